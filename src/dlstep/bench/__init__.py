@@ -1,0 +1,1 @@
+"""Measurements. Each module measures one thing and returns rows; the command line prints them."""

@@ -1,0 +1,43 @@
+"""The pure core: immutable values and the functions between them. No arrays, no clock, no randomness of its own.
+
+Reading order: request, spec, grid, block, sequence, plan, cache, state, strategy, then engine, schedule, finish, commit.
+"""
+
+from .block import Block as Block, open_block as open_block
+from .cache import Cache as Cache
+from .commit import commit as commit
+from .engine import abort as abort, add as add, init as init, prune as prune, rebuild as rebuild
+from .errors import (
+    DlstepError as DlstepError,
+    LineMismatch as LineMismatch,
+    ReplayDiverged as ReplayDiverged,
+    SamplesMismatch as SamplesMismatch,
+)
+from .grid import Grid as Grid
+from .plan import (
+    NO_ROWS as NO_ROWS,
+    START_LINE as START_LINE,
+    Admission as Admission,
+    Grant as Grant,
+    Plan as Plan,
+    Rows as Rows,
+    Samples as Samples,
+    Span as Span,
+    Statistic as Statistic,
+    Ties as Ties,
+    next_line as next_line,
+    span_of as span_of,
+)
+from .request import Request as Request, SamplingParams as SamplingParams, Thresholds as Thresholds
+from .schedule import schedule as schedule
+from .sequence import Extra as Extra, FinishReason as FinishReason, Sequence as Sequence
+from .spec import Config as Config, Spec as Spec
+from .state import State as State
+from .strategy import Strategy as Strategy
+from .trace import (
+    Abort as Abort,
+    Add as Add,
+    Event as Event,
+    Rebuild as Rebuild,
+    Trace as Trace,
+)

@@ -1,0 +1,75 @@
+"""A block: consecutive positions that are decoded together. Which of them are decided is said, never read off a token."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Positions `[start, start + len(tokens))` of one request.
+
+    `undecided` lists, ascending, the positions of the answer that hold no token yet; they are fed as masks. Positions past
+    the end of the answer are void: fed as masks, never wanted and not listed. `probabilities` go with `tokens`: 1.0 for given
+    ones, 0.0 for undecided ones. `given` is a bitmap of the offsets that the prompt fixed. `steps` counts the forwards that
+    sampled this block.
+    """
+
+    start: int
+    tokens: tuple[int, ...]
+    undecided: tuple[int, ...]
+    probabilities: tuple[float, ...]
+    given: int = 0
+    steps: int = 0
+
+    @property
+    def end(self) -> int:
+        """First position after the block."""
+        return self.start + len(self.tokens)
+
+    @property
+    def decided(self) -> int:
+        """Bitmap of the offsets that hold a token which was given or sampled, or that are void."""
+        full = (1 << len(self.tokens)) - 1
+        for position in self.undecided:
+            full &= ~(1 << (position - self.start))
+        return full
+
+    @property
+    def progress(self) -> float:
+        """Share of the positions that are decided, in [0, 1]; given ones count."""
+        return 1.0 - len(self.undecided) / len(self.tokens)
+
+    def stepped(self) -> "Block":
+        """The block after a forward that sampled it and decided nothing."""
+        return Block(self.start, self.tokens, self.undecided, self.probabilities, self.given, self.steps + 1)
+
+    def decide(
+        self, chosen: Sequence[int], begin: int, tokens: Sequence[int], probabilities: Sequence[float]
+    ) -> "Block":
+        """The block after a forward that sampled it and decided the rows `chosen`, ascending.
+
+        Row `begin + i` of `tokens` and `probabilities` answers entry i of `undecided`.
+        """
+        start = self.start
+        undecided = list(self.undecided)
+        new_tokens = list(self.tokens)
+        new_probabilities = list(self.probabilities)
+        for row in reversed(chosen):
+            offset = undecided.pop(row - begin) - start
+            new_tokens[offset] = tokens[row]
+            new_probabilities[offset] = probabilities[row]
+        return Block(
+            start, tuple(new_tokens), tuple(undecided), tuple(new_probabilities), self.given, self.steps + 1
+        )
+
+
+def open_block(start: int, size: int, limit: int, prompt: tuple[int, ...], mask_id: int) -> Block:
+    """A fresh block at `start`: prompt tokens that fall into it are given, positions at `limit` and above are void."""
+    given = max(0, min(len(prompt) - start, size))
+    return Block(
+        start=start,
+        tokens=prompt[start : start + given] + (mask_id,) * (size - given),
+        undecided=tuple(range(start + given, min(start + size, limit))),
+        probabilities=(1.0,) * given + (0.0,) * (size - given),
+        given=(1 << given) - 1,
+    )

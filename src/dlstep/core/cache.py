@@ -1,0 +1,165 @@
+"""Who holds which page, as a value. Pages are numbers; their bytes are the driver's.
+
+A page is owned by one or more sequences (counted), or cached (owned by none, its keys and values still findable by their
+prefix), or free. Handing out takes free pages first, then evicts the cached page that was released longest ago.
+"""
+
+from array import array
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+
+from rpds import HashTrieMap
+
+from .grid import Grid
+
+_NO_STAMPS: "HashTrieMap[int, int]" = HashTrieMap()
+
+
+@dataclass(frozen=True, slots=True)
+class StampedQueue:
+    """A queue of distinct pages, first in first out, from whose middle a page can be taken. Every call costs O(log n)."""
+
+    pages: "HashTrieMap[int, int]" = _NO_STAMPS  # stamp to page
+    stamps: "HashTrieMap[int, int]" = _NO_STAMPS  # page to stamp
+    head: int = 0
+    tail: int = 0
+
+    def __len__(self) -> int:
+        return len(self.stamps)
+
+    def __contains__(self, page: int) -> bool:
+        return page in self.stamps
+
+    def push(self, page: int) -> "StampedQueue":
+        """The queue with `page` at its end."""
+        return StampedQueue(
+            self.pages.insert(self.tail, page), self.stamps.insert(page, self.tail), self.head, self.tail + 1
+        )
+
+    def remove(self, page: int) -> "StampedQueue":
+        """The queue without `page`, which must be in it."""
+        stamp = self.stamps[page]
+        pages, stamps = self.pages.remove(stamp), self.stamps.remove(page)
+        head = self.head
+        if stamp == head:
+            # Stamps passed here are never looked at again, so that skipping costs O(1) per push over the queue's life.
+            while head < self.tail and head not in pages:
+                head += 1
+        return StampedQueue(pages, stamps, head, self.tail)
+
+    def __iter__(self) -> Iterator[int]:
+        """Pages in the order in which they leave."""
+        return (page for stamp in range(self.head, self.tail) if (page := self.pages.get(stamp)) is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class Cache:
+    """Ownership of `num_pages` pages and the index of stored prefixes.
+
+    Pages from `fresh` on were never handed out. `owners` counts the sequences that hold a page, `index` finds a page by its
+    prefix key and `keys` is its inverse.
+    """
+
+    num_pages: int
+    fresh: int = 0
+    free: StampedQueue = StampedQueue()
+    cached: StampedQueue = StampedQueue()
+    owners: "HashTrieMap[int, int]" = _NO_STAMPS
+    index: "HashTrieMap[bytes, int]" = HashTrieMap()
+    keys: "HashTrieMap[int, bytes]" = HashTrieMap()
+
+    @property
+    def available(self) -> int:
+        """How many pages could be handed out now."""
+        return self.num_pages - self.fresh + len(self.free) + len(self.cached)
+
+    def next_pages(self, count: int) -> tuple[int, ...]:
+        """The `count` pages that are handed out next; at most `available`."""
+        pages: list[int] = []
+        fresh = range(self.fresh, self.num_pages)
+        for source in (self.free, fresh, self.cached):
+            for page in source:
+                if len(pages) == count:
+                    return tuple(pages)
+                pages.append(page)
+        return tuple(pages)
+
+    def take(self, pages: Iterable[int]) -> "Cache":
+        """`pages`, all unowned, get one owner; cached ones among them lose their prefix."""
+        fresh, free, cached = self.fresh, self.free, self.cached
+        owners, index, keys = self.owners, self.index, self.keys
+        for page in pages:
+            if page >= fresh:
+                for skipped in range(fresh, page):
+                    free = free.push(skipped)
+                fresh = page + 1
+            elif page in free:
+                free = free.remove(page)
+            else:
+                cached = cached.remove(page)
+                index, keys = index.remove(keys[page]), keys.remove(page)
+            owners = owners.insert(page, 1)
+        return Cache(self.num_pages, fresh, free, cached, owners, index, keys)
+
+    def share(self, pages: Iterable[int]) -> "Cache":
+        """`pages`, all owned or cached, get one more owner and keep their prefix."""
+        cached, owners = self.cached, self.owners
+        for page in pages:
+            count = owners.get(page, 0)
+            if not count:
+                cached = cached.remove(page)
+            owners = owners.insert(page, count + 1)
+        return replace(self, cached=cached, owners=owners)
+
+    def release(self, pages: tuple[int, ...]) -> "Cache":
+        """One owner gives `pages` back; the last of them first, so that a prefix is evicted from its end."""
+        free, cached, owners = self.free, self.cached, self.owners
+        for page in reversed(pages):
+            count = owners[page]
+            if count > 1:
+                owners = owners.insert(page, count - 1)
+                continue
+            owners = owners.remove(page)
+            if page in self.keys:
+                cached = cached.push(page)
+            else:
+                free = free.push(page)
+        return replace(self, free=free, cached=cached, owners=owners)
+
+    def publish(self, pages: Iterable[tuple[int, bytes]]) -> "Cache":
+        """Owned pages become findable by their keys; a key that is there already keeps its page."""
+        index, keys = self.index, self.keys
+        for page, key in pages:
+            if key not in index:
+                index, keys = index.insert(key, page), keys.insert(page, key)
+        return replace(self, index=index, keys=keys)
+
+    def unpublish(self, pages: Iterable[int]) -> "Cache":
+        """Owned `pages` can no longer be found."""
+        index, keys = self.index, self.keys
+        for page in pages:
+            key = keys.get(page)
+            if key is not None:
+                index, keys = index.remove(key), keys.remove(page)
+        return replace(self, index=index, keys=keys)
+
+    def unowned(self, pages: Iterable[int]) -> int:
+        """How many of `pages` nobody owns."""
+        return sum(page not in self.owners for page in pages)
+
+
+def prefix_keys(grid: Grid, page_size: int, page: int, key: bytes, start: int, tokens: tuple[int, ...]) -> Iterator[bytes]:
+    """Keys of the pages from number `page` on that end, with the last group they overlap, inside the given tokens.
+
+    `key` is that of the page before (empty for the first), `tokens` those of positions from `start` on, `start` being the
+    end of the last group that overlaps the page before. A key depends on the grid and on all tokens up to the end of the
+    last group that overlaps its page, because under the attention rule these decide its keys and values. 128 bits of
+    blake2b: two prefixes share a key with a chance of 2**-128.
+    """
+    begin, stop = start, start + len(tokens)
+    key = key or grid.origin.to_bytes(8, "little") + grid.size.to_bytes(8, "little")
+    while (end := grid.end((page + 1) * page_size - 1)) <= stop:
+        key = blake2b(key + array("q", tokens[begin - start : end - start]).tobytes(), digest_size=16).digest()
+        yield key
+        begin, page = end, page + 1

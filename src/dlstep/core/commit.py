@@ -1,0 +1,136 @@
+"""The state after a forward. Costs the work of the window for each span, and of what changes hands."""
+
+from .cache import Cache, prefix_keys
+from .errors import SamplesMismatch
+from .finish import ended, judge
+from .grid import Grid
+from .plan import Plan, Rows, Samples, Span, next_line
+from .sequence import NOTHING_STORED, Sequence, Storage
+from .state import State
+from .strategy import Strategy
+
+
+def forgotten(strategy: Strategy, sequence: Sequence, state: State) -> Sequence:
+    """`sequence` when the device holds nothing of it any more."""
+    return strategy.forget(sequence.holding(NOTHING_STORED), state.config.spec)
+
+
+def _transfer(state: State, plan: Plan) -> tuple[Cache, list[Sequence], tuple[Sequence, ...]]:
+    """Ownership as `plan` changes it: the cache, who runs, who waits. Ids that are gone since the plan are passed over."""
+    cache, running, waiting = state.cache, list(state.running), state.waiting
+    if plan.preemptions:
+        gone = set(plan.preemptions)
+        victims = [sequence for sequence in running if sequence.request.id in gone]
+        for victim in reversed(victims):
+            cache = cache.release(victim.pages)
+        running = [sequence for sequence in running if sequence.request.id not in gone]
+        waiting = tuple(forgotten(state.strategy, victim, state) for victim in victims) + waiting
+    if plan.admissions:
+        shared = {admission.id: admission.shared for admission in plan.admissions}
+        admitted = [sequence for sequence in waiting if sequence.request.id in shared]
+        waiting = tuple(sequence for sequence in waiting if sequence.request.id not in shared)
+        for sequence in admitted:
+            pages = shared[sequence.request.id]
+            cache = cache.share(pages)
+            key = cache.keys[pages[-1]] if pages else b""
+            running.append(sequence.holding(Storage(len(pages) * state.config.page_size, pages, len(pages), key)))
+    if plan.grants:
+        places = {sequence.request.id: place for place, sequence in enumerate(running)}
+        for grant in plan.grants:
+            place = places.get(grant.id)
+            if place is not None:
+                sequence = running[place]
+                held = sequence.storage
+                pages = held.pages + grant.pages
+                running[place] = sequence.holding(Storage(held.stored, pages, held.published, held.prefix_key))
+                cache = cache.take(grant.pages)
+    return cache, running, waiting
+
+
+def _published(cache: Cache, grid: Grid, sequence: Sequence, page_size: int) -> tuple[Cache, Storage]:
+    """Make every page findable whose groups are all stored: nothing can change what it holds any more."""
+    held = sequence.storage
+    page, stored = held.published, held.stored
+    if grid.end((page + 1) * page_size - 1) > stored:
+        return cache, held
+    start = grid.end(page * page_size - 1) if page else 0
+    keys = tuple(prefix_keys(grid, page_size, page, held.prefix_key, start, sequence.tokens(start, stored)))
+    cache = cache.publish(zip(held.pages[page:], keys, strict=False))
+    return cache, Storage(stored, held.pages, page + len(keys), keys[-1])
+
+
+def _advance(state: State, sequence: Sequence, span: Span, rows: Rows) -> Sequence:
+    """`sequence`, already counted, after its span ran: a sampling one is committed and judged."""
+    if not span.wanted:
+        return sequence
+    spec = state.config.spec
+    if -1 in rows.tokens:
+        position = span.wanted[rows.tokens.index(-1)]
+        end = max(sequence.settled, len(sequence.request.prompt))
+        return ended(sequence, "error", end, f"the logits of position {position} were not finite in step {state.step}")
+    return judge(state.strategy.commit(sequence, span, rows, spec), sequence.settled, spec)
+
+
+def _stored(state: State, cache: Cache, sequence: Sequence, span: Span) -> tuple[Cache, Storage]:
+    """What is stored after `span` ran, its full pages published."""
+    held = sequence.storage
+    # A span that samples leaves nothing final unstored: the core put those rows in front of it.
+    stored = sequence.final if span.wanted else span.stop
+    if stored == held.stored:
+        return cache, held
+    held = Storage(stored, held.pages, held.published, held.prefix_key)
+    if not state.config.enable_prefix_caching:
+        return cache, held
+    grid = state.strategy.grid(sequence.request)
+    return _published(cache, grid, sequence.holding(held), state.config.page_size)
+
+
+def commit(state: State, samples: Samples) -> State:
+    """The state after `samples.plan` ran and answered `samples`.
+
+    Spans of requests that were aborted since the plan are dropped. Raises SamplesMismatch if the plan is of another state.
+    """
+    plan = samples.plan
+    if plan.step != state.step or plan.line != state.line:
+        raise SamplesMismatch(
+            f"the samples answer step {plan.step} of line {plan.line}, the state is at step {state.step} of line "
+            f"{state.line}: commit what schedule(state) planned"
+        )
+    cache, running, waiting = _transfer(state, plan)
+    answers = {span.id: (span, rows) for span, rows in zip(plan.spans, samples.rows, strict=True)}
+    still: list[Sequence] = []
+    done: list[Sequence] = []
+    for before in running:
+        answer = answers.get(before.request.id)
+        if answer is None:
+            still.append(before)
+            continue
+        span, rows = answer
+        cache, storage = _stored(state, cache, before, span)
+        after = _advance(state, before.counted(storage, 1 if span.wanted else 0), span, rows)
+        if after.ending is None:
+            still.append(after)
+            continue
+        if after.ending.reason == "error":
+            # Keys and values that led to it may not be finite either: nobody else shall find them.
+            cache = cache.unpublish(storage.pages)
+        cache = cache.release(storage.pages)
+        done.append(after)
+    return State(
+        config=state.config,
+        strategy=state.strategy,
+        cache=cache,
+        waiting=waiting,
+        running=tuple(still),
+        finished=state.finished.update({sequence.request.id: sequence for sequence in done}) if done else state.finished,
+        step=state.step + 1,
+        line=next_line(samples),
+        arrivals=state.arrivals,
+        releases=_releases(state, plan, done),
+    )
+
+
+def _releases(state: State, plan: Plan, done: list[Sequence]) -> tuple[int, ...]:
+    """Ids that ended since `plan`: aborted ones it did not know of, and those it finished."""
+    told = len(plan.releases)
+    return state.releases[told:] + tuple(sequence.request.id for sequence in done)

@@ -1,0 +1,77 @@
+"""When an answer ends, and where. One list of rules for all strategies, judged once after each sampling forward.
+
+`stop`: the first end-of-sequence token, stop id or stop string, everything before it being settled; `length`: the answer
+is full; `nfe_limit`: as many sampling forwards as allowed; `repetition`: too many equal tokens at the settled end. The
+first rule that holds gives the reason. Tokens that are not settled are never emitted.
+"""
+
+from dataclasses import replace
+from itertools import takewhile
+
+from .request import Request, SamplingParams
+from .sequence import NOTHING_STORED, Ending, FinishReason, Sequence, Watch
+from .spec import Config, Spec
+
+
+def answer_limit(request: Request, config: Config) -> int:
+    """First position past the answer: prompt length + min(max_tokens, max_model_len - prompt length)."""
+    return min(len(request.prompt) + request.params.max_tokens, config.max_model_len)
+
+
+def stop_ids(params: SamplingParams, spec: Spec) -> tuple[int, ...]:
+    """Ids that end an answer, ascending."""
+    ids = set(params.stop_token_ids) | (set() if params.ignore_eos else set(spec.eos_ids))
+    return tuple(sorted(ids))
+
+
+def ended(sequence: Sequence, reason: FinishReason, end: int, error: str = "") -> Sequence:
+    """The sequence with its answer ended in front of position `end`; it holds nothing any more."""
+    return replace(sequence, storage=NOTHING_STORED, ending=Ending(reason, end, error))
+
+
+def judge(sequence: Sequence, since: int, spec: Spec) -> Sequence:
+    """`sequence` with the tokens of `[since, settled)` looked at, and ended if a rule holds. Costs those tokens only."""
+    params = sequence.request.params
+    settled = sequence.settled
+    if settled > since:
+        new = sequence.tokens(since, settled)
+        stopped = False
+        for stop_id in sequence.stop_ids:
+            if stop_id in new:
+                new, stopped = new[: new.index(stop_id)], True
+        if params.stop:
+            sequence, cut = _match_stops(sequence, since, new, spec)
+            if cut is not None:
+                return ended(sequence, "stop", cut)
+        if stopped:
+            return ended(sequence, "stop", since + len(new))
+        if params.max_repetition_run is not None:
+            sequence = _count_run(sequence, since, new)
+    if settled == sequence.limit:
+        return ended(sequence, "length", settled)
+    if params.max_nfe is not None and sequence.steps >= params.max_nfe:
+        return ended(sequence, "nfe_limit", settled)
+    if params.max_repetition_run is not None and sequence.watch.run >= params.max_repetition_run:
+        return ended(sequence, "repetition", settled)
+    return sequence
+
+
+def _count_run(sequence: Sequence, since: int, new: tuple[int, ...]) -> Sequence:
+    """The sequence with the run of equal tokens at its settled end counted; prompt tokens do not count."""
+    run = sum(1 for _ in takewhile(lambda token: token == new[-1], reversed(new)))
+    if run == len(new) and sequence.watch.run and sequence.tokens(since - 1, since) == new[-1:]:
+        run += sequence.watch.run
+    return replace(sequence, watch=Watch(run, sequence.watch.tail))
+
+
+def _match_stops(sequence: Sequence, since: int, new: tuple[int, ...], spec: Spec) -> tuple[Sequence, int | None]:
+    """The sequence with its tail moved over `new`, and the position after the token that completes a stop string."""
+    stops = [text.encode() for text in sequence.request.params.stop]
+    keep = max(len(stop) for stop in stops) - 1
+    tail = sequence.watch.tail
+    for position, token in enumerate(new, since):
+        text = tail + spec.pieces[token]
+        if any(stop in text for stop in stops):
+            return sequence, position + 1
+        tail = text[max(0, len(text) - keep) :]
+    return replace(sequence, watch=Watch(sequence.watch.run, tail)), None

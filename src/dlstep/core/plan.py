@@ -1,0 +1,137 @@
+"""A plan says everything a device must do in one forward; samples are its answer."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from .errors import SamplesMismatch
+from .grid import Grid
+from .request import Request, SamplingParams
+
+Statistic = Literal["entropy", "margin"]
+Ties = Literal["highest", "lowest"]
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Consecutive positions of one request to feed in one forward.
+
+    Rows are `[start, start + len(tokens))`: first `query_only` rows whose keys and values are read from the pages and not
+    stored, then `final_rows` rows of final tokens, then the window's. Queries see positions below `end` under `grid`.
+    `wanted` are the positions (not rows) to sample, ascending, and `draws` the draw number of each. A strategy plans the
+    window alone; `joins` lets the core put final rows that are not stored yet in front of it.
+    """
+
+    id: int
+    start: int
+    tokens: tuple[int, ...]
+    end: int
+    grid: Grid
+    wanted: tuple[int, ...]
+    draws: tuple[int, ...]
+    params: SamplingParams
+    seed: int
+    query_only: int = 0
+    final_rows: int = 0
+    joins: bool = True
+
+    @property
+    def stop(self) -> int:
+        """First position after the fed ones."""
+        return self.start + len(self.tokens)
+
+
+def span_of(
+    request: Request, start: int, tokens: tuple[int, ...], grid: Grid, wanted: tuple[int, ...], draws: tuple[int, ...]
+) -> Span:
+    """A span of `request` that feeds `tokens` from `start` on and sees everything up to their end."""
+    return Span(request.id, start, tokens, start + len(tokens), grid, wanted, draws, request.params, request.seed)
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """Request `id` starts to hold pages: `shared` are full final pages of its prefix that it may only read."""
+
+    id: int
+    shared: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """Pages appended to the table of request `id`; nobody else holds them."""
+
+    id: int
+    pages: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One forward, and the changes of ownership that make it possible.
+
+    Order of effects: `releases` (requests that ended since the last plan) and `preemptions` give all their pages back,
+    `admissions` open tables, `grants` extend them, `spans` run. `line` names the history of the device this plan relies on;
+    `START_LINE` relies on none. `statistics` are wanted beside token and probability; `ties` says which of equally probable
+    ids greedy sampling takes.
+    """
+
+    step: int
+    line: int
+    spans: tuple[Span, ...]
+    statistics: frozenset[Statistic] = frozenset()
+    ties: Ties = "highest"
+    releases: tuple[int, ...] = ()
+    preemptions: tuple[int, ...] = ()
+    admissions: tuple[Admission, ...] = ()
+    grants: tuple[Grant, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """The answer to one span, entry by entry of its `wanted`: sampled token and its probability, plus statistics asked for.
+
+    A row of non-finite logits is token -1, probability 0.0. `entropies` are in nats, `margins` are best minus second-best
+    probability.
+    """
+
+    tokens: tuple[int, ...]
+    probabilities: tuple[float, ...]
+    entropies: tuple[float, ...] = ()
+    margins: tuple[float, ...] = ()
+
+
+NO_ROWS = Rows((), ())
+
+
+@dataclass(frozen=True, slots=True)
+class Samples:
+    """The answer to `plan`: `rows[i]` answers `plan.spans[i]`.
+
+    Raises SamplesMismatch when the numbers of rows and wanted positions differ.
+    """
+
+    plan: Plan
+    rows: tuple[Rows, ...] = field(default=())
+
+    def __post_init__(self) -> None:
+        if len(self.rows) != len(self.plan.spans):
+            raise SamplesMismatch(
+                f"step {self.plan.step}: {len(self.plan.spans)} spans were planned, {len(self.rows)} answers came back"
+            )
+        for span, rows in zip(self.plan.spans, self.rows, strict=True):
+            if not len(span.wanted) == len(rows.tokens) == len(rows.probabilities):
+                raise SamplesMismatch(
+                    f"step {self.plan.step}, request {span.id}: {len(span.wanted)} positions wanted, "
+                    f"{len(rows.tokens)} tokens and {len(rows.probabilities)} probabilities came back"
+                )
+
+
+START_LINE = 0
+
+
+def next_line(samples: Samples) -> int:
+    """The line of the state after `samples`: equal for equal histories, never START_LINE.
+
+    Only integers and floats are hashed, whose hashes are the same in every process.
+    """
+    parts = [hash((rows.tokens, rows.probabilities)) for rows in samples.rows]
+    plan = samples.plan
+    return (hash((plan.line, plan.step, *parts)) & 0x3FFFFFFFFFFFFFFF) + 1

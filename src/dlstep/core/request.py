@@ -1,0 +1,75 @@
+"""What a caller asks for: a prompt, how to sample, and when to stop. These values never change."""
+
+from dataclasses import dataclass, field
+from typing import Annotated
+
+from annotated_types import Ge, Gt, Interval
+
+from .checks import check_ranges
+
+Probability = Annotated[float, Interval(ge=0.0, le=1.0)]
+
+
+@dataclass(frozen=True, slots=True)
+class Thresholds:
+    """Thresholds of one request; what is None is taken from the strategy.
+
+    Giving one that the strategy has no field for gets the request rejected.
+    """
+
+    accept_threshold: Probability | None = None
+    add_block_threshold: Probability | None = None
+    semi_complete_threshold: Annotated[float, Interval(gt=0.0, le=1.0)] | None = None
+    token_stability_threshold: Probability | None = None
+    edit_threshold: Probability | None = None
+    remask_threshold: Probability | None = None
+
+    def __post_init__(self) -> None:
+        check_ranges(self)
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingParams:
+    """How to sample an answer and where it ends.
+
+    `max_tokens` counts emitted tokens. `temperature` 0 is greedy. `top_k` 0, `top_p` 1 and `min_p` 0 keep every token.
+    `seed` None lets the engine derive one from its own seed and the arrival number. `stop` strings need a model whose
+    tokenizer is known; the text is cut in front of the first of them. `max_nfe` counts forwards that sampled.
+    `max_repetition_run` ends an answer whose last so many tokens are equal.
+    """
+
+    max_tokens: Annotated[int, Ge(1)] = 512
+    temperature: Annotated[float, Interval(ge=0.0, lt=float("inf"))] = 0.0
+    top_k: Annotated[int, Ge(0)] = 0
+    top_p: Annotated[float, Interval(gt=0.0, le=1.0)] = 1.0
+    min_p: Probability = 0.0
+    seed: int | None = None
+    ignore_eos: bool = False
+    stop_token_ids: tuple[int, ...] = ()
+    stop: tuple[str, ...] = ()
+    max_nfe: Annotated[int, Ge(1)] | None = None
+    max_repetition_run: Annotated[int, Gt(1)] | None = None
+    thresholds: Thresholds = field(default=Thresholds())
+
+    def __post_init__(self) -> None:
+        check_ranges(self)
+        if isinstance(self.stop, str) or "" in self.stop:
+            raise ValueError(f"SamplingParams.stop must be a tuple of non-empty strings, got {self.stop!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One prompt to answer. `id` is the caller's, unique in a state; `add` fills in `seed` and `arrival`.
+
+    Raises ValueError for an empty prompt: there is nothing to condition on.
+    """
+
+    id: int
+    prompt: tuple[int, ...]
+    params: SamplingParams = field(default=SamplingParams())
+    seed: int = 0
+    arrival: int = -1
+
+    def __post_init__(self) -> None:
+        if not self.prompt:
+            raise ValueError(f"request {self.id}: the prompt is empty; give at least one token")

@@ -1,0 +1,160 @@
+"""What to run next. A pure function of the state: call it as often as you like.
+
+Sequences are served in order of arrival. Whoever gets no span, for lack of rows or pages, ends the plan: nothing overtakes
+it. Only a younger sequence is preempted for an older one, and while one is, nothing is admitted.
+"""
+
+from .cache import Cache, prefix_keys
+from .plan import Admission, Grant, Plan, Span
+from .sequence import Sequence, Storage
+from .state import State
+from .strategy import Strategy
+
+
+def fit(strategy: Strategy, sequence: Sequence, window: Span, shift: int, budget: int) -> Span | None:
+    """The span to feed within `budget` rows: `window` with what it needs in front, or only a part of the final rows.
+
+    None if nothing fits. Final rows are cut at the ends of groups only; a span that samples is never cut.
+    """
+    stored, final = sequence.storage.stored, sequence.final
+    if stored >= final:
+        start = window.start
+        if shift and start and window.wanted and window.wanted[0] == start:
+            # Row start-1 predicts position start; its keys and values are in the pages already.
+            return _in_front(sequence, window, start - 1, 1, 0) if len(window.tokens) < budget else None
+        return window if len(window.tokens) <= budget else None
+    grid = strategy.grid(sequence.request)
+    if window.joins and window.start == final and window.grid == grid and window.stop - stored <= budget:
+        return _in_front(sequence, window, stored, 0, final - stored)
+    reach = stored + budget
+    stop = final if reach >= final else grid.start(reach)
+    if stop <= stored:
+        return None
+    request = sequence.request
+    tokens = sequence.tokens(stored, stop)
+    return Span(request.id, stored, tokens, stop, grid, (), (), request.params, request.seed, 0, stop - stored)
+
+
+def _in_front(sequence: Sequence, window: Span, start: int, query_only: int, final_rows: int) -> Span:
+    """`window` with the rows from `start` on put in front of it."""
+    tokens = sequence.tokens(start, window.start) + window.tokens
+    return Span(
+        window.id, start, tokens, window.end, window.grid, window.wanted, window.draws, window.params, window.seed,
+        query_only, final_rows,
+    )  # fmt: skip
+
+
+def shared_pages(cache: Cache, strategy: Strategy, sequence: Sequence, page_size: int) -> tuple[int, ...]:
+    """Pages that hold a prefix of `sequence`: all tokens of the groups they overlap are equal, known and final."""
+    if not cache.index:
+        return ()
+    pages: list[int] = []
+    # Tokens are fetched in growing pieces: most lookups miss on the first page.
+    grid, length, key, start = strategy.grid(sequence.request), 4 * page_size, b"", 0
+    while start < sequence.final:
+        tokens = sequence.tokens(start, min(start + length, sequence.final))
+        found = 0
+        for key in prefix_keys(grid, page_size, len(pages), key, start, tokens):
+            page = cache.index.get(key)
+            if page is None:
+                return tuple(pages)
+            pages.append(page)
+            found += 1
+        if not found and start + length >= sequence.final:
+            break
+        start = grid.end(len(pages) * page_size - 1) if pages else 0
+        length *= 2
+    return tuple(pages)
+
+
+class _Draft:
+    """The plan while it is being made; lives only inside `schedule`."""
+
+    __slots__ = ("admissions", "budget", "cache", "grants", "preemptions", "spans")
+
+    def __init__(self, state: State) -> None:
+        self.cache = state.cache
+        self.budget = state.config.max_num_batched_tokens
+        self.spans: list[Span] = []
+        self.grants: list[Grant] = []
+        self.preemptions: list[int] = []
+        self.admissions: list[Admission] = []
+
+    def grant(self, request_id: int, count: int) -> None:
+        """Hand out `count` pages, which must be available."""
+        pages = self.cache.next_pages(count)
+        self.cache = self.cache.take(pages)
+        self.grants.append(Grant(request_id, pages))
+
+    def run(self, span: Span) -> None:
+        """Add `span` to the forward."""
+        self.spans.append(span)
+        self.budget -= len(span.tokens)
+
+
+def schedule(state: State) -> Plan:
+    """The next forward. Never raises on a reachable state; a plan without spans means that the state is done."""
+    draft = _Draft(state)
+    if _continue_running(state, draft) and not draft.preemptions:
+        _admit_waiting(state, draft)
+    strategy = state.strategy
+    return Plan(
+        step=state.step,
+        line=state.line,
+        spans=tuple(draft.spans),
+        statistics=strategy.wants,
+        ties=strategy.ties,
+        releases=state.releases,
+        preemptions=tuple(draft.preemptions),
+        admissions=tuple(draft.admissions),
+        grants=tuple(draft.grants),
+    )
+
+
+def _continue_running(state: State, draft: _Draft) -> bool:
+    """Plan the running sequences; whether each of them that keeps its pages got a span."""
+    strategy, spec, page_size = state.strategy, state.config.spec, state.config.page_size
+    shift = spec.head_shift
+    running = state.running
+    count = len(running)
+    index = 0
+    while index < count:
+        sequence = running[index]
+        window = strategy.schedule(sequence, spec)
+        span = fit(strategy, sequence, window, shift, draft.budget)
+        if span is None:
+            return False
+        missing = -(-window.stop // page_size) - len(sequence.storage.pages)
+        if missing > 0:
+            while missing > draft.cache.available and count > index + 1:
+                count -= 1
+                draft.preemptions.append(running[count].request.id)
+                draft.cache = draft.cache.release(running[count].pages)
+            if missing > draft.cache.available:
+                return False
+            draft.grant(sequence.request.id, missing)
+        draft.run(span)
+        index += 1
+    return True
+
+
+def _admit_waiting(state: State, draft: _Draft) -> None:
+    """Plan waiting sequences in order until one does not fit; an admitted one gets all pages it needs so far."""
+    strategy, config = state.strategy, state.config
+    room = config.max_num_reqs - len(state.running)
+    for sequence in state.waiting[:room]:
+        if draft.budget <= 0:
+            return
+        window = strategy.schedule(sequence, config.spec)
+        shared = shared_pages(draft.cache, strategy, sequence, config.page_size)
+        missing = -(-window.stop // config.page_size) - len(shared)
+        if missing > draft.cache.available - draft.cache.unowned(shared):
+            return
+        span = fit(strategy, sequence.holding(Storage(len(shared) * config.page_size, shared)), window, config.spec.head_shift, draft.budget)
+        if span is None:
+            return
+        draft.cache = draft.cache.share(shared)
+        draft.admissions.append(Admission(sequence.request.id, shared))
+        if missing:
+            draft.grant(sequence.request.id, missing)
+        draft.run(span)

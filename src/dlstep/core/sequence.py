@@ -1,0 +1,172 @@
+"""One request on its way: what is decided, what is final, what is stored, and what was counted."""
+
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import Literal
+
+from rpds import List
+
+from .block import Block
+from .request import Request
+
+FinishReason = Literal["stop", "length", "nfe_limit", "repetition", "abort", "rejected", "error"]
+NO_BLOCKS: "List[Block]" = List([])
+
+
+@dataclass(frozen=True, slots=True)
+class Extra:
+    """Base of what a strategy keeps for itself; a strategy that needs more derives its own frozen dataclass."""
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """What the device holds of a sequence: the core's side of it.
+
+    Final keys and values of positions `[0, stored)` are in `pages`. The first `published` pages have a prefix key,
+    `prefix_key` being the last.
+    """
+
+    stored: int = 0
+    pages: tuple[int, ...] = ()
+    published: int = 0
+    prefix_key: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """What finish rules remember of the settled tokens, kept only if a request asks for it.
+
+    `run` counts the equal tokens at the settled end, `tail` are the bytes there that a stop string may still need.
+    """
+
+    run: int = 0
+    tail: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """Why an answer ended, in front of which position, and in words if something went wrong."""
+
+    reason: FinishReason
+    end: int
+    error: str = ""
+
+
+NOTHING_STORED = Storage()
+NOTHING_WATCHED = Watch()
+
+
+@dataclass(frozen=True, slots=True)
+class Sequence:
+    """Progress of one request, whose answer ends at position `limit` or at one of `stop_ids`.
+
+    The strategy owns `past` (finished blocks, newest first), `window` (unfinished ones), `final` (positions `[0, final)`
+    whose token and context can no longer change), `settled` (tokens of positions `[0, settled)` can no longer change,
+    `final <= settled`) and `extra`. The core owns `storage`, `steps` (forwards that sampled), `nfe` (all forwards), `watch`
+    and, once it is over, `ending`.
+
+    Blocks cover the positions from `past`'s oldest, or the window's first, on; those before them hold the prompt only.
+    """
+
+    request: Request
+    limit: int
+    stop_ids: tuple[int, ...]
+    window: tuple[Block, ...]
+    final: int
+    settled: int
+    past: "List[Block]" = NO_BLOCKS
+    extra: Extra | None = None
+    storage: Storage = NOTHING_STORED
+    steps: int = 0
+    nfe: int = 0
+    watch: Watch = NOTHING_WATCHED
+    ending: Ending | None = None
+
+    @property
+    def id(self) -> int:
+        """The request's id."""
+        return self.request.id
+
+    @property
+    def stored(self) -> int:
+        """Positions `[0, stored)` have their final keys and values in pages."""
+        return self.storage.stored
+
+    @property
+    def pages(self) -> tuple[int, ...]:
+        """The pages of the sequence, in order of position."""
+        return self.storage.pages
+
+    @property
+    def finish(self) -> FinishReason | None:
+        """Why the answer ended; None while it has not."""
+        return self.ending.reason if self.ending else None
+
+    @property
+    def error(self) -> str:
+        """What went wrong, in words; empty if nothing did."""
+        return self.ending.error if self.ending else ""
+
+    @property
+    def answer(self) -> tuple[int, ...]:
+        """Emitted tokens: those of the finished answer, or while running the ones that can no longer change."""
+        end = self.ending.end if self.ending else max(self.settled, len(self.request.prompt))
+        return self.tokens(len(self.request.prompt), end)
+
+    @property
+    def probabilities(self) -> tuple[float, ...]:
+        """The probability that each token of `answer` had when it was decided."""
+        start = len(self.request.prompt)
+        end = start + len(self.answer)
+        if end == start:
+            return ()
+        blocks = self._blocks(start, end)
+        first = blocks[0].start
+        return tuple(p for block in blocks for p in block.probabilities)[start - first : end - first]
+
+    def _blocks(self, start: int, end: int) -> list[Block]:
+        """The blocks that overlap `[start, end)`, oldest first; costs the number of blocks from `start` on."""
+        found: list[Block] = []
+        past = self.past
+        while past and (block := past.first).end > start:
+            if block.start < end:
+                found.append(block)
+            past = past.rest
+        found.reverse()
+        return found + [block for block in self.window if block.end > start and block.start < end]
+
+    def tokens(self, start: int, end: int) -> tuple[int, ...]:
+        """Tokens of positions `[start, end)`; costs the positions from `start` on."""
+        prompt = self.request.prompt
+        if end <= len(prompt):
+            return prompt[start:end]
+        blocks = self._blocks(start, end)
+        first = blocks[0].start
+        # Blocks repeat the prompt tokens that fall into them; positions before the first block hold the prompt only.
+        head = prompt[start:first] if start < first else ()
+        body = blocks[0].tokens if len(blocks) == 1 else tuple(chain.from_iterable([block.tokens for block in blocks]))
+        return head + body[max(start - first, 0) : end - first]
+
+    def moved(self, past: "List[Block]", window: tuple[Block, ...], final: int, settled: int) -> "Sequence":
+        """The sequence with what a strategy owns replaced; the call every blockwise `commit` ends with."""
+        return Sequence(
+            self.request, self.limit, self.stop_ids, window, final, settled, past, self.extra, self.storage, self.steps,
+            self.nfe, self.watch, self.ending,
+        )  # fmt: skip
+
+    def counted(self, storage: Storage, steps: int) -> "Sequence":
+        """The sequence after a forward that stored what `storage` says; `steps` is 1 if it sampled, else 0."""
+        return Sequence(
+            self.request, self.limit, self.stop_ids, self.window, self.final, self.settled, self.past, self.extra, storage,
+            self.steps + steps, self.nfe + 1, self.watch, self.ending,
+        )  # fmt: skip
+
+    def holding(self, storage: Storage) -> "Sequence":
+        """The sequence with another storage."""
+        return replace(self, storage=storage)
+
+
+def open_sequence(request: Request, limit: int, stop_ids: tuple[int, ...]) -> Sequence:
+    """A sequence without blocks; a strategy's `init` gives it its window and `final`."""
+    length = len(request.prompt)
+    return Sequence(request, limit, stop_ids, (), 0, length)

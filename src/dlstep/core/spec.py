@@ -1,0 +1,58 @@
+"""What the model fixes and what the engine may use: the facts that every decision depends on."""
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from annotated_types import Ge, Gt
+
+from .checks import check_ranges
+
+AcceptRule = Literal["A", "B"]
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """Facts of a model, as data.
+
+    `vocab_size` counts the ids the tokenizer knows: ids past it and `mask_id` are never sampled. `head_shift` 1 means that
+    row p-1 of the network predicts position p (Dream and its relatives). `accept_rule` "A" forces a token of a block only
+    when the block before it is semi-complete, "B" always (Stable-DiffCoder). `pieces` are the bytes of each id, for stop
+    strings; empty when the tokenizer is not known.
+    """
+
+    mask_id: int
+    eos_ids: tuple[int, ...]
+    vocab_size: Annotated[int, Ge(1)]
+    head_shift: Literal[0, 1] = 0
+    accept_rule: AcceptRule = "A"
+    pieces: tuple[bytes, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_ranges(self)
+        if self.head_shift not in (0, 1):
+            raise ValueError(f"Spec.head_shift must be 0 or 1, got {self.head_shift!r}")
+        if self.accept_rule not in ("A", "B"):
+            raise ValueError(f"Spec.accept_rule must be 'A' or 'B', got {self.accept_rule!r}")
+        if self.mask_id in self.eos_ids:
+            raise ValueError(f"Spec.mask_id {self.mask_id} is also in Spec.eos_ids {self.eos_ids}: they must differ")
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """Budgets of the engine and the facts of its model.
+
+    `max_num_batched_tokens` bounds the rows fed by one forward, `max_num_reqs` the requests that hold pages at a time,
+    `max_model_len` prompt plus answer. `num_pages` pages of `page_size` positions each are shared by all requests.
+    """
+
+    spec: Spec
+    page_size: Annotated[int, Gt(0)] = 32
+    num_pages: Annotated[int, Gt(0)] = 256
+    max_model_len: Annotated[int, Ge(2)] = 2048
+    max_num_batched_tokens: Annotated[int, Gt(0)] = 4096
+    max_num_reqs: Annotated[int, Gt(0)] = 128
+    enable_prefix_caching: bool = True
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_ranges(self)

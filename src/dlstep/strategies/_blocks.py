@@ -1,0 +1,165 @@
+"""Moves that blockwise strategies share: open a block, feed the window, decide by confidence, seal and retire.
+
+A block is open while the network decides its tokens, and sealed once it and all before it are decided. Sealed blocks are
+final: the core stores their keys and values with the next forward. With `fold_commits` a sealed block leaves the window at
+once, so that the next block can open in its place; without it, the block keeps its place for one more sampling forward.
+"""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from annotated_types import Gt, Interval
+
+from ..core import Block, Grid, Request, Rows, Sequence, Span, Spec, Strategy, open_block
+from ..core.checks import check_ranges
+from ..core.request import Probability
+
+
+@dataclass(frozen=True, slots=True)
+class BlockRules(Strategy):
+    """Hyperparameters and moves of a strategy that decodes a window of blocks from left to right.
+
+    `block_size` positions make a block, `buffer_size` blocks may be unfinished at a time. In each forward a block takes all
+    positions whose probability is above `accept_threshold`, else its single best one if the block before it is decided to
+    at least `semi_complete_threshold` (accept rule "A") or in any case (rule "B"). The next block opens, one a forward, once
+    the last one is decided to at least `add_block_threshold`, or entirely if `token_stability_threshold` is above 0. An
+    end-of-sequence token in the window opens no more blocks.
+    """
+
+    block_size: Annotated[int, Gt(0)] = 32
+    buffer_size: Annotated[int, Gt(0)] = 4
+    accept_threshold: Probability = 0.9
+    add_block_threshold: Probability = 0.1
+    semi_complete_threshold: Annotated[float, Interval(gt=0.0, le=1.0)] = 0.9
+    token_stability_threshold: Probability = 0.0
+    fold_commits: bool = True
+
+    def __post_init__(self) -> None:
+        check_ranges(self)
+
+    def init(self, sequence: Sequence, spec: Spec) -> Sequence:
+        """The window opens at the last group boundary of the prompt; what lies before it is final."""
+        request = sequence.request
+        length = len(request.prompt)
+        first = self.grid(request).start(length)
+        block = open_block(first, self.block_size, sequence.limit, request.prompt, spec.mask_id)
+        window = self._opened(sequence, (block,), first, spec)
+        return sequence.moved(sequence.past, window, first, length)
+
+    def schedule(self, sequence: Sequence, spec: Spec) -> Span:
+        """All open blocks, wanting their undecided positions."""
+        del spec
+        tokens: tuple[int, ...] = ()
+        wanted: tuple[int, ...] = ()
+        draws: tuple[int, ...] = ()
+        fresh = not self.fold_commits
+        for block in sequence.window:
+            if block.start < sequence.final:  # sealed and held: the core feeds it
+                fresh = False
+                continue
+            tokens += block.tokens
+            undecided = block.undecided
+            wanted += undecided
+            draws += (block.steps,) * len(undecided)
+            fresh = fresh and not block.steps and not block.given
+        request = sequence.request
+        final = sequence.final
+        # Without folding, a block that was opened while nothing else was open waits for what is before it to be stored.
+        return Span(
+            request.id, final, tokens, final + len(tokens), self.grid(request), wanted, draws, request.params,
+            request.seed, joins=not fresh,
+        )  # fmt: skip
+
+    def commit(self, sequence: Sequence, span: Span, rows: Rows, spec: Spec) -> Sequence:
+        """Decide by confidence, seal what is complete, open the next block."""
+        del span
+        thresholds = sequence.request.params.thresholds
+        accept = thresholds.accept_threshold
+        semi = thresholds.semi_complete_threshold
+        accept = self.accept_threshold if accept is None else accept
+        semi = self.semi_complete_threshold if semi is None else semi
+        return self._retired(sequence, decided(sequence.window, rows, accept, semi, spec), spec)
+
+    def atom(self, request: Request) -> int:
+        """The window of blocks, or the prompt if that is one group."""
+        return max(self.grid(request).origin, self.block_size * self.buffer_size)
+
+    def measure(self, sequence: Sequence) -> int:
+        """Undecided positions of the answer: each sampling forward decides at least one, in the first open block."""
+        opened = sequence.window[-1].end if sequence.window else sequence.final
+        return sum(len(block.undecided) for block in sequence.window) + max(0, sequence.limit - opened)
+
+    def _retired(self, sequence: Sequence, window: tuple[Block, ...], spec: Spec) -> Sequence:
+        """The sequence after its window changed: sealed blocks leave, or are held, and the next block may open."""
+        past, final, limit = sequence.past, sequence.final, sequence.limit
+        if not self.fold_commits:
+            while window and window[0].end <= final:  # held, and stored by the forward that just ran
+                past, window = past.push_front(window[0]), window[1:]
+        settled = final
+        for block in window:
+            if block.undecided:
+                settled = block.undecided[0]
+                break
+            settled = min(block.end, limit)
+            if block.end <= limit:
+                final = block.end
+        if self.fold_commits:
+            while window and window[0].end <= final:
+                past, window = past.push_front(window[0]), window[1:]
+        if settled < limit:
+            window = self._opened(sequence, window, final, spec)
+            if window and window[-1].end <= final:  # all places are held: nothing is open, so none is held any longer
+                for block in window:
+                    past = past.push_front(block)
+                window = self._opened(sequence, (), final, spec)
+        return sequence.moved(past, window, final, settled)
+
+    def _opened(self, sequence: Sequence, window: tuple[Block, ...], final: int, spec: Spec) -> tuple[Block, ...]:
+        """`window` with one more block behind it, if there is a place, the last block allows it and the answer goes on."""
+        start = window[-1].end if window else final
+        if start >= sequence.limit or len(window) >= self.buffer_size:
+            return window
+        if window and not self._wants_successor(sequence, window[-1]):
+            return window
+        if any(stop_id in block.tokens[block.given.bit_length() :] for block in window for stop_id in sequence.stop_ids):
+            return window
+        prompt = sequence.request.prompt
+        return (*window, open_block(start, self.block_size, sequence.limit, prompt, spec.mask_id))
+
+    def _wants_successor(self, sequence: Sequence, block: Block) -> bool:
+        thresholds = sequence.request.params.thresholds
+        add, stability = thresholds.add_block_threshold, thresholds.token_stability_threshold
+        add = self.add_block_threshold if add is None else add
+        stability = self.token_stability_threshold if stability is None else stability
+        return block.progress >= add and not (stability > 0.0 and block.undecided)
+
+
+def decided(window: tuple[Block, ...], rows: Rows, accept: float, semi: float, spec: Spec) -> tuple[Block, ...]:
+    """The blocks after a forward: each takes every position above `accept`, or its first best one if it may be forced.
+
+    A block may be forced when the block before it was decided to at least `semi` when the forward ran.
+    """
+    tokens, probabilities = rows.tokens, rows.probabilities
+    above = [index for index, probability in enumerate(probabilities) if probability > accept]
+    forced = spec.accept_rule == "B"
+    forceable = True
+    blocks: list[Block] = []
+    begin = taken = 0
+    for block in window:
+        count = len(block.undecided)
+        if not count:
+            blocks.append(block)
+            forceable = True
+            continue
+        end = begin + count
+        first = taken
+        while taken < len(above) and above[taken] < end:
+            taken += 1
+        chosen = above[first:taken]
+        if not chosen and (forceable or forced):
+            of_block = probabilities[begin:end]
+            chosen = [begin + of_block.index(max(of_block))]
+        blocks.append(block.decide(chosen, begin, tokens, probabilities) if chosen else block.stepped())
+        begin = end
+        forceable = 1.0 - count / len(block.tokens) >= semi
+    return tuple(blocks)

@@ -1,0 +1,25 @@
+"""Multi-block diffusion: several unfinished blocks in flight, on the absolute block grid.
+
+The prompt and the answer share one grid of blocks counted from position 0; attention is bidirectional inside a block and
+causal between blocks, as in SDAR, LLaDA2 and other block-diffusion models. `buffer_size=1` is single-block diffusion.
+"""
+
+from dataclasses import dataclass
+from typing import final
+
+from ..core import Grid, Request
+from ._blocks import BlockRules
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class MultiBD(BlockRules):
+    """Blocks on the grid of the model, decided by confidence; see `BlockRules` for the fields."""
+
+    def grid(self, request: Request) -> Grid:
+        """Groups of `block_size` from position 0 on."""
+        del request
+        return Grid(0, self.block_size)
+
+
+STRATEGY = MultiBD

@@ -1,0 +1,156 @@
+"""Hypothesis generators of engines, strategies, requests and their arrivals. Small sizes: bugs live at edges."""
+
+from dataclasses import MISSING, dataclass, fields
+from typing import Any, get_type_hints
+
+from hypothesis import strategies as st
+
+from ..core import Config, Request, SamplingParams, Spec, Strategy, Thresholds
+from ..core.finish import answer_limit
+
+VOCABULARY = 50
+MASK, EOS = VOCABULARY - 1, VOCABULARY - 2
+MAX_MODEL_LEN = 32
+PIECES = tuple(b"%c" % (97 + token % 26) for token in range(VOCABULARY))
+
+SMALL: dict[str, st.SearchStrategy[Any]] = {
+    "block_size": st.sampled_from([1, 2, 3, 4, 8]),
+    "buffer_size": st.integers(1, 4),
+    "canvas_length": st.sampled_from([2, 4, 8]),
+}
+THRESHOLDS = st.sampled_from([0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99, 1.0])
+
+
+def specs() -> st.SearchStrategy[Spec]:
+    """Facts of a model: both heads, both accept rules."""
+    return st.builds(
+        Spec,
+        mask_id=st.just(MASK),
+        eos_ids=st.just((EOS,)),
+        vocab_size=st.just(VOCABULARY),
+        head_shift=st.sampled_from([0, 1]),
+        accept_rule=st.sampled_from(["A", "B"]),
+        pieces=st.just(PIECES),
+    )
+
+
+def hyperparameters(strategy: type[Strategy]) -> st.SearchStrategy[Strategy]:
+    """Values of a strategy: sizes small, everything else as the field's type and bounds allow."""
+    hints = get_type_hints(strategy, include_extras=True)
+    drawn: dict[str, st.SearchStrategy[Any]] = {}
+    for field in fields(strategy):
+        own = SMALL.get(field.name, st.from_type(hints[field.name]))
+        if field.name.endswith("_threshold"):
+            low = 0.1 if field.name == "semi_complete_threshold" else 0.0
+            own = THRESHOLDS.map(lambda value, low=low: max(value, low))
+        drawn[field.name] = own if field.default is MISSING else st.one_of(st.just(field.default), own)
+        if field.name in SMALL:
+            drawn[field.name] = own
+    return st.builds(strategy, **drawn)
+
+
+def thresholds(strategy: Strategy) -> st.SearchStrategy[Thresholds]:
+    """Per-request thresholds, those only that the strategy knows."""
+    known = {field.name for field in fields(strategy)} & {field.name for field in fields(Thresholds)}
+    low = {"semi_complete_threshold": 0.1}
+    options = {
+        name: st.one_of(st.none(), THRESHOLDS.map(lambda value, name=name: max(value, low.get(name, 0.0))))
+        for name in sorted(known)
+    }
+    return st.one_of(st.just(Thresholds()), st.builds(Thresholds, **options))
+
+
+def params(strategy: Strategy) -> st.SearchStrategy[SamplingParams]:
+    """Limits and stops of all kinds, most of them absent in most requests."""
+    return st.builds(
+        SamplingParams,
+        max_tokens=st.integers(1, 20),
+        temperature=st.sampled_from([0.0, 0.0, 1.0]),
+        seed=st.integers(0, 3),
+        ignore_eos=st.booleans(),
+        stop_token_ids=st.one_of(st.just(()), st.lists(st.integers(0, EOS), max_size=3).map(tuple)),
+        stop=st.one_of(st.just(()), st.just(("ab", "q")), st.just(("xyz",))),
+        max_nfe=st.one_of(st.none(), st.integers(1, 12)),
+        max_repetition_run=st.one_of(st.none(), st.integers(2, 3)),
+        thresholds=thresholds(strategy),
+    )
+
+
+@st.composite
+def batches(draw: st.DrawFn, strategy: Strategy, most: int = 5) -> tuple[Request, ...]:
+    """Requests whose prompts often share a prefix; some are too long."""
+    base = draw(st.lists(st.integers(0, EOS), min_size=MAX_MODEL_LEN, max_size=MAX_MODEL_LEN).map(tuple))
+    tails = st.lists(st.integers(0, EOS), max_size=4).map(tuple)
+    requests: list[Request] = []
+    for number in range(draw(st.integers(1, most))):
+        cut = draw(st.integers(0, 20))
+        prompt = base[:cut] + draw(tails) or base[:1]
+        requests.append(Request(number, prompt, draw(params(strategy))))
+    return tuple(requests)
+
+
+def ample(spec: Spec) -> Config:
+    """An engine in which nothing is ever short and nothing is shared."""
+    return Config(spec, 4, 400, MAX_MODEL_LEN, 4000, 16, enable_prefix_caching=False)
+
+
+@st.composite
+def tight(draw: st.DrawFn, spec: Spec, strategy: Strategy, requests: tuple[Request, ...]) -> Config:
+    """An engine in which pages, rows and places may all be as few as will do."""
+    page_size = draw(st.sampled_from([1, 3, 4, 8]))
+    probes = [Request(0, (0,) * length) for length in range(1, MAX_MODEL_LEN)]
+    reach = max(strategy.grid(probe).cover(MAX_MODEL_LEN) for probe in probes)
+    least_pages = -(-reach // page_size)
+    least_rows = max(strategy.atom(request) for request in (probes[0], *requests)) + spec.head_shift
+    return Config(
+        spec,
+        page_size,
+        draw(st.integers(least_pages, 3 * least_pages)),
+        MAX_MODEL_LEN,
+        draw(st.integers(least_rows, 3 * least_rows)),
+        draw(st.integers(1, 5)),
+        enable_prefix_caching=draw(st.booleans()),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """An engine, and what happens to it: before step s, requests `arrive[s]` come, `aborts[s]` go, `rebuilds` forget.
+
+    `late_aborts[s]` go between `schedule` and `commit` of step s.
+    """
+
+    config: Config
+    strategy: Strategy
+    requests: tuple[Request, ...]
+    arrive: tuple[int, ...]
+    aborts: tuple[tuple[int, int], ...] = ()
+    late_aborts: tuple[tuple[int, int], ...] = ()
+    rebuilds: tuple[int, ...] = ()
+
+
+@st.composite
+def cases(draw: st.DrawFn, strategy_type: type[Strategy], *, aborts: bool = True, rebuilds: bool = True) -> Case:
+    """Random arrivals, aborts, budgets, thresholds and device losses for one strategy."""
+    spec = draw(specs())
+    strategy = draw(hyperparameters(strategy_type))
+    requests = draw(batches(strategy))
+    config = draw(tight(spec, strategy, requests))
+    steps = st.integers(0, 12)
+    arrive = tuple(sorted(draw(st.lists(steps, min_size=len(requests), max_size=len(requests)))))
+    some = st.lists(st.tuples(steps, st.integers(0, len(requests) - 1)), max_size=2).map(tuple)
+    return Case(
+        config,
+        strategy,
+        requests,
+        arrive,
+        draw(some) if aborts else (),
+        draw(some) if aborts else (),
+        tuple(draw(st.lists(steps, max_size=2))) if rebuilds else (),
+    )
+
+
+def longest(case: Case) -> int:
+    """The most positions any request of `case` may feed."""
+    ends = (case.strategy.grid(r).cover(answer_limit(r, case.config)) for r in case.requests)
+    return max(ends)

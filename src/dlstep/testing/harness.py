@@ -1,0 +1,128 @@
+"""Run a case on a device, and keep every step of it for the laws to look at."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from ..core import (
+    Abort,
+    Add,
+    Config,
+    Plan,
+    Rebuild,
+    Request,
+    Samples,
+    State,
+    Strategy,
+    Trace,
+    abort,
+    add,
+    commit,
+    init,
+    rebuild,
+    schedule,
+)
+from .generators import Case
+from .shadow import ShadowDriver
+
+MOST_STEPS = 5000
+
+
+class Driver(Protocol):
+    """What runs a plan."""
+
+    def run(self, plan: Plan) -> Samples:
+        """The samples of `plan`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One forward: the state it was planned from, the plan, its samples, the state they were committed to and the next."""
+
+    planned: State
+    plan: Plan
+    samples: Samples
+    before: State
+    after: State
+
+
+@dataclass
+class Run:
+    """What happened in a case, oldest first."""
+
+    case: Case
+    first: State
+    driver: Driver
+    steps: list[Step] = field(default_factory=list)
+    trace: Trace = field(init=False)
+    state: State = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.state, self.trace = self.first, Trace(self.first)
+
+    def _event(self, event: Add | Abort | Rebuild) -> None:
+        self.trace = self.trace.extended(event)
+        match event:
+            case Add():
+                self.state = add(self.state, event.request)
+            case Abort():
+                self.state = abort(self.state, event.id)
+            case Rebuild():
+                self.state = rebuild(self.state)
+
+    def enter(self, number: int) -> None:
+        """What comes before step `number`."""
+        for request, arrival in zip(self.case.requests, self.case.arrive, strict=True):
+            if arrival == number:
+                self._event(Add(request))
+        self._abort(self.case.aborts, number)
+        if number in self.case.rebuilds:
+            self._event(Rebuild())
+
+    def _abort(self, aborts: tuple[tuple[int, int], ...], number: int) -> None:
+        for step, request_id in aborts:
+            if step == number:
+                self._event(Abort(request_id))
+
+    def forward(self, number: int) -> None:
+        """Schedule, run, commit; late aborts come in between."""
+        planned = self.state
+        plan = schedule(planned)
+        self._abort(self.case.late_aborts, number)
+        before = self.state
+        samples = self.driver.run(plan)
+        self.state = commit(before, samples)
+        self.trace = self.trace.extended(samples)
+        self.steps.append(Step(planned, plan, samples, before, self.state))
+
+
+def shadow(config: Config, eos_share: float = 0.05) -> ShadowDriver:
+    """A shadow device of the right size."""
+    return ShadowDriver(config.page_size, config.num_pages, config.spec, eos_share)
+
+
+def run_case(case: Case, driver: Driver | None = None, watch: Callable[[Run], None] = lambda run: None) -> Run:
+    """Run `case` to its end; `watch` sees the run after every step. Raises AssertionError if it does not end."""
+    run = Run(case, init(case.config, case.strategy), driver or shadow(case.config))
+    last = max((*case.arrive, *(step for step, _ in case.aborts)), default=0)
+    for number in range(MOST_STEPS):
+        run.enter(number)
+        if run.state.done and number >= last:
+            return run
+        run.forward(number)
+        watch(run)
+    raise AssertionError(f"not finished after {MOST_STEPS} steps")
+
+
+def alone(config: Config, strategy: Strategy, request: Request, driver: Driver | None = None) -> Run:
+    """`request` as the only one of an engine."""
+    return run_case(Case(config, strategy, (request,), (0,)), driver)
+
+
+Outcome = tuple[tuple[int, ...], str | None, tuple[float, ...]]
+
+
+def outcomes(state: State) -> dict[int, Outcome]:
+    """Answer, finish reason and probabilities of every finished request."""
+    return {key: (s.answer, s.finish, s.probabilities) for key, s in state.finished.items()}

@@ -1,0 +1,317 @@
+"""The laws of the engine, as functions of a strategy class and Hypothesis' `data`.
+
+Each must hold for every strategy; `LAWS` lists them, numbered as in `docs/structure.md`. A law raises AssertionError.
+"""
+
+import pickle
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from tempfile import TemporaryDirectory
+
+from hypothesis.strategies import DataObject, sampled_from
+
+from ..core import Request, State, Strategy, Trace, abort, add, commit, rebuild, schedule
+from ..core.codec import from_json, to_json
+from ..core.finish import answer_limit
+from ..core.grid import Grid
+from .generators import Case, ample, batches, cases, hyperparameters, specs
+from .harness import Run, Step, alone, outcomes, run_case, shadow
+from .shadow import ShadowDriver
+
+Law = Callable[[type[Strategy], DataObject], None]
+
+
+def functions(strategy: type[Strategy], data: DataObject) -> None:
+    """1. `schedule` and `commit` are functions: equal values in, equal values out, arguments unchanged, also after pickling."""
+    for step in run_case(data.draw(cases(strategy))).steps:
+        frozen = pickle.dumps((step.planned, step.before, step.samples))
+        planned, before, samples = pickle.loads(frozen)
+        assert (planned, before, samples) == (step.planned, step.before, step.samples)
+        assert schedule(planned) == step.plan == schedule(step.planned)
+        assert commit(before, samples) == step.after == commit(step.before, step.samples)
+        assert (planned, before, samples) == pickle.loads(frozen), "an argument changed"
+        assert from_json(to_json(step.after)) == step.after
+        assert hash(before) == hash(step.before)
+
+
+def check_ownership(state: State) -> None:
+    """Every page is owned as often as tables hold it, or cached, or free; a cached page can be found."""
+    cache = state.cache
+    held = Counter(page for sequence in state.running for page in sequence.pages)
+    assert dict(held) == {page: cache.owners[page] for page in cache.owners}, "owners differ from tables"
+    unowned = [*cache.free, *cache.cached, *range(cache.fresh, cache.num_pages)]
+    assert sorted((*held, *unowned)) == list(range(cache.num_pages)), "a page is lost or held twice"
+    assert cache.available == len(unowned)
+    assert set(cache.cached) == {page for page in cache.keys if page not in held}
+    assert {cache.keys[page]: page for page in cache.keys} == {key: cache.index[key] for key in cache.index}
+    for sequence in state.running:
+        assert len(set(sequence.pages)) == len(sequence.pages), "a page twice in a table"
+        assert sequence.stored <= sequence.final <= max(sequence.settled, sequence.final)
+    for sequence in (*state.waiting, *(state.finished[key] for key in state.finished)):
+        assert not sequence.pages and not sequence.stored, "a sequence that does not run holds pages"
+
+
+def ownership(strategy: type[Strategy], data: DataObject) -> None:
+    """2. Pages: owned with multiplicity + cached + free = all; no page twice in a table; nothing owned at the end."""
+    run = run_case(data.draw(cases(strategy)), watch=lambda run: check_ownership(run.state))
+    assert not len(run.state.cache.owners)
+
+
+def single_writer(strategy: type[Strategy], data: DataObject) -> None:
+    """3. Two sequences never store to one page; a shared page is full, final, read-only (the shadow raises)."""
+
+    def watch(run: Run) -> None:
+        state = run.steps[-1].after
+        size = state.config.page_size
+        for sequence in state.running:
+            for index, page in enumerate(sequence.pages):
+                if state.cache.owners[page] > 1 or page in state.cache.keys:
+                    assert (index + 1) * size <= sequence.stored, "a shared page is not final"
+
+    run_case(data.draw(cases(strategy)), watch=watch)
+
+
+def written_before_read(strategy: type[Strategy], data: DataObject) -> None:
+    """4. Every read slot was stored for that position with the final token (the shadow raises); so are all below `stored`."""
+
+    def watch(run: Run) -> None:
+        device = run.driver
+        assert isinstance(device, ShadowDriver)
+        for sequence in run.state.running:
+            tokens = sequence.tokens(0, sequence.stored)
+            for position, token in enumerate(tokens):
+                held = device.slots[device.slot(sequence.id, position)]
+                assert held.final and (held.position, held.token) == (position, token), f"{held} is stored, not {token}"
+
+    run_case(data.draw(cases(strategy)), watch=watch)
+
+
+def budgets(strategy: type[Strategy], data: DataObject) -> None:
+    """5. Spans, rows and positions stay within their limits."""
+    case = data.draw(cases(strategy))
+    requests = {request.id: request for request in case.requests}
+    for step in run_case(case).steps:
+        assert len(step.plan.spans) <= case.config.max_num_reqs
+        assert len(step.after.running) <= case.config.max_num_reqs
+        assert sum(len(span.tokens) for span in step.plan.spans) <= case.config.max_num_batched_tokens
+        for span in step.plan.spans:
+            limit = answer_limit(requests[span.id], case.config)
+            assert limit <= case.config.max_model_len
+            assert span.stop <= case.strategy.grid(requests[span.id]).cover(limit), "fed past the grid end of the answer"
+            assert all(len(requests[span.id].prompt) <= position < limit for position in span.wanted)
+
+
+def _is_cut(grid: Grid, position: int) -> bool:
+    return position == 0 or grid.end(position - 1) == position
+
+
+def spans_are_sound(strategy: type[Strategy], data: DataObject) -> None:
+    """5. Rows are consecutive, hold the sequence's tokens, are cut at group ends only, and serve every wanted position."""
+    for step in run_case(data.draw(cases(strategy))).steps:
+        shift = step.planned.config.spec.head_shift
+        for span in step.plan.spans:
+            sequence = step.planned.find(span.id)
+            assert sequence is not None
+            assert span.tokens == sequence.tokens(span.start, span.stop)
+            assert _is_cut(span.grid, span.stop), "cut inside a group"
+            assert list(span.wanted) == sorted(set(span.wanted)) and len(span.draws) == len(span.wanted)
+            assert span.query_only in (0, 1) and span.query_only + span.final_rows <= len(span.tokens)
+            assert span.start + span.query_only + span.final_rows <= sequence.final
+            for position in span.wanted:
+                assert span.start <= position - shift < span.stop, "a wanted position has no row"
+                assert position >= sequence.final
+            if not span.wanted:
+                assert span.final_rows == len(span.tokens), "a storing span holds rows that are not final"
+
+
+def progress(strategy: type[Strategy], data: DataObject) -> None:
+    """6. Every forward stores or samples; each sampling one lowers the measure; both are bounded."""
+    case = data.draw(cases(strategy))
+    run = run_case(case)
+    storing: Counter[int] = Counter()
+    losses: Counter[int] = Counter()
+    for step in run.steps:
+        assert step.plan.spans or step.planned.done, "nothing was planned though work is queued"
+        losses.update(step.plan.preemptions)
+        for span in step.plan.spans:
+            before, after = step.before.find(span.id), step.after.find(span.id)
+            assert before is not None and after is not None
+            if before.ending is not None:  # aborted after it was planned
+                assert after == before
+                continue
+            assert after.nfe == before.nfe + 1 and after.steps == before.steps + bool(span.wanted)
+            if not span.wanted:
+                storing[span.id] += 1
+                assert after.stored == span.stop
+            elif after.ending is None:
+                assert 0 <= case.strategy.measure(after) < case.strategy.measure(before), "the measure did not fall"
+    for request in case.requests:
+        limit = answer_limit(request, case.config)
+        groups = case.strategy.grid(request).group(limit - 1) + 2
+        assert storing[request.id] <= (losses[request.id] + len(case.rebuilds) + 1) * groups
+
+
+def outputs(strategy: type[Strategy], data: DataObject) -> None:
+    """7. Answers are decided tokens, end where the reason says, and final tokens never change."""
+    case = data.draw(cases(strategy))
+    run = run_case(case)
+    for step in run.steps:
+        for span in step.plan.spans:
+            before, after = step.before.find(span.id), step.after.find(span.id)
+            assert before is not None and after is not None
+            assert after.settled >= before.settled and after.final >= before.final
+            assert after.tokens(0, before.settled) == before.tokens(0, before.settled), "a settled token changed"
+    assert set(run.state.finished) == {request.id for request in case.requests}
+    for request in case.requests:
+        check_answer(run.state, request)
+
+
+def check_answer(state: State, request: Request) -> None:
+    """The answer of a finished request is what its reason says."""
+    sequence = state.finished[request.id]
+    spec, params, answer = state.config.spec, request.params, sequence.answer
+    limit = answer_limit(request, state.config) - len(request.prompt)
+    assert sequence.request.prompt == request.prompt and spec.mask_id not in answer
+    assert len(answer) <= max(limit, 0) and len(sequence.probabilities) == len(answer)
+    assert sequence.nfe >= sequence.steps
+    if sequence.finish == "rejected":
+        assert not answer and sequence.error
+        return
+    length = len(request.prompt)
+    assert sequence.tokens(0, length) == request.prompt
+    assert not set(answer) & set(sequence.stop_ids), "an answer holds a stop id"
+    text = b"".join(spec.pieces[token] for token in answer)
+    stopped = any(stop.encode() in text for stop in params.stop)
+    match sequence.finish:
+        case "stop":
+            at_end = sequence.tokens(length + len(answer), length + len(answer) + 1) if len(answer) < limit else ()
+            assert stopped or at_end[0] in sequence.stop_ids
+        case "length":
+            assert len(answer) == limit and not stopped
+        case "nfe_limit":
+            assert sequence.steps == params.max_nfe and len(answer) < limit and not stopped
+        case "repetition":
+            run = params.max_repetition_run
+            assert run is not None and len(set(answer[-run:])) == 1 and len(answer) >= run
+        case reason:
+            assert reason == "abort"
+
+
+def transparency(strategy: type[Strategy], data: DataObject) -> None:
+    """8. Memory pressure, prefix hits, batch mates, chunking, preemption and `rebuild` change no request's answer."""
+    case = data.draw(cases(strategy, aborts=False))
+    finished = run_case(case).state.finished
+    for request in case.requests:
+        ours = finished[request.id]
+        theirs = alone(ample(case.config.spec), case.strategy, request).state.finished[request.id]
+        assert (ours.answer, ours.finish, ours.probabilities) == (theirs.answer, theirs.finish, theirs.probabilities)
+        assert ours.steps == theirs.steps
+
+
+def order(strategy: type[Strategy], data: DataObject) -> None:
+    """9. First come, first served: nothing overtakes a sequence without a span; only younger ones are preempted."""
+    for step in run_case(data.draw(cases(strategy))).steps:
+        check_order(step)
+
+
+def check_order(step: Step) -> None:
+    """The plan of one step respects the order of arrival."""
+    planned, plan = step.planned, step.plan
+    live = [sequence.id for sequence in (*planned.running, *planned.waiting)]
+    arrivals = [sequence.request.arrival for sequence in (*planned.running, *planned.waiting)]
+    assert arrivals == sorted(arrivals)
+    served = [span.id for span in plan.spans]
+    assert served == live[: len(served)], "somebody was overtaken"
+    assert live == [] or served, "the oldest got no span"
+    assert not plan.preemptions or not plan.admissions
+    running = [sequence.id for sequence in planned.running]
+    victims = list(plan.preemptions)
+    assert victims == running[::-1][: len(victims)], "the youngest are not the victims"
+    assert not set(victims) & set(served)
+    assert [admission.id for admission in plan.admissions] == served[len(planned.running) :]
+
+
+def aborts(strategy: type[Strategy], data: DataObject) -> None:
+    """10. An abort at any time frees what the request held and only that; the others end as they would; twice is once."""
+    case = data.draw(cases(strategy, rebuilds=False))
+    run = run_case(case, watch=lambda run: check_ownership(run.state))
+    gone = {request_id for _, request_id in case.aborts + case.late_aborts}
+    for step in run.steps:
+        for request_id in gone:
+            once = abort(step.after, request_id)
+            assert abort(once, request_id) == once
+            check_ownership(once)
+    undisturbed = outcomes(run_case(replace(case, aborts=(), late_aborts=())).state)
+    for request_id, outcome in outcomes(run.state).items():
+        if run.state.finished[request_id].finish != "abort":
+            assert outcome == undisturbed[request_id]
+        else:
+            assert request_id in gone
+            assert undisturbed[request_id][0][: len(outcome[0])] == outcome[0], "an aborted answer is no prefix"
+
+
+def accounting(strategy: type[Strategy], data: DataObject) -> None:
+    """11. `measure` at the start bounds the sampling forwards, and pages never exceed what the answer's end needs."""
+    case = data.draw(cases(strategy))
+    run = run_case(case)
+    for step in run.steps:
+        for sequence in step.after.running:
+            reach = case.strategy.grid(sequence.request).cover(sequence.limit)
+            assert len(sequence.pages) <= -(-reach // case.config.page_size)
+    for request in case.requests:
+        opened = add(run.first, request)
+        if opened.waiting:
+            assert run.state.finished[request.id].steps <= case.strategy.measure(opened.waiting[0])
+
+
+def traces(strategy: type[Strategy], data: DataObject) -> None:
+    """12. The fold of the trace is the run; it survives a file; rewinding and going on ends in the same answers."""
+    case = data.draw(cases(strategy))
+    run = run_case(case)
+    assert run.trace.state == run.trace.replay() == run.state
+    with TemporaryDirectory() as folder:
+        run.trace.save(f"{folder}/trace.jsonl")
+        loaded = Trace.load(f"{folder}/trace.jsonl")
+    assert loaded == run.trace and loaded.replay() == run.state
+    if run.steps and not case.aborts and not case.late_aborts:
+        step = data.draw(sampled_from(run.steps))
+        state = rebuild(step.after)
+        late = [r for r, arrival in zip(case.requests, case.arrive, strict=True) if state.find(r.id) is None]
+        for request in late:
+            state = add(state, request)
+        device = shadow(case.config)
+        while not state.done:
+            state = commit(state, device.run(schedule(state)))
+        assert outcomes(state) == outcomes(run.state)
+
+
+def batch_is_its_members(strategy: type[Strategy], data: DataObject) -> None:
+    """8. A batch answers what its members answer alone, in the same engine."""
+    spec = data.draw(specs())
+    value = data.draw(hyperparameters(strategy))
+    requests = data.draw(batches(value))
+    config = ample(spec)
+    together = run_case(Case(config, value, requests, (0,) * len(requests)))
+    for request in requests:
+        single = alone(config, value, request)
+        ours, theirs = together.state.finished[request.id], single.state.finished[request.id]
+        assert (ours.answer, ours.finish, ours.nfe) == (theirs.answer, theirs.finish, theirs.nfe)
+
+
+LAWS: tuple[Law, ...] = (
+    functions,
+    ownership,
+    single_writer,
+    written_before_read,
+    budgets,
+    spans_are_sound,
+    progress,
+    outputs,
+    transparency,
+    batch_is_its_members,
+    order,
+    aborts,
+    accounting,
+    traces,
+)

@@ -1,0 +1,45 @@
+"""A driver without a device: rows come from a pure function of the span, or logits from a pure function of the row."""
+
+import math
+from collections.abc import Callable, Sequence
+
+from ..core import NO_ROWS, Plan, Rows, Samples, Span, Spec, Ties
+from ..core.draws import key, uniform
+
+RowsOf = Callable[[Span], Rows]
+
+
+class ScriptedDriver:
+    """Answers every span that wants something with `rows_of(span)`; keeps nothing, so any plan is accepted."""
+
+    def __init__(self, rows_of: RowsOf) -> None:
+        self.rows_of = rows_of
+
+    def run(self, plan: Plan) -> Samples:
+        """The scripted samples of `plan`."""
+        return Samples(plan, tuple(self.rows_of(span) if span.wanted else NO_ROWS for span in plan.spans))
+
+
+def sample_row(
+    logits: Sequence[float], span: Span, position: int, draw: int, spec: Spec, ties: Ties = "highest"
+) -> tuple[int, float]:
+    """Token and probability of one row, in plain Python: what drivers compute on a device.
+
+    The mask id and ids past the tokenizer never come out; temperature 0 is greedy, otherwise Gumbel-max with the
+    counter-based numbers of the core. Filters (top-k, top-p, min-p) are not applied here. A row that is not finite gives
+    (-1, 0.0).
+    """
+    if not all(math.isfinite(value) for value in logits):
+        return -1, 0.0
+    allowed = {i: value for i, value in enumerate(logits[: spec.vocab_size]) if i != spec.mask_id}
+    temperature = span.params.temperature
+    scaled = {i: value / temperature for i, value in allowed.items()} if temperature else allowed
+    best = max(scaled.values())
+    total = sum(math.exp(value - best) for value in scaled.values())
+    if temperature:
+        stream = key(span.seed, position, draw, "sample")
+        token = max(scaled, key=lambda i: scaled[i] - math.log(-math.log(uniform(stream, i))))
+    else:
+        tied = [i for i, value in scaled.items() if value == best]
+        token = max(tied) if ties == "highest" else min(tied)
+    return token, math.exp(scaled[token] - best) / total
