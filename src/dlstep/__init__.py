@@ -1,0 +1,52 @@
+"""dlstep decodes diffusion language models step by step.
+
+The pure functions and values load at once and need no array library; `LLM`, `Session` and `EngineConfig` load when used.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from .core import (
+    Config as Config,
+    DlstepError as DlstepError,
+    LineMismatch as LineMismatch,
+    Plan as Plan,
+    ReplayDiverged as ReplayDiverged,
+    Request as Request,
+    Rows as Rows,
+    Samples as Samples,
+    SamplingParams as SamplingParams,
+    Span as Span,
+    Spec as Spec,
+    State as State,
+    Strategy as Strategy,
+    Thresholds as Thresholds,
+    Trace as Trace,
+    abort as abort,
+    add as add,
+    commit as commit,
+    init as init,
+    prune as prune,
+    rebuild as rebuild,
+    schedule as schedule,
+)
+
+if TYPE_CHECKING:
+    from .config import EngineConfig as EngineConfig
+    from .llm import LLM as LLM, Draft as Draft, Output as Output
+    from .session import Session as Session
+
+__version__ = "0.1.0"
+
+_LATER = {"EngineConfig": "config", "LLM": "llm", "Draft": "llm", "Output": "llm", "Session": "session"}
+
+
+def __getattr__(name: str) -> object:
+    """The public names that are heavier than the core, imported at first use."""
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return vars(import_module(f".{_LATER[name]}", __name__))[name]
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LATER})

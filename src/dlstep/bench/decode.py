@@ -1,0 +1,176 @@
+"""What a decode step costs beside the network's forward, and beside a plain dense forward of the same size.
+
+States are taken from real decodes and each is timed again and again: the same plan may be run any number of times. All
+parts are timed in turn within a repetition, and each figure is the least over the repetitions, averaged over the states.
+"""
+
+from collections.abc import Callable, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from time import perf_counter
+
+import torch
+from transformers import DynamicCache, PreTrainedModel
+
+from .. import strategies
+from ..core import Config, Plan, Request, SamplingParams, State, Strategy, add, commit, init, schedule
+from ..driver import TorchDriver
+from ..models import Checkpoint
+from ..models.families import kv_shape
+from ..tiny import problems
+
+BATCHES = (1, 8, 32)
+PAGE_SIZE = 32
+ANSWER_TOKENS = 96
+Row = dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class _Times:
+    """Seconds of one step."""
+
+    step: float
+    forward: float
+    plain: float
+
+
+def measure_decode(
+    checkpoint: Checkpoint,
+    batch_sizes: Sequence[int] = BATCHES,
+    *,
+    strategy: Strategy | None = None,
+    states: int = 4,
+    repetitions: int = 30,
+) -> list[Row]:
+    """One row for each batch size: `batch`, `rows` fed by a step, `step_us` (schedule, lower, forward, sample, unpack, commit),
+    `forward_us` (body and head with their attention), `outside_share` (what is not forward, of the step), `plain_us` (a
+    dense transformers forward of as many rows over as much context) and `ratio` (step to plain).
+
+    The strategy is by default the checkpoint's own, accepting as it was trained to.
+    """
+    strategy = _own_strategy(checkpoint) if strategy is None else strategy
+    plain = deepcopy(checkpoint.network)
+    plain.set_attn_implementation("sdpa")
+    table: list[Row] = []
+    for batch_size in batch_sizes:
+        driver, taken = _decoding(checkpoint, strategy, batch_size, states)
+        times: list[_Times] = []
+        rows = 0
+        for begin, reached in taken:
+            # A fresh walk leaves the device where this state needs it.
+            state = _walk(driver, begin, reached)
+            plan = schedule(state)
+            rows += sum(len(span.tokens) for span in plan.spans)
+            times.append(_time(driver, state, _plain_forward(plain, plan, strategy), repetitions))
+        step, forward, dense = (sum(getattr(time, part) for time in times) for part in ("step", "forward", "plain"))
+        scale = 1e6 / len(times)
+        table.append(
+            {
+                "batch": batch_size,
+                "rows": rows / len(times),
+                "step_us": step * scale,
+                "forward_us": forward * scale,
+                "outside_share": 1 - forward / step,
+                "plain_us": dense * scale,
+                "ratio": step / dense,
+            }
+        )
+    return table
+
+
+def _own_strategy(checkpoint: Checkpoint) -> Strategy:
+    """The strategy that the checkpoint names, with its own sizes."""
+    cls = strategies.load(checkpoint.decoding_strategy or "multi_bd")
+    sizes = {"block_size": checkpoint.block_size, "buffer_size": checkpoint.buffer_size}
+    return cls(**{name: size for name, size in sizes.items() if size is not None})
+
+
+def _decoding(
+    checkpoint: Checkpoint, strategy: Strategy, batch_size: int, states: int
+) -> tuple[TorchDriver, list[tuple[State, int]]]:
+    """A driver, and evenly spread moments of a decode in which all requests sample: first state and number of steps."""
+    length = min(checkpoint.max_model_len, 384)
+    pages = batch_size * (-(-length // PAGE_SIZE) + 1)
+    config = Config(checkpoint.spec, PAGE_SIZE, pages, length, 64 * length, batch_size)
+    begin = init(config, strategy)
+    params = SamplingParams(max_tokens=ANSWER_TOKENS, ignore_eos=True)
+    for number, problem in enumerate(problems(batch_size)):
+        prompt = checkpoint.tokenizer.encode(problem.prompt, add_special_tokens=False)
+        begin = add(begin, Request(number, tuple(prompt), params))
+    driver = TorchDriver(checkpoint, config)
+    state, good, step = begin, [], 0
+    while not state.done:
+        plan = schedule(state)
+        state = commit(state, driver.run(plan))
+        if len(plan.spans) == batch_size and step and all(span.wanted for span in plan.spans):
+            good.append(step)
+        step += 1
+    chosen = [good[len(good) * (2 * number + 1) // (2 * states)] for number in range(states)]
+    return driver, [(begin, step) for step in chosen]
+
+
+def _walk(driver: TorchDriver, state: State, steps: int) -> State:
+    for _ in range(steps):
+        state = commit(state, driver.run(schedule(state)))
+    return state
+
+
+def _time(driver: TorchDriver, state: State, plain: Callable[[], Callable[[], object]], repetitions: int) -> _Times:
+    """The least times over interleaved repetitions."""
+    whole: list[float] = []
+    forwards: list[float] = []
+    dense: list[float] = []
+    for _ in range(repetitions):
+        start = perf_counter()
+        plan = schedule(state)
+        commit(state, driver.run(plan))
+        whole.append(perf_counter() - start)
+        batch = driver.lower(plan)
+        assert batch is not None
+        start = perf_counter()
+        driver.forward(batch)
+        forwards.append(perf_counter() - start)
+        call = plain()
+        start = perf_counter()
+        call()
+        dense.append(perf_counter() - start)
+    return _Times(min(whole), min(forwards), min(dense))
+
+
+def _plain_forward(network: PreTrainedModel, plan: Plan, strategy: Strategy) -> Callable[[], Callable[[], object]]:
+    """Makes dense forwards: as many rows and as much context as `plan` has, evenly over its requests.
+
+    The context is given as past keys and values, visibility as a dense mask. Each call gives a new forward to run, because
+    running one lengthens its past.
+    """
+    del strategy
+    spans = plan.spans
+    batch = len(spans)
+    rows = -(-sum(len(span.tokens) for span in spans) // batch)
+    past = -(-sum(span.start for span in spans) // batch)
+    shape = kv_shape(network.config)
+    device, dtype = network.device, network.dtype
+    size = spans[0].grid.size
+    position = torch.arange(past, past + rows, device=device)
+    until = past + ((position - past) // size + 1) * size
+    mask = (torch.arange(past + rows, device=device) < until[:, None]).expand(batch, 1, -1, -1).contiguous()
+    tokens = torch.zeros((batch, rows), dtype=torch.int64, device=device)
+    held = [torch.randn(2, batch, shape.kv_heads, past, shape.head_dim, dtype=dtype, device=device) for _ in shape.windows]
+
+    @torch.inference_mode()
+    def prepared() -> Callable[[], object]:
+        cache = DynamicCache(((keys, values) for keys, values in held), config=network.config)
+
+        @torch.inference_mode()
+        def run() -> object:
+            return network(
+                input_ids=tokens,
+                position_ids=position.expand(batch, -1),
+                attention_mask=mask,
+                past_key_values=cache,
+                use_cache=True,
+            )
+
+        return run
+
+    return prepared

@@ -1,0 +1,137 @@
+"""Runs plans on a network: owns the pages of keys and values, follows the plans' changes of ownership, answers with samples."""
+
+from itertools import accumulate, pairwise
+
+import torch
+from jaxtyping import Float32
+from torch import Tensor
+
+from dlstep_kernels import sample
+
+from ..core import START_LINE, Config, LineMismatch, Plan, Rows, Samples, next_line
+from ..models import Checkpoint, PagedContext
+from ..models.attention import NO_MASKS
+from ..models.families import kv_shape
+from .lowering import Batch, Target, lower
+from .tables import PageTables
+
+
+class TorchDriver:
+    """A device for the states of one `Config`; `run` is all that the engine needs.
+
+    The parts of `run` (`follow`, `lower`, `forward`, `sample`, `unpack`) are public so that their costs can be measured.
+    The network is used where it is; with `device` it is moved there. Raises ValueError if the configuration does not fit
+    the network.
+    """
+
+    def __init__(self, checkpoint: Checkpoint, config: Config, *, device: str | None = None) -> None:
+        network = checkpoint.network if device is None else checkpoint.network.to(torch.device(device))
+        shape = kv_shape(network.config)
+        embedded = network.get_input_embeddings().weight.shape[0]
+        spec = config.spec
+        if spec.vocab_size > embedded or not 0 <= spec.mask_id < embedded:
+            raise ValueError(
+                f"Config.spec has {spec.vocab_size} ids and mask id {spec.mask_id}, the network {checkpoint.name} "
+                f"embeds {embedded}: build the Config from checkpoint.spec"
+            )
+        self.config = config
+        self.network = network
+        self.line = START_LINE
+        self._last: Plan | None = None
+        self._tables = PageTables(
+            max_num_reqs=config.max_num_reqs, width=config.max_model_len // config.page_size + 2
+        )
+        windows = tuple(dict.fromkeys(shape.windows))
+        self._target = Target(config.page_size, spec.head_shift, windows, network.device, network.dtype)
+        # One slot more than the pages have: rows that are not stored end there.
+        size = (config.num_pages * config.page_size + 1, shape.kv_heads, shape.head_dim)
+        layers = range(len(shape.windows))
+        self._key_pages = tuple(torch.zeros(size, dtype=network.dtype, device=network.device) for _ in layers)
+        self._value_pages = tuple(torch.zeros(size, dtype=network.dtype, device=network.device) for _ in layers)
+
+    def run(self, plan: Plan) -> Samples:
+        """The samples of `plan`.
+
+        A plan may be run again, with the same answer. Raises LineMismatch for one that relies on another history than this
+        driver's.
+        """
+        self.follow(plan)
+        batch = self.lower(plan)
+        packed = None if batch is None else self.sample(batch, self.forward(batch))
+        samples = self.unpack(plan, packed)
+        self._last, self.line = plan, next_line(samples)
+        return samples
+
+    def follow(self, plan: Plan) -> None:
+        """Take over the ownership of pages as `plan` has it, once."""
+        if plan.line == START_LINE:
+            self._tables.clear()
+        elif plan is self._last or plan == self._last:
+            return
+        elif plan.line != self.line:
+            raise LineMismatch(
+                f"step {plan.step} continues line {plan.line}, this driver is on line {self.line}: rebuild(state) makes a "
+                "state that any driver accepts"
+            )
+        self._tables.apply(plan)
+
+    def lower(self, plan: Plan) -> Batch | None:
+        """The tensors of `plan`; None if it has no spans."""
+        return lower(plan, self._tables, self._target) if plan.spans else None
+
+    @torch.inference_mode()
+    def forward(self, batch: Batch) -> Float32[Tensor, "w vocab"] | None:
+        """Logits of the wanted positions, and the rows' keys and values in the pages; None if none is wanted."""
+        context = PagedContext(self._key_pages, self._value_pages, batch.slots, batch.layouts)
+        body = self.network.base_model
+        hidden = body(
+            input_ids=batch.tokens,
+            position_ids=batch.positions,
+            attention_mask=NO_MASKS,
+            use_cache=False,
+            paged=context,
+        ).last_hidden_state
+        if not batch.wanted.numel():
+            return None
+        return self.network.get_output_embeddings()(hidden[0].index_select(0, batch.wanted)).float()
+
+    @torch.inference_mode()
+    def sample(self, batch: Batch, logits: Float32[Tensor, "w vocab"] | None) -> Float32[Tensor, "k w"] | None:
+        """Tokens, probabilities and the statistics asked for (entropy, then margin), as one tensor on the host."""
+        if logits is None:
+            return None
+        spec = self.config.spec
+        drawn = sample(
+            logits,
+            batch.settings,
+            vocab_size=spec.vocab_size,
+            mask_id=spec.mask_id,
+            ties=batch.ties,
+            statistics=batch.statistics,
+        )
+        # Ids are exact in fp32: they are below 2**24.
+        kept = (drawn.tokens.float(), drawn.probabilities, drawn.entropies, drawn.margins)
+        return torch.stack([numbers for numbers in kept if numbers is not None]).cpu()
+
+    def unpack(self, plan: Plan, packed: Float32[Tensor, "k w"] | None) -> Samples:
+        """The samples that `packed` holds, span by span."""
+        if packed is None:
+            return Samples(plan, tuple(Rows((), ()) for _ in plan.spans))
+        tokens = packed[0].long().tolist()
+        numbers = packed[1:].tolist()
+        probabilities = numbers.pop(0)
+        entropies = numbers.pop(0) if "entropy" in plan.statistics else []
+        margins = numbers.pop(0) if "margin" in plan.statistics else []
+        bounds = pairwise(accumulate((len(span.wanted) for span in plan.spans), initial=0))
+        return Samples(
+            plan,
+            tuple(
+                Rows(
+                    tuple(tokens[begin:end]),
+                    tuple(probabilities[begin:end]),
+                    tuple(entropies[begin:end]),
+                    tuple(margins[begin:end]),
+                )
+                for begin, end in bounds
+            ),
+        )

@@ -1,0 +1,53 @@
+"""Our attention inside the unmodified transformers classes.
+
+All that it needs beside queries, keys and values travels as the keyword argument `paged` of the forward call.
+"""
+
+from dataclasses import dataclass
+
+from jaxtyping import Float, Int64
+from torch import Tensor, nn
+from transformers import AttentionInterface
+
+from dlstep_kernels import AttentionLayout, paged_attention, store_kv
+
+ATTENTION = "dlstep_paged"  # the name under which transformers finds it
+NO_MASKS = {"full_attention": None, "sliding_attention": None}  # as `attention_mask`: transformers builds no mask of its own
+
+
+@dataclass(frozen=True, slots=True)
+class PagedContext:
+    """Where the forward's rows are stored and what they see: pages of each layer, a slot for each row (-1: not stored),
+    and the layout for each width of sliding window, None being full attention.
+    """
+
+    key_pages: tuple[Float[Tensor, "slots kv_heads head_dim"], ...]
+    value_pages: tuple[Float[Tensor, "slots kv_heads head_dim"], ...]
+    slots: Int64[Tensor, " n"]
+    layouts: dict[int | None, AttentionLayout]
+
+
+def attend(
+    module: nn.Module,
+    query: Float[Tensor, "1 heads n head_dim"],
+    key: Float[Tensor, "1 kv_heads n head_dim"],
+    value: Float[Tensor, "1 kv_heads n head_dim"],
+    attention_mask: Tensor | None,
+    *,
+    scaling: float,
+    paged: PagedContext,
+    sliding_window: int | None = None,
+    **others: object,
+) -> tuple[Float[Tensor, "1 n heads head_dim"], None]:
+    """Store the rows' keys and values, then let every row read what it may see."""
+    del attention_mask, others
+    layer = int(module.layer_idx)  # pyright: ignore[reportArgumentType]
+    key_pages, value_pages = paged.key_pages[layer], paged.value_pages[layer]
+    store_kv(key[0].transpose(0, 1), value[0].transpose(0, 1), key_pages, value_pages, paged.slots)
+    layout = paged.layouts[sliding_window]
+    return paged_attention(query[0].transpose(0, 1), key_pages, value_pages, layout, scale=scaling)[None], None
+
+
+def install() -> None:
+    """Make the attention known to transformers; once is enough, more does no harm."""
+    AttentionInterface.register(ATTENTION, attend)

@@ -1,0 +1,203 @@
+"""A checkpoint folder as a network and the facts that decoding needs. No remote code, no pickled weights, no network access."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoTokenizer, PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+
+from ..core import Spec
+from .attention import ATTENTION, install
+from .families import FAMILIES, Family
+from .pieces import pieces
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """What a checkpoint folder says without its weights.
+
+    `block_size`, `buffer_size` and `decoding_strategy` are what the network was trained for, None where the folder does not
+    say; `max_model_len` is the longest context it knows.
+    """
+
+    name: str
+    path: Path
+    architecture: str
+    config: PretrainedConfig
+    tokenizer: PreTrainedTokenizerBase
+    spec: Spec
+    block_size: int | None
+    buffer_size: int | None
+    decoding_strategy: str | None
+    max_model_len: int
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A network in evaluation mode with its description."""
+
+    network: PreTrainedModel
+    description: Description
+
+    @property
+    def name(self) -> str:
+        """The name of the folder."""
+        return self.description.name
+
+    @property
+    def spec(self) -> Spec:
+        """The facts that the core needs."""
+        return self.description.spec
+
+    @property
+    def tokenizer(self) -> PreTrainedTokenizerBase:
+        """The tokenizer of the folder."""
+        return self.description.tokenizer
+
+    @property
+    def block_size(self) -> int | None:
+        """Positions of a block, as trained."""
+        return self.description.block_size
+
+    @property
+    def buffer_size(self) -> int | None:
+        """Unfinished blocks at a time, as trained."""
+        return self.description.buffer_size
+
+    @property
+    def decoding_strategy(self) -> str | None:
+        """The strategy the network was trained for."""
+        return self.description.decoding_strategy
+
+    @property
+    def max_model_len(self) -> int:
+        """The longest context."""
+        return self.description.max_model_len
+
+
+def read_description(path: str | Path) -> Description:
+    """What the checkpoint folder at `path` says, its weights unread.
+
+    Raises FileNotFoundError for a missing folder or file, ValueError for a family that is not supported or a fact that is
+    missing or impossible.
+    """
+    folder = Path(path).expanduser()
+    facts = _facts(folder)
+    architecture, family = _family(folder, facts)
+    config_class = family.network.config_class
+    if config_class is None:
+        raise ValueError(f"{architecture} has no configuration class")
+    config = config_class.from_pretrained(folder, local_files_only=True)
+    tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    own: dict[str, Any] = facts.get("dlstep") or {}
+    return Description(
+        name=folder.resolve().name,
+        path=folder,
+        architecture=architecture,
+        config=config,
+        tokenizer=tokenizer,
+        spec=_spec(folder, facts, own, family, tokenizer),
+        block_size=own.get("block_size", facts.get("block_size")),
+        buffer_size=own.get("buffer_size"),
+        decoding_strategy=own.get("decoding_strategy"),
+        max_model_len=facts["max_position_embeddings"],
+    )
+
+
+def load_checkpoint(path: str | Path, device: str = "cpu", dtype: torch.dtype | None = None) -> Checkpoint:
+    """The network at `path` on `device`, by default in float32 on a CPU and bfloat16 elsewhere.
+
+    Raises what `read_description` raises, FileNotFoundError when there are no safetensors weights, and ValueError naming
+    every tensor that is missing, not used, or of another shape.
+    """
+    description = read_description(path)
+    folder = description.path
+    _require_safetensors(folder)
+    if dtype is None:
+        dtype = torch.float32 if torch.device(device).type == "cpu" else torch.bfloat16
+    install()
+    network, report = FAMILIES[description.architecture].network.from_pretrained(
+        folder,
+        config=description.config,
+        dtype=dtype,
+        attn_implementation=ATTENTION,
+        local_files_only=True,
+        use_safetensors=True,
+        output_loading_info=True,
+        ignore_mismatched_sizes=True,  # so that they are reported with the others
+    )
+    problems = [
+        f"{what}: {', '.join(sorted(str(name) for name in report[key]))}"
+        for key, what in (("missing_keys", "missing"), ("unexpected_keys", "not used"), ("mismatched_keys", "other shape"))
+        if report[key]
+    ]
+    if problems:
+        raise ValueError(f"the weights in {folder} do not fit {description.architecture}: {'; '.join(problems)}")
+    return Checkpoint(network.to(torch.device(device)).eval(), description)
+
+
+def _facts(folder: Path) -> dict[str, Any]:
+    """The content of config.json."""
+    if not folder.is_dir():
+        raise FileNotFoundError(f"checkpoint folder {str(folder)!r} does not exist: give the path of a local folder")
+    path = folder / "config.json"
+    if not path.is_file():
+        raise FileNotFoundError(f"{folder} holds no config.json: it is not a checkpoint folder")
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def _family(folder: Path, facts: dict[str, Any]) -> tuple[str, Family]:
+    """The entry of the table that the folder asks for."""
+    architectures = facts.get("architectures") or []
+    for architecture in architectures:
+        if architecture in FAMILIES:
+            return architecture, FAMILIES[architecture]
+    named = ", ".join(architectures) or "none"
+    raise ValueError(
+        f"{folder} is of model_type {facts.get('model_type')!r} and architecture {named}, which is not supported: "
+        f"choose a checkpoint of {', '.join(sorted(FAMILIES))} (code that a checkpoint brings is never run)"
+    )
+
+
+def _spec(
+    folder: Path, facts: dict[str, Any], own: dict[str, Any], family: Family, tokenizer: PreTrainedTokenizerBase
+) -> Spec:
+    """The facts for the core, from the most to the least specific source."""
+    mask_id = own.get("mask_token_id", facts.get("mask_token_id", tokenizer.mask_token_id))
+    if mask_id is None:
+        raise ValueError(
+            f"{folder} names no mask token: set mask_token_id in its config.json, or give its tokenizer a mask token"
+        )
+    generation = folder / "generation_config.json"
+    generation_facts = json.loads(generation.read_text(encoding="utf-8")) if generation.is_file() else {}
+    eos_ids: list[int] = []
+    for given in (facts.get("eos_token_id"), generation_facts.get("eos_token_id")):
+        if given is not None:
+            eos_ids += given if isinstance(given, list) else [given]
+    if not eos_ids and tokenizer.eos_token_id is not None:
+        # The last resort: chat models often end answers with another id than their tokenizer's.
+        eos_ids = [tokenizer.eos_token_id]
+    if not eos_ids:
+        raise ValueError(f"{folder} names no end-of-sequence token: set eos_token_id in its config.json")
+    vocab_size = len(tokenizer)
+    if vocab_size > facts["vocab_size"]:
+        raise ValueError(f"{folder}: the tokenizer knows {vocab_size} ids, the network embeds {facts['vocab_size']}")
+    return Spec(
+        mask_id=mask_id,
+        eos_ids=tuple(dict.fromkeys(eos_ids)),
+        vocab_size=vocab_size,
+        head_shift=own.get("head_shift", family.head_shift),
+        accept_rule=own.get("accept_rule", family.accept_rule),
+        pieces=pieces(tokenizer),
+    )
+
+
+def _require_safetensors(folder: Path) -> None:
+    """Raise FileNotFoundError if the weights are not there in the one format that cannot hold code."""
+    if (folder / "model.safetensors").is_file() or (folder / "model.safetensors.index.json").is_file():
+        return
+    others = sorted(path.name for pattern in ("*.bin", "*.pt", "*.pth") for path in folder.glob(pattern))
+    found = f" ({', '.join(others)} may hold code and is not read: convert it to safetensors)" if others else ""
+    raise FileNotFoundError(f"{folder} holds neither model.safetensors nor model.safetensors.index.json{found}")

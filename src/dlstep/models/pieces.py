@@ -1,0 +1,62 @@
+"""The bytes that each id of a tokenizer stands for."""
+
+import json
+from functools import cache
+
+from transformers import PreTrainedTokenizerBase
+
+
+@cache
+def _byte_of_character() -> dict[str, int]:
+    """The byte map of byte-level BPE: printable bytes stand for themselves, the others for characters from 256 on."""
+    printable = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
+    others = [byte for byte in range(256) if byte not in printable]
+    named = {chr(byte): byte for byte in printable}
+    return named | {chr(256 + number): byte for number, byte in enumerate(others)}
+
+
+def _parts(description: object) -> set[str]:
+    """The `type` of every part of a tokenizer's description, nested ones included."""
+    found: set[str] = set()
+    if isinstance(description, dict):
+        if isinstance(kind := description.get("type"), str):
+            found.add(kind)
+        for part in description.values():
+            found |= _parts(part)
+    elif isinstance(description, list):
+        for part in description:
+            found |= _parts(part)
+    return found
+
+
+def _piece(token: str, kinds: set[str]) -> bytes:
+    """The bytes of one token of a tokenizer whose decoder has these parts."""
+    if "ByteLevel" in kinds:
+        byte_of = _byte_of_character()
+        if all(character in byte_of for character in token):
+            return bytes(byte_of[character] for character in token)
+        return token.encode()
+    if "ByteFallback" in kinds and len(token) == 6 and token.startswith("<0x") and token.endswith(">"):
+        return bytes([int(token[3:5], 16)])
+    if "Replace" in kinds or "Metaspace" in kinds:
+        return token.replace("\u2581", " ").encode()
+    return token.encode()
+
+
+def pieces(tokenizer: PreTrainedTokenizerBase) -> tuple[bytes, ...]:
+    """The bytes of every id below `len(tokenizer)`, in order; nothing for special tokens and for ids without a token."""
+    kinds: set[str] = set()
+    if tokenizer.is_fast:
+        backend = json.loads(tokenizer.backend_tokenizer.to_str())  # pyright: ignore[reportAttributeAccessIssue]
+        kinds = _parts([backend.get("decoder"), backend.get("pre_tokenizer")])
+    silent = set(tokenizer.all_special_ids)
+    added = {index: token for index, token in tokenizer.added_tokens_decoder.items()}
+    names = tokenizer.convert_ids_to_tokens(list(range(len(tokenizer))))
+    found: list[bytes] = []
+    for index, name in enumerate(names):
+        token = added.get(index)
+        if index in silent or name is None or (token is not None and token.special):
+            found.append(b"")
+        else:
+            found.append(name.encode() if token is not None else _piece(name, kinds))
+    return tuple(found)

@@ -1,0 +1,29 @@
+"""A progress bar for batches of requests."""
+
+from collections.abc import Callable, Iterator, Sequence as Items
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from .core import State
+
+
+@contextmanager
+def progress_bar(ids: Items[int], *, enabled: bool) -> Iterator[Callable[[State], None]]:
+    """A function that draws how far the requests `ids` are, on stderr; it draws nothing where stderr is no terminal."""
+    console = Console(stderr=True)
+    columns = (TextColumn("answers"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.fields[rate]}"))
+    with Progress(*columns, console=console, transient=True, disable=not (enabled and console.is_terminal)) as bar:
+        task = bar.add_task("answers", total=len(ids), rate="")
+        first_step: list[int] = []
+
+        def show(state: State) -> None:
+            if bar.disable:
+                return
+            first_step[:] = first_step or [state.step]
+            live = len(state.running) + len(state.waiting)
+            running = f"step {state.step - first_step[0]}, {len(state.running)} running, {len(state.waiting)} waiting"
+            bar.update(task, completed=len(ids) - live, rate=running)
+
+        yield show

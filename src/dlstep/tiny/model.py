@@ -1,0 +1,83 @@
+"""The tiny models as ordinary transformers models: their configuration, fresh weights, and checkpoint folders."""
+
+import json
+import math
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from transformers import GenerationConfig, Qwen3Config, Qwen3ForCausalLM
+
+from dlstep.tiny.recipes import BLOCK_SIZE, BUFFER_SIZE, Recipe
+from dlstep.tiny.tokenizer import EMBEDDING_ROWS, EOS_ID, MASK_ID, PAD_ID, build_tokenizer
+
+
+def configuration(recipe: Recipe) -> Qwen3Config:
+    """A Qwen3 of 0.8 million parameters; the extra keys tell a decoder how the model wants to be decoded."""
+    return Qwen3Config(
+        vocab_size=EMBEDDING_ROWS,
+        hidden_size=128,
+        num_hidden_layers=4,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=32,
+        intermediate_size=384,
+        tie_word_embeddings=True,
+        max_position_embeddings=512,
+        rope_parameters={"rope_type": "default", "rope_theta": 10000.0},
+        bos_token_id=None,
+        eos_token_id=EOS_ID,
+        pad_token_id=PAD_ID,
+        use_cache=False,
+        mask_token_id=MASK_ID,
+        block_size=BLOCK_SIZE,
+        dlstep={
+            "mask_token_id": MASK_ID,
+            "block_size": BLOCK_SIZE,
+            "decoding_strategy": recipe.decoding_strategy,
+            "buffer_size": BUFFER_SIZE,
+            "head_shift": 0,
+            "accept_rule": "A",
+        },
+    )
+
+
+def fresh_model(recipe: Recipe, seed: int) -> Qwen3ForCausalLM:
+    """A model with new float32 weights drawn from `seed`; the residual branches start at zero."""
+    model = Qwen3ForCausalLM._from_config(configuration(recipe), attn_implementation="sdpa", dtype=torch.float32)
+    generator = torch.Generator().manual_seed(seed)
+    for name, parameter in model.named_parameters():
+        if parameter.ndim == 1:
+            nn.init.ones_(parameter)
+        elif "embed_tokens" in name:
+            nn.init.normal_(parameter, std=0.05, generator=generator)
+        elif name.endswith(("o_proj.weight", "down_proj.weight")):
+            nn.init.zeros_(parameter)
+        else:
+            nn.init.normal_(parameter, std=1 / math.sqrt(parameter.shape[1]), generator=generator)
+    return model
+
+
+def load_model(folder: Path) -> Qwen3ForCausalLM:
+    """A checkpoint folder's model in float32, ready to be trained further."""
+    return Qwen3ForCausalLM.from_pretrained(folder, attn_implementation="sdpa", dtype=torch.float32)
+
+
+def logits_at(model: Qwen3ForCausalLM, inputs: Tensor, positions: Tensor, mask: Tensor, wanted: Tensor) -> Tensor:
+    """[n, vocabulary] logits of the `n` places where `wanted` [row, width] holds, row by row."""
+    hidden = model.model(input_ids=inputs, position_ids=positions, attention_mask=mask, use_cache=False)
+    return model.lm_head(hidden.last_hidden_state[wanted])
+
+
+def save_checkpoint(model: Qwen3ForCausalLM, recipe: Recipe, folder: Path) -> None:
+    """Write the folder that `AutoModelForCausalLM` and `AutoTokenizer` load: bfloat16 weights, the head tied."""
+    exported = Qwen3ForCausalLM._from_config(configuration(recipe), dtype=torch.bfloat16)
+    exported.load_state_dict({name: value.to(torch.bfloat16) for name, value in model.state_dict().items()})
+    exported.generation_config = GenerationConfig(eos_token_id=EOS_ID, pad_token_id=PAD_ID, use_cache=False)
+    exported.save_pretrained(folder)
+    build_tokenizer().save_pretrained(folder)
+    # The class's long-standing name, which older releases of transformers know as well.
+    settings_path = folder / "tokenizer_config.json"
+    settings = json.loads(settings_path.read_text(encoding="utf-8"))
+    settings["tokenizer_class"] = "PreTrainedTokenizerFast"
+    settings_path.write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")

@@ -1,0 +1,84 @@
+"""What each tiny model is and how it is trained, as plain data.
+
+A recipe's numbers are what the shipped checkpoint was trained with; changing one means training that model again.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+BLOCK_SIZE = 8
+BUFFER_SIZE = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A run of steps with one mixture of noise; the learning rate runs in a line between its two factors."""
+
+    name: str
+    steps: int
+    rate_start: float
+    rate_stop: float
+    multi_block_share: float  # of the batches; the others hold each block alone
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """One model: its grid, where its weights start, and the stages in order."""
+
+    name: str
+    grid: Literal["absolute", "prompt"]
+    decoding_strategy: Literal["multi_bd", "d2f"]
+    stages: tuple[Stage, ...]
+    starts_from: str | None = None  # a shipped model, or None for fresh weights
+    batch_places: int = 3840  # places of a batch, padding included
+    spare_block_share: float = 0.1  # of the stories; those end in further blocks of the end symbol, as many as may fly
+    muon_rate: float = 6e-3
+    adam_rate: float = 2e-3
+    warm_up_steps: int = 50
+    summary: str = ""
+
+    @property
+    def steps(self) -> int:
+        """Steps of all stages together."""
+        return sum(stage.steps for stage in self.stages)
+
+    def place(self, step: int) -> tuple[Stage, float]:
+        """The stage of a step, counted from 0, and the factor on the learning rates there.
+
+        Raises ValueError past the last step.
+        """
+        begin = 0
+        for stage in self.stages:
+            if step < begin + stage.steps:
+                share = (step - begin) / stage.steps
+                factor = stage.rate_start + (stage.rate_stop - stage.rate_start) * share
+                return stage, factor * min(1.0, (step + 1) / self.warm_up_steps)
+            begin += stage.steps
+        raise ValueError(f"step {step} of {self.name} is past the last of its {begin} steps")
+
+
+TINY_BD = Recipe(
+    name="tiny-bd",
+    grid="absolute",
+    decoding_strategy="multi_bd",
+    summary="block diffusion on the absolute grid, several blocks in flight",
+    stages=(
+        Stage("base, constant rate", 1500, 1.0, 1.0, 0.0),
+        Stage("base, falling rate", 2000, 1.0, 0.4, 0.0),
+        Stage("several blocks", 1500, 0.4, 0.02, 0.65),
+    ),
+)
+
+TINY_D2F = Recipe(
+    name="tiny-d2f",
+    grid="prompt",
+    decoding_strategy="d2f",
+    summary="the prompt seen in full, blocks counted from its end, several blocks in flight",
+    starts_from="tiny-bd",
+    stages=(
+        Stage("new grid", 600, 0.5, 0.5, 0.5),
+        Stage("falling rate", 1000, 0.5, 0.02, 0.65),
+    ),
+)
+
+RECIPES = {recipe.name: recipe for recipe in (TINY_BD, TINY_D2F)}

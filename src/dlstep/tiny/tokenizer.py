@@ -1,0 +1,40 @@
+"""The tiny models' vocabulary as a Hugging Face fast tokenizer.
+
+This file owns the order of the symbols, and with it the meaning of every id in the shipped checkpoints: three special
+symbols, the printable ASCII characters with the newline, then the story template's words. Encoding takes the longest
+symbol at each place, so digits stay single and any printable-ASCII text comes back unchanged.
+"""
+
+import re
+
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
+
+from dlstep.tiny.task import TEMPLATE_WORDS
+
+PAD, MASK, EOS = "<pad>", "<mask>", "<eos>"
+PAD_ID, MASK_ID, EOS_ID = 0, 1, 2
+SPECIAL = (PAD, MASK, EOS)
+CHARACTERS = ("\n", *map(chr, range(32, 127)))
+VOCABULARY = (*SPECIAL, *CHARACTERS, *sorted(TEMPLATE_WORDS))
+EMBEDDING_ROWS = 192  # rows of the embedding; ids past the vocabulary are never produced
+
+
+def build_tokenizer() -> PreTrainedTokenizerFast:
+    """The tokenizer that every checkpoint folder carries; a character outside printable ASCII is read as `?`."""
+    vocabulary = {symbol: index for index, symbol in enumerate(VOCABULARY)}
+    backend = Tokenizer(models.WordLevel(vocabulary, unk_token="?"))
+    # An alternation takes its first branch that fits, hence the longest symbols first.
+    longest_first = sorted((*CHARACTERS, *TEMPLATE_WORDS), key=lambda symbol: (-len(symbol), symbol))
+    pattern = Regex("|".join(map(re.escape, longest_first)))
+    backend.pre_tokenizer = pre_tokenizers.Split(pattern, behavior="isolated")
+    backend.decoder = decoders.Fuse()
+    backend.add_special_tokens([AddedToken(symbol, special=True, normalized=False) for symbol in SPECIAL])
+    return PreTrainedTokenizerFast(
+        tokenizer_object=backend,
+        pad_token=PAD,
+        mask_token=MASK,
+        eos_token=EOS,
+        clean_up_tokenization_spaces=False,
+        model_max_length=512,
+    )

@@ -1,0 +1,41 @@
+"""Counter-based random numbers on a device: splitmix64 used as a hash, with 64-bit integers that wrap around.
+
+The numbers are those of the engine's core, bit for bit, and of any kernel: they depend on the counters alone.
+"""
+
+import torch
+from jaxtyping import Float32, Int64
+from torch import Tensor
+
+SAMPLE = 0  # the number of the purpose "sample" among the counters
+
+_GOLDEN = 0x9E3779B97F4A7C15 - (1 << 64)  # the constants of splitmix64 as signed integers
+_FIRST = 0xBF58476D1CE4E5B9 - (1 << 64)
+_SECOND = 0x94D049BB133111EB - (1 << 64)
+
+
+def _shifted(value: Int64[Tensor, "..."], count: int) -> Int64[Tensor, "..."]:
+    """`value` as 64 unsigned bits, shifted right; torch shifts signed integers."""
+    return (value >> count) & ((1 << (64 - count)) - 1)
+
+
+def mix(value: Int64[Tensor, "..."]) -> Int64[Tensor, "..."]:
+    """The splitmix64 step of each element: a bijection of 64-bit integers."""
+    value = value + _GOLDEN
+    value = (value ^ _shifted(value, 30)) * _FIRST
+    value = (value ^ _shifted(value, 27)) * _SECOND
+    return value ^ _shifted(value, 31)
+
+
+def draw_keys(
+    seeds: Int64[Tensor, " n"], positions: Int64[Tensor, " n"], draws: Int64[Tensor, " n"], *, purpose: int = SAMPLE
+) -> Int64[Tensor, " n"]:
+    """The key of each row's stream. `seeds` are 64 bits, read as signed integers."""
+    return mix(mix(mix(mix(seeds) ^ positions) ^ draws) ^ purpose)
+
+
+def uniform(keys: Int64[Tensor, " n"], *, count: int) -> Float32[Tensor, "n count"]:
+    """Numbers 0 to `count` - 1 of the stream of each key: odd multiples of 2**-24 in (0, 1)."""
+    index = mix(torch.arange(count, device=keys.device))
+    bits = _shifted(mix(keys[:, None] ^ index), 41)
+    return (bits.to(torch.float32) + 0.5) * 2.0**-23

@@ -1,0 +1,144 @@
+"""From logits to one token a row, in fp32: the order of the filters, ties, noise and what counts as broken."""
+
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from jaxtyping import Bool, Float32, Int64
+from torch import Tensor
+from torch.nn.functional import pad
+
+from .draws import draw_keys, uniform
+
+Ties = Literal["highest", "lowest"]
+Statistic = Literal["entropy", "margin"]
+
+
+@dataclass(frozen=True, slots=True)
+class Noise:
+    """Counters of each row's random numbers."""
+
+    seeds: Int64[Tensor, " n"]
+    positions: Int64[Tensor, " n"]
+    draws: Int64[Tensor, " n"]
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How to sample each row; a field is None where no row needs it.
+
+    `temperatures` 0 is greedy, `top_k` 0, `top_p` 1 and `min_p` 0 keep every id. `noise` is needed with `temperatures`.
+    """
+
+    temperatures: Float32[Tensor, " n"] | None = None
+    top_k: Int64[Tensor, " n"] | None = None
+    top_p: Float32[Tensor, " n"] | None = None
+    min_p: Float32[Tensor, " n"] | None = None
+    noise: Noise | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """The answer for each row: its token, the token's probability, and the statistics that were asked for."""
+
+    tokens: Int64[Tensor, " n"]
+    probabilities: Float32[Tensor, " n"]
+    entropies: Float32[Tensor, " n"] | None = None
+    margins: Float32[Tensor, " n"] | None = None
+
+
+def sample(
+    logits: Float32[Tensor, "n vocab"],
+    settings: Settings,
+    *,
+    vocab_size: int,
+    mask_id: int,
+    ties: Ties = "highest",
+    statistics: AbstractSet[Statistic] = frozenset(),
+) -> Drawn:
+    """One token of each row's distribution, and its probability there.
+
+    The distribution: ids from `vocab_size` on and `mask_id` are forbidden; logits are divided by the temperature (greedy
+    rows: by 1); ids after the first whose cumulative probability exceeds `top_p` are dropped, equal logits in ascending
+    order of id; then logits below the `top_k`-th largest; then probabilities below `min_p` of the largest. Greedy rows take
+    the largest logit, the others the largest of logit plus Gumbel noise; `ties` says which id of equal ones. A row with NaN
+    or +inf, or in which nothing allowed is finite, gets token -1, probability 0 and statistics 0. `entropies` are in nats,
+    `margins` are largest minus second largest probability.
+    """
+    largest = logits.amax(-1)  # NaN if there is one
+    allowed = logits[:, :vocab_size].clone()
+    if mask_id < allowed.shape[1]:
+        allowed[:, mask_id] = float("-inf")
+    best = allowed.amax(-1)
+    # Shifting by the best keeps tiny temperatures from making infinities.
+    scores = allowed - best[:, None]
+    if settings.temperatures is not None:
+        temperatures = settings.temperatures
+        divisors = torch.where(temperatures > 0, temperatures, 1.0).clamp(min=torch.finfo(torch.float32).tiny)
+        scores = scores / divisors[:, None]
+    if settings.top_p is not None or settings.top_k is not None:
+        scores = _truncated(scores, settings)
+    if settings.min_p is not None:
+        scores = scores.masked_fill(scores.exp() < settings.min_p[:, None], float("-inf"))
+    weights = scores.exp()
+    total = weights.sum(-1)
+    tokens = _first_best(_perturbed(scores, settings), ties)
+    chosen = weights.gather(1, tokens[:, None]).squeeze(1) / total
+    broken = ~((largest < float("inf")) & (best > float("-inf")))
+    return _answer(tokens, chosen, weights, total, broken, statistics)
+
+
+def _answer(
+    tokens: Int64[Tensor, " n"],
+    chosen: Float32[Tensor, " n"],
+    weights: Float32[Tensor, "n vocab"],
+    total: Float32[Tensor, " n"],
+    broken: Bool[Tensor, " n"],
+    statistics: AbstractSet[Statistic],
+) -> Drawn:
+    """The answer, with broken rows blanked."""
+    tokens, chosen = tokens.masked_fill(broken, -1), chosen.masked_fill(broken, 0.0)
+    if not statistics:
+        return Drawn(tokens, chosen)
+    probabilities = weights / total[:, None]
+    entropies = margins = None
+    if "entropy" in statistics:
+        entropies = torch.special.entr(probabilities).sum(-1).masked_fill(broken, 0.0)
+    if "margin" in statistics:
+        # A second id that is not there has probability 0.
+        pair = pad(probabilities, (0, 1)).topk(2, -1).values
+        margins = (pair[:, 0] - pair[:, 1]).masked_fill(broken, 0.0)
+    return Drawn(tokens, chosen, entropies, margins)
+
+
+def _truncated(scores: Float32[Tensor, "n vocab"], settings: Settings) -> Float32[Tensor, "n vocab"]:
+    """`scores` after top-p, then top-k; what is dropped becomes -inf."""
+    ordered, ids = scores.sort(dim=-1, descending=True, stable=True)
+    if settings.top_p is not None:
+        before = pad(ordered.softmax(-1).cumsum(-1)[:, :-1], (1, 0))
+        top_p = settings.top_p[:, None]
+        # The sum of all may round to more than 1.
+        ordered = ordered.masked_fill((before > top_p) & (top_p < 1.0), float("-inf"))
+    if settings.top_k is not None:
+        count = ordered.shape[1]
+        last = torch.where(settings.top_k > 0, settings.top_k, count).clamp(max=count)[:, None] - 1
+        ordered = ordered.masked_fill(ordered < ordered.gather(1, last), float("-inf"))
+    return torch.empty_like(scores).scatter_(1, ids, ordered)
+
+
+def _perturbed(scores: Float32[Tensor, "n vocab"], settings: Settings) -> Float32[Tensor, "n vocab"]:
+    """`scores` with Gumbel noise in the rows that are not greedy."""
+    if settings.temperatures is None or settings.noise is None:
+        return scores
+    noise = settings.noise
+    keys = draw_keys(noise.seeds, noise.positions, noise.draws)
+    gumbel = -(-uniform(keys, count=scores.shape[1]).log()).log()
+    return torch.where((settings.temperatures > 0)[:, None], scores + gumbel, scores)
+
+
+def _first_best(scores: Float32[Tensor, "n vocab"], ties: Ties) -> Int64[Tensor, " n"]:
+    """The id of the largest score; `argmax` takes the first of equal ones."""
+    if ties == "lowest":
+        return scores.argmax(-1)
+    return scores.shape[1] - 1 - scores.flip(-1).argmax(-1)
