@@ -1,10 +1,14 @@
+"""Every law of the engine, for every strategy there is."""
+
 import pytest
-from hypothesis import given, settings, strategies as st, HealthCheck
+from hypothesis import given, strategies as st
+
 from dlstep import strategies
-from dlstep.testing.laws import LAWS
+from dlstep.testing.laws import LAWS, Law
+
+
 @pytest.mark.parametrize("name", strategies.available())
 @pytest.mark.parametrize("law", LAWS, ids=lambda law: law.__name__)
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
-def test_law(law, name, data):
+def test_law(law: Law, name: str, data: st.DataObject) -> None:
     law(strategies.load(name), data)

@@ -37,13 +37,16 @@ def _transfer(state: State, plan: Plan) -> tuple[Cache, list[Sequence], tuple[Se
     if plan.grants:
         places = {sequence.request.id: place for place, sequence in enumerate(running)}
         for grant in plan.grants:
+            cache = cache.take(grant.pages)
             place = places.get(grant.id)
-            if place is not None:
-                sequence = running[place]
-                held = sequence.storage
-                pages = held.pages + grant.pages
-                running[place] = sequence.holding(Storage(held.stored, pages, held.published, held.prefix_key))
-                cache = cache.take(grant.pages)
+            if place is None:
+                # The device has stored to them, whatever prefix they held before.
+                cache = cache.release(grant.pages)
+                continue
+            sequence = running[place]
+            held = sequence.storage
+            pages = held.pages + grant.pages
+            running[place] = sequence.holding(Storage(held.stored, pages, held.published, held.prefix_key))
     return cache, running, waiting
 
 

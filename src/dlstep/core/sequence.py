@@ -138,7 +138,7 @@ class Sequence:
     def tokens(self, start: int, end: int) -> tuple[int, ...]:
         """Tokens of positions `[start, end)`; costs the positions from `start` on."""
         prompt = self.request.prompt
-        if end <= len(prompt):
+        if end <= len(prompt) or start >= end:
             return prompt[start:end]
         blocks = self._blocks(start, end)
         first = blocks[0].start

@@ -78,13 +78,15 @@ def params(strategy: Strategy) -> st.SearchStrategy[SamplingParams]:
 
 @st.composite
 def batches(draw: st.DrawFn, strategy: Strategy, most: int = 5) -> tuple[Request, ...]:
-    """Requests whose prompts often share a prefix; some are too long."""
+    """Requests whose prompts often share a prefix; some are too long, or hold a mask, and must be refused."""
     base = draw(st.lists(st.integers(0, EOS), min_size=MAX_MODEL_LEN, max_size=MAX_MODEL_LEN).map(tuple))
     tails = st.lists(st.integers(0, EOS), max_size=4).map(tuple)
     requests: list[Request] = []
     for number in range(draw(st.integers(1, most))):
         cut = draw(st.integers(0, 20))
         prompt = base[:cut] + draw(tails) or base[:1]
+        if draw(st.integers(0, 11)) == 0:
+            prompt = draw(st.sampled_from([(*prompt, MASK), (MASK, *prompt), base]))
         requests.append(Request(number, prompt, draw(params(strategy))))
     return tuple(requests)
 
@@ -101,13 +103,15 @@ def tight(draw: st.DrawFn, spec: Spec, strategy: Strategy, requests: tuple[Reque
     probes = [Request(0, (0,) * length) for length in range(1, MAX_MODEL_LEN)]
     reach = max(strategy.grid(probe).cover(MAX_MODEL_LEN) for probe in probes)
     least_pages = -(-reach // page_size)
-    least_rows = max(strategy.atom(request) for request in (probes[0], *requests)) + spec.head_shift
+    # Now and then a request's atom is over the budget, so that it must be refused.
+    runnable = requests if draw(st.integers(0, 4)) else ()
+    least_rows = max(strategy.atom(request) for request in (probes[0], *runnable)) + spec.head_shift
     return Config(
         spec,
         page_size,
-        draw(st.integers(least_pages, 3 * least_pages)),
+        least_pages + draw(st.integers(0, 2 * least_pages) | st.just(0)),
         MAX_MODEL_LEN,
-        draw(st.integers(least_rows, 3 * least_rows)),
+        least_rows + draw(st.integers(0, 2 * least_rows)),
         draw(st.integers(1, 5)),
         enable_prefix_caching=draw(st.booleans()),
     )

@@ -6,13 +6,15 @@ Each must hold for every strategy; `LAWS` lists them, numbered as in `docs/struc
 import pickle
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
+from operator import attrgetter
 from tempfile import TemporaryDirectory
 
 from hypothesis.strategies import DataObject, sampled_from
 
-from ..core import Request, State, Strategy, Trace, abort, add, commit, rebuild, schedule
+from ..core import Request, State, Strategy, Thresholds, Trace, abort, add, commit, rebuild, schedule
 from ..core.codec import from_json, to_json
+from ..core.engine import refusal
 from ..core.finish import answer_limit
 from ..core.grid import Grid
 from .generators import Case, ample, batches, cases, hyperparameters, specs
@@ -107,7 +109,8 @@ def _is_cut(grid: Grid, position: int) -> bool:
 
 
 def spans_are_sound(strategy: type[Strategy], data: DataObject) -> None:
-    """5. Rows are consecutive, hold the sequence's tokens, are cut at group ends only, and serve every wanted position."""
+    """5. Rows hold the sequence's tokens, are cut at group ends only, serve every wanted position, and number its draws."""
+    drawn: Counter[tuple[int, int]] = Counter()
     for step in run_case(data.draw(cases(strategy))).steps:
         shift = step.planned.config.spec.head_shift
         for span in step.plan.spans:
@@ -115,7 +118,9 @@ def spans_are_sound(strategy: type[Strategy], data: DataObject) -> None:
             assert sequence is not None
             assert span.tokens == sequence.tokens(span.start, span.stop)
             assert _is_cut(span.grid, span.stop), "cut inside a group"
-            assert list(span.wanted) == sorted(set(span.wanted)) and len(span.draws) == len(span.wanted)
+            assert list(span.wanted) == sorted(set(span.wanted))
+            assert span.draws == tuple(drawn[span.id, position] for position in span.wanted), "a draw is repeated or skipped"
+            drawn.update((span.id, position) for position in span.wanted)
             assert span.query_only in (0, 1) and span.query_only + span.final_rows <= len(span.tokens)
             assert span.start + span.query_only + span.final_rows <= sequence.final
             for position in span.wanted:
@@ -201,9 +206,12 @@ def check_answer(state: State, request: Request) -> None:
 def transparency(strategy: type[Strategy], data: DataObject) -> None:
     """8. Memory pressure, prefix hits, batch mates, chunking, preemption and `rebuild` change no request's answer."""
     case = data.draw(cases(strategy, aborts=False))
-    finished = run_case(case).state.finished
+    run = run_case(case)
     for request in case.requests:
-        ours = finished[request.id]
+        ours = run.state.finished[request.id]
+        if ours.finish == "rejected":
+            assert refusal(run.first, request)
+            continue
         theirs = alone(ample(case.config.spec), case.strategy, request).state.finished[request.id]
         assert (ours.answer, ours.finish, ours.probabilities) == (theirs.answer, theirs.finish, theirs.probabilities)
         assert ours.steps == theirs.steps
@@ -299,6 +307,22 @@ def batch_is_its_members(strategy: type[Strategy], data: DataObject) -> None:
         assert (ours.answer, ours.finish, ours.nfe) == (theirs.answer, theirs.finish, theirs.nfe)
 
 
+def overrides(strategy: type[Strategy], data: DataObject) -> None:
+    """13. A request's thresholds: what it gives replaces the strategy's own value, and nothing else."""
+    spec = data.draw(specs())
+    value = data.draw(hyperparameters(strategy))
+    (request, *_) = data.draw(batches(value, most=1))
+    given = {
+        field.name: chosen
+        for field in fields(request.params.thresholds)
+        if (chosen := attrgetter(field.name)(request.params.thresholds)) is not None
+    }
+    plain = replace(request, params=replace(request.params, thresholds=Thresholds()))
+    one = alone(ample(spec), value, request).state.finished[request.id]
+    two = alone(ample(spec), replace(value, **given), plain).state.finished[request.id]
+    assert (one.answer, one.finish, one.steps) == (two.answer, two.finish, two.steps)
+
+
 LAWS: tuple[Law, ...] = (
     functions,
     ownership,
@@ -314,4 +338,5 @@ LAWS: tuple[Law, ...] = (
     aborts,
     accounting,
     traces,
+    overrides,
 )

@@ -1,0 +1,154 @@
+"""What there is to see: positions with their phase, pages with their holders, events with what they did. Plain values.
+
+Pictures in HTML and on terminals are drawn from these, so that they show the same things by the same names.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from .block import Block
+from .plan import Samples, Span
+from .sequence import Sequence
+from .spec import Spec
+from .state import State
+from .trace import Abort, Add, Rebuild, Trace, apply
+
+# final: can no longer change; held: final, but still in the window; open: decided, its block is not; masked: undecided;
+# void: behind the end of the answer.
+Phase = Literal["prompt", "final", "held", "open", "masked", "void"]
+PHASES: tuple[Phase, ...] = ("prompt", "final", "held", "open", "masked", "void")
+
+Use = Literal["owned", "shared", "cached", "free"]
+USES: tuple[Use, ...] = ("owned", "shared", "cached", "free")
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One position: `token` is None where nothing is decided, `probability` the one it had when it was decided."""
+
+    position: int
+    token: int | None
+    phase: Phase
+    probability: float
+
+
+@dataclass(frozen=True, slots=True)
+class PageCell:
+    """One page, how it is used, and the ids of the requests that hold it."""
+
+    page: int
+    use: Use
+    holders: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class EventRow:
+    """What one event of a trace did: `fed` and `sampled` rows of a forward, and where the decode stood afterwards."""
+
+    number: int
+    kind: str
+    step: int
+    requests: tuple[int, ...]
+    fed: int
+    sampled: int
+    emitted: int
+    running: int
+    waiting: int
+    pages: int
+
+
+def cells(sequence: Sequence) -> tuple[Cell, ...]:
+    """All positions of a request, up to the end of its window or of its finished answer."""
+    prompt = sequence.request.prompt
+    found = [Cell(position, token, "prompt", 1.0) for position, token in enumerate(prompt)]
+    held = len(sequence.window)
+    blocks: list[Block] = [*reversed(list(sequence.past)), *sequence.window]
+    stop = len(prompt) + len(sequence.answer) if sequence.finish else None
+    for number, block in enumerate(blocks):
+        in_window = number >= len(blocks) - held
+        for position, token in enumerate(block.tokens, block.start):
+            if position < len(prompt) or (stop is not None and position >= stop):
+                continue
+            phase = "final" if stop is not None else _phase(sequence, block, position, in_window)
+            decided = phase not in ("masked", "void")
+            probability = block.probabilities[position - block.start] if decided else 0.0
+            found.append(Cell(position, token if decided else None, phase, probability))
+    return tuple(found)
+
+
+def _phase(sequence: Sequence, block: Block, position: int, in_window: bool) -> Phase:
+    """Where a position of the answer stands in a sequence that has not ended."""
+    if position >= sequence.limit:
+        return "void"
+    if position < sequence.final:
+        return "held" if in_window else "final"
+    return "masked" if position in block.undecided else "open"
+
+
+def page_cells(state: State) -> tuple[PageCell, ...]:
+    """Every page that was ever handed out, in order of its number; the others are free."""
+    holders: dict[int, list[int]] = {}
+    for sequence in state.running:
+        for page in sequence.pages:
+            holders.setdefault(page, []).append(sequence.request.id)
+    found: list[PageCell] = []
+    for page in range(state.cache.fresh):
+        held = tuple(holders.get(page, ()))
+        use: Use = "cached" if page in state.cache.cached else "free"
+        if held:
+            use = "owned" if len(held) == 1 else "shared"
+        found.append(PageCell(page, use, held))
+    return tuple(found)
+
+
+def status(sequence: Sequence, state: State) -> str:
+    """`finished: reason`, `running` or `waiting`."""
+    if sequence.finish:
+        return f"finished: {sequence.finish}"
+    return "waiting" if sequence in state.waiting else "running"
+
+
+def sequences(state: State) -> tuple[Sequence, ...]:
+    """All requests of a state, in order of arrival."""
+    everyone = [*state.running, *state.waiting, *state.finished.values()]
+    return tuple(sorted(everyone, key=lambda sequence: sequence.request.arrival))
+
+
+def piece(spec: Spec, token: int | None) -> str:
+    """The text of a token as it is shown: a special one, or one of an unknown tokenizer, by its number."""
+    if token is None:
+        return "\N{MIDDLE DOT}"
+    known = spec.pieces[token] if 0 <= token < len(spec.pieces) else b""
+    text = known.decode("utf-8", errors="replace").replace("\n", "\N{DOWNWARDS ARROW WITH CORNER LEFTWARDS}")
+    if token in spec.eos_ids:
+        return "\N{END OF PROOF}"
+    return text or f"#{token} "
+
+
+def row_counts(span: Span) -> tuple[int, int, int]:
+    """How many rows of a span are query only, final, and of the window."""
+    return span.query_only, span.final_rows, len(span.tokens) - span.query_only - span.final_rows
+
+
+def event_rows(trace: Trace) -> Iterator[EventRow]:
+    """One row for each event of a trace, which is folded along the way."""
+    state = trace.first
+    for number, event in enumerate(trace.events):
+        state = apply(state, event)
+        fed = sampled = 0
+        match event:
+            case Add(request):
+                kind, requests = "add", (request.id,)
+            case Abort(id):
+                kind, requests = "abort", (id,)
+            case Rebuild():
+                kind, requests = "rebuild", ()
+            case Samples(plan):
+                kind, requests = "step", tuple(span.id for span in plan.spans)
+                fed = sum(len(span.tokens) for span in plan.spans)
+                sampled = sum(len(span.wanted) for span in plan.spans)
+        emitted = sum(len(sequence.answer) for sequence in sequences(state))
+        owned = len(state.cache.owners)
+        counts = (len(state.running), len(state.waiting), owned)
+        yield EventRow(number, kind, state.step, requests, fed, sampled, emitted, *counts)

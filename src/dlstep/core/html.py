@@ -1,0 +1,137 @@
+"""States, plans and traces as HTML for notebooks: self-contained text without scripts, every piece of it escaped."""
+
+from collections.abc import Iterable
+from html import escape
+
+from .cells import PHASES, USES, Cell, EventRow, PageCell, cells, event_rows, page_cells, piece, row_counts, sequences, status
+from .plan import Plan, Span
+from .sequence import Sequence
+from .spec import Spec
+from .state import State
+from .trace import Trace
+
+COLOURS = {
+    "prompt": "#e3e3e3",
+    "final": "#c3e6cb",
+    "held": "#d9d2f0",
+    "open": "#fde9b5",
+    "masked": "#ffffff",
+    "void": "#f4f4f4",
+    "owned": "#9fc5e8",
+    "shared": "#b4a7d6",
+    "cached": "#ffe599",
+    "free": "#ffffff",
+}
+BOX = "font:13px/1.7 ui-monospace,monospace;color:#111;background:#fafafa;border:1px solid #ccc;padding:8px;margin:4px 0"
+# Longer ones are shown by their end: a notebook is no place for a million positions.
+MOST_CELLS, MOST_PAGES, MOST_SEQUENCES, MOST_EVENTS = 600, 400, 32, 200
+
+
+def _span(style: str, title: str, text: str) -> str:
+    return f'<span style="{style}" title="{escape(title)}">{escape(text)}</span>'
+
+
+def _table(head: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
+    cell = 'style="padding:1px 8px;text-align:left;border-bottom:1px solid #ddd"'
+    top = "".join(f"<th {cell}>{escape(name)}</th>" for name in head)
+    body = "".join("<tr>" + "".join(f"<td {cell}>{escape(str(value))}</td>" for value in row) + "</tr>" for row in rows)
+    return f'<table style="border-collapse:collapse"><tr>{top}</tr>{body}</table>'
+
+
+def _note(text: str) -> str:
+    return f'<div style="color:#666">{escape(text)}</div>'
+
+
+def cell_html(cell: Cell, spec: Spec) -> str:
+    """One position: the background says its phase, the line below it how probable its token was, red to green."""
+    line = "transparent" if cell.token is None else f"hsl({round(120 * cell.probability)},75%,45%)"
+    style = (
+        f"background:{COLOURS[cell.phase]};border-bottom:3px solid {line};padding:0 1px;margin-right:1px;white-space:pre-wrap"
+    )
+    token = "undecided" if cell.token is None else f"token {cell.token}, probability {cell.probability:.3f}"
+    return _span(style, f"position {cell.position}, {cell.phase}, {token}", piece(spec, cell.token))
+
+
+def sequence_html(sequence: Sequence, state: State) -> str:
+    """One request: its counts, and its positions coloured by phase and confidence."""
+    shown = cells(sequence)
+    left_out = max(0, len(shown) - MOST_CELLS)
+    counts = f"final {sequence.final}, stored {sequence.stored}, {sequence.steps} steps, {sequence.nfe} forwards"
+    head = f"request {sequence.request.id}, {status(sequence, state)}: {counts}"
+    if sequence.error:
+        head += f". {sequence.error}"
+    body = f"[{left_out} positions before] " if left_out else ""
+    return f"{_note(head)}<div>{body}{''.join(cell_html(cell, state.config.spec) for cell in shown[left_out:])}</div>"
+
+
+def page_map_html(state: State) -> str:
+    """The pages as small boxes, coloured by use; a page that was never handed out is only counted."""
+    shown = page_cells(state)
+    boxes = "".join(_page_box(cell) for cell in shown[:MOST_PAGES])
+    behind = len(shown[MOST_PAGES:])
+    rest = f" and {behind} more" if behind else ""
+    config = state.config
+    head = f"{config.num_pages} pages of {config.page_size} positions, {config.num_pages - len(shown)} never used"
+    return f"{_note(head)}<div>{boxes}{rest}</div>"
+
+
+def _page_box(cell: PageCell) -> str:
+    style = f"display:inline-block;width:11px;height:11px;margin:1px;border:1px solid #999;background:{COLOURS[cell.use]}"
+    held = f" by {', '.join(map(str, cell.holders))}" if cell.holders else ""
+    return _span(style, f"page {cell.page}, {cell.use}{held}", "")
+
+
+def _legend(names: Iterable[str]) -> str:
+    return " ".join(_span(f"background:{COLOURS[name]};border:1px solid #ccc;padding:0 4px", name, name) for name in names)
+
+
+def state_html(state: State) -> str:
+    """A state: every request with its tokens, and the page map."""
+    everyone = sequences(state)
+    counts = f"{len(state.running)} running, {len(state.waiting)} waiting, {len(state.finished)} finished"
+    left_out = max(0, len(everyone) - MOST_SEQUENCES)
+    more = _note(f"{left_out} earlier requests are not shown") if left_out else ""
+    shown = "".join(sequence_html(sequence, state) for sequence in everyone[left_out:])
+    head = f"<b>state at step {state.step}</b>: {counts}, {escape(repr(state.strategy))}"
+    return (
+        f'<div style="{BOX}"><div>{head}</div>{more}{shown}{page_map_html(state)}<div>{_legend((*PHASES, *USES))}</div></div>'
+    )
+
+
+def _span_row(span: Span, pages: dict[int, tuple[int, ...]]) -> tuple[object, ...]:
+    query_only, final, window = row_counts(span)
+    granted = ", ".join(map(str, pages.get(span.id, ()))) or "none"
+    return span.id, f"{span.start} to {span.stop - 1}", query_only, final, window, len(span.wanted), span.end, granted
+
+
+def plan_html(plan: Plan) -> str:
+    """A plan: what each span feeds and wants, and the pages that change hands."""
+    pages = {grant.id: grant.pages for grant in plan.grants}
+    columns = ("request", "positions", "query only", "final", "window", "wanted", "sees below", "new pages")
+    table = _table(columns, (_span_row(span, pages) for span in plan.spans))
+    shared = {admission.id: len(admission.shared) for admission in plan.admissions}
+    changes = (
+        ("released", plan.releases),
+        ("preempted", plan.preemptions),
+        ("admitted", tuple(f"{request_id} with {count} shared pages" for request_id, count in shared.items())),
+    )
+    said = "; ".join(f"{name}: {', '.join(map(str, values))}" for name, values in changes if values)
+    rows = sum(len(span.tokens) for span in plan.spans)
+    head = f"<b>plan of step {plan.step}</b>: {rows} rows of {len(plan.spans)} requests"
+    return f'<div style="{BOX}"><div>{head}</div>{table}{_note(said) if said else ""}</div>'
+
+
+def _event_cells(row: EventRow) -> tuple[object, ...]:
+    requests = ", ".join(map(str, row.requests[:8])) + (" and more" if len(row.requests) > 8 else "")
+    return row.number, row.kind, row.step, requests, row.fed, row.sampled, row.emitted, row.running, row.waiting, row.pages
+
+
+def trace_html(trace: Trace) -> str:
+    """A trace as a timeline: what each event did and where the decode stood after it."""
+    rows = list(event_rows(trace))
+    left_out = max(0, len(rows) - MOST_EVENTS)
+    columns = ("event", "kind", "step", "requests", "fed", "sampled", "emitted so far", "running", "waiting", "pages owned")
+    more = _note(f"{left_out} earlier events are not shown") if left_out else ""
+    head = f"<b>trace</b> of {len(rows)} events, {sum(row.kind == 'step' for row in rows)} of them forwards"
+    table = _table(columns, (_event_cells(row) for row in rows[left_out:]))
+    return f'<div style="{BOX}"><div>{head}</div>{more}{table}</div>'

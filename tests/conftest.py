@@ -1,0 +1,21 @@
+"""Hypothesis profiles, and the marker for tests that need a device."""
+
+import os
+
+from hypothesis import HealthCheck, Phase, settings
+
+# No deadline: a busy machine is no error. `derandomize` makes a run in CI say the same thing every time.
+settings.register_profile("dev", max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("ci", max_examples=100, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+# No shrinking and no shared examples: a mutant is caught or not, how small the example is does not matter.
+settings.register_profile(
+    "mutants",
+    max_examples=150,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    phases=(Phase.explicit, Phase.generate),
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.register_profile("night", max_examples=5000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if "CI" in os.environ else "dev"))

@@ -1,0 +1,74 @@
+"""Apply each mutant of the catalogue to a copy of the sources and see which law or trace notices.
+
+A mutant counts as caught only if a test of `tests/property` or `tests/traces` fails; one that cannot be imported does not.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from time import perf_counter
+
+from rich.console import Console
+from rich.progress import Progress
+
+from .catalogue import MUTANTS, Mutant
+
+ROOT = Path(__file__).parents[2]
+TESTS = ("tests/traces", "tests/property")
+FAILED = re.compile(r"^FAILED (tests/(?:property|traces)/\S+)", re.MULTILINE)
+
+
+def sources(folder: Path, mutant: Mutant | None) -> None:
+    """Copy the pure packages to `folder` and apply `mutant`."""
+    package = folder / "dlstep"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("")
+    for name in ("core", "strategies", "testing"):
+        shutil.copytree(ROOT / "src" / "dlstep" / name, package / name, ignore=shutil.ignore_patterns("__pycache__"))
+    if mutant is not None:
+        path = package / mutant.file
+        text = path.read_text()
+        for old, new in mutant.edits:
+            if text.count(old) != 1:
+                raise ValueError(f"{mutant.why}: {mutant.file} holds {text.count(old)} times {old!r}")
+            text = text.replace(old, new)
+        path.write_text(text)
+
+
+def verdict(mutant: Mutant | None) -> str:
+    """The first law or trace that fails on `mutant`; empty if none does; starts with `!` if it cannot count."""
+    with tempfile.TemporaryDirectory() as name:
+        sources(Path(name), mutant)
+        environment = {**os.environ, "PYTHONPATH": name, "HYPOTHESIS_PROFILE": "mutants", "PYTHONDONTWRITEBYTECODE": "1"}
+        command = [sys.executable, "-m", "pytest", "-x", "-q", "-rf", "--tb=line", "-p", "no:cacheprovider", *TESTS]
+        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=1200)
+    if done.returncode == 0:
+        return ""
+    failed = FAILED.search(done.stdout)
+    return failed[1] if failed and done.returncode == 1 else f"! pytest ended with {done.returncode}: {done.stdout[-300:]}"
+
+
+def main() -> int:
+    """Print a line for each mutant; 0 if all are caught and the unchanged sources pass."""
+    console, begin = Console(width=150), perf_counter()
+    chosen = [m for m in MUTANTS if not sys.argv[1:] or any(word in m.why or word == m.defect for word in sys.argv[1:])]
+    missed = 0
+    with Progress(console=console, transient=True) as progress, ThreadPoolExecutor(os.cpu_count()) as pool:
+        task = progress.add_task("mutants", total=len(chosen) + 1)
+        for mutant, caught_by in zip((None, *chosen), pool.map(verdict, (None, *chosen)), strict=True):
+            progress.advance(task)
+            good = bool(caught_by) == (mutant is not None) and not caught_by.startswith("!")
+            missed += not good
+            label = f"{mutant.defect:4} {mutant.why}" if mutant else "     (unchanged)"
+            console.print(f"{'ok  ' if good else 'MISS'} {label:80} {caught_by or 'passes'}", markup=False, highlight=False, soft_wrap=True)
+    console.print(f"{len(chosen)} mutants, {missed} not as wanted, {perf_counter() - begin:.0f} s")
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

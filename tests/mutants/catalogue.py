@@ -1,0 +1,101 @@
+"""One-line changes to the core and the strategies, each of which some law or recorded trace must notice.
+
+A mutant is a file under `src/dlstep`, and pairs of old and new text; every old text occurs once. `defect` names the defect
+of an earlier engine that the mutant brings back, where it does.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A change, and what is wrong with it."""
+
+    why: str
+    file: str
+    edits: tuple[tuple[str, str], ...]
+    defect: str = ""
+
+
+def change(why: str, file: str, old: str, new: str, defect: str = "") -> Mutant:
+    """A mutant of one edit."""
+    return Mutant(why, file, ((old, new),), defect)
+
+
+COMMIT, SCHEDULE, FINISH = "core/commit.py", "core/schedule.py", "core/finish.py"
+ENGINE, CACHE, BLOCKS = "core/engine.py", "core/cache.py", "strategies/_blocks.py"
+
+MUTANTS = (
+    change(
+        "the answer's length counts positions that hold no token yet",
+        FINISH,
+        "    if settled == sequence.limit:\n        return ended(sequence, \"length\", settled)",
+        "    if sequence.window and sequence.window[-1].end >= sequence.limit:\n"
+        "        return ended(sequence, \"length\", sequence.limit)",
+        "L-1",
+    ),
+    change("a full answer overwrites an end of sequence", FINISH, "        if stopped:\n", "        if stopped and settled < sequence.limit:\n", "L-3"),
+    change("a block is opened behind the answer's end", BLOCKS, "if start >= sequence.limit or", "if start >= sequence.limit + self.block_size or", "L-5"),
+    change("a mask in a prompt is let in", ENGINE, "if spec.mask_id in request.prompt:", "if not request.prompt:", "L-8"),
+    change("a storing forward counts as storing everything final", COMMIT, "stored = sequence.final if span.wanted else span.stop", "stored = sequence.final", "K-1"),
+    Mutant(
+        "a prefix hit reaches into the window",
+        SCHEDULE,
+        (("tokens = sequence.tokens(start, min(start + length, sequence.final))", "tokens = sequence.tokens(start, sequence.settled)"),
+         ("grid, length, key, start = strategy.grid(sequence.request), 4 * page_size,", "grid, length, key, start = type(strategy.grid(sequence.request))(0, 1), 4 * page_size,")),
+        "K-2",
+    ),
+    change("rows of the window count as stored for good", COMMIT, "stored = sequence.final if span.wanted else span.stop", "stored = span.stop", "K-3"),
+    Mutant(
+        "a page is published before its keys and values exist",
+        COMMIT,
+        (("page, stored = held.published, held.stored", "page, stored = held.published, sequence.final"),
+         ("return cache, Storage(stored, held.pages, page + len(keys), keys[-1])", "return cache, Storage(held.stored, held.pages, page + len(keys), keys[-1])"),
+         ("cache.publish(zip(held.pages[page:], keys, strict=False))", "cache.publish(list(zip(held.pages[page:], keys, strict=False)))")),
+        "K-4",
+    ),
+    change("lack of pages is an exception", SCHEDULE, "            if missing > draft.cache.available:\n                return False", "            if missing > draft.cache.available:\n                raise RuntimeError(\"nothing can be scheduled\")", "Q-1"),
+    change("a request that can never run is let in", ENGINE, "    if rows > config.max_num_batched_tokens:\n        return (", "    if rows < 0:\n        return (", "Q-1"),
+    change("a window is fed whatever the budget says", SCHEDULE, "return window if len(window.tokens) <= budget else None", "return window", "Q-2"),
+    change("a shift head has no row for the first position behind a stored prompt", SCHEDULE, "if shift and start and window.wanted and window.wanted[0] == start:", "if not start and window.wanted:", "S-3"),
+    change("what is stored alone is stored under another grid", SCHEDULE, "return Span(request.id, stored, tokens, stop, grid, ()", "return Span(request.id, stored, tokens, stop, type(grid)(0, grid.size), ()", "V-2"),
+    change("a preempted sequence still counts as stored", COMMIT, "return strategy.forget(sequence.holding(NOTHING_STORED), state.config.spec)", "return strategy.forget(sequence, state.config.spec)"),
+    change("a preempted sequence keeps its pages", COMMIT, "            cache = cache.release(victim.pages)\n", "            cache = cache.release(())\n"),
+    change("a preempted sequence is lost", COMMIT, "for victim in victims) + waiting", "for victim in victims[:0]) + waiting"),
+    change("a finished sequence keeps its pages", COMMIT, "        cache = cache.release(storage.pages)\n", ""),
+    change("one page is granted twice in a plan", SCHEDULE, "        self.cache = self.cache.take(pages)\n", ""),
+    change("answers go to the wrong requests", COMMIT, "zip(plan.spans, samples.rows, strict=True)", "zip(plan.spans, samples.rows[::-1], strict=True)"),
+    change("the page count is rounded down", SCHEDULE, "missing = -(-window.stop // page_size) - len(sequence.storage.pages)", "missing = window.stop // page_size - len(sequence.storage.pages)"),
+    change("new pages are put in front of the table", COMMIT, "pages = held.pages + grant.pages", "pages = grant.pages + held.pages"),
+    change("pages of an aborted grant keep the prefix they lost", COMMIT, "            cache = cache.take(grant.pages)\n            place = places.get(grant.id)\n            if place is None:", "            place = places.get(grant.id)\n            if place is not None:\n                cache = cache.take(grant.pages)\n            else:\n                continue"),
+    change("an evicted page can still be found", CACHE, "                index, keys = index.remove(keys[page]), keys.remove(page)\n            owners", "                keys = keys.remove(page)\n            owners"),
+    change("a shared page is freed by its first owner", CACHE, "            if count > 1:\n", "            if count > 2:\n"),
+    change("a prefix key forgets what came before", CACHE, "blake2b(key + array", "blake2b(array"),
+    change("a prefix key forgets the grid", CACHE, 'key = key or grid.origin.to_bytes(8, "little") + grid.size.to_bytes(8, "little")', 'key = key or b"grid"'),
+    change("a prefix key ends with its page, not with the group", CACHE, "while (end := grid.end((page + 1) * page_size - 1)) <= stop:", "while (end := (page + 1) * page_size) <= stop:"),
+    change("the oldest is preempted first", SCHEDULE, "draft.preemptions.append(running[count].request.id)\n                draft.cache = draft.cache.release(running[count].pages)", "draft.preemptions.append(running[0].request.id)\n                draft.cache = draft.cache.release(running[0].pages)"),
+    change("a younger sequence overtakes one without rows", SCHEDULE, "        if span is None:\n            return False\n", "        if span is None:\n            index += 1\n            continue\n"),
+    change("somebody is admitted while somebody is preempted", SCHEDULE, "if _continue_running(state, draft) and not draft.preemptions:", "if _continue_running(state, draft):"),
+    change("final rows are cut inside a group", SCHEDULE, "stop = final if reach >= final else grid.start(reach)", "stop = min(final, reach)"),
+    change("an aborted request keeps its pages", ENGINE, "cache=state.cache.release(sequence.pages),", "cache=state.cache,"),
+    change("a rebuilt state relies on the old device", ENGINE, "waiting=waiting, line=START_LINE, releases=()", "waiting=waiting, releases=()"),
+    change("a rebuilt state still finds old pages", ENGINE, "cache=Cache(state.config.num_pages),", "cache=state.cache,"),
+    change("forwards are not counted", "core/sequence.py", "self.steps + steps, self.nfe + 1,", "self.steps + steps, self.nfe,"),
+    change("the limit on sampling forwards counts storing ones", FINISH, "sequence.steps >= params.max_nfe", "sequence.nfe >= params.max_nfe"),
+    change("the end of sequence is emitted", FINISH, "new, stopped = new[: new.index(stop_id)], True", "new, stopped = new[: new.index(stop_id) + 1], True"),
+    change("equal tokens of the prompt count as repetition", FINISH, "if run == len(new) and sequence.watch.run and sequence", "if run == len(new) and sequence"),
+    change("a stop string across two steps is missed", FINISH, "tail = text[max(0, len(text) - keep) :]", "tail = b\"\""),
+    change("an answer ends although positions before its end are undecided", BLOCKS, "                settled = block.undecided[0]\n", "                settled = block.undecided[-1]\n"),
+    change("a block is sealed although one before it is not", BLOCKS, "                settled = block.undecided[0]\n                break\n", "                settled = block.undecided[0]\n                continue\n"),
+    change("a token lands one position off", "core/block.py", "offset = undecided.pop(row - begin) - start", "offset = min(undecided.pop(row - begin) - start + 1, len(new_tokens) - 1)"),
+    change("a forward may decide nothing", BLOCKS, "if not chosen and (forceable or forced):", "if not chosen and forced:"),
+    change("draws are numbered by the request", BLOCKS, "draws += (block.steps,) * len(undecided)", "draws += (sequence.steps,) * len(undecided)"),
+    change("draws do not advance", "core/block.py", "return Block(self.start, self.tokens, self.undecided, self.probabilities, self.given, self.steps + 1)", "return Block(self.start, self.tokens, self.undecided, self.probabilities, self.given, self.steps)"),
+    change("the block before is looked at after it was written", BLOCKS, "forceable = 1.0 - count / len(block.tokens) >= semi", "forceable = blocks[-1].progress >= semi"),
+    change("the next block opens whatever the last one holds", BLOCKS, "return block.progress >= add and", "return block.progress >= 0.0 * add and"),
+    change("the stability threshold is ignored", BLOCKS, "not (stability > 0.0 and block.undecided)", "not (stability > 1.0 and block.undecided)"),
+    change("a request's accept threshold is ignored", BLOCKS, "accept = self.accept_threshold if accept is None else accept", "accept = self.accept_threshold"),
+    change("without folding, a sealed block frees its place at once", BLOCKS, "        if self.fold_commits:\n            while window", "        if True:\n            while window"),
+    change("blocks open behind an end of sequence", BLOCKS, "for block in window for stop_id in sequence.stop_ids):", "for block in window[:0] for stop_id in sequence.stop_ids):"),
+    change("a replay compares nothing", "core/trace.py", "if event.plan not in plans:", "if event.plan is None:"),
+)
