@@ -70,7 +70,8 @@ def test_processes_with_other_hash_seeds_agree(name: str) -> None:
 
     def output(hash_seed: str) -> str:
         environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
-        return subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True).stdout
+        done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
+        return done.stdout
 
     first = output("1")
     assert len(first) > 1000 and first == output("2")

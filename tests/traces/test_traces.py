@@ -22,7 +22,9 @@ REASONS = {"eos_token_generated": "stop", "max_new_tokens_reached": "length"}
 # Requests that cannot match, and why.
 OTHER_GRID = "the reference counts blocks from 0, here the prompt is one block and blocks start at its end"
 EXCLUDED = {
-    **{(f"d2f_{name}", request): OTHER_GRID for name in ("block32", "page16_block4_buffer2", "prefix_cache") for request in (0,)},
+    ("d2f_block32", 0): OTHER_GRID,
+    ("d2f_page16_block4_buffer2", 0): OTHER_GRID,
+    ("d2f_prefix_cache", 0): OTHER_GRID,
     ("d2f_buffer1", 1): OTHER_GRID,
     ("d2f_prefix_cache", 1): OTHER_GRID,
     ("d2f_prefix_cache", 2): OTHER_GRID,

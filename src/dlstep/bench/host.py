@@ -7,12 +7,29 @@ first. The making of samples is not timed. Each figure is the least of several i
 import gc
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from os import sysconf
+from pathlib import Path
 from random import Random
 from time import perf_counter
 from typing import Literal, Protocol
 
 from .. import strategies
-from ..core import Config, Plan, Request, Rows, Samples, SamplingParams, Span, Spec, State, abort, add, commit, init, schedule
+from ..core import (
+    Config,
+    Plan,
+    Request,
+    Rows,
+    Samples,
+    SamplingParams,
+    Span,
+    Spec,
+    State,
+    abort,
+    add,
+    commit,
+    init,
+    schedule,
+)
 from ..testing.scripted import ScriptedDriver
 
 Regime = Literal["prompt", "generated"]
@@ -26,11 +43,16 @@ SAMPLED_HEAD = 256  # positions that stay to be decoded while measuring
 
 
 class Lowering(Protocol):
-    """The host side of a driver: `lower` turns a plan into arrays, `unpack` a packed answer into samples."""
+    """The host side of a driver: `lower` turns a plan into arrays, `unpack` a packed answer into samples.
+
+    `prepare` follows the changes of ownership and makes the packed answer; it is not timed.
+    """
+
+    def prepare(self, state: State, plan: Plan, samples: Samples) -> object: ...
 
     def lower(self, plan: Plan) -> object: ...
 
-    def unpack(self, plan: Plan) -> Samples: ...
+    def unpack(self, plan: Plan, packed: object) -> Samples: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +69,15 @@ class HostCost:
     commit_us: float
 
 
-def whole_blocks(span: Span) -> Rows:
-    """Every wanted position gets a token with certainty."""
-    count = len(span.wanted)
-    return Rows(tuple([position * 7919 % (VOCABULARY - 2) for position in span.wanted]), (1.0,) * count)
+def whole_blocks(random: Random) -> Callable[[Span], Rows]:
+    """Every wanted position gets a random token with certainty."""
+
+    def rows(span: Span) -> Rows:
+        tokens = tuple([random.randrange(VOCABULARY - 2) for _ in span.wanted])
+        # A probability of its own for each token, as a network would give.
+        return Rows(tokens, tuple([1.0 - token * 1e-9 for token in tokens]))
+
+    return rows
 
 
 def two_tokens(random: Random) -> Callable[[Span], Rows]:
@@ -68,7 +95,7 @@ def two_tokens(random: Random) -> Callable[[Span], Rows]:
     return rows
 
 
-def build(strategy: str, regime: Regime, length: int, batch: int) -> State:
+def build(strategy: str, regime: Regime, length: int, batch: int, random: Random | None = None) -> State:
     """A state of `batch` running requests, each about `length` tokens long and in the middle of its answer."""
     limit = length + SAMPLED_HEAD + 64
     value = strategies.load(strategy)(block_size=BLOCK, buffer_size=BUFFER, semi_complete_threshold=1.0)
@@ -77,12 +104,12 @@ def build(strategy: str, regime: Regime, length: int, batch: int) -> State:
         SPEC, PAGE, pages, max_model_len=limit, max_num_batched_tokens=batch * (limit + BLOCK), max_num_reqs=batch
     )
     state = init(config, value)
-    random = Random(0)
+    random = random or Random(0)
     prompt_length = length if regime == "prompt" else BLOCK
     shared = tuple(random.randrange(VOCABULARY - 2) for _ in range(prompt_length - 1))
     for number in range(batch):  # another first token: no two requests share a page
         state = add(state, Request(number, (number, *shared), SamplingParams(max_tokens=limit - prompt_length)))
-    driver = ScriptedDriver(whole_blocks)
+    driver = ScriptedDriver(whole_blocks(random))
     while not state.running or min(sequence.settled for sequence in state.running) < length - BLOCK:
         state = commit(state, driver.run(schedule(state)))
     steady = ScriptedDriver(two_tokens(random))
@@ -91,26 +118,90 @@ def build(strategy: str, regime: Regime, length: int, batch: int) -> State:
     return state
 
 
-def measure_state(state: State, steps: int, lowering: Lowering | None = None) -> tuple[float, float, float, float]:
+def measure_state(state: State, steps: int, driver: ScriptedDriver, lowering: Lowering | None) -> tuple[float, ...]:
     """Seconds per request-step of schedule, lower, unpack and commit over `steps` steps from `state` on."""
-    driver = ScriptedDriver(two_tokens(Random(1)))
     spent = [0.0, 0.0, 0.0, 0.0]
     requests = 0
     for _ in range(steps):
         begin = perf_counter()
         plan = schedule(state)
-        scheduled = perf_counter()
+        spent[0] += perf_counter() - begin
         samples = driver.run(plan)
         if lowering is not None:
-            started = perf_counter()
+            packed = lowering.prepare(state, plan, samples)
+            begin = perf_counter()
             lowering.lower(plan)
             lowered = perf_counter()
-            lowering.unpack(plan)
-            spent[1] += lowered - started
+            lowering.unpack(plan, packed)
+            spent[1] += lowered - begin
             spent[2] += perf_counter() - lowered
-        ready = perf_counter()
+        begin = perf_counter()
         state = commit(state, samples)
-        spent[3] += perf_counter() - ready
-        spent[0] += scheduled - begin
+        spent[3] += perf_counter() - begin
         requests += len(plan.spans)
-    return tuple(seconds / requests for seconds in spent)  # type: ignore[return-value]
+    return tuple(seconds / requests for seconds in spent)
+
+
+def measure(
+    strategy: str = "multi_bd",
+    batches: tuple[int, ...] = BATCHES,
+    lengths: tuple[int, ...] = LENGTHS,
+    regimes: tuple[Regime, ...] = REGIMES,
+    repetitions: int = 5,
+    lowering: Callable[[State], Lowering] | None = None,
+    tick: Callable[[], object] = lambda: None,
+) -> Iterator[HostCost]:
+    """One row for each regime, length and batch; `lowering` makes the host side of a driver for a state.
+
+    `tick` is called once a row. Collection of garbage is put off while a clock runs.
+    """
+    for regime in regimes:
+        for length in lengths:
+            largest = build(strategy, regime, length, max(batches))
+            states = [shrink(largest, batch) for batch in batches]
+            sides = [lowering(state) if lowering else None for state in states]
+            least = [(float("inf"),) * 4] * len(states)
+            gc.collect()
+            gc.disable()
+            try:
+                for repetition in range(repetitions):
+                    for place, (state, side) in enumerate(zip(states, sides, strict=True)):
+                        steps = max(4, 64 // batches[place])
+                        got = measure_state(state, steps, ScriptedDriver(two_tokens(Random(repetition))), side)
+                        least[place] = tuple(map(min, least[place], got))
+            finally:
+                gc.enable()
+            for batch, seconds in zip(batches, least, strict=True):
+                tick()
+                spent = [round(1e6 * part, 2) for part in seconds]
+                lower, unpack = (spent[1], spent[2]) if lowering else (None, None)
+                yield HostCost(strategy, regime, length, batch, spent[0], lower, unpack, spent[3])
+
+
+def shrink(state: State, batch: int) -> State:
+    """`state` with only its first `batch` requests, and places for no more."""
+    for sequence in state.running[batch:]:
+        state = abort(state, sequence.id)
+    return replace(state, config=replace(state.config, max_num_reqs=batch), finished=type(state.finished)())
+
+
+def memory_per_token(tokens: int = 1 << 20, length: int = 1 << 15) -> float:
+    """Bytes by which this process grows, for each token of a state of `tokens` committed ones in answers of `length`.
+
+    Ids are drawn from the whole vocabulary, pages hold 32 positions, every full page has a prefix key. Run it in a fresh
+    process: memory that was freed before is used again and not seen.
+    """
+    random = Random(0)
+    shrink(build("multi_bd", "generated", 128, 1), 1)  # what is imported and cached by a first use is not of the state
+    gc.collect()
+    before = resident_bytes()
+    state = build("multi_bd", "generated", length, tokens // length, random)
+    gc.collect()
+    held = sum(sequence.stored for sequence in state.running)
+    return (resident_bytes() - before) / held
+
+
+def resident_bytes() -> int:
+    """Resident memory of this process."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * sysconf("SC_PAGE_SIZE")

@@ -3,7 +3,7 @@
 Reading order: request, spec, grid, block, sequence, plan, cache, state, strategy, then engine, schedule, finish, commit.
 """
 
-from .block import Block as Block, open_block as open_block
+from .block import Block as Block, Sealed as Sealed, open_block as open_block
 from .cache import Cache as Cache
 from .commit import commit as commit
 from .engine import abort as abort, add as add, init as init, prune as prune, rebuild as rebuild

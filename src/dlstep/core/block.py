@@ -1,7 +1,30 @@
 """A block: consecutive positions that are decoded together. Which of them are decided is said, never read off a token."""
 
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Sealed:
+    """A finished block: positions `[start, start + len(tokens))`, all decided. What long answers are kept as.
+
+    `packed` are the probabilities as native doubles, a third of the size of floats.
+    """
+
+    start: int
+    tokens: tuple[int, ...]
+    packed: bytes
+
+    @property
+    def end(self) -> int:
+        """First position after the block."""
+        return self.start + len(self.tokens)
+
+    @property
+    def probabilities(self) -> tuple[float, ...]:
+        """The probability each token had when it was decided; 1.0 for given ones."""
+        return tuple(array("d", self.packed))
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +61,10 @@ class Block:
     def progress(self) -> float:
         """Share of the positions that are decided, in [0, 1]; given ones count."""
         return 1.0 - len(self.undecided) / len(self.tokens)
+
+    def sealed(self) -> Sealed:
+        """The block as it is kept once it is finished; nothing in it is undecided."""
+        return Sealed(self.start, self.tokens, array("d", self.probabilities).tobytes())
 
     def stepped(self) -> "Block":
         """The block after a forward that sampled it and decided nothing."""

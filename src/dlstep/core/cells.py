@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from .block import Block
+from .block import Block, Sealed
 from .plan import Samples, Span
 from .sequence import Sequence
 from .spec import Spec
@@ -63,25 +63,26 @@ def cells(sequence: Sequence) -> tuple[Cell, ...]:
     prompt = sequence.request.prompt
     found = [Cell(position, token, "prompt", 1.0) for position, token in enumerate(prompt)]
     held = len(sequence.window)
-    blocks: list[Block] = [*reversed(list(sequence.past)), *sequence.window]
+    blocks: list[Sealed | Block] = [*reversed(list(sequence.past)), *sequence.window]
     stop = len(prompt) + len(sequence.answer) if sequence.finish else None
     for number, block in enumerate(blocks):
         in_window = number >= len(blocks) - held
+        probabilities = block.probabilities
         for position, token in enumerate(block.tokens, block.start):
             if position < len(prompt) or (stop is not None and position >= stop):
                 continue
             phase = "final" if stop is not None else _phase(sequence, block, position, in_window)
             decided = phase not in ("masked", "void")
-            probability = block.probabilities[position - block.start] if decided else 0.0
+            probability = probabilities[position - block.start] if decided else 0.0
             found.append(Cell(position, token if decided else None, phase, probability))
     return tuple(found)
 
 
-def _phase(sequence: Sequence, block: Block, position: int, in_window: bool) -> Phase:
+def _phase(sequence: Sequence, block: Sealed | Block, position: int, in_window: bool) -> Phase:
     """Where a position of the answer stands in a sequence that has not ended."""
     if position >= sequence.limit:
         return "void"
-    if position < sequence.final:
+    if position < sequence.final or isinstance(block, Sealed):
         return "held" if in_window else "final"
     return "masked" if position in block.undecided else "open"
 

@@ -8,7 +8,7 @@ import sys
 from dataclasses import MISSING, fields, is_dataclass
 from importlib import import_module
 from operator import attrgetter
-from typing import Any
+from typing import Any, cast
 
 from rpds import HashTrieMap, List
 
@@ -18,36 +18,35 @@ _CLASS = "class"
 
 def to_json(value: Any) -> Any:
     """`value` as JSON data. Raises TypeError for what is no value of the core."""
-    match value:
-        case None | bool() | int() | float() | str():
-            return value
-        case tuple():
-            return [to_json(item) for item in value]
-        case bytes():
-            return {"bytes": value.hex()}
-        case frozenset():
-            return {"set": sorted(to_json(item) for item in value)}
-        case HashTrieMap():
-            return {"map": [[to_json(key), to_json(value[key])] for key in sorted(value)]}
-        case List():
-            return {"list": [to_json(item) for item in value]}
-        case _ if is_dataclass(value) and not isinstance(value, type):
-            cls = type(value)
-            data: dict[str, Any] = {_CLASS: f"{cls.__module__}:{cls.__qualname__}"}
-            for field in fields(value):
-                given = attrgetter(field.name)(value)
-                if field.default is MISSING or field.default is not given and field.default != given:
-                    data[field.name] = to_json(given)
-            return data
-        case _:
-            raise TypeError(f"a {type(value).__name__} cannot be written: {value!r}")
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, bytes):
+        return {"bytes": value.hex()}
+    if isinstance(value, tuple):
+        return [to_json(item) for item in cast(tuple[Any, ...], value)]
+    if isinstance(value, frozenset):
+        return {"set": sorted(to_json(item) for item in cast(frozenset[Any], value))}
+    if isinstance(value, HashTrieMap):
+        entries = cast("HashTrieMap[Any, Any]", value)
+        return {"map": [[to_json(key), to_json(entries[key])] for key in sorted(entries)]}
+    if isinstance(value, List):
+        return {"list": [to_json(item) for item in cast("List[Any]", value)]}
+    if not is_dataclass(value) or isinstance(value, type):
+        raise TypeError(f"a {type(value).__name__} cannot be written: {value!r}")
+    cls = type(value)
+    data: dict[str, Any] = {_CLASS: f"{cls.__module__}:{cls.__qualname__}"}
+    for field in fields(value):
+        given = attrgetter(field.name)(value)
+        if field.default is MISSING or (field.default is not given and field.default != given):
+            data[field.name] = to_json(given)
+    return data
 
 
 def from_json(data: Any) -> Any:
     """The value that `to_json` wrote. Raises ValueError for data that names an unknown class or field."""
     match data:
         case list():
-            return tuple(from_json(item) for item in data)
+            return tuple(from_json(item) for item in cast(list[Any], data))
         case {"bytes": text}:
             return bytes.fromhex(text)
         case {"set": items}:
@@ -64,7 +63,7 @@ def from_json(data: Any) -> Any:
                 raise ValueError(f"{name} has no field {unknown[0]!r}: the data is of another version")
             return cls(**{key: from_json(value) for key, value in values.items()})
         case dict():
-            raise ValueError(f"data without a class: {sorted(data)}")
+            raise ValueError(f"data without a class: {sorted(cast(dict[str, Any], data))}")
         case _:
             return data
 

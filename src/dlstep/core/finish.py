@@ -20,8 +20,8 @@ def answer_limit(request: Request, config: Config) -> int:
 
 def stop_ids(params: SamplingParams, spec: Spec) -> tuple[int, ...]:
     """Ids that end an answer, ascending."""
-    ids = set(params.stop_token_ids) | (set() if params.ignore_eos else set(spec.eos_ids))
-    return tuple(sorted(ids))
+    ids = params.stop_token_ids if params.ignore_eos else params.stop_token_ids + spec.eos_ids
+    return tuple(sorted(set(ids)))
 
 
 def ended(sequence: Sequence, reason: FinishReason, end: int, error: str = "") -> Sequence:

@@ -54,11 +54,12 @@ def shared_pages(cache: Cache, strategy: Strategy, sequence: Sequence, page_size
     while start < sequence.final:
         tokens = sequence.tokens(start, min(start + length, sequence.final))
         found = 0
-        for key in prefix_keys(grid, page_size, len(pages), key, start, tokens):
-            page = cache.index.get(key)
+        for page_key in prefix_keys(grid, page_size, len(pages), key, start, tokens):
+            page = cache.index.get(page_key)
             if page is None:
                 return tuple(pages)
             pages.append(page)
+            key = page_key
             found += 1
         if not found and start + length >= sequence.final:
             break
@@ -150,7 +151,8 @@ def _admit_waiting(state: State, draft: _Draft) -> None:
         missing = -(-window.stop // config.page_size) - len(shared)
         if missing > draft.cache.available - draft.cache.unowned(shared):
             return
-        span = fit(strategy, sequence.holding(Storage(len(shared) * config.page_size, shared)), window, config.spec.head_shift, draft.budget)
+        opened = sequence.holding(Storage(len(shared) * config.page_size, shared))
+        span = fit(strategy, opened, window, config.spec.head_shift, draft.budget)
         if span is None:
             return
         draft.cache = draft.cache.share(shared)

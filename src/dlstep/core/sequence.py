@@ -6,11 +6,11 @@ from typing import Literal
 
 from rpds import List
 
-from .block import Block
+from .block import Block, Sealed
 from .request import Request
 
 FinishReason = Literal["stop", "length", "nfe_limit", "repetition", "abort", "rejected", "error"]
-NO_BLOCKS: "List[Block]" = List([])
+NO_BLOCKS: "List[Sealed]" = List([])
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class Sequence:
     window: tuple[Block, ...]
     final: int
     settled: int
-    past: "List[Block]" = NO_BLOCKS
+    past: "List[Sealed]" = NO_BLOCKS
     extra: Extra | None = None
     storage: Storage = NOTHING_STORED
     steps: int = 0
@@ -124,14 +124,14 @@ class Sequence:
         first = blocks[0].start
         return tuple(p for block in blocks for p in block.probabilities)[start - first : end - first]
 
-    def _blocks(self, start: int, end: int) -> list[Block]:
+    def _blocks(self, start: int, end: int) -> list[Sealed | Block]:
         """The blocks that overlap `[start, end)`, oldest first; costs the number of blocks from `start` on."""
-        found: list[Block] = []
-        past = self.past
-        while past and (block := past.first).end > start:
+        found: list[Sealed | Block] = []
+        for block in self.past:
+            if block.end <= start:
+                break
             if block.start < end:
                 found.append(block)
-            past = past.rest
         found.reverse()
         return found + [block for block in self.window if block.end > start and block.start < end]
 
@@ -147,7 +147,7 @@ class Sequence:
         body = blocks[0].tokens if len(blocks) == 1 else tuple(chain.from_iterable([block.tokens for block in blocks]))
         return head + body[max(start - first, 0) : end - first]
 
-    def moved(self, past: "List[Block]", window: tuple[Block, ...], final: int, settled: int) -> "Sequence":
+    def moved(self, past: "List[Sealed]", window: tuple[Block, ...], final: int, settled: int) -> "Sequence":
         """The sequence with what a strategy owns replaced; the call every blockwise `commit` ends with."""
         return Sequence(
             self.request, self.limit, self.stop_ids, window, final, settled, past, self.extra, self.storage, self.steps,

@@ -10,7 +10,7 @@ from typing import Annotated
 
 from annotated_types import Gt, Interval
 
-from ..core import Block, Grid, Request, Rows, Sequence, Span, Spec, Strategy, open_block
+from ..core import Block, Request, Rows, Sequence, Span, Spec, Strategy, open_block
 from ..core.checks import check_ranges
 from ..core.request import Probability
 
@@ -94,7 +94,7 @@ class BlockRules(Strategy):
         past, final, limit = sequence.past, sequence.final, sequence.limit
         if not self.fold_commits:
             while window and window[0].end <= final:  # held, and stored by the forward that just ran
-                past, window = past.push_front(window[0]), window[1:]
+                past, window = past.push_front(window[0].sealed()), window[1:]
         settled = final
         for block in window:
             if block.undecided:
@@ -105,12 +105,12 @@ class BlockRules(Strategy):
                 final = block.end
         if self.fold_commits:
             while window and window[0].end <= final:
-                past, window = past.push_front(window[0]), window[1:]
+                past, window = past.push_front(window[0].sealed()), window[1:]
         if settled < limit:
             window = self._opened(sequence, window, final, spec)
             if window and window[-1].end <= final:  # all places are held: nothing is open, so none is held any longer
                 for block in window:
-                    past = past.push_front(block)
+                    past = past.push_front(block.sealed())
                 window = self._opened(sequence, (), final, spec)
         return sequence.moved(past, window, final, settled)
 

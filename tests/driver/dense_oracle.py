@@ -1,0 +1,82 @@
+"""Decoding without pages: every forward computes its request from the first token on, with the plain transformers
+class.
+"""
+
+import math
+from collections.abc import Iterable
+from pathlib import Path
+
+import torch
+from transformers import Qwen3ForCausalLM
+
+from dlstep.core import (
+    Config,
+    Request,
+    Rows,
+    Samples,
+    Sequence,
+    Span,
+    State,
+    Strategy,
+    add,
+    commit,
+    draws as numbers,
+    init,
+    schedule,
+)
+
+
+class DenseDriver:
+    """Answers plans from the state itself; holds nothing between forwards."""
+
+    def __init__(self, folder: Path, head_shift: int) -> None:
+        self.network = Qwen3ForCausalLM.from_pretrained(folder, attn_implementation="sdpa", dtype=torch.float32).eval()
+        self.head_shift = head_shift
+
+    def run(self, state: State) -> Samples:
+        plan = schedule(state)
+        return Samples(plan, tuple(self.rows(state, span) for span in plan.spans))
+
+    def rows(self, state: State, span: Span) -> Rows:
+        if not span.wanted:
+            return Rows((), ())
+        sequence = state.find(span.id)
+        logits = self.logits(sequence.tokens(0, span.start) + span.tokens, span)
+        spec = state.config.spec
+        answers = [
+            self.sample(logits[position - self.head_shift].tolist(), span, position, draw, spec)
+            for position, draw in zip(span.wanted, span.draws, strict=True)
+        ]
+        return Rows(tuple(token for token, _ in answers), tuple(chance for _, chance in answers))
+
+    @torch.inference_mode()
+    def logits(self, tokens: tuple[int, ...], span: Span) -> torch.Tensor:
+        count, grid = len(tokens), span.grid
+        window = self.network.config.sliding_window
+        full = [[grid.group(j) <= grid.group(i) and j < span.end for j in range(count)] for i in range(count)]
+        near = [[window is None or j > grid.start(i) - window for j in range(count)] for i in range(count)]
+        seen = torch.tensor(full)
+        masks = {"full_attention": seen[None, None], "sliding_attention": (seen & torch.tensor(near))[None, None]}
+        return self.network(input_ids=torch.tensor([tokens]), attention_mask=masks, use_cache=False).logits[0]
+
+    def sample(self, row: list[float], span: Span, position: int, draw: int, spec) -> tuple[int, float]:
+        temperature = span.params.temperature
+        allowed = {i: x / (temperature or 1.0) for i, x in enumerate(row) if i < spec.vocab_size and i != spec.mask_id}
+        best = max(allowed.values())
+        keys = allowed
+        if temperature:
+            stream = numbers.key(span.seed, position, draw, "sample")
+            keys = {i: x - math.log(-math.log(numbers.uniform(stream, i))) for i, x in allowed.items()}
+        token = max(keys, key=lambda i: (keys[i], i))
+        return token, math.exp(allowed[token] - best) / sum(math.exp(x - best) for x in allowed.values())
+
+
+def dense_answers(driver: DenseDriver, config: Config, strategy: Strategy, requests: Iterable[Request]) -> dict[int, Sequence]:
+    """Each request alone, with all the room there is."""
+    answers: dict[int, Sequence] = {}
+    for request in requests:
+        state = add(init(config, strategy), request)
+        while not state.done:
+            state = commit(state, driver.run(state))
+        answers[request.id] = state.find(request.id)
+    return answers

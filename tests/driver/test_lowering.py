@@ -1,0 +1,77 @@
+"""What a plan looks like as tensors."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from dlstep.core import Admission, DlstepError, Grant, Grid, Plan, SamplingParams, Span
+from dlstep.driver import PageTables, lower
+from dlstep.driver.lowering import Target
+
+TARGET = Target(page_size=4, head_shift=0, windows=(None,), device=torch.device("cpu"), dtype=torch.float32)
+GRID = Grid(0, 4)
+
+
+def span(number: int, start: int, count: int, wanted: tuple[int, ...] = (), **others) -> Span:
+    tokens = tuple(range(100 * number + start, 100 * number + start + count))
+    params = others.pop("params", SamplingParams())
+    return Span(number, start, tokens, start + count, GRID, wanted, (0,) * len(wanted), params, -1, **others)
+
+
+def tables_of(*tables: tuple[int, ...]) -> PageTables:
+    made = PageTables(max_num_reqs=4, width=2)
+    admissions = tuple(Admission(number, pages[:1]) for number, pages in enumerate(tables))
+    grants = tuple(Grant(number, pages[1:]) for number, pages in enumerate(tables))
+    made.apply(Plan(0, 0, (), admissions=admissions, grants=grants))
+    return made
+
+
+def plan_of(*spans: Span) -> Plan:
+    return Plan(0, 0, spans)
+
+
+def test_rows_are_packed_and_slots_follow_the_tables():
+    tables = tables_of((5, 2, 9), (7, 0))
+    batch = lower(plan_of(span(0, 3, 6, (4, 8), query_only=1), span(1, 0, 5, (2,))), tables, TARGET)
+    assert batch.tokens.tolist() == [[3, 4, 5, 6, 7, 8, 100, 101, 102, 103, 104]]
+    assert batch.positions.tolist() == [[3, 4, 5, 6, 7, 8, 0, 1, 2, 3, 4]]
+    assert batch.slots.tolist() == [-1, 8, 9, 10, 11, 36, 28, 29, 30, 31, 0]
+    assert batch.wanted.tolist() == [1, 5, 8]
+
+
+def test_a_shift_head_reads_the_row_before():
+    tables = tables_of((5, 2))
+    shifted = replace(TARGET, head_shift=1)
+    batch = lower(plan_of(span(0, 3, 4, (4, 6))), tables, shifted)
+    assert batch.wanted.tolist() == [0, 2]
+    with pytest.raises(DlstepError, match=r"request 0: position 3 is wanted.*2, is not fed: the span starts at 3"):
+        lower(plan_of(span(0, 3, 4, (3, 6))), tables, shifted)
+
+
+def test_settings_nobody_uses_are_left_out():
+    tables = tables_of((0, 1), (2, 3))
+    greedy = lower(plan_of(span(0, 0, 4, (1, 2)), span(1, 0, 4, (3,))), tables, TARGET).settings
+    assert greedy.temperatures is greedy.top_k is greedy.top_p is greedy.min_p is greedy.noise is None
+    hot = SamplingParams(temperature=0.5, min_p=0.25)
+    mixed = lower(plan_of(span(0, 0, 4, (1, 2)), span(1, 0, 4, (3,), params=hot)), tables, TARGET).settings
+    assert mixed.temperatures.tolist() == [0.0, 0.0, 0.5]
+    assert mixed.min_p.tolist() == [0.0, 0.0, 0.25]
+    assert mixed.top_k is mixed.top_p is None
+    assert (mixed.noise.seeds.tolist(), mixed.noise.positions.tolist()) == ([-1, -1, -1], [1, 2, 3])
+
+
+def test_tables_grow_and_rows_are_used_again():
+    tables = tables_of((5, 2, 9, 1, 4, 6), (7,))
+    assert tables.pages[tables.rows[0]][:6].tolist() == [5, 2, 9, 1, 4, 6]
+    row = tables.rows[0]
+    tables.apply(Plan(1, 1, (), releases=(0, 77), admissions=(Admission(8, ()),)))
+    assert tables.rows == {1: 1, 8: row}
+    with pytest.raises(DlstepError, match="admits request 1, which is live"):
+        tables.apply(Plan(2, 1, (), admissions=(Admission(1, ()),)))
+
+
+def test_one_request_too_many_is_named():
+    tables = tables_of((0,), (1,), (2,), (3,))
+    with pytest.raises(DlstepError, match="one too many: 4 of 4 requests hold pages"):
+        tables.apply(Plan(1, 1, (), admissions=(Admission(9, ()),)))

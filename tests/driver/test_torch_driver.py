@@ -1,0 +1,226 @@
+"""The torch driver against dense recomputation, and the rules of a device."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from dense_oracle import DenseDriver, dense_answers
+from hypothesis import given, settings, strategies as st
+from random_checkpoints import BLOCK, WORDS
+
+from dlstep.core import (
+    Config,
+    LineMismatch,
+    Plan,
+    Request,
+    Samples,
+    SamplingParams,
+    State,
+    Strategy,
+    abort,
+    add,
+    commit,
+    init,
+    rebuild,
+    schedule,
+)
+from dlstep.driver import TorchDriver
+from dlstep.models import Checkpoint
+from dlstep.strategies.d2f import D2F
+from dlstep.strategies.multi_bd import MultiBD
+
+STRATEGIES = {
+    "multi_bd": MultiBD(block_size=BLOCK, buffer_size=3, accept_threshold=0.25),
+    "d2f": D2F(block_size=BLOCK, buffer_size=2, accept_threshold=0.2, add_block_threshold=0.5),
+    "multi_bd, unfolded": MultiBD(block_size=BLOCK, buffer_size=2, accept_threshold=0.3, fold_commits=False),
+}
+ROOMY = {"page_size": 8, "num_pages": 64, "max_model_len": 64, "max_num_batched_tokens": 512, "max_num_reqs": 8}
+
+
+def answer_of(sequence) -> tuple[tuple[int, ...], str]:
+    return sequence.tokens(len(sequence.request.prompt), sequence.settled), sequence.finish
+
+
+def decode(state: State, driver: TorchDriver) -> tuple[State, list[Plan]]:
+    plans = []
+    while not state.done:
+        plans.append(schedule(state))
+        state = commit(state, driver.run(plans[-1]))
+    return state, plans
+
+
+@pytest.fixture(scope="session")
+def dense(folders: dict[str, Path], checkpoints: dict[str, Checkpoint]) -> dict[str, DenseDriver]:
+    return {name: DenseDriver(folder, checkpoints[name].spec.head_shift) for name, folder in folders.items()}
+
+
+@st.composite
+def requests(draw) -> tuple[Request, ...]:
+    prefix = tuple(draw(st.lists(st.integers(3, WORDS - 1), min_size=12, max_size=12)))
+    made = []
+    for number in range(draw(st.integers(2, 5))):
+        own = draw(st.lists(st.integers(3, WORDS - 1), min_size=1, max_size=14))
+        prompt = (prefix if draw(st.booleans()) else ()) + tuple(own)
+        params = SamplingParams(
+            max_tokens=draw(st.integers(1, 18)), temperature=draw(st.sampled_from((0.0, 0.0, 0.9))), seed=number
+        )
+        made.append(Request(number, prompt, params))
+    return tuple(made)
+
+
+@st.composite
+def budgets(draw) -> dict[str, int]:
+    """Room for one request and not much more: chunks, waits, preemptions, shared prefixes."""
+    page_size = draw(st.integers(3, 9))
+    return {
+        "page_size": page_size,
+        "num_pages": -(-(48 + 12) // page_size) + draw(st.integers(0, 8)),
+        "max_model_len": 48,
+        "max_num_batched_tokens": draw(st.integers(30, 70)),
+        "max_num_reqs": draw(st.integers(1, 4)),
+    }
+
+
+@pytest.mark.parametrize("network", ["plain", "shifted", "sliding"])
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@settings(max_examples=8, deadline=None, derandomize=True)
+@given(asked=requests(), room=budgets())
+def test_tokens_are_those_of_dense_recomputation(checkpoints, dense, network, strategy, asked, room):
+    checkpoint, rules = checkpoints[network], STRATEGIES[strategy]
+    config = Config(checkpoint.spec, **room)
+    expected = dense_answers(dense[network], replace(config, num_pages=256, max_num_batched_tokens=512), rules, asked)
+    state = init(config, rules)
+    for request in asked:
+        state = add(state, request)
+    state, _ = decode(state, TorchDriver(checkpoint, config))
+    for request in asked:
+        assert answer_of(state.find(request.id)) == answer_of(expected[request.id])
+
+
+def crowded(checkpoint: Checkpoint, strategy: Strategy) -> tuple[State, Config]:
+    config = Config(checkpoint.spec, 4, 20, 64, 64, 4)
+    state = init(config, strategy)
+    for number in range(5):
+        prompt = tuple(3 + (number * 5 + place) % (WORDS - 3) for place in range(9 + 3 * number))
+        state = add(state, Request(number, prompt, SamplingParams(max_tokens=24, ignore_eos=True)))
+    return state, config
+
+
+def test_memory_pressure_preempts_and_changes_nothing(checkpoints):
+    checkpoint, strategy = checkpoints["plain"], STRATEGIES["multi_bd"]
+    state, config = crowded(checkpoint, strategy)
+    state, plans = decode(state, TorchDriver(checkpoint, config))
+    assert any(plan.preemptions for plan in plans)
+    roomy = replace(config, num_pages=200, max_num_batched_tokens=512)
+    calm = init(roomy, strategy)
+    for number in range(5):
+        calm = add(calm, state.find(number).request)
+    calm, plans = decode(calm, TorchDriver(checkpoint, roomy))
+    assert not any(plan.preemptions for plan in plans)
+    for number in range(5):
+        assert answer_of(state.find(number)) == answer_of(calm.find(number))
+
+
+def test_a_shared_prefix_is_not_fed_again(checkpoints):
+    checkpoint = checkpoints["plain"]
+    config = Config(checkpoint.spec, **ROOMY)
+    driver = TorchDriver(checkpoint, config)
+    prompt = tuple(range(3, 33))
+    first, _ = decode(add(init(config, STRATEGIES["multi_bd"]), Request(0, prompt, SamplingParams(max_tokens=8))), driver)
+    second, plans = decode(add(first, Request(1, prompt, SamplingParams(max_tokens=8))), driver)
+    assert len(plans[0].admissions[0].shared) == 3
+    assert answer_of(second.find(1)) == answer_of(first.find(0))
+
+
+def test_a_plan_may_be_run_again(checkpoints):
+    state, config = crowded(checkpoints["plain"], STRATEGIES["d2f"])
+    driver = TorchDriver(checkpoints["plain"], config)
+    while not state.done:
+        plan = schedule(state)
+        samples = driver.run(plan)
+        assert driver.run(plan) == samples
+        state = commit(state, samples)
+
+
+def test_another_line_is_refused_until_the_state_is_rebuilt(checkpoints):
+    state, config = crowded(checkpoints["plain"], STRATEGIES["multi_bd"])
+    driver = TorchDriver(checkpoints["plain"], config)
+    early = state
+    for number in range(4):
+        state = commit(state, driver.run(schedule(state)))
+        early = state if number == 1 else early
+    stale = schedule(early)
+    with pytest.raises(LineMismatch, match=r"step 2 continues line \d+, this driver is on line \d+: rebuild\(state\)"):
+        driver.run(stale)
+    with pytest.raises(LineMismatch):
+        TorchDriver(checkpoints["plain"], config).run(schedule(state))
+    expected, _ = decode(state, driver)
+    again, _ = decode(rebuild(early), driver)
+    for number in range(5):
+        assert answer_of(again.find(number)) == answer_of(expected.find(number))
+
+
+def test_an_abort_between_steps_gives_the_pages_back(checkpoints):
+    state, config = crowded(checkpoints["plain"], STRATEGIES["multi_bd"])
+    driver = TorchDriver(checkpoints["plain"], config)
+    state = commit(state, driver.run(schedule(state)))
+    plan = schedule(state)
+    state = commit(abort(state, 0), driver.run(plan))
+    state, plans = decode(state, driver)
+    assert plans[0].releases == (0,)
+    assert state.find(0).finish == "abort"
+    assert all(state.find(number).finish == "length" for number in range(1, 5))
+
+
+def test_a_plan_without_spans_has_empty_samples(checkpoints):
+    config = Config(checkpoints["plain"].spec, **ROOMY)
+    state = init(config, STRATEGIES["multi_bd"])
+    driver = TorchDriver(checkpoints["plain"], config)
+    plan = schedule(state)
+    assert driver.run(plan) == Samples(plan, ())
+
+
+def test_numbers_that_are_not_finite_end_only_their_request(checkpoints):
+    checkpoint = checkpoints["plain"]
+    poison = WORDS - 1
+    config = Config(checkpoint.spec, **ROOMY)
+    prompts = [tuple(range(3, 20)), (*range(5, 14), poison, 9, 9), tuple(range(8, 30)), tuple(range(3, 20))]
+
+    def answers(numbers: list[int]) -> State:
+        state = init(config, STRATEGIES["multi_bd"])
+        for number in numbers:
+            state = add(state, Request(number, prompts[number], SamplingParams(max_tokens=12, ignore_eos=True)))
+        state, _ = decode(state, TorchDriver(checkpoint, config))
+        return state
+
+    weight = checkpoint.network.get_input_embeddings().weight
+    kept = weight.detach().clone()
+    expected = answers([0, 2, 3])
+    assert not any(poison in expected.find(number).tokens(0, expected.find(number).settled) for number in (0, 2, 3))
+    try:
+        with torch.no_grad():
+            weight[poison] = torch.nan
+        poisoned = answers([0, 1, 2, 3])
+    finally:
+        with torch.no_grad():
+            weight.copy_(kept)
+    assert poisoned.find(1).finish == "error"
+    for number in (0, 2, 3):
+        assert answer_of(poisoned.find(number)) == answer_of(expected.find(number))
+
+
+def test_statistics_come_when_they_are_wanted(checkpoints):
+    state, config = crowded(checkpoints["plain"], STRATEGIES["multi_bd"])
+    plan = replace(schedule(state), statistics=frozenset(("entropy", "margin")), ties="lowest")
+    samples = TorchDriver(checkpoints["plain"], config).run(plan)
+    for span, rows in zip(plan.spans, samples.rows, strict=True):
+        assert len(rows.entropies) == len(rows.margins) == len(span.wanted)
+        assert all(0 < entropy < 4 for entropy in rows.entropies)
+        assert all(0 <= margin <= chance for margin, chance in zip(rows.margins, rows.probabilities, strict=True))
+
+
+def test_a_spec_of_another_network_is_refused(checkpoints):
+    spec = replace(checkpoints["plain"].spec, vocab_size=1000)
+    with pytest.raises(ValueError, match=r"1000 ids and mask id 1, the network plain embeds 48"):
+        TorchDriver(checkpoints["plain"], Config(spec))

@@ -1,0 +1,140 @@
+"""Laws of the training rows: what a noisy block sees is what the decoder will show it."""
+
+from collections import Counter
+from dataclasses import dataclass
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dlstep.tiny.layout import (
+    CLEAN,
+    PADDING,
+    AbsoluteGrid,
+    Grid,
+    Noise,
+    PromptGrid,
+    Rows,
+    Sample,
+    add_noise,
+    attention,
+    first_groups,
+    lay_out,
+    multi_block_noise,
+    row_width,
+    single_block_noise,
+)
+from dlstep.tiny.tokenizer import EOS_ID, MASK_ID
+
+MOST_BLOCKS = 4
+ids = st.integers(3, 138)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A batch with its noise."""
+
+    grid: Grid
+    samples: tuple[Sample, ...]
+    noise: Noise
+    rows: Rows
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> Case:
+    """Random batches on both grids with both kinds of noise."""
+    grid = draw(st.sampled_from((AbsoluteGrid, PromptGrid)))(draw(st.integers(1, 8)))
+    prompts = st.lists(ids, min_size=1, max_size=20).map(tuple)
+    responses = st.lists(ids, max_size=20).map(tuple)
+    samples = tuple(draw(st.lists(st.builds(Sample, prompts, responses, st.integers(0, 3)), min_size=1, max_size=3)))
+    generator = torch.Generator().manual_seed(draw(st.integers(0, 2**32)))
+    rows = lay_out(samples, grid)
+    if draw(st.booleans()):
+        noise = multi_block_noise(rows, first_groups(samples, grid), generator, most_blocks=MOST_BLOCKS)
+    else:
+        noise = single_block_noise(rows, generator)
+    return Case(grid, samples, noise, add_noise(rows, samples, noise, generator))
+
+
+def decode_group(grid: Grid, position: int, prompt_length: int) -> int:
+    """The decoder's numbering of groups, in plain integers."""
+    match grid:
+        case AbsoluteGrid(size):
+            return position // size
+        case PromptGrid(size):
+            return 0 if position < prompt_length else 1 + (position - prompt_length) // size
+
+
+@given(cases())
+def test_a_place_sees_each_position_up_to_its_group_once(case: Case) -> None:
+    seen = attention(case.rows)[:, 0]
+    for row, sample in enumerate(case.samples):
+        width = row_width(sample, case.grid)
+        positions = case.rows.positions[row].tolist()
+        group = {place: decode_group(case.grid, place, len(sample.prompt)) for place in set(positions[:width])}
+        for place in range(width):
+            visible = Counter(positions[other] for other in seen[row, place].nonzero()[:, 0].tolist())
+            own = group[positions[place]]
+            assert visible == Counter(position for position, other in group.items() if other <= own)
+
+
+@given(cases())
+def test_noise_and_clean_text_are_kept_apart(case: Case) -> None:
+    seen = attention(case.rows)[:, 0]
+    copy, group = case.rows.copy, case.rows.group
+    for row, place, other in seen.nonzero().tolist():
+        if place == other:
+            continue
+        reader, source = int(copy[row, place]), int(copy[row, other])
+        assert source != PADDING
+        assert source in (CLEAN, reader)
+        if reader != CLEAN and group[row, place] == group[row, other]:
+            assert source == reader, "a noisy block must not see its own clean copy"
+
+
+@given(cases())
+def test_only_answer_positions_of_noisy_copies_are_masked(case: Case) -> None:
+    rows = case.rows
+    for row, sample in enumerate(case.samples):
+        masked = rows.masked[row]
+        assert (rows.copy[row][masked] > CLEAN).all()
+        assert (rows.positions[row][masked] >= len(sample.prompt)).all()
+    assert ((rows.inputs == MASK_ID) == rows.masked).all()
+    assert (rows.inputs == rows.targets)[~rows.masked].all()
+
+
+@given(cases())
+def test_rows_hold_the_text_and_fill_up_with_end_symbols(case: Case) -> None:
+    size = case.grid.block_size
+    for row, sample in enumerate(case.samples):
+        start = case.grid.first_start(len(sample.prompt))
+        text = [*sample.prompt, *sample.response]
+        for copy in (1, 2):
+            chosen = case.rows.copy[row] == copy
+            tokens = case.rows.targets[row][chosen].tolist()
+            assert case.rows.positions[row][chosen].tolist() == list(range(start, start + len(tokens)))
+            assert len(tokens) % size == 0
+            filling = tokens[len(text) - start :]
+            assert tokens[: len(text) - start] == text[start:]
+            assert set(filling) == {EOS_ID}
+            assert sample.spare_blocks * size < len(filling) <= (sample.spare_blocks + 1) * size
+
+
+@given(cases())
+def test_windows_stay_inside_the_answer_and_levels_rise_in_them(case: Case) -> None:
+    first = first_groups(case.samples, case.grid)[:, None, None]
+    group = torch.arange(case.noise.window.shape[-1]).expand_as(case.noise.window)
+    answer = group >= first
+    window = torch.where(answer, case.noise.window, group)
+    assert (window >= torch.minimum(first, group)).all()
+    assert ((group - window >= 0) & (group - window < MOST_BLOCKS)).all()
+    together = (window[..., 1:] == window[..., :-1]) & answer[..., 1:]
+    rising = case.noise.level.diff(dim=-1) >= -1e-4
+    assert (rising | ~together).all()
+    assert (window.gather(-1, window) == window).all()
+
+
+def test_a_row_that_does_not_fit_is_named() -> None:
+    with pytest.raises(ValueError, match="a row of 16 places does not fit the width 12"):
+        lay_out([Sample((5,), (6, 7))], AbsoluteGrid(8), width=12)

@@ -1,0 +1,70 @@
+"""A training run is a function of the recipe and the seed, paused or not."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from dlstep.tiny.card import Reading, loss_curve
+from dlstep.tiny.recipes import RECIPES, TINY_BD, Recipe, Stage
+from dlstep.tiny.train import STATE_NAME, Run, train
+
+SHORT = replace(
+    TINY_BD,
+    stages=(Stage("alone", 3, 1.0, 1.0, 0.0), Stage("together", 3, 1.0, 0.1, 1.0)),
+    batch_places=512,
+    warm_up_steps=2,
+)
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """Sums of several threads may come in any order."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path: Path) -> None:
+    whole = train(SHORT, tmp_path / "whole", Run(seed=3))
+    paused = train(SHORT, tmp_path / "parts", Run(seed=3, steps=3))
+    assert paused.step == 3
+    assert (tmp_path / "parts" / STATE_NAME).exists()
+    resumed = train(SHORT, tmp_path / "parts", Run(seed=3, resume=True))
+    assert resumed.step == whole.step == SHORT.steps
+    assert resumed.readings[-1].loss == whole.readings[-1].loss
+    for name, value in whole.model.state_dict().items():
+        assert torch.equal(value, resumed.model.state_dict()[name]), name
+    assert not (tmp_path / "parts" / STATE_NAME).exists()
+    weights = [(tmp_path / run / "model.safetensors").read_bytes() for run in ("whole", "parts")]
+    assert weights[0] == weights[1]
+    AutoModelForCausalLM.from_pretrained(tmp_path / "parts")
+
+
+def test_a_state_of_another_run_is_refused(tmp_path: Path) -> None:
+    train(SHORT, tmp_path, Run(seed=3, steps=1))
+    with pytest.raises(ValueError, match="with seed 3, not to .* with seed 4"):
+        train(SHORT, tmp_path, Run(seed=4, resume=True))
+    with pytest.raises(ValueError, match="holds a paused run"):
+        train(SHORT, tmp_path, Run(seed=3))
+
+
+@pytest.mark.parametrize("recipe", RECIPES.values(), ids=str)
+def test_stages_follow_each_other(recipe: Recipe) -> None:
+    stages = list(dict.fromkeys(recipe.place(step)[0] for step in range(recipe.steps)))
+    assert stages == list(recipe.stages)
+    factors = [recipe.place(step)[1] for step in range(recipe.warm_up_steps, recipe.steps)]
+    assert all(0 < later <= earlier <= 1 for earlier, later in zip(factors, factors[1:], strict=False))
+    with pytest.raises(ValueError, match="past the last"):
+        recipe.place(recipe.steps)
+
+
+def test_a_long_loss_curve_is_thinned_and_keeps_its_end() -> None:
+    readings = tuple(Reading(step, "all", 1.0 / step, step / 60) for step in range(1, 101))
+    lines = loss_curve(readings).splitlines()
+    assert len(lines) <= 31
+    assert lines[-1].split()[0] == "100"
