@@ -10,7 +10,7 @@ settings.register_profile("ci", max_examples=100, deadline=None, derandomize=Tru
 # No shrinking and no shared examples: a mutant is caught or not, how small the example is does not matter.
 settings.register_profile(
     "mutants",
-    max_examples=150,
+    max_examples=80,
     deadline=None,
     derandomize=True,
     database=None,

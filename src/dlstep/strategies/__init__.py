@@ -5,6 +5,7 @@ from importlib import import_module
 from importlib.metadata import entry_points
 
 from ..core import Strategy
+from ._blocks import Blockwise as Blockwise, ByConfidence as ByConfidence
 
 ALIASES = {"multi_block_diffusion": "multi_bd", "block_diffusion": "multi_bd", "fast_dllm": "multi_bd"}
 ENTRY_POINTS = "dlstep.strategies"

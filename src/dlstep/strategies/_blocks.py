@@ -1,10 +1,11 @@
-"""Moves that blockwise strategies share: open a block, feed the window, decide by confidence, seal and retire.
+"""Moves that blockwise strategies share: open a block, feed the window, decide, seal and retire.
 
 A block is open while the network decides its tokens, and sealed once it and all before it are decided. Sealed blocks are
 final: the core stores their keys and values with the next forward. With `fold_commits` a sealed block leaves the window at
 once, so that the next block can open in its place; without it, the block keeps its place for one more sampling forward.
 """
 
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -16,23 +17,27 @@ from ..core.request import Probability
 
 
 @dataclass(frozen=True, slots=True)
-class BlockRules(Strategy):
-    """Hyperparameters and moves of a strategy that decodes a window of blocks from left to right.
+class Blockwise(Strategy):
+    """A window of blocks, decided from left to right; what a block takes in a forward is left to `decided`.
 
-    `block_size` positions make a block, `buffer_size` blocks may be unfinished at a time. In each forward a block takes all
-    positions whose probability is above `accept_threshold`, else its single best one if the block before it is decided to
-    at least `semi_complete_threshold` (accept rule "A") or in any case (rule "B"). The next block opens, one a forward, once
-    the last one is decided to at least `add_block_threshold`, or entirely if `token_stability_threshold` is above 0. An
-    end-of-sequence token in the window opens no more blocks.
+    `block_size` positions make a block, `buffer_size` blocks may be unfinished at a time. The next block opens, one a
+    forward, once the last one is decided to at least `add_block_threshold`, or entirely if `token_stability_threshold` is
+    above 0. An end-of-sequence token in the window opens no more blocks.
     """
 
     block_size: Annotated[int, Gt(0)] = 32
     buffer_size: Annotated[int, Gt(0)] = 4
-    accept_threshold: Probability = 0.9
     add_block_threshold: Probability = 0.1
-    semi_complete_threshold: Annotated[float, Interval(gt=0.0, le=1.0)] = 0.9
     token_stability_threshold: Probability = 0.0
     fold_commits: bool = True
+
+    @abstractmethod
+    def decided(self, sequence: Sequence, rows: Rows, spec: Spec) -> tuple[Block, ...]:
+        """The blocks of `sequence.window` after a forward; `rows` answer their undecided positions, in order.
+
+        Every block with undecided positions takes one step (`Block.decide` or `Block.stepped`), and the first of them
+        must decide at least one position, so that the decode ends.
+        """
 
     def __post_init__(self) -> None:
         check_ranges(self)
@@ -71,14 +76,9 @@ class BlockRules(Strategy):
         )  # fmt: skip
 
     def commit(self, sequence: Sequence, span: Span, rows: Rows, spec: Spec) -> Sequence:
-        """Decide by confidence, seal what is complete, open the next block."""
+        """Decide, seal what is complete, open the next block."""
         del span
-        thresholds = sequence.request.params.thresholds
-        accept = thresholds.accept_threshold
-        semi = thresholds.semi_complete_threshold
-        accept = self.accept_threshold if accept is None else accept
-        semi = self.semi_complete_threshold if semi is None else semi
-        return self._retired(sequence, decided(sequence.window, rows, accept, semi, spec), spec)
+        return self._retired(sequence, self.decided(sequence, rows, spec), spec)
 
     def atom(self, request: Request) -> int:
         """The window of blocks, or the prompt if that is one group."""
@@ -134,32 +134,45 @@ class BlockRules(Strategy):
         return block.progress >= add and not (stability > 0.0 and block.undecided)
 
 
-def decided(window: tuple[Block, ...], rows: Rows, accept: float, semi: float, spec: Spec) -> tuple[Block, ...]:
-    """The blocks after a forward: each takes every position above `accept`, or its first best one if it may be forced.
+@dataclass(frozen=True, slots=True)
+class ByConfidence(Blockwise):
+    """Blocks that take every position whose probability is above `accept_threshold`.
 
-    A block may be forced when the block before it was decided to at least `semi` when the forward ran.
+    A block with no such position takes its single best one if the block before it is decided to at least
+    `semi_complete_threshold` (accept rule "A") or in any case (rule "B"); ties go to the lowest position.
     """
-    tokens, probabilities = rows.tokens, rows.probabilities
-    above = [index for index, probability in enumerate(probabilities) if probability > accept]
-    forced = spec.accept_rule == "B"
-    forceable = True
-    blocks: list[Block] = []
-    begin = taken = 0
-    for block in window:
-        count = len(block.undecided)
-        if not count:
-            blocks.append(block)
-            forceable = True
-            continue
-        end = begin + count
-        first = taken
-        while taken < len(above) and above[taken] < end:
-            taken += 1
-        chosen = above[first:taken]
-        if not chosen and (forceable or forced):
-            of_block = probabilities[begin:end]
-            chosen = [begin + of_block.index(max(of_block))]
-        blocks.append(block.decide(chosen, begin, tokens, probabilities) if chosen else block.stepped())
-        begin = end
-        forceable = 1.0 - count / len(block.tokens) >= semi
-    return tuple(blocks)
+
+    accept_threshold: Probability = 0.9
+    semi_complete_threshold: Annotated[float, Interval(gt=0.0, le=1.0)] = 0.9
+
+    def decided(self, sequence: Sequence, rows: Rows, spec: Spec) -> tuple[Block, ...]:
+        """What each block takes; thresholds look at the block before as it was when the forward ran."""
+        thresholds = sequence.request.params.thresholds
+        accept = thresholds.accept_threshold
+        semi = thresholds.semi_complete_threshold
+        accept = self.accept_threshold if accept is None else accept
+        semi = self.semi_complete_threshold if semi is None else semi
+        tokens, probabilities = rows.tokens, rows.probabilities
+        above = [index for index, probability in enumerate(probabilities) if probability > accept]
+        forced = spec.accept_rule == "B"
+        forceable = True
+        blocks: list[Block] = []
+        begin = taken = 0
+        for block in sequence.window:
+            count = len(block.undecided)
+            if not count:
+                blocks.append(block)
+                forceable = True
+                continue
+            end = begin + count
+            first = taken
+            while taken < len(above) and above[taken] < end:
+                taken += 1
+            chosen = above[first:taken]
+            if not chosen and (forceable or forced):
+                of_block = probabilities[begin:end]
+                chosen = [begin + of_block.index(max(of_block))]
+            blocks.append(block.decide(chosen, begin, tokens, probabilities) if chosen else block.stepped())
+            begin = end
+            forceable = 1.0 - count / len(block.tokens) >= semi
+        return tuple(blocks)

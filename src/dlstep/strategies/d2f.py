@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from typing import final
 
 from ..core import Grid, Request
-from ._blocks import BlockRules
+from ._blocks import ByConfidence
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class D2F(BlockRules):
-    """Blocks behind the prompt, decided by confidence; see `BlockRules` for the fields."""
+class D2F(ByConfidence):
+    """Blocks behind the prompt, decided by confidence; see `ByConfidence` and `Blockwise` for the fields."""
 
     def grid(self, request: Request) -> Grid:
         """The prompt is one group, then groups of `block_size`."""

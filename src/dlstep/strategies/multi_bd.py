@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from typing import final
 
 from ..core import Grid, Request
-from ._blocks import BlockRules
+from ._blocks import ByConfidence
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class MultiBD(BlockRules):
-    """Blocks on the grid of the model, decided by confidence; see `BlockRules` for the fields."""
+class MultiBD(ByConfidence):
+    """Blocks on the grid of the model, decided by confidence; see `ByConfidence` and `Blockwise` for the fields."""
 
     def grid(self, request: Request) -> Grid:
         """Groups of `block_size` from position 0 on."""
