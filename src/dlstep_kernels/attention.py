@@ -4,8 +4,8 @@ A query at position i sees a key at position j iff
 
     j < end  and  group(j) <= group(i)  and  (window is None  or  j > start(group(i)) - window)
 
-Groups are runs of positions, so a row sees one range of them, which `visible_range` gives. What does not depend on a layer
-(which slots to read, who sees what) is made once a forward by `lay_out` and shared by all layers.
+Groups are runs of positions, so a row sees one range of them, which `visible_range` gives. What does not depend on a
+layer (which slots to read, who sees what) is made once a forward by `lay_out` and shared by all layers.
 """
 
 from dataclasses import dataclass
@@ -23,16 +23,16 @@ MORE_BATCH = 4096  # padded (query, key) pairs that cost as much as the calls of
 class Spans:
     """Runs of consecutive packed rows, each of one sequence.
 
-    `counts` are rows of a span, `ends` how many positions of its sequence may be read at all, `tables` its pages in order.
-    Row r sees positions `[since[r], until[r])` of its sequence, `until[r] <= end`. Pages past the last one that `end`
-    reaches are not looked at.
+    `counts` are rows of a span, `ends` how many positions of its sequence may be read at all, `tables` its pages in
+    order. Row r sees positions `[since[r], until[r])` of its sequence, `until[r] <= end`; `since` None means 0 for all.
+    Pages past the last one that `end` reaches are not looked at.
     """
 
     counts: Int64[np.ndarray, " s"]
     ends: Int64[np.ndarray, " s"]
     tables: Int64[np.ndarray, "s pages"]
-    since: Int64[np.ndarray, " n"]
     until: Int64[np.ndarray, " n"]
+    since: Int64[np.ndarray, " n"] | None
     page_size: int
 
 
@@ -40,9 +40,9 @@ class Spans:
 class AttentionBatch:
     """Spans of similar size as one rectangle of `b` spans, `q` rows and `k` positions.
 
-    `rows` are the packed rows [b * q] of the rectangle (None: all rows in their order), `slots` the slots [b * k] of its
-    positions, `bias` is 0 where a row sees a position and -inf elsewhere. Padding repeats a row or slot of the same span,
-    so that nothing is read across sequences.
+    `rows` are the packed rows [b * q] of the rectangle (None: all rows in their order), `slots` the slots [b * k] of
+    its positions, `bias` is 0 where a row sees a position and -inf elsewhere. Padding repeats a row or slot of the same
+    span, so that nothing is read across sequences.
     """
 
     rows: Int64[Tensor, " bq"] | None
@@ -54,8 +54,8 @@ class AttentionBatch:
 class AttentionLayout:
     """All rows of a forward as batches.
 
-    `order` is where each packed row lies in the concatenated rectangles (None: in place), `blank` are rows that see nothing
-    (None: there are none).
+    `order` is where each packed row lies in the concatenated rectangles (None: in place), `blank` are rows that see
+    nothing (None: there are none).
     """
 
     batches: tuple[AttentionBatch, ...]
@@ -70,40 +70,39 @@ def visible_range(
     ends: Int64[np.ndarray, " n"],
     *,
     window: int | None = None,
-) -> tuple[Int64[np.ndarray, " n"], Int64[np.ndarray, " n"]]:
-    """First visible position of each row and the one after its last, by the rule above."""
-    inside = (positions - origins) % sizes
-    starts = np.where(positions < origins, 0, positions - inside)
-    until = np.minimum(np.where(positions < origins, origins, positions - inside + sizes), ends)
-    since = np.zeros_like(until) if window is None else np.maximum(starts - window + 1, 0)
-    return since, until
+) -> tuple[Int64[np.ndarray, " n"] | None, Int64[np.ndarray, " n"]]:
+    """First visible position of each row (None: 0 for all) and the one after its last, by the rule above."""
+    starts = positions - (positions - origins) % sizes
+    in_front = positions < origins
+    until = np.minimum(np.where(in_front, origins, starts + sizes), ends)
+    if window is None:
+        return None, until
+    return np.maximum(np.where(in_front, 0, starts) - window + 1, 0), until
 
 
-def _similar(counts: Int64[np.ndarray, " s"], ends: Int64[np.ndarray, " s"]) -> list[Int64[np.ndarray, " _"]]:
-    """Numbers of the spans, batched so that padding wastes little more than another batch would cost."""
-    useful = int(counts @ ends)
-    if len(counts) * int(counts.max()) * int(ends.max()) <= useful + MORE_BATCH:
-        return [np.arange(len(counts))]
+def _similar(counts: Int64[np.ndarray, " s"], ends: Int64[np.ndarray, " s"]) -> list[Int64[np.ndarray, " _"] | slice]:
+    """Which spans go together, so that padding wastes little more than one more batch would cost."""
+    widest, deepest = int(counts.max()), int(ends.max())
+    if len(counts) * widest * deepest <= int(counts @ ends) + MORE_BATCH:
+        return [slice(None)]
     order = np.lexsort((-ends, -counts))
     cuts: list[int] = []
     begin, rows, reach = 0, 0, 0
-    sorted_spans = zip(counts[order].tolist(), ends[order].tolist(), strict=True)
-    for place, (count, end) in enumerate(sorted_spans):
+    for place, (count, end) in enumerate(zip(counts[order].tolist(), ends[order].tolist(), strict=True)):
         size = place - begin
-        # Rows fall along the order, so only the reach of a batch can still grow.
         grown = (size + 1) * max(rows, count) * max(reach, end)
         if size and grown - size * rows * reach - count * end > MORE_BATCH:
             cuts.append(place)
             begin, rows, reach = place, count, end
         else:
             rows, reach = max(rows, count), max(reach, end)
-    return np.split(order, cuts)
+    return list(np.split(order, cuts)) if cuts else [slice(None)]
 
 
 def _staged(arrays: list[np.ndarray], device: torch.device) -> tuple[Tensor, ...]:
     """The arrays as flat int64 tensors on the device, by one copy."""
-    flat = np.concatenate([array.ravel() for array in arrays])
-    return torch.from_numpy(flat).to(device, non_blocking=True).split([array.size for array in arrays])
+    flat = torch.from_numpy(np.concatenate([array.ravel() for array in arrays])).to(device, non_blocking=True)
+    return flat.split_with_sizes([array.size for array in arrays])
 
 
 def lay_out(spans: Spans, *, dtype: torch.dtype, device: torch.device) -> AttentionLayout:
@@ -111,13 +110,13 @@ def lay_out(spans: Spans, *, dtype: torch.dtype, device: torch.device) -> Attent
     counts, ends = spans.counts, spans.ends
     firsts = np.cumsum(counts) - counts
     since, until = spans.since, spans.until
-    empty = until <= since
     blank = None
+    empty = until <= (0 if since is None else since)
     if empty.any():
         # A row without keys has no softmax: it reads one key of its own and is blanked afterwards.
-        since, until = np.where(empty, 0, since), np.where(empty, 1, until)
+        since = None if since is None else np.where(empty, 0, since)
+        until = np.where(empty, 1, until)
         blank = torch.from_numpy(empty).to(device)
-    windowed = bool(since.any())
     groups = _similar(counts, ends)
     even = len(groups) == 1 and bool((counts == counts[0]).all())
     arrays: list[np.ndarray] = []
@@ -125,43 +124,53 @@ def lay_out(spans: Spans, *, dtype: torch.dtype, device: torch.device) -> Attent
     places = np.empty_like(counts)
     offset = 0
     for group in groups:
-        b, q, k = len(group), int(counts[group].max()), max(1, int(ends[group].max()))
+        heights, reach = counts[group], ends[group]
+        b, q, k = len(heights), int(heights.max()), max(1, int(reach.max()))
         column = np.arange(q)
-        rows = firsts[group, None] + np.where(column < counts[group, None], column, 0)
-        arrays += [rows, _slots(spans, group, k), until[rows], since[rows]] if windowed else [
-            rows, _slots(spans, group, k), until[rows],
-        ]  # fmt: skip
+        rows = firsts[group, None] + np.where(column < heights[:, None], column, 0)
+        arrays += [rows, _slots(spans.tables[group], reach, k, spans.page_size), k - until[rows]]
+        if since is not None:
+            arrays.append(k - since[rows])
         shapes.append((b, q, k))
-        places[group] = offset + q * np.arange(b)
+        places[group] = np.arange(offset, offset + b * q, q)
         offset += b * q
     if not even:
         arrays.append(np.repeat(places - firsts, counts) + np.arange(len(until)))
     tensors = _staged(arrays, device)
-    width = 4 if windowed else 3
-    batches = tuple(
-        _batch(tensors[width * number : width * (number + 1)], shape, even, dtype) for number, shape in enumerate(shapes)
-    )
+    width = 3 if since is None else 4
+    pieces = (tensors[width * number : width * (number + 1)] for number in range(len(shapes)))
+    batches = tuple(_batch(piece, shape, even, dtype) for piece, shape in zip(pieces, shapes, strict=True))
     return AttentionLayout(batches, None if even else tensors[-1], blank)
 
 
-def _slots(spans: Spans, group: Int64[np.ndarray, " b"], k: int) -> Int64[np.ndarray, "b k"]:
+def _slots(
+    tables: Int64[np.ndarray, "b pages"], ends: Int64[np.ndarray, " b"], k: int, page_size: int
+) -> Int64[np.ndarray, "b k"]:
     """Slots of the first `k` positions of each span; positions past its end repeat its first slot."""
-    page_size = spans.page_size
-    tables = spans.tables[group, : -(-k // page_size)]
-    slots = (tables[:, :, None] * page_size + np.arange(page_size)).reshape(len(group), -1)[:, :k]
-    ends = spans.ends[group, None]
-    return np.where(np.arange(k) < ends, slots, slots[:, :1])
+    first_of_page = tables[:, : -(-k // page_size)] * page_size
+    slots = (first_of_page[:, :, None] + np.arange(page_size)).reshape(len(tables), -1)[:, :k]
+    return np.where(np.arange(k) < ends[:, None], slots, slots[:, :1])
 
 
 def _batch(tensors: tuple[Tensor, ...], shape: tuple[int, int, int], even: bool, dtype: torch.dtype) -> AttentionBatch:
+    """One rectangle from its rows, its slots, how many last positions a row does not see and, with a window, from how
+    many before the end on it does.
+    """
     b, q, k = shape
-    rows, slots, until = tensors[:3]
-    position = torch.arange(k, device=slots.device)
-    hidden = position >= until.view(b, 1, q, 1)
+    rows, slots, unseen = tensors[:3]
+    bias = _staircase(k, 0.0, float("-inf"), slots.device, dtype).index_select(0, unseen)
     if len(tensors) == 4:
-        hidden |= position < tensors[3].view(b, 1, q, 1)
-    bias = torch.zeros(hidden.shape, dtype=dtype, device=slots.device).masked_fill_(hidden, float("-inf"))
-    return AttentionBatch(None if even else rows, slots, bias)
+        bias += _staircase(k, float("-inf"), 0.0, slots.device, dtype).index_select(0, tensors[3])
+    return AttentionBatch(None if even else rows, slots, bias.view(b, 1, q, k))
+
+
+def _staircase(width: int, left: float, right: float, device: torch.device, dtype: torch.dtype) -> Float[Tensor, "steps width"]:
+    """Row i is `right` in its last i places and `left` before them; a view of few numbers, several times faster to pick
+    rows from than to compare positions.
+    """
+    edge = torch.full((2 * width,), left, dtype=dtype, device=device)
+    edge[width:] = right
+    return edge.as_strided((width + 1, width), (1, 1))
 
 
 def paged_attention(

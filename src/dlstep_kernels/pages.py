@@ -13,8 +13,8 @@ def store_kv(
 ) -> None:
     """Write row i to slot `slots[i]` of the pages, in place; a row of slot -1 is not stored.
 
-    A slot is `page * page_size + offset`. The last slot of the pages is scratch, held by no page: its content is undefined
-    after any call. Slots other than -1 are distinct.
+    A slot is `page * page_size + offset`. The last slot of the pages is scratch, held by no page: its content is
+    undefined after any call. Slots other than -1 are distinct.
     """
     # A negative index counts from the end, so that -1 lands in the scratch slot without a look at the numbers.
     key_pages.index_put_((slots,), keys)

@@ -59,12 +59,12 @@ def sample(
 ) -> Drawn:
     """One token of each row's distribution, and its probability there.
 
-    The distribution: ids from `vocab_size` on and `mask_id` are forbidden; logits are divided by the temperature (greedy
-    rows: by 1); ids after the first whose cumulative probability exceeds `top_p` are dropped, equal logits in ascending
-    order of id; then logits below the `top_k`-th largest; then probabilities below `min_p` of the largest. Greedy rows take
-    the largest logit, the others the largest of logit plus Gumbel noise; `ties` says which id of equal ones. A row with NaN
-    or +inf, or in which nothing allowed is finite, gets token -1, probability 0 and statistics 0. `entropies` are in nats,
-    `margins` are largest minus second largest probability.
+    The distribution: ids from `vocab_size` on and `mask_id` are forbidden; logits are divided by the temperature
+    (greedy rows: by 1); ids after the first whose cumulative probability exceeds `top_p` are dropped, equal logits in
+    ascending order of id; then logits below the `top_k`-th largest; then probabilities below `min_p` of the largest.
+    Greedy rows take the largest logit, the others the largest of logit plus Gumbel noise; `ties` says which id of equal
+    ones. A row with NaN or +inf, or in which nothing allowed is finite, gets token -1, probability 0 and statistics 0.
+    `entropies` are in nats, `margins` are largest minus second largest probability.
     """
     largest = logits.amax(-1)  # NaN if there is one
     allowed = logits[:, :vocab_size].clone()

@@ -161,6 +161,23 @@ def test_another_line_is_refused_until_the_state_is_rebuilt(checkpoints):
         assert answer_of(again.find(number)) == answer_of(expected.find(number))
 
 
+def test_a_forward_that_failed_may_be_repeated(checkpoints):
+    state, config = crowded(checkpoints["plain"], STRATEGIES["multi_bd"])
+    expected, _ = decode(state, TorchDriver(checkpoints["plain"], config))
+    driver = TorchDriver(checkpoints["plain"], config)
+    state = commit(state, driver.run(schedule(state)))
+    plan = schedule(state)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(TorchDriver, "forward", lambda *_: (_ for _ in ()).throw(RuntimeError("out of memory")))
+        with pytest.raises(RuntimeError, match="out of memory"):
+            driver.run(plan)
+    with pytest.raises(LineMismatch, match=r"rebuild\(state\)"):
+        driver.run(schedule(abort(state, 1)))
+    state, _ = decode(commit(state, driver.run(plan)), driver)
+    for number in range(5):
+        assert answer_of(state.find(number)) == answer_of(expected.find(number))
+
+
 def test_an_abort_between_steps_gives_the_pages_back(checkpoints):
     state, config = crowded(checkpoints["plain"], STRATEGIES["multi_bd"])
     driver = TorchDriver(checkpoints["plain"], config)

@@ -1,7 +1,8 @@
 """What a decode step costs beside the network's forward, and beside a plain dense forward of the same size.
 
 States are taken from real decodes and each is timed again and again: the same plan may be run any number of times. All
-parts are timed in turn within a repetition, and each figure is the least over the repetitions, averaged over the states.
+parts are timed in turn within a repetition, and each figure is the least over the repetitions, averaged over the
+states.
 """
 
 from collections.abc import Callable, Sequence
@@ -41,12 +42,14 @@ def measure_decode(
     strategy: Strategy | None = None,
     states: int = 4,
     repetitions: int = 30,
+    clock: Callable[[], float] = perf_counter,
 ) -> list[Row]:
-    """One row for each batch size: `batch`, `rows` fed by a step, `step_us` (schedule, lower, forward, sample, unpack, commit),
-    `forward_us` (body and head with their attention), `outside_share` (what is not forward, of the step), `plain_us` (a
-    dense transformers forward of as many rows over as much context) and `ratio` (step to plain).
+    """One row for each batch size: `batch`, `rows` fed by a step, `step_us` (schedule, lower, forward, sample, unpack,
+    commit), `forward_us` (body and head with their attention), `outside_share` (what is not forward, of the step),
+    `plain_us` (a dense transformers forward of as many rows over as much context) and `ratio` (step to plain).
 
-    The strategy is by default the checkpoint's own, accepting as it was trained to.
+    The strategy is by default the checkpoint's own, with its own sizes. On a busy machine, with one torch thread,
+    `time.thread_time` is the better clock.
     """
     strategy = _own_strategy(checkpoint) if strategy is None else strategy
     plain = deepcopy(checkpoint.network)
@@ -61,7 +64,7 @@ def measure_decode(
             state = _walk(driver, begin, reached)
             plan = schedule(state)
             rows += sum(len(span.tokens) for span in plan.spans)
-            times.append(_time(driver, state, _plain_forward(plain, plan, strategy), repetitions))
+            times.append(_time(driver, state, _plain_forward(plain, plan), repetitions, clock))
         step, forward, dense = (sum(getattr(time, part) for time in times) for part in ("step", "forward", "plain"))
         scale = 1e6 / len(times)
         table.append(
@@ -115,35 +118,40 @@ def _walk(driver: TorchDriver, state: State, steps: int) -> State:
     return state
 
 
-def _time(driver: TorchDriver, state: State, plain: Callable[[], Callable[[], object]], repetitions: int) -> _Times:
+def _time(
+    driver: TorchDriver,
+    state: State,
+    plain: Callable[[], Callable[[], object]],
+    repetitions: int,
+    clock: Callable[[], float],
+) -> _Times:
     """The least times over interleaved repetitions."""
     whole: list[float] = []
     forwards: list[float] = []
     dense: list[float] = []
     for _ in range(repetitions):
-        start = perf_counter()
+        start = clock()
         plan = schedule(state)
         commit(state, driver.run(plan))
-        whole.append(perf_counter() - start)
+        whole.append(clock() - start)
         batch = driver.lower(plan)
         assert batch is not None
-        start = perf_counter()
+        start = clock()
         driver.forward(batch)
-        forwards.append(perf_counter() - start)
+        forwards.append(clock() - start)
         call = plain()
-        start = perf_counter()
+        start = clock()
         call()
-        dense.append(perf_counter() - start)
+        dense.append(clock() - start)
     return _Times(min(whole), min(forwards), min(dense))
 
 
-def _plain_forward(network: PreTrainedModel, plan: Plan, strategy: Strategy) -> Callable[[], Callable[[], object]]:
+def _plain_forward(network: PreTrainedModel, plan: Plan) -> Callable[[], Callable[[], object]]:
     """Makes dense forwards: as many rows and as much context as `plan` has, evenly over its requests.
 
-    The context is given as past keys and values, visibility as a dense mask. Each call gives a new forward to run, because
-    running one lengthens its past.
+    The context is given as past keys and values, visibility as a dense mask. Each call gives a new forward to run,
+    because running one lengthens its past.
     """
-    del strategy
     spans = plan.spans
     batch = len(spans)
     rows = -(-sum(len(span.tokens) for span in spans) // batch)

@@ -107,7 +107,7 @@ def status(sequence: Sequence, state: State) -> str:
     """`finished: reason`, `running` or `waiting`."""
     if sequence.finish:
         return f"finished: {sequence.finish}"
-    return "waiting" if sequence in state.waiting else "running"
+    return "waiting" if any(sequence.request.id == other.request.id for other in state.waiting) else "running"
 
 
 def sequences(state: State) -> tuple[Sequence, ...]:

@@ -83,6 +83,12 @@ class Plan:
     admissions: tuple[Admission, ...] = ()
     grants: tuple[Grant, ...] = ()
 
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        from .html import plan_html
+
+        return plan_html(self)
+
 
 @dataclass(frozen=True, slots=True)
 class Rows:

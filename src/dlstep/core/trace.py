@@ -95,6 +95,12 @@ class Trace:
             since.append(state)
         return state
 
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        from .html import trace_html
+
+        return trace_html(self)
+
     def save(self, path: str | PathLike[str]) -> None:
         """Write JSON lines: the first state, then one event a line."""
         lines = [{"dlstep_trace": FORMAT, "first": to_json(self.first)}, *map(to_json, self.events)]

@@ -16,14 +16,15 @@ from ..core import DlstepError, Plan, SamplingParams, Span, Statistic, Ties
 from .tables import PageTables
 
 _SIGN = 1 << 63
+_GREEDY = Settings()
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
     """One plan as tensors: `n` packed rows of which `w` positions are wanted.
 
-    `slots` say where each row's keys and values go (-1: nowhere), `layouts` what it sees under each sliding window (None:
-    full attention), `wanted` which rows predict the wanted positions, in the order of the plan.
+    `slots` say where each row's keys and values go (-1: nowhere), `layouts` what it sees under each sliding window
+    (None: full attention), `wanted` which rows predict the wanted positions, in the order of the plan.
     """
 
     tokens: Int64[Tensor, "1 n"]
@@ -55,10 +56,7 @@ def lower(plan: Plan, tables: PageTables, target: Target) -> Batch:
     spans = plan.spans
     rows = tables.rows
     facts = np.array(
-        [
-            (len(s.tokens), s.start, s.end, s.grid.origin, s.grid.size, s.query_only, len(s.wanted), rows[s.id])
-            for s in spans
-        ],
+        [(len(s.tokens), s.start, s.end, s.grid.origin, s.grid.size, s.query_only, len(s.wanted), rows[s.id]) for s in spans],
         dtype=np.int64,
     ).T
     counts, starts, ends, _, _, query_only, wants, row_of = facts
@@ -81,12 +79,12 @@ def lower(plan: Plan, tables: PageTables, target: Target) -> Batch:
         _refuse(plan, target.head_shift)
     wanted += np.repeat(firsts, wants)
     staged = torch.from_numpy(np.concatenate((tokens, positions, slots, wanted))).to(target.device, non_blocking=True)
-    fed, at, stored, wanted_rows = staged.split((total, total, total, len(wanted)))
+    fed, at, stored, wanted_rows = staged.split_with_sizes([total, total, total, len(wanted)])
     held = tables.pages[row_of]
     layouts: dict[int | None, AttentionLayout] = {}
     for window in target.windows:
         since, until = visible_range(positions, origins, sizes, row_ends, window=window)
-        view = Spans(counts, ends, held, since, until, target.page_size)
+        view = Spans(counts, ends, held, until, since, target.page_size)
         layouts[window] = lay_out(view, dtype=target.dtype, device=target.device)
     return Batch(
         tokens=fed[None],
@@ -117,6 +115,8 @@ def _settings(
 ) -> Settings:
     """Sampling settings of each wanted row; what no span uses stays None."""
     params = [span.params for span in spans]
+    if not any(p.temperature > 0 or p.top_k or p.top_p < 1 or p.min_p > 0 for p in params):
+        return _GREEDY
 
     def per_row(read: Callable[[SamplingParams], float], dtype: type[np.generic]) -> Tensor:
         return torch.from_numpy(np.repeat(np.array([read(p) for p in params], dtype=dtype), wants)).to(device)

@@ -1,33 +1,37 @@
-"""Runs plans on a network: owns the pages of keys and values, follows the plans' changes of ownership, answers with samples."""
+"""Runs plans on a network: owns the pages of keys and values, follows changes of ownership, answers with samples."""
 
 from itertools import accumulate, pairwise
 
 import torch
 from jaxtyping import Float32
-from torch import Tensor
+from torch import Tensor, nn
 
 from dlstep_kernels import sample
 
 from ..core import START_LINE, Config, LineMismatch, Plan, Rows, Samples, next_line
 from ..models import Checkpoint, PagedContext
 from ..models.attention import NO_MASKS
-from ..models.families import kv_shape
+from ..models.families import embedded_ids, head_of, kv_shape
 from .lowering import Batch, Target, lower
 from .tables import PageTables
+
+_BROKEN_LINE = -1  # no state is on it
 
 
 class TorchDriver:
     """A device for the states of one `Config`; `run` is all that the engine needs.
 
-    The parts of `run` (`follow`, `lower`, `forward`, `sample`, `unpack`) are public so that their costs can be measured.
-    The network is used where it is; with `device` it is moved there. Raises ValueError if the configuration does not fit
-    the network.
+    The parts of `run` (`follow`, `lower`, `forward`, `sample`, `unpack`) are public so that their costs can be
+    measured. The network is used where it is; with `device` it is moved there. Raises ValueError if the configuration
+    does not fit the network.
     """
 
     def __init__(self, checkpoint: Checkpoint, config: Config, *, device: str | None = None) -> None:
-        network = checkpoint.network if device is None else checkpoint.network.to(torch.device(device))
+        network = checkpoint.network
+        if device is not None:
+            nn.Module.to(network, torch.device(device))
         shape = kv_shape(network.config)
-        embedded = network.get_input_embeddings().weight.shape[0]
+        embedded = embedded_ids(network)
         spec = config.spec
         if spec.vocab_size > embedded or not 0 <= spec.mask_id < embedded:
             raise ValueError(
@@ -36,11 +40,10 @@ class TorchDriver:
             )
         self.config = config
         self.network = network
+        self._body, self._head = network.base_model, head_of(network)
         self.line = START_LINE
         self._last: Plan | None = None
-        self._tables = PageTables(
-            max_num_reqs=config.max_num_reqs, width=config.max_model_len // config.page_size + 2
-        )
+        self._tables = PageTables(max_num_reqs=config.max_num_reqs, width=config.max_model_len // config.page_size + 2)
         windows = tuple(dict.fromkeys(shape.windows))
         self._target = Target(config.page_size, spec.head_shift, windows, network.device, network.dtype)
         # One slot more than the pages have: rows that are not stored end there.
@@ -52,14 +55,14 @@ class TorchDriver:
     def run(self, plan: Plan) -> Samples:
         """The samples of `plan`.
 
-        A plan may be run again, with the same answer. Raises LineMismatch for one that relies on another history than this
-        driver's.
+        A plan may be run again, with the same answer. Raises LineMismatch for one that relies on another history than
+        this driver's.
         """
         self.follow(plan)
         batch = self.lower(plan)
         packed = None if batch is None else self.sample(batch, self.forward(batch))
         samples = self.unpack(plan, packed)
-        self._last, self.line = plan, next_line(samples)
+        self.line = next_line(samples)
         return samples
 
     def follow(self, plan: Plan) -> None:
@@ -73,7 +76,10 @@ class TorchDriver:
                 f"step {plan.step} continues line {plan.line}, this driver is on line {self.line}: rebuild(state) makes a "
                 "state that any driver accepts"
             )
+        # Should this forward fail, only the same plan may follow, or one that starts a line.
+        self.line, self._last = _BROKEN_LINE, None
         self._tables.apply(plan)
+        self._last = plan
 
     def lower(self, plan: Plan) -> Batch | None:
         """The tensors of `plan`; None if it has no spans."""
@@ -83,8 +89,7 @@ class TorchDriver:
     def forward(self, batch: Batch) -> Float32[Tensor, "w vocab"] | None:
         """Logits of the wanted positions, and the rows' keys and values in the pages; None if none is wanted."""
         context = PagedContext(self._key_pages, self._value_pages, batch.slots, batch.layouts)
-        body = self.network.base_model
-        hidden = body(
+        hidden = self._body(
             input_ids=batch.tokens,
             position_ids=batch.positions,
             attention_mask=NO_MASKS,
@@ -93,7 +98,7 @@ class TorchDriver:
         ).last_hidden_state
         if not batch.wanted.numel():
             return None
-        return self.network.get_output_embeddings()(hidden[0].index_select(0, batch.wanted)).float()
+        return self._head(hidden[0].index_select(0, batch.wanted)).float()
 
     @torch.inference_mode()
     def sample(self, batch: Batch, logits: Float32[Tensor, "w vocab"] | None) -> Float32[Tensor, "k w"] | None:

@@ -12,7 +12,7 @@ from transformers import AttentionInterface
 from dlstep_kernels import AttentionLayout, paged_attention, store_kv
 
 ATTENTION = "dlstep_paged"  # the name under which transformers finds it
-NO_MASKS = {"full_attention": None, "sliding_attention": None}  # as `attention_mask`: transformers builds no mask of its own
+NO_MASKS = {"full_attention": None, "sliding_attention": None}  # given as mask, it keeps transformers from making its own
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,6 @@
-"""A checkpoint folder as a network and the facts that decoding needs. No remote code, no pickled weights, no network access."""
+"""A checkpoint folder as a network and the facts that decoding needs. No remote code, no pickled weights, no network
+access.
+"""
 
 import json
 from dataclasses import dataclass
@@ -18,8 +20,8 @@ from .pieces import pieces
 class Description:
     """What a checkpoint folder says without its weights.
 
-    `block_size`, `buffer_size` and `decoding_strategy` are what the network was trained for, None where the folder does not
-    say; `max_model_len` is the longest context it knows.
+    `block_size`, `buffer_size` and `decoding_strategy` are what the network was trained for, None where the folder does
+    not say; `max_model_len` is the longest context it knows.
     """
 
     name: str
@@ -80,8 +82,8 @@ class Checkpoint:
 def read_description(path: str | Path) -> Description:
     """What the checkpoint folder at `path` says, its weights unread.
 
-    Raises FileNotFoundError for a missing folder or file, ValueError for a family that is not supported or a fact that is
-    missing or impossible.
+    Raises FileNotFoundError for a missing folder or file, ValueError for a family that is not supported or a fact that
+    is missing or impossible.
     """
     folder = Path(path).expanduser()
     facts = _facts(folder)
@@ -109,8 +111,8 @@ def read_description(path: str | Path) -> Description:
 def load_checkpoint(path: str | Path, device: str = "cpu", dtype: torch.dtype | None = None) -> Checkpoint:
     """The network at `path` on `device`, by default in float32 on a CPU and bfloat16 elsewhere.
 
-    Raises what `read_description` raises, FileNotFoundError when there are no safetensors weights, and ValueError naming
-    every tensor that is missing, not used, or of another shape.
+    Raises what `read_description` raises, FileNotFoundError when there are no safetensors weights, and ValueError
+    naming every tensor that is missing, not used, or of another shape.
     """
     description = read_description(path)
     folder = description.path
@@ -118,7 +120,7 @@ def load_checkpoint(path: str | Path, device: str = "cpu", dtype: torch.dtype | 
     if dtype is None:
         dtype = torch.float32 if torch.device(device).type == "cpu" else torch.bfloat16
     install()
-    network, report = FAMILIES[description.architecture].network.from_pretrained(
+    loaded: Any = FAMILIES[description.architecture].network.from_pretrained(
         folder,
         config=description.config,
         dtype=dtype,
@@ -128,11 +130,9 @@ def load_checkpoint(path: str | Path, device: str = "cpu", dtype: torch.dtype | 
         output_loading_info=True,
         ignore_mismatched_sizes=True,  # so that they are reported with the others
     )
-    problems = [
-        f"{what}: {', '.join(sorted(str(name) for name in report[key]))}"
-        for key, what in (("missing_keys", "missing"), ("unexpected_keys", "not used"), ("mismatched_keys", "other shape"))
-        if report[key]
-    ]
+    network, report = loaded
+    kinds = (("missing_keys", "missing"), ("unexpected_keys", "not used"), ("mismatched_keys", "other shape"))
+    problems = [f"{what}: {', '.join(sorted(map(str, report[key])))}" for key, what in kinds if report[key]]
     if problems:
         raise ValueError(f"the weights in {folder} do not fit {description.architecture}: {'; '.join(problems)}")
     return Checkpoint(network.to(torch.device(device)).eval(), description)
@@ -161,18 +161,17 @@ def _family(folder: Path, facts: dict[str, Any]) -> tuple[str, Family]:
     )
 
 
-def _spec(
-    folder: Path, facts: dict[str, Any], own: dict[str, Any], family: Family, tokenizer: PreTrainedTokenizerBase
-) -> Spec:
+def _spec(folder: Path, facts: dict[str, Any], own: dict[str, Any], family: Family, tokenizer: PreTrainedTokenizerBase) -> Spec:
     """The facts for the core, from the most to the least specific source."""
-    mask_id = own.get("mask_token_id", facts.get("mask_token_id", tokenizer.mask_token_id))
+    sources = (own.get("mask_token_id"), facts.get("mask_token_id"), tokenizer.mask_token_id)
+    mask_id: Any = next((index for index in sources if index is not None), None)
     if mask_id is None:
         raise ValueError(
             f"{folder} names no mask token: set mask_token_id in its config.json, or give its tokenizer a mask token"
         )
     generation = folder / "generation_config.json"
     generation_facts = json.loads(generation.read_text(encoding="utf-8")) if generation.is_file() else {}
-    eos_ids: list[int] = []
+    eos_ids: list[Any] = []
     for given in (facts.get("eos_token_id"), generation_facts.get("eos_token_id")):
         if given is not None:
             eos_ids += given if isinstance(given, list) else [given]

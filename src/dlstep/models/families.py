@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from torch import nn
 from transformers import PretrainedConfig, PreTrainedModel, Qwen3ForCausalLM
 
 
@@ -42,3 +43,17 @@ def kv_shape(config: PretrainedConfig) -> KVShape:
         facts.get("head_dim") or facts["hidden_size"] // heads,
         tuple(window if layer == "sliding_attention" else None for layer in layers),
     )
+
+
+def embedded_ids(network: PreTrainedModel) -> int:
+    """How many ids the network embeds; at least those of its tokenizer."""
+    embedding = network.get_input_embeddings()
+    assert isinstance(embedding, nn.Embedding), f"{type(network).__name__} embeds with a {type(embedding).__name__}"
+    return embedding.num_embeddings
+
+
+def head_of(network: PreTrainedModel) -> nn.Module:
+    """What turns hidden states into logits."""
+    head = network.get_output_embeddings()
+    assert head is not None, f"{type(network).__name__} has no head"
+    return head

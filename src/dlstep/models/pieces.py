@@ -3,7 +3,7 @@
 import json
 from functools import cache
 
-from transformers import PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 
 @cache
@@ -44,13 +44,15 @@ def _piece(token: str, kinds: set[str]) -> bytes:
 
 
 def pieces(tokenizer: PreTrainedTokenizerBase) -> tuple[bytes, ...]:
-    """The bytes of every id below `len(tokenizer)`, in order; nothing for special tokens and for ids without a token."""
+    """The bytes of every id below `len(tokenizer)`, in order; nothing for special tokens and for ids without a
+    token.
+    """
     kinds: set[str] = set()
-    if tokenizer.is_fast:
-        backend = json.loads(tokenizer.backend_tokenizer.to_str())  # pyright: ignore[reportAttributeAccessIssue]
+    if isinstance(tokenizer, PreTrainedTokenizerFast):
+        backend = json.loads(tokenizer.backend_tokenizer.to_str())
         kinds = _parts([backend.get("decoder"), backend.get("pre_tokenizer")])
     silent = set(tokenizer.all_special_ids)
-    added = {index: token for index, token in tokenizer.added_tokens_decoder.items()}
+    added = dict(tokenizer.added_tokens_decoder)
     names = tokenizer.convert_ids_to_tokens(list(range(len(tokenizer))))
     found: list[bytes] = []
     for index, name in enumerate(names):

@@ -1,0 +1,7 @@
+"""Devices without a model, and the laws that every strategy must pass; shipped, so that outside strategies get them too.
+
+`laws`, `generators` and `harness` need hypothesis; the drivers do not.
+"""
+
+from .scripted import ScriptedDriver as ScriptedDriver
+from .shadow import ShadowDriver as ShadowDriver, ShadowError as ShadowError
