@@ -5,8 +5,7 @@ from dataclasses import dataclass
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from dlstep.tiny.layout import (
     CLEAN,

@@ -7,8 +7,7 @@ import sys
 from itertools import islice
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from dlstep.tiny import Score, held_out, names, path, problems, score
 from dlstep.tiny.task import LARGEST, MOST_EVENTS, SMALLEST, Problem, draw_problem, draw_response, training_stories

@@ -1,10 +1,9 @@
 """Laws of the tiny models' tokenizer."""
 
 import random
+from pathlib import Path
 
-import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from dlstep.tiny.task import TEMPLATE_WORDS, draw_problem, draw_response
@@ -45,7 +44,7 @@ def test_foreign_characters_become_question_marks() -> None:
     assert TOKENIZER.decode(TOKENIZER.encode("3 \N{EURO SIGN}.")) == "3 ?."
 
 
-def test_it_loads_from_a_folder(tmp_path: pytest.TempPathFactory) -> None:
+def test_it_loads_from_a_folder(tmp_path: Path) -> None:
     TOKENIZER.save_pretrained(tmp_path)
     loaded = AutoTokenizer.from_pretrained(tmp_path)
     assert isinstance(loaded, PreTrainedTokenizerFast)

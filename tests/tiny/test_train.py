@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -47,7 +48,7 @@ def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path: Path) -> None:
 
 def test_a_state_of_another_run_is_refused(tmp_path: Path) -> None:
     train(SHORT, tmp_path, Run(seed=3, steps=1))
-    with pytest.raises(ValueError, match="with seed 3, not to .* with seed 4"):
+    with pytest.raises(ValueError, match=r"with seed 3, not to .* with seed 4"):
         train(SHORT, tmp_path, Run(seed=4, resume=True))
     with pytest.raises(ValueError, match="holds a paused run"):
         train(SHORT, tmp_path, Run(seed=3))
@@ -58,7 +59,7 @@ def test_stages_follow_each_other(recipe: Recipe) -> None:
     stages = list(dict.fromkeys(recipe.place(step)[0] for step in range(recipe.steps)))
     assert stages == list(recipe.stages)
     factors = [recipe.place(step)[1] for step in range(recipe.warm_up_steps, recipe.steps)]
-    assert all(0 < later <= earlier <= 1 for earlier, later in zip(factors, factors[1:], strict=False))
+    assert all(0 < later <= earlier <= 1 for earlier, later in pairwise(factors))
     with pytest.raises(ValueError, match="past the last"):
         recipe.place(recipe.steps)
 

@@ -5,11 +5,7 @@ Importing this package loads neither torch nor transformers.
 
 from pathlib import Path
 
-from dlstep.tiny.task import Problem as Problem
-from dlstep.tiny.task import Score as Score
-from dlstep.tiny.task import held_out as held_out
-from dlstep.tiny.task import problems as problems
-from dlstep.tiny.task import score as score
+from dlstep.tiny.task import Problem as Problem, Score as Score, held_out as held_out, problems as problems, score as score
 
 _CHECKPOINTS = Path(__file__).parent / "checkpoints"
 

@@ -80,9 +80,7 @@ def noisy_rows(recipe: Recipe, stage: Stage, batch: tuple[Sample, ...], *, seed:
     return add_noise(rows, batch, noise, generator)
 
 
-def _chunk_batches(
-    recipe: Recipe, tokenizer: PreTrainedTokenizerFast, seed: int, chunk: int
-) -> list[tuple[Sample, ...]]:
+def _chunk_batches(recipe: Recipe, tokenizer: PreTrainedTokenizerFast, seed: int, chunk: int) -> list[tuple[Sample, ...]]:
     """The batches of one chunk in the order in which they are trained."""
     source = random.Random(fold_seed(seed, "chunk", chunk))
     stories = list(islice(training_stories(fold_seed(seed, "stories", chunk)), CHUNK_STORIES))

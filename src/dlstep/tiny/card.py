@@ -15,7 +15,9 @@ pipeline_tag: text-generation
 
 # {name}
 
-A diffusion language model of 0.81 million parameters for short story sums: {summary}.
+A diffusion language model of 0.81 million parameters for short story sums:
+{summary}.
+
 It answers `Max has 53 shells. Later Max buys 39 more. How many shells does Max have?` by writing the equations and a
 closing sentence, and exists so that decoding strategies can be compared by exact scores on any machine.
 It knows nothing but this task.
@@ -38,7 +40,7 @@ for the matrices, AdamW ({adam_rate}) for the rest, batches of about {batch_plac
 |---|---|---|---|
 {stages}
 
-Mean cross entropy of the masked tokens; its floor is well above 0, since equations and closing sentences are drawn at
+Mean cross entropy of the masked tokens; its floor is above 0, since operand orders and closing sentences are drawn at
 random. It rises where a stage brings more noise.
 
 ```

@@ -3,6 +3,7 @@
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +15,15 @@ from dlstep.tiny.tokenizer import EMBEDDING_ROWS, EOS_ID, MASK_ID, PAD_ID, build
 
 def configuration(recipe: Recipe) -> Qwen3Config:
     """A Qwen3 of 0.8 million parameters; the extra keys tell a decoder how the model wants to be decoded."""
+    shape = {"mask_token_id": MASK_ID, "block_size": BLOCK_SIZE}
+    rules = {
+        "decoding_strategy": recipe.decoding_strategy,
+        "buffer_size": BUFFER_SIZE,
+        "head_shift": 0,
+        "accept_rule": "A",
+    }
+    # Keys that Qwen3Config does not name but keeps.
+    decoding: dict[str, Any] = {**shape, "dlstep": {**shape, **rules}}
     return Qwen3Config(
         vocab_size=EMBEDDING_ROWS,
         hidden_size=128,
@@ -29,16 +39,7 @@ def configuration(recipe: Recipe) -> Qwen3Config:
         eos_token_id=EOS_ID,
         pad_token_id=PAD_ID,
         use_cache=False,
-        mask_token_id=MASK_ID,
-        block_size=BLOCK_SIZE,
-        dlstep={
-            "mask_token_id": MASK_ID,
-            "block_size": BLOCK_SIZE,
-            "decoding_strategy": recipe.decoding_strategy,
-            "buffer_size": BUFFER_SIZE,
-            "head_shift": 0,
-            "accept_rule": "A",
-        },
+        **decoding,
     )
 
 
