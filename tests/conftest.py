@@ -2,6 +2,9 @@
 
 import os
 
+# Before anything imports transformers, which draws bars while it loads weights.
+os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+
 from hypothesis import HealthCheck, Phase, settings
 
 # No deadline: a busy machine is no error. `derandomize` makes a run in CI say the same thing every time.

@@ -2,7 +2,7 @@
 
 from dataclasses import fields, replace
 from operator import attrgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .core import (
     Abort,
@@ -22,8 +22,11 @@ from .core import (
     rebuild,
     schedule,
 )
-from .llm import LLM, Engine, Output, Prompt, encode, output_of
+from .engine import Engine, Output, Prompt, encode, output_of
 from .loop import run_next
+
+if TYPE_CHECKING:
+    from .llm import LLM
 
 
 class Session:
@@ -44,7 +47,7 @@ class Session:
         self._broken_off = False
 
     @classmethod
-    def resume(cls, llm: LLM, source: Trace | State) -> "Session":
+    def resume(cls, llm: "LLM", source: Trace | State) -> "Session":
         """A session that goes on from a saved trace or state, in this process or another: it ends in the same tokens.
 
         Raises ValueError if the state was made for another model or other budgets than those of `llm`.
@@ -86,7 +89,7 @@ class Session:
     def submit(self, prompt: Prompt, sampling_params: SamplingParams = SamplingParams()) -> int:
         """Add a prompt, text or token ids; the id of its request."""
         request_id = self._state.arrivals
-        request = Request(request_id, encode(self._engine.tokenizer, prompt), sampling_params)
+        request = Request(request_id, encode(self._engine, prompt), sampling_params)
         self._apply(Add(request), add(self._state, request))
         self._prompts.pop(request_id, None)
         if isinstance(prompt, str):
@@ -174,7 +177,7 @@ def changed(state: State, changes: dict[str, Any]) -> State:
             raise ValueError(f"{changes} needs {rows} rows at once for request {request.id}; max_num_batched_tokens={budget}")
 
     def moved(sequences: tuple[Any, ...]) -> tuple[Any, ...]:
-        return tuple(replace(sequence, request=overridden(sequence.request, changes)) for sequence in sequences)
+        return tuple(sequence.asking(overridden(sequence.request, changes)) for sequence in sequences)
 
     return replace(state, strategy=strategy, running=moved(state.running), waiting=moved(state.waiting))
 

@@ -40,6 +40,7 @@ BLOCK, BUFFER, PAGE = 32, 4, 32
 VOCABULARY = 150_000
 SPEC = Spec(mask_id=VOCABULARY - 1, eos_ids=(VOCABULARY - 2,), vocab_size=VOCABULARY)
 SAMPLED_HEAD = 256  # positions that stay to be decoded while measuring
+STEPS = 32  # of one measurement: two blocks, so that their opening, sealing and storing is in it
 
 
 class Lowering(Protocol):
@@ -48,7 +49,7 @@ class Lowering(Protocol):
     `prepare` follows the changes of ownership and makes the packed answer; it is not timed.
     """
 
-    def prepare(self, state: State, plan: Plan, samples: Samples) -> object: ...
+    def prepare(self, plan: Plan, samples: Samples) -> object: ...
 
     def lower(self, plan: Plan) -> object: ...
 
@@ -128,7 +129,7 @@ def measure_state(state: State, steps: int, driver: ScriptedDriver, lowering: Lo
         spent[0] += perf_counter() - begin
         samples = driver.run(plan)
         if lowering is not None:
-            packed = lowering.prepare(state, plan, samples)
+            packed = lowering.prepare(plan, samples)
             begin = perf_counter()
             lowering.lower(plan)
             lowered = perf_counter()
@@ -159,14 +160,14 @@ def measure(
         for length in lengths:
             largest = build(strategy, regime, length, max(batches))
             states = [shrink(largest, batch) for batch in batches]
-            sides = [lowering(state) if lowering else None for state in states]
             least = [(float("inf"),) * 4] * len(states)
             gc.collect()
             gc.disable()
             try:
                 for repetition in range(repetitions):
-                    for place, (state, side) in enumerate(zip(states, sides, strict=True)):
-                        steps = max(4, 64 // batches[place])
+                    for place, state in enumerate(states):
+                        side = lowering(state) if lowering else None
+                        steps = STEPS
                         got = measure_state(state, steps, ScriptedDriver(two_tokens(Random(repetition))), side)
                         least[place] = tuple(map(min, least[place], got))
             finally:

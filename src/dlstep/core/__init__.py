@@ -30,7 +30,7 @@ from .plan import (
 )
 from .request import Request as Request, SamplingParams as SamplingParams, Thresholds as Thresholds
 from .schedule import schedule as schedule
-from .sequence import Extra as Extra, FinishReason as FinishReason, Sequence as Sequence
+from .sequence import Extra as Extra, FinishReason as FinishReason, Goal as Goal, Ledger as Ledger, Sequence as Sequence
 from .spec import Config as Config, Spec as Spec
 from .state import State as State
 from .strategy import Strategy as Strategy

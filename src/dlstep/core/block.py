@@ -2,10 +2,11 @@
 
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from .values import value
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Sealed:
     """A finished block: positions `[start, start + len(tokens))`, all decided. What long answers are kept as.
 
@@ -27,14 +28,15 @@ class Sealed:
         return tuple(array("d", self.packed))
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Block:
     """Positions `[start, start + len(tokens))` of one request.
 
     `undecided` lists, ascending, the positions of the answer that hold no token yet; they are fed as masks. Positions past
     the end of the answer are void: fed as masks, never wanted and not listed. `probabilities` go with `tokens`: 1.0 for given
-    ones, 0.0 for undecided ones. `given` is a bitmap of the offsets that the prompt fixed. `steps` counts the forwards that
-    sampled this block.
+    ones, 0.0 for undecided ones. `given` is a bitmap of the offsets that the prompt fixed. `opened` is the number of sampling
+    forwards that the sequence had taken when the block opened: each one after it samples the block, as long as positions
+    are undecided, so that its draw number is the difference.
     """
 
     start: int
@@ -42,7 +44,7 @@ class Block:
     undecided: tuple[int, ...]
     probabilities: tuple[float, ...]
     given: int = 0
-    steps: int = 0
+    opened: int = 0
 
     @property
     def end(self) -> int:
@@ -66,14 +68,10 @@ class Block:
         """The block as it is kept once it is finished; nothing in it is undecided."""
         return Sealed(self.start, self.tokens, array("d", self.probabilities).tobytes())
 
-    def stepped(self) -> "Block":
-        """The block after a forward that sampled it and decided nothing."""
-        return Block(self.start, self.tokens, self.undecided, self.probabilities, self.given, self.steps + 1)
-
     def decide(
         self, chosen: Sequence[int], begin: int, tokens: Sequence[int], probabilities: Sequence[float]
     ) -> "Block":
-        """The block after a forward that sampled it and decided the rows `chosen`, ascending.
+        """The block after a forward that decided the rows `chosen`, ascending.
 
         Row `begin + i` of `tokens` and `probabilities` answers entry i of `undecided`.
         """
@@ -85,12 +83,10 @@ class Block:
             offset = undecided.pop(row - begin) - start
             new_tokens[offset] = tokens[row]
             new_probabilities[offset] = probabilities[row]
-        return Block(
-            start, tuple(new_tokens), tuple(undecided), tuple(new_probabilities), self.given, self.steps + 1
-        )
+        return Block(start, tuple(new_tokens), tuple(undecided), tuple(new_probabilities), self.given, self.opened)
 
 
-def open_block(start: int, size: int, limit: int, prompt: tuple[int, ...], mask_id: int) -> Block:
+def open_block(start: int, size: int, limit: int, prompt: tuple[int, ...], mask_id: int, opened: int = 0) -> Block:
     """A fresh block at `start`: prompt tokens that fall into it are given, positions at `limit` and above are void."""
     given = max(0, min(len(prompt) - start, size))
     return Block(
@@ -99,4 +95,5 @@ def open_block(start: int, size: int, limit: int, prompt: tuple[int, ...], mask_
         undecided=tuple(range(start + given, min(start + size, limit))),
         probabilities=(1.0,) * given + (0.0,) * (size - given),
         given=(1 << given) - 1,
+        opened=opened,
     )

@@ -3,7 +3,6 @@
 from .cache import Cache, prefix_keys
 from .errors import SamplesMismatch
 from .finish import ended, judge
-from .grid import Grid
 from .plan import Plan, Rows, Samples, Span, next_line
 from .sequence import NOTHING_STORED, Sequence, Storage
 from .state import State
@@ -20,22 +19,22 @@ def _transfer(state: State, plan: Plan) -> tuple[Cache, list[Sequence], tuple[Se
     cache, running, waiting = state.cache, list(state.running), state.waiting
     if plan.preemptions:
         gone = set(plan.preemptions)
-        victims = [sequence for sequence in running if sequence.request.id in gone]
+        victims = [sequence for sequence in running if sequence.goal.request.id in gone]
         for victim in reversed(victims):
             cache = cache.release(victim.pages)
-        running = [sequence for sequence in running if sequence.request.id not in gone]
+        running = [sequence for sequence in running if sequence.goal.request.id not in gone]
         waiting = tuple(forgotten(state.strategy, victim, state) for victim in victims) + waiting
     if plan.admissions:
         shared = {admission.id: admission.shared for admission in plan.admissions}
-        admitted = [sequence for sequence in waiting if sequence.request.id in shared]
-        waiting = tuple(sequence for sequence in waiting if sequence.request.id not in shared)
+        admitted = [sequence for sequence in waiting if sequence.goal.request.id in shared]
+        waiting = tuple(sequence for sequence in waiting if sequence.goal.request.id not in shared)
         for sequence in admitted:
-            pages = shared[sequence.request.id]
+            pages = shared[sequence.goal.request.id]
             cache = cache.share(pages)
             key = cache.keys[pages[-1]] if pages else b""
             running.append(sequence.holding(Storage(len(pages) * state.config.page_size, pages, len(pages), key)))
     if plan.grants:
-        places = {sequence.request.id: place for place, sequence in enumerate(running)}
+        places = {sequence.goal.request.id: place for place, sequence in enumerate(running)}
         for grant in plan.grants:
             cache = cache.take(grant.pages)
             place = places.get(grant.id)
@@ -44,15 +43,15 @@ def _transfer(state: State, plan: Plan) -> tuple[Cache, list[Sequence], tuple[Se
                 cache = cache.release(grant.pages)
                 continue
             sequence = running[place]
-            held = sequence.storage
+            held = sequence.ledger.storage
             pages = held.pages + grant.pages
             running[place] = sequence.holding(Storage(held.stored, pages, held.published, held.prefix_key))
     return cache, running, waiting
 
 
-def _published(cache: Cache, grid: Grid, sequence: Sequence, page_size: int) -> tuple[Cache, Storage]:
+def _published(cache: Cache, sequence: Sequence, page_size: int) -> tuple[Cache, Storage]:
     """Make every page findable whose groups are all stored: nothing can change what it holds any more."""
-    held = sequence.storage
+    held, grid = sequence.ledger.storage, sequence.goal.grid
     page, stored = held.published, held.stored
     if grid.end((page + 1) * page_size - 1) > stored:
         return cache, held
@@ -69,14 +68,14 @@ def _advance(state: State, sequence: Sequence, span: Span, rows: Rows) -> Sequen
     spec = state.config.spec
     if -1 in rows.tokens:
         position = span.wanted[rows.tokens.index(-1)]
-        end = max(sequence.settled, len(sequence.request.prompt))
+        end = max(sequence.settled, len(sequence.goal.request.prompt))
         return ended(sequence, "error", end, f"the logits of position {position} were not finite in step {state.step}")
     return judge(state.strategy.commit(sequence, span, rows, spec), sequence.settled, spec)
 
 
 def _stored(state: State, cache: Cache, sequence: Sequence, span: Span) -> tuple[Cache, Storage]:
     """What is stored after `span` ran, its full pages published."""
-    held = sequence.storage
+    held = sequence.ledger.storage
     # A span that samples leaves nothing final unstored: the core put those rows in front of it.
     stored = sequence.final if span.wanted else span.stop
     if stored == held.stored:
@@ -84,8 +83,7 @@ def _stored(state: State, cache: Cache, sequence: Sequence, span: Span) -> tuple
     held = Storage(stored, held.pages, held.published, held.prefix_key)
     if not state.config.enable_prefix_caching:
         return cache, held
-    grid = state.strategy.grid(sequence.request)
-    return _published(cache, grid, sequence.holding(held), state.config.page_size)
+    return _published(cache, sequence.holding(held), state.config.page_size)
 
 
 def commit(state: State, samples: Samples) -> State:
@@ -104,17 +102,17 @@ def commit(state: State, samples: Samples) -> State:
     still: list[Sequence] = []
     done: list[Sequence] = []
     for before in running:
-        answer = answers.get(before.request.id)
+        answer = answers.get(before.goal.request.id)
         if answer is None:
             still.append(before)
             continue
         span, rows = answer
         cache, storage = _stored(state, cache, before, span)
         after = _advance(state, before.counted(storage, 1 if span.wanted else 0), span, rows)
-        if after.ending is None:
+        if after.ledger.ending is None:
             still.append(after)
             continue
-        if after.ending.reason == "error":
+        if after.ledger.ending.reason == "error":
             # Keys and values that led to it may not be finite either: nobody else shall find them.
             cache = cache.unpublish(storage.pages)
         cache = cache.release(storage.pages)
@@ -125,7 +123,7 @@ def commit(state: State, samples: Samples) -> State:
         cache=cache,
         waiting=waiting,
         running=tuple(still),
-        finished=state.finished.update({sequence.request.id: sequence for sequence in done}) if done else state.finished,
+        finished=state.finished.update({sequence.goal.request.id: sequence for sequence in done}) if done else state.finished,
         step=state.step + 1,
         line=next_line(samples),
         arrivals=state.arrivals,
@@ -136,4 +134,4 @@ def commit(state: State, samples: Samples) -> State:
 def _releases(state: State, plan: Plan, done: list[Sequence]) -> tuple[int, ...]:
     """Ids that ended since `plan`: aborted ones it did not know of, and those it finished."""
     told = len(plan.releases)
-    return state.releases[told:] + tuple(sequence.request.id for sequence in done)
+    return state.releases[told:] + tuple(sequence.goal.request.id for sequence in done)

@@ -80,7 +80,8 @@ def add(state: State, request: Request) -> State:
         seed = mix(mix(state.config.seed) ^ state.arrivals)
     request = replace(request, seed=seed, arrival=state.arrivals)
     limit = answer_limit(request, state.config)
-    sequence = open_sequence(request, limit, stop_ids(request.params, state.config.spec))
+    grid = state.strategy.grid(request)
+    sequence = open_sequence(request, limit, stop_ids(request.params, state.config.spec), grid)
     why = refusal(state, request)
     if why:
         refused = ended(sequence, "rejected", len(request.prompt), f"request {request.id}: {why}")

@@ -5,11 +5,10 @@ is full; `nfe_limit`: as many sampling forwards as allowed; `repetition`: too ma
 first rule that holds gives the reason. Tokens that are not settled are never emitted.
 """
 
-from dataclasses import replace
 from itertools import takewhile
 
 from .request import Request, SamplingParams
-from .sequence import NOTHING_STORED, Ending, FinishReason, Sequence, Watch
+from .sequence import Ending, FinishReason, Sequence, Watch
 from .spec import Config, Spec
 
 
@@ -26,17 +25,18 @@ def stop_ids(params: SamplingParams, spec: Spec) -> tuple[int, ...]:
 
 def ended(sequence: Sequence, reason: FinishReason, end: int, error: str = "") -> Sequence:
     """The sequence with its answer ended in front of position `end`; it holds nothing any more."""
-    return replace(sequence, storage=NOTHING_STORED, ending=Ending(reason, end, error))
+    return sequence.ended(Ending(reason, end, error))
 
 
 def judge(sequence: Sequence, since: int, spec: Spec) -> Sequence:
     """`sequence` with the tokens of `[since, settled)` looked at, and ended if a rule holds. Costs those tokens only."""
-    params = sequence.request.params
+    goal = sequence.goal
+    params = goal.request.params
     settled = sequence.settled
     if settled > since:
         new = sequence.tokens(since, settled)
         stopped = False
-        for stop_id in sequence.stop_ids:
+        for stop_id in goal.stop_ids:
             if stop_id in new:
                 new, stopped = new[: new.index(stop_id)], True
         if params.stop:
@@ -47,11 +47,11 @@ def judge(sequence: Sequence, since: int, spec: Spec) -> Sequence:
             return ended(sequence, "stop", since + len(new))
         if params.max_repetition_run is not None:
             sequence = _count_run(sequence, since, new)
-    if settled == sequence.limit:
+    if settled == goal.limit:
         return ended(sequence, "length", settled)
-    if params.max_nfe is not None and sequence.steps >= params.max_nfe:
+    if params.max_nfe is not None and sequence.ledger.steps >= params.max_nfe:
         return ended(sequence, "nfe_limit", settled)
-    if params.max_repetition_run is not None and sequence.watch.run >= params.max_repetition_run:
+    if params.max_repetition_run is not None and sequence.ledger.watch.run >= params.max_repetition_run:
         return ended(sequence, "repetition", settled)
     return sequence
 
@@ -59,19 +59,19 @@ def judge(sequence: Sequence, since: int, spec: Spec) -> Sequence:
 def _count_run(sequence: Sequence, since: int, new: tuple[int, ...]) -> Sequence:
     """The sequence with the run of equal tokens at its settled end counted; prompt tokens do not count."""
     run = sum(1 for _ in takewhile(lambda token: token == new[-1], reversed(new)))
-    if run == len(new) and sequence.watch.run and sequence.tokens(since - 1, since) == new[-1:]:
-        run += sequence.watch.run
-    return replace(sequence, watch=Watch(run, sequence.watch.tail))
+    if run == len(new) and sequence.ledger.watch.run and sequence.tokens(since - 1, since) == new[-1:]:
+        run += sequence.ledger.watch.run
+    return sequence.watching(Watch(run, sequence.ledger.watch.tail))
 
 
 def _match_stops(sequence: Sequence, since: int, new: tuple[int, ...], spec: Spec) -> tuple[Sequence, int | None]:
     """The sequence with its tail moved over `new`, and the position after the token that completes a stop string."""
     stops = [text.encode() for text in sequence.request.params.stop]
     keep = max(len(stop) for stop in stops) - 1
-    tail = sequence.watch.tail
+    tail = sequence.ledger.watch.tail
     for position, token in enumerate(new, since):
         text = tail + spec.pieces[token]
         if any(stop in text for stop in stops):
             return sequence, position + 1
         tail = text[max(0, len(text) - keep) :]
-    return replace(sequence, watch=Watch(sequence.watch.run, tail)), None
+    return sequence.watching(Watch(sequence.ledger.watch.run, tail)), None

@@ -6,12 +6,13 @@ from typing import Literal
 from .errors import SamplesMismatch
 from .grid import Grid
 from .request import Request, SamplingParams
+from .values import value
 
 Statistic = Literal["entropy", "margin"]
 Ties = Literal["highest", "lowest"]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Span:
     """Consecutive positions of one request to feed in one forward.
 
@@ -63,7 +64,7 @@ class Grant:
     pages: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Plan:
     """One forward, and the changes of ownership that make it possible.
 
@@ -90,7 +91,7 @@ class Plan:
         return plan_html(self)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Rows:
     """The answer to one span, entry by entry of its `wanted`: sampled token and its probability, plus statistics asked for.
 
@@ -136,8 +137,9 @@ START_LINE = 0
 def next_line(samples: Samples) -> int:
     """The line of the state after `samples`: equal for equal histories, never START_LINE.
 
-    Only integers and floats are hashed, whose hashes are the same in every process.
+    Only integers are hashed, whose hashes are the same in every process. What a device holds follows from the plans it
+    ran, so the tokens are more than enough to tell histories apart; probabilities would cost three times as much.
     """
-    parts = [hash((rows.tokens, rows.probabilities)) for rows in samples.rows]
+    parts = [hash(rows.tokens) for rows in samples.rows]
     plan = samples.plan
     return (hash((plan.line, plan.step, *parts)) & 0x3FFFFFFFFFFFFFFF) + 1

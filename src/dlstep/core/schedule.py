@@ -8,29 +8,28 @@ from .cache import Cache, prefix_keys
 from .plan import Admission, Grant, Plan, Span
 from .sequence import Sequence, Storage
 from .state import State
-from .strategy import Strategy
 
 
-def fit(strategy: Strategy, sequence: Sequence, window: Span, shift: int, budget: int) -> Span | None:
+def fit(sequence: Sequence, window: Span, shift: int, budget: int) -> Span | None:
     """The span to feed within `budget` rows: `window` with what it needs in front, or only a part of the final rows.
 
     None if nothing fits. Final rows are cut at the ends of groups only; a span that samples is never cut.
     """
-    stored, final = sequence.storage.stored, sequence.final
+    stored, final = sequence.ledger.storage.stored, sequence.final
     if stored >= final:
         start = window.start
         if shift and start and window.wanted and window.wanted[0] == start:
             # Row start-1 predicts position start; its keys and values are in the pages already.
             return _in_front(sequence, window, start - 1, 1, 0) if len(window.tokens) < budget else None
         return window if len(window.tokens) <= budget else None
-    grid = strategy.grid(sequence.request)
+    grid = sequence.goal.grid
     if window.joins and window.start == final and window.grid == grid and window.stop - stored <= budget:
         return _in_front(sequence, window, stored, 0, final - stored)
     reach = stored + budget
     stop = final if reach >= final else grid.start(reach)
     if stop <= stored:
         return None
-    request = sequence.request
+    request = sequence.goal.request
     tokens = sequence.tokens(stored, stop)
     return Span(request.id, stored, tokens, stop, grid, (), (), request.params, request.seed, 0, stop - stored)
 
@@ -44,13 +43,13 @@ def _in_front(sequence: Sequence, window: Span, start: int, query_only: int, fin
     )  # fmt: skip
 
 
-def shared_pages(cache: Cache, strategy: Strategy, sequence: Sequence, page_size: int) -> tuple[int, ...]:
+def shared_pages(cache: Cache, sequence: Sequence, page_size: int) -> tuple[int, ...]:
     """Pages that hold a prefix of `sequence`: all tokens of the groups they overlap are equal, known and final."""
     if not cache.index:
         return ()
     pages: list[int] = []
     # Tokens are fetched in growing pieces: most lookups miss on the first page.
-    grid, length, key, start = strategy.grid(sequence.request), 4 * page_size, b"", 0
+    grid, length, key, start = sequence.goal.grid, 4 * page_size, b"", 0
     while start < sequence.final:
         tokens = sequence.tokens(start, min(start + length, sequence.final))
         found = 0
@@ -122,18 +121,18 @@ def _continue_running(state: State, draft: _Draft) -> bool:
     while index < count:
         sequence = running[index]
         window = strategy.schedule(sequence, spec)
-        span = fit(strategy, sequence, window, shift, draft.budget)
+        span = fit(sequence, window, shift, draft.budget)
         if span is None:
             return False
-        missing = -(-window.stop // page_size) - len(sequence.storage.pages)
+        missing = -(-window.stop // page_size) - len(sequence.ledger.storage.pages)
         if missing > 0:
             while missing > draft.cache.available and count > index + 1:
                 count -= 1
-                draft.preemptions.append(running[count].request.id)
+                draft.preemptions.append(running[count].goal.request.id)
                 draft.cache = draft.cache.release(running[count].pages)
             if missing > draft.cache.available:
                 return False
-            draft.grant(sequence.request.id, missing)
+            draft.grant(sequence.goal.request.id, missing)
         draft.run(span)
         index += 1
     return True
@@ -147,16 +146,16 @@ def _admit_waiting(state: State, draft: _Draft) -> None:
         if draft.budget <= 0:
             return
         window = strategy.schedule(sequence, config.spec)
-        shared = shared_pages(draft.cache, strategy, sequence, config.page_size)
+        shared = shared_pages(draft.cache, sequence, config.page_size)
         missing = -(-window.stop // config.page_size) - len(shared)
         if missing > draft.cache.available - draft.cache.unowned(shared):
             return
         opened = sequence.holding(Storage(len(shared) * config.page_size, shared))
-        span = fit(strategy, opened, window, config.spec.head_shift, draft.budget)
+        span = fit(opened, window, config.spec.head_shift, draft.budget)
         if span is None:
             return
         draft.cache = draft.cache.share(shared)
-        draft.admissions.append(Admission(sequence.request.id, shared))
+        draft.admissions.append(Admission(sequence.goal.request.id, shared))
         if missing:
-            draft.grant(sequence.request.id, missing)
+            draft.grant(sequence.goal.request.id, missing)
         draft.run(span)

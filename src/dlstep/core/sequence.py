@@ -7,7 +7,9 @@ from typing import Literal
 from rpds import List
 
 from .block import Block, Sealed
+from .grid import Grid
 from .request import Request
+from .values import value
 
 FinishReason = Literal["stop", "length", "nfe_limit", "repetition", "abort", "rejected", "error"]
 NO_BLOCKS: "List[Sealed]" = List([])
@@ -18,7 +20,7 @@ class Extra:
     """Base of what a strategy keeps for itself; a strategy that needs more derives its own frozen dataclass."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Storage:
     """What the device holds of a sequence: the core's side of it.
 
@@ -52,50 +54,105 @@ class Ending:
     error: str = ""
 
 
-NOTHING_STORED = Storage()
-NOTHING_WATCHED = Watch()
+@value
+class Goal:
+    """What never changes about a sequence: its request, and what follows from it and the model.
 
-
-@dataclass(frozen=True, slots=True)
-class Sequence:
-    """Progress of one request, whose answer ends at position `limit` or at one of `stop_ids`.
-
-    The strategy owns `past` (finished blocks, newest first), `window` (unfinished ones), `final` (positions `[0, final)`
-    whose token and context can no longer change), `settled` (tokens of positions `[0, settled)` can no longer change,
-    `final <= settled`) and `extra`. The core owns `storage`, `steps` (forwards that sampled), `nfe` (all forwards), `watch`
-    and, once it is over, `ending`.
-
-    Blocks cover the positions from `past`'s oldest, or the window's first, on; those before them hold the prompt only.
+    The answer ends in front of position `limit` or at one of `stop_ids`; `grid` are the groups of its final positions.
     """
 
     request: Request
     limit: int
     stop_ids: tuple[int, ...]
+    grid: Grid
+
+
+@value
+class Ledger:
+    """The core's side of a sequence: what is stored, forwards counted, settled tokens watched, and how it ended.
+
+    `steps` counts the forwards that sampled a position of the request, `nfe` all forwards it took part in.
+    """
+
+    storage: Storage = Storage()
+    steps: int = 0
+    nfe: int = 0
+    watch: Watch = Watch()
+    ending: Ending | None = None
+
+
+NOTHING_STORED = Storage()
+NEW_LEDGER = Ledger()
+
+
+@value
+class Sequence:
+    """Progress of one request.
+
+    The strategy owns `past` (finished blocks, newest first), `window` (unfinished ones), `final` (positions `[0, final)`
+    whose token and context can no longer change), `settled` (tokens of positions `[0, settled)` can no longer change,
+    `final <= settled`) and `extra`; the core owns `ledger`.
+
+    Blocks cover the positions from `past`'s oldest, or the window's first, on; those before them hold the prompt only.
+    """
+
+    goal: Goal
     window: tuple[Block, ...]
     final: int
     settled: int
     past: "List[Sealed]" = NO_BLOCKS
     extra: Extra | None = None
-    storage: Storage = NOTHING_STORED
-    steps: int = 0
-    nfe: int = 0
-    watch: Watch = NOTHING_WATCHED
-    ending: Ending | None = None
+    ledger: Ledger = NEW_LEDGER
 
     @property
     def id(self) -> int:
         """The request's id."""
-        return self.request.id
+        return self.goal.request.id
+
+    @property
+    def request(self) -> Request:
+        """What was asked for."""
+        return self.goal.request
+
+    @property
+    def limit(self) -> int:
+        """First position past the answer."""
+        return self.goal.limit
+
+    @property
+    def stop_ids(self) -> tuple[int, ...]:
+        """Ids that end the answer, ascending."""
+        return self.goal.stop_ids
+
+    @property
+    def steps(self) -> int:
+        """Forwards that sampled a position of the request."""
+        return self.ledger.steps
+
+    @property
+    def nfe(self) -> int:
+        """All forwards that the request took part in."""
+        return self.ledger.nfe
+
+    @property
+    def storage(self) -> Storage:
+        """What the device holds of the sequence."""
+        return self.ledger.storage
+
+    @property
+    def ending(self) -> Ending | None:
+        """How the answer ended; None while it has not."""
+        return self.ledger.ending
 
     @property
     def stored(self) -> int:
         """Positions `[0, stored)` have their final keys and values in pages."""
-        return self.storage.stored
+        return self.ledger.storage.stored
 
     @property
     def pages(self) -> tuple[int, ...]:
         """The pages of the sequence, in order of position."""
-        return self.storage.pages
+        return self.ledger.storage.pages
 
     @property
     def finish(self) -> FinishReason | None:
@@ -137,7 +194,7 @@ class Sequence:
 
     def tokens(self, start: int, end: int) -> tuple[int, ...]:
         """Tokens of positions `[start, end)`; costs the positions from `start` on."""
-        prompt = self.request.prompt
+        prompt = self.goal.request.prompt
         if end <= len(prompt) or start >= end:
             return prompt[start:end]
         blocks = self._blocks(start, end)
@@ -149,24 +206,34 @@ class Sequence:
 
     def moved(self, past: "List[Sealed]", window: tuple[Block, ...], final: int, settled: int) -> "Sequence":
         """The sequence with what a strategy owns replaced; the call every blockwise `commit` ends with."""
-        return Sequence(
-            self.request, self.limit, self.stop_ids, window, final, settled, past, self.extra, self.storage, self.steps,
-            self.nfe, self.watch, self.ending,
-        )  # fmt: skip
+        return Sequence(self.goal, window, final, settled, past, self.extra, self.ledger)
+
+    def with_ledger(self, ledger: Ledger) -> "Sequence":
+        """The sequence with another ledger."""
+        return Sequence(self.goal, self.window, self.final, self.settled, self.past, self.extra, ledger)
 
     def counted(self, storage: Storage, steps: int) -> "Sequence":
         """The sequence after a forward that stored what `storage` says; `steps` is 1 if it sampled, else 0."""
-        return Sequence(
-            self.request, self.limit, self.stop_ids, self.window, self.final, self.settled, self.past, self.extra, storage,
-            self.steps + steps, self.nfe + 1, self.watch, self.ending,
-        )  # fmt: skip
+        ledger = self.ledger
+        return self.with_ledger(Ledger(storage, ledger.steps + steps, ledger.nfe + 1, ledger.watch, ledger.ending))
 
     def holding(self, storage: Storage) -> "Sequence":
         """The sequence with another storage."""
-        return replace(self, storage=storage)
+        return self.with_ledger(replace(self.ledger, storage=storage))
+
+    def watching(self, watch: Watch) -> "Sequence":
+        """The sequence with other remembered tokens."""
+        return self.with_ledger(replace(self.ledger, watch=watch))
+
+    def ended(self, ending: Ending) -> "Sequence":
+        """The sequence with its answer ended; it holds nothing any more."""
+        return self.with_ledger(replace(self.ledger, storage=NOTHING_STORED, ending=ending))
+
+    def asking(self, request: Request) -> "Sequence":
+        """The sequence of another request, which differs in its parameters only."""
+        return replace(self, goal=replace(self.goal, request=request))
 
 
-def open_sequence(request: Request, limit: int, stop_ids: tuple[int, ...]) -> Sequence:
+def open_sequence(request: Request, limit: int, stop_ids: tuple[int, ...], grid: Grid) -> Sequence:
     """A sequence without blocks; a strategy's `init` gives it its window and `final`."""
-    length = len(request.prompt)
-    return Sequence(request, limit, stop_ids, (), 0, length)
+    return Sequence(Goal(request, limit, stop_ids, grid), (), 0, len(request.prompt))

@@ -35,8 +35,8 @@ class Blockwise(Strategy):
     def decided(self, sequence: Sequence, rows: Rows, spec: Spec) -> tuple[Block, ...]:
         """The blocks of `sequence.window` after a forward; `rows` answer their undecided positions, in order.
 
-        Every block with undecided positions takes one step (`Block.decide` or `Block.stepped`), and the first of them
-        must decide at least one position, so that the decode ends.
+        A block is changed by `Block.decide`. The first block with undecided positions must decide at least one of them, so
+        that the decode ends.
         """
 
     def __post_init__(self) -> None:
@@ -44,9 +44,9 @@ class Blockwise(Strategy):
 
     def init(self, sequence: Sequence, spec: Spec) -> Sequence:
         """The window opens at the last group boundary of the prompt; what lies before it is final."""
-        request = sequence.request
+        request = sequence.goal.request
         length = len(request.prompt)
-        first = self.grid(request).start(length)
+        first = sequence.goal.grid.start(length)
         block = open_block(first, self.block_size, sequence.limit, request.prompt, spec.mask_id)
         window = self._opened(sequence, (block,), first, spec)
         return sequence.moved(sequence.past, window, first, length)
@@ -54,26 +54,26 @@ class Blockwise(Strategy):
     def schedule(self, sequence: Sequence, spec: Spec) -> Span:
         """All open blocks, wanting their undecided positions."""
         del spec
+        goal, final, steps = sequence.goal, sequence.final, sequence.ledger.steps
+        blocks = sequence.window
+        joins = True
+        if not self.fold_commits:
+            blocks = tuple(block for block in blocks if block.start >= final)  # held ones are the core's to feed
+            # A block that was opened while nothing else was open waits for what is before it to be stored.
+            joins = len(blocks) < len(sequence.window) or any(b.opened < steps or b.given for b in blocks)
         tokens: tuple[int, ...] = ()
         wanted: tuple[int, ...] = ()
         draws: tuple[int, ...] = ()
-        fresh = not self.fold_commits
-        for block in sequence.window:
-            if block.start < sequence.final:  # sealed and held: the core feeds it
-                fresh = False
-                continue
-            tokens += block.tokens
+        for block in blocks:
             undecided = block.undecided
+            tokens += block.tokens
             wanted += undecided
-            draws += (block.steps,) * len(undecided)
-            fresh = fresh and not block.steps and not block.given
-        request = sequence.request
-        final = sequence.final
-        # Without folding, a block that was opened while nothing else was open waits for what is before it to be stored.
+            draws += (steps - block.opened,) * len(undecided)
+        request = goal.request
+        end = final + len(tokens)
         return Span(
-            request.id, final, tokens, final + len(tokens), self.grid(request), wanted, draws, request.params,
-            request.seed, joins=not fresh,
-        )  # fmt: skip
+            request.id, final, tokens, end, goal.grid, wanted, draws, request.params, request.seed, joins=joins
+        )
 
     def commit(self, sequence: Sequence, span: Span, rows: Rows, spec: Spec) -> Sequence:
         """Decide, seal what is complete, open the next block."""
@@ -91,7 +91,7 @@ class Blockwise(Strategy):
 
     def _retired(self, sequence: Sequence, window: tuple[Block, ...], spec: Spec) -> Sequence:
         """The sequence after its window changed: sealed blocks leave, or are held, and the next block may open."""
-        past, final, limit = sequence.past, sequence.final, sequence.limit
+        past, final, limit = sequence.past, sequence.final, sequence.goal.limit
         if not self.fold_commits:
             while window and window[0].end <= final:  # held, and stored by the forward that just ran
                 past, window = past.push_front(window[0].sealed()), window[1:]
@@ -116,18 +116,21 @@ class Blockwise(Strategy):
 
     def _opened(self, sequence: Sequence, window: tuple[Block, ...], final: int, spec: Spec) -> tuple[Block, ...]:
         """`window` with one more block behind it, if there is a place, the last block allows it and the answer goes on."""
+        if len(window) >= self.buffer_size:
+            return window
+        goal = sequence.goal
         start = window[-1].end if window else final
-        if start >= sequence.limit or len(window) >= self.buffer_size:
+        if start >= goal.limit:
             return window
         if window and not self._wants_successor(sequence, window[-1]):
             return window
-        if any(stop_id in block.tokens[block.given.bit_length() :] for block in window for stop_id in sequence.stop_ids):
+        if any(stop_id in block.tokens[block.given.bit_length() :] for block in window for stop_id in goal.stop_ids):
             return window
-        prompt = sequence.request.prompt
-        return (*window, open_block(start, self.block_size, sequence.limit, prompt, spec.mask_id))
+        prompt = goal.request.prompt
+        return (*window, open_block(start, self.block_size, goal.limit, prompt, spec.mask_id, sequence.ledger.steps))
 
     def _wants_successor(self, sequence: Sequence, block: Block) -> bool:
-        thresholds = sequence.request.params.thresholds
+        thresholds = sequence.goal.request.params.thresholds
         add, stability = thresholds.add_block_threshold, thresholds.token_stability_threshold
         add = self.add_block_threshold if add is None else add
         stability = self.token_stability_threshold if stability is None else stability
@@ -147,7 +150,7 @@ class ByConfidence(Blockwise):
 
     def decided(self, sequence: Sequence, rows: Rows, spec: Spec) -> tuple[Block, ...]:
         """What each block takes; thresholds look at the block before as it was when the forward ran."""
-        thresholds = sequence.request.params.thresholds
+        thresholds = sequence.goal.request.params.thresholds
         accept = thresholds.accept_threshold
         semi = thresholds.semi_complete_threshold
         accept = self.accept_threshold if accept is None else accept
@@ -172,7 +175,7 @@ class ByConfidence(Blockwise):
             if not chosen and (forceable or forced):
                 of_block = probabilities[begin:end]
                 chosen = [begin + of_block.index(max(of_block))]
-            blocks.append(block.decide(chosen, begin, tokens, probabilities) if chosen else block.stepped())
+            blocks.append(block.decide(chosen, begin, tokens, probabilities) if chosen else block)
             begin = end
             forceable = 1.0 - count / len(block.tokens) >= semi
         return tuple(blocks)

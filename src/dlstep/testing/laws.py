@@ -323,6 +323,19 @@ def overrides(strategy: type[Strategy], data: DataObject) -> None:
     assert (one.answer, one.finish, one.steps) == (two.answer, two.finish, two.steps)
 
 
+def folding(strategy: type[Strategy], data: DataObject) -> None:
+    """14. With one block at a time, storing a finished block with the next one's forward changes no answer, only `nfe`."""
+    if not {"fold_commits", "buffer_size"} <= {field.name for field in fields(strategy)}:
+        return
+    spec = data.draw(specs())
+    value = replace(data.draw(hyperparameters(strategy)), buffer_size=1)
+    (request, *_) = data.draw(batches(value, most=1))
+    one = alone(ample(spec), replace(value, fold_commits=True), request).state.finished[request.id]
+    two = alone(ample(spec), replace(value, fold_commits=False), request).state.finished[request.id]
+    assert (one.answer, one.finish, one.steps) == (two.answer, two.finish, two.steps)
+    assert one.nfe <= two.nfe
+
+
 LAWS: tuple[Law, ...] = (
     functions,
     ownership,
@@ -339,4 +352,5 @@ LAWS: tuple[Law, ...] = (
     accounting,
     traces,
     overrides,
+    folding,
 )

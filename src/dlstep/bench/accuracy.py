@@ -1,0 +1,60 @@
+"""How often answers to held-out problems are right, and how many forwards they took."""
+
+from collections.abc import Sequence as Items
+from dataclasses import dataclass
+from time import perf_counter
+
+from .. import tiny
+from ..core import SamplingParams
+from ..engine import Output
+from ..llm import LLM
+
+
+@dataclass(frozen=True, slots=True)
+class Accuracy:
+    """Figures over a set of problems.
+
+    `answer` and `chain` are shares of the problems whose last number, and whose every equation, is right. `forwards` is the
+    mean `nfe` of an answer; the ratios are ratios of sums; `tokens_per_second` counts emitted tokens over wall time.
+    """
+
+    problems: int
+    answer: float
+    chain: float
+    tokens_per_forward: float
+    tokens_per_step: float
+    forwards: float
+    tokens: int
+    seconds: float
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Emitted tokens / wall time."""
+        return self.tokens / self.seconds
+
+
+def evaluate(llm: LLM, problems: Items[tiny.Problem], params: SamplingParams, *, progress: bool = False) -> Accuracy:
+    """Answer `problems` together and score the answers. Raises ValueError for an empty set."""
+    if not problems:
+        raise ValueError("there is no problem to evaluate on: give at least one")
+    begin = perf_counter()
+    outputs = llm.generate([problem.prompt for problem in problems], params, progress=progress)
+    return tally(problems, outputs, perf_counter() - begin)
+
+
+def tally(problems: Items[tiny.Problem], outputs: Items[Output], seconds: float) -> Accuracy:
+    """The figures of finished outputs."""
+    scores = [tiny.score(problem, output.text) for problem, output in zip(problems, outputs, strict=True)]
+    tokens = sum(len(output.token_ids) for output in outputs)
+    forwards = sum(output.nfe for output in outputs)
+    steps = sum(output.steps for output in outputs)
+    return Accuracy(
+        problems=len(problems),
+        answer=sum(score.answer for score in scores) / len(problems),
+        chain=sum(score.chain for score in scores) / len(problems),
+        tokens_per_forward=tokens / max(1, forwards),
+        tokens_per_step=tokens / max(1, steps),
+        forwards=forwards / len(problems),
+        tokens=tokens,
+        seconds=seconds,
+    )

@@ -1,0 +1,38 @@
+"""The host side of the torch driver, for `bench.host`: everything but the network and its attention."""
+
+import torch
+from torch import Tensor
+
+from ..core import Admission, Plan, Samples, State
+from ..driver.lowering import Target, lower, unpack
+from ..driver.tables import PageTables
+
+
+class TorchLowering:
+    """Lowers plans that go on from `state` and unpacks answers to them.
+
+    What the attention in plain torch lays out for a forward (a mask over the whole context) is left out: it belongs to the
+    attention, and a kernel needs none.
+    """
+
+    def __init__(self, state: State) -> None:
+        config = state.config
+        self._tables = PageTables(max_num_reqs=config.max_num_reqs, width=config.max_model_len // config.page_size + 2)
+        held = tuple(Admission(sequence.id, sequence.pages) for sequence in state.running)
+        self._tables.apply(Plan(state.step, state.line, (), admissions=held))
+        self._target = Target(config.page_size, config.spec.head_shift, (), torch.device("cpu"), torch.float32)
+
+    def prepare(self, plan: Plan, samples: Samples) -> Tensor:
+        """Follow the changes of ownership; the answer as a device gives it."""
+        self._tables.apply(plan)
+        columns = [column for rows in samples.rows for column in zip(rows.tokens, rows.probabilities, strict=True)]
+        return torch.tensor(columns, dtype=torch.float32).T.contiguous()
+
+    def lower(self, plan: Plan) -> object:
+        """The tensors of the plan."""
+        return lower(plan, self._tables, self._target)
+
+    def unpack(self, plan: Plan, packed: object) -> Samples:
+        """The samples in `packed`, which `prepare` made."""
+        assert isinstance(packed, Tensor)
+        return unpack(plan, packed)

@@ -1,0 +1,49 @@
+"""LLMs on a device made of dictionaries, with the tokenizer of the embedded models."""
+
+from collections.abc import Callable
+from functools import cache
+
+from dlstep import LLM, Config, Plan, Samples, Spec, init
+from dlstep.engine import Engine
+from dlstep.loop import Driver
+from dlstep.models.pieces import pieces
+from dlstep.strategies import load
+from dlstep.testing.shadow import ShadowDriver
+from dlstep.tiny.tokenizer import EOS_ID, MASK_ID, build_tokenizer
+
+PAGE_SIZE = 8
+
+
+@cache
+def spec() -> Spec:
+    """Facts of a model that does not exist, for a tokenizer that does."""
+    tokenizer = build_tokenizer()
+    return Spec(mask_id=MASK_ID, eos_ids=(EOS_ID,), vocab_size=len(tokenizer), pieces=pieces(tokenizer))
+
+
+class Faulty:
+    """A driver that raises `fault` in its forward number `at`, after which it works again."""
+
+    def __init__(self, driver: Driver, at: int, fault: BaseException) -> None:
+        self.driver, self.left, self.fault = driver, at, fault
+
+    def run(self, plan: Plan) -> Samples:
+        self.left -= 1
+        samples = self.driver.run(plan)  # the device has moved on when the fault comes
+        if self.left == 0:
+            raise self.fault
+        return samples
+
+
+def make_llm(
+    strategy: str = "multi_bd",
+    num_pages: int = 64,
+    wrap: Callable[[Driver], Driver] = lambda driver: driver,
+    eos_share: float = 0.0,
+    **budgets: int,
+) -> LLM:
+    """An LLM on a new shadow device; `wrap` may put another driver around it."""
+    limits = {"max_model_len": 128, "max_num_batched_tokens": 256, "max_num_reqs": 4} | budgets
+    config = Config(spec(), page_size=PAGE_SIZE, num_pages=num_pages, **limits)
+    state = init(config, load(strategy)(block_size=8))
+    return LLM.of(Engine(state, wrap(ShadowDriver(PAGE_SIZE, num_pages, spec(), eos_share)), build_tokenizer(), "shadow"))

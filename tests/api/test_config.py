@@ -1,0 +1,117 @@
+"""Options become a configuration and a strategy; whatever does not fit is told by name."""
+
+from dataclasses import dataclass
+
+import pytest
+from shadow_llm import spec
+
+from dlstep import EngineConfig, Spec
+from dlstep.config import engine_config, resolve
+from dlstep.core import init
+from dlstep.strategies.d2f import D2F
+from dlstep.strategies.multi_bd import MultiBD
+
+
+@dataclass
+class Facts:
+    """The description of a model."""
+
+    spec: Spec
+    block_size: int | None = 8
+    buffer_size: int | None = 2
+    decoding_strategy: str | None = "multi_bd"
+    max_model_len: int = 512
+
+
+@pytest.fixture
+def facts() -> Facts:
+    return Facts(spec())
+
+
+def test_what_is_not_given_comes_from_the_checkpoint(facts: Facts) -> None:
+    config, strategy = resolve(EngineConfig(), facts)
+    assert strategy == MultiBD(block_size=8, buffer_size=2)
+    assert (config.max_model_len, config.page_size) == (512, 8)
+    init(config, strategy)
+
+
+def test_what_is_given_wins(facts: Facts) -> None:
+    options = EngineConfig(decoding_strategy="d2f", block_size=4, accept_threshold=0.5, page_size=16, max_model_len=100)
+    config, strategy = resolve(options, facts)
+    assert strategy == D2F(block_size=4, buffer_size=2, accept_threshold=0.5)
+    assert (config.max_model_len, config.page_size) == (100, 16)
+
+
+def test_a_strategy_may_be_a_value(facts: Facts) -> None:
+    assert resolve(EngineConfig(decoding_strategy=D2F(block_size=5)), facts)[1] == D2F(block_size=5)
+
+
+@pytest.mark.parametrize("alias", ["multi_block_diffusion", "block_diffusion", "fast_dllm"])
+def test_aliases_mean_multi_bd(facts: Facts, alias: str) -> None:
+    assert isinstance(resolve(EngineConfig(decoding_strategy=alias), facts)[1], MultiBD)
+
+
+def test_default_pages_are_capped_but_hold_the_longest_request(facts: Facts) -> None:
+    facts.max_model_len = 100_000
+    config, strategy = resolve(EngineConfig(), facts)
+    assert 100_000 <= config.num_pages * config.page_size < 101_000
+    init(config, strategy)
+    facts.max_model_len = 2048
+    config, _ = resolve(EngineConfig(), facts)
+    assert config.num_pages * config.page_size == 65_536
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"sampling_mode": "edit"}, "sampling_mode must be 'naive'.*'edit'"),
+        ({"dtype": "int8"}, "dtype must be one of float32.*'int8'"),
+        ({"accept_threshold": 1.5}, "EngineConfig.accept_threshold must be at most 1.0, got 1.5"),
+        ({"block_size": 0}, "EngineConfig.block_size must be more than 0, got 0"),
+        ({"blocksize": 8}, "'blocksize' is no option of the engine: choose from model, .*block_size"),
+        ({"decoding_strategy": D2F(), "block_size": 8}, "block_size cannot be given beside it"),
+    ],
+)
+def test_a_wrong_option_is_an_error(options: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        engine_config(options)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"decoding_strategy": "nonsense"}, "'nonsense' is unknown: choose from d2f, .*multi_bd"),
+        ({"max_model_len": 513}, "max_model_len must be at most 512.*got 513"),
+    ],
+)
+def test_an_option_that_contradicts_the_model_is_an_error(facts: Facts, options: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        resolve(engine_config(options), facts)
+
+
+def test_a_checkpoint_without_a_strategy_needs_one(facts: Facts) -> None:
+    facts.decoding_strategy = None
+    with pytest.raises(ValueError, match="give decoding_strategy, one of d2f"):
+        resolve(EngineConfig(), facts)
+
+
+def test_an_option_that_the_strategy_does_not_have_is_an_error(facts: Facts, monkeypatch: pytest.MonkeyPatch) -> None:
+    @dataclass(frozen=True)
+    class Plain:
+        block_size: int = 8
+
+    monkeypatch.setattr("dlstep.strategies.load", lambda name: Plain)
+    with pytest.raises(ValueError, match="strategy 'plain' has no option 'buffer_size': it knows block_size"):
+        resolve(EngineConfig(decoding_strategy="plain", buffer_size=2), facts)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"num_pages": 3}, "num_pages=3 of page_size=8 cannot hold one request.*at least 64 pages"),
+        ({"max_num_batched_tokens": 8}, "max_num_batched_tokens=8 is less than the 16 rows"),
+    ],
+)
+def test_a_budget_too_small_is_told_before_any_request(facts: Facts, options: dict[str, int], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        init(*resolve(EngineConfig(**options), facts))

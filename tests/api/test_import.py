@@ -1,0 +1,35 @@
+"""`import dlstep` is light."""
+
+import subprocess
+import sys
+
+import pytest
+
+import dlstep
+
+HEAVY = ("torch", "numpy", "transformers", "triton", "rich", "jsonargparse", "yaml", "hypothesis")
+
+
+def loaded(statement: str) -> set[str]:
+    """Which heavy packages a fresh process has after `statement`."""
+    code = f"import sys; {statement}; print(*[name for name in {HEAVY!r} if name in sys.modules])"
+    return set(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split())
+
+
+@pytest.mark.parametrize("module", ["dlstep", "dlstep.core", "dlstep.strategies", "dlstep.tiny", "dlstep.config"])
+def test_a_light_module_loads_nothing_heavy(module: str) -> None:
+    assert loaded(f"import {module}") == set()
+
+
+def test_naming_the_llm_loads_no_array_library() -> None:
+    assert not {"torch", "numpy", "transformers"} & loaded("import dlstep; dlstep.LLM; dlstep.Session; dlstep.EngineConfig")
+
+
+def test_the_check_sees_a_heavy_import() -> None:
+    assert "yaml" in loaded("import yaml")
+
+
+def test_public_names_are_found_and_others_are_not() -> None:
+    assert {"LLM", "Session", "EngineConfig", "Output", "schedule"} <= set(dir(dlstep))
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        dlstep.nonsense  # noqa: B018

@@ -1,0 +1,131 @@
+"""`LLM`: batches, streams, faults, and a state that lives on between calls."""
+
+import pytest
+from shadow_llm import Faulty, make_llm
+
+from dlstep import LLM, SamplingParams, Thresholds
+from dlstep.llm import Draft
+
+PROMPT = "Max has 53 shells. Later Max buys 39 more."
+LONG = SamplingParams(max_tokens=40, ignore_eos=True)
+SAMPLED = SamplingParams(max_tokens=40, temperature=1.0, seed=7)
+
+
+def test_text_and_tokens_are_the_same_prompt(llm: LLM) -> None:
+    tokens = llm.engine.tokenizer.encode(PROMPT)
+    from_text, from_tokens = llm.generate([PROMPT, tokens], LONG)
+    assert from_text.token_ids == from_tokens.token_ids
+    assert (from_text.prompt, from_tokens.prompt) == (PROMPT, tuple(tokens))
+    assert llm.generate(tokens, LONG)[0] == from_tokens
+    assert llm.generate(PROMPT, LONG) == [from_text]
+
+
+def test_an_output_says_what_was_spent(llm: LLM) -> None:
+    output = llm.generate(PROMPT, LONG)[0]
+    assert len(output.token_ids) == len(output.probabilities) == 40
+    assert output.finish_reason == "length"
+    assert 0 < output.steps <= output.nfe <= 40
+    assert output.tokens_per_forward == 40 / output.nfe
+    assert output.tokens_per_step == 40 / output.steps
+    assert output.text == llm.engine.tokenizer.decode(list(output.token_ids), skip_special_tokens=True)
+    assert hash(output) == hash(llm.generate(PROMPT, LONG)[0])
+
+
+def test_parameters_are_shared_or_one_each(llm: LLM) -> None:
+    short = SamplingParams(max_tokens=3, ignore_eos=True)
+    both = llm.generate([PROMPT, PROMPT], [short, LONG])
+    assert [len(output.token_ids) for output in both] == [3, 40]
+    assert both[1].token_ids[:3] == both[0].token_ids or both[0].nfe < both[1].nfe
+
+
+def test_a_batch_equals_its_members_whatever_the_pages() -> None:
+    prompts = [PROMPT[:length] for length in (5, 17, 30, 42, 8, 25)]
+    alone = [make_llm().generate(prompt, SAMPLED)[0] for prompt in prompts]
+    for num_pages in (17, 25, 64):
+        together = make_llm(num_pages=num_pages).generate(prompts, SAMPLED)
+        assert [output.token_ids for output in together] == [output.token_ids for output in alone]
+
+
+def test_a_prefix_is_found_again_by_a_later_call(llm: LLM) -> None:
+    first = llm.generate(PROMPT, LONG)[0]
+    assert len(llm.state.cache.cached) > 0
+    assert not llm.state.finished
+    again = llm.generate(PROMPT, LONG)[0]
+    assert again.token_ids == first.token_ids
+
+
+def test_thresholds_of_a_request_count(llm: LLM) -> None:
+    eager = SamplingParams(max_tokens=40, ignore_eos=True, thresholds=Thresholds(accept_threshold=0.1))
+    assert llm.generate(PROMPT, eager)[0].nfe < llm.generate(PROMPT, LONG)[0].nfe
+
+
+def test_the_text_is_cut_at_the_first_stop_string(llm: LLM) -> None:
+    whole = llm.generate(PROMPT, LONG)[0].text
+    stop = whole[len(whole) // 2 : len(whole) // 2 + 2]
+    output = llm.generate(PROMPT, SamplingParams(max_tokens=40, ignore_eos=True, stop=(stop, "never there")))[0]
+    assert output.finish_reason == "stop"
+    assert output.text == whole[: whole.index(stop)]
+    streamed = "".join(llm.stream(PROMPT, SamplingParams(max_tokens=40, ignore_eos=True, stop=(stop,))))
+    assert streamed == output.text
+
+
+@pytest.mark.parametrize("params", [LONG, SAMPLED])
+def test_a_stream_is_the_text_in_pieces(llm: LLM, params: SamplingParams) -> None:
+    output = llm.generate(PROMPT, params)[0]
+    pieces = list(llm.stream(PROMPT, params))
+    assert "".join(pieces) == output.text
+    assert all(pieces)
+    assert len(pieces) > 1
+
+
+def test_a_stream_returns_its_output(llm: LLM) -> None:
+    stream = llm.stream(PROMPT, LONG)
+    with pytest.raises(StopIteration) as stop:
+        while True:
+            next(stream)
+    assert stop.value.value == llm.generate(PROMPT, LONG)[0]
+
+
+def test_drafts_show_the_window(llm: LLM) -> None:
+    drafts = list(llm.stream_drafts(PROMPT, LONG))
+    assert all(isinstance(draft, Draft) for draft in drafts)
+    assert "".join(draft.piece for draft in drafts) == llm.generate(PROMPT, LONG)[0].text
+    assert any(None in draft.window and any(draft.window) for draft in drafts)
+
+
+def test_a_stream_that_is_left_frees_its_pages(llm: LLM) -> None:
+    for _ in llm.stream(PROMPT, LONG):
+        break
+    assert llm.state.done
+    assert not llm.state.cache.owners
+    assert llm.generate(PROMPT, LONG)[0].finish_reason == "length"
+
+
+def test_generating_while_streaming_changes_neither(llm: LLM) -> None:
+    expected = llm.generate(PROMPT, LONG)[0].text
+    pieces: list[str] = []
+    for piece in llm.stream(PROMPT, LONG):
+        pieces.append(piece)
+        assert llm.generate(PROMPT, LONG)[0].text == expected
+    assert "".join(pieces) == expected
+
+
+@pytest.mark.parametrize("fault", [RuntimeError("out of memory"), KeyboardInterrupt()])
+@pytest.mark.parametrize("at", [1, 3])
+def test_after_a_fault_the_llm_goes_on(fault: BaseException, at: int) -> None:
+    expected = make_llm().generate(PROMPT, LONG)[0]
+    llm = make_llm(wrap=lambda driver: Faulty(driver, at, fault))
+    with pytest.raises(type(fault)):
+        llm.generate([PROMPT, "other"], LONG)
+    assert llm.state.done
+    assert not llm.state.cache.owners
+    assert llm.generate(PROMPT, LONG)[0] == expected
+
+
+def test_an_llm_shows_what_it_is(llm: LLM) -> None:
+    assert repr(llm).startswith("LLM('shadow', MultiBD(block_size=8")
+
+
+def test_the_progress_bar_is_silent_without_a_terminal(llm: LLM, capfd: pytest.CaptureFixture[str]) -> None:
+    llm.generate([PROMPT] * 3, LONG)
+    assert capfd.readouterr() == ("", "")
