@@ -4,6 +4,8 @@ import os
 
 # Before anything imports transformers, which draws bars while it loads weights.
 os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+# Before torch loads: on a busy machine, threads that wait for one another make small matrices many times slower.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from hypothesis import HealthCheck, Phase, settings
 

@@ -33,12 +33,13 @@ from .core import (
 
 if TYPE_CHECKING:
     from .config import EngineConfig as EngineConfig
-    from .llm import LLM as LLM, Draft as Draft, Output as Output
+    from .engine import Output as Output
+    from .llm import LLM as LLM, Draft as Draft
     from .session import Session as Session
 
 __version__ = "0.1.0"
 
-_LATER = {"EngineConfig": "config", "LLM": "llm", "Draft": "llm", "Output": "llm", "Session": "session"}
+_LATER = {"EngineConfig": "config", "LLM": "llm", "Draft": "llm", "Output": "engine", "Session": "session"}
 
 
 def __getattr__(name: str) -> object:

@@ -132,18 +132,26 @@ def strategy_class(config: EngineConfig) -> type[Strategy] | None:
             return strategies.load(name)
 
 
+def embedded_models() -> dict[str, str]:
+    """Names of the embedded models, each with the name of the strategy it was trained for."""
+    folders = {name: tiny.path(name) for name in tiny.names()}
+    facts = {name: json.loads((folder / "config.json").read_text(encoding="utf-8")) for name, folder in folders.items()}
+    return {name: facts[name]["dlstep"]["decoding_strategy"] for name in folders}
+
+
 def embedded_model(chosen: type[Strategy] | None) -> str:
     """Name of the first embedded model that was trained for a strategy; the first of all for None.
 
     Raises ValueError if there is none.
     """
-    names = tiny.names()
-    for name in names:
-        declared = json.loads((tiny.path(name) / "config.json").read_text(encoding="utf-8"))["dlstep"]["decoding_strategy"]
+    models = embedded_models()
+    for name, declared in models.items():
         if chosen is None or strategies.load(declared) is chosen:
             return name
     made_for = "any strategy" if chosen is None else chosen.__name__
-    raise ValueError(f"no embedded model is made for {made_for}: give model=, one of {', '.join(names)} or a checkpoint folder")
+    raise ValueError(
+        f"no embedded model is made for {made_for}: give model=, one of {', '.join(models)} or a checkpoint folder"
+    )
 
 
 def build_strategy(config: EngineConfig, description: Description) -> Strategy:

@@ -3,63 +3,16 @@
 from collections.abc import Generator, Iterator, Sequence as Items
 from contextlib import contextmanager
 from dataclasses import dataclass
-from operator import attrgetter
 from os import fspath
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from . import tiny
-from .config import EngineConfig, embedded_model, engine_config, resolve, strategy_class
-from .core import (
-    DlstepError,
-    FinishReason,
-    Request,
-    SamplingParams,
-    Sequence,
-    State,
-    abort,
-    add,
-    commit,
-    init,
-    prune,
-    rebuild,
-)
+from .config import EngineConfig, engine_config
+from .core import DlstepError, Request, SamplingParams, Sequence, State, abort, add, commit, prune, rebuild
+from .engine import Engine, Output, Prompt, encode, load_engine, output_of
 from .loop import Driver, run_next
-from .text import TextStream, Tokenizer, cut, decode
-
-if TYPE_CHECKING:
-    from .session import Session
-
-Prompt = str | Items[int]
-
-
-@dataclass(frozen=True, slots=True)
-class Output:
-    """The answer to one prompt.
-
-    `text` ends in front of the first stop string; `token_ids` are all emitted tokens, `probabilities` the one each had when
-    it was decided. `nfe` counts the forwards that the request took part in, `steps` those that sampled a position of it.
-    `error` says why `finish_reason` is `rejected` or `error`.
-    """
-
-    prompt: str | tuple[int, ...]
-    text: str
-    token_ids: tuple[int, ...]
-    probabilities: tuple[float, ...]
-    finish_reason: FinishReason | None
-    nfe: int
-    steps: int
-    error: str = ""
-
-    @property
-    def tokens_per_forward(self) -> float:
-        """Emitted tokens / `nfe`; 0 before the first forward."""
-        return len(self.token_ids) / self.nfe if self.nfe else 0.0
-
-    @property
-    def tokens_per_step(self) -> float:
-        """Emitted tokens / `steps`; 0 before the first sampling forward."""
-        return len(self.token_ids) / self.steps if self.steps else 0.0
+from .session import Session
+from .text import TextStream, Tokenizer, decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,66 +26,6 @@ class Draft:
     window: tuple[str | None, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Engine:
-    """What an `LLM` is made of: the state before any request, and what turns plans into samples and text into tokens."""
-
-    first: State
-    driver: Driver
-    tokenizer: Tokenizer | None
-    name: str
-
-
-def load_engine(config: EngineConfig) -> Engine:
-    """The engine that `config` describes; torch and transformers are imported here.
-
-    Raises ValueError for a checkpoint that cannot be used or options that contradict it.
-    """
-    # Before the imports below, which take seconds: a wrong name is told at once.
-    chosen = strategy_class(config)
-    model = config.model or embedded_model(chosen)
-
-    path = tiny.path(model) if model in tiny.names() else Path(model)
-    if not path.is_dir():
-        raise ValueError(f"no checkpoint folder at {model!r}, and the embedded models are {', '.join(tiny.names())}")
-
-    import torch
-
-    from .driver import TorchDriver
-    from .models import load_checkpoint
-
-    device = config.device or ("cuda" if torch.cuda.is_available() else "cpu")
-    dtype = None if config.dtype is None else attrgetter(config.dtype)(torch)
-    checkpoint = load_checkpoint(path, device, dtype)
-    core_config, strategy = resolve(config, checkpoint)
-    state = init(core_config, strategy)
-    return Engine(state, TorchDriver(checkpoint, core_config), checkpoint.tokenizer, checkpoint.name)
-
-
-def encode(tokenizer: Tokenizer | None, prompt: Prompt) -> tuple[int, ...]:
-    """The tokens of a prompt that is text or tokens already."""
-    if not isinstance(prompt, str):
-        return tuple(prompt)
-    if tokenizer is None:
-        raise ValueError(f"the prompt {prompt!r} is text and the engine has no tokenizer: give token ids")
-    return tuple(tokenizer.encode(prompt))
-
-
-def output_of(sequence: Sequence, prompt: Prompt, tokenizer: Tokenizer | None) -> Output:
-    """What is certain of the answer of `sequence`, finished or not."""
-    tokens = sequence.answer
-    return Output(
-        prompt=prompt if isinstance(prompt, str) else tuple(prompt),
-        text=cut(decode(tokenizer, tokens), sequence.request.params.stop),
-        token_ids=tokens,
-        probabilities=sequence.probabilities,
-        finish_reason=sequence.finish,
-        nfe=sequence.nfe,
-        steps=sequence.steps,
-        error=sequence.error,
-    )
-
-
 class LLM:
     """A model and its decoding strategy, ready to generate.
 
@@ -144,6 +37,11 @@ class LLM:
         name = None if model is None else fspath(model)
         self._engine = load_engine(engine_config({"model": name, **options}))
         self._state = self._engine.first
+
+    @classmethod
+    def from_config(cls, config: EngineConfig) -> "LLM":
+        """The LLM that a configuration describes."""
+        return cls.of(load_engine(config))
 
     @classmethod
     def of(cls, engine: Engine) -> "LLM":
@@ -234,10 +132,8 @@ class LLM:
                 yield Draft(rest, ())
         return output_of(sequence, prompt, tokenizer)
 
-    def session(self) -> "Session":
+    def session(self) -> Session:
         """A decode to be stepped through by hand; it shares the driver with this LLM."""
-        from .session import Session
-
         return Session(self._engine)
 
     @contextmanager
@@ -247,7 +143,7 @@ class LLM:
         ids: list[int] = []
         for prompt, wanted in zip(prompts, params, strict=True):
             ids.append(state.arrivals)
-            state = add(state, Request(state.arrivals, encode(self._engine.tokenizer, prompt), wanted))
+            state = add(state, Request(state.arrivals, encode(self._engine, prompt), wanted))
         live = _Live(state, self._engine.driver)
         whole = False
         try:

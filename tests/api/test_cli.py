@@ -149,8 +149,11 @@ def test_the_demo_runs_without_a_terminal() -> None:
     code = "from dlstep.cli import main; raise SystemExit(main())"
     command = [sys.executable, "-c", code, "demo", "--problems", "8", "--shown", "1"]
     plain = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert "tokens/forward" in plain.stdout
+    assert "forwards" in plain.stdout
     assert "\x1b[" not in plain.stdout
     rows = json.loads(subprocess.run([*command, "--json"], capture_output=True, text=True, check=True).stdout)
-    assert {(row["model"], row["accept_threshold"]) for row in rows} >= {("tiny-bd", 0.9), ("tiny-d2f", 0.5)}
+    assert {(row["model"], row["buffer_size"], row["accept_threshold"]) for row in rows} >= {
+        ("tiny-bd", 1, 0.9),
+        ("tiny-d2f", 4, 0.5),
+    }
     assert all(row["problems"] == 8 and 0.0 <= row["answer"] <= 1.0 for row in rows)

@@ -20,7 +20,8 @@ def answers(model: str, buffer_size: int, fold_commits: bool = True) -> list[Out
 def measured(model: str, buffer_size: int) -> tuple[float, float]:
     """Share of right answers in percent, and tokens per forward."""
     outputs = answers(model, buffer_size)
-    right = [tiny.score(problem, output.text).answer for problem, output in zip(tiny.problems(COUNT, seed=0), outputs, strict=True)]
+    scored = zip(tiny.problems(COUNT, seed=0), outputs, strict=True)
+    right = [tiny.score(problem, output.text).answer for problem, output in scored]
     tokens, forwards = sum(len(output.token_ids) for output in outputs), sum(output.nfe for output in outputs)
     return 100 * sum(right) / COUNT, tokens / forwards
 
@@ -30,8 +31,9 @@ def test_accuracy_and_tokens_per_forward(capsys: pytest.CaptureFixture[str]) -> 
     multi, multi_rate = measured("tiny-bd", 4)
     d2f, d2f_rate = measured("tiny-d2f", 4)
     with capsys.disabled():
-        print(f"\n{COUNT} problems, accept 0.9: tiny-bd buffer 1 {single:.1f} % at {single_rate:.2f} tokens per forward, ", end="")
-        print(f"buffer 4 {multi:.1f} % at {multi_rate:.2f}; tiny-d2f {d2f:.1f} % at {d2f_rate:.2f}")
+        print(f"\n{COUNT} problems, accept 0.9: right answers at tokens per forward")
+        print(f"tiny-bd buffer 1 {single:.1f} % at {single_rate:.2f}, buffer 4 {multi:.1f} % at {multi_rate:.2f}")
+        print(f"tiny-d2f {d2f:.1f} % at {d2f_rate:.2f}")
     assert single >= 92 and single_rate >= 2.0
     assert multi >= single - 2 and multi_rate >= 3.0
     assert d2f >= 90 and d2f_rate >= 2.0

@@ -46,7 +46,7 @@ def verdict(mutant: Mutant | None) -> str:
         sources(Path(name), mutant)
         environment = {**os.environ, "PYTHONPATH": name, "HYPOTHESIS_PROFILE": "mutants", "PYTHONDONTWRITEBYTECODE": "1"}
         command = [sys.executable, "-m", "pytest", "-x", "-q", "-rf", "--tb=line", "-p", "no:cacheprovider", *TESTS]
-        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=1200)
+        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=1200, check=False)
     if done.returncode == 0:
         return ""
     failed = FAILED.search(done.stdout)
@@ -65,7 +65,8 @@ def main() -> int:
             good = bool(caught_by) == (mutant is not None) and not caught_by.startswith("!")
             missed += not good
             label = f"{mutant.defect:4} {mutant.why}" if mutant else "     (unchanged)"
-            console.print(f"{'ok  ' if good else 'MISS'} {label:80} {caught_by or 'passes'}", markup=False, highlight=False, soft_wrap=True)
+            line = f"{'ok  ' if good else 'MISS'} {label:80} {caught_by or 'passes'}"
+            console.print(line, markup=False, highlight=False, soft_wrap=True)
     console.print(f"{len(chosen)} mutants, {missed} not as wanted, {perf_counter() - begin:.0f} s")
     return 1 if missed else 0
 

@@ -11,7 +11,7 @@ from os import sysconf
 from pathlib import Path
 from random import Random
 from time import perf_counter
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from .. import strategies
 from ..core import (
@@ -99,11 +99,10 @@ def two_tokens(random: Random) -> Callable[[Span], Rows]:
 def build(strategy: str, regime: Regime, length: int, batch: int, random: Random | None = None) -> State:
     """A state of `batch` running requests, each about `length` tokens long and in the middle of its answer."""
     limit = length + SAMPLED_HEAD + 64
-    value = strategies.load(strategy)(block_size=BLOCK, buffer_size=BUFFER, semi_complete_threshold=1.0)
+    chosen: Any = strategies.load(strategy)  # its fields are its own
+    value = chosen(block_size=BLOCK, buffer_size=BUFFER, semi_complete_threshold=1.0)
     pages = -(-(limit + BLOCK) // PAGE) * batch
-    config = Config(
-        SPEC, PAGE, pages, max_model_len=limit, max_num_batched_tokens=batch * (limit + BLOCK), max_num_reqs=batch
-    )
+    config = Config(SPEC, PAGE, pages, max_model_len=limit, max_num_batched_tokens=batch * (limit + BLOCK), max_num_reqs=batch)
     state = init(config, value)
     random = random or Random(0)
     prompt_length = length if regime == "prompt" else BLOCK

@@ -68,9 +68,7 @@ class Block:
         """The block as it is kept once it is finished; nothing in it is undecided."""
         return Sealed(self.start, self.tokens, array("d", self.probabilities).tobytes())
 
-    def decide(
-        self, chosen: Sequence[int], begin: int, tokens: Sequence[int], probabilities: Sequence[float]
-    ) -> "Block":
+    def decide(self, chosen: Sequence[int], begin: int, tokens: Sequence[int], probabilities: Sequence[float]) -> "Block":
         """The block after a forward that decided the rows `chosen`, ascending.
 
         Row `begin + i` of `tokens` and `probabilities` answers entry i of `undecided`.

@@ -33,9 +33,7 @@ class StampedQueue:
 
     def push(self, page: int) -> "StampedQueue":
         """The queue with `page` at its end."""
-        return StampedQueue(
-            self.pages.insert(self.tail, page), self.stamps.insert(page, self.tail), self.head, self.tail + 1
-        )
+        return StampedQueue(self.pages.insert(self.tail, page), self.stamps.insert(page, self.tail), self.head, self.tail + 1)
 
     def remove(self, page: int) -> "StampedQueue":
         """The queue without `page`, which must be in it."""

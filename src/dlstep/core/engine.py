@@ -116,9 +116,7 @@ def rebuild(state: State) -> State:
     """
     running = tuple(forgotten(state.strategy, sequence, state) for sequence in state.running)
     waiting = running + state.waiting
-    return replace(
-        state, cache=Cache(state.config.num_pages), running=(), waiting=waiting, line=START_LINE, releases=()
-    )
+    return replace(state, cache=Cache(state.config.num_pages), running=(), waiting=waiting, line=START_LINE, releases=())
 
 
 def prune(state: State) -> State:

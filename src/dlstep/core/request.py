@@ -55,6 +55,9 @@ class SamplingParams:
         check_ranges(self)
         if isinstance(self.stop, str) or "" in self.stop:
             raise ValueError(f"SamplingParams.stop must be a tuple of non-empty strings, got {self.stop!r}")
+        # Lists are taken too, and kept as tuples: parameters are hashed and compared.
+        object.__setattr__(self, "stop", tuple(self.stop))
+        object.__setattr__(self, "stop_token_ids", tuple(self.stop_token_ids))
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,3 +76,4 @@ class Request:
     def __post_init__(self) -> None:
         if not self.prompt:
             raise ValueError(f"request {self.id}: the prompt is empty; give at least one token")
+        object.__setattr__(self, "prompt", tuple(self.prompt))

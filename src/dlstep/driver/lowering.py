@@ -1,18 +1,21 @@
-"""From the spans of a plan to the tensors of one forward. Costs a few array operations a step, none a token."""
+"""From the spans of a plan to the tensors of one forward, and from its answer to samples.
+
+Costs a few array operations a step, none a token.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import chain
+from itertools import accumulate, chain, pairwise
 
 import numpy as np
 import torch
-from jaxtyping import Int64
+from jaxtyping import Float32, Int64
 from torch import Tensor
 
 from dlstep_kernels import AttentionLayout, Settings, Spans, lay_out, visible_range
 from dlstep_kernels.sampling import Noise
 
-from ..core import DlstepError, Plan, SamplingParams, Span, Statistic, Ties
+from ..core import DlstepError, Plan, Rows, Samples, SamplingParams, Span, Statistic, Ties
 from .tables import PageTables
 
 _SIGN = 1 << 63
@@ -139,3 +142,27 @@ def _settings(
 def _signed(seed: int) -> int:
     """The lower 64 bits of a seed, as a signed integer."""
     return ((seed + _SIGN) & (2 * _SIGN - 1)) - _SIGN
+
+
+def unpack(plan: Plan, packed: Float32[Tensor, "k w"] | None) -> Samples:
+    """The samples of `plan` from tokens, probabilities and the statistics asked for, as one tensor on the host."""
+    if packed is None:
+        return Samples(plan, tuple(Rows((), ()) for _ in plan.spans))
+    tokens = packed[0].long().tolist()
+    numbers = packed[1:].tolist()
+    probabilities = numbers.pop(0)
+    entropies = numbers.pop(0) if "entropy" in plan.statistics else []
+    margins = numbers.pop(0) if "margin" in plan.statistics else []
+    bounds = pairwise(accumulate((len(span.wanted) for span in plan.spans), initial=0))
+    return Samples(
+        plan,
+        tuple(
+            Rows(
+                tuple(tokens[begin:end]),
+                tuple(probabilities[begin:end]),
+                tuple(entropies[begin:end]),
+                tuple(margins[begin:end]),
+            )
+            for begin, end in bounds
+        ),
+    )

@@ -1,18 +1,16 @@
 """Runs plans on a network: owns the pages of keys and values, follows changes of ownership, answers with samples."""
 
-from itertools import accumulate, pairwise
-
 import torch
 from jaxtyping import Float32
 from torch import Tensor, nn
 
 from dlstep_kernels import sample
 
-from ..core import START_LINE, Config, LineMismatch, Plan, Rows, Samples, next_line
+from ..core import START_LINE, Config, LineMismatch, Plan, Samples, next_line
 from ..models import Checkpoint, PagedContext
 from ..models.attention import NO_MASKS
 from ..models.families import embedded_ids, head_of, kv_shape
-from .lowering import Batch, Target, lower
+from .lowering import Batch, Target, lower, unpack
 from .tables import PageTables
 
 _BROKEN_LINE = -1  # no state is on it
@@ -120,23 +118,4 @@ class TorchDriver:
 
     def unpack(self, plan: Plan, packed: Float32[Tensor, "k w"] | None) -> Samples:
         """The samples that `packed` holds, span by span."""
-        if packed is None:
-            return Samples(plan, tuple(Rows((), ()) for _ in plan.spans))
-        tokens = packed[0].long().tolist()
-        numbers = packed[1:].tolist()
-        probabilities = numbers.pop(0)
-        entropies = numbers.pop(0) if "entropy" in plan.statistics else []
-        margins = numbers.pop(0) if "margin" in plan.statistics else []
-        bounds = pairwise(accumulate((len(span.wanted) for span in plan.spans), initial=0))
-        return Samples(
-            plan,
-            tuple(
-                Rows(
-                    tuple(tokens[begin:end]),
-                    tuple(probabilities[begin:end]),
-                    tuple(entropies[begin:end]),
-                    tuple(margins[begin:end]),
-                )
-                for begin, end in bounds
-            ),
-        )
+        return unpack(plan, packed)

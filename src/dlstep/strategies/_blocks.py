@@ -71,9 +71,7 @@ class Blockwise(Strategy):
             draws += (steps - block.opened,) * len(undecided)
         request = goal.request
         end = final + len(tokens)
-        return Span(
-            request.id, final, tokens, end, goal.grid, wanted, draws, request.params, request.seed, joins=joins
-        )
+        return Span(request.id, final, tokens, end, goal.grid, wanted, draws, request.params, request.seed, joins=joins)
 
     def commit(self, sequence: Sequence, span: Span, rows: Rows, spec: Spec) -> Sequence:
         """Decide, seal what is complete, open the next block."""

@@ -10,14 +10,14 @@ from dataclasses import fields, replace
 from operator import attrgetter
 from tempfile import TemporaryDirectory
 
-from hypothesis.strategies import DataObject, sampled_from
+from hypothesis.strategies import DataObject, integers, lists, sampled_from
 
-from ..core import Request, State, Strategy, Thresholds, Trace, abort, add, commit, rebuild, schedule
+from ..core import Request, SamplingParams, State, Strategy, Thresholds, Trace, abort, add, commit, rebuild, schedule
 from ..core.codec import from_json, to_json
 from ..core.engine import refusal
 from ..core.finish import answer_limit
 from ..core.grid import Grid
-from .generators import Case, ample, batches, cases, hyperparameters, specs
+from .generators import MAX_MODEL_LEN, Case, ample, batches, cases, hyperparameters, specs
 from .harness import Run, Step, alone, outcomes, run_case, shadow
 from .shadow import ShadowDriver
 
@@ -190,8 +190,8 @@ def check_answer(state: State, request: Request) -> None:
     stopped = any(stop.encode() in text for stop in params.stop)
     match sequence.finish:
         case "stop":
-            at_end = sequence.tokens(length + len(answer), length + len(answer) + 1) if len(answer) < limit else ()
-            assert stopped or at_end[0] in sequence.stop_ids
+            end = length + len(answer)
+            assert stopped or sequence.tokens(end, end + 1)[0] in sequence.stop_ids
         case "length":
             assert len(answer) == limit and not stopped
         case "nfe_limit":
@@ -215,6 +215,25 @@ def transparency(strategy: type[Strategy], data: DataObject) -> None:
         theirs = alone(ample(case.config.spec), case.strategy, request).state.finished[request.id]
         assert (ours.answer, ours.finish, ours.probabilities) == (theirs.answer, theirs.finish, theirs.probabilities)
         assert ours.steps == theirs.steps
+
+
+def second_turns(strategy: type[Strategy], data: DataObject) -> None:
+    """8. A prompt that goes on from an earlier answer finds what is stored of it, and is answered as if it did not."""
+    spec = data.draw(specs())
+    value = data.draw(hyperparameters(strategy))
+    prompt = data.draw(lists(integers(0, 9), min_size=1, max_size=5).map(tuple))
+    first = Request(0, prompt, SamplingParams(max_tokens=20, ignore_eos=True, seed=0))
+    answer = alone(ample(spec), value, first).state.finished[0].answer
+    # Most turns end where a group does, so that what follows begins another one.
+    grid, length = value.grid(first), len(prompt)
+    ends = [end for end in range(length, length + len(answer) + 1) if grid.end(end - 1) == end]
+    end = data.draw(sampled_from(ends[:3] or [length]) | integers(length, length + len(answer)))
+    prompt = (prompt + answer)[:end] + data.draw(sampled_from([(), (), (1,)]))
+    second = replace(first, id=1, prompt=prompt)
+    config = replace(ample(spec), page_size=data.draw(sampled_from([1, 3, 5, 8])), enable_prefix_caching=True)
+    run = run_case(Case(config, value, (first, second), (0, MAX_MODEL_LEN * 3)))
+    ours, theirs = run.state.finished[1], alone(ample(spec), value, replace(second, id=0)).state.finished[0]
+    assert (ours.answer, ours.finish, ours.steps) == (theirs.answer, theirs.finish, theirs.steps)
 
 
 def order(strategy: type[Strategy], data: DataObject) -> None:
@@ -347,6 +366,7 @@ LAWS: tuple[Law, ...] = (
     outputs,
     transparency,
     batch_is_its_members,
+    second_turns,
     order,
     aborts,
     accounting,

@@ -40,9 +40,7 @@ class ShadowDriver:
 
     layers = 2
 
-    def __init__(
-        self, page_size: int, num_pages: int, spec: Spec, eos_share: float = 0.05
-    ) -> None:
+    def __init__(self, page_size: int, num_pages: int, spec: Spec, eos_share: float = 0.05) -> None:
         self.page_size, self.num_pages, self.eos_share = page_size, num_pages, eos_share
         self.vocab_size, self.eos_id, self.mask_id = spec.vocab_size, spec.eos_ids[0], spec.mask_id
         self.head_shift = spec.head_shift

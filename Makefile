@@ -1,0 +1,55 @@
+# Everything on a fresh machine: `make demo`, `make test`. Needs Python 3.11 or newer; another one: make PYTHON=python3.12 demo
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP_INSTALL := install --quiet --disable-pip-version-check -c constraints.txt
+
+.PHONY: demo test lint pytest wheel mutants clean
+.DELETE_ON_ERROR:
+
+# Stamp files: a target runs again only when what it depends on has changed.
+$(VENV)/.torch: constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "dlstep needs Python 3.11 or newer")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip $(PIP_INSTALL) torch==2.13.0
+	touch $@
+
+$(VENV)/.demo: $(VENV)/.torch pyproject.toml
+	$(BIN)/pip $(PIP_INSTALL) -e .
+	touch $@
+
+$(VENV)/.test: $(VENV)/.torch pyproject.toml
+	$(BIN)/pip $(PIP_INSTALL) -e '.[test]'
+	touch $@ $(VENV)/.demo
+
+demo: $(VENV)/.demo
+	$(BIN)/dlstep demo
+
+# The order: what fails fastest first. pytest comes last, so that its summary ends the output.
+test: lint wheel pytest
+
+lint: $(VENV)/.test
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/pyright
+	$(BIN)/lint-imports
+
+pytest: $(VENV)/.test
+	$(BIN)/python -m pytest
+
+# The wheel, in an environment of its own, generates without the source tree in reach.
+wheel: $(VENV)/.test
+	rm -rf dist
+	$(BIN)/python -m build --wheel --outdir dist
+	test -d .venv-wheel || $(PYTHON) -m venv .venv-wheel
+	.venv-wheel/bin/pip $(PIP_INSTALL) torch==2.13.0
+	.venv-wheel/bin/pip $(PIP_INSTALL) dist/*.whl
+	.venv-wheel/bin/pip install --quiet --disable-pip-version-check --no-deps --force-reinstall dist/*.whl
+	cd .venv-wheel && bin/dlstep generate 'Max has 53 shells. Later Max buys 39 more. How many shells does Max have?' --progress false
+
+mutants: $(VENV)/.test
+	$(BIN)/python -m tests.mutants
+
+clean:
+	rm -rf $(VENV) .venv-wheel dist build .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

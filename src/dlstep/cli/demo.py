@@ -1,0 +1,143 @@
+"""`dlstep demo`: blocks filling before your eyes, then what faster decoding costs in accuracy."""
+
+import json
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+
+from jsonargparse import ArgumentParser, Namespace
+from rich.console import Console, Group
+from rich.live import Live
+from rich.text import Text
+
+from .. import tiny
+from ..bench.accuracy import Accuracy, evaluate
+from ..core import SamplingParams, Thresholds
+from ..llm import LLM
+from ..session import Session
+from ..views import sequence_view, table
+from .options import new_parser
+
+EXAMPLES = """
+    dlstep demo
+    dlstep demo --problems 500
+    dlstep demo --json > rows.json
+"""
+# What is compared: strategies, and how many blocks they may have in flight.
+DECODERS = (("multi_bd", 1), ("multi_bd", 4), ("d2f", 4))
+SHOWN = (("multi_bd", 4), ("d2f", 4))  # of these, the ones whose blocks are shown
+THRESHOLDS = (0.9, 0.7, 0.5)
+MAX_TOKENS = 96
+SECONDS_PER_STEP = 0.2  # on a terminal, so that the eye can follow
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A line of the table."""
+
+    strategy: str
+    buffer_size: int
+    model: str
+    accept_threshold: float
+    figures: Accuracy
+
+
+def parser() -> ArgumentParser:
+    """The options of `dlstep demo`."""
+    options = new_parser(
+        "dlstep demo [options]", "Watch embedded models decode word problems, then compare accuracy and speed.", EXAMPLES
+    )
+    options.add_argument("--problems", type=int, default=64, help="Held-out problems per row of the table.")
+    options.add_argument("--shown", type=int, default=2, help="Problems whose decode is shown.")
+    options.add_argument("--seed", type=int, default=0, help="Seed of the problems.")
+    options.add_argument("--device", type=str | None, default=None, help="cpu or cuda; by default cuda if there is one.")
+    options.add_argument("--json", action="store_true", help="Print a JSON list of rows, and nothing else, on stdout.")
+    return options
+
+
+def run(options: Namespace) -> int:
+    """Show decodes, then the table; with --json only the rows."""
+    for name in ("problems", "shown"):
+        if options[name] < 1:
+            raise ValueError(f"--{name} must be at least 1, got {options[name]}")
+    models = {(name, size): LLM(device=options.device, decoding_strategy=name, buffer_size=size) for name, size in DECODERS}
+    console = Console()
+    if not options.json:
+        for decoder in SHOWN:
+            show(models[decoder], decoder[0], tiny.problems(options.shown, options.seed), console)
+    rows: list[Row] = []
+    problems = tiny.problems(options.problems, options.seed)
+    for row in measure(models, problems):
+        rows.append(row)
+        print(f"measured {row.strategy}, buffer {row.buffer_size}, accept {row.accept_threshold}", file=sys.stderr)
+    if options.json:
+        print(json.dumps([as_json(row) for row in rows]))
+    else:
+        print_table(rows, console)
+    return 0
+
+
+def show(llm: LLM, name: str, problems: tuple[tiny.Problem, ...] | list[tiny.Problem], console: Console) -> None:
+    """Decode `problems`; on a terminal as a picture of the blocks that changes with every forward, else as text."""
+    session = llm.session()
+    for problem in problems:
+        session.submit(problem.prompt, SamplingParams(max_tokens=MAX_TOKENS))
+    title = f"{name}: the network sees all open blocks at once and decides what it is sure of"
+    if console.is_terminal:
+        with Live(console=console, auto_refresh=False) as live:
+            live.update(picture(session, title), refresh=True)
+            while not session.state.done:
+                session.step()
+                live.update(picture(session, title), refresh=True)
+                time.sleep(SECONDS_PER_STEP)
+        return
+    session.run()
+    print(title)
+    for number, problem in enumerate(problems):
+        output = session.output(number)
+        print(f"  {problem.prompt.strip()}\n  {output.text.strip()}")
+        print(f"  {len(output.token_ids)} tokens in {output.nfe} forwards, the answer is {problem.answer}\n")
+
+
+def picture(session: Session, title: str) -> Group:
+    """The requests of a session, in order of arrival."""
+    state = session.state
+    found = (state.find(number) for number in range(state.arrivals))
+    return Group(Text(title, style="bold"), *(sequence_view(sequence, state) for sequence in found if sequence is not None))
+
+
+def measure(models: dict[tuple[str, int], LLM], problems: tuple[tiny.Problem, ...] | list[tiny.Problem]) -> Iterator[Row]:
+    """One row for each decoder and threshold; the more is accepted at once, the faster and the less accurate it gets."""
+    for (name, size), llm in models.items():
+        for threshold in THRESHOLDS:
+            params = SamplingParams(max_tokens=MAX_TOKENS, thresholds=Thresholds(accept_threshold=threshold))
+            yield Row(name, size, llm.engine.name, threshold, evaluate(llm, problems, params, progress=True))
+
+
+def as_json(row: Row) -> dict[str, object]:
+    """A row as flat data."""
+    figures = asdict(row.figures) | {"tokens_per_second": row.figures.tokens_per_second}
+    decoder = {"strategy": row.strategy, "buffer_size": row.buffer_size, "model": row.model}
+    return {**decoder, "accept_threshold": row.accept_threshold, **figures}
+
+
+def print_table(rows: list[Row], console: Console) -> None:
+    """The table, with what its columns mean."""
+    lines = (
+        (
+            row.strategy,
+            row.buffer_size,
+            row.accept_threshold,
+            f"{row.figures.answer:.1%}",
+            f"{row.figures.chain:.1%}",
+            f"{row.figures.tokens_per_forward:.2f}",
+            f"{row.figures.forwards:.1f}",
+            f"{row.figures.tokens_per_second:.0f}",
+        )
+        for row in rows
+    )
+    columns = ("strategy", "buffer", "accept", "answers", "chains", "tokens per forward", "forwards", "tokens per second")
+    console.print(table(columns, lines, f"{rows[0].figures.problems} held-out problems, decoded together"))
+    console.print("buffer: blocks in flight; answers: last number right; chains: every equation right")
+    console.print("forwards: mean of an answer")

@@ -1,0 +1,71 @@
+"""`dlstep generate`: prompts in, answers out."""
+
+import json
+import sys
+from dataclasses import asdict
+
+from jsonargparse import ArgumentParser, Namespace
+
+from ..config import engine_config
+from ..engine import Output
+from ..llm import LLM
+from .options import add_config_option, add_engine_options, add_sampling_options, engine_options, new_parser, sampling_params
+
+EXAMPLES = """
+    dlstep generate 'Max has 53 shells. Later Max buys 39 more. How many shells does Max have?'
+    dlstep generate 'first prompt' 'second prompt' --json
+    dlstep generate 'a prompt' --decoding_strategy d2f --accept_threshold 0.7
+    dlstep generate 'a prompt' --model /path/to/checkpoint --device cuda --temperature 0.8 --seed 1
+    dlstep generate 'a prompt' --config options.yaml --max_tokens 32
+    dlstep generate 'a prompt' --stop+ ';' --stop+ 'END'
+"""
+
+
+def parser() -> ArgumentParser:
+    """The options of `dlstep generate`."""
+    options = new_parser(
+        "dlstep generate PROMPT [PROMPT ...] [options]", "Answer prompts, all of them decoded together.", EXAMPLES
+    )
+    options.add_argument(
+        "prompts",
+        nargs="+",
+        type=str,
+        metavar="PROMPT",
+        help="Texts to continue; embedded models get a missing newline.",
+    )
+    add_config_option(options)
+    options.add_argument("--json", action="store_true", help="Print a JSON list of the outputs, and nothing else, on stdout.")
+    options.add_argument("--progress", type=bool, default=True, help="Draw a progress bar where stderr is a terminal.")
+    add_engine_options(options)
+    add_sampling_options(options)
+    return options
+
+
+def run(options: Namespace) -> int:
+    """Print the answers; 1 if one of the requests was rejected or failed."""
+    params = sampling_params(options)
+    config = engine_config(engine_options(options))
+    outputs = LLM.from_config(config).generate(options.prompts, params, progress=options.progress)
+    if options.json:
+        print(json.dumps([as_row(output) for output in outputs]))
+    for output in outputs:
+        if not options.json:
+            print(output.text)
+        print(statistics(output), file=sys.stderr)
+    return int(any(output.finish_reason in ("rejected", "error") for output in outputs))
+
+
+def as_row(output: Output) -> dict[str, object]:
+    """The output with its ratios, ready for JSON."""
+    ratios = {"tokens_per_forward": output.tokens_per_forward, "tokens_per_step": output.tokens_per_step}
+    return {**asdict(output), **ratios}
+
+
+def statistics(output: Output) -> str:
+    """One line about an output."""
+    if output.error:
+        return f"dlstep: {output.finish_reason}: {output.error}"
+    return (
+        f"{len(output.token_ids)} tokens in {output.nfe} forwards, {output.tokens_per_forward:.2f} tokens per forward, "
+        f"ended by {output.finish_reason}"
+    )

@@ -1,0 +1,91 @@
+"""Dataclasses as command-line options: one flat name per field, the same in a YAML file."""
+
+from argparse import RawDescriptionHelpFormatter
+from dataclasses import MISSING, Field, fields
+from inspect import cleandoc
+from textwrap import indent
+from typing import Any, get_args, get_origin, get_type_hints
+
+from docstring_parser import parse_from_object
+from jsonargparse import ArgumentParser, DefaultHelpFormatter, Namespace
+
+from ..config import EngineConfig
+from ..core import SamplingParams
+
+SAMPLING_HELP = {
+    "max_tokens": "Most tokens of an answer.",
+    "temperature": "0 takes the most probable token, more flattens the distribution.",
+    "top_k": "Sample among so many most probable tokens; 0: all.",
+    "top_p": "Sample among the most probable tokens that together have this probability.",
+    "min_p": "Sample among tokens that have at least this share of the best one's probability.",
+    "seed": "Seed of the samples.",
+    "ignore_eos": "Go on after an end-of-sequence token.",
+    "stop_token_ids": "Ids that end an answer.",
+    "stop": "Texts that end an answer; it is cut in front of the first.",
+    "max_nfe": "Most forwards that sample.",
+    "max_repetition_run": "End an answer whose last so many tokens are equal.",
+}
+# `seed` is the request's here: with one caller the engine's own says nothing more. A request's thresholds are those of the
+# strategy options for the same reason.
+ENGINE_FIELDS = tuple(field for field in fields(EngineConfig) if field.name != "seed")
+SAMPLING_FIELDS = tuple(field for field in fields(SamplingParams) if field.name != "thresholds")
+
+
+class HelpFormatter(RawDescriptionHelpFormatter, DefaultHelpFormatter):
+    """Keeps the line breaks of the examples."""
+
+
+def new_parser(usage: str, summary: str, examples: str) -> ArgumentParser:
+    """A parser that raises instead of exiting; its help shows `usage`, a sentence and examples before the options."""
+    description = f"{summary}\n\nexamples:\n{indent(cleandoc(examples), '  ')}"
+    return ArgumentParser(usage=usage, description=description, formatter_class=HelpFormatter, exit_on_error=False)
+
+
+def field_help(owner: type) -> dict[str, str]:
+    """The docstring under each field of a dataclass."""
+    return {param.arg_name: param.description or "" for param in parse_from_object(owner).params}
+
+
+def add_options(parser: ArgumentParser, title: str, owner: type, chosen: tuple[Field[Any], ...], texts: dict[str, str]) -> None:
+    """An option for each of the `chosen` fields of a dataclass."""
+    group = parser.add_argument_group(title)
+    hints = get_type_hints(owner)  # without the ranges: the dataclass checks them, in its own words
+    for field in chosen:
+        hint = hints[field.name]
+        default = field.default
+        if get_origin(hint) is tuple:
+            hint, default = list[get_args(hint)[0]], []
+        if field.name == "decoding_strategy":
+            hint = str | None
+        assert default is not MISSING, f"{owner.__name__}.{field.name} has no default"
+        group.add_argument(f"--{field.name}", type=hint, default=default, help=texts[field.name])
+
+
+def add_config_option(parser: ArgumentParser) -> None:
+    """`--config FILE.yaml`, whose names are those of the options."""
+    parser.add_argument(
+        "--config", action="config", metavar="FILE", help="YAML file of options by their names; options behind it override it."
+    )
+
+
+def add_engine_options(parser: ArgumentParser) -> None:
+    """The options of the engine."""
+    add_options(parser, "engine", EngineConfig, ENGINE_FIELDS, field_help(EngineConfig))
+
+
+def add_sampling_options(parser: ArgumentParser) -> None:
+    """The options of a request."""
+    add_options(parser, "sampling", SamplingParams, SAMPLING_FIELDS, SAMPLING_HELP)
+
+
+def engine_options(options: Namespace) -> dict[str, Any]:
+    """The fields of `EngineConfig` among parsed options."""
+    return {field.name: options[field.name] for field in ENGINE_FIELDS}
+
+
+def sampling_params(options: Namespace) -> SamplingParams:
+    """The request options. Raises ValueError for values out of range."""
+    values: dict[str, Any] = {field.name: options[field.name] for field in SAMPLING_FIELDS}
+    for name in ("stop", "stop_token_ids"):
+        values[name] = tuple(values[name])
+    return SamplingParams(**values)

@@ -1,0 +1,111 @@
+"""What an `LLM` and a `Session` share: the engine they run on, how prompts come in, and the answer that comes out."""
+
+from collections.abc import Sequence as Items
+from dataclasses import dataclass
+from operator import attrgetter
+from pathlib import Path
+
+from . import tiny
+from .config import EngineConfig, embedded_model, resolve, strategy_class
+from .core import FinishReason, Sequence, State, init
+from .loop import Driver
+from .text import Tokenizer, cut, decode
+
+Prompt = str | Items[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """The answer to one prompt.
+
+    `text` ends in front of the first stop string; `token_ids` are all emitted tokens, `probabilities` the one each had when
+    it was decided. `nfe` counts the forwards that the request took part in, `steps` those that sampled a position of it.
+    `error` says why `finish_reason` is `rejected` or `error`.
+    """
+
+    prompt: str | tuple[int, ...]
+    text: str
+    token_ids: tuple[int, ...]
+    probabilities: tuple[float, ...]
+    finish_reason: FinishReason | None
+    nfe: int
+    steps: int
+    error: str = ""
+
+    @property
+    def tokens_per_forward(self) -> float:
+        """Emitted tokens / `nfe`; 0 before the first forward."""
+        return len(self.token_ids) / self.nfe if self.nfe else 0.0
+
+    @property
+    def tokens_per_step(self) -> float:
+        """Emitted tokens / `steps`; 0 before the first sampling forward."""
+        return len(self.token_ids) / self.steps if self.steps else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """What an `LLM` is made of: the state before any request, and what turns plans into samples and text into tokens.
+
+    A text prompt that does not end with `prompt_end` gets it.
+    """
+
+    first: State
+    driver: Driver
+    tokenizer: Tokenizer | None
+    name: str
+    prompt_end: str = ""
+
+
+def load_engine(config: EngineConfig) -> Engine:
+    """The engine that `config` describes; torch and transformers are imported here.
+
+    Raises ValueError for a checkpoint that cannot be used or options that contradict it.
+    """
+    # Before the imports below, which take seconds: a wrong name is told at once.
+    chosen = strategy_class(config)
+    model = config.model or embedded_model(chosen)
+
+    path = tiny.path(model) if model in tiny.names() else Path(model)
+    if not path.is_dir():
+        raise ValueError(f"no checkpoint folder at {model!r}, and the embedded models are {', '.join(tiny.names())}")
+
+    import torch
+
+    from .driver import TorchDriver
+    from .models import load_checkpoint
+
+    device = config.device or ("cuda" if torch.cuda.is_available() else "cpu")
+    dtype = None if config.dtype is None else attrgetter(config.dtype)(torch)
+    checkpoint = load_checkpoint(path, device, dtype)
+    core_config, strategy = resolve(config, checkpoint)
+    state = init(core_config, strategy)
+    # A question without its newline is no question to models that were trained on whole lines.
+    embedded = path.resolve() in [tiny.path(name).resolve() for name in tiny.names()]
+    driver = TorchDriver(checkpoint, core_config)
+    return Engine(state, driver, checkpoint.tokenizer, checkpoint.name, prompt_end="\n" if embedded else "")
+
+
+def encode(engine: Engine, prompt: Prompt) -> tuple[int, ...]:
+    """The tokens of a prompt that is text or tokens already."""
+    if not isinstance(prompt, str):
+        return tuple(prompt)
+    if engine.tokenizer is None:
+        raise ValueError(f"the prompt {prompt!r} is text and the engine has no tokenizer: give token ids")
+    end = "" if not prompt or prompt.endswith(engine.prompt_end) else engine.prompt_end
+    return tuple(engine.tokenizer.encode(prompt + end))
+
+
+def output_of(sequence: Sequence, prompt: Prompt, tokenizer: Tokenizer | None) -> Output:
+    """What is certain of the answer of `sequence`, finished or not."""
+    tokens = sequence.answer
+    return Output(
+        prompt=prompt if isinstance(prompt, str) else tuple(prompt),
+        text=cut(decode(tokenizer, tokens), sequence.request.params.stop),
+        token_ids=tokens,
+        probabilities=sequence.probabilities,
+        finish_reason=sequence.finish,
+        nfe=sequence.nfe,
+        steps=sequence.steps,
+        error=sequence.error,
+    )

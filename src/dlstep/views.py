@@ -1,0 +1,88 @@
+"""Pictures of the core's values: HTML for notebooks, and rich renderables for terminals."""
+
+from collections.abc import Iterable
+
+from rich.console import Group, RenderableType
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from .core import Plan, Sequence, State, Trace
+from .core.cells import Phase, Use, cells, event_rows, page_cells, piece, row_counts, sequences, status
+from .core.html import (
+    page_map_html as page_map_html,
+    plan_html as plan_html,
+    sequence_html as sequence_html,
+    state_html as state_html,
+    trace_html as trace_html,
+)
+
+PHASE_STYLES: dict[Phase, str] = {
+    "prompt": "dim",
+    "final": "green",
+    "held": "magenta",
+    "open": "yellow",
+    "masked": "bright_black",
+    "void": "bright_black dim",
+}
+USE_STYLES: dict[Use, str] = {"owned": "blue", "shared": "magenta", "cached": "yellow", "free": "bright_black"}
+# A token that was decided with less than this is underlined.
+SURE = 0.9
+
+
+def answer_text(sequence: Sequence, state: State, *, prompt: bool = True) -> Text:
+    """The positions of a request as coloured text: the colour says the phase, an underline that the token was unsure."""
+    text = Text()
+    for cell in cells(sequence):
+        if cell.phase == "void" or (cell.phase == "prompt" and not prompt):
+            continue
+        unsure = cell.token is not None and cell.probability < SURE
+        shown = "\N{LIGHT SHADE}" if cell.token is None else piece(state.config.spec, cell.token)
+        text.append(shown, f"{PHASE_STYLES[cell.phase]}{' underline' if unsure else ''}")
+    return text
+
+
+def sequence_view(sequence: Sequence, state: State) -> RenderableType:
+    """A request in a frame that names its counts."""
+    counts = f"request {sequence.request.id}, {status(sequence, state)}, {sequence.nfe} forwards"
+    return Panel(answer_text(sequence, state), title=counts, title_align="left")
+
+
+def page_map(state: State) -> Text:
+    """One sign per page that was ever handed out."""
+    signs = {"owned": "\N{BLACK SQUARE}", "shared": "\N{BLACK SQUARE}", "cached": "\N{WHITE SQUARE}", "free": "\N{MIDDLE DOT}"}
+    text = Text()
+    for cell in page_cells(state):
+        text.append(signs[cell.use], USE_STYLES[cell.use])
+    return text
+
+
+def state_view(state: State) -> RenderableType:
+    """All requests of a state and its pages."""
+    counts = f"step {state.step}: {len(state.running)} running, {len(state.waiting)} waiting, {len(state.finished)} finished"
+    return Group(Text(counts), *(sequence_view(sequence, state) for sequence in sequences(state)), page_map(state))
+
+
+def table(columns: Iterable[str], rows: Iterable[Iterable[object]], title: str = "") -> Table:
+    """A table of anything that prints."""
+    made = Table(*columns, title=title or None, title_justify="left")
+    for row in rows:
+        made.add_row(*map(str, row))
+    return made
+
+
+def plan_view(plan: Plan) -> RenderableType:
+    """What each span of a plan feeds and wants."""
+    rows = ((s.id, f"{s.start} to {s.stop - 1}", *row_counts(s), len(s.wanted), s.end) for s in plan.spans)
+    columns = ("request", "positions", "query only", "final", "window", "wanted", "sees below")
+    return table(columns, rows, f"plan of step {plan.step}")
+
+
+def trace_view(trace: Trace) -> RenderableType:
+    """What each event of a trace did."""
+    columns = ("event", "kind", "step", "requests", "fed", "sampled", "emitted so far", "running", "waiting", "pages owned")
+    rows = (
+        (r.number, r.kind, r.step, ", ".join(map(str, r.requests)), r.fed, r.sampled, r.emitted, r.running, r.waiting, r.pages)
+        for r in event_rows(trace)
+    )
+    return table(columns, rows, "trace")
