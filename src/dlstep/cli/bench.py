@@ -28,6 +28,7 @@ def add_kinds(options: ArgumentParser) -> None:
     kinds = options.add_subcommands(required=True, dest="kind")
     per_step = "Microseconds of schedule, lowering, unpacking and commit per request and step."
     host = new_parser("dlstep bench host [options]", per_step, HOST_EXAMPLE)
+    host.add_argument("--strategy", type=str, default="multi_bd", help="Name of a strategy that decodes blocks.")
     host.add_argument("--memory", action="store_true", help="Instead: bytes per token of a state of 1,048,576 tokens.")
     share = "Time of a decode step, and the share outside the network's forward."
     decode = new_parser("dlstep bench decode [options]", share, DECODE_EXAMPLE)
@@ -45,7 +46,7 @@ def run(options: Namespace) -> int:
     if options.kind == "decode":
         rows = decode_rows(chosen.model, chosen.device)
     else:
-        rows = memory_rows() if chosen.memory else host_rows()
+        rows = memory_rows() if chosen.memory else host_rows(chosen.strategy)
     if chosen.json:
         print(json.dumps(rows))
         return 0
@@ -54,7 +55,7 @@ def run(options: Namespace) -> int:
     return 0
 
 
-def host_rows() -> list[dict[str, object]]:
+def host_rows(strategy: str) -> list[dict[str, object]]:
     """Rows of `bench.host`, the torch driver's lowering included."""
     from ..bench import host
     from ..bench.torch_lowering import TorchLowering
@@ -62,7 +63,7 @@ def host_rows() -> list[dict[str, object]]:
     total = len(host.BATCHES) * len(host.LENGTHS) * len(host.REGIMES)
     console = Console(stderr=True)
     measured = track(
-        host.measure(lowering=TorchLowering), total=total, console=console, transient=True, disable=not console.is_terminal
+        host.measure(strategy, lowering=TorchLowering), total=total, console=console, transient=True, disable=not console.is_terminal
     )
     return [asdict(row) for row in measured]
 
