@@ -61,8 +61,8 @@ MUTANTS = (
         SCHEDULE,
         (
             (
-                "opened = sequence.holding(Storage(len(shared) * config.page_size, shared))",
-                "opened = sequence.holding(Storage(sequence.settled if shared else 0, shared))",
+                "opened = sequence.holding(Storage(len(shared) * config.page_size))",
+                "opened = sequence.holding(Storage(sequence.settled if shared else 0))",
             ),
         ),
         "K-2",
@@ -80,12 +80,12 @@ MUTANTS = (
         (
             ("page, stored = held.published, held.stored", "page, stored = held.published, sequence.final"),
             (
-                "return cache, Storage(stored, held.pages, page + len(keys), keys[-1])",
-                "return cache, Storage(held.stored, held.pages, page + len(keys), keys[-1])",
+                "return cache, Storage(stored, held.table, page + len(keys), keys[-1])",
+                "return cache, Storage(held.stored, held.table, page + len(keys), keys[-1])",
             ),
             (
-                "cache.publish(zip(held.pages[page:], keys, strict=False))",
-                "cache.publish(list(zip(held.pages[page:], keys, strict=False)))",
+                "cache.publish(zip(pages, keys, strict=False))",
+                "cache.publish(list(zip(pages, keys, strict=False)))",
             ),
         ),
         "K-4",
@@ -138,7 +138,7 @@ MUTANTS = (
         "            cache = cache.release(())\n",
     ),
     change("a preempted sequence is lost", COMMIT, "for victim in victims) + waiting", "for victim in victims[:0]) + waiting"),
-    change("a finished sequence keeps its pages", COMMIT, "        cache = cache.release(storage.pages)\n", ""),
+    change("a finished sequence keeps its pages", COMMIT, "        cache = cache.release(before.pages)\n", ""),
     change("one page is granted twice in a plan", SCHEDULE, "        self.cache = self.cache.take(pages)\n", ""),
     change(
         "answers go to the wrong requests",
@@ -149,14 +149,14 @@ MUTANTS = (
     change(
         "the page count is rounded down",
         SCHEDULE,
-        "missing = -(-window.stop // page_size) - len(sequence.ledger.storage.pages)",
-        "missing = window.stop // page_size - len(sequence.ledger.storage.pages)",
+        "missing = -(-window.stop // page_size) - len(sequence.ledger.storage.table)",
+        "missing = window.stop // page_size - len(sequence.ledger.storage.table)",
     ),
     change(
-        "new pages are put in front of the table",
+        "new pages enter the table in the wrong order",
         COMMIT,
-        "pages = held.pages + grant.pages",
-        "pages = grant.pages + held.pages",
+        "            for page in grant.pages:\n",
+        "            for page in grant.pages[::-1]:\n",
     ),
     change(
         "pages of an aborted grant keep the prefix they lost",

@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from time import perf_counter
 
 import torch
+from torch import Tensor
 from transformers import DynamicCache, PreTrainedModel
 
 from .. import strategies
 from ..core import Config, Plan, Request, SamplingParams, State, Strategy, add, commit, init, schedule
-from ..driver import TorchDriver
+from ..driver import Batch, TorchDriver
 from ..models import Checkpoint
 from ..models.families import kv_shape
 from ..tiny import problems
@@ -28,11 +29,28 @@ Row = dict[str, float]
 
 @dataclass(frozen=True, slots=True)
 class _Times:
-    """Seconds of one step."""
+    """Seconds of one step, of what in it is not forward, of its forward, and of a plain one."""
 
     step: float
+    outside: float
     forward: float
     plain: float
+
+
+class _ClockedDriver(TorchDriver):
+    """A driver that says how long the forward of its last run took, where it stands in the step."""
+
+    clock: Callable[[], float] = perf_counter
+    forward_s = 0.0
+
+    def forward(self, batch: Batch) -> Tensor | None:
+        """The forward, finished when this returns."""
+        start = self.clock()
+        logits = super().forward(batch)
+        if self.network.device.type == "cuda":
+            torch.cuda.synchronize(self.network.device)
+        self.forward_s = self.clock() - start
+        return logits
 
 
 def measure_decode(
@@ -57,6 +75,7 @@ def measure_decode(
     table: list[Row] = []
     for batch_size in batch_sizes:
         driver, taken = _decoding(checkpoint, strategy, batch_size, states)
+        driver.clock = clock
         times: list[_Times] = []
         rows = 0
         for begin, reached in taken:
@@ -65,17 +84,17 @@ def measure_decode(
             plan = schedule(state)
             rows += sum(len(span.tokens) for span in plan.spans)
             times.append(_time(driver, state, _plain_forward(plain, plan), repetitions, clock))
-        step, forward, dense = (sum(getattr(time, part) for time in times) for part in ("step", "forward", "plain"))
+        step, plain_s = sum(time.step for time in times), sum(time.plain for time in times)
         scale = 1e6 / len(times)
         table.append(
             {
                 "batch": batch_size,
                 "rows": rows / len(times),
                 "step_us": step * scale,
-                "forward_us": forward * scale,
-                "outside_share": 1 - forward / step,
-                "plain_us": dense * scale,
-                "ratio": step / dense,
+                "forward_us": sum(time.forward for time in times) * scale,
+                "outside_share": sum(time.outside for time in times) / step,
+                "plain_us": plain_s * scale,
+                "ratio": step / plain_s,
             }
         )
     return table
@@ -90,7 +109,7 @@ def _own_strategy(checkpoint: Checkpoint) -> Strategy:
 
 def _decoding(
     checkpoint: Checkpoint, strategy: Strategy, batch_size: int, states: int
-) -> tuple[TorchDriver, list[tuple[State, int]]]:
+) -> tuple[_ClockedDriver, list[tuple[State, int]]]:
     """A driver, and evenly spread moments of a decode in which all requests sample: first state and number of steps."""
     length = min(checkpoint.max_model_len, 384)
     pages = batch_size * (-(-length // PAGE_SIZE) + 1)
@@ -100,7 +119,7 @@ def _decoding(
     for number, problem in enumerate(problems(batch_size)):
         prompt = checkpoint.tokenizer.encode(problem.prompt, add_special_tokens=False)
         begin = add(begin, Request(number, tuple(prompt), params))
-    driver = TorchDriver(checkpoint, config)
+    driver = _ClockedDriver(checkpoint, config)
     state, good, step = begin, [], 0
     while not state.done:
         plan = schedule(state)
@@ -119,7 +138,7 @@ def _walk(driver: TorchDriver, state: State, steps: int) -> State:
 
 
 def _time(
-    driver: TorchDriver,
+    driver: _ClockedDriver,
     state: State,
     plain: Callable[[], Callable[[], object]],
     repetitions: int,
@@ -127,23 +146,20 @@ def _time(
 ) -> _Times:
     """The least times over interleaved repetitions."""
     whole: list[float] = []
+    outside: list[float] = []
     forwards: list[float] = []
     dense: list[float] = []
     for _ in range(repetitions):
         start = clock()
-        plan = schedule(state)
-        commit(state, driver.run(plan))
+        commit(state, driver.run(schedule(state)))
         whole.append(clock() - start)
-        batch = driver.lower(plan)
-        assert batch is not None
-        start = clock()
-        driver.forward(batch)
-        forwards.append(clock() - start)
+        outside.append(whole[-1] - driver.forward_s)
+        forwards.append(driver.forward_s)
         call = plain()
         start = clock()
         call()
         dense.append(clock() - start)
-    return _Times(min(whole), min(forwards), min(dense))
+    return _Times(min(whole), min(outside), min(forwards), min(dense))
 
 
 def _plain_forward(network: PreTrainedModel, plan: Plan) -> Callable[[], Callable[[], object]]:

@@ -6,7 +6,7 @@ first. The making of samples is not timed. Each figure is the least of several i
 
 import gc
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from os import sysconf
 from pathlib import Path
 from random import Random
@@ -24,7 +24,6 @@ from ..core import (
     Span,
     Spec,
     State,
-    abort,
     add,
     commit,
     init,
@@ -118,28 +117,39 @@ def build(strategy: str, regime: Regime, length: int, batch: int, random: Random
     return state
 
 
-def measure_state(state: State, steps: int, driver: ScriptedDriver, lowering: Lowering | None) -> tuple[float, ...]:
-    """Seconds per request-step of schedule, lower, unpack and commit over `steps` steps from `state` on."""
-    spent = [0.0, 0.0, 0.0, 0.0]
+def measure_core(state: State, driver: ScriptedDriver) -> tuple[float, float]:
+    """Seconds per request-step of schedule and commit over `STEPS` steps from `state` on."""
+    schedule_s = commit_s = 0.0
     requests = 0
-    for _ in range(steps):
+    for _ in range(STEPS):
         begin = perf_counter()
         plan = schedule(state)
-        spent[0] += perf_counter() - begin
+        schedule_s += perf_counter() - begin
         samples = driver.run(plan)
-        if lowering is not None:
-            packed = lowering.prepare(plan, samples)
-            begin = perf_counter()
-            lowering.lower(plan)
-            lowered = perf_counter()
-            lowering.unpack(plan, packed)
-            spent[1] += lowered - begin
-            spent[2] += perf_counter() - lowered
         begin = perf_counter()
         state = commit(state, samples)
-        spent[3] += perf_counter() - begin
+        commit_s += perf_counter() - begin
         requests += len(plan.spans)
-    return tuple(seconds / requests for seconds in spent)
+    return schedule_s / requests, commit_s / requests
+
+
+def measure_lowering(state: State, driver: ScriptedDriver, lowering: Lowering) -> tuple[float, float]:
+    """Seconds per request-step of lower and unpack over `STEPS` steps from `state` on."""
+    lower_s = unpack_s = 0.0
+    requests = 0
+    for _ in range(STEPS):
+        plan = schedule(state)
+        samples = driver.run(plan)
+        packed = lowering.prepare(plan, samples)
+        begin = perf_counter()
+        lowering.lower(plan)
+        lowered = perf_counter()
+        lowering.unpack(plan, packed)
+        unpack_s += perf_counter() - lowered
+        lower_s += lowered - begin
+        state = commit(state, samples)
+        requests += len(plan.spans)
+    return lower_s / requests, unpack_s / requests
 
 
 def measure(
@@ -149,40 +159,32 @@ def measure(
     regimes: tuple[Regime, ...] = REGIMES,
     repetitions: int = 5,
     lowering: Callable[[State], Lowering] | None = None,
-    tick: Callable[[], object] = lambda: None,
 ) -> Iterator[HostCost]:
     """One row for each regime, length and batch; `lowering` makes the host side of a driver for a state.
 
-    `tick` is called once a row. Collection of garbage is put off while a clock runs.
+    The core and the lowering are timed in turns, not in the same steps: each would push the other out of the processor's
+    caches. Collection of garbage is put off while a clock runs.
     """
     for regime in regimes:
         for length in lengths:
-            largest = build(strategy, regime, length, max(batches))
-            states = [shrink(largest, batch) for batch in batches]
+            states = [build(strategy, regime, length, batch) for batch in batches]
             least = [(float("inf"),) * 4] * len(states)
             gc.collect()
             gc.disable()
             try:
                 for repetition in range(repetitions):
                     for place, state in enumerate(states):
-                        side = lowering(state) if lowering else None
-                        steps = STEPS
-                        got = measure_state(state, steps, ScriptedDriver(two_tokens(Random(repetition))), side)
+                        got = measure_core(state, ScriptedDriver(two_tokens(Random(repetition))))
+                        if lowering is not None:
+                            driver = ScriptedDriver(two_tokens(Random(repetition)))
+                            got += measure_lowering(state, driver, lowering(state))
                         least[place] = tuple(map(min, least[place], got))
             finally:
                 gc.enable()
             for batch, seconds in zip(batches, least, strict=True):
-                tick()
                 spent = [round(1e6 * part, 2) for part in seconds]
-                lower, unpack = (spent[1], spent[2]) if lowering else (None, None)
-                yield HostCost(strategy, regime, length, batch, spent[0], lower, unpack, spent[3])
-
-
-def shrink(state: State, batch: int) -> State:
-    """`state` with only its first `batch` requests, and places for no more."""
-    for sequence in state.running[batch:]:
-        state = abort(state, sequence.id)
-    return replace(state, config=replace(state.config, max_num_reqs=batch), finished=type(state.finished)())
+                lower, unpack = spent[2:] if lowering else (None, None)
+                yield HostCost(strategy, regime, length, batch, spent[0], lower, unpack, spent[1])
 
 
 def memory_per_token(tokens: int = 1 << 20, length: int = 1 << 15) -> float:
@@ -192,7 +194,7 @@ def memory_per_token(tokens: int = 1 << 20, length: int = 1 << 15) -> float:
     process: memory that was freed before is used again and not seen.
     """
     random = Random(0)
-    shrink(build("multi_bd", "generated", 128, 1), 1)  # what is imported and cached by a first use is not of the state
+    build("multi_bd", "generated", 128, 1)  # what is imported and cached by a first use is not of the state
     gc.collect()
     before = resident_bytes()
     state = build("multi_bd", "generated", length, tokens // length, random)

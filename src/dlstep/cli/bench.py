@@ -63,7 +63,11 @@ def host_rows(strategy: str) -> list[dict[str, object]]:
     total = len(host.BATCHES) * len(host.LENGTHS) * len(host.REGIMES)
     console = Console(stderr=True)
     measured = track(
-        host.measure(strategy, lowering=TorchLowering), total=total, console=console, transient=True, disable=not console.is_terminal
+        host.measure(strategy, lowering=TorchLowering),
+        total=total,
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
     )
     return [asdict(row) for row in measured]
 

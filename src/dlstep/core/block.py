@@ -84,13 +84,21 @@ class Block:
         return Block(start, tuple(new_tokens), tuple(undecided), tuple(new_probabilities), self.given, self.opened)
 
 
+# Position numbers as objects that all sequences share: a batch then touches far less memory in every step.
+_SHARED = tuple(range(1 << 16))
+
+
+def _positions(start: int, stop: int) -> tuple[int, ...]:
+    return _SHARED[start:stop] if stop <= len(_SHARED) else tuple(range(start, stop))
+
+
 def open_block(start: int, size: int, limit: int, prompt: tuple[int, ...], mask_id: int, opened: int = 0) -> Block:
     """A fresh block at `start`: prompt tokens that fall into it are given, positions at `limit` and above are void."""
     given = max(0, min(len(prompt) - start, size))
     return Block(
         start=start,
         tokens=prompt[start : start + given] + (mask_id,) * (size - given),
-        undecided=tuple(range(start + given, min(start + size, limit))),
+        undecided=_positions(start + given, min(start + size, limit)),
         probabilities=(1.0,) * given + (0.0,) * (size - given),
         given=(1 << given) - 1,
         opened=opened,

@@ -1,5 +1,9 @@
 """The state after a forward. Costs the work of the window for each span, and of what changes hands."""
 
+from itertools import islice
+
+from rpds import List
+
 from .cache import Cache, prefix_keys
 from .errors import SamplesMismatch
 from .finish import ended, judge
@@ -32,7 +36,7 @@ def _transfer(state: State, plan: Plan) -> tuple[Cache, list[Sequence], tuple[Se
             pages = shared[sequence.goal.request.id]
             cache = cache.share(pages)
             key = cache.keys[pages[-1]] if pages else b""
-            running.append(sequence.holding(Storage(len(pages) * state.config.page_size, pages, len(pages), key)))
+            running.append(sequence.holding(Storage(len(pages) * state.config.page_size, List(pages[::-1]), len(pages), key)))
     if plan.grants:
         places = {sequence.goal.request.id: place for place, sequence in enumerate(running)}
         for grant in plan.grants:
@@ -44,8 +48,10 @@ def _transfer(state: State, plan: Plan) -> tuple[Cache, list[Sequence], tuple[Se
                 continue
             sequence = running[place]
             held = sequence.ledger.storage
-            pages = held.pages + grant.pages
-            running[place] = sequence.holding(Storage(held.stored, pages, held.published, held.prefix_key))
+            table = held.table
+            for page in grant.pages:
+                table = table.push_front(page)
+            running[place] = sequence.holding(Storage(held.stored, table, held.published, held.prefix_key))
     return cache, running, waiting
 
 
@@ -57,8 +63,9 @@ def _published(cache: Cache, sequence: Sequence, page_size: int) -> tuple[Cache,
         return cache, held
     start = grid.end(page * page_size - 1) if page else 0
     keys = tuple(prefix_keys(grid, page_size, page, held.prefix_key, start, sequence.tokens(start, stored)))
-    cache = cache.publish(zip(held.pages[page:], keys, strict=False))
-    return cache, Storage(stored, held.pages, page + len(keys), keys[-1])
+    pages = tuple(islice(held.table, len(held.table) - page))[::-1]
+    cache = cache.publish(zip(pages, keys, strict=False))
+    return cache, Storage(stored, held.table, page + len(keys), keys[-1])
 
 
 def _advance(state: State, sequence: Sequence, span: Span, rows: Rows) -> Sequence:
@@ -66,7 +73,8 @@ def _advance(state: State, sequence: Sequence, span: Span, rows: Rows) -> Sequen
     if not span.wanted:
         return sequence
     spec = state.config.spec
-    if -1 in rows.tokens:
+    # Looked for among the probabilities first, which the strategy reads anyway: only they are in reach.
+    if 0.0 in rows.probabilities and -1 in rows.tokens:
         position = span.wanted[rows.tokens.index(-1)]
         end = max(sequence.settled, len(sequence.goal.request.prompt))
         return ended(sequence, "error", end, f"the logits of position {position} were not finite in step {state.step}")
@@ -80,7 +88,7 @@ def _stored(state: State, cache: Cache, sequence: Sequence, span: Span) -> tuple
     stored = sequence.final if span.wanted else span.stop
     if stored == held.stored:
         return cache, held
-    held = Storage(stored, held.pages, held.published, held.prefix_key)
+    held = Storage(stored, held.table, held.published, held.prefix_key)
     if not state.config.enable_prefix_caching:
         return cache, held
     return _published(cache, sequence.holding(held), state.config.page_size)
@@ -114,8 +122,8 @@ def commit(state: State, samples: Samples) -> State:
             continue
         if after.ledger.ending.reason == "error":
             # Keys and values that led to it may not be finite either: nobody else shall find them.
-            cache = cache.unpublish(storage.pages)
-        cache = cache.release(storage.pages)
+            cache = cache.unpublish(before.pages)
+        cache = cache.release(before.pages)
         done.append(after)
     return State(
         config=state.config,

@@ -124,7 +124,7 @@ def _continue_running(state: State, draft: _Draft) -> bool:
         span = fit(sequence, window, shift, draft.budget)
         if span is None:
             return False
-        missing = -(-window.stop // page_size) - len(sequence.ledger.storage.pages)
+        missing = -(-window.stop // page_size) - len(sequence.ledger.storage.table)
         if missing > 0:
             while missing > draft.cache.available and count > index + 1:
                 count -= 1
@@ -150,7 +150,7 @@ def _admit_waiting(state: State, draft: _Draft) -> None:
         missing = -(-window.stop // config.page_size) - len(shared)
         if missing > draft.cache.available - draft.cache.unowned(shared):
             return
-        opened = sequence.holding(Storage(len(shared) * config.page_size, shared))
+        opened = sequence.holding(Storage(len(shared) * config.page_size))
         span = fit(opened, window, config.spec.head_shift, draft.budget)
         if span is None:
             return

@@ -13,6 +13,7 @@ from .values import value
 
 FinishReason = Literal["stop", "length", "nfe_limit", "repetition", "abort", "rejected", "error"]
 NO_BLOCKS: "List[Sealed]" = List([])
+NO_PAGES: "List[int]" = List([])
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,12 +25,12 @@ class Extra:
 class Storage:
     """What the device holds of a sequence: the core's side of it.
 
-    Final keys and values of positions `[0, stored)` are in `pages`. The first `published` pages have a prefix key,
-    `prefix_key` being the last.
+    Final keys and values of positions `[0, stored)` are in the pages of `table`, newest first: it grows without being
+    copied. The first `published` pages in order of position have a prefix key, `prefix_key` being the last.
     """
 
     stored: int = 0
-    pages: tuple[int, ...] = ()
+    table: "List[int]" = NO_PAGES
     published: int = 0
     prefix_key: bytes = b""
 
@@ -151,8 +152,8 @@ class Sequence:
 
     @property
     def pages(self) -> tuple[int, ...]:
-        """The pages of the sequence, in order of position."""
-        return self.ledger.storage.pages
+        """The pages of the sequence, in order of position; costs their number."""
+        return tuple(self.ledger.storage.table)[::-1]
 
     @property
     def finish(self) -> FinishReason | None:
