@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dlstep import LLM, Output, SamplingParams, tiny
+from dlstep import LLM, Output, SamplingParams, Thresholds, tiny
 
 MODELS = ("tiny-bd", "tiny-d2f")
 LIMIT = SamplingParams(max_tokens=64)
@@ -132,3 +132,13 @@ def test_a_fork_and_its_origin_answer_the_same(model: str) -> None:
     ends = [each.run() for each in (session, branch)]
     for state in ends:
         assert [state.finished[number].answer for number in numbers] == expected(model)[:4]
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_an_engine_that_was_used_answers_like_a_new_one(model: str) -> None:
+    used = LLM(model, buffer_size=1)
+    questions = [problem.prompt for problem in tiny.problems(64, seed=21)]
+    for accept in (0.9, 0.5, 0.9):
+        limits = SamplingParams(max_tokens=64, thresholds=Thresholds(accept_threshold=accept))
+        fresh = LLM(model, buffer_size=1).generate(questions, limits, progress=False)
+        assert tokens(used.generate(questions, limits, progress=False)) == tokens(fresh)
