@@ -235,10 +235,10 @@ MUTANTS = (
         "new, stopped = new[: new.index(stop_id) + 1], True",
     ),
     change(
-        "equal tokens of the prompt count as repetition",
+        "a run of equal tokens is counted anew in each step",
         FINISH,
-        "if run == len(new) and sequence.ledger.watch.run and sequence",
-        "if run == len(new) and sequence",
+        "run += sequence.ledger.watch.run",
+        "run += 0",
     ),
     change("a stop string across two steps is missed", FINISH, "tail = text[max(0, len(text) - keep) :]", 'tail = b""'),
     change(

@@ -59,7 +59,7 @@ def judge(sequence: Sequence, since: int, spec: Spec) -> Sequence:
 def _count_run(sequence: Sequence, since: int, new: tuple[int, ...]) -> Sequence:
     """The sequence with the run of equal tokens at its settled end counted; prompt tokens do not count."""
     run = sum(1 for _ in takewhile(lambda token: token == new[-1], reversed(new)))
-    if run == len(new) and sequence.ledger.watch.run and sequence.tokens(since - 1, since) == new[-1:]:
+    if run == len(new) and sequence.tokens(since - 1, since) == new[-1:]:
         run += sequence.ledger.watch.run
     return sequence.watching(Watch(run, sequence.ledger.watch.tail))
 

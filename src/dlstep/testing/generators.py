@@ -6,12 +6,11 @@ from typing import Any, get_type_hints
 from hypothesis import strategies as st
 
 from ..core import Config, Request, SamplingParams, Spec, Strategy, Thresholds
-from ..core.finish import answer_limit
 
 VOCABULARY = 50
 MASK, EOS = VOCABULARY - 1, VOCABULARY - 2
 MAX_MODEL_LEN = 32
-PIECES = tuple(b"%c" % (97 + token % 26) for token in range(VOCABULARY))
+PIECES = tuple(b"%c" % b"abcd"[token % 4] for token in range(VOCABULARY))  # few letters: stop strings do occur
 
 SMALL: dict[str, st.SearchStrategy[Any]] = {
     "block_size": st.sampled_from([1, 2, 3, 4, 8]),
@@ -69,7 +68,7 @@ def params(strategy: Strategy) -> st.SearchStrategy[SamplingParams]:
         seed=st.integers(0, 3),
         ignore_eos=st.booleans(),
         stop_token_ids=st.one_of(st.just(()), st.lists(st.integers(0, EOS), max_size=3).map(tuple)),
-        stop=st.one_of(st.just(()), st.just(("ab", "q")), st.just(("xyz",))),
+        stop=st.sampled_from([(), (), (), ("abc",), ("bb", "dad"), ("cccc",)]),
         max_nfe=st.one_of(st.none(), st.integers(1, 12)),
         max_repetition_run=st.one_of(st.none(), st.integers(2, 3)),
         thresholds=thresholds(strategy),
@@ -154,7 +153,19 @@ def cases(draw: st.DrawFn, strategy_type: type[Strategy], *, aborts: bool = True
     )
 
 
-def longest(case: Case) -> int:
-    """The most positions any request of `case` may feed."""
-    ends = (case.strategy.grid(r).cover(answer_limit(r, case.config)) for r in case.requests)
-    return max(ends)
+@st.composite
+def crowds(draw: st.DrawFn, strategy_type: type[Strategy]) -> Case:
+    """Many requests at once, on few pages and few rows: most plans must let somebody wait or take pages away."""
+    spec = draw(specs())
+    strategy = draw(hyperparameters(strategy_type))
+    prompts = st.lists(st.integers(0, EOS), min_size=1, max_size=12).map(tuple)
+    asked = st.builds(SamplingParams, max_tokens=st.integers(4, 20), ignore_eos=st.just(True), seed=st.just(0))
+    requests = tuple(Request(number, draw(prompts), draw(asked)) for number in range(draw(st.integers(4, 8))))
+    page_size = draw(st.sampled_from([1, 3, 4]))
+    reach = max(strategy.grid(Request(0, (0,) * length)).cover(MAX_MODEL_LEN) for length in range(1, MAX_MODEL_LEN))
+    least_pages = -(-reach // page_size)
+    least_rows = max(strategy.atom(request) for request in requests) + spec.head_shift
+    pages = least_pages + draw(st.integers(0, least_pages))
+    rows = least_rows + draw(st.integers(0, 2 * least_rows))
+    config = Config(spec, page_size, pages, MAX_MODEL_LEN, rows, draw(st.integers(3, 6)))
+    return Case(config, strategy, requests, tuple(sorted(draw(st.integers(0, 3)) for _ in requests)))

@@ -12,13 +12,25 @@ from tempfile import TemporaryDirectory
 
 from hypothesis.strategies import DataObject, integers, lists, sampled_from
 
-from ..core import Request, SamplingParams, State, Strategy, Thresholds, Trace, abort, add, commit, rebuild, schedule
+from ..core import (
+    Request,
+    SamplingParams,
+    Strategy,
+    Thresholds,
+    Trace,
+    abort,
+    add,
+    commit,
+    rebuild,
+    schedule,
+)
 from ..core.codec import from_json, to_json
 from ..core.engine import refusal
 from ..core.finish import answer_limit
 from ..core.grid import Grid
-from .generators import MAX_MODEL_LEN, Case, ample, batches, cases, hyperparameters, specs
-from .harness import Run, Step, alone, outcomes, run_case, shadow
+from .checks import check_answer, check_order, check_ownership, check_tampering
+from .generators import MAX_MODEL_LEN, Case, ample, batches, cases, crowds, hyperparameters, specs
+from .harness import Run, alone, outcomes, run_case, shadow
 from .shadow import ShadowDriver
 
 Law = Callable[[type[Strategy], DataObject], None]
@@ -35,23 +47,6 @@ def functions(strategy: type[Strategy], data: DataObject) -> None:
         assert (planned, before, samples) == pickle.loads(frozen), "an argument changed"
         assert from_json(to_json(step.after)) == step.after
         assert hash(before) == hash(step.before)
-
-
-def check_ownership(state: State) -> None:
-    """Every page is owned as often as tables hold it, or cached, or free; a cached page can be found."""
-    cache = state.cache
-    held = Counter(page for sequence in state.running for page in sequence.pages)
-    assert dict(held) == {page: cache.owners[page] for page in cache.owners}, "owners differ from tables"
-    unowned = [*cache.free, *cache.cached, *range(cache.fresh, cache.num_pages)]
-    assert sorted((*held, *unowned)) == list(range(cache.num_pages)), "a page is lost or held twice"
-    assert cache.available == len(unowned)
-    assert set(cache.cached) == {page for page in cache.keys if page not in held}
-    assert {cache.keys[page]: page for page in cache.keys} == {key: cache.index[key] for key in cache.index}
-    for sequence in state.running:
-        assert len(set(sequence.pages)) == len(sequence.pages), "a page twice in a table"
-        assert sequence.stored <= sequence.final <= max(sequence.settled, sequence.final)
-    for sequence in (*state.waiting, *(state.finished[key] for key in state.finished)):
-        assert not sequence.pages and not sequence.stored, "a sequence that does not run holds pages"
 
 
 def ownership(strategy: type[Strategy], data: DataObject) -> None:
@@ -167,40 +162,12 @@ def outputs(strategy: type[Strategy], data: DataObject) -> None:
             assert before is not None and after is not None
             assert after.settled >= before.settled and after.final >= before.final
             assert after.tokens(0, before.settled) == before.tokens(0, before.settled), "a settled token changed"
+            bound = after.request.params.max_repetition_run
+            if bound is not None and after.ending is None and len(after.answer) >= bound:
+                assert len(set(after.answer[-bound:])) > 1, "too many equal tokens, and the answer goes on"
     assert set(run.state.finished) == {request.id for request in case.requests}
     for request in case.requests:
         check_answer(run.state, request)
-
-
-def check_answer(state: State, request: Request) -> None:
-    """The answer of a finished request is what its reason says."""
-    sequence = state.finished[request.id]
-    spec, params, answer = state.config.spec, request.params, sequence.answer
-    limit = answer_limit(request, state.config) - len(request.prompt)
-    assert sequence.request.prompt == request.prompt and spec.mask_id not in answer
-    assert len(answer) <= max(limit, 0) and len(sequence.probabilities) == len(answer)
-    assert sequence.nfe >= sequence.steps
-    if sequence.finish == "rejected":
-        assert not answer and sequence.error
-        return
-    length = len(request.prompt)
-    assert sequence.tokens(0, length) == request.prompt
-    assert not set(answer) & set(sequence.stop_ids), "an answer holds a stop id"
-    text = b"".join(spec.pieces[token] for token in answer)
-    stopped = any(stop.encode() in text for stop in params.stop)
-    match sequence.finish:
-        case "stop":
-            end = length + len(answer)
-            assert stopped or sequence.tokens(end, end + 1)[0] in sequence.stop_ids
-        case "length":
-            assert len(answer) == limit and not stopped
-        case "nfe_limit":
-            assert sequence.steps == params.max_nfe and len(answer) < limit and not stopped
-        case "repetition":
-            run = params.max_repetition_run
-            assert run is not None and len(set(answer[-run:])) == 1 and len(answer) >= run
-        case reason:
-            assert reason == "abort"
 
 
 def transparency(strategy: type[Strategy], data: DataObject) -> None:
@@ -238,25 +205,8 @@ def second_turns(strategy: type[Strategy], data: DataObject) -> None:
 
 def order(strategy: type[Strategy], data: DataObject) -> None:
     """9. First come, first served: nothing overtakes a sequence without a span; only younger ones are preempted."""
-    for step in run_case(data.draw(cases(strategy))).steps:
+    for step in run_case(data.draw(cases(strategy) | crowds(strategy))).steps:
         check_order(step)
-
-
-def check_order(step: Step) -> None:
-    """The plan of one step respects the order of arrival."""
-    planned, plan = step.planned, step.plan
-    live = [sequence.id for sequence in (*planned.running, *planned.waiting)]
-    arrivals = [sequence.request.arrival for sequence in (*planned.running, *planned.waiting)]
-    assert arrivals == sorted(arrivals)
-    served = [span.id for span in plan.spans]
-    assert served == live[: len(served)], "somebody was overtaken"
-    assert live == [] or served, "the oldest got no span"
-    assert not plan.preemptions or not plan.admissions
-    running = [sequence.id for sequence in planned.running]
-    victims = list(plan.preemptions)
-    assert victims == running[::-1][: len(victims)], "the youngest are not the victims"
-    assert not set(victims) & set(served)
-    assert [admission.id for admission in plan.admissions] == served[len(planned.running) :]
 
 
 def aborts(strategy: type[Strategy], data: DataObject) -> None:
@@ -301,6 +251,7 @@ def traces(strategy: type[Strategy], data: DataObject) -> None:
         run.trace.save(f"{folder}/trace.jsonl")
         loaded = Trace.load(f"{folder}/trace.jsonl")
     assert loaded == run.trace and loaded.replay() == run.state
+    check_tampering(loaded)
     if run.steps and not case.aborts and not case.late_aborts:
         step = data.draw(sampled_from(run.steps))
         state = rebuild(step.after)

@@ -1,0 +1,87 @@
+"""What must hold of one state, one answer, one plan, one trace. Each check raises AssertionError."""
+
+from collections import Counter
+from dataclasses import replace
+
+from ..core import ReplayDiverged, Request, Samples, State, Trace
+from ..core.finish import answer_limit
+from .harness import Step
+
+
+def check_ownership(state: State) -> None:
+    """Every page is owned as often as tables hold it, or cached, or free; a cached page can be found."""
+    cache = state.cache
+    held = Counter(page for sequence in state.running for page in sequence.pages)
+    assert dict(held) == {page: cache.owners[page] for page in cache.owners}, "owners differ from tables"
+    unowned = [*cache.free, *cache.cached, *range(cache.fresh, cache.num_pages)]
+    assert sorted((*held, *unowned)) == list(range(cache.num_pages)), "a page is lost or held twice"
+    assert cache.available == len(unowned)
+    assert set(cache.cached) == {page for page in cache.keys if page not in held}
+    assert {cache.keys[page]: page for page in cache.keys} == {key: cache.index[key] for key in cache.index}
+    for sequence in state.running:
+        assert len(set(sequence.pages)) == len(sequence.pages), "a page twice in a table"
+        assert sequence.stored <= sequence.final <= max(sequence.settled, sequence.final)
+    for sequence in (*state.waiting, *(state.finished[key] for key in state.finished)):
+        assert not sequence.pages and not sequence.stored, "a sequence that does not run holds pages"
+
+
+def check_answer(state: State, request: Request) -> None:
+    """The answer of a finished request is what its reason says."""
+    sequence = state.finished[request.id]
+    spec, params, answer = state.config.spec, request.params, sequence.answer
+    limit = answer_limit(request, state.config) - len(request.prompt)
+    assert sequence.request.prompt == request.prompt and spec.mask_id not in answer
+    assert len(answer) <= max(limit, 0) and len(sequence.probabilities) == len(answer)
+    assert sequence.nfe >= sequence.steps
+    if sequence.finish == "rejected":
+        assert not answer and sequence.error
+        return
+    length = len(request.prompt)
+    assert sequence.tokens(0, length) == request.prompt
+    assert not set(answer) & set(sequence.stop_ids), "an answer holds a stop id"
+    text = b"".join(spec.pieces[token] for token in answer)
+    stopped = any(stop.encode() in text for stop in params.stop)
+    match sequence.finish:
+        case "stop":
+            end = length + len(answer)
+            assert stopped or sequence.tokens(end, end + 1)[0] in sequence.stop_ids
+        case "length":
+            assert len(answer) == limit and not stopped
+        case "nfe_limit":
+            assert sequence.steps == params.max_nfe and len(answer) < limit and not stopped
+        case "repetition":
+            run = params.max_repetition_run
+            assert run is not None and len(set(answer[-run:])) == 1 and len(answer) >= run
+        case reason:
+            assert reason == "abort"
+
+
+def check_order(step: Step) -> None:
+    """The plan of one step respects the order of arrival."""
+    planned, plan = step.planned, step.plan
+    live = [sequence.id for sequence in (*planned.running, *planned.waiting)]
+    arrivals = [sequence.request.arrival for sequence in (*planned.running, *planned.waiting)]
+    assert arrivals == sorted(arrivals)
+    served = [span.id for span in plan.spans]
+    assert served == live[: len(served)], "somebody was overtaken"
+    assert live == [] or served, "the oldest got no span"
+    assert not plan.preemptions or not plan.admissions
+    running = [sequence.id for sequence in planned.running]
+    victims = list(plan.preemptions)
+    assert victims == running[::-1][: len(victims)], "the youngest are not the victims"
+    assert not set(victims) & set(served)
+    assert [admission.id for admission in plan.admissions] == served[len(planned.running) :]
+
+
+def check_tampering(trace: Trace) -> None:
+    """A replay notices that a recorded plan is not the one that is planned."""
+    for number, event in enumerate(trace.events):
+        if isinstance(event, Samples):
+            other = replace(event, plan=replace(event.plan, ties="lowest" if event.plan.ties == "highest" else "highest"))
+            forged = Trace(trace.first, (*trace.events[:number], other))
+            try:
+                forged.replay()
+            except ReplayDiverged as error:
+                assert f"event {number}, " in str(error)
+                return
+            raise AssertionError("a forged plan was replayed")
