@@ -6,7 +6,9 @@ first. The making of samples is not timed. Each figure is the least of several i
 
 import gc
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from multiprocessing import get_context
 from os import sysconf
 from pathlib import Path
 from random import Random
@@ -39,6 +41,7 @@ BLOCK, BUFFER, PAGE = 32, 4, 32
 VOCABULARY = 150_000
 SPEC = Spec(mask_id=VOCABULARY - 1, eos_ids=(VOCABULARY - 2,), vocab_size=VOCABULARY)
 SAMPLED_HEAD = 256  # positions that stay to be decoded while measuring
+REPETITIONS = 5
 STEPS = 32  # of one measurement: two blocks, so that their opening, sealing and storing is in it
 
 
@@ -157,34 +160,51 @@ def measure(
     batches: tuple[int, ...] = BATCHES,
     lengths: tuple[int, ...] = LENGTHS,
     regimes: tuple[Regime, ...] = REGIMES,
-    repetitions: int = 5,
     lowering: Callable[[State], Lowering] | None = None,
 ) -> Iterator[HostCost]:
     """One row for each regime, length and batch; `lowering` makes the host side of a driver for a state.
 
+    Each regime and length has a process of its own, whose memory no other one has left in pieces.
+    """
+    fresh = ProcessPoolExecutor(max_workers=1, max_tasks_per_child=1, mp_context=get_context("spawn"))
+    with fresh as processes:
+        groups = [processes.submit(measure_group, strategy, r, n, batches, lowering) for r in regimes for n in lengths]
+        for group in groups:
+            yield from group.result()
+
+
+def measure_group(
+    strategy: str,
+    regime: Regime,
+    length: int,
+    batches: tuple[int, ...],
+    lowering: Callable[[State], Lowering] | None = None,
+) -> list[HostCost]:
+    """The rows of one regime and length, one for each batch, each the least of `REPETITIONS` interleaved ones.
+
     The core and the lowering are timed in turns, not in the same steps: each would push the other out of the processor's
     caches. Collection of garbage is put off while a clock runs.
     """
-    for regime in regimes:
-        for length in lengths:
-            states = [build(strategy, regime, length, batch) for batch in batches]
-            least = [(float("inf"),) * 4] * len(states)
-            gc.collect()
-            gc.disable()
-            try:
-                for repetition in range(repetitions):
-                    for place, state in enumerate(states):
-                        got = measure_core(state, ScriptedDriver(two_tokens(Random(repetition))))
-                        if lowering is not None:
-                            driver = ScriptedDriver(two_tokens(Random(repetition)))
-                            got += measure_lowering(state, driver, lowering(state))
-                        least[place] = tuple(map(min, least[place], got))
-            finally:
-                gc.enable()
-            for batch, seconds in zip(batches, least, strict=True):
-                spent = [round(1e6 * part, 2) for part in seconds]
-                lower, unpack = spent[2:] if lowering else (None, None)
-                yield HostCost(strategy, regime, length, batch, spent[0], lower, unpack, spent[1])
+    states = [build(strategy, regime, length, batch) for batch in batches]
+    least = [(float("inf"),) * 4] * len(states)
+    gc.collect()
+    gc.disable()
+    try:
+        for repetition in range(REPETITIONS):
+            for place, state in enumerate(states):
+                got = measure_core(state, ScriptedDriver(two_tokens(Random(repetition))))
+                if lowering is not None:
+                    driver = ScriptedDriver(two_tokens(Random(repetition)))
+                    got += measure_lowering(state, driver, lowering(state))
+                least[place] = tuple(map(min, least[place], got))
+    finally:
+        gc.enable()
+    rows: list[HostCost] = []
+    for batch, seconds in zip(batches, least, strict=True):
+        spent = [round(1e6 * part, 2) for part in seconds]
+        lower, unpack = spent[2:] if lowering else (None, None)
+        rows.append(HostCost(strategy, regime, length, batch, spent[0], lower, unpack, spent[1]))
+    return rows
 
 
 def memory_per_token(tokens: int = 1 << 20, length: int = 1 << 15) -> float:

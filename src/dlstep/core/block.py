@@ -5,6 +5,14 @@ from collections.abc import Sequence
 
 from .values import value
 
+# Positions and token ids as objects that all sequences share. A number kept from a sample holds on to the memory around it;
+# shared ones let old samples go as a whole, and a batch touches less memory in every step.
+_SHARED = tuple(range(1 << 18))
+
+
+def _positions(start: int, stop: int) -> tuple[int, ...]:
+    return _SHARED[start:stop] if stop <= len(_SHARED) else tuple(range(start, stop))
+
 
 @value
 class Sealed:
@@ -66,7 +74,9 @@ class Block:
 
     def sealed(self) -> Sealed:
         """The block as it is kept once it is finished; nothing in it is undecided."""
-        return Sealed(self.start, self.tokens, array("d", self.probabilities).tobytes())
+        known = len(_SHARED)
+        tokens = tuple([_SHARED[token] if token < known else token for token in self.tokens])
+        return Sealed(self.start, tokens, array("d", self.probabilities).tobytes())
 
     def decide(self, chosen: Sequence[int], begin: int, tokens: Sequence[int], probabilities: Sequence[float]) -> "Block":
         """The block after a forward that decided the rows `chosen`, ascending.
@@ -82,14 +92,6 @@ class Block:
             new_tokens[offset] = tokens[row]
             new_probabilities[offset] = probabilities[row]
         return Block(start, tuple(new_tokens), tuple(undecided), tuple(new_probabilities), self.given, self.opened)
-
-
-# Position numbers as objects that all sequences share: a batch then touches far less memory in every step.
-_SHARED = tuple(range(1 << 16))
-
-
-def _positions(start: int, stop: int) -> tuple[int, ...]:
-    return _SHARED[start:stop] if stop <= len(_SHARED) else tuple(range(start, stop))
 
 
 def open_block(start: int, size: int, limit: int, prompt: tuple[int, ...], mask_id: int, opened: int = 0) -> Block:
