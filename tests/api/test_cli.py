@@ -73,6 +73,8 @@ def test_a_rejected_request_is_told_and_exits_with_one(capsys: Captured) -> None
         (["nonsense"], "invalid choice: 'nonsense'"),
         (["generate", "a", "--nonsense", "1"], "unrecognized arguments: --nonsense"),
         (["generate", "a", "--max_tokens", "0"], "SamplingParams.max_tokens must be at least 1, got 0"),
+        (["generate", "a", "--max-tokens=0"], "SamplingParams.max_tokens must be at least 1, got 0"),
+        (["generate", "a", "--temperature", "-1"], "SamplingParams.temperature must be at least 0.0, got -1.0"),
         (["generate", "a", "--temperature", "-1"], "temperature must be at least 0.0, got -1.0"),
         (["generate", "a", "--block_size", "big"], "block_size"),
         (["generate", "a", "--decoding_strategy", "nonsense"], "'nonsense' is unknown: choose from d2f, multi_bd"),

@@ -14,7 +14,7 @@ SUMMARY = "Decode diffusion language models step by step."
 EXAMPLES = """
     dlstep demo                                   watch two tiny models write, then compare speeds
     dlstep generate 'Max has 53 shells. Later Max buys 39 more. How many shells does Max have?'
-    dlstep generate --help                        all options, which a YAML file can hold as well
+    dlstep generate --help                        all options, which a YAML file can hold as well; --max-tokens is --max_tokens
     dlstep strategies                             what can decode, and with which options
 """
 
@@ -39,12 +39,18 @@ def build_parser() -> ArgumentParser:
     return parser
 
 
+def underscored(arguments: Items[str]) -> list[str]:
+    """The arguments with the words of every option's name joined by underscores: both `--max-tokens` and `--max_tokens` do."""
+    names = [argument.partition("=") if argument.startswith("--") else ("", "", argument) for argument in arguments]
+    return [f"{name[:2]}{name[2:].replace('-', '_')}{equals}{value}" for name, equals, value in names]
+
+
 def main(arguments: Items[str] | None = None) -> int:
     """Run the command line; the exit code is 0, 1 when an answer or a check failed, 2 for a wrong request, 130 for Ctrl-C."""
     # stderr is for progress of decodes and for errors; loading an embedded model is over before its bar is drawn.
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     try:
-        options = build_parser().parse_args(sys.argv[1:] if arguments is None else list(arguments))
+        options = build_parser().parse_args(underscored(sys.argv[1:] if arguments is None else arguments))
         return COMMANDS[options.command][2](options[options.command])
     except (ArgumentError, ValueError, OSError, DlstepError) as error:
         print(f"dlstep: error: {' '.join(str(error).split())}", file=sys.stderr)
