@@ -15,13 +15,11 @@ from ..core import (
     State,
     Strategy,
     Trace,
-    abort,
-    add,
     commit,
     init,
-    rebuild,
     schedule,
 )
+from ..core.trace import apply
 from .generators import Case
 from .shadow import ShadowDriver
 
@@ -63,13 +61,7 @@ class Run:
 
     def _event(self, event: Add | Abort | Rebuild) -> None:
         self.trace = self.trace.extended(event)
-        match event:
-            case Add():
-                self.state = add(self.state, event.request)
-            case Abort():
-                self.state = abort(self.state, event.id)
-            case Rebuild():
-                self.state = rebuild(self.state)
+        self.state = apply(self.state, event)
 
     def enter(self, number: int) -> None:
         """What comes before step `number`."""
