@@ -18,6 +18,7 @@ from dlstep.core import (
     SamplingParams,
     State,
     Strategy,
+    Wants,
     abort,
     add,
     commit,
@@ -229,7 +230,7 @@ def test_numbers_that_are_not_finite_end_only_their_request(checkpoints):
 
 def test_statistics_come_when_they_are_wanted(checkpoints):
     state, config = crowded(checkpoints["plain"], STRATEGIES["multi_bd"])
-    plan = replace(schedule(state), statistics=frozenset(("entropy", "margin")), ties="lowest")
+    plan = replace(schedule(state), wants=Wants(frozenset(("entropy", "margin")), "lowest"))
     samples = TorchDriver(checkpoints["plain"], config).run(plan)
     for span, rows in zip(plan.spans, samples.rows, strict=True):
         assert len(rows.entropies) == len(rows.margins) == len(span.wanted)

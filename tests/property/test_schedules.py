@@ -21,7 +21,7 @@ def random_run(seed: int, name: str) -> tuple[State, int, int]:
     config = Config(SPEC, draw.choice([1, 3, 4, 8]), 64, 40, 40, draw.randint(1, 6))
     least = -(-48 // config.page_size)
     config = Config(SPEC, config.page_size, least + draw.randint(0, 2), 40, draw.randint(40, 120), config.max_num_reqs)
-    state, device = init(config, value), shadow(config)
+    state, device = init(config, value), shadow(config, value)
     waiting = [
         Request(n, tuple(draw.randrange(48) for _ in range(draw.randint(1, 20))), SamplingParams(max_tokens=20))
         for n in range(8)

@@ -3,7 +3,7 @@
 Reading order: request, spec, grid, block, sequence, plan, cache, state, strategy, then engine, schedule, finish, commit.
 """
 
-from .block import Block as Block, Sealed as Sealed, open_block as open_block
+from .block import Block as Block, Extra as Extra, Sealed as Sealed, open_block as open_block
 from .cache import Cache as Cache
 from .commit import commit as commit
 from .engine import abort as abort, add as add, init as init, prune as prune, rebuild as rebuild
@@ -16,6 +16,7 @@ from .errors import (
 from .grid import Grid as Grid
 from .plan import (
     NO_ROWS as NO_ROWS,
+    PLAIN as PLAIN,
     START_LINE as START_LINE,
     Admission as Admission,
     Grant as Grant,
@@ -25,12 +26,14 @@ from .plan import (
     Span as Span,
     Statistic as Statistic,
     Ties as Ties,
+    Wants as Wants,
     next_line as next_line,
     span_of as span_of,
 )
 from .request import Request as Request, SamplingParams as SamplingParams, Thresholds as Thresholds
 from .schedule import schedule as schedule
-from .sequence import Extra as Extra, FinishReason as FinishReason, Goal as Goal, Ledger as Ledger, Sequence as Sequence
+from .sequence import FinishReason as FinishReason, Goal as Goal, Ledger as Ledger, Sequence as Sequence
+from .soft import Merge as Merge, SoftTokens as SoftTokens
 from .spec import Config as Config, Spec as Spec
 from .state import State as State
 from .strategy import Strategy as Strategy

@@ -2,6 +2,7 @@
 
 from array import array
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from .values import value
 
@@ -12,6 +13,11 @@ _SHARED = tuple(range(1 << 18))
 
 def _positions(start: int, stop: int) -> tuple[int, ...]:
     return _SHARED[start:stop] if stop <= len(_SHARED) else tuple(range(start, stop))
+
+
+@dataclass(frozen=True, slots=True)
+class Extra:
+    """Base of what a strategy keeps for itself in a block or a sequence, as frozen dataclasses of its own."""
 
 
 @value
@@ -44,7 +50,7 @@ class Block:
     the end of the answer are void: fed as masks, never wanted and not listed. `probabilities` go with `tokens`: 1.0 for given
     ones, 0.0 for undecided ones. `given` is a bitmap of the offsets that the prompt fixed. `opened` is the number of sampling
     forwards that the sequence had taken when the block opened: each one after it samples the block, as long as positions
-    are undecided, so that its draw number is the difference.
+    are undecided, so that its draw number is the difference. `extra` is what a strategy keeps about the block.
     """
 
     start: int
@@ -53,6 +59,7 @@ class Block:
     probabilities: tuple[float, ...]
     given: int = 0
     opened: int = 0
+    extra: Extra | None = None
 
     @property
     def end(self) -> int:
@@ -91,7 +98,7 @@ class Block:
             offset = undecided.pop(row - begin) - start
             new_tokens[offset] = tokens[row]
             new_probabilities[offset] = probabilities[row]
-        return Block(start, tuple(new_tokens), tuple(undecided), tuple(new_probabilities), self.given, self.opened)
+        return Block(start, tuple(new_tokens), tuple(undecided), tuple(new_probabilities), self.given, self.opened, self.extra)
 
 
 def open_block(start: int, size: int, limit: int, prompt: tuple[int, ...], mask_id: int, opened: int = 0) -> Block:

@@ -56,7 +56,8 @@ class Cache:
     """Ownership of `num_pages` pages and the index of stored prefixes.
 
     Pages from `fresh` on were never handed out. `owners` counts the sequences that hold a page, `index` finds a page by its
-    prefix key and `keys` is its inverse.
+    prefix key and `keys` is its inverse. `slots` are the free carry slots, next one first; at most one for each request that
+    may run, and none for strategies that carry nothing.
     """
 
     num_pages: int
@@ -66,6 +67,7 @@ class Cache:
     owners: "HashTrieMap[int, int]" = _NO_STAMPS
     index: "HashTrieMap[bytes, int]" = HashTrieMap()
     keys: "HashTrieMap[int, bytes]" = HashTrieMap()
+    slots: tuple[int, ...] = ()
 
     @property
     def available(self) -> int:
@@ -98,20 +100,21 @@ class Cache:
                 cached = cached.remove(page)
                 index, keys = index.remove(keys[page]), keys.remove(page)
             owners = owners.insert(page, 1)
-        return Cache(self.num_pages, fresh, free, cached, owners, index, keys)
+        return Cache(self.num_pages, fresh, free, cached, owners, index, keys, self.slots)
 
-    def share(self, pages: Iterable[int]) -> "Cache":
-        """`pages`, all owned or cached, get one more owner and keep their prefix."""
+    def share(self, pages: Iterable[int], slot: int | None = None) -> "Cache":
+        """`pages`, all owned or cached, get one more owner and keep their prefix; a free `slot` gets its only one."""
         cached, owners = self.cached, self.owners
         for page in pages:
             count = owners.get(page, 0)
             if not count:
                 cached = cached.remove(page)
             owners = owners.insert(page, count + 1)
-        return replace(self, cached=cached, owners=owners)
+        slots = self.slots if slot is None else tuple(other for other in self.slots if other != slot)
+        return replace(self, cached=cached, owners=owners, slots=slots)
 
-    def release(self, pages: tuple[int, ...]) -> "Cache":
-        """One owner gives `pages` back; the last of them first, so that a prefix is evicted from its end."""
+    def release(self, pages: tuple[int, ...], slot: int | None = None) -> "Cache":
+        """One owner gives `pages` and its `slot` back; the last page first, so that a prefix is evicted from its end."""
         free, cached, owners = self.free, self.cached, self.owners
         for page in reversed(pages):
             count = owners[page]
@@ -123,7 +126,8 @@ class Cache:
                 cached = cached.push(page)
             else:
                 free = free.push(page)
-        return replace(self, free=free, cached=cached, owners=owners)
+        slots = self.slots if slot is None else (*self.slots, slot)
+        return replace(self, free=free, cached=cached, owners=owners, slots=slots)
 
     def publish(self, pages: Iterable[tuple[int, bytes]]) -> "Cache":
         """Owned pages become findable by their keys; a key that is there already keeps its page."""

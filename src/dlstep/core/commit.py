@@ -25,18 +25,20 @@ def _transfer(state: State, plan: Plan) -> tuple[Cache, list[Sequence], tuple[Se
         gone = set(plan.preemptions)
         victims = [sequence for sequence in running if sequence.goal.request.id in gone]
         for victim in reversed(victims):
-            cache = cache.release(victim.pages)
+            cache = cache.release(victim.pages, victim.ledger.storage.slot)
         running = [sequence for sequence in running if sequence.goal.request.id not in gone]
         waiting = tuple(forgotten(state.strategy, victim, state) for victim in victims) + waiting
     if plan.admissions:
-        shared = {admission.id: admission.shared for admission in plan.admissions}
-        admitted = [sequence for sequence in waiting if sequence.goal.request.id in shared]
-        waiting = tuple(sequence for sequence in waiting if sequence.goal.request.id not in shared)
+        entering = {admission.id: admission for admission in plan.admissions}
+        admitted = [sequence for sequence in waiting if sequence.goal.request.id in entering]
+        waiting = tuple(sequence for sequence in waiting if sequence.goal.request.id not in entering)
         for sequence in admitted:
-            pages = shared[sequence.goal.request.id]
-            cache = cache.share(pages)
+            admission = entering[sequence.goal.request.id]
+            pages = admission.shared
+            cache = cache.share(pages, admission.slot)
             key = cache.keys[pages[-1]] if pages else b""
-            running.append(sequence.holding(Storage(len(pages) * state.config.page_size, List(pages[::-1]), len(pages), key)))
+            stored = len(pages) * state.config.page_size
+            running.append(sequence.holding(Storage(stored, List(pages[::-1]), len(pages), key, admission.slot)))
     if plan.grants:
         places = {sequence.goal.request.id: place for place, sequence in enumerate(running)}
         for grant in plan.grants:
@@ -51,7 +53,7 @@ def _transfer(state: State, plan: Plan) -> tuple[Cache, list[Sequence], tuple[Se
             table = held.table
             for page in grant.pages:
                 table = table.push_front(page)
-            running[place] = sequence.holding(Storage(held.stored, table, held.published, held.prefix_key))
+            running[place] = sequence.holding(Storage(held.stored, table, held.published, held.prefix_key, held.slot))
     return cache, running, waiting
 
 
@@ -65,7 +67,7 @@ def _published(cache: Cache, sequence: Sequence, page_size: int) -> tuple[Cache,
     keys = tuple(prefix_keys(grid, page_size, page, held.prefix_key, start, sequence.tokens(start, stored)))
     pages = tuple(islice(held.table, len(held.table) - page))[::-1]
     cache = cache.publish(zip(pages, keys, strict=False))
-    return cache, Storage(stored, held.table, page + len(keys), keys[-1])
+    return cache, Storage(stored, held.table, page + len(keys), keys[-1], held.slot)
 
 
 def _advance(state: State, sequence: Sequence, span: Span, rows: Rows) -> Sequence:
@@ -88,7 +90,7 @@ def _stored(state: State, cache: Cache, sequence: Sequence, span: Span) -> tuple
     stored = sequence.final if span.wanted else span.stop
     if stored == held.stored:
         return cache, held
-    held = Storage(stored, held.table, held.published, held.prefix_key)
+    held = Storage(stored, held.table, held.published, held.prefix_key, held.slot)
     if not state.config.enable_prefix_caching:
         return cache, held
     return _published(cache, sequence.holding(held), state.config.page_size)
@@ -123,7 +125,7 @@ def commit(state: State, samples: Samples) -> State:
         if after.ledger.ending.reason == "error":
             # Keys and values that led to it may not be finite either: nobody else shall find them.
             cache = cache.unpublish(before.pages)
-        cache = cache.release(before.pages)
+        cache = cache.release(before.pages, before.ledger.storage.slot)
         done.append(after)
     return State(
         config=state.config,

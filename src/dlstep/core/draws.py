@@ -31,3 +31,8 @@ def key(seed: int, position: int, draw: int, purpose: Purpose) -> int:
 def uniform(draw_key: int, index: int) -> float:
     """Number `index` of the stream of `draw_key`: an odd multiple of 2**-24 in (0, 1), exact in float32."""
     return ((mix(draw_key ^ mix(index)) >> 41) + 0.5) * 2.0**-23
+
+
+def integer(draw_key: int, index: int, bound: int) -> int:
+    """Number `index` of the stream of `draw_key` as an integer in [0, bound); `bound` is at most 2**31."""
+    return ((mix(draw_key ^ mix(index)) >> 33) * bound) >> 31

@@ -19,12 +19,14 @@ def init(config: Config, strategy: Strategy) -> State:
     """A state without requests.
 
     Raises ValueError, naming the fields and the least that would do, if some admitted request could never run: the pages
-    must hold all that the longest request may feed, and one forward must hold the window of any request.
+    must hold all that the longest request may feed, and one forward must hold the window of any request; or if the strategy
+    cannot decode such a model.
     """
+    why = strategy.unfit(config.spec)
+    if why:
+        raise ValueError(f"{type(strategy).__name__} cannot decode this model: {why}")
     probe = Request(0, (0,), SamplingParams(max_tokens=1))
-    size = strategy.grid(probe).size
-    lengths = range(1, min(config.max_model_len, size + 1))
-    reach = max(strategy.grid(Request(0, (0,) * length)).cover(config.max_model_len) for length in lengths)
+    reach = farthest(strategy, config.max_model_len)
     least = -(-reach // config.page_size)
     if config.num_pages < least:
         raise ValueError(
@@ -37,7 +39,27 @@ def init(config: Config, strategy: Strategy) -> State:
             f"max_num_batched_tokens={config.max_num_batched_tokens} is less than the {rows} rows that "
             f"{type(strategy).__name__} must feed at once: raise it, or lower block_size or buffer_size"
         )
-    return State(config, strategy, Cache(config.num_pages))
+    return State(config, strategy, _empty_cache(config, strategy))
+
+
+def farthest(strategy: Strategy, max_model_len: int) -> int:
+    """First position that no request of at most `max_model_len` tokens feeds, whatever its prompt's length."""
+    # Where groups begin depends on the prompt's length, at most up to as many positions as are fed at once.
+    atom = strategy.atom(Request(0, (0,), SamplingParams(max_tokens=1)))
+    lengths = range(1, min(max_model_len, atom + 1))
+    return max(
+        strategy.reach(Request(0, (0,) * length, SamplingParams(max_tokens=max_model_len - length))) for length in lengths
+    )
+
+
+def _empty_cache(config: Config, strategy: Strategy) -> Cache:
+    return Cache(config.num_pages, slots=tuple(range(config.max_num_reqs)) if strategy.carries else ())
+
+
+def sized(request: Request, max_model_len: int) -> Request:
+    """`request` with `max_tokens` cut to what `max_model_len` leaves; 1 at least, for prompts that leave nothing."""
+    room = max(1, min(request.params.max_tokens, max_model_len - len(request.prompt)))
+    return replace(request, params=replace(request.params, max_tokens=room))
 
 
 def refusal(state: State, request: Request) -> str:
@@ -46,25 +68,25 @@ def refusal(state: State, request: Request) -> str:
     length = len(request.prompt)
     if length >= config.max_model_len:
         return f"the prompt has {length} tokens; max_model_len={config.max_model_len} leaves no room for an answer"
-    if spec.mask_id in request.prompt:
+    if spec.mask_id is not None and spec.mask_id in request.prompt:
         return f"the prompt holds the mask id {spec.mask_id} at position {request.prompt.index(spec.mask_id)}"
     if min(request.prompt) < 0 or max(request.prompt) >= spec.vocab_size:
         return f"the prompt holds an id outside [0, {spec.vocab_size}), the ids of the tokenizer"
     if params.stop and not spec.pieces:
         return f"stop={params.stop!r} needs the bytes of the tokens; give stop_token_ids instead"
-    if spec.mask_id in params.stop_token_ids:
+    if spec.mask_id is not None and spec.mask_id in params.stop_token_ids:
         return f"stop_token_ids holds the mask id {spec.mask_id}, which is never sampled"
     known = {field.name for field in fields(state.strategy)}
     for field in fields(params.thresholds):
         if attrgetter(field.name)(params.thresholds) is not None and field.name not in known:
             return f"{type(state.strategy).__name__} has no {field.name}; it knows {', '.join(sorted(known))}"
-    rows = state.strategy.atom(request) + spec.head_shift
+    rows = state.strategy.atom(sized(request, config.max_model_len)) + spec.head_shift
     if rows > config.max_num_batched_tokens:
         return (
             f"{type(state.strategy).__name__} must feed {rows} rows of this request at once; "
             f"max_num_batched_tokens={config.max_num_batched_tokens}"
         )
-    return ""
+    return state.strategy.refuses(request)
 
 
 def add(state: State, request: Request) -> State:
@@ -80,7 +102,7 @@ def add(state: State, request: Request) -> State:
         seed = mix(mix(state.config.seed) ^ state.arrivals)
     request = replace(request, seed=seed, arrival=state.arrivals)
     limit = answer_limit(request, state.config)
-    grid = state.strategy.grid(request)
+    grid = state.strategy.grid(sized(request, state.config.max_model_len))
     sequence = open_sequence(request, limit, stop_ids(request.params, state.config.spec), grid)
     why = refusal(state, request)
     if why:
@@ -101,7 +123,7 @@ def abort(state: State, request_id: int) -> State:
         return state
     return replace(
         state,
-        cache=state.cache.release(sequence.pages),
+        cache=state.cache.release(sequence.pages, sequence.storage.slot),
         running=others(state.running),
         waiting=others(state.waiting),
         finished=state.finished.insert(request_id, ended(sequence, "abort", sequence.settled)),
@@ -116,7 +138,8 @@ def rebuild(state: State) -> State:
     """
     running = tuple(forgotten(state.strategy, sequence, state) for sequence in state.running)
     waiting = running + state.waiting
-    return replace(state, cache=Cache(state.config.num_pages), running=(), waiting=waiting, line=START_LINE, releases=())
+    cache = _empty_cache(state.config, state.strategy)
+    return replace(state, cache=cache, running=(), waiting=waiting, line=START_LINE, releases=())
 
 
 def prune(state: State) -> State:

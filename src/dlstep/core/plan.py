@@ -6,10 +6,32 @@ from typing import Literal
 from .errors import SamplesMismatch
 from .grid import Grid
 from .request import Request, SamplingParams
+from .soft import SoftTokens
 from .values import value
 
-Statistic = Literal["entropy", "margin"]
+Statistic = Literal["entropy", "margin", "noise"]
 Ties = Literal["highest", "lowest"]
+Mode = Literal["encode", "denoise"]
+Carry = Literal["none", "fresh", "held"]
+
+
+@value
+class Wants:
+    """What a strategy reads of each wanted row beside token and probability, and how the token is taken.
+
+    `statistics`: `entropy` and `margin` of the distribution sampled from, `noise` a uniformly random id. `best` is how many
+    most probable ids are reported with their probabilities. `ties` says which of equally probable ids greedy sampling takes.
+    Probabilities are those of the distribution sampled from, or unless `tempered` those of the plain softmax of the allowed
+    ids' logits.
+    """
+
+    statistics: frozenset[Statistic] = frozenset()
+    ties: Ties = "highest"
+    best: int = 0
+    tempered: bool = True
+
+
+PLAIN = Wants()
 
 
 @value
@@ -17,9 +39,15 @@ class Span:
     """Consecutive positions of one request to feed in one forward.
 
     Rows are `[start, start + len(tokens))`: first `query_only` rows whose keys and values are read from the pages and not
-    stored, then `final_rows` rows of final tokens, then the window's. Queries see positions below `end` under `grid`.
+    stored, then `final_rows` rows of final tokens, then the window's. Queries see positions below `end` under `grid`; those
+    from the last row on hold what an earlier forward of the window stored.
     `wanted` are the positions (not rows) to sample, ascending, and `draws` the draw number of each. A strategy plans the
     window alone; `joins` lets the core put final rows that are not stored yet in front of it.
+
+    Only some strategies use the rest: `soft` inputs of window rows; `mode`, for networks that encode final tokens and
+    denoise the window differently; `carry`, whether the network carries something from this window's forward to the next,
+    and whether this one begins (`fresh`) or goes on (`held`); `penalty`, taken from the logit that a wanted position gives
+    to the token fed in front of it in its group.
     """
 
     id: int
@@ -34,6 +62,10 @@ class Span:
     query_only: int = 0
     final_rows: int = 0
     joins: bool = True
+    soft: SoftTokens | None = None
+    mode: Mode = "encode"
+    carry: Carry = "none"
+    penalty: float = 0.0
 
     @property
     def stop(self) -> int:
@@ -50,10 +82,14 @@ def span_of(
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """Request `id` starts to hold pages: `shared` are full final pages of its prefix that it may only read."""
+    """Request `id` starts to hold pages: `shared` are full final pages of its prefix that it may only read.
+
+    `slot` is where the network keeps what it carries from forward to forward; None if the strategy carries nothing.
+    """
 
     id: int
     shared: tuple[int, ...]
+    slot: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,15 +106,13 @@ class Plan:
 
     Order of effects: `releases` (requests that ended since the last plan) and `preemptions` give all their pages back,
     `admissions` open tables, `grants` extend them, `spans` run. `line` names the history of the device this plan relies on;
-    `START_LINE` relies on none. `statistics` are wanted beside token and probability; `ties` says which of equally probable
-    ids greedy sampling takes.
+    `START_LINE` relies on none.
     """
 
     step: int
     line: int
     spans: tuple[Span, ...]
-    statistics: frozenset[Statistic] = frozenset()
-    ties: Ties = "highest"
+    wants: Wants = PLAIN
     releases: tuple[int, ...] = ()
     preemptions: tuple[int, ...] = ()
     admissions: tuple[Admission, ...] = ()
@@ -96,13 +130,17 @@ class Rows:
     """The answer to one span, entry by entry of its `wanted`: sampled token and its probability, plus statistics asked for.
 
     A row of non-finite logits is token -1, probability 0.0. `entropies` are in nats, `margins` are best minus second-best
-    probability.
+    probability. `best_ids` holds the `Wants.best` most probable ids of each entry, one entry after the other and the most
+    probable first, `noise` a uniformly random id for each.
     """
 
     tokens: tuple[int, ...]
     probabilities: tuple[float, ...]
     entropies: tuple[float, ...] = ()
     margins: tuple[float, ...] = ()
+    best_ids: tuple[int, ...] = ()
+    best_probabilities: tuple[float, ...] = ()
+    noise: tuple[int, ...] = ()
 
 
 NO_ROWS = Rows((), ())
@@ -129,6 +167,24 @@ class Samples:
                     f"step {self.plan.step}, request {span.id}: {len(span.wanted)} positions wanted, "
                     f"{len(rows.tokens)} tokens and {len(rows.probabilities)} probabilities came back"
                 )
+        if self.plan.wants != PLAIN:
+            self._check_extras()
+
+    def _check_extras(self) -> None:
+        wants = self.plan.wants
+        for span, rows in zip(self.plan.spans, self.rows, strict=True):
+            wanted = len(span.wanted)
+            for name, numbers, due in (
+                ("entropies", rows.entropies, wanted if "entropy" in wants.statistics else 0),
+                ("margins", rows.margins, wanted if "margin" in wants.statistics else 0),
+                ("noise", rows.noise, wanted if "noise" in wants.statistics else 0),
+                ("best_ids", rows.best_ids, wanted * wants.best),
+                ("best_probabilities", rows.best_probabilities, wanted * wants.best),
+            ):
+                if len(numbers) != due:
+                    raise SamplesMismatch(
+                        f"step {self.plan.step}, request {span.id}: {due} {name} were wanted, {len(numbers)} came back"
+                    )
 
 
 START_LINE = 0

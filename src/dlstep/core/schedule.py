@@ -39,7 +39,7 @@ def _in_front(sequence: Sequence, window: Span, start: int, query_only: int, fin
     tokens = sequence.tokens(start, window.start) + window.tokens
     return Span(
         window.id, start, tokens, window.end, window.grid, window.wanted, window.draws, window.params, window.seed,
-        query_only, final_rows,
+        query_only, final_rows, window.joins, window.soft, window.mode, window.carry, window.penalty,
     )  # fmt: skip
 
 
@@ -102,8 +102,7 @@ def schedule(state: State) -> Plan:
         step=state.step,
         line=state.line,
         spans=tuple(draft.spans),
-        statistics=strategy.wants,
-        ties=strategy.ties,
+        wants=strategy.wants,
         releases=state.releases,
         preemptions=tuple(draft.preemptions),
         admissions=tuple(draft.admissions),
@@ -124,12 +123,12 @@ def _continue_running(state: State, draft: _Draft) -> bool:
         span = fit(sequence, window, shift, draft.budget)
         if span is None:
             return False
-        missing = -(-window.stop // page_size) - len(sequence.ledger.storage.table)
+        missing = -(-window.end // page_size) - len(sequence.ledger.storage.table)
         if missing > 0:
             while missing > draft.cache.available and count > index + 1:
                 count -= 1
                 draft.preemptions.append(running[count].goal.request.id)
-                draft.cache = draft.cache.release(running[count].pages)
+                draft.cache = draft.cache.release(running[count].pages, running[count].ledger.storage.slot)
             if missing > draft.cache.available:
                 return False
             draft.grant(sequence.goal.request.id, missing)
@@ -147,15 +146,16 @@ def _admit_waiting(state: State, draft: _Draft) -> None:
             return
         window = strategy.schedule(sequence, config.spec)
         shared = shared_pages(draft.cache, sequence, config.page_size)
-        missing = -(-window.stop // config.page_size) - len(shared)
+        missing = -(-window.end // config.page_size) - len(shared)
         if missing > draft.cache.available - draft.cache.unowned(shared):
             return
         opened = sequence.holding(Storage(len(shared) * config.page_size))
         span = fit(opened, window, config.spec.head_shift, draft.budget)
         if span is None:
             return
-        draft.cache = draft.cache.share(shared)
-        draft.admissions.append(Admission(sequence.goal.request.id, shared))
+        slot = draft.cache.slots[0] if strategy.carries else None
+        draft.cache = draft.cache.share(shared, slot)
+        draft.admissions.append(Admission(sequence.goal.request.id, shared, slot))
         if missing:
             draft.grant(sequence.goal.request.id, missing)
         draft.run(span)

@@ -6,7 +6,7 @@ from typing import Literal
 
 from rpds import List
 
-from .block import Block, Sealed
+from .block import Block, Extra, Sealed
 from .grid import Grid
 from .request import Request
 from .values import value
@@ -16,23 +16,20 @@ NO_BLOCKS: "List[Sealed]" = List([])
 NO_PAGES: "List[int]" = List([])
 
 
-@dataclass(frozen=True, slots=True)
-class Extra:
-    """Base of what a strategy keeps for itself; a strategy that needs more derives its own frozen dataclass."""
-
-
 @value
 class Storage:
     """What the device holds of a sequence: the core's side of it.
 
     Final keys and values of positions `[0, stored)` are in the pages of `table`, newest first: it grows without being
-    copied. The first `published` pages in order of position have a prefix key, `prefix_key` being the last.
+    copied. The first `published` pages in order of position have a prefix key, `prefix_key` being the last. `slot` is where
+    the device keeps what it carries from forward to forward, for strategies that carry something.
     """
 
     stored: int = 0
     table: "List[int]" = NO_PAGES
     published: int = 0
     prefix_key: bytes = b""
+    slot: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

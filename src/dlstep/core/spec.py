@@ -14,13 +14,14 @@ AcceptRule = Literal["A", "B"]
 class Spec:
     """Facts of a model, as data.
 
-    `vocab_size` counts the ids the tokenizer knows: ids past it and `mask_id` are never sampled. `head_shift` 1 means that
+    `vocab_size` counts the ids the tokenizer knows: ids past it and `mask_id` are never sampled. `mask_id` None is a
+    uniform-state model, whose undecided positions hold random ids. `head_shift` 1 means that
     row p-1 of the network predicts position p (Dream and its relatives). `accept_rule` "A" forces a token of a block only
     when the block before it is semi-complete, "B" always (Stable-DiffCoder). `pieces` are the bytes of each id, for stop
     strings; empty when the tokenizer is not known.
     """
 
-    mask_id: int
+    mask_id: int | None
     eos_ids: tuple[int, ...]
     vocab_size: Annotated[int, Ge(1)]
     head_shift: Literal[0, 1] = 0

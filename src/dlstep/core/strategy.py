@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 from .grid import Grid
-from .plan import Rows, Span, Statistic, Ties
+from .plan import PLAIN, Rows, Span, Wants
 from .request import Request
 from .sequence import Sequence
 from .spec import Spec
@@ -16,7 +16,8 @@ class Strategy(ABC):
 
     All methods are pure. Batching, pages, admission, preemption, limits and finish rules are the core's: it feeds final
     positions that are not stored, in front of the window's span where that changes nothing and alone otherwise, and never
-    shows a strategy a forward that samples nothing.
+    shows a strategy a forward that samples nothing. Requests come in with `max_tokens` cut to what the model's length
+    leaves: prompt length + `max_tokens` is the end of the answer.
     """
 
     @abstractmethod
@@ -44,16 +45,38 @@ class Strategy(ABC):
         """A number that every sampling forward lowers and that never falls below 0: the bound of `steps`."""
 
     def forget(self, sequence: Sequence, spec: Spec) -> Sequence:
-        """The state when the device may hold nothing of the sequence; all else in `extra` must be true without a device."""
+        """The state when the device may hold nothing of the sequence; all else in `extra` must be true without a device.
+
+        A strategy that must do forwards again takes them off `steps`, so that its answer and limits stay the same.
+        """
         del spec
         return sequence
 
-    @property
-    def wants(self) -> frozenset[Statistic]:
-        """Statistics that `commit` reads beside token and probability."""
-        return frozenset()
+    def reach(self, request: Request) -> int:
+        """First position that no forward of `request` feeds."""
+        return self.grid(request).cover(len(request.prompt) + request.params.max_tokens)
+
+    def unfit(self, spec: Spec) -> str:
+        """Why no request of such a model can be decoded this way, in words; empty if they can."""
+        del spec
+        return ""
+
+    def refuses(self, request: Request) -> str:
+        """Why `request` cannot be decoded this way, in words; empty if it can."""
+        del request
+        return ""
 
     @property
-    def ties(self) -> Ties:
-        """Which of equally probable ids greedy sampling takes."""
-        return "highest"
+    def wants(self) -> Wants:
+        """What `commit` reads beside token and probability, and how tokens are taken."""
+        return PLAIN
+
+    @property
+    def exact(self) -> bool:
+        """Whether preemption changes no answer; not so if a forward reads what earlier ones stored for other tokens."""
+        return True
+
+    @property
+    def carries(self) -> bool:
+        """Whether the network carries something from one forward of a sequence to its next."""
+        return False

@@ -15,7 +15,7 @@ from torch import Tensor
 from dlstep_kernels import AttentionLayout, Settings, Spans, lay_out, visible_range
 from dlstep_kernels.sampling import Noise
 
-from ..core import DlstepError, Plan, Rows, Samples, SamplingParams, Span, Statistic, Ties
+from ..core import DlstepError, Plan, Rows, Samples, SamplingParams, Span, Wants
 from .tables import PageTables
 
 _SIGN = 1 << 63
@@ -36,8 +36,7 @@ class Batch:
     layouts: dict[int | None, AttentionLayout]
     wanted: Int64[Tensor, " w"]
     settings: Settings
-    statistics: frozenset[Statistic]
-    ties: Ties
+    wants: Wants
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +95,7 @@ def lower(plan: Plan, tables: PageTables, target: Target) -> Batch:
         layouts=layouts,
         wanted=wanted_rows,
         settings=_settings(spans, wants, wanted_positions, target.device),
-        statistics=plan.statistics,
-        ties=plan.ties,
+        wants=plan.wants,
     )
 
 
@@ -151,8 +149,8 @@ def unpack(plan: Plan, packed: Float32[Tensor, "k w"] | None) -> Samples:
     tokens = packed[0].long().tolist()
     numbers = packed[1:].tolist()
     probabilities = numbers.pop(0)
-    entropies = numbers.pop(0) if "entropy" in plan.statistics else []
-    margins = numbers.pop(0) if "margin" in plan.statistics else []
+    entropies = numbers.pop(0) if "entropy" in plan.wants.statistics else []
+    margins = numbers.pop(0) if "margin" in plan.wants.statistics else []
     bounds = pairwise(accumulate((len(span.wanted) for span in plan.spans), initial=0))
     return Samples(
         plan,

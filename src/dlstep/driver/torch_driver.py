@@ -109,8 +109,8 @@ class TorchDriver:
             batch.settings,
             vocab_size=spec.vocab_size,
             mask_id=spec.mask_id,
-            ties=batch.ties,
-            statistics=batch.statistics,
+            ties=batch.wants.ties,
+            statistics=batch.wants.statistics,
         )
         # Ids are exact in fp32: they are below 2**24.
         kept = (drawn.tokens.float(), drawn.probabilities, drawn.entropies, drawn.margins)

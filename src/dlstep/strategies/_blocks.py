@@ -16,6 +16,17 @@ from ..core.checks import check_ranges
 from ..core.request import Probability
 
 
+def mask_of(spec: Spec) -> int:
+    """The mask id of a model that has one, which `masked_only` made sure of."""
+    assert spec.mask_id is not None
+    return spec.mask_id
+
+
+def masked_only(spec: Spec) -> str:
+    """Why a strategy that feeds masks cannot decode the model; empty if it can."""
+    return "" if spec.mask_id is not None else "it has no mask id, which undecided positions are fed as"
+
+
 @dataclass(frozen=True, slots=True)
 class Blockwise(Strategy):
     """A window of blocks, decided from left to right; what a block takes in a forward is left to `decided`.
@@ -42,12 +53,16 @@ class Blockwise(Strategy):
     def __post_init__(self) -> None:
         check_ranges(self)
 
+    def unfit(self, spec: Spec) -> str:
+        """A model without masks."""
+        return masked_only(spec)
+
     def init(self, sequence: Sequence, spec: Spec) -> Sequence:
         """The window opens at the last group boundary of the prompt; what lies before it is final."""
         request = sequence.goal.request
         length = len(request.prompt)
         first = sequence.goal.grid.start(length)
-        block = open_block(first, self.block_size, sequence.limit, request.prompt, spec.mask_id)
+        block = open_block(first, self.block_size, sequence.limit, request.prompt, mask_of(spec))
         window = self._opened(sequence, (block,), first, spec)
         return sequence.moved(sequence.past, window, first, length)
 
@@ -125,7 +140,7 @@ class Blockwise(Strategy):
         if any(stop_id in block.tokens[block.given.bit_length() :] for block in window for stop_id in goal.stop_ids):
             return window
         prompt = goal.request.prompt
-        return (*window, open_block(start, self.block_size, goal.limit, prompt, spec.mask_id, sequence.ledger.steps))
+        return (*window, open_block(start, self.block_size, goal.limit, prompt, mask_of(spec), sequence.ledger.steps))
 
     def _wants_successor(self, sequence: Sequence, block: Block) -> bool:
         thresholds = sequence.goal.request.params.thresholds

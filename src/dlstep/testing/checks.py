@@ -16,13 +16,17 @@ def check_ownership(state: State) -> None:
     unowned = [*cache.free, *cache.cached, *range(cache.fresh, cache.num_pages)]
     assert sorted((*held, *unowned)) == list(range(cache.num_pages)), "a page is lost or held twice"
     assert cache.available == len(unowned)
+    slots = [*cache.slots, *(s.storage.slot for s in state.running if s.storage.slot is not None)]
+    assert sorted(slots) == list(range(state.config.max_num_reqs if state.strategy.carries else 0)), "a carry slot is lost"
     assert set(cache.cached) == {page for page in cache.keys if page not in held}
     assert {cache.keys[page]: page for page in cache.keys} == {key: cache.index[key] for key in cache.index}
     for sequence in state.running:
         assert len(set(sequence.pages)) == len(sequence.pages), "a page twice in a table"
         assert sequence.stored <= sequence.final <= max(sequence.settled, sequence.final)
     for sequence in (*state.waiting, *(state.finished[key] for key in state.finished)):
-        assert not sequence.pages and not sequence.stored, "a sequence that does not run holds pages"
+        assert not sequence.pages and not sequence.stored and sequence.storage.slot is None, (
+            "a sequence that does not run holds pages"
+        )
 
 
 def check_answer(state: State, request: Request) -> None:
@@ -77,7 +81,9 @@ def check_tampering(trace: Trace) -> None:
     """A replay notices that a recorded plan is not the one that is planned."""
     for number, event in enumerate(trace.events):
         if isinstance(event, Samples):
-            other = replace(event, plan=replace(event.plan, ties="lowest" if event.plan.ties == "highest" else "highest"))
+            wants = event.plan.wants
+            ties = replace(wants, ties="lowest" if wants.ties == "highest" else "highest")
+            other = replace(event, plan=replace(event.plan, wants=ties))
             forged = Trace(trace.first, (*trace.events[:number], other))
             try:
                 forged.replay()

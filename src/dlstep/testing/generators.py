@@ -1,11 +1,13 @@
 """Hypothesis generators of engines, strategies, requests and their arrivals. Small sizes: bugs live at edges."""
 
 from dataclasses import MISSING, dataclass, fields
-from typing import Any, get_type_hints
+from typing import Any, Literal, get_type_hints
 
-from hypothesis import strategies as st
+from hypothesis import reject, strategies as st
 
 from ..core import Config, Request, SamplingParams, Spec, Strategy, Thresholds
+from ..core.engine import farthest, sized
+from ..core.spec import AcceptRule
 
 VOCABULARY = 50
 MASK, EOS = VOCABULARY - 1, VOCABULARY - 2
@@ -16,24 +18,31 @@ SMALL: dict[str, st.SearchStrategy[Any]] = {
     "block_size": st.sampled_from([1, 2, 3, 4, 8]),
     "buffer_size": st.integers(1, 4),
     "canvas_length": st.sampled_from([2, 4, 8]),
+    "max_denoising_steps": st.integers(1, 5),
+    "max_post_edit_steps": st.integers(0, 3),
+    "steps_per_block": st.one_of(st.none(), st.integers(1, 4)),
+    "token_merge_top_k": st.integers(1, 3),
+    "penalty_lambda": st.sampled_from([0.0, 0.0, 0.5]),
+    "entropy_bound": st.sampled_from([0.1, 0.5, 1.0, 3.0]),
+    "t_min": st.sampled_from([0.0, 0.4]),
+    "t_max": st.sampled_from([0.5, 0.8]),
+    "stability_threshold": st.integers(0, 2),
+    "confidence_threshold": st.sampled_from([0.1, 0.5, 0.9]),
 }
 THRESHOLDS = st.sampled_from([0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99, 1.0])
 
 
-def specs() -> st.SearchStrategy[Spec]:
-    """Facts of a model: both heads, both accept rules."""
-    return st.builds(
-        Spec,
-        mask_id=st.just(MASK),
-        eos_ids=st.just((EOS,)),
-        vocab_size=st.just(VOCABULARY),
-        head_shift=st.sampled_from([0, 1]),
-        accept_rule=st.sampled_from(["A", "B"]),
-        pieces=st.just(PIECES),
-    )
+def specs(strategy: Strategy) -> st.SearchStrategy[Spec]:
+    """Facts of the models that a strategy can decode: with masks and without, both heads, both accept rules."""
+    heads: tuple[Literal[0, 1], ...] = (0, 1)
+    rules: tuple[AcceptRule, ...] = ("A", "B")
+    masks = (MASK, None)
+    models = [Spec(mask, (EOS,), VOCABULARY, head, rule, PIECES) for mask in masks for head in heads for rule in rules]
+    return st.sampled_from([spec for spec in models if not strategy.unfit(spec)])
 
 
-def hyperparameters(strategy: type[Strategy]) -> st.SearchStrategy[Strategy]:
+@st.composite
+def hyperparameters(draw: st.DrawFn, strategy: type[Strategy]) -> Strategy:
     """Values of a strategy: sizes small, everything else as the field's type and bounds allow."""
     hints = get_type_hints(strategy, include_extras=True)
     drawn: dict[str, st.SearchStrategy[Any]] = {}
@@ -45,7 +54,11 @@ def hyperparameters(strategy: type[Strategy]) -> st.SearchStrategy[Strategy]:
         drawn[field.name] = own if field.default is MISSING else st.one_of(st.just(field.default), own)
         if field.name in SMALL:
             drawn[field.name] = own
-    return st.builds(strategy, **drawn)
+    values = {name: draw(own) for name, own in drawn.items()}
+    try:
+        return strategy(**values)
+    except ValueError:  # values that contradict one another
+        reject()
 
 
 def thresholds(strategy: Strategy) -> st.SearchStrategy[Thresholds]:
@@ -95,16 +108,19 @@ def ample(spec: Spec) -> Config:
     return Config(spec, 4, 400, MAX_MODEL_LEN, 4000, 16, enable_prefix_caching=False)
 
 
+def most_rows(strategy: Strategy, requests: tuple[Request, ...], spec: Spec) -> int:
+    """Rows that one forward must hold so that each of `requests` can run."""
+    return max(strategy.atom(sized(request, MAX_MODEL_LEN)) for request in requests) + spec.head_shift
+
+
 @st.composite
 def tight(draw: st.DrawFn, spec: Spec, strategy: Strategy, requests: tuple[Request, ...]) -> Config:
     """An engine in which pages, rows and places may all be as few as will do."""
     page_size = draw(st.sampled_from([1, 3, 4, 8]))
-    probes = [Request(0, (0,) * length) for length in range(1, MAX_MODEL_LEN)]
-    reach = max(strategy.grid(probe).cover(MAX_MODEL_LEN) for probe in probes)
-    least_pages = -(-reach // page_size)
+    least_pages = -(-farthest(strategy, MAX_MODEL_LEN) // page_size)
     # Now and then a request's atom is over the budget, so that it must be refused.
     runnable = requests if draw(st.integers(0, 4)) else ()
-    least_rows = max(strategy.atom(request) for request in (probes[0], *runnable)) + spec.head_shift
+    least_rows = most_rows(strategy, (Request(0, (0,), SamplingParams(max_tokens=1)), *runnable), spec)
     return Config(
         spec,
         page_size,
@@ -135,8 +151,8 @@ class Case:
 @st.composite
 def cases(draw: st.DrawFn, strategy_type: type[Strategy], *, aborts: bool = True, rebuilds: bool = True) -> Case:
     """Random arrivals, aborts, budgets, thresholds and device losses for one strategy."""
-    spec = draw(specs())
     strategy = draw(hyperparameters(strategy_type))
+    spec = draw(specs(strategy))
     requests = draw(batches(strategy))
     config = draw(tight(spec, strategy, requests))
     steps = st.integers(0, 12)
@@ -156,15 +172,14 @@ def cases(draw: st.DrawFn, strategy_type: type[Strategy], *, aborts: bool = True
 @st.composite
 def crowds(draw: st.DrawFn, strategy_type: type[Strategy]) -> Case:
     """Many requests at once, on few pages and few rows: most plans must let somebody wait or take pages away."""
-    spec = draw(specs())
     strategy = draw(hyperparameters(strategy_type))
+    spec = draw(specs(strategy))
     prompts = st.lists(st.integers(0, EOS), min_size=1, max_size=12).map(tuple)
     asked = st.builds(SamplingParams, max_tokens=st.integers(4, 20), ignore_eos=st.just(True), seed=st.just(0))
     requests = tuple(Request(number, draw(prompts), draw(asked)) for number in range(draw(st.integers(4, 8))))
     page_size = draw(st.sampled_from([1, 3, 4]))
-    reach = max(strategy.grid(Request(0, (0,) * length)).cover(MAX_MODEL_LEN) for length in range(1, MAX_MODEL_LEN))
-    least_pages = -(-reach // page_size)
-    least_rows = max(strategy.atom(request) for request in requests) + spec.head_shift
+    least_pages = -(-farthest(strategy, MAX_MODEL_LEN) // page_size)
+    least_rows = most_rows(strategy, requests, spec)
     pages = least_pages + draw(st.integers(0, least_pages))
     rows = least_rows + draw(st.integers(0, 2 * least_rows))
     config = Config(spec, page_size, pages, MAX_MODEL_LEN, rows, draw(st.integers(3, 6)))

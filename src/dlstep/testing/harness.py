@@ -89,14 +89,14 @@ class Run:
         self.steps.append(Step(planned, plan, samples, before, self.state))
 
 
-def shadow(config: Config, eos_share: float = 0.05) -> ShadowDriver:
-    """A shadow device of the right size."""
-    return ShadowDriver(config.page_size, config.num_pages, config.spec, eos_share)
+def shadow(config: Config, strategy: Strategy, eos_share: float = 0.05) -> ShadowDriver:
+    """A shadow device of the right size, as strict as the strategy says it is exact."""
+    return ShadowDriver(config.page_size, config.num_pages, config.spec, eos_share, exact=strategy.exact)
 
 
 def run_case(case: Case, driver: Driver | None = None, watch: Callable[[Run], None] = lambda run: None) -> Run:
     """Run `case` to its end; `watch` sees the run after every step. Raises AssertionError if it does not end."""
-    run = Run(case, init(case.config, case.strategy), driver or shadow(case.config))
+    run = Run(case, init(case.config, case.strategy), driver or shadow(case.config, case.strategy))
     last = max((*case.arrive, *(step for step, _ in case.aborts)), default=0)
     for number in range(MOST_STEPS):
         run.enter(number)
@@ -110,6 +110,11 @@ def run_case(case: Case, driver: Driver | None = None, watch: Callable[[Run], No
 def alone(config: Config, strategy: Strategy, request: Request, driver: Driver | None = None) -> Run:
     """`request` as the only one of an engine."""
     return run_case(Case(config, strategy, (request,), (0,)), driver)
+
+
+def disturbed(run: Run) -> set[int]:
+    """Ids that lost what the device held of them at some time: only exact strategies answer them as if they had not."""
+    return {request_id for step in run.steps for request_id in step.plan.preemptions}
 
 
 Outcome = tuple[tuple[int, ...], str | None, tuple[float, ...]]

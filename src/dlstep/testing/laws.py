@@ -15,6 +15,8 @@ from hypothesis.strategies import DataObject, integers, lists, sampled_from
 from ..core import (
     Request,
     SamplingParams,
+    Sequence,
+    Span,
     Strategy,
     Thresholds,
     Trace,
@@ -25,12 +27,12 @@ from ..core import (
     schedule,
 )
 from ..core.codec import from_json, to_json
-from ..core.engine import refusal
+from ..core.engine import refusal, sized
 from ..core.finish import answer_limit
 from ..core.grid import Grid
 from .checks import check_answer, check_order, check_ownership, check_tampering
 from .generators import MAX_MODEL_LEN, Case, ample, batches, cases, crowds, hyperparameters, specs
-from .harness import Run, alone, outcomes, run_case, shadow
+from .harness import Run, alone, disturbed, outcomes, run_case, shadow
 from .shadow import ShadowDriver
 
 Law = Callable[[type[Strategy], DataObject], None]
@@ -95,27 +97,46 @@ def budgets(strategy: type[Strategy], data: DataObject) -> None:
         for span in step.plan.spans:
             limit = answer_limit(requests[span.id], case.config)
             assert limit <= case.config.max_model_len
-            assert span.stop <= case.strategy.grid(requests[span.id]).cover(limit), "fed past the grid end of the answer"
-            assert all(len(requests[span.id].prompt) <= position < limit for position in span.wanted)
+            reach = case.strategy.reach(sized(requests[span.id], MAX_MODEL_LEN))
+            assert span.stop <= span.end <= reach, "fed past the grid end of the answer"
+            last = reach if span.mode == "denoise" else limit  # a canvas is denoised whole
+            assert all(len(requests[span.id].prompt) <= position < last for position in span.wanted)
 
 
 def _is_cut(grid: Grid, position: int) -> bool:
     return position == 0 or grid.end(position - 1) == position
 
 
+def _check_draws(span: Span, sequence: Sequence, drawn: Counter[tuple[int, int]]) -> None:
+    """Each wanted position is in a block of the window, and its draw counts the earlier forwards that sampled the block.
+
+    `drawn` are those counts by request and start of block; a window that begins anew begins to count anew.
+    """
+    draws = dict(zip(span.wanted, span.draws, strict=True))
+    for block in sequence.window:
+        own = {draws.pop(position) for position in span.wanted if block.start <= position < block.end}
+        if own:
+            due = 0 if span.carry == "fresh" else drawn[span.id, block.start]
+            assert own == {due}, "a draw is repeated or skipped"
+            drawn[span.id, block.start] = due + 1
+    assert not draws, "a wanted position is in no block of the window"
+
+
 def spans_are_sound(strategy: type[Strategy], data: DataObject) -> None:
     """5. Rows hold the sequence's tokens, are cut at group ends only, serve every wanted position, and number its draws."""
+    case = data.draw(cases(strategy))
     drawn: Counter[tuple[int, int]] = Counter()
-    for step in run_case(data.draw(cases(strategy))).steps:
+    for step in run_case(case).steps:
         shift = step.planned.config.spec.head_shift
         for span in step.plan.spans:
             sequence = step.planned.find(span.id)
             assert sequence is not None
             assert span.tokens == sequence.tokens(span.start, span.stop)
-            assert _is_cut(span.grid, span.stop), "cut inside a group"
+            assert span.wanted or _is_cut(span.grid, span.stop), "cut inside a group"
+            if case.strategy.exact or not span.wanted:
+                assert span.stop == span.end, "an exact strategy sees what it does not feed"
             assert list(span.wanted) == sorted(set(span.wanted))
-            assert span.draws == tuple(drawn[span.id, position] for position in span.wanted), "a draw is repeated or skipped"
-            drawn.update((span.id, position) for position in span.wanted)
+            _check_draws(span, sequence, drawn)
             assert span.query_only in (0, 1) and span.query_only + span.final_rows <= len(span.tokens)
             assert span.start + span.query_only + span.final_rows <= sequence.final
             for position in span.wanted:
@@ -148,7 +169,7 @@ def progress(strategy: type[Strategy], data: DataObject) -> None:
                 assert 0 <= case.strategy.measure(after) < case.strategy.measure(before), "the measure did not fall"
     for request in case.requests:
         limit = answer_limit(request, case.config)
-        groups = case.strategy.grid(request).group(limit - 1) + 2
+        groups = case.strategy.grid(sized(request, MAX_MODEL_LEN)).group(limit - 1) + 2
         assert storing[request.id] <= (losses[request.id] + len(case.rebuilds) + 1) * groups
 
 
@@ -171,10 +192,18 @@ def outputs(strategy: type[Strategy], data: DataObject) -> None:
 
 
 def transparency(strategy: type[Strategy], data: DataObject) -> None:
-    """8. Memory pressure, prefix hits, batch mates, chunking, preemption and `rebuild` change no request's answer."""
+    """8. Memory pressure, prefix hits, batch mates, chunking, preemption and `rebuild` change no request's answer.
+
+    A strategy that is not exact may answer differently what was preempted, and nothing else.
+    """
     case = data.draw(cases(strategy, aborts=False))
+    if not case.strategy.exact:
+        case = replace(case, rebuilds=())
     run = run_case(case)
+    spared = set[int]() if case.strategy.exact else disturbed(run)
     for request in case.requests:
+        if request.id in spared:
+            continue
         ours = run.state.finished[request.id]
         if ours.finish == "rejected":
             assert refusal(run.first, request)
@@ -186,13 +215,13 @@ def transparency(strategy: type[Strategy], data: DataObject) -> None:
 
 def second_turns(strategy: type[Strategy], data: DataObject) -> None:
     """8. A prompt that goes on from an earlier answer finds what is stored of it, and is answered as if it did not."""
-    spec = data.draw(specs())
     value = data.draw(hyperparameters(strategy))
+    spec = data.draw(specs(value))
     prompt = data.draw(lists(integers(0, 9), min_size=1, max_size=5).map(tuple))
     first = Request(0, prompt, SamplingParams(max_tokens=20, ignore_eos=True, seed=0))
     answer = alone(ample(spec), value, first).state.finished[0].answer
     # Most turns end where a group does, so that what follows begins another one.
-    grid, length = value.grid(first), len(prompt)
+    grid, length = value.grid(sized(first, MAX_MODEL_LEN)), len(prompt)
     ends = [end for end in range(length, length + len(answer) + 1) if grid.end(end - 1) == end]
     end = data.draw(sampled_from(ends[:3] or [length]) | integers(length, length + len(answer)))
     prompt = (prompt + answer)[:end] + data.draw(sampled_from([(), (), (1,)]))
@@ -219,8 +248,12 @@ def aborts(strategy: type[Strategy], data: DataObject) -> None:
             once = abort(step.after, request_id)
             assert abort(once, request_id) == once
             check_ownership(once)
-    undisturbed = outcomes(run_case(replace(case, aborts=(), late_aborts=())).state)
+    whole = run_case(replace(case, aborts=(), late_aborts=()))
+    undisturbed = outcomes(whole.state)
+    spared = set[int]() if case.strategy.exact else disturbed(run) | disturbed(whole)
     for request_id, outcome in outcomes(run.state).items():
+        if request_id in spared:
+            continue
         if run.state.finished[request_id].finish != "abort":
             assert outcome == undisturbed[request_id]
         else:
@@ -234,7 +267,7 @@ def accounting(strategy: type[Strategy], data: DataObject) -> None:
     run = run_case(case)
     for step in run.steps:
         for sequence in step.after.running:
-            reach = case.strategy.grid(sequence.request).cover(sequence.limit)
+            reach = case.strategy.reach(sized(sequence.request, MAX_MODEL_LEN))
             assert len(sequence.pages) <= -(-reach // case.config.page_size)
     for request in case.requests:
         opened = add(run.first, request)
@@ -252,13 +285,13 @@ def traces(strategy: type[Strategy], data: DataObject) -> None:
         loaded = Trace.load(f"{folder}/trace.jsonl")
     assert loaded == run.trace and loaded.replay() == run.state
     check_tampering(loaded)
-    if run.steps and not case.aborts and not case.late_aborts:
+    if run.steps and not case.aborts and not case.late_aborts and case.strategy.exact:
         step = data.draw(sampled_from(run.steps))
         state = rebuild(step.after)
         late = [r for r, arrival in zip(case.requests, case.arrive, strict=True) if state.find(r.id) is None]
         for request in late:
             state = add(state, request)
-        device = shadow(case.config)
+        device = shadow(case.config, case.strategy)
         while not state.done:
             state = commit(state, device.run(schedule(state)))
         assert outcomes(state) == outcomes(run.state)
@@ -266,8 +299,8 @@ def traces(strategy: type[Strategy], data: DataObject) -> None:
 
 def batch_is_its_members(strategy: type[Strategy], data: DataObject) -> None:
     """8. A batch answers what its members answer alone, in the same engine."""
-    spec = data.draw(specs())
     value = data.draw(hyperparameters(strategy))
+    spec = data.draw(specs(value))
     requests = data.draw(batches(value))
     config = ample(spec)
     together = run_case(Case(config, value, requests, (0,) * len(requests)))
@@ -279,8 +312,8 @@ def batch_is_its_members(strategy: type[Strategy], data: DataObject) -> None:
 
 def overrides(strategy: type[Strategy], data: DataObject) -> None:
     """13. A request's thresholds: what it gives replaces the strategy's own value, and nothing else."""
-    spec = data.draw(specs())
     value = data.draw(hyperparameters(strategy))
+    spec = data.draw(specs(value))
     (request, *_) = data.draw(batches(value, most=1))
     given = {
         field.name: chosen
@@ -297,8 +330,8 @@ def folding(strategy: type[Strategy], data: DataObject) -> None:
     """14. With one block at a time, storing a finished block with the next one's forward changes no answer, only `nfe`."""
     if not {"fold_commits", "buffer_size"} <= {field.name for field in fields(strategy)}:
         return
-    spec = data.draw(specs())
     value = replace(data.draw(hyperparameters(strategy)), buffer_size=1)
+    spec = data.draw(specs(value))
     (request, *_) = data.draw(batches(value, most=1))
     one = alone(ample(spec), replace(value, fold_commits=True), request).state.finished[request.id]
     two = alone(ample(spec), replace(value, fold_commits=False), request).state.finished[request.id]

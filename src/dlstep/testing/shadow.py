@@ -7,8 +7,8 @@ raises at once.
 
 from dataclasses import dataclass
 
-from ..core import LineMismatch, Plan, Rows, Samples, Span, Spec, next_line
-from ..core.draws import mix
+from ..core import LineMismatch, Plan, Rows, Samples, Span, Spec, Wants, next_line
+from ..core.draws import integer, key, mix
 from ..core.plan import START_LINE
 
 
@@ -35,13 +35,14 @@ class ShadowDriver:
     """Runs plans without a model; `page_size` and `spec` must be those of the states it serves.
 
     `eos_share` of the rows say end of sequence. `run` raises ShadowError for a plan that breaks a rule of ownership or reads
-    a slot that does not hold what it should, LineMismatch for one that relies on another history.
+    a slot that does not hold what it should, LineMismatch for one that relies on another history. Unless `exact`, window
+    positions that are not fed may hold what an earlier forward of the same sequence stored for another token.
     """
 
     layers = 2
 
-    def __init__(self, page_size: int, num_pages: int, spec: Spec, eos_share: float = 0.05) -> None:
-        self.page_size, self.num_pages, self.eos_share = page_size, num_pages, eos_share
+    def __init__(self, page_size: int, num_pages: int, spec: Spec, eos_share: float = 0.05, *, exact: bool = True) -> None:
+        self.page_size, self.num_pages, self.eos_share, self.exact = page_size, num_pages, eos_share, exact
         self.vocab_size, self.eos_id, self.mask_id = spec.vocab_size, spec.eos_ids[0], spec.mask_id
         self.head_shift = spec.head_shift
         self.line = START_LINE
@@ -49,18 +50,21 @@ class ShadowDriver:
         self.slots: dict[tuple[int, int], Slot] = {}
         self.tables: dict[int, list[int]] = {}
         self.owners: dict[int, int] = {}
+        self.carriers: dict[int, int] = {}  # request id to carry slot
+        self.carried: dict[tuple[int, int], tuple[int, int]] = {}  # slot and draw to window start and what was carried
 
     def run(self, plan: Plan) -> Samples:
         """The samples of `plan`: a function of what its rows could see."""
         if plan.line == START_LINE:
             self.slots, self.tables, self.owners = {}, {}, {}
+            self.carriers, self.carried = {}, {}
         elif plan != self.last:
             if plan.line != self.line:
                 raise LineMismatch(f"the plan continues line {plan.line}, the device is on line {self.line}: rebuild(state)")
             self._transfer(plan)
         if plan.line == START_LINE:
             self._transfer(plan)
-        samples = Samples(plan, self._forward(plan.spans))
+        samples = Samples(plan, self._forward(plan))
         self.last, self.line = plan, next_line(samples)
         return samples
 
@@ -68,12 +72,18 @@ class ShadowDriver:
         for request_id in (*plan.releases, *plan.preemptions):
             for page in self.tables.pop(request_id, ()):
                 self.owners[page] -= 1
+            self.carriers.pop(request_id, None)
         for admission in plan.admissions:
             if admission.id in self.tables:
                 raise ShadowError(f"request {admission.id} is admitted while it holds pages")
             self.tables[admission.id] = []
             for page in admission.shared:
                 self._own(admission.id, page, shared=True)
+            if admission.slot is not None:
+                if admission.slot in self.carriers.values():
+                    raise ShadowError(f"request {admission.id} is given carry slot {admission.slot}, which somebody holds")
+                self.carriers[admission.id] = admission.slot
+                self.carried = {place: kept for place, kept in self.carried.items() if place[0] != admission.slot}
         for grant in plan.grants:
             for page in grant.pages:
                 self._own(grant.id, page, shared=False)
@@ -105,8 +115,11 @@ class ShadowDriver:
             raise ShadowError(f"request {request_id} has no page for position {position}")
         return table[position // self.page_size], position % self.page_size
 
-    def _forward(self, spans: tuple[Span, ...]) -> tuple[Rows, ...]:
-        states = {(span.id, span.start + row): self._embedding(span, row) for span in spans for row in range(len(span.tokens))}
+    def _forward(self, plan: Plan) -> tuple[Rows, ...]:
+        spans = plan.spans
+        states: dict[tuple[int, int], int] = {}
+        for span in spans:
+            states |= self._embeddings(span)
         history: dict[tuple[int, int], tuple[int, ...]] = {place: (state,) for place, state in states.items()}
         for layer in range(self.layers):
             for span in spans:
@@ -114,12 +127,43 @@ class ShadowDriver:
             for span in spans:
                 states |= self._attend(span, layer, states)
             history = {place: (*history[place], states[place]) for place in history}
-        return tuple(self._sample(span, states) for span in spans)
+        for span in spans:
+            if span.carry != "none":
+                kept = _hash(*(states[span.id, position] for position in range(span.start, span.stop)))
+                self.carried[self._carrier(span), span.draws[0]] = (span.start, kept)
+        return tuple(self._sample(span, states, plan.wants) for span in spans)
 
-    def _embedding(self, span: Span, row: int) -> int:
-        if row < span.query_only + span.final_rows and span.tokens[row] == self.mask_id:
-            raise ShadowError(f"request {span.id} feeds a mask as the final token of position {span.start + row}")
-        return _hash(span.start + row, span.tokens[row])
+    def _carrier(self, span: Span) -> int:
+        if span.id not in self.carriers or not span.wanted:
+            raise ShadowError(f"request {span.id} carries something over and holds no slot, or samples nothing")
+        return self.carriers[span.id]
+
+    def _embeddings(self, span: Span) -> dict[tuple[int, int], int]:
+        """What the first layer gets of each row: position and token, and where there is one the soft or carried input."""
+        final_rows = span.query_only + span.final_rows
+        if span.final_rows and span.mode != "encode":
+            raise ShadowError(f"request {span.id} stores final rows in mode {span.mode}")
+        if self.mask_id in span.tokens[:final_rows]:
+            raise ShadowError(f"request {span.id} feeds a mask as a final token of {span}")
+        found: dict[tuple[int, int], int] = {}
+        for row, token in enumerate(span.tokens):
+            found[span.id, span.start + row] = _hash(span.start + row, token)
+        if span.soft is not None:
+            soft, width = span.soft, span.soft.width
+            for index, position in enumerate(soft.positions):
+                if not span.start + final_rows <= position < span.stop:
+                    raise ShadowError(f"request {span.id} feeds position {position} softly, which is no row of its window")
+                part = slice(index * width, (index + 1) * width)
+                place = (span.id, position)
+                found[place] = _hash(found[place], soft.ids[part], soft.probabilities[part], soft.residuals[index])
+        if span.carry == "held":
+            start, kept = self.carried.get((self._carrier(span), span.draws[0] - 1), (-1, 0))
+            if start != span.start:
+                raise ShadowError(f"request {span.id} goes on with what nobody carried over to position {span.start}")
+            found = {place: _hash(state, kept) for place, state in found.items()}
+        if span.mode == "denoise":
+            found = {place: _hash(state, span.mode) for place, state in found.items()}
+        return found
 
     def _store(self, span: Span, history: dict[tuple[int, int], tuple[int, ...]]) -> None:
         """Store the rows of `span` as far as this layer knows them."""
@@ -143,9 +187,10 @@ class ShadowDriver:
             held = self._at(self.slot(span.id, position))
             if held.position != position:
                 raise ShadowError(f"request {span.id} reads position {position}, the slot holds {held}")
-            if position < first_fed and not held.final:
+            fed = first_fed <= position < span.stop
+            if not fed and not held.final and (self.exact or held.id != span.id):
                 raise ShadowError(f"request {span.id} reads {held}, which is not final and not fed")
-            if position >= first_fed and held.id != span.id:
+            if fed and held.id != span.id:
                 raise ShadowError(f"request {span.id} reads {held} of another request")
             seen.append((span.grid.group(position), held.states[layer]))
         new: dict[tuple[int, int], int] = {}
@@ -159,19 +204,39 @@ class ShadowDriver:
             new[place] = _hash(layer, states[place], digests[group])
         return new
 
-    def _sample(self, span: Span, states: dict[tuple[int, int], int]) -> Rows:
-        """Token and probability of each wanted position; both depend on the draw number, as a device's noise would."""
-        tokens: list[int] = []
-        probabilities: list[float] = []
+    def _sample(self, span: Span, states: dict[tuple[int, int], int], wants: Wants) -> Rows:
+        """The answer for each wanted position; it depends on the draw number, as a device's noise would."""
+        drawn: list[tuple[int, float]] = []
+        best: list[tuple[int, float]] = []
+        spread: list[float] = []
         for position, draw in zip(span.wanted, span.draws, strict=True):
             row = position - self.head_shift
-            if row < span.start:
+            if not span.start <= row < span.stop:
                 raise ShadowError(f"request {span.id} wants position {position} but does not feed row {row}")
             seed = span.seed if span.params.temperature else 0
-            token, chance, end = (_hash(states[span.id, row], position, draw, seed, purpose) for purpose in range(3))
-            token %= self.vocab_size
-            if token == self.mask_id or end / 2**64 < self.eos_share:
-                token = self.eos_id
-            tokens.append(token)
-            probabilities.append((chance / 2**64) ** 0.25)
-        return Rows(tuple(tokens), tuple(probabilities))
+            parts = (states[span.id, row], position, draw, seed, span.penalty)
+            drawn.append(self._choice(*parts))
+            others = [self._choice(*parts[:3], rank) for rank in range(1, wants.best + 2)]
+            first = others[0] if seed else drawn[-1]
+            falling = [(token, first[1] * chance / 2**rank) for rank, (token, chance) in enumerate(others[1:], 1)]
+            best += [first, *falling][: wants.best]
+            spread.append(_hash(*parts, "spread") / 2**64)
+        places = zip(span.wanted, span.draws, strict=True)
+        keys = [key(span.seed, position, draw, "renoise") for position, draw in places]
+        return Rows(
+            tuple(token for token, _ in drawn),
+            tuple(chance for _, chance in drawn),
+            tuple(spread) if "entropy" in wants.statistics else (),
+            tuple(spread) if "margin" in wants.statistics else (),
+            tuple(token for token, _ in best),
+            tuple(chance for _, chance in best),
+            tuple(integer(noise, 0, self.vocab_size) for noise in keys) if "noise" in wants.statistics else (),
+        )
+
+    def _choice(self, *parts: object) -> tuple[int, float]:
+        """A token and its probability, drawn for `parts`."""
+        token, chance, end = (_hash(*parts, purpose) for purpose in range(3))
+        token %= self.vocab_size
+        if token == self.mask_id or end / 2**64 < self.eos_share:
+            token = self.eos_id
+        return token, (chance / 2**64) ** 0.25

@@ -1,0 +1,46 @@
+"""Soft inputs: a position fed as a blend of embeddings instead of one token's. The core carries them; drivers blend."""
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from annotated_types import Ge
+
+from .checks import check_ranges
+from .values import value
+
+MergeMode = Literal["dmax_topk", "iter_smooth_topk"]
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """How a soft token becomes an embedding, E being the embedding table, q its probabilities and r its residual.
+
+    `dmax_topk`: s = sum q_k E[id_k] + r E[mask], and with `renormalize` scaled to the norm sum q_k |E[id_k]| + r |E[mask]|.
+    `iter_smooth_topk`: E[token fed] + `weight` * sum q_k E[id_k]. Source: DMax (2026) and the token merging of dInfer.
+    """
+
+    mode: MergeMode = "dmax_topk"
+    renormalize: bool = True
+    weight: Annotated[float, Ge(0.0)] = 1.0
+
+    def __post_init__(self) -> None:
+        check_ranges(self)
+
+
+@value
+class SoftTokens:
+    """Soft inputs of some positions, ascending; `ids` and `probabilities` hold equally many entries for each of them.
+
+    `residuals` are what is left of each position's probability.
+    """
+
+    positions: tuple[int, ...]
+    ids: tuple[int, ...]
+    probabilities: tuple[float, ...]
+    residuals: tuple[float, ...]
+    merge: Merge
+
+    @property
+    def width(self) -> int:
+        """Ids for each position."""
+        return len(self.ids) // len(self.positions) if self.positions else 0
