@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float32, Int64
 from torch import Tensor
 
-SAMPLE = 0  # the number of the purpose "sample" among the counters
+SAMPLE, RENOISE = 0, 1  # the numbers of these purposes among the counters
 
 _GOLDEN = 0x9E3779B97F4A7C15 - (1 << 64)  # the constants of splitmix64 as signed integers
 _FIRST = 0xBF58476D1CE4E5B9 - (1 << 64)
@@ -39,3 +39,9 @@ def uniform(keys: Int64[Tensor, " n"], *, count: int) -> Float32[Tensor, "n coun
     index = mix(torch.arange(count, device=keys.device))
     bits = _shifted(mix(keys[:, None] ^ index), 41)
     return (bits.to(torch.float32) + 0.5) * 2.0**-23
+
+
+def integers(keys: Int64[Tensor, " n"], bound: int) -> Int64[Tensor, " n"]:
+    """Number 0 of the stream of each key as an integer in [0, bound); `bound` is at most 2**31."""
+    zero = mix(torch.zeros((), dtype=torch.int64, device=keys.device))
+    return (_shifted(mix(keys ^ zero), 33) * bound) >> 31

@@ -9,10 +9,10 @@ from jaxtyping import Bool, Float32, Int64
 from torch import Tensor
 from torch.nn.functional import pad
 
-from .draws import draw_keys, uniform
+from .draws import RENOISE, draw_keys, integers, uniform
 
 Ties = Literal["highest", "lowest"]
-Statistic = Literal["entropy", "margin"]
+Statistic = Literal["entropy", "margin", "noise"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,10 +25,19 @@ class Noise:
 
 
 @dataclass(frozen=True, slots=True)
+class Penalty:
+    """What is taken from one id's logit in each row; id -1 is none."""
+
+    ids: Int64[Tensor, " n"]
+    amounts: Float32[Tensor, " n"]
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """How to sample each row; a field is None where no row needs it.
 
-    `temperatures` 0 is greedy, `top_k` 0, `top_p` 1 and `min_p` 0 keep every id. `noise` is needed with `temperatures`.
+    `temperatures` 0 is greedy, `top_k` 0, `top_p` 1 and `min_p` 0 keep every id. `noise` is needed with `temperatures` and
+    for the statistic of that name. `penalty` comes before everything else.
     """
 
     temperatures: Float32[Tensor, " n"] | None = None
@@ -36,6 +45,21 @@ class Settings:
     top_p: Float32[Tensor, " n"] | None = None
     min_p: Float32[Tensor, " n"] | None = None
     noise: Noise | None = None
+    penalty: Penalty | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What is reported of each row beside token and probability, and how.
+
+    `best` is how many most probable ids; `ties` says which of equal ids counts as larger. Probabilities are those of the
+    distribution sampled from, or unless `tempered` of the plain softmax over the allowed ids.
+    """
+
+    statistics: AbstractSet[Statistic] = frozenset()
+    ties: Ties = "highest"
+    best: int = 0
+    tempered: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +70,9 @@ class Drawn:
     probabilities: Float32[Tensor, " n"]
     entropies: Float32[Tensor, " n"] | None = None
     margins: Float32[Tensor, " n"] | None = None
+    noise: Int64[Tensor, " n"] | None = None
+    best_ids: Int64[Tensor, "n best"] | None = None
+    best_probabilities: Float32[Tensor, "n best"] | None = None
 
 
 def sample(
@@ -53,26 +80,53 @@ def sample(
     settings: Settings,
     *,
     vocab_size: int,
-    mask_id: int,
-    ties: Ties = "highest",
-    statistics: AbstractSet[Statistic] = frozenset(),
+    mask_id: int | None,
+    reading: Reading = Reading(),
 ) -> Drawn:
     """One token of each row's distribution, and its probability there.
 
-    The distribution: ids from `vocab_size` on and `mask_id` are forbidden; logits are divided by the temperature
-    (greedy rows: by 1); ids after the first whose cumulative probability exceeds `top_p` are dropped, equal logits in
-    ascending order of id; then logits below the `top_k`-th largest; then probabilities below `min_p` of the largest.
-    Greedy rows take the largest logit, the others the largest of logit plus Gumbel noise; `ties` says which id of equal
-    ones. A row with NaN or +inf, or in which nothing allowed is finite, gets token -1, probability 0 and statistics 0.
-    `entropies` are in nats, `margins` are largest minus second largest probability.
+    The distribution: penalties are taken off; ids from `vocab_size` on and `mask_id` are forbidden; logits are divided by
+    the temperature (greedy rows: by 1); ids after the first whose cumulative probability exceeds `top_p` are dropped, equal
+    logits in ascending order of id; then logits below the `top_k`-th largest; then probabilities below `min_p` of the
+    largest. Greedy rows take the largest logit, the others the largest of logit plus Gumbel noise; `reading.ties` says which
+    id of equal ones. A row with NaN or +inf, or in which nothing allowed is finite, gets token -1, probability 0 and
+    statistics 0. `entropies` are in nats, `margins` are largest minus second largest probability, `noise` are uniformly
+    random ids below `vocab_size`.
     """
     largest = logits.amax(-1)  # NaN if there is one
     allowed = logits[:, :vocab_size].clone()
-    if mask_id < allowed.shape[1]:
+    if settings.penalty is not None:
+        _penalise(allowed, settings.penalty)
+    if mask_id is not None and mask_id < allowed.shape[1]:
         allowed[:, mask_id] = float("-inf")
     best = allowed.amax(-1)
     # Shifting by the best keeps tiny temperatures from making infinities.
-    scores = allowed - best[:, None]
+    plain = allowed - best[:, None]
+    scores = _filtered(plain, settings)
+    tokens = _first_best(_perturbed(scores, settings), reading.ties)
+    weights = scores.exp()
+    measured = weights if reading.tempered else plain.exp()
+    total = measured.sum(-1)
+    chosen = measured.gather(1, tokens[:, None]).squeeze(1) / total
+    broken = ~((largest < float("inf")) & (best > float("-inf")))
+    return Drawn(
+        tokens.masked_fill(broken, -1),
+        chosen.masked_fill(broken, 0.0),
+        *_statistics(weights, broken, reading.statistics),
+        noise=_noise(settings, vocab_size) if "noise" in reading.statistics else None,
+        **_best(measured, total, broken, reading),
+    )
+
+
+def _penalise(allowed: Float32[Tensor, "n vocab"], penalty: Penalty) -> None:
+    """Take each row's penalty off, in place."""
+    penalised = (penalty.ids >= 0) & (penalty.ids < allowed.shape[1])
+    ids = penalty.ids.clamp(0, allowed.shape[1] - 1)[:, None]
+    allowed.scatter_add_(1, ids, torch.where(penalised, -penalty.amounts, 0.0)[:, None])
+
+
+def _filtered(scores: Float32[Tensor, "n vocab"], settings: Settings) -> Float32[Tensor, "n vocab"]:
+    """`scores`, whose largest is 0, at the rows' temperatures and after their filters; what is dropped becomes -inf."""
     if settings.temperatures is not None:
         temperatures = settings.temperatures
         divisors = torch.where(temperatures > 0, temperatures, 1.0).clamp(min=torch.finfo(torch.float32).tiny)
@@ -81,35 +135,51 @@ def sample(
         scores = _truncated(scores, settings)
     if settings.min_p is not None:
         scores = scores.masked_fill(scores.exp() < settings.min_p[:, None], float("-inf"))
-    weights = scores.exp()
-    total = weights.sum(-1)
-    tokens = _first_best(_perturbed(scores, settings), ties)
-    chosen = weights.gather(1, tokens[:, None]).squeeze(1) / total
-    broken = ~((largest < float("inf")) & (best > float("-inf")))
-    return _answer(tokens, chosen, weights, total, broken, statistics)
+    return scores
 
 
-def _answer(
-    tokens: Int64[Tensor, " n"],
-    chosen: Float32[Tensor, " n"],
-    weights: Float32[Tensor, "n vocab"],
-    total: Float32[Tensor, " n"],
-    broken: Bool[Tensor, " n"],
-    statistics: AbstractSet[Statistic],
-) -> Drawn:
-    """The answer, with broken rows blanked."""
-    tokens, chosen = tokens.masked_fill(broken, -1), chosen.masked_fill(broken, 0.0)
-    if not statistics:
-        return Drawn(tokens, chosen)
-    probabilities = weights / total[:, None]
+def _statistics(
+    weights: Float32[Tensor, "n vocab"], broken: Bool[Tensor, " n"], statistics: AbstractSet[Statistic]
+) -> tuple[Float32[Tensor, " n"] | None, Float32[Tensor, " n"] | None]:
+    """Entropies and margins, as far as they are wanted."""
     entropies = margins = None
-    if "entropy" in statistics:
-        entropies = torch.special.entr(probabilities).sum(-1).masked_fill(broken, 0.0)
-    if "margin" in statistics:
-        # A second id that is not there has probability 0.
-        pair = pad(probabilities, (0, 1)).topk(2, -1).values
-        margins = (pair[:, 0] - pair[:, 1]).masked_fill(broken, 0.0)
-    return Drawn(tokens, chosen, entropies, margins)
+    if "entropy" in statistics or "margin" in statistics:
+        probabilities = weights / weights.sum(-1, keepdim=True)
+        if "entropy" in statistics:
+            entropies = torch.special.entr(probabilities).sum(-1).masked_fill(broken, 0.0)
+        if "margin" in statistics:
+            # A second id that is not there has probability 0.
+            pair = pad(probabilities, (0, 1)).topk(2, -1).values
+            margins = (pair[:, 0] - pair[:, 1]).masked_fill(broken, 0.0)
+    return entropies, margins
+
+
+def _best(
+    measured: Float32[Tensor, "n vocab"], total: Float32[Tensor, " n"], broken: Bool[Tensor, " n"], reading: Reading
+) -> dict[str, Tensor]:
+    """The most probable ids of each row and their probabilities; ids past the vocabulary's end have probability 0."""
+    count = reading.best
+    if not count:
+        return {}
+    measured = pad(measured, (0, max(0, count - measured.shape[1])))
+    if count == 1:
+        ids = _first_best(measured, reading.ties)[:, None]
+    elif reading.ties == "lowest":
+        ids = measured.sort(dim=-1, descending=True, stable=True).indices[:, :count]
+    else:
+        flipped = measured.flip(-1).sort(dim=-1, descending=True, stable=True).indices[:, :count]
+        ids = measured.shape[1] - 1 - flipped
+    probabilities = measured.gather(1, ids) / total[:, None]
+    return {
+        "best_ids": ids.masked_fill(broken[:, None], -1),
+        "best_probabilities": probabilities.masked_fill(broken[:, None], 0.0),
+    }
+
+
+def _noise(settings: Settings, vocab_size: int) -> Int64[Tensor, " n"]:
+    assert settings.noise is not None, "random ids need the counters of each row"
+    noise = settings.noise
+    return integers(draw_keys(noise.seeds, noise.positions, noise.draws, purpose=RENOISE), vocab_size)
 
 
 def _truncated(scores: Float32[Tensor, "n vocab"], settings: Settings) -> Float32[Tensor, "n vocab"]:

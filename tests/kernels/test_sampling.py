@@ -1,13 +1,14 @@
 """Sampling against the same rules in plain Python."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 from hypothesis import assume, given, settings, strategies as st
 
 from dlstep.core import draws
-from dlstep_kernels import Settings, sample
+from dlstep_kernels import Penalty, Reading, Settings, sample
 from dlstep_kernels.sampling import Noise
 
 BROKEN = (-1, 0.0, 0.0, 0.0)
@@ -20,13 +21,16 @@ def clearly(gap: float, least: float = 1e-4) -> None:
     assume(abs(gap) > least)
 
 
-def oracle(row, vocab_size, mask_id, ties, params, counters):
-    """Token, probability, entropy and margin of one row."""
+def oracle(row, vocab_size, mask_id, reading, params, counters, penalty):
+    """Token, probability, entropy and margin of one row, and its most probable ids with their probabilities."""
     temperature, top_k, top_p, min_p = params
+    ties = reading.ties
+    row = [x - penalty[1] * (i == penalty[0]) if math.isfinite(x) else x for i, x in enumerate(row)]
     allowed = {i: x for i, x in enumerate(row) if i < vocab_size and i != mask_id and x > -math.inf}
     if any(math.isnan(x) or x == math.inf for x in row) or not allowed:
-        return BROKEN
+        return BROKEN, [(-1, 0.0)] * reading.best
     best = max(allowed.values())
+    plain = {i: x - best for i, x in allowed.items()}
     scores = {i: (x - best) / (temperature or 1.0) for i, x in allowed.items()}
     if top_p < 1:
         total, before, kept = sum(math.exp(x) for x in scores.values()), 0.0, {}
@@ -58,7 +62,12 @@ def oracle(row, vocab_size, mask_id, ties, params, counters):
     probabilities = sorted((math.exp(x) / total for x in scores.values()), reverse=True)
     entropy = -sum(p * math.log(p) for p in probabilities if p)
     margin = probabilities[0] - (probabilities[1] if len(probabilities) > 1 else 0.0)
-    return token, math.exp(scores[token]) / total, entropy, margin
+    measured = scores if reading.tempered else plain
+    whole = sum(math.exp(x) for x in measured.values())
+    sign = -1 if ties == "highest" else 1
+    ranked = sorted(measured, key=lambda i: (-measured[i], sign * i))[: reading.best]
+    likely = [(i, math.exp(measured[i]) / whole) for i in ranked]
+    return (token, math.exp(measured[token]) / whole, entropy, margin), likely
 
 
 @st.composite
@@ -91,7 +100,7 @@ def settings_of(params, counters) -> Settings:
         torch.tensor(top_k) if any(top_k) else None,
         torch.tensor(top_p) if min(top_p) < 1 else None,
         torch.tensor(min_p) if any(min_p) else None,
-        Noise(*(torch.tensor(column) for column in zip(*counters, strict=True))) if hot else None,
+        Noise(*(torch.tensor(column) for column in zip(*counters, strict=True))),
     )
 
 
@@ -104,16 +113,29 @@ def test_equals_the_rules(data, rows, ties):
     counters = [data.draw(COUNTERS) for _ in rows]
     logits = torch.tensor(rows, dtype=torch.float32)
     before = logits.clone()
-    drawn = sample(
-        logits, settings_of(params, counters), vocab_size=vocab_size, mask_id=mask_id, ties=ties,
-        statistics=frozenset(("entropy", "margin")),
-    )  # fmt: skip
+    penalties = [data.draw(st.tuples(st.integers(-1, width - 1), st.sampled_from((0.0, 0.5, 3.0)))) for _ in rows]
+    reading = Reading(frozenset(("entropy", "margin", "noise")), ties, data.draw(st.integers(0, 3)), data.draw(st.booleans()))
+    penalty = Penalty(torch.tensor([id for id, _ in penalties]), torch.tensor([amount for _, amount in penalties]))
+    asked = replace(settings_of(params, counters), penalty=penalty)
+    drawn = sample(logits, asked, vocab_size=vocab_size, mask_id=mask_id, reading=reading)
     assert torch.equal(logits, before) or logits.isnan().any()
     for number, row in enumerate(rows):
-        expected = oracle(row, vocab_size, mask_id, ties, params[number], counters[number])
+        expected, likely = oracle(row, vocab_size, mask_id, reading, params[number], counters[number], penalties[number])
         assert drawn.tokens[number] == expected[0]
         found = (drawn.probabilities[number], drawn.entropies[number], drawn.margins[number])
         assert [float(x) for x in found] == pytest.approx(expected[1:], abs=2e-5, rel=2e-5)
+        assert drawn.noise[number] == draws.integer(draws.key(*counters[number], "renoise"), 0, vocab_size)
+        for place, (token, probability) in enumerate(likely):
+            assert float(drawn.best_probabilities[number, place]) == pytest.approx(probability, abs=2e-5)
+            if probability > 0.0:
+                assert drawn.best_ids[number, place] == token
+        if reading.best:
+            assert (drawn.best_probabilities[number, len(likely) :] == 0.0).all()
+
+
+def test_no_id_is_forbidden_without_a_mask():
+    drawn = sample(torch.tensor([[1.0, 2.0, 5.0]]), Settings(), vocab_size=3, mask_id=None)
+    assert drawn.tokens.tolist() == [2]
 
 
 def test_a_row_does_not_depend_on_its_mates():

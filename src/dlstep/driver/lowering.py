@@ -3,7 +3,7 @@
 Costs a few array operations a step, none a token.
 """
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import accumulate, chain, pairwise
 
@@ -12,10 +12,10 @@ import torch
 from jaxtyping import Float32, Int64
 from torch import Tensor
 
-from dlstep_kernels import AttentionLayout, Settings, Spans, lay_out, visible_range
+from dlstep_kernels import AttentionLayout, Drawn, Penalty, Reading, Settings, SoftRows, Spans, lay_out, visible_range
 from dlstep_kernels.sampling import Noise
 
-from ..core import DlstepError, Plan, Rows, Samples, SamplingParams, Span, Wants
+from ..core import DlstepError, Plan, Rows, Samples, Span
 from .tables import PageTables
 
 _SIGN = 1 << 63
@@ -27,7 +27,8 @@ class Batch:
     """One plan as tensors: `n` packed rows of which `w` positions are wanted.
 
     `slots` say where each row's keys and values go (-1: nowhere), `layouts` what it sees under each sliding window
-    (None: full attention), `wanted` which rows predict the wanted positions, in the order of the plan.
+    (None: full attention), `wanted` which rows predict the wanted positions, in the order of the plan. `soft` are the rows
+    whose embedding is a blend, None if there is none.
     """
 
     tokens: Int64[Tensor, "1 n"]
@@ -36,7 +37,8 @@ class Batch:
     layouts: dict[int | None, AttentionLayout]
     wanted: Int64[Tensor, " w"]
     settings: Settings
-    wants: Wants
+    reading: Reading
+    soft: SoftRows | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +96,9 @@ def lower(plan: Plan, tables: PageTables, target: Target) -> Batch:
         slots=stored,
         layouts=layouts,
         wanted=wanted_rows,
-        settings=_settings(spans, wants, wanted_positions, target.device),
-        wants=plan.wants,
+        settings=_settings(plan, wants, wanted_positions, target.device),
+        reading=Reading(plan.wants.statistics, plan.wants.ties, plan.wants.best, plan.wants.tempered),
+        soft=_soft(spans, firsts, target.device),
     )
 
 
@@ -108,33 +111,67 @@ def _refuse(plan: Plan, head_shift: int) -> None:
             )
 
 
-def _settings(
-    spans: tuple[Span, ...],
-    wants: Int64[np.ndarray, " s"],
-    positions: Int64[np.ndarray, " w"],
-    device: torch.device,
-) -> Settings:
+def _soft(spans: tuple[Span, ...], firsts: Int64[np.ndarray, " s"], device: torch.device) -> SoftRows | None:
+    """The soft rows of all spans; they blend equally many ids, by one rule."""
+    found = [(span, span.soft, int(first)) for span, first in zip(spans, firsts, strict=True) if span.soft is not None]
+    if not found:
+        return None
+    merge = found[0][1].merge
+    rows = [first - span.start + position for span, soft, first in found for position in soft.positions]
+
+    def blended(parts: Iterator[tuple[float, ...]], dtype: torch.dtype) -> Tensor:
+        return torch.tensor(list(chain.from_iterable(parts)), dtype=dtype).to(device)
+
+    return SoftRows(
+        rows=torch.tensor(rows).to(device),
+        ids=blended((soft.ids for _, soft, _ in found), torch.int64).view(len(rows), -1),
+        probabilities=blended((soft.probabilities for _, soft, _ in found), torch.float32).view(len(rows), -1),
+        residuals=blended((soft.residuals for _, soft, _ in found), torch.float32),
+        mode=merge.mode,
+        renormalize=merge.renormalize,
+        weight=merge.weight,
+    )
+
+
+def _settings(plan: Plan, wants: Int64[np.ndarray, " s"], positions: Int64[np.ndarray, " w"], device: torch.device) -> Settings:
     """Sampling settings of each wanted row; what no span uses stays None."""
+    spans, random_ids = plan.spans, "noise" in plan.wants.statistics
     params = [span.params for span in spans]
-    if not any(p.temperature > 0 or p.top_k or p.top_p < 1 or p.min_p > 0 for p in params):
+    penalised = any(span.penalty for span in spans)
+    if not random_ids and not penalised and not any(p.temperature > 0 or p.top_k or p.top_p < 1 or p.min_p > 0 for p in params):
         return _GREEDY
 
-    def per_row(read: Callable[[SamplingParams], float], dtype: type[np.generic]) -> Tensor:
-        return torch.from_numpy(np.repeat(np.array([read(p) for p in params], dtype=dtype), wants)).to(device)
+    def per_row(values: list[float], dtype: type[np.generic]) -> Tensor:
+        return torch.from_numpy(np.repeat(np.array(values, dtype=dtype), wants)).to(device)
 
-    hot = any(p.temperature > 0 for p in params)
+    # What is penalised is taken greedily.
+    temperatures = [0.0 if span.penalty else span.params.temperature for span in spans]
+    hot = any(temperatures)
     noise = None
-    if hot:
+    if hot or random_ids:
         seeds = np.repeat(np.array([_signed(span.seed) for span in spans], dtype=np.int64), wants)
         draws = np.fromiter(chain.from_iterable(span.draws for span in spans), np.int64, len(positions))
         noise = Noise(*(torch.from_numpy(numbers).to(device) for numbers in (seeds, positions, draws)))
+    penalty = None
+    if penalised:
+        ids = torch.tensor([token for span in spans for token in _predecessors(span)]).to(device)
+        penalty = Penalty(ids, per_row([span.penalty for span in spans], np.float32))
     return Settings(
-        temperatures=per_row(lambda p: p.temperature, np.float32) if hot else None,
-        top_k=per_row(lambda p: p.top_k, np.int64) if any(p.top_k for p in params) else None,
-        top_p=per_row(lambda p: p.top_p, np.float32) if any(p.top_p < 1 for p in params) else None,
-        min_p=per_row(lambda p: p.min_p, np.float32) if any(p.min_p > 0 for p in params) else None,
+        temperatures=per_row(temperatures, np.float32) if hot else None,
+        top_k=per_row([p.top_k for p in params], np.int64) if any(p.top_k for p in params) else None,
+        top_p=per_row([p.top_p for p in params], np.float32) if any(p.top_p < 1 for p in params) else None,
+        min_p=per_row([p.min_p for p in params], np.float32) if any(p.min_p > 0 for p in params) else None,
         noise=noise,
+        penalty=penalty,
     )
+
+
+def _predecessors(span: Span) -> list[int]:
+    """For each wanted position, the token fed in front of it if that is in its group; -1 where there is none."""
+    return [
+        span.tokens[position - 1 - span.start] if span.start < position != span.grid.start(position) else -1
+        for position in span.wanted
+    ]
 
 
 def _signed(seed: int) -> int:
@@ -143,14 +180,19 @@ def _signed(seed: int) -> int:
 
 
 def unpack(plan: Plan, packed: Float32[Tensor, "k w"] | None) -> Samples:
-    """The samples of `plan` from tokens, probabilities and the statistics asked for, as one tensor on the host."""
+    """The samples of `plan` from what `pack` made of the answer."""
     if packed is None:
         return Samples(plan, tuple(Rows((), ()) for _ in plan.spans))
-    tokens = packed[0].long().tolist()
-    numbers = packed[1:].tolist()
-    probabilities = numbers.pop(0)
-    entropies = numbers.pop(0) if "entropy" in plan.wants.statistics else []
-    margins = numbers.pop(0) if "margin" in plan.wants.statistics else []
+    statistics, best = plan.wants.statistics, plan.wants.best
+    lines = iter(packed)
+    tokens = next(lines).long().tolist()
+    probabilities = next(lines).tolist()
+    entropies = next(lines).tolist() if "entropy" in statistics else []
+    margins = next(lines).tolist() if "margin" in statistics else []
+    noise = next(lines).long().tolist() if "noise" in statistics else []
+    rest = packed[len(packed) - 2 * best :]
+    best_ids = rest[:best].T.reshape(-1).long().tolist()
+    best_probabilities = rest[best:].T.reshape(-1).tolist()
     bounds = pairwise(accumulate((len(span.wanted) for span in plan.spans), initial=0))
     return Samples(
         plan,
@@ -160,7 +202,19 @@ def unpack(plan: Plan, packed: Float32[Tensor, "k w"] | None) -> Samples:
                 tuple(probabilities[begin:end]),
                 tuple(entropies[begin:end]),
                 tuple(margins[begin:end]),
+                tuple(best_ids[begin * best : end * best]),
+                tuple(best_probabilities[begin * best : end * best]),
+                tuple(noise[begin:end]),
             )
             for begin, end in bounds
         ),
     )
+
+
+def pack(drawn: Drawn) -> Float32[Tensor, "k w"]:
+    """The answer as one tensor of a line for each number asked for. Ids are exact in fp32: they are below 2**24."""
+    lines = [drawn.tokens, drawn.probabilities, drawn.entropies, drawn.margins, drawn.noise]
+    kept = [line.float() for line in lines if line is not None]
+    if drawn.best_ids is not None and drawn.best_probabilities is not None:
+        kept += [*drawn.best_ids.T.float(), *drawn.best_probabilities.T]
+    return torch.stack(kept)

@@ -4,13 +4,13 @@ import torch
 from jaxtyping import Float32
 from torch import Tensor, nn
 
-from dlstep_kernels import sample
+from dlstep_kernels import merge_embeddings, sample
 
 from ..core import START_LINE, Config, LineMismatch, Plan, Samples, next_line
 from ..models import Checkpoint, PagedContext
 from ..models.attention import NO_MASKS
-from ..models.families import embedded_ids, head_of, kv_shape
-from .lowering import Batch, Target, lower, unpack
+from ..models.families import embedding_of, head_of, kv_shape
+from .lowering import Batch, Target, lower, pack, unpack
 from .tables import PageTables
 
 _BROKEN_LINE = -1  # no state is on it
@@ -29,9 +29,9 @@ class TorchDriver:
         if device is not None:
             nn.Module.to(network, torch.device(device))
         shape = kv_shape(network.config)
-        embedded = embedded_ids(network)
+        embedded = embedding_of(network).num_embeddings
         spec = config.spec
-        if spec.vocab_size > embedded or not 0 <= spec.mask_id < embedded:
+        if spec.vocab_size > embedded or not (spec.mask_id is None or 0 <= spec.mask_id < embedded):
             raise ValueError(
                 f"Config.spec has {spec.vocab_size} ids and mask id {spec.mask_id}, the network {checkpoint.name} "
                 f"embeds {embedded}: build the Config from checkpoint.spec"
@@ -88,7 +88,7 @@ class TorchDriver:
         """Logits of the wanted positions, and the rows' keys and values in the pages; None if none is wanted."""
         context = PagedContext(self._key_pages, self._value_pages, batch.slots, batch.layouts)
         hidden = self._body(
-            input_ids=batch.tokens,
+            **self._inputs(batch),
             position_ids=batch.positions,
             attention_mask=NO_MASKS,
             use_cache=False,
@@ -98,23 +98,23 @@ class TorchDriver:
             return None
         return self._head(hidden[0].index_select(0, batch.wanted)).float()
 
+    def _inputs(self, batch: Batch) -> dict[str, Tensor]:
+        """The rows as ids, or as embeddings if some are blends."""
+        if batch.soft is None:
+            return {"input_ids": batch.tokens}
+        mask_id = self.config.spec.mask_id
+        assert mask_id is not None, "soft rows blend with the mask"
+        embedding = embedding_of(self.network)
+        return {"inputs_embeds": merge_embeddings(embedding(batch.tokens[0]), embedding.weight, mask_id, batch.soft)[None]}
+
     @torch.inference_mode()
     def sample(self, batch: Batch, logits: Float32[Tensor, "w vocab"] | None) -> Float32[Tensor, "k w"] | None:
         """Tokens, probabilities and the statistics asked for (entropy, then margin), as one tensor on the host."""
         if logits is None:
             return None
         spec = self.config.spec
-        drawn = sample(
-            logits,
-            batch.settings,
-            vocab_size=spec.vocab_size,
-            mask_id=spec.mask_id,
-            ties=batch.wants.ties,
-            statistics=batch.wants.statistics,
-        )
-        # Ids are exact in fp32: they are below 2**24.
-        kept = (drawn.tokens.float(), drawn.probabilities, drawn.entropies, drawn.margins)
-        return torch.stack([numbers for numbers in kept if numbers is not None]).cpu()
+        drawn = sample(logits, batch.settings, vocab_size=spec.vocab_size, mask_id=spec.mask_id, reading=batch.reading)
+        return pack(drawn).cpu()
 
     def unpack(self, plan: Plan, packed: Float32[Tensor, "k w"] | None) -> Samples:
         """The samples that `packed` holds, span by span."""

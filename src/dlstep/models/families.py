@@ -45,11 +45,11 @@ def kv_shape(config: PretrainedConfig) -> KVShape:
     )
 
 
-def embedded_ids(network: PreTrainedModel) -> int:
-    """How many ids the network embeds; at least those of its tokenizer."""
+def embedding_of(network: PreTrainedModel) -> nn.Embedding:
+    """What turns ids into vectors; it knows at least the ids of the tokenizer."""
     embedding = network.get_input_embeddings()
     assert isinstance(embedding, nn.Embedding), f"{type(network).__name__} embeds with a {type(embedding).__name__}"
-    return embedding.num_embeddings
+    return embedding
 
 
 def head_of(network: PreTrainedModel) -> nn.Module:

@@ -1,0 +1,46 @@
+"""Soft inputs: rows whose embedding is a blend of several tokens' embeddings."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from jaxtyping import Float, Float32, Int64
+from torch import Tensor
+
+MergeMode = Literal["dmax_topk", "iter_smooth_topk"]
+
+
+@dataclass(frozen=True, slots=True)
+class SoftRows:
+    """Which rows of a forward are soft, and the ids, probabilities and residual probability that each blends."""
+
+    rows: Int64[Tensor, " m"]
+    ids: Int64[Tensor, "m k"]
+    probabilities: Float32[Tensor, "m k"]
+    residuals: Float32[Tensor, " m"]
+    mode: MergeMode = "dmax_topk"
+    renormalize: bool = True
+    weight: float = 1.0
+
+
+def merge_embeddings(
+    embedded: Float[Tensor, "n width"], table: Float[Tensor, "vocab width"], mask_id: int, soft: SoftRows
+) -> Float[Tensor, "n width"]:
+    """`embedded` with its soft rows replaced by their blends; all other rows are bit for bit the same.
+
+    `dmax_topk`: s = sum q_k E[id_k] + r E[mask], with `renormalize` scaled to the norm sum q_k |E[id_k]| + r |E[mask]|.
+    `iter_smooth_topk`: the row plus `weight` * sum q_k E[id_k]. Blended in fp32 and rounded once. Source: the soft decoding
+    of DMax (2026), and the iteration smoothing of dInfer.
+    """
+    shares = soft.probabilities[..., None]
+    parts = table[soft.ids].float()
+    blend = (shares * parts).sum(1)
+    if soft.mode == "iter_smooth_topk":
+        blend = embedded[soft.rows].float() + soft.weight * blend
+    else:
+        rest, masked = soft.residuals[:, None], table[mask_id].float()
+        blend = blend + rest * masked
+        if soft.renormalize:
+            target = (shares * parts.norm(dim=-1, keepdim=True)).sum(1) + rest * masked.norm()
+            blend = blend * (target / blend.norm(dim=-1, keepdim=True).clamp(min=1e-12))
+    return torch.index_copy(embedded, 0, soft.rows, blend.to(embedded.dtype))

@@ -1,0 +1,68 @@
+"""Soft inputs: worked examples, and what must hold of every blend."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings, strategies as st
+
+from dlstep_kernels import SoftRows, merge_embeddings
+
+A, MASK, C = 0, 1, 2
+TABLE = torch.tensor([[3.0, 0.0], [0.0, 4.0], [0.0, 2.0]])
+
+
+def soft(ids, probabilities, residual, **rule) -> SoftRows:
+    """One soft row, number 0."""
+    return SoftRows(torch.tensor([0]), torch.tensor([ids]), torch.tensor([probabilities]), torch.tensor([residual]), **rule)
+
+
+@pytest.mark.parametrize(
+    ("row", "expected"),
+    [
+        (soft([A], [0.6], 0.4), (2.5412, 2.2588)),
+        (soft([A], [0.6], 0.4, renormalize=False), (1.8, 1.6)),
+        (soft([A], [1.0], 0.0), (3.0, 0.0)),
+        (soft([A, C], [0.6, 0.3], 0.1), (2.4476, 1.3598)),
+        (soft([A], [0.0], 1.0), (0.0, 4.0)),
+        (soft([A, C], [0.6, 0.3], 0.1, mode="iter_smooth_topk", weight=0.5), (3.9, 0.3)),
+    ],
+)
+def test_worked_examples(row, expected):
+    merged = merge_embeddings(TABLE[[A, C]], TABLE, MASK, row)
+    torch.testing.assert_close(merged[0], torch.tensor(expected), atol=1e-4, rtol=0)
+    assert torch.equal(merged[1], TABLE[C])
+
+
+def test_what_cancels_out_stays_zero():
+    table = torch.tensor([[1.0, 0.0], [-1.0, 0.0]])
+    assert merge_embeddings(table[:1], table, 1, soft([0], [0.5], 0.5)).tolist() == [[0.0, 0.0]]
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    k=st.integers(1, 3),
+    dtype=st.sampled_from((torch.float32, torch.bfloat16)),
+    renormalize=st.booleans(),
+)
+def test_blends_of_random_rows(seed, k, dtype, renormalize):
+    generator = torch.Generator().manual_seed(seed)
+    table = torch.randn(11, 16, generator=generator).to(dtype)
+    ids = torch.randint(0, 11, (9,), generator=generator)
+    rows = torch.randperm(9, generator=generator)[:4].sort().values
+    blended = torch.randint(0, 11, (4, k), generator=generator)
+    shares = torch.rand(4, k + 1, generator=generator)
+    shares = shares / shares.sum(-1, keepdim=True)
+    merged = merge_embeddings(
+        table[ids], table, 3, SoftRows(rows, blended, shares[:, :k], shares[:, k], renormalize=renormalize)
+    )
+    others = [row for row in range(9) if row not in rows.tolist()]
+    assert merged.dtype == dtype and torch.equal(merged[others], table[ids][others])
+    for place, row in enumerate(rows.tolist()):
+        parts = [(float(share), table[id].double()) for share, id in zip(shares[place], [*blended[place], 3], strict=True)]
+        total = sum(share * vector for share, vector in parts)
+        if renormalize:
+            total = total * sum(share * float(vector.norm()) for share, vector in parts) / max(float(total.norm()), 1e-12)
+        tolerance = 1e-5 if dtype == torch.float32 else 2**-8
+        torch.testing.assert_close(merged[row].double(), total, atol=tolerance * math.sqrt(16), rtol=tolerance)
