@@ -1,23 +1,22 @@
-"""What a user may choose about the engine, and how that becomes a configuration of the core and a strategy.
-
-This file owns the names and defaults of all options. It loads no model: the facts of one come in as a `Description`.
+"""What a user may choose about the engine: names, meaning and bounds of all options. How they are worked out with the facts
+of a model is said in `resolve`.
 """
 
 import json
 from dataclasses import dataclass, fields
 from operator import attrgetter
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any, Literal
 
-from annotated_types import Gt, Interval
+from annotated_types import Ge, Gt, Interval
 
-from . import strategies, tiny
-from .core import Config, Request, Spec, Strategy
+from . import tiny
+from .core import Strategy
 from .core.checks import check_ranges
 from .core.request import Probability
+from .core.soft import MergeMode
 
-# Pages for so many positions are made unless `num_pages` says otherwise: 128 answers of the embedded models.
-DEFAULT_POSITIONS = 65_536
 DTYPES = ("float32", "bfloat16", "float16")
+SAMPLING_MODES = ("naive", "edit")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +30,8 @@ class EngineConfig:
     """Folder of a checkpoint, or the name of an embedded model; None: the embedded model made for the strategy."""
     decoding_strategy: str | Strategy | None = None
     """Name of a strategy, dotted path of a module with one, or (in Python) a strategy value; None: what the checkpoint says."""
-    sampling_mode: str = "naive"
-    """How undecided positions become tokens; only `naive`: a decided token is never changed."""
+    sampling_mode: str | None = None
+    """`naive`: a decided token is never changed; `edit`: it may be, until its block is sealed; None: as the strategy does."""
     block_size: Annotated[int, Gt(0)] | None = None
     """Positions of a block."""
     buffer_size: Annotated[int, Gt(0)] | None = None
@@ -47,6 +46,44 @@ class EngineConfig:
     """Above 0: the next block opens only when the last one is decided entirely."""
     fold_commits: bool | None = None
     """Store a finished block during the next block's forward, not in one of its own."""
+    edit_threshold: Probability | None = None
+    """edit: a decided token is changed when another one is best and its probability is above this."""
+    max_post_edit_steps: Annotated[int, Ge(0)] | None = None
+    """edit: forwards that may still change a block once it holds no mask."""
+    penalty_lambda: Annotated[float, Ge(0.0)] | None = None
+    """edit: what a token's logit loses where the token in front of it is the same."""
+    remasking: bool | None = None
+    """edit: a position whose probability falls below `remask_threshold` is masked again, at most once."""
+    remask_threshold: Probability | None = None
+    """edit with `remasking`: see there."""
+    token_merge_mode: MergeMode | None = None
+    """dmax: how a decided token is fed again: blended with the mask (`dmax_topk`), or its best rivals added to it."""
+    token_merge_top_k: Annotated[int, Gt(0)] | None = None
+    """dmax, `iter_smooth_topk`: how many tokens are added."""
+    token_merge_renormalize: bool | None = None
+    """dmax, `dmax_topk`: keep the expected norm of the blended embedding."""
+    token_merge_weight: Annotated[float, Ge(0.0)] | None = None
+    """dmax, `iter_smooth_topk`: weight of what is added; 0 feeds plain tokens."""
+    fdv2_use_block_cache: bool | None = None
+    """fast_dllm_v2: refine a sub-block against what earlier forwards stored of the other ones."""
+    cache: Literal["none", "prefix", "dual"] | None = None
+    """dual_cache: what is kept while a block is decoded: nothing, what is before it, or what is on both sides."""
+    steps_per_block: Annotated[int, Gt(0)] | None = None
+    """dual_cache: decide every block in so many even steps, whatever the confidence."""
+    canvas_length: Annotated[int, Gt(0)] | None = None
+    """diffusion_gemma: positions of a canvas, which the model fixes."""
+    max_denoising_steps: Annotated[int, Gt(0)] | None = None
+    """diffusion_gemma: most forwards that denoise a canvas."""
+    entropy_bound: Annotated[float, Gt(0.0)] | None = None
+    """diffusion_gemma: the surest positions keep their token up to this sum of entropies, in nats; others are noise anew."""
+    t_min: Annotated[float, Ge(0.0)] | None = None
+    """diffusion_gemma: the temperature falls from `t_max` towards this."""
+    t_max: Annotated[float, Gt(0.0)] | None = None
+    """diffusion_gemma: temperature of the first forward of a canvas."""
+    stability_threshold: Annotated[int, Ge(0)] | None = None
+    """diffusion_gemma: a canvas may end when it was best in so many forwards before, too."""
+    confidence_threshold: Annotated[float, Gt(0.0)] | None = None
+    """diffusion_gemma: a canvas may end when the mean entropy is below this, in nats."""
     page_size: Annotated[int, Gt(0)] | None = None
     """Positions of a page of keys and values; None: 1/64 of max_model_len, at most 32."""
     num_pages: Annotated[int, Gt(0)] | None = None
@@ -68,8 +105,9 @@ class EngineConfig:
 
     def __post_init__(self) -> None:
         check_ranges(self)
-        if self.sampling_mode != "naive":
-            raise ValueError(f"EngineConfig.sampling_mode must be 'naive', the only one there is, got {self.sampling_mode!r}")
+        if self.sampling_mode is not None and self.sampling_mode not in SAMPLING_MODES:
+            modes = ", ".join(SAMPLING_MODES)
+            raise ValueError(f"EngineConfig.sampling_mode must be one of {modes}, got {self.sampling_mode!r}")
         if self.dtype is not None and self.dtype not in DTYPES:
             raise ValueError(f"EngineConfig.dtype must be one of {', '.join(DTYPES)}, got {self.dtype!r}")
         if isinstance(self.decoding_strategy, Strategy) and (given := given_strategy_options(self)):
@@ -80,30 +118,11 @@ class EngineConfig:
 
 
 # The options that only build the strategy; all others are the engine's.
-STRATEGY_OPTIONS = (
-    "block_size",
-    "buffer_size",
-    "accept_threshold",
-    "add_block_threshold",
-    "semi_complete_threshold",
-    "token_stability_threshold",
-    "fold_commits",
-)
-
-
-class Description(Protocol):
-    """The facts of a model that options refer to; a loaded checkpoint is one."""
-
-    @property
-    def spec(self) -> Spec: ...
-    @property
-    def block_size(self) -> int | None: ...
-    @property
-    def buffer_size(self) -> int | None: ...
-    @property
-    def decoding_strategy(self) -> str | None: ...
-    @property
-    def max_model_len(self) -> int: ...
+ENGINE_OPTIONS = {
+    "model", "decoding_strategy", "sampling_mode", "page_size", "num_pages", "max_model_len", "max_num_batched_tokens",
+    "max_num_reqs", "enable_prefix_caching", "device", "dtype", "seed",
+}  # fmt: skip
+STRATEGY_OPTIONS = tuple(field.name for field in fields(EngineConfig) if field.name not in ENGINE_OPTIONS)
 
 
 def engine_config(options: dict[str, Any]) -> EngineConfig:
@@ -121,90 +140,8 @@ def given_strategy_options(config: EngineConfig) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def strategy_class(config: EngineConfig) -> type[Strategy] | None:
-    """The class of the strategy that `config` names; None when that is left to the checkpoint."""
-    match config.decoding_strategy:
-        case None:
-            return None
-        case Strategy() as value:
-            return type(value)
-        case name:
-            return strategies.load(name)
-
-
 def embedded_models() -> dict[str, str]:
     """Names of the embedded models, each with the name of the strategy it was trained for."""
     folders = {name: tiny.path(name) for name in tiny.names()}
     facts = {name: json.loads((folder / "config.json").read_text(encoding="utf-8")) for name, folder in folders.items()}
     return {name: facts[name]["dlstep"]["decoding_strategy"] for name in folders}
-
-
-def embedded_model(chosen: type[Strategy] | None) -> str:
-    """Name of the first embedded model that was trained for a strategy; the first of all for None.
-
-    Raises ValueError if there is none.
-    """
-    models = embedded_models()
-    for name, declared in models.items():
-        if chosen is None or strategies.load(declared) is chosen:
-            return name
-    made_for = "any strategy" if chosen is None else chosen.__name__
-    raise ValueError(
-        f"no embedded model is made for {made_for}: give model=, one of {', '.join(models)} or a checkpoint folder"
-    )
-
-
-def build_strategy(config: EngineConfig, description: Description) -> Strategy:
-    """The strategy value: from the options where given, from the checkpoint where it says something, else its defaults.
-
-    Raises ValueError for an option that the strategy does not have.
-    """
-    if isinstance(config.decoding_strategy, Strategy):
-        return config.decoding_strategy
-    name = config.decoding_strategy or description.decoding_strategy
-    if name is None:
-        raise ValueError(
-            "the checkpoint does not say how it wants to be decoded: "
-            f"give decoding_strategy, one of {', '.join(strategies.available())}"
-        )
-    chosen = strategies.load(name)
-    known = [field.name for field in fields(chosen)]
-    given = given_strategy_options(config)
-    for option in given:
-        if option not in known:
-            raise ValueError(f"strategy {name!r} has no option {option!r}: it knows {', '.join(known)}")
-    said = {"block_size": description.block_size, "buffer_size": description.buffer_size}
-    return chosen(**{option: value for option, value in said.items() if value is not None and option in known} | given)
-
-
-def resolve(config: EngineConfig, description: Description) -> tuple[Config, Strategy]:
-    """What `core.init` takes: every choice made, from the options, the model's facts and the defaults.
-
-    Raises ValueError for options that contradict the model or one another.
-    """
-    strategy = build_strategy(config, description)
-    max_model_len = config.max_model_len or description.max_model_len
-    if max_model_len > description.max_model_len:
-        raise ValueError(
-            f"EngineConfig.max_model_len must be at most {description.max_model_len}, which the model was made for, "
-            f"got {max_model_len}"
-        )
-    page_size = config.page_size or max(1, min(32, max_model_len // 64))
-    num_pages = config.num_pages
-    if num_pages is None:
-        # A request may feed up to the end of the group that holds its last position.
-        longest = -(-(max_model_len + strategy.grid(Request(0, (0,))).size - 1) // page_size)
-        num_pages = max(longest, min(config.max_num_reqs * longest, DEFAULT_POSITIONS // page_size))
-    return (
-        Config(
-            spec=description.spec,
-            page_size=page_size,
-            num_pages=num_pages,
-            max_model_len=max_model_len,
-            max_num_batched_tokens=config.max_num_batched_tokens,
-            max_num_reqs=config.max_num_reqs,
-            enable_prefix_caching=config.enable_prefix_caching,
-            seed=config.seed,
-        ),
-        strategy,
-    )

@@ -6,9 +6,10 @@ from operator import attrgetter
 from pathlib import Path
 
 from . import tiny
-from .config import EngineConfig, embedded_model, resolve, strategy_class
+from .config import EngineConfig
 from .core import FinishReason, Sequence, State, init
 from .loop import Driver
+from .resolve import build, embedded_models_for, resolve
 from .text import Tokenizer, cut, decode
 
 Prompt = str | Items[int]
@@ -63,8 +64,13 @@ def load_engine(config: EngineConfig) -> Engine:
     Raises ValueError for a checkpoint that cannot be used or options that contradict it.
     """
     # Before the imports below, which take seconds: a wrong name is told at once.
-    chosen = strategy_class(config)
-    model = config.model or embedded_model(chosen)
+    models = embedded_models_for(config)
+    if not models and config.model is None:
+        raise ValueError(
+            f"no embedded model is made for {config.decoding_strategy!r}: give model=, one of {', '.join(tiny.names())} or a "
+            "checkpoint folder"
+        )
+    model = config.model or models[0]
 
     path = tiny.path(model) if model in tiny.names() else Path(model)
     if not path.is_dir():
@@ -78,7 +84,7 @@ def load_engine(config: EngineConfig) -> Engine:
     device = config.device or ("cuda" if torch.cuda.is_available() else "cpu")
     dtype = None if config.dtype is None else attrgetter(config.dtype)(torch)
     checkpoint = load_checkpoint(path, device, dtype)
-    core_config, strategy = resolve(config, checkpoint)
+    core_config, strategy = build(resolve(config, checkpoint), checkpoint.spec)
     state = init(core_config, strategy)
     # A question without its newline is no question to models that were trained on whole lines.
     embedded = path.resolve() in [tiny.path(name).resolve() for name in tiny.names()]

@@ -1,13 +1,14 @@
 """Options become a configuration and a strategy; whatever does not fit is told by name."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pytest
 from shadow_llm import spec
 
 from dlstep import EngineConfig, Spec
-from dlstep.config import engine_config, resolve
-from dlstep.core import init
+from dlstep.config import engine_config
+from dlstep.core import Config, Strategy, init
+from dlstep.resolve import build, resolve
 from dlstep.strategies.d2f import D2F
 from dlstep.strategies.multi_bd import MultiBD
 
@@ -17,10 +18,15 @@ class Facts:
     """The description of a model."""
 
     spec: Spec
-    block_size: int | None = 8
-    buffer_size: int | None = 2
+    name: str = "a model"
+    options: dict[str, object] = field(default_factory=lambda: {"block_size": 8, "buffer_size": 2})
     decoding_strategy: str | None = "multi_bd"
     max_model_len: int = 512
+
+
+def made(options: EngineConfig, facts: Facts) -> tuple[Config, Strategy]:
+    """What an engine starts from."""
+    return build(resolve(options, facts), facts.spec)
 
 
 @pytest.fixture
@@ -29,7 +35,7 @@ def facts() -> Facts:
 
 
 def test_what_is_not_given_comes_from_the_checkpoint(facts: Facts) -> None:
-    config, strategy = resolve(EngineConfig(), facts)
+    config, strategy = made(EngineConfig(), facts)
     assert strategy == MultiBD(block_size=8, buffer_size=2)
     assert (config.max_model_len, config.page_size) == (512, 8)
     init(config, strategy)
@@ -37,34 +43,34 @@ def test_what_is_not_given_comes_from_the_checkpoint(facts: Facts) -> None:
 
 def test_what_is_given_wins(facts: Facts) -> None:
     options = EngineConfig(decoding_strategy="d2f", block_size=4, accept_threshold=0.5, page_size=16, max_model_len=100)
-    config, strategy = resolve(options, facts)
+    config, strategy = made(options, facts)
     assert strategy == D2F(block_size=4, buffer_size=2, accept_threshold=0.5)
     assert (config.max_model_len, config.page_size) == (100, 16)
 
 
 def test_a_strategy_may_be_a_value(facts: Facts) -> None:
-    assert resolve(EngineConfig(decoding_strategy=D2F(block_size=5)), facts)[1] == D2F(block_size=5)
+    assert made(EngineConfig(decoding_strategy=D2F(block_size=5)), facts)[1] == D2F(block_size=5)
 
 
 @pytest.mark.parametrize("alias", ["multi_block_diffusion", "block_diffusion", "fast_dllm"])
 def test_aliases_mean_multi_bd(facts: Facts, alias: str) -> None:
-    assert isinstance(resolve(EngineConfig(decoding_strategy=alias), facts)[1], MultiBD)
+    assert isinstance(made(EngineConfig(decoding_strategy=alias), facts)[1], MultiBD)
 
 
 def test_default_pages_are_capped_but_hold_the_longest_request(facts: Facts) -> None:
     facts.max_model_len = 100_000
-    config, strategy = resolve(EngineConfig(), facts)
+    config, strategy = made(EngineConfig(), facts)
     assert 100_000 <= config.num_pages * config.page_size < 101_000
     init(config, strategy)
     facts.max_model_len = 2048
-    config, _ = resolve(EngineConfig(), facts)
+    config, _ = made(EngineConfig(), facts)
     assert config.num_pages * config.page_size == 65_536
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"sampling_mode": "edit"}, "sampling_mode must be 'naive'.*'edit'"),
+        ({"sampling_mode": "edits"}, "sampling_mode must be one of naive, edit, got 'edits'"),
         ({"dtype": "int8"}, "dtype must be one of float32.*'int8'"),
         ({"accept_threshold": 1.5}, "EngineConfig.accept_threshold must be at most 1.0, got 1.5"),
         ({"block_size": 0}, "EngineConfig.block_size must be more than 0, got 0"),
@@ -101,7 +107,7 @@ def test_an_option_that_the_strategy_does_not_have_is_an_error(facts: Facts, mon
         block_size: int = 8
 
     monkeypatch.setattr("dlstep.strategies.load", lambda name: Plain)
-    with pytest.raises(ValueError, match="strategy 'plain' has no option 'buffer_size': it knows block_size"):
+    with pytest.raises(ValueError, match="'plain' has no option 'buffer_size', but buffer_size=2 is given: it knows"):
         resolve(EngineConfig(decoding_strategy="plain", buffer_size=2), facts)
 
 
@@ -114,4 +120,50 @@ def test_an_option_that_the_strategy_does_not_have_is_an_error(facts: Facts, mon
 )
 def test_a_budget_too_small_is_told_before_any_request(facts: Facts, options: dict[str, int], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        init(*resolve(EngineConfig(**options), facts))
+        init(*made(EngineConfig(**options), facts))
+
+
+def test_resolving_is_done_once_and_for_all(facts: Facts) -> None:
+    resolved = resolve(EngineConfig(accept_threshold=0.5), facts)
+    assert resolve(resolved, facts) == resolved
+    assert (resolved.decoding_strategy, resolved.sampling_mode, resolved.block_size) == ("multi_bd", "naive", 8)
+    with pytest.raises(ValueError, match=r"pass it through resolve"):
+        build(EngineConfig(), facts.spec)
+
+
+@pytest.mark.parametrize(
+    ("declared", "options", "message"),
+    [
+        ("multi_bd", {"decoding_strategy": "dmax"}, "'dmax' does not go with the model a model: it was trained block-causal"),
+        ("multi_bd", {"sampling_mode": "edit"}, "'multi_bd_edit' does not go with the model a model"),
+        ("multi_bd", {"decoding_strategy": "dual_cache"}, "'dual_cache' does not go with"),
+        ("multi_bd", {"decoding_strategy": "fast_dllm_v2"}, "'fast_dllm_v2' does not go with"),
+        ("multi_bd", {"decoding_strategy": "diffusion_gemma"}, "'diffusion_gemma' does not go with"),
+        ("multi_bd", {"decoding_strategy": "d2f", "sampling_mode": "edit"}, "'d2f' does not go with sampling_mode='edit'"),
+        ("multi_bd_edit", {"decoding_strategy": "dmax", "sampling_mode": "naive"}, "'dmax' does not go with sampling_mode"),
+        ("multi_bd", {"edit_threshold": 0.5}, "'multi_bd' has no option 'edit_threshold', but edit_threshold=0.5 is given"),
+        ("diffusion_gemma", {"decoding_strategy": "multi_bd"}, "'multi_bd' does not go with .*canvas of random tokens"),
+    ],
+)
+def test_what_cannot_be_names_both_sides(facts: Facts, declared: str, options: dict[str, object], message: str) -> None:
+    facts.decoding_strategy = declared
+    with pytest.raises(ValueError, match=message):
+        resolve(engine_config(options), facts)
+
+
+@pytest.mark.parametrize(
+    ("declared", "options", "name"),
+    [
+        ("multi_bd_edit", {}, "multi_bd_edit"),
+        ("multi_bd_edit", {"sampling_mode": "edit"}, "multi_bd_edit"),
+        ("multi_bd_edit", {"sampling_mode": "naive"}, "multi_bd"),
+        ("multi_bd_edit", {"decoding_strategy": "block_diffusion", "sampling_mode": "edit"}, "multi_bd_edit"),
+        ("multi_bd_edit", {"decoding_strategy": "multi_bd"}, "multi_bd"),
+        ("multi_bd_edit", {"decoding_strategy": "dmax"}, "dmax"),
+        ("multi_bd_edit", {"decoding_strategy": "dmax", "sampling_mode": "edit"}, "dmax"),
+        ("d2f", {}, "d2f"),
+    ],
+)
+def test_names_and_modes_are_worked_out(facts: Facts, declared: str, options: dict[str, object], name: str) -> None:
+    facts.decoding_strategy = declared
+    assert resolve(engine_config(options), facts).decoding_strategy == name

@@ -35,7 +35,7 @@ def retensor(folder: Path, change) -> None:
 def test_the_facts_of_a_folder(folders):
     description = read_description(folders["shifted"])
     assert (description.name, description.architecture) == ("shifted", "Qwen3ForCausalLM")
-    assert (description.block_size, description.buffer_size, description.decoding_strategy) == (BLOCK, 3, "multi_bd")
+    assert (description.options, description.decoding_strategy) == ({"block_size": BLOCK, "buffer_size": 3}, "multi_bd")
     assert description.max_model_len == 256
     spec = description.spec
     assert (spec.mask_id, spec.eos_ids, spec.vocab_size) == (MASK_ID, (EOS_ID,), WORDS)
@@ -48,8 +48,8 @@ def test_a_checkpoint_is_ready_to_decode(checkpoints):
     assert not checkpoint.network.training
     assert checkpoint.network.dtype == torch.float32
     assert checkpoint.network.config._attn_implementation == "dlstep_paged"
-    facts = (checkpoint.name, checkpoint.block_size, checkpoint.buffer_size, checkpoint.decoding_strategy)
-    assert facts == ("plain", BLOCK, 3, "multi_bd")
+    facts = (checkpoint.name, checkpoint.options, checkpoint.decoding_strategy)
+    assert facts == ("plain", {"block_size": BLOCK, "buffer_size": 3}, "multi_bd")
     assert checkpoint.max_model_len == 256
     assert len(checkpoint.tokenizer) == checkpoint.spec.vocab_size
 

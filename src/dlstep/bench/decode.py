@@ -103,8 +103,7 @@ def measure_decode(
 def _own_strategy(checkpoint: Checkpoint) -> Strategy:
     """The strategy that the checkpoint names, with its own sizes."""
     cls = strategies.load(checkpoint.decoding_strategy or "multi_bd")
-    sizes = {"block_size": checkpoint.block_size, "buffer_size": checkpoint.buffer_size}
-    return cls(**{name: size for name, size in sizes.items() if size is not None})
+    return cls(**checkpoint.options)
 
 
 def _decoding(

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from inspect import getdoc
 
 from jsonargparse import ArgumentParser, Namespace
@@ -10,24 +10,31 @@ from rich.console import Console
 from rich.table import Table
 
 from .. import strategies
-from ..config import embedded_models
+from ..config import EngineConfig
 from ..core import ReplayDiverged, Trace
 from ..core.trace import Abort, Add, Rebuild
+from ..matrix import Features, matrix
+from ..resolve import embedded_models_for
 from .options import new_parser
 
 
 def strategies_parser() -> ArgumentParser:
     """The options of `dlstep strategies`."""
     options = new_parser(
-        "dlstep strategies [options]", "List decoding strategies and their options.", "dlstep strategies --json"
+        "dlstep strategies [options]",
+        "List decoding strategies and their options, or what goes with what.",
+        "dlstep strategies --json\ndlstep strategies --matrix",
     )
+    options.add_argument("--matrix", action="store_true", help="Instead: strategies against models, and their features.")
     options.add_argument("--json", action="store_true", help="Print a JSON list, and nothing else, on stdout.")
     return options
+
+SHORT = ("mode", "blocks", "exact", "shares", "cuts", "temp.", "carries")  # headings of the fields of `Features`
 
 
 @dataclass(frozen=True, slots=True)
 class StrategyRow:
-    """A strategy as it is listed."""
+    """A strategy as it is listed; `model` is the embedded model that it decodes."""
 
     name: str
     summary: str
@@ -37,18 +44,20 @@ class StrategyRow:
 
 def strategy_rows() -> list[StrategyRow]:
     """All strategies that can be named, with the embedded model made for each."""
-    models = {strategies.load(declared): name for name, declared in reversed(embedded_models().items())}
     rows: list[StrategyRow] = []
     for name in strategies.available():
         chosen = strategies.load(name)
         module = sys.modules[chosen.__module__]
         summary = (getdoc(module) or getdoc(chosen) or "").splitlines()[0]
-        rows.append(StrategyRow(name, summary, models.get(chosen), {field.name: field.default for field in fields(chosen)}))
+        model = next(iter(embedded_models_for(EngineConfig(decoding_strategy=name))), None)
+        rows.append(StrategyRow(name, summary, model, {field.name: field.default for field in fields(chosen)}))
     return rows
 
 
 def run_strategies(options: Namespace) -> int:
-    """Print the list."""
+    """Print the list or the matrix."""
+    if options.matrix:
+        return print_matrix(as_json=options.json)
     rows = strategy_rows()
     if options.json:
         listed = ({"name": r.name, "summary": r.summary, "model": r.model, "options": r.options} for r in rows)
@@ -58,6 +67,26 @@ def run_strategies(options: Namespace) -> int:
     for row in rows:
         table.add_row(row.name, row.summary, "\n".join(f"{k}={v}" for k, v in row.options.items()), row.model or "none")
     Console().print(table)
+    return 0
+
+
+def print_matrix(*, as_json: bool) -> int:
+    """Strategy against model, and strategy against feature."""
+    rows = matrix()
+    if as_json:
+        print(json.dumps([asdict(row) for row in rows]))
+        return 0
+    models = Table("a network trained as", "decodes with", "and not with", title="Models and strategies")
+    for training in rows[0].models:
+        able = [row.strategy for row in rows if not row.models[training]]
+        unable = [row.strategy for row in rows if row.models[training]]
+        models.add_row(training, ", ".join(able), ", ".join(unable))
+    features = Table("strategy", *SHORT, title="What strategies do by default")
+    for row in rows:
+        values = asdict(row.features).values()
+        features.add_row(row.strategy, *(("no", "yes")[v] if isinstance(v, bool) else str(v) for v in values))
+    Console().print(models, features)
+    print(getdoc(Features))
     return 0
 
 

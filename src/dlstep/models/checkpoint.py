@@ -3,6 +3,7 @@ access.
 """
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,13 +16,16 @@ from .attention import ATTENTION, install
 from .families import FAMILIES, Family
 from .pieces import pieces
 
+# What the "dlstep" section of a config.json may say beside strategy options.
+SPEC_FACTS = ("decoding_strategy", "head_shift", "accept_rule", "mask_token_id")
+
 
 @dataclass(frozen=True, slots=True)
 class Description:
     """What a checkpoint folder says without its weights.
 
-    `block_size`, `buffer_size` and `decoding_strategy` are what the network was trained for, None where the folder does
-    not say; `max_model_len` is the longest context it knows.
+    `decoding_strategy` and the values of its `options` are what the network was trained for, None and missing where the
+    folder does not say; `max_model_len` is the longest context it knows.
     """
 
     name: str
@@ -30,8 +34,7 @@ class Description:
     config: PretrainedConfig
     tokenizer: PreTrainedTokenizerBase
     spec: Spec
-    block_size: int | None
-    buffer_size: int | None
+    options: Mapping[str, Any]
     decoding_strategy: str | None
     max_model_len: int
 
@@ -59,14 +62,9 @@ class Checkpoint:
         return self.description.tokenizer
 
     @property
-    def block_size(self) -> int | None:
-        """Positions of a block, as trained."""
-        return self.description.block_size
-
-    @property
-    def buffer_size(self) -> int | None:
-        """Unfinished blocks at a time, as trained."""
-        return self.description.buffer_size
+    def options(self) -> Mapping[str, Any]:
+        """Values of strategy options, as trained."""
+        return self.description.options
 
     @property
     def decoding_strategy(self) -> str | None:
@@ -101,8 +99,7 @@ def read_description(path: str | Path) -> Description:
         config=config,
         tokenizer=tokenizer,
         spec=_spec(folder, facts, own, family, tokenizer),
-        block_size=own.get("block_size", facts.get("block_size")),
-        buffer_size=own.get("buffer_size"),
+        options=_options(facts, own),
         decoding_strategy=own.get("decoding_strategy"),
         max_model_len=facts["max_position_embeddings"],
     )
@@ -191,6 +188,12 @@ def _spec(folder: Path, facts: dict[str, Any], own: dict[str, Any], family: Fami
         accept_rule=own.get("accept_rule", family.accept_rule),
         pieces=pieces(tokenizer),
     )
+
+
+def _options(facts: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
+    """Strategy options that the folder states: the sizes of the network, and what it says for this engine."""
+    sizes = {name: facts[name] for name in ("block_size", "canvas_length") if facts.get(name) is not None}
+    return sizes | {name: value for name, value in own.items() if name not in SPEC_FACTS}
 
 
 def _require_safetensors(folder: Path) -> None:

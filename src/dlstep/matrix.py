@@ -1,0 +1,74 @@
+"""What goes with what: every strategy against every way of training a network, and what a strategy can and cannot do.
+
+Nothing here is a list of its own: rows are asked of the code that decodes and of the code that refuses.
+"""
+
+from dataclasses import dataclass, fields
+
+from . import strategies
+from .core import Request, SamplingParams, Spec, Strategy
+from .core.sequence import open_sequence
+from .resolve import SAMPLING_MODES, TRAININGS, unsupported
+
+PROMPT = (5,) * 64  # long enough for every strategy's blocks
+_SPECS = [Spec(mask, (1,), 9, head) for mask in (0, None) for head in (0, 1)]
+
+
+@dataclass(frozen=True, slots=True)
+class Features:
+    """What a strategy does, by default options.
+
+    `sampling_mode`: whether decided tokens may change. `blocks_in_flight`: unfinished blocks at a time. `exact`: preemption
+    changes no answer. `shares_prefixes`: equal prompts are stored once. `cuts_prompts`: a long prompt may be fed in pieces.
+    `temperature`: requests may set one. `carries`: the network carries something from forward to forward.
+    """
+
+    sampling_mode: str
+    blocks_in_flight: int
+    exact: bool
+    shares_prefixes: bool
+    cuts_prompts: bool
+    temperature: bool
+    carries: bool
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixRow:
+    """One strategy: `models` says for each way of training why it cannot be decoded so, or nothing if it can."""
+
+    strategy: str
+    models: dict[str, str]
+    features: Features
+
+
+def matrix() -> list[MatrixRow]:
+    """A row for each strategy that can be named."""
+    return [
+        MatrixRow(name, {training.name: unsupported(name, training) for training in TRAININGS}, features(name))
+        for name in strategies.available()
+    ]
+
+
+def features(name: str) -> Features:
+    """What the strategy of this name does."""
+    strategy = strategies.load(name)()
+    request = Request(0, PROMPT, SamplingParams(max_tokens=1))
+    opened = _opened(strategy, request)
+    sizes = {field.name: field.default for field in fields(strategy)}
+    blocks = sizes.get("buffer_size", 1)
+    return Features(
+        sampling_mode=SAMPLING_MODES.get(name, "naive"),
+        blocks_in_flight=blocks if isinstance(blocks, int) else 1,
+        exact=strategy.exact,
+        shares_prefixes=opened > 0,
+        cuts_prompts=strategy.grid(request).origin < len(PROMPT),
+        temperature=not strategy.refuses(Request(0, PROMPT, SamplingParams(temperature=1.0))),
+        carries=strategy.carries,
+    )
+
+
+def _opened(strategy: Strategy, request: Request) -> int:
+    """Positions of the prompt that are final before the first forward."""
+    spec = next(spec for spec in _SPECS if not strategy.unfit(spec))
+    goal = open_sequence(request, len(PROMPT) + 1, (), strategy.grid(request))
+    return strategy.init(goal, spec).final
