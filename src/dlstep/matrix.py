@@ -3,7 +3,7 @@
 Nothing here is a list of its own: rows are asked of the code that decodes and of the code that refuses.
 """
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 from . import strategies
 from .core import Request, SamplingParams, Spec, Strategy
@@ -54,11 +54,9 @@ def features(name: str) -> Features:
     strategy = strategies.load(name)()
     request = Request(0, PROMPT, SamplingParams(max_tokens=1))
     opened = _opened(strategy, request)
-    sizes = {field.name: field.default for field in fields(strategy)}
-    blocks = sizes.get("buffer_size", 1)
     return Features(
         sampling_mode=SAMPLING_MODES.get(name, "naive"),
-        blocks_in_flight=blocks if isinstance(blocks, int) else 1,
+        blocks_in_flight=strategy.buffer_size if isinstance(strategy, strategies.Blockwise) else 1,
         exact=strategy.exact,
         shares_prefixes=opened > 0,
         cuts_prompts=strategy.grid(request).origin < len(PROMPT),

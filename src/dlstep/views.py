@@ -86,3 +86,21 @@ def trace_view(trace: Trace) -> RenderableType:
         for r in event_rows(trace)
     )
     return table(columns, rows, "trace")
+
+
+def fill_order(trace: Trace, request_id: int = 0) -> tuple[int, ...]:
+    """For each token of the answer, the sampling forward (counted from 1) since which it stands as it is.
+
+    Raises KeyError for a request that the trace does not hold.
+    """
+    seen = [sequence for state in trace.states() if (sequence := state.find(request_id)) is not None]
+    if not seen:
+        raise KeyError(f"the trace holds no request {request_id}")
+    answer, start = seen[-1].answer, len(seen[-1].request.prompt)
+    order = [1] * len(answer)
+    for sequence in seen:
+        known = sequence.tokens(start, start + len(answer))
+        for place, token in enumerate(answer):
+            if place >= len(known) or known[place] != token:
+                order[place] = sequence.steps + 1
+    return tuple(order)

@@ -154,8 +154,9 @@ def test_the_demo_runs_without_a_terminal() -> None:
     assert "forwards" in plain.stdout
     assert "\x1b[" not in plain.stdout
     rows = json.loads(subprocess.run([*command, "--json"], capture_output=True, text=True, check=True).stdout)
-    assert {(row["model"], row["buffer_size"], row["accept_threshold"]) for row in rows} >= {
-        ("tiny-bd", 1, 0.9),
-        ("tiny-d2f", 4, 0.5),
+    assert {(row["model"], row["blocks"], row["option"], row["value"]) for row in rows} >= {
+        ("tiny-bd", 1, "accept_threshold", 0.9),
+        ("tiny-d2f", 4, "accept_threshold", 0.5),
+        ("tiny-canvas", 1, "entropy_bound", 0.1),
     }
     assert all(row["problems"] == 8 and 0.0 <= row["answer"] <= 1.0 for row in rows)

@@ -16,9 +16,9 @@ from transformers import DynamicCache, PreTrainedModel
 
 from .. import strategies
 from ..core import Config, Plan, Request, SamplingParams, State, Strategy, add, commit, init, schedule
-from ..driver import Batch, TorchDriver
+from ..driver import TorchDriver, Work
 from ..models import Checkpoint
-from ..models.families import kv_shape
+from ..models.families import kv_shapes
 from ..tiny import problems
 
 BATCHES = (1, 8, 32)
@@ -43,10 +43,10 @@ class _ClockedDriver(TorchDriver):
     clock: Callable[[], float] = perf_counter
     forward_s = 0.0
 
-    def forward(self, batch: Batch) -> Tensor | None:
+    def forward(self, work: Work) -> Tensor | None:
         """The forward, finished when this returns."""
         start = self.clock()
-        logits = super().forward(batch)
+        logits = super().forward(work)
         if self.network.device.type == "cuda":
             torch.cuda.synchronize(self.network.device)
         self.forward_s = self.clock() - start
@@ -171,14 +171,16 @@ def _plain_forward(network: PreTrainedModel, plan: Plan) -> Callable[[], Callabl
     batch = len(spans)
     rows = -(-sum(len(span.tokens) for span in spans) // batch)
     past = -(-sum(span.start for span in spans) // batch)
-    shape = kv_shape(network.config)
     device, dtype = network.device, network.dtype
     size = spans[0].grid.size
     position = torch.arange(past, past + rows, device=device)
     until = past + ((position - past) // size + 1) * size
     mask = (torch.arange(past + rows, device=device) < until[:, None]).expand(batch, 1, -1, -1).contiguous()
     tokens = torch.zeros((batch, rows), dtype=torch.int64, device=device)
-    held = [torch.randn(2, batch, shape.kv_heads, past, shape.head_dim, dtype=dtype, device=device) for _ in shape.windows]
+    held = [
+        torch.randn(2, batch, shape.kv_heads, past, shape.head_dim, dtype=dtype, device=device)
+        for shape in kv_shapes(network.config)
+    ]
 
     @torch.inference_mode()
     def prepared() -> Callable[[], object]:

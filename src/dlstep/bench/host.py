@@ -1,7 +1,8 @@
 """Host cost per request and step: schedule, lower, unpack, commit, with a scripted driver in place of the network.
 
-Blocks of 32, four in flight, pages of 32, two tokens accepted a step. Long answers are built by accepting whole blocks
-first. The making of samples is not timed. Each figure is the least of several interleaved repetitions.
+Blocks of 32, four in flight, pages of 32, two tokens accepted a step; canvases of 256 that never settle. Long answers are
+built by accepting whole blocks first. The making of samples is not timed. Each figure is the least of several interleaved
+repetitions.
 """
 
 import gc
@@ -20,26 +21,21 @@ from ..core import (
     Config,
     Plan,
     Request,
-    Rows,
     Samples,
     SamplingParams,
-    Span,
-    Spec,
     State,
     add,
     commit,
     init,
     schedule,
 )
+from ..core.engine import farthest
 from ..testing.scripted import ScriptedDriver
+from .answers import BATCHES, BLOCK, EOS, LENGTHS, SCRIPTS
 
 Regime = Literal["prompt", "generated"]
-BATCHES = (1, 8, 32, 128, 256)
-LENGTHS = (512, 4096, 32768)
 REGIMES: tuple[Regime, ...] = ("prompt", "generated")
-BLOCK, BUFFER, PAGE = 32, 4, 32
-VOCABULARY = 150_000
-SPEC = Spec(mask_id=VOCABULARY - 1, eos_ids=(VOCABULARY - 2,), vocab_size=VOCABULARY)
+PAGE = 32
 SAMPLED_HEAD = 256  # positions that stay to be decoded while measuring
 REPETITIONS = 5
 STEPS = 32  # of one measurement: two blocks, so that their opening, sealing and storing is in it
@@ -72,49 +68,25 @@ class HostCost:
     commit_us: float
 
 
-def whole_blocks(random: Random) -> Callable[[Span], Rows]:
-    """Every wanted position gets a random token with certainty."""
-
-    def rows(span: Span) -> Rows:
-        tokens = tuple([random.randrange(VOCABULARY - 2) for _ in span.wanted])
-        # A probability of its own for each token, as a network would give.
-        return Rows(tokens, tuple([1.0 - token * 1e-9 for token in tokens]))
-
-    return rows
-
-
-def two_tokens(random: Random) -> Callable[[Span], Rows]:
-    """Two positions are confident: one of the first open block, one of any."""
-
-    def rows(span: Span) -> Rows:
-        wanted = span.wanted
-        first_block_end = (wanted[0] // BLOCK + 1) * BLOCK
-        first = sum(position < first_block_end for position in wanted)
-        probabilities = [0.5] * len(wanted)
-        probabilities[random.randrange(first)] = 0.95
-        probabilities[random.randrange(len(wanted))] = 0.95
-        return Rows(tuple([random.randrange(VOCABULARY - 2) for _ in wanted]), tuple(probabilities))
-
-    return rows
-
-
 def build(strategy: str, regime: Regime, length: int, batch: int, random: Random | None = None) -> State:
     """A state of `batch` running requests, each about `length` tokens long and in the middle of its answer."""
     limit = length + SAMPLED_HEAD + 64
     chosen: Any = strategies.load(strategy)  # its fields are its own
-    value = chosen(block_size=BLOCK, buffer_size=BUFFER, semi_complete_threshold=1.0)
-    pages = -(-(limit + BLOCK) // PAGE) * batch
-    config = Config(SPEC, PAGE, pages, max_model_len=limit, max_num_batched_tokens=batch * (limit + BLOCK), max_num_reqs=batch)
+    script = SCRIPTS[strategy]
+    value = chosen(**script.options)
+    reach = farthest(value, limit)
+    pages = -(-reach // PAGE) * batch
+    config = Config(script.spec, PAGE, pages, max_model_len=limit, max_num_batched_tokens=batch * reach, max_num_reqs=batch)
     state = init(config, value)
     random = random or Random(0)
     prompt_length = length if regime == "prompt" else BLOCK
-    shared = tuple(random.randrange(VOCABULARY - 2) for _ in range(prompt_length - 1))
+    shared = tuple(random.randrange(EOS) for _ in range(prompt_length - 1))
     for number in range(batch):  # another first token: no two requests share a page
         state = add(state, Request(number, (number, *shared), SamplingParams(max_tokens=limit - prompt_length)))
-    driver = ScriptedDriver(whole_blocks(random))
+    driver = ScriptedDriver(script.whole(random))
     while not state.running or min(sequence.settled for sequence in state.running) < length - BLOCK:
         state = commit(state, driver.run(schedule(state)))
-    steady = ScriptedDriver(two_tokens(random))
+    steady = ScriptedDriver(script.steady(random))
     for _ in range(24):
         state = commit(state, steady.run(schedule(state)))
     return state
@@ -192,9 +164,9 @@ def measure_group(
     try:
         for repetition in range(REPETITIONS):
             for place, state in enumerate(states):
-                got = measure_core(state, ScriptedDriver(two_tokens(Random(repetition))))
+                got = measure_core(state, ScriptedDriver(SCRIPTS[strategy].steady(Random(repetition))))
                 if lowering is not None:
-                    driver = ScriptedDriver(two_tokens(Random(repetition)))
+                    driver = ScriptedDriver(SCRIPTS[strategy].steady(Random(repetition)))
                     got += measure_lowering(state, driver, lowering(state))
                 least[place] = tuple(map(min, least[place], got))
     finally:

@@ -1,5 +1,8 @@
 """The host side of the torch driver, for `bench.host`: everything but the network and its attention."""
 
+from collections.abc import Iterable
+from itertools import chain
+
 import torch
 from torch import Tensor
 
@@ -25,8 +28,15 @@ class TorchLowering:
     def prepare(self, plan: Plan, samples: Samples) -> Tensor:
         """Follow the changes of ownership; the answer as a device gives it."""
         self._tables.apply(plan)
-        columns = [column for rows in samples.rows for column in zip(rows.tokens, rows.probabilities, strict=True)]
-        return torch.tensor(columns, dtype=torch.float32).T.contiguous()
+        best = plan.wants.best
+        parts: list[list[Iterable[float]]] = []
+        for rows in samples.rows:
+            part: list[Iterable[float]] = [rows.tokens, rows.probabilities, rows.entropies, rows.margins, rows.noise]
+            part += [rows.best_ids[rank::best] for rank in range(best)]
+            part += [rows.best_probabilities[rank::best] for rank in range(best)]
+            parts.append(part)
+        lines = [list(chain.from_iterable(line)) for line in zip(*parts, strict=True)]
+        return torch.tensor([line for line in lines if line], dtype=torch.float32)
 
     def lower(self, plan: Plan) -> object:
         """The tensors of the plan."""

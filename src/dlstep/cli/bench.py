@@ -2,16 +2,19 @@
 
 import json
 from dataclasses import asdict
+from itertools import chain
 from pathlib import Path
 
 from jsonargparse import ArgumentParser, Namespace
 from rich.console import Console
 from rich.progress import track
 
+from ..bench.answers import BATCHES, LENGTHS, SCRIPTS
+from ..strategies import ALIASES
 from ..views import table
 from .options import new_parser
 
-HOST_EXAMPLE = "dlstep bench host --json\ndlstep bench host --memory"
+HOST_EXAMPLE = "dlstep bench host --json\ndlstep bench host --strategy all --batches [32]\ndlstep bench host --memory"
 DECODE_EXAMPLE = "dlstep bench decode --model tiny-bd"
 EXAMPLES = f"{HOST_EXAMPLE}\n{DECODE_EXAMPLE}"
 
@@ -28,7 +31,9 @@ def add_kinds(options: ArgumentParser) -> None:
     kinds = options.add_subcommands(required=True, dest="kind")
     per_step = "Microseconds of schedule, lowering, unpacking and commit per request and step."
     host = new_parser("dlstep bench host [options]", per_step, HOST_EXAMPLE)
-    host.add_argument("--strategy", type=str, default="multi_bd", help="Name of a strategy that decodes blocks.")
+    host.add_argument("--strategy", type=str, default="multi_bd", help="Name of a strategy, or all.")
+    host.add_argument("--batches", type=list[int], default=list(BATCHES), help="Requests at a time, as [8,32].")
+    host.add_argument("--lengths", type=list[int], default=list(LENGTHS), help="Tokens of a sequence, as [512,4096].")
     host.add_argument("--memory", action="store_true", help="Instead: bytes per token of a state of 1,048,576 tokens.")
     share = "Time of a decode step, and the share outside the network's forward."
     decode = new_parser("dlstep bench decode [options]", share, DECODE_EXAMPLE)
@@ -46,7 +51,7 @@ def run(options: Namespace) -> int:
     if options.kind == "decode":
         rows = decode_rows(chosen.model, chosen.device)
     else:
-        rows = memory_rows() if chosen.memory else host_rows(chosen.strategy)
+        rows = memory_rows() if chosen.memory else host_rows(chosen.strategy, tuple(chosen.batches), tuple(chosen.lengths))
     if chosen.json:
         print(json.dumps(rows))
         return 0
@@ -55,16 +60,18 @@ def run(options: Namespace) -> int:
     return 0
 
 
-def host_rows(strategy: str) -> list[dict[str, object]]:
+def host_rows(strategy: str, batches: tuple[int, ...], lengths: tuple[int, ...]) -> list[dict[str, object]]:
     """Rows of `bench.host`, the torch driver's lowering included."""
     from ..bench import host
     from ..bench.torch_lowering import TorchLowering
 
-    total = len(host.BATCHES) * len(host.LENGTHS) * len(host.REGIMES)
+    names = list(SCRIPTS) if strategy == "all" else [ALIASES.get(strategy, strategy)]
+    if names[0] not in SCRIPTS:
+        raise ValueError(f"--strategy must be all or one of {', '.join(SCRIPTS)}, got {strategy!r}")
     console = Console(stderr=True)
     measured = track(
-        host.measure(strategy, lowering=TorchLowering),
-        total=total,
+        chain.from_iterable(host.measure(name, batches, lengths, lowering=TorchLowering) for name in names),
+        total=len(names) * len(batches) * len(lengths) * len(host.REGIMES),
         console=console,
         transient=True,
         disable=not console.is_terminal,

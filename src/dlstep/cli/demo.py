@@ -3,8 +3,7 @@
 import json
 import sys
 import time
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from inspect import getdoc
 
 from jsonargparse import ArgumentParser, Namespace
 from rich.console import Console, Group
@@ -12,8 +11,8 @@ from rich.live import Live
 from rich.text import Text
 
 from .. import tiny
-from ..bench.accuracy import Accuracy, evaluate
-from ..core import SamplingParams, Thresholds
+from ..bench.frontier import DECODERS, MAX_TOKENS, Row, as_json, measure
+from ..core import SamplingParams
 from ..llm import LLM
 from ..session import Session
 from ..views import sequence_view, table
@@ -24,23 +23,10 @@ EXAMPLES = """
     dlstep demo --problems 500
     dlstep demo --json > rows.json
 """
-# What is compared: strategies, and how many blocks they may have in flight.
-DECODERS = (("multi_bd", 1), ("multi_bd", 4), ("d2f", 4))
-SHOWN = (("multi_bd", 4), ("d2f", 4))  # of these, the ones whose blocks are shown
-THRESHOLDS = (0.9, 0.7, 0.5)
-MAX_TOKENS = 96
+
+
+SHOWN = DECODERS[1:]  # of these, blocks are shown
 SECONDS_PER_STEP = 0.2  # on a terminal, so that the eye can follow
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """A line of the table."""
-
-    strategy: str
-    buffer_size: int
-    model: str
-    accept_threshold: float
-    figures: Accuracy
 
 
 def parser() -> ArgumentParser:
@@ -61,16 +47,16 @@ def run(options: Namespace) -> int:
     for name in ("problems", "shown"):
         if options[name] < 1:
             raise ValueError(f"--{name} must be at least 1, got {options[name]}")
-    models = {(name, size): LLM(device=options.device, decoding_strategy=name, buffer_size=size) for name, size in DECODERS}
     console = Console()
     if not options.json:
         for decoder in SHOWN:
-            show(models[decoder], decoder[0], tiny.problems(options.shown, options.seed), console)
-    rows: list[Row] = []
+            show(decoder.model(decoder.values[0], options.device), tiny.problems(options.shown, options.seed), console)
     problems = tiny.problems(options.problems, options.seed)
-    for row in measure(models, problems):
-        rows.append(row)
-        print(f"measured {row.strategy}, buffer {row.buffer_size}, accept {row.accept_threshold}", file=sys.stderr)
+    rows: list[Row] = []
+    for decoder in DECODERS:
+        for value in decoder.values:
+            rows.append(measure(decoder, value, problems, options.device))
+            print(f"measured {decoder.strategy}, {decoder.knob} {value}", file=sys.stderr)
     if options.json:
         print(json.dumps([as_json(row) for row in rows]))
     else:
@@ -78,12 +64,14 @@ def run(options: Namespace) -> int:
     return 0
 
 
-def show(llm: LLM, name: str, problems: tuple[tiny.Problem, ...] | list[tiny.Problem], console: Console) -> None:
+def show(llm: LLM, problems: tuple[tiny.Problem, ...] | list[tiny.Problem], console: Console) -> None:
     """Decode `problems`; on a terminal as a picture of the blocks that changes with every forward, else as text."""
     session = llm.session()
     for problem in problems:
         session.submit(problem.prompt, SamplingParams(max_tokens=MAX_TOKENS))
-    title = f"{name}: the network sees all open blocks at once and decides what it is sure of"
+    state = session.state
+    module = sys.modules[type(state.strategy).__module__]
+    title = f"{module.__name__.rpartition('.')[2]}: {(getdoc(module) or '').splitlines()[0]}"
     if console.is_terminal:
         with Live(console=console, auto_refresh=False) as live:
             live.update(picture(session, title), refresh=True)
@@ -107,28 +95,13 @@ def picture(session: Session, title: str) -> Group:
     return Group(Text(title, style="bold"), *(sequence_view(sequence, state) for sequence in found if sequence is not None))
 
 
-def measure(models: dict[tuple[str, int], LLM], problems: tuple[tiny.Problem, ...] | list[tiny.Problem]) -> Iterator[Row]:
-    """One row for each decoder and threshold; the more is accepted at once, the faster and the less accurate it gets."""
-    for (name, size), llm in models.items():
-        for threshold in THRESHOLDS:
-            params = SamplingParams(max_tokens=MAX_TOKENS, thresholds=Thresholds(accept_threshold=threshold))
-            yield Row(name, size, llm.engine.name, threshold, evaluate(llm, problems, params, progress=True))
-
-
-def as_json(row: Row) -> dict[str, object]:
-    """A row as flat data."""
-    figures = asdict(row.figures) | {"tokens_per_second": row.figures.tokens_per_second}
-    decoder = {"strategy": row.strategy, "buffer_size": row.buffer_size, "model": row.model}
-    return {**decoder, "accept_threshold": row.accept_threshold, **figures}
-
-
 def print_table(rows: list[Row], console: Console) -> None:
     """The table, with what its columns mean."""
     lines = (
         (
             row.strategy,
-            row.buffer_size,
-            row.accept_threshold,
+            row.blocks,
+            f"{row.option.removesuffix('_threshold')} {row.value}",
             f"{row.figures.answer:.1%}",
             f"{row.figures.chain:.1%}",
             f"{row.figures.tokens_per_forward:.2f}",
@@ -137,7 +110,7 @@ def print_table(rows: list[Row], console: Console) -> None:
         )
         for row in rows
     )
-    columns = ("strategy", "buffer", "accept", "answers", "chains", "tokens per forward", "forwards", "tokens per second")
+    columns = ("strategy", "blocks", "option", "answers", "chains", "tokens per forward", "forwards", "tokens per second")
     console.print(table(columns, lines, f"{rows[0].figures.problems} held-out problems, decoded together"))
-    console.print("buffer: blocks in flight; answers: last number right; chains: every equation right")
+    console.print("blocks: unfinished at a time; answers: last number right; chains: every equation right")
     console.print("forwards: mean of an answer")

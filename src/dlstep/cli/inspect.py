@@ -29,6 +29,7 @@ def strategies_parser() -> ArgumentParser:
     options.add_argument("--json", action="store_true", help="Print a JSON list, and nothing else, on stdout.")
     return options
 
+
 SHORT = ("mode", "blocks", "exact", "shares", "cuts", "temp.", "carries")  # headings of the fields of `Features`
 
 

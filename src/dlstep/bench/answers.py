@@ -1,0 +1,129 @@
+"""Scripted answers of a network for measuring host cost: what each strategy is given to decide, step by step."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from ..core import Rows, Span, Spec
+
+BATCHES = (1, 8, 32, 128, 256)
+LENGTHS = (512, 4096, 32768)
+BLOCK, BUFFER = 32, 4
+CANVAS = 256
+VOCABULARY = 150_000
+MASK, EOS = VOCABULARY - 1, VOCABULARY - 2
+
+RowsOf = Callable[[Span], Rows]
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """How a strategy is measured: its options, the model's facts, and answers that fill it fast (`whole`) and as it decodes."""
+
+    options: dict[str, Any]
+    whole: Callable[[Random], RowsOf]
+    steady: Callable[[Random], RowsOf]
+    spec: Spec = field(default=Spec(MASK, (EOS,), VOCABULARY))
+
+
+def _token(random: Random) -> int:
+    return random.randrange(EOS)
+
+
+def whole_blocks(random: Random) -> RowsOf:
+    """Every masked position gets a random token with certainty; what holds a token is confirmed."""
+
+    def rows(span: Span) -> Rows:
+        fed = [span.tokens[position - span.start] if position < span.stop else MASK for position in span.wanted]
+        tokens = tuple([_token(random) if token == MASK else token for token in fed])
+        # A probability of its own for each token, as a network would give.
+        return Rows(tokens, tuple([1.0 - token * 1e-9 for token in tokens]))
+
+    return rows
+
+
+def two_tokens(random: Random) -> RowsOf:
+    """Two masked positions are confident: the first one's block has one of them. What holds a token is confirmed."""
+
+    def rows(span: Span) -> Rows:
+        start = span.start
+        fed = [span.tokens[position - start] if position < span.stop else MASK for position in span.wanted]
+        masked = [index for index, token in enumerate(fed) if token == MASK]
+        probabilities = [0.5 if token == MASK else 0.95 for token in fed]
+        if masked:
+            first_block_end = (span.wanted[masked[0]] // BLOCK + 1) * BLOCK
+            first = sum(span.wanted[index] < first_block_end for index in masked)
+            probabilities[masked[random.randrange(first)]] = 0.95
+            probabilities[masked[random.randrange(len(masked))]] = 0.95
+        return Rows(tuple([_token(random) if token == MASK else token for token in fed]), tuple(probabilities))
+
+    return rows
+
+
+def with_best(answers: Callable[[Random], RowsOf]) -> Callable[[Random], RowsOf]:
+    """The same answers, each token being the most probable one of its position too."""
+
+    def made(random: Random) -> RowsOf:
+        plain = answers(random)
+
+        def rows(span: Span) -> Rows:
+            given = plain(span)
+            return Rows(given.tokens, given.probabilities, (), (), given.tokens, given.probabilities)
+
+        return rows
+
+    return made
+
+
+def two_leftmost(random: Random) -> RowsOf:
+    """The two first masked positions are confident, for strategies that fill from left to right."""
+
+    def rows(span: Span) -> Rows:
+        fed = [span.tokens[position - span.start] for position in span.wanted]
+        masked = [index for index, token in enumerate(fed) if token == MASK]
+        probabilities = [0.5 if token == MASK else 0.85 for token in fed]
+        for index in masked[:2]:
+            probabilities[index] = 0.95
+        return Rows(tuple([_token(random) if token == MASK else token for token in fed]), tuple(probabilities))
+
+    return rows
+
+
+def sure_canvas(random: Random) -> RowsOf:
+    """A canvas whose best tokens never change and are certain: it ends as soon as it may."""
+
+    def rows(span: Span) -> Rows:
+        count = len(span.wanted)
+        best = tuple([position % EOS for position in span.wanted])
+        sure = (1.0,) * count
+        noise = tuple([_token(random) for _ in best])
+        return Rows(best, sure, (0.0,) * count, (), best, sure, noise)
+
+    return rows
+
+
+def restless_canvas(random: Random) -> RowsOf:
+    """A canvas of which a part is certain, and whose best tokens go on changing."""
+
+    def rows(span: Span) -> Rows:
+        count = len(span.wanted)
+        tokens, best, noise = (tuple([_token(random) for _ in range(count)]) for _ in range(3))
+        entropies = tuple([random.random() ** 4 for _ in range(count)])
+        return Rows(tokens, (0.5,) * count, entropies, (), best, (0.5,) * count, noise)
+
+    return rows
+
+
+_BLOCKS = {"block_size": BLOCK, "buffer_size": BUFFER}
+SCRIPTS = {
+    "multi_bd": Script(_BLOCKS | {"semi_complete_threshold": 1.0}, whole_blocks, two_tokens),
+    "d2f": Script(_BLOCKS | {"semi_complete_threshold": 1.0}, whole_blocks, two_tokens),
+    "multi_bd_edit": Script(_BLOCKS, whole_blocks, two_tokens),
+    "dmax": Script(_BLOCKS, with_best(whole_blocks), with_best(two_leftmost)),
+    "fast_dllm_v2": Script(
+        {"block_size": BLOCK // BUFFER, "buffer_size": BUFFER}, whole_blocks, two_tokens, Spec(MASK, (EOS,), VOCABULARY, 1)
+    ),
+    "dual_cache": Script({"block_size": BLOCK}, whole_blocks, two_tokens),
+    "diffusion_gemma": Script({"canvas_length": CANVAS}, sure_canvas, restless_canvas, Spec(None, (EOS,), VOCABULARY)),
+}

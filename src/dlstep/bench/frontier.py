@@ -1,0 +1,74 @@
+"""Accuracy against speed: what each strategy pays for deciding more at once."""
+
+from collections.abc import Sequence as Items
+from dataclasses import asdict, dataclass, field
+
+from .. import tiny
+from ..core import SamplingParams
+from ..llm import LLM
+from ..matrix import features
+from .accuracy import Accuracy, evaluate
+
+MAX_TOKENS = 96
+
+
+@dataclass(frozen=True, slots=True)
+class Decoder:
+    """What is compared: a strategy with some options, and the option that trades accuracy for speed."""
+
+    strategy: str
+    options: dict[str, int] = field(default_factory=dict)
+    knob: str = "accept_threshold"
+    values: tuple[float, ...] = (0.9, 0.7, 0.5)
+
+    @property
+    def label(self) -> str:
+        """Strategy and options in few words."""
+        return " ".join((self.strategy, *(f"{name.removesuffix('_size')} {value}" for name, value in self.options.items())))
+
+    def model(self, value: float, device: str | None = None) -> LLM:
+        """The embedded model, decoded so."""
+        return LLM(device=device, decoding_strategy=self.strategy, **self.options, **{self.knob: value})
+
+
+DECODERS = (
+    Decoder("multi_bd", {"buffer_size": 1}),
+    Decoder("multi_bd", {"buffer_size": 4}),
+    Decoder("d2f", {"buffer_size": 4}),
+    Decoder("multi_bd_edit", {"buffer_size": 2}),
+    Decoder("dmax"),
+    Decoder("fast_dllm_v2"),
+    Decoder("dual_cache"),
+    Decoder("diffusion_gemma", knob="entropy_bound", values=(0.1, 0.5, 1.0)),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A line of the table: `option` was set to `value`, all else but `options` is the strategy's default or the model's."""
+
+    strategy: str
+    options: dict[str, int]
+    model: str
+    option: str
+    value: float
+    figures: Accuracy
+
+    @property
+    def blocks(self) -> int:
+        """Blocks that may be unfinished at a time."""
+        return self.options.get("buffer_size", features(self.strategy).blocks_in_flight)
+
+
+def measure(decoder: Decoder, value: float, problems: Items[tiny.Problem], device: str | None = None) -> Row:
+    """The figures of one decoder; the more is accepted at once, the faster and the less accurate it gets."""
+    llm = decoder.model(value, device)
+    figures = evaluate(llm, problems, SamplingParams(max_tokens=MAX_TOKENS), progress=True)
+    return Row(decoder.strategy, decoder.options, llm.engine.name, decoder.knob, value, figures)
+
+
+def as_json(row: Row) -> dict[str, object]:
+    """A row as flat data."""
+    figures = asdict(row.figures) | {"tokens_per_second": row.figures.tokens_per_second}
+    how = {"strategy": row.strategy, "blocks": row.blocks, "model": row.model, "option": row.option, "value": row.value}
+    return how | figures
