@@ -1,0 +1,76 @@
+"""Measure every strategy and write the README's table and the picture beside it: `make table`.
+
+`python docs/make_table.py rows.json` takes what `dlstep demo --json` printed instead of measuring.
+"""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+from rich.progress import track
+
+from dlstep import tiny
+from dlstep.bench.frontier import DECODERS, as_json, measure
+
+PROBLEMS = 500
+FOLDER = Path(__file__).parent
+README = FOLDER.parent / "README.md"
+BEGIN, END = "<!-- table -->\n", "<!-- end of table -->\n"
+HEAD = "| strategy | blocks | option | answers right | every equation right | tokens per forward | forwards an answer |"
+
+
+def rows() -> list[dict[str, Any]]:
+    """The figures, measured here or read from a file."""
+    if len(sys.argv) > 1:
+        return json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
+    problems = tiny.problems(PROBLEMS, 0)
+    points = [(decoder, value) for decoder in DECODERS for value in decoder.values]
+    return [as_json(measure(decoder, value, problems)) for decoder, value in track(points, "measuring")]
+
+
+def line(row: dict[str, Any]) -> str:
+    """A line of the table."""
+    cells = (
+        f"`{row['strategy']}`",
+        row["blocks"],
+        f"{row['option'].removesuffix('_threshold').replace('_', ' ')} {row['value']}",
+        f"{row['answer']:.1%}",
+        f"{row['chain']:.1%}",
+        f"{row['tokens_per_forward']:.2f}",
+        f"{row['forwards']:.1f}",
+    )
+    return f"| {' | '.join(map(str, cells))} |"
+
+
+def draw(found: list[dict[str, Any]]) -> None:
+    """Accuracy against tokens per forward, a line for each decoder."""
+    mpl.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(7, 4.5), layout="constrained")
+    for strategy, blocks in dict.fromkeys((row["strategy"], row["blocks"]) for row in found):
+        own = [row for row in found if (row["strategy"], row["blocks"]) == (strategy, blocks)]
+        speed, right = [row["tokens_per_forward"] for row in own], [100 * row["answer"] for row in own]
+        axes.plot(speed, right, marker="o", label=f"{strategy}, {blocks} block{'s' * (blocks > 1)}")
+    axes.set_xlabel("tokens per forward")
+    axes.set_ylabel("right answers, %")
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize=8)
+    figure.savefig(FOLDER / "frontier.png", dpi=110)
+
+
+def main() -> None:
+    """Replace what is between the marks in the README, and the picture."""
+    found = rows()
+    table = "\n".join((HEAD, "|---" * HEAD.count(" | ") + "|---|", *map(line, found)))
+    text = README.read_text(encoding="utf-8")
+    before, _, rest = text.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    README.write_text(f"{before}{BEGIN}{table}\n{END}{after}", encoding="utf-8")
+    draw(found)
+
+
+if __name__ == "__main__":
+    main()
