@@ -52,8 +52,8 @@ MUTANTS = (
     change(
         "a storing forward counts as storing everything final",
         COMMIT,
-        "stored = sequence.final if span.wanted else span.stop",
-        "stored = sequence.final",
+        "stored = before.final if span.wanted else span.stop",
+        "stored = before.final",
         "K-1",
     ),
     Mutant(
@@ -70,7 +70,7 @@ MUTANTS = (
     change(
         "rows of the window count as stored for good",
         COMMIT,
-        "stored = sequence.final if span.wanted else span.stop",
+        "stored = before.final if span.wanted else span.stop",
         "stored = span.stop",
         "K-3",
     ),

@@ -9,7 +9,7 @@ from ..llm import LLM
 from ..matrix import features
 from .accuracy import Accuracy, evaluate
 
-MAX_TOKENS = 96
+MAX_TOKENS = 64
 
 
 @dataclass(frozen=True, slots=True)

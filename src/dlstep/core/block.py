@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 from .values import value
 
-# Positions and token ids as objects that all sequences share. A number kept from a sample holds on to the memory around it;
-# shared ones let old samples go as a whole, and a batch touches less memory in every step.
+# Positions as objects that all sequences share, so that a batch touches less memory in every step.
 _SHARED = tuple(range(1 << 18))
 
 
-def _positions(start: int, stop: int) -> tuple[int, ...]:
+def positions(start: int, stop: int) -> tuple[int, ...]:
+    """Positions `[start, stop)`."""
     return _SHARED[start:stop] if stop <= len(_SHARED) else tuple(range(start, stop))
 
 
@@ -22,24 +22,30 @@ class Extra:
 
 @value
 class Sealed:
-    """A finished block: positions `[start, start + len(tokens))`, all decided. What long answers are kept as.
+    """A finished block: consecutive positions from `start` on, all decided. What long answers are kept as.
 
-    `packed` are the probabilities as native doubles, a third of the size of floats.
+    `packed_tokens` are native 64-bit integers, `packed_probabilities` native doubles: a third of the size of Python's
+    numbers, and nothing in them holds on to the samples they came from.
     """
 
     start: int
-    tokens: tuple[int, ...]
-    packed: bytes
+    packed_tokens: bytes
+    packed_probabilities: bytes
 
     @property
     def end(self) -> int:
         """First position after the block."""
-        return self.start + len(self.tokens)
+        return self.start + len(self.packed_tokens) // 8
+
+    @property
+    def tokens(self) -> tuple[int, ...]:
+        """The token of each position."""
+        return tuple(array("q", self.packed_tokens))
 
     @property
     def probabilities(self) -> tuple[float, ...]:
         """The probability each token had when it was decided; 1.0 for given ones."""
-        return tuple(array("d", self.packed))
+        return tuple(array("d", self.packed_probabilities))
 
 
 @value
@@ -81,9 +87,8 @@ class Block:
 
     def sealed(self) -> Sealed:
         """The block as it is kept once it is finished; nothing in it is undecided."""
-        known = len(_SHARED)
-        tokens = tuple([_SHARED[token] if token < known else token for token in self.tokens])
-        return Sealed(self.start, tokens, array("d", self.probabilities).tobytes())
+        tokens, probabilities = array("q", self.tokens), array("d", self.probabilities)
+        return Sealed(self.start, tokens.tobytes(), probabilities.tobytes())
 
     def decide(self, chosen: Sequence[int], begin: int, tokens: Sequence[int], probabilities: Sequence[float]) -> "Block":
         """The block after a forward that decided the rows `chosen`, ascending.
@@ -107,7 +112,7 @@ def open_block(start: int, size: int, limit: int, prompt: tuple[int, ...], mask_
     return Block(
         start=start,
         tokens=prompt[start : start + given] + (mask_id,) * (size - given),
-        undecided=_positions(start + given, min(start + size, limit)),
+        undecided=positions(start + given, min(start + size, limit)),
         probabilities=(1.0,) * given + (0.0,) * (size - given),
         given=(1 << given) - 1,
         opened=opened,

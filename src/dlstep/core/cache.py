@@ -6,17 +6,17 @@ prefix), or free. Handing out takes free pages first, then evicts the cached pag
 
 from array import array
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
 from hashlib import blake2b
 
 from rpds import HashTrieMap
 
 from .grid import Grid
+from .values import value
 
 _NO_STAMPS: "HashTrieMap[int, int]" = HashTrieMap()
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class StampedQueue:
     """A queue of distinct pages, first in first out, from whose middle a page can be taken. Every call costs O(log n)."""
 
@@ -51,7 +51,7 @@ class StampedQueue:
         return (page for stamp in range(self.head, self.tail) if (page := self.pages.get(stamp)) is not None)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Cache:
     """Ownership of `num_pages` pages and the index of stored prefixes.
 
@@ -111,7 +111,7 @@ class Cache:
                 cached = cached.remove(page)
             owners = owners.insert(page, count + 1)
         slots = self.slots if slot is None else tuple(other for other in self.slots if other != slot)
-        return replace(self, cached=cached, owners=owners, slots=slots)
+        return Cache(self.num_pages, self.fresh, self.free, cached, owners, self.index, self.keys, slots)
 
     def release(self, pages: tuple[int, ...], slot: int | None = None) -> "Cache":
         """One owner gives `pages` and its `slot` back; the last page first, so that a prefix is evicted from its end."""
@@ -127,7 +127,7 @@ class Cache:
             else:
                 free = free.push(page)
         slots = self.slots if slot is None else (*self.slots, slot)
-        return replace(self, free=free, cached=cached, owners=owners, slots=slots)
+        return Cache(self.num_pages, self.fresh, free, cached, owners, self.index, self.keys, slots)
 
     def publish(self, pages: Iterable[tuple[int, bytes]]) -> "Cache":
         """Owned pages become findable by their keys; a key that is there already keeps its page."""
@@ -135,7 +135,7 @@ class Cache:
         for page, key in pages:
             if key not in index:
                 index, keys = index.insert(key, page), keys.insert(page, key)
-        return replace(self, index=index, keys=keys)
+        return self._indexed(index, keys)
 
     def unpublish(self, pages: Iterable[int]) -> "Cache":
         """Owned `pages` can no longer be found."""
@@ -144,7 +144,10 @@ class Cache:
             key = keys.get(page)
             if key is not None:
                 index, keys = index.remove(key), keys.remove(page)
-        return replace(self, index=index, keys=keys)
+        return self._indexed(index, keys)
+
+    def _indexed(self, index: "HashTrieMap[bytes, int]", keys: "HashTrieMap[int, bytes]") -> "Cache":
+        return Cache(self.num_pages, self.fresh, self.free, self.cached, self.owners, index, keys, self.slots)
 
     def unowned(self, pages: Iterable[int]) -> int:
         """How many of `pages` nobody owns."""

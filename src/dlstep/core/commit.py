@@ -57,9 +57,9 @@ def _transfer(state: State, plan: Plan) -> tuple[Cache, list[Sequence], tuple[Se
     return cache, running, waiting
 
 
-def _published(cache: Cache, sequence: Sequence, page_size: int) -> tuple[Cache, Storage]:
-    """Make every page findable whose groups are all stored: nothing can change what it holds any more."""
-    held, grid = sequence.ledger.storage, sequence.goal.grid
+def _published(cache: Cache, sequence: Sequence, held: Storage, page_size: int) -> tuple[Cache, Storage]:
+    """Make every page of `held` findable whose groups are all stored: nothing can change what it holds any more."""
+    grid = sequence.goal.grid
     page, stored = held.published, held.stored
     if grid.end((page + 1) * page_size - 1) > stored:
         return cache, held
@@ -71,29 +71,14 @@ def _published(cache: Cache, sequence: Sequence, page_size: int) -> tuple[Cache,
 
 
 def _advance(state: State, sequence: Sequence, span: Span, rows: Rows) -> Sequence:
-    """`sequence`, already counted, after its span ran: a sampling one is committed and judged."""
-    if not span.wanted:
-        return sequence
+    """`sequence`, already counted, after its sampling span ran: committed and judged."""
     spec = state.config.spec
     # Looked for among the probabilities first, which the strategy reads anyway: only they are in reach.
-    if 0.0 in rows.probabilities and -1 in rows.tokens:
+    if not all(rows.probabilities) and -1 in rows.tokens:
         position = span.wanted[rows.tokens.index(-1)]
         end = max(sequence.settled, len(sequence.goal.request.prompt))
         return ended(sequence, "error", end, f"the logits of position {position} were not finite in step {state.step}")
     return judge(state.strategy.commit(sequence, span, rows, spec), sequence.settled, spec)
-
-
-def _stored(state: State, cache: Cache, sequence: Sequence, span: Span) -> tuple[Cache, Storage]:
-    """What is stored after `span` ran, its full pages published."""
-    held = sequence.ledger.storage
-    # A span that samples leaves nothing final unstored: the core put those rows in front of it.
-    stored = sequence.final if span.wanted else span.stop
-    if stored == held.stored:
-        return cache, held
-    held = Storage(stored, held.table, held.published, held.prefix_key, held.slot)
-    if not state.config.enable_prefix_caching:
-        return cache, held
-    return _published(cache, sequence.holding(held), state.config.page_size)
 
 
 def commit(state: State, samples: Samples) -> State:
@@ -101,7 +86,7 @@ def commit(state: State, samples: Samples) -> State:
 
     Spans of requests that were aborted since the plan are dropped. Raises SamplesMismatch if the plan is of another state.
     """
-    plan = samples.plan
+    plan, config = samples.plan, state.config
     if plan.step != state.step or plan.line != state.line:
         raise SamplesMismatch(
             f"the samples answer step {plan.step} of line {plan.line}, the state is at step {state.step} of line "
@@ -117,8 +102,14 @@ def commit(state: State, samples: Samples) -> State:
             still.append(before)
             continue
         span, rows = answer
-        cache, storage = _stored(state, cache, before, span)
-        after = _advance(state, before.counted(storage, 1 if span.wanted else 0), span, rows)
+        # A span that samples leaves nothing final unstored: the core put those rows in front of it.
+        stored = before.final if span.wanted else span.stop
+        held = before.ledger.storage
+        if stored != held.stored:
+            held = Storage(stored, held.table, held.published, held.prefix_key, held.slot)
+            if config.enable_prefix_caching:
+                cache, held = _published(cache, before, held, config.page_size)
+        after = _advance(state, before.counted(held, 1), span, rows) if span.wanted else before.counted(held, 0)
         if after.ledger.ending is None:
             still.append(after)
             continue
@@ -128,7 +119,7 @@ def commit(state: State, samples: Samples) -> State:
         cache = cache.release(before.pages, before.ledger.storage.slot)
         done.append(after)
     return State(
-        config=state.config,
+        config=config,
         strategy=state.strategy,
         cache=cache,
         waiting=waiting,

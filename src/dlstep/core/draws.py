@@ -4,6 +4,7 @@ The generator is splitmix64 (Steele, Lea and Flood 2014) used as a hash of its c
 on the device; this file defines them.
 """
 
+from array import array
 from typing import Literal
 
 Purpose = Literal["sample", "renoise", "open"]
@@ -36,3 +37,22 @@ def uniform(draw_key: int, index: int) -> float:
 def integer(draw_key: int, index: int, bound: int) -> int:
     """Number `index` of the stream of `draw_key` as an integer in [0, bound); `bound` is at most 2**31."""
     return ((mix(draw_key ^ mix(index)) >> 33) * bound) >> 31
+
+
+def integers(seed: int, start: int, stop: int, draw: int, purpose: Purpose, bound: int) -> tuple[int, ...]:
+    """`integer(key(seed, position, draw, purpose), 0, bound)` for the positions of `[start, stop)`.
+
+    All of them at once: every position has a lane of 128 bits in one large integer, whose upper half takes the carries.
+    """
+    lanes = array("Q", bytes(16 * (stop - start)))
+    lanes[::2] = array("Q", range(start, stop))
+    ones = int.from_bytes(array("Q", (1, 0) * (stop - start)).tobytes(), "little")
+    mask, add = ones * _MASK, ones * 0x9E3779B97F4A7C15
+    values = int.from_bytes(lanes.tobytes(), "little") ^ (ones * mix(seed & _MASK))
+    for counter in (draw, PURPOSES[purpose], mix(0), 0):
+        values = (values + add) & mask
+        values = ((values ^ ((values >> 30) & mask)) * 0xBF58476D1CE4E5B9) & mask
+        values = ((values ^ ((values >> 27) & mask)) * 0x94D049BB133111EB) & mask
+        values ^= ((values >> 31) & mask) ^ (ones * counter)
+    values = ((((values >> 33) & (ones * 0x7FFFFFFF)) * bound) >> 31) & mask
+    return tuple(array("Q", values.to_bytes(16 * (stop - start), "little"))[::2])

@@ -181,6 +181,9 @@ class Sequence:
 
     def _blocks(self, start: int, end: int) -> list[Sealed | Block]:
         """The blocks that overlap `[start, end)`, oldest first; costs the number of blocks from `start` on."""
+        of_window: list[Sealed | Block] = [block for block in self.window if block.end > start and block.start < end]
+        if of_window and of_window[0].start <= start:
+            return of_window
         found: list[Sealed | Block] = []
         for block in self.past:
             if block.end <= start:
@@ -188,7 +191,7 @@ class Sequence:
             if block.start < end:
                 found.append(block)
         found.reverse()
-        return found + [block for block in self.window if block.end > start and block.start < end]
+        return found + of_window
 
     def tokens(self, start: int, end: int) -> tuple[int, ...]:
         """Tokens of positions `[start, end)`; costs the positions from `start` on."""
@@ -217,7 +220,8 @@ class Sequence:
 
     def holding(self, storage: Storage) -> "Sequence":
         """The sequence with another storage."""
-        return self.with_ledger(replace(self.ledger, storage=storage))
+        ledger = self.ledger
+        return self.with_ledger(Ledger(storage, ledger.steps, ledger.nfe, ledger.watch, ledger.ending))
 
     def watching(self, watch: Watch) -> "Sequence":
         """The sequence with other remembered tokens."""

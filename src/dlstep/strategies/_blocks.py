@@ -1,11 +1,13 @@
 """Moves that blockwise strategies share: open a block, feed the window, decide, seal and retire.
 
-A block is open while the network decides its tokens, and sealed once it and all before it are decided. Sealed blocks are
-final: the core stores their keys and values with the next forward. With `fold_commits` a sealed block leaves the window at
-once, so that the next block can open in its place; without it, the block keeps its place for one more sampling forward.
+A block is open while the network decides its tokens, and sealed once it and all before it stand: a block that is written
+once does so when it is decided. Sealed blocks are final: the core stores their keys and values with the next forward. With
+`fold_commits` a sealed block leaves the window at once, so that the next block can open in its place; without it, the block
+keeps its place for one more sampling forward.
 """
 
 from abc import abstractmethod
+from bisect import bisect_left
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -50,6 +52,14 @@ class Blockwise(Strategy):
         that the decode ends.
         """
 
+    def stands_to(self, block: Block) -> int:
+        """First position of a block of the window whose token may change as long as what is before it stands; else its end."""
+        return block.undecided[0] if block.undecided else block.end
+
+    def stable_share(self, block: Block) -> float:
+        """The share of the block that `token_stability_threshold` looks at: of a block that is written once, all or nothing."""
+        return 0.0 if block.undecided else 1.0
+
     def __post_init__(self) -> None:
         check_ranges(self)
 
@@ -69,13 +79,8 @@ class Blockwise(Strategy):
     def schedule(self, sequence: Sequence, spec: Spec) -> Span:
         """All open blocks, wanting their undecided positions."""
         del spec
-        goal, final, steps = sequence.goal, sequence.final, sequence.ledger.steps
-        blocks = sequence.window
-        joins = True
-        if not self.fold_commits:
-            blocks = tuple(block for block in blocks if block.start >= final)  # held ones are the core's to feed
-            # A block that was opened while nothing else was open waits for what is before it to be stored.
-            joins = len(blocks) < len(sequence.window) or any(b.opened < steps or b.given for b in blocks)
+        final, steps = sequence.final, sequence.ledger.steps
+        blocks, joins = (sequence.window, True) if self.fold_commits else self._unsealed(sequence)
         tokens: tuple[int, ...] = ()
         wanted: tuple[int, ...] = ()
         draws: tuple[int, ...] = ()
@@ -84,9 +89,9 @@ class Blockwise(Strategy):
             tokens += block.tokens
             wanted += undecided
             draws += (steps - block.opened,) * len(undecided)
-        request = goal.request
+        grid, request = sequence.goal.grid, sequence.goal.request
         end = final + len(tokens)
-        return Span(request.id, final, tokens, end, goal.grid, wanted, draws, request.params, request.seed, joins=joins)
+        return Span(request.id, final, tokens, end, grid, wanted, draws, request.params, request.seed, 0, 0, joins)
 
     def commit(self, sequence: Sequence, span: Span, rows: Rows, spec: Spec) -> Sequence:
         """Decide, seal what is complete, open the next block."""
@@ -102,6 +107,13 @@ class Blockwise(Strategy):
         opened = sequence.window[-1].end if sequence.window else sequence.final
         return sum(len(block.undecided) for block in sequence.window) + max(0, sequence.limit - opened)
 
+    def _unsealed(self, sequence: Sequence) -> tuple[tuple[Block, ...], bool]:
+        """The open blocks without those held, which are the core's to feed, and whether their span joins final rows."""
+        blocks = tuple(block for block in sequence.window if block.start >= sequence.final)
+        # A block that was opened while nothing else was open waits for what is before it to be stored.
+        steps = sequence.ledger.steps
+        return blocks, len(blocks) < len(sequence.window) or any(b.opened < steps or b.given for b in blocks)
+
     def _retired(self, sequence: Sequence, window: tuple[Block, ...], spec: Spec) -> Sequence:
         """The sequence after its window changed: sealed blocks leave, or are held, and the next block may open."""
         past, final, limit = sequence.past, sequence.final, sequence.goal.limit
@@ -110,18 +122,18 @@ class Blockwise(Strategy):
                 past, window = past.push_front(window[0].sealed()), window[1:]
         settled = final
         for block in window:
-            if block.undecided:
-                settled = block.undecided[0]
+            stands = self.stands_to(block)
+            settled = min(stands, limit)
+            if stands < block.end:
                 break
-            settled = min(block.end, limit)
             if block.end <= limit:
                 final = block.end
         if self.fold_commits:
-            while window and window[0].end <= final:
+            while window and window[0].start < final:
                 past, window = past.push_front(window[0].sealed()), window[1:]
         if settled < limit:
             window = self._opened(sequence, window, final, spec)
-            if window and window[-1].end <= final:  # all places are held: nothing is open, so none is held any longer
+            if window and window[-1].start < final:  # all places are held: nothing is open, so none is held any longer
                 for block in window:
                     past = past.push_front(block.sealed())
                 window = self._opened(sequence, (), final, spec)
@@ -147,7 +159,7 @@ class Blockwise(Strategy):
         add, stability = thresholds.add_block_threshold, thresholds.token_stability_threshold
         add = self.add_block_threshold if add is None else add
         stability = self.token_stability_threshold if stability is None else stability
-        return block.progress >= add and not (stability > 0.0 and block.undecided)
+        return block.progress >= add and self.stable_share(block) >= stability
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,9 +193,7 @@ class ByConfidence(Blockwise):
                 forceable = True
                 continue
             end = begin + count
-            first = taken
-            while taken < len(above) and above[taken] < end:
-                taken += 1
+            first, taken = taken, bisect_left(above, end, taken)
             chosen = above[first:taken]
             if not chosen and (forceable or forced):
                 of_block = probabilities[begin:end]
