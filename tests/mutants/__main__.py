@@ -16,8 +16,11 @@ from time import perf_counter
 from rich.console import Console
 from rich.progress import Progress
 
-from .catalogue import MUTANTS, Mutant
+from . import catalogue, diffusion_gemma, dmax, dual_cache, fast_dllm_v2, multi_bd_edit
+from .catalogue import Mutant
 
+MODULES = (catalogue, multi_bd_edit, dmax, fast_dllm_v2, dual_cache, diffusion_gemma)
+MUTANTS = tuple(mutant for module in MODULES for mutant in module.MUTANTS)
 ROOT = Path(__file__).parents[2]
 TESTS = ("tests/traces", "tests/property")
 FAILED = re.compile(r"^FAILED (tests/(?:property|traces)/\S+)", re.MULTILINE)

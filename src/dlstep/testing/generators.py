@@ -48,7 +48,7 @@ def hyperparameters(draw: st.DrawFn, strategy: type[Strategy]) -> Strategy:
     drawn: dict[str, st.SearchStrategy[Any]] = {}
     for field in fields(strategy):
         own = SMALL.get(field.name, st.from_type(hints[field.name]))
-        if field.name.endswith("_threshold"):
+        if field.name.endswith("_threshold") and field.name not in SMALL:
             low = 0.1 if field.name == "semi_complete_threshold" else 0.0
             own = THRESHOLDS.map(lambda value, low=low: max(value, low))
         drawn[field.name] = own if field.default is MISSING else st.one_of(st.just(field.default), own)

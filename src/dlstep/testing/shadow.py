@@ -27,6 +27,9 @@ class Slot:
     states: tuple[int, ...]
 
 
+DENOISED, SPREAD = 11, 12  # numbers, because strings hash differently in every process
+
+
 def _hash(*parts: object) -> int:
     return mix(hash(parts) & 0xFFFFFFFFFFFFFFFF)
 
@@ -162,7 +165,7 @@ class ShadowDriver:
                 raise ShadowError(f"request {span.id} goes on with what nobody carried over to position {span.start}")
             found = {place: _hash(state, kept) for place, state in found.items()}
         if span.mode == "denoise":
-            found = {place: _hash(state, span.mode) for place, state in found.items()}
+            found = {place: _hash(state, DENOISED) for place, state in found.items()}
         return found
 
     def _store(self, span: Span, history: dict[tuple[int, int], tuple[int, ...]]) -> None:
@@ -220,7 +223,7 @@ class ShadowDriver:
             first = others[0] if seed else drawn[-1]
             falling = [(token, first[1] * chance / 2**rank) for rank, (token, chance) in enumerate(others[1:], 1)]
             best += [first, *falling][: wants.best]
-            spread.append(_hash(*parts, "spread") / 2**64)
+            spread.append(_hash(*parts, SPREAD) / 2**64)
         places = zip(span.wanted, span.draws, strict=True)
         keys = [key(span.seed, position, draw, "renoise") for position, draw in places]
         return Rows(

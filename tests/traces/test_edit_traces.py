@@ -1,0 +1,180 @@
+"""Decisions of the reference implementation where blocks are revised: edit sampling and `dmax`, forward by forward.
+
+It ends a request at an end of sequence before its block has converged, so what is written is compared up to its end or ours,
+whichever comes first, and the answers are not. With `dmax`, so is what the next forward is fed softly.
+"""
+
+import json
+import math
+from functools import cache
+from pathlib import Path
+
+import pytest
+from fake_logits import EOS, MASK, VOCABULARY, Profile
+
+from dlstep.core import (
+    NO_ROWS,
+    Config,
+    Plan,
+    Request,
+    Rows,
+    Samples,
+    SamplingParams,
+    Span,
+    Spec,
+    State,
+    Strategy,
+    add,
+    commit,
+    init,
+    schedule,
+)
+from dlstep.strategies.dmax import DMax
+from dlstep.strategies.multi_bd_edit import MultiBDEdit
+
+DATA = Path(__file__).parent / "data" / "edit"
+SPEC = Spec(MASK, (EOS,), VOCABULARY)
+
+# Requests that part from the reference: in which forward, and why.
+PROMPT = "the reference's block converges only if the network repeats the prompt's part of it"
+PARTING = {
+    ("dmax_buffer1", 1): (6, PROMPT),
+    ("dmax_page16_block4_buffer2", 0): (4, PROMPT),
+    ("dmax_max_batched_tokens", 0): (
+        11,
+        "the reference opens no more blocks once an end of sequence was there, be it edited since",
+    ),
+}
+MASK_SHARE = 0.02  # of a probability, at most: the reference counts the mask among the ids
+
+Soft = dict[int, tuple[tuple[int, ...], tuple[float, ...]]]  # by position
+
+
+class Uncapped(DMax):
+    """The reference sets no limit to the forwards of a block."""
+
+    __slots__ = ()
+
+    @property
+    def most_forwards(self) -> int:
+        return 1000
+
+
+class RankedDriver:
+    """Greedy samples of the recorded logits and the most probable ids; counts the forwards of each request."""
+
+    def __init__(self, profiles: dict[int, Profile]) -> None:
+        self.profiles = profiles
+        self.forwards = dict.fromkeys(profiles, 0)
+
+    def run(self, plan: Plan) -> Samples:
+        """The samples of `plan`."""
+        assert plan.wants.ties == "lowest" and not plan.wants.tempered
+        return Samples(plan, tuple(self._rows(span, plan.wants.best) for span in plan.spans))
+
+    def _rows(self, span: Span, best: int) -> Rows:
+        forward = self.forwards[span.id]
+        self.forwards[span.id] += 1
+        if not span.wanted:
+            return NO_ROWS
+        ranked = [self._ranked(span.id, position, forward)[: max(1, best)] for position in span.wanted]
+        ids = tuple(token for row in ranked for token, _ in row[:best])
+        chances = tuple(chance for row in ranked for _, chance in row[:best])
+        return Rows(
+            tuple(row[0][0] for row in ranked), tuple(row[0][1] for row in ranked), best_ids=ids, best_probabilities=chances
+        )
+
+    def _ranked(self, request_id: int, position: int, forward: int) -> list[tuple[int, float]]:
+        logits = self.profiles[request_id].logits(position, forward)
+        powers = {token: math.exp(value) for token, value in enumerate(logits) if token != MASK}
+        total = sum(powers.values())
+        return [(token, powers[token] / total) for token in sorted(powers, key=lambda token: (-powers[token], token))]
+
+
+def strategy_of(trace: dict) -> Strategy:
+    """The strategy with the settings and the pacing of the trace."""
+    settings, thresholds = trace["config"], trace["config"]["thresholds"]
+    fields = {key: settings[key] for key in ("block_size", "buffer_size")}
+    fields |= {key: thresholds[key] for key in ("accept_threshold", "add_block_threshold", "token_stability_threshold")}
+    if trace["strategy"] == "dmax":
+        merging = {key: settings[key] for key in ("token_merge_mode", "token_merge_top_k", "token_merge_weight")}
+        return Uncapped(**fields, **merging, fold_commits=False)
+    editing = {key: settings[key] for key in ("max_post_edit_steps", "penalty_lambda")}
+    return MultiBDEdit(**fields, **editing, fold_commits=False)
+
+
+def soft_of(state: State, request_id: int) -> tuple[int, Soft]:
+    """Where the open blocks of a request begin, and what the next forward is fed softly of them."""
+    sequence = state.find(request_id)
+    span = next((span for span in schedule(state).spans if span.id == request_id), None)
+    assert sequence is not None
+    if span is None or span.soft is None:
+        return sequence.final, {}
+    soft, width = span.soft, span.soft.width
+    parts = [slice(index * width, (index + 1) * width) for index in range(len(soft.positions))]
+    found = zip(soft.positions, parts, strict=True)
+    return sequence.final, {position: (soft.ids[part], soft.probabilities[part]) for position, part in found}
+
+
+@cache
+def decode(name: str) -> tuple[dict, dict[int, list[list[tuple[int, int]]]], dict[int, list[tuple[int, Soft]]]]:
+    """The recorded trace, and of our run by request and forward: what was written, and what is fed softly next."""
+    trace = json.loads((DATA / f"{name}.json").read_text())
+    settings = trace["config"]
+    # Rows and pages are ample: pacing is what is compared.
+    config = Config(SPEC, settings["page_size"], 1024, settings["max_model_len"], 4096, settings["max_num_reqs"])
+    state = init(config, strategy_of(trace))
+    recorded = {request["id"]: request for request in trace["requests"]}
+    driver = RankedDriver({key: Profile.read(request["profile"]) for key, request in recorded.items()})
+    writes: dict[int, list[list[tuple[int, int]]]] = {key: [] for key in recorded}
+    softs: dict[int, list[tuple[int, Soft]]] = {key: [] for key in recorded}
+    for step in range(500):
+        for key, request in recorded.items():
+            if request["arrive"] == step:
+                limits = SamplingParams(max_tokens=request["params"]["max_tokens"], max_nfe=request["params"]["max_nfe"])
+                state = add(state, Request(key, tuple(request["prompt"]), limits))
+        plan = schedule(state)
+        after = commit(state, driver.run(plan))
+        for span in plan.spans:
+            new, old = after.find(span.id), state.find(span.id)
+            assert new is not None and old is not None
+            start, end = (span.wanted[0], span.wanted[-1] + 1) if span.wanted else (0, 0)
+            pairs = zip(range(start, end), old.tokens(start, end), new.tokens(start, end), strict=True)
+            writes[span.id].append([(position, token) for position, before, token in pairs if token != before])
+            softs[span.id].append(soft_of(after, span.id))
+        state = after
+    return trace, writes, softs
+
+
+def requests() -> list[tuple[str, int]]:
+    """Every request of every trace."""
+    return [(path.stem, r["id"]) for path in sorted(DATA.glob("*.json")) for r in json.loads(path.read_text())["requests"]]
+
+
+@pytest.mark.parametrize(("name", "request_id"), requests())
+def test_writes_are_those_of_the_reference(name: str, request_id: int) -> None:
+    trace, writes, softs = decode(name)
+    theirs = [r for step in trace["steps"] if "reqs" in step for r in step["reqs"] if r["id"] == request_id]
+    ours = writes[request_id]
+    assert ours, "nothing was decoded"
+    until, _ = PARTING.get((name, request_id), (len(theirs), ""))
+    for forward, (mine, reference) in enumerate(zip(ours, theirs[:until], strict=False)):
+        assert mine == sorted(map(tuple, reference["writes"])), f"forward {forward}"
+        if reference.get("merge") and forward + 1 < len(ours):
+            check_soft(*softs[request_id][forward], reference["merge"])
+    if until < len(theirs):
+        assert ours[until] != sorted(map(tuple, theirs[until]["writes"])), "it does not part any more"
+
+
+def check_soft(final: int, ours: Soft, merge: dict) -> None:
+    """What is fed softly of the open blocks is what the reference feeds."""
+    theirs = {int(position): kept for position, kept in merge.items() if kept is not None and int(position) >= final}
+    assert set(ours) == set(theirs)
+    for position, (ids, probabilities) in ours.items():
+        their_ids, their_probabilities, _ = theirs[position]
+        assert list(ids) == their_ids
+        assert probabilities == pytest.approx(their_probabilities, rel=MASK_SHARE, abs=1e-5)
+
+
+def test_every_parting_names_a_request() -> None:
+    assert set(PARTING) <= set(requests())
