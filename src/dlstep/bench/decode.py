@@ -7,7 +7,7 @@ states.
 
 from collections.abc import Callable, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from time import perf_counter
 
 import torch
@@ -103,7 +103,8 @@ def measure_decode(
 def _own_strategy(checkpoint: Checkpoint) -> Strategy:
     """The strategy that the checkpoint names, with its own sizes."""
     cls = strategies.load(checkpoint.decoding_strategy or "multi_bd")
-    return cls(**checkpoint.options)
+    known = {field.name for field in fields(cls)}
+    return cls(**{name: value for name, value in checkpoint.options.items() if name in known})
 
 
 def _decoding(

@@ -3,3 +3,4 @@
 from .lowering import Batch as Batch, lower as lower
 from .tables import PageTables as PageTables
 from .torch_driver import TorchDriver as TorchDriver
+from .work import Work as Work

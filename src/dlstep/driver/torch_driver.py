@@ -1,17 +1,20 @@
 """Runs plans on a network: owns the pages of keys and values, follows changes of ownership, answers with samples."""
 
 import torch
-from jaxtyping import Float32
+from jaxtyping import Float, Float32
 from torch import Tensor, nn
+from transformers import DiffusionGemmaForBlockDiffusion
 
 from dlstep_kernels import merge_embeddings, sample
 
 from ..core import START_LINE, Config, LineMismatch, Plan, Samples, next_line
 from ..models import Checkpoint, PagedContext
 from ..models.attention import NO_MASKS
-from ..models.families import embedding_of, head_of, kv_shape
-from .lowering import Batch, Target, lower, pack, unpack
+from ..models.diffusion_gemma import CanvasNetwork
+from ..models.families import embedding_of, head_of, kv_shapes
+from .lowering import Batch, Target, pack, unpack
 from .tables import PageTables
+from .work import Carry, CarrySlots, Work, lower_modes
 
 _BROKEN_LINE = -1  # no state is on it
 
@@ -28,7 +31,7 @@ class TorchDriver:
         network = checkpoint.network
         if device is not None:
             nn.Module.to(network, torch.device(device))
-        shape = kv_shape(network.config)
+        shapes = kv_shapes(network.config)
         embedded = embedding_of(network).num_embeddings
         spec = config.spec
         if spec.vocab_size > embedded or not (spec.mask_id is None or 0 <= spec.mask_id < embedded):
@@ -39,16 +42,25 @@ class TorchDriver:
         self.config = config
         self.network = network
         self._body, self._head = network.base_model, head_of(network)
+        self._canvas = CanvasNetwork(network) if isinstance(network, DiffusionGemmaForBlockDiffusion) else None
         self.line = START_LINE
         self._last: Plan | None = None
         self._tables = PageTables(max_num_reqs=config.max_num_reqs, width=config.max_model_len // config.page_size + 2)
-        windows = tuple(dict.fromkeys(shape.windows))
+        self._slots = CarrySlots()
+        windows = tuple(dict.fromkeys(shape.window for shape in shapes))
         self._target = Target(config.page_size, spec.head_shift, windows, network.device, network.dtype)
         # One slot more than the pages have: rows that are not stored end there.
-        size = (config.num_pages * config.page_size + 1, shape.kv_heads, shape.head_dim)
-        layers = range(len(shape.windows))
-        self._key_pages = tuple(torch.zeros(size, dtype=network.dtype, device=network.device) for _ in layers)
-        self._value_pages = tuple(torch.zeros(size, dtype=network.dtype, device=network.device) for _ in layers)
+        slots = config.num_pages * config.page_size + 1
+        sizes = [(slots, shape.kv_heads, shape.head_dim) for shape in shapes]
+        self._key_pages = tuple(torch.zeros(size, dtype=network.dtype, device=network.device) for size in sizes)
+        self._value_pages = tuple(torch.zeros(size, dtype=network.dtype, device=network.device) for size in sizes)
+        self._carried = self._empty_carried()
+
+    def _empty_carried(self) -> Float[Tensor, "places canvas hidden"]:
+        """Room for what canvases carry: two places for each slot, as `Carry` says."""
+        canvas = self._canvas
+        size = (2 * self.config.max_num_reqs, canvas.canvas_length, canvas.hidden_size) if canvas else (0, 0, 0)
+        return torch.zeros(size, dtype=self.network.dtype, device=self.network.device)
 
     def run(self, plan: Plan) -> Samples:
         """The samples of `plan`.
@@ -57,16 +69,17 @@ class TorchDriver:
         this driver's.
         """
         self.follow(plan)
-        batch = self.lower(plan)
-        packed = None if batch is None else self.sample(batch, self.forward(batch))
+        work = self.lower(plan)
+        packed = None if work is None else self.sample(work, self.forward(work))
         samples = self.unpack(plan, packed)
         self.line = next_line(samples)
         return samples
 
     def follow(self, plan: Plan) -> None:
-        """Take over the ownership of pages as `plan` has it, once."""
+        """Take over the ownership of pages and carry slots as `plan` has it, once."""
         if plan.line == START_LINE:
             self._tables.clear()
+            self._slots.clear()
         elif plan is self._last or plan == self._last:
             return
         elif plan.line != self.line:
@@ -77,22 +90,46 @@ class TorchDriver:
         # Should this forward fail, only the same plan may follow, or one that starts a line.
         self.line, self._last = _BROKEN_LINE, None
         self._tables.apply(plan)
+        self._slots.apply(plan)
         self._last = plan
 
-    def lower(self, plan: Plan) -> Batch | None:
+    def lower(self, plan: Plan) -> Work | None:
         """The tensors of `plan`; None if it has no spans."""
-        return lower(plan, self._tables, self._target) if plan.spans else None
+        length = self._canvas.canvas_length if self._canvas else 0
+        return lower_modes(plan, self._tables, self._slots, self._target, length) if plan.spans else None
 
     @torch.inference_mode()
-    def forward(self, batch: Batch) -> Float32[Tensor, "w vocab"] | None:
+    def forward(self, work: Work) -> Float32[Tensor, "w vocab"] | None:
         """Logits of the wanted positions, and the rows' keys and values in the pages; None if none is wanted."""
-        context = PagedContext(self._key_pages, self._value_pages, batch.slots, batch.layouts)
+        logits = None
+        if work.encode is not None:
+            logits = self._encode(work.encode)
+        if work.denoise is not None and work.carry is not None:
+            logits = self._denoise(work.denoise, work.carry)
+        return logits
+
+    def _paged(self, batch: Batch) -> PagedContext:
+        return PagedContext(self._key_pages, self._value_pages, batch.slots, batch.layouts)
+
+    def _denoise(self, batch: Batch, carry: Carry) -> Float32[Tensor, "w vocab"]:
+        """Logits of canvases, and what they carry to their next forward."""
+        canvas, temperatures = self._canvas, batch.settings.temperatures
+        assert canvas is not None and temperatures is not None, "canvases are sampled at a temperature"
+        held = self._carried.index_select(0, carry.found).masked_fill(carry.fresh[:, None, None], 0.0)
+        logits = canvas.denoise(batch.tokens, batch.positions, held.flatten(0, 1), self._paged(batch))
+        self._carried.index_copy_(0, carry.left, canvas.signal(logits, temperatures).view_as(held))
+        return logits
+
+    def _encode(self, batch: Batch) -> Float32[Tensor, "w vocab"] | None:
+        """Logits of what is wanted by a network that reads its window like final tokens; or final tokens stored."""
+        if self._canvas is not None:
+            return self._canvas.encode(batch.tokens, batch.positions, self._paged(batch))
         hidden = self._body(
             **self._inputs(batch),
             position_ids=batch.positions,
             attention_mask=NO_MASKS,
             use_cache=False,
-            paged=context,
+            paged=self._paged(batch),
         ).last_hidden_state
         if not batch.wanted.numel():
             return None
@@ -108,11 +145,11 @@ class TorchDriver:
         return {"inputs_embeds": merge_embeddings(embedding(batch.tokens[0]), embedding.weight, mask_id, batch.soft)[None]}
 
     @torch.inference_mode()
-    def sample(self, batch: Batch, logits: Float32[Tensor, "w vocab"] | None) -> Float32[Tensor, "k w"] | None:
+    def sample(self, work: Work, logits: Float32[Tensor, "w vocab"] | None) -> Float32[Tensor, "k w"] | None:
         """Tokens, probabilities and the statistics asked for (entropy, then margin), as one tensor on the host."""
         if logits is None:
             return None
-        spec = self.config.spec
+        batch, spec = work.sampled, self.config.spec
         drawn = sample(logits, batch.settings, vocab_size=spec.vocab_size, mask_id=spec.mask_id, reading=batch.reading)
         return pack(drawn).cpu()
 

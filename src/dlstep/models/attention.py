@@ -21,8 +21,8 @@ class PagedContext:
     and the layout for each width of sliding window, None being full attention.
     """
 
-    key_pages: tuple[Float[Tensor, "slots kv_heads head_dim"], ...]
-    value_pages: tuple[Float[Tensor, "slots kv_heads head_dim"], ...]
+    key_pages: tuple[Float[Tensor, "slots _kv_heads _head_dim"], ...]
+    value_pages: tuple[Float[Tensor, "slots _kv_heads _head_dim"], ...]
     slots: Int64[Tensor, " n"]
     layouts: dict[int | None, AttentionLayout]
 

@@ -3,46 +3,58 @@
 from dataclasses import dataclass
 
 from torch import nn
-from transformers import PretrainedConfig, PreTrainedModel, Qwen3ForCausalLM
+from transformers import DiffusionGemmaForBlockDiffusion, PretrainedConfig, PreTrainedModel, Qwen3ForCausalLM
 
 
 @dataclass(frozen=True, slots=True)
 class Family:
     """A class of transformers, and what its configuration does not say.
 
-    `head_shift` and `accept_rule` are used where the checkpoint names none.
+    `head_shift`, `accept_rule` and `decoding_strategy` are used where the checkpoint names none. A family that is not
+    `masked` has no mask token, whatever its tokenizer says.
     """
 
     network: type[PreTrainedModel]
     head_shift: int = 0
     accept_rule: str = "A"
+    masked: bool = True
+    decoding_strategy: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class KVShape:
-    """What a driver must keep of each position: `windows` has one entry a layer, None being full attention."""
+    """What a driver must keep of each position for one layer; `window` None is full attention."""
 
     kv_heads: int
     head_dim: int
-    windows: tuple[int | None, ...]
+    window: int | None
 
 
 FAMILIES: dict[str, Family] = {
     "Qwen3ForCausalLM": Family(Qwen3ForCausalLM),
+    "DiffusionGemmaForBlockDiffusion": Family(
+        DiffusionGemmaForBlockDiffusion, masked=False, decoding_strategy="diffusion_gemma"
+    ),
 }
 
 
-def kv_shape(config: PretrainedConfig) -> KVShape:
-    """The shape of keys and values of a network with this configuration."""
-    facts = config.to_dict()
-    heads = facts["num_attention_heads"]
-    window = facts.get("sliding_window")
-    layers = facts.get("layer_types") or ["full_attention"] * facts["num_hidden_layers"]
-    return KVShape(
-        facts.get("num_key_value_heads") or heads,
-        facts.get("head_dim") or facts["hidden_size"] // heads,
-        tuple(window if layer == "sliding_attention" else None for layer in layers),
-    )
+def kv_shapes(config: PretrainedConfig) -> tuple[KVShape, ...]:
+    """The shapes of keys and values of a network with this configuration, layer by layer."""
+    text = config.get_text_config()
+    facts = text.to_dict()
+    kinds = facts.get("layer_types") or ["full_attention"] * facts["num_hidden_layers"]
+    shapes: list[KVShape] = []
+    for number, kind in enumerate(kinds):
+        own = facts | (facts.get("per_layer_config") or {}).get(str(number), {})
+        heads = own["num_attention_heads"]
+        shapes.append(
+            KVShape(
+                own.get("num_key_value_heads") or heads,
+                own.get("head_dim") or own["hidden_size"] // heads,
+                own.get("sliding_window") if kind == "sliding_attention" else None,
+            )
+        )
+    return tuple(shapes)
 
 
 def embedding_of(network: PreTrainedModel) -> nn.Embedding:

@@ -1,0 +1,229 @@
+"""DiffusionGemma: canvases of uniformly random tokens, denoised as a whole, committed as a whole.
+
+The network encodes final tokens causally and denoises a canvas behind them in both directions; it has no mask token, so any
+token may be noise, and nothing is decided before the canvas is committed. Each forward samples the whole canvas. Positions
+are accepted in order of their entropy until the bound is used up, the others become fresh noise, and acceptance is not
+sticky: every forward decides anew. When the most probable tokens have stayed the same and the canvas is confident, or after
+`max_denoising_steps` forwards, the most probable tokens (not the sampled ones) are committed; the core then encodes them.
+
+Sources: `DiffusionGemmaForBlockDiffusion.generate` of transformers; the entropy bound is that of Ben-Hamu et al.,
+"Accelerated Sampling from Masked Diffusion Models via Entropy Bounded Unmasking", 2025.
+"""
+
+from bisect import bisect_right
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import accumulate
+from math import fsum
+from struct import Struct
+from typing import Annotated, final
+
+from annotated_types import Ge, Gt, Interval
+
+from ..core import Block, Grid, Request, Rows, SamplingParams, Sequence, Span, Spec, Strategy, Wants
+from ..core.block import Extra, positions
+from ..core.checks import check_ranges
+from ..core.draws import integers
+
+_WANTS = Wants(statistics=frozenset({"entropy", "noise"}), ties="lowest", best=1)
+_PLAIN = SamplingParams()
+_FP32 = Struct("f")
+
+
+@dataclass(frozen=True, slots=True)
+class Draft(Extra):
+    """The most probable tokens of a canvas after its last forward, and how many forwards in a row have given them."""
+
+    tokens: tuple[int, ...]
+    run: int
+
+
+def accepted(entropies: tuple[float, ...], bound: float) -> list[int]:
+    """Indices that are accepted, ascending: each iff the entropies of those before it sum to at most `bound`.
+
+    Before it are the less uncertain ones, and of equally uncertain ones those at lower indices. At least one is accepted.
+    """
+    ordered = sorted(entropies)
+    count = bisect_right(list(accumulate(ordered)), bound) + 1
+    if count >= len(ordered):
+        return list(range(len(ordered)))
+    largest = ordered[count - 1]
+    kept = [index for index, entropy in enumerate(entropies) if entropy <= largest]
+    if len(kept) == count:
+        return kept
+    # As uncertain as the last one that is accepted, but behind it.
+    gone = [index for index in kept if entropies[index] == largest][count - len(kept) :]
+    return [index for index in kept if index not in gone]
+
+
+def renoised(tokens: tuple[int, ...], noise: tuple[int, ...], kept: list[int]) -> tuple[int, ...]:
+    """`noise` with the sampled `tokens` at the indices `kept`."""
+    if len(kept) == len(tokens):
+        return tokens
+    canvas = list(noise)
+    for index in kept:
+        canvas[index] = tokens[index]
+    return tuple(canvas)
+
+
+@lru_cache(maxsize=1024)  # checking the ranges again would cost half of `schedule`
+def _at(params: SamplingParams, temperature: float) -> SamplingParams:
+    """`params` at another temperature."""
+    return replace(params, temperature=temperature)
+
+
+def _fp32(number: float) -> float:
+    """`number` rounded to single precision."""
+    return _FP32.unpack(_FP32.pack(number))[0]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class DiffusionGemma(Strategy):
+    """Canvases of `canvas_length` positions, each denoised in at most `max_denoising_steps` forwards.
+
+    The temperature falls linearly from `t_max` to just above `t_min`. `entropy_bound` is what the entropies of accepted
+    positions, all but the largest, may sum to. A canvas is done once its most probable tokens equal those of the
+    `stability_threshold` forwards before and its mean entropy is below `confidence_threshold`. Entropies are in nats, of
+    the distribution sampled from. Requests set no temperature and no filter: the schedule rules.
+    """
+
+    canvas_length: Annotated[int, Gt(0)] = 256
+    max_denoising_steps: Annotated[int, Gt(0)] = 48
+    entropy_bound: Annotated[float, Interval(gt=0.0, lt=float("inf"))] = 0.1
+    t_min: Annotated[float, Interval(ge=0.0, le=1e30)] = 0.4
+    t_max: Annotated[float, Interval(gt=0.0, le=1e30)] = 0.8
+    stability_threshold: Annotated[int, Ge(0)] = 1
+    confidence_threshold: Annotated[float, Interval(gt=0.0, lt=float("inf"))] = 0.005
+
+    def __post_init__(self) -> None:
+        check_ranges(self)
+        if self.t_max <= self.t_min:
+            raise ValueError(f"DiffusionGemma.t_max must be more than t_min={self.t_min}, got {self.t_max}")
+        if not self.temperature(1):
+            raise ValueError(f"DiffusionGemma.t_max must be more than 0 in single precision, got {self.t_max}")
+
+    def temperature(self, remaining: int) -> float:
+        """The temperature of the forward after which `remaining - 1` may follow, in single precision throughout."""
+        share = _fp32(remaining / self.max_denoising_steps)
+        return _fp32(_fp32(self.t_min) + _fp32(_fp32(self.t_max - self.t_min) * share))
+
+    def init(self, sequence: Sequence, spec: Spec) -> Sequence:
+        """The prompt is final; the first canvas opens behind it."""
+        length = len(sequence.goal.request.prompt)
+        return sequence.moved(sequence.past, (self._opened(sequence, length, spec),), length, length)
+
+    def schedule(self, sequence: Sequence, spec: Spec) -> Span:
+        """The whole canvas, fed and wanted; what is final is never fed with it, because that is encoded."""
+        del spec
+        block, request = sequence.window[0], sequence.goal.request
+        taken = sequence.ledger.steps - block.opened
+        count = len(block.tokens)
+        return Span(
+            id=request.id,
+            start=block.start,
+            tokens=block.tokens,
+            end=block.end,
+            grid=Grid(block.start, count),
+            wanted=positions(block.start, block.end),  # also behind the answer's end: a canvas is denoised whole
+            draws=(taken,) * count,
+            params=_at(request.params, self.temperature(self.max_denoising_steps - taken)),
+            seed=request.seed,
+            joins=False,
+            mode="denoise",
+            carry="held" if taken else "fresh",
+        )
+
+    def commit(self, sequence: Sequence, span: Span, rows: Rows, spec: Spec) -> Sequence:
+        """Accept and renoise, or commit the most probable tokens if this forward was the canvas's last."""
+        del span
+        block = sequence.window[0]
+        best = rows.best_ids
+        before = block.extra
+        run = before.run + 1 if isinstance(before, Draft) and before.tokens == best else 1
+        stable = run > self.stability_threshold
+        last = sequence.ledger.steps - block.opened == self.max_denoising_steps
+        if last or (stable and fsum(rows.entropies) / len(best) < self.confidence_threshold):
+            return self._committed(sequence, best, rows.best_probabilities, spec)
+        canvas = renoised(rows.tokens, rows.noise, accepted(rows.entropies, self.entropy_bound))
+        block = Block(block.start, canvas, block.undecided, block.probabilities, 0, block.opened, Draft(best, run))
+        return sequence.moved(sequence.past, (block,), sequence.final, sequence.settled)
+
+    def forget(self, sequence: Sequence, spec: Spec) -> Sequence:
+        """The canvas begins anew: what the network carries is lost. Its draws are the same, so the answer is too."""
+        opened = sequence.window[0].opened
+        sequence = sequence.with_ledger(replace(sequence.ledger, steps=opened))
+        block = self._opened(sequence, sequence.window[0].start, spec)
+        return sequence.moved(sequence.past, (block,), sequence.final, sequence.settled)
+
+    def grid(self, request: Request) -> Grid:
+        """Final tokens are encoded causally."""
+        del request
+        return Grid(0, 1)
+
+    def atom(self, request: Request) -> int:
+        """A canvas."""
+        del request
+        return self.canvas_length
+
+    def reach(self, request: Request) -> int:
+        """The end of the last canvas, which is denoised whole."""
+        return len(request.prompt) - (-request.params.max_tokens // self.canvas_length) * self.canvas_length
+
+    def measure(self, sequence: Sequence) -> int:
+        """Forwards that the canvases up to the answer's end may still take."""
+        if not sequence.window:
+            return 0
+        block = sequence.window[0]
+        canvases = -((block.start - sequence.limit) // self.canvas_length)
+        return canvases * self.max_denoising_steps - (sequence.steps - block.opened)
+
+    def unfit(self, spec: Spec) -> str:
+        """A model with a mask token, or with a shift head."""
+        if spec.mask_id is not None:
+            return f"it has a mask token, id {spec.mask_id}; a canvas starts from uniformly random tokens"
+        return "its head is shifted; a canvas row predicts its own position" if spec.head_shift else ""
+
+    def refuses(self, request: Request) -> str:
+        """A temperature or filter of the request's own."""
+        params = request.params
+        for name, given, plain in (
+            ("temperature", params.temperature, _PLAIN.temperature),
+            ("top_k", params.top_k, _PLAIN.top_k),
+            ("top_p", params.top_p, _PLAIN.top_p),
+            ("min_p", params.min_p, _PLAIN.min_p),
+        ):
+            if given != plain:
+                return f"{name}={given} has no effect in DiffusionGemma, which samples at t_max={self.t_max} falling to t_min"
+        return ""
+
+    @property
+    def wants(self) -> Wants:
+        """Sampled token, entropy, noise and most probable token of each position."""
+        return _WANTS
+
+    @property
+    def carries(self) -> bool:
+        """The network carries what it predicted to its next forward of the canvas (self-conditioning)."""
+        return True
+
+    def _opened(self, sequence: Sequence, start: int, spec: Spec) -> Block:
+        """A canvas of random ids at `start`; a position gets the same id whenever its canvas opens."""
+        goal, length = sequence.goal, self.canvas_length
+        stop = start + length
+        tokens = integers(goal.request.seed, start, stop, 0, "open", spec.vocab_size)
+        return Block(start, tokens, positions(start, min(stop, goal.limit)), (0.0,) * length, opened=sequence.ledger.steps)
+
+    def _committed(self, sequence: Sequence, tokens: tuple[int, ...], probabilities: tuple[float, ...], spec: Spec) -> Sequence:
+        """The sequence with its canvas decided: final unless the answer ends inside it, and the next one open behind it."""
+        before, goal = sequence.window[0], sequence.goal
+        block = Block(before.start, tokens, (), probabilities, opened=before.opened)
+        if block.end > goal.limit:
+            return sequence.moved(sequence.past, (block,), sequence.final, goal.limit)
+        past, end = sequence.past.push_front(block.sealed()), block.end
+        over = end == goal.limit or any(stop_id in tokens for stop_id in goal.stop_ids)
+        window = () if over else (self._opened(sequence, end, spec),)
+        return sequence.moved(past, window, end, end)
+
+
+STRATEGY = DiffusionGemma

@@ -1,0 +1,261 @@
+"""The rules of DiffusionGemma, against the plainest loop that says them."""
+
+from array import array
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from random import Random
+
+import pytest
+from hypothesis import given, strategies as st
+
+from dlstep.core import Config, Request, Rows, SamplingParams, Sequence, Span, Spec, add, commit, init, schedule
+from dlstep.core.draws import integer, integers, key
+from dlstep.strategies.diffusion_gemma import DiffusionGemma, accepted, renoised
+from dlstep.testing.generators import hyperparameters
+from dlstep.testing.scripted import ScriptedDriver
+
+VOCABULARY, EOS = 11, 10
+SPEC = Spec(None, (EOS,), VOCABULARY)
+MAX_MODEL_LEN = 64
+# Sixty-fourths add up exactly, so that sums do not depend on their order.
+ENTROPIES = st.lists(st.integers(0, 200).map(lambda number: number / 64), min_size=1, max_size=12).map(tuple)
+BOUNDS = st.integers(1, 300).map(lambda number: number / 64)
+GEMMAS = hyperparameters(DiffusionGemma).map(lambda value: value if isinstance(value, DiffusionGemma) else DiffusionGemma())
+
+
+@given(entropies=ENTROPIES, bound=BOUNDS)
+def test_acceptance_is_the_longest_prefix_within_the_bound(entropies: tuple[float, ...], bound: float) -> None:
+    kept = accepted(entropies, bound)
+    order = sorted(range(len(entropies)), key=lambda index: (entropies[index], index))
+    assert kept == sorted(i for place, i in enumerate(order) if sum(entropies[j] for j in order[:place]) <= bound)
+    chosen, others = [entropies[i] for i in kept], [h for i, h in enumerate(entropies) if i not in kept]
+    assert chosen and max(chosen) <= min(others, default=max(chosen))
+    assert sum(chosen) - max(chosen) <= bound and (not others or sum(chosen) > bound)
+
+
+@given(entropies=ENTROPIES, bounds=st.tuples(BOUNDS, BOUNDS).map(sorted))
+def test_a_larger_bound_accepts_no_less(entropies: tuple[float, ...], bounds: list[float]) -> None:
+    assert set(accepted(entropies, bounds[0])) <= set(accepted(entropies, bounds[1]))
+
+
+@given(entropies=ENTROPIES.map(set).map(tuple), bound=BOUNDS, random=st.randoms(use_true_random=False))
+def test_acceptance_does_not_look_at_positions(entropies: tuple[float, ...], bound: float, random: Random) -> None:
+    shuffled = list(range(len(entropies)))
+    random.shuffle(shuffled)
+    kept = accepted(tuple(entropies[i] for i in shuffled), bound)
+    assert {shuffled[place] for place in kept} == set(accepted(entropies, bound))
+
+
+@given(data=st.data(), entropies=ENTROPIES, bound=BOUNDS)
+def test_what_is_not_accepted_becomes_noise(data: st.DataObject, entropies: tuple[float, ...], bound: float) -> None:
+    ids = st.lists(st.integers(0, 9), min_size=len(entropies), max_size=len(entropies)).map(tuple)
+    tokens, noise, kept = data.draw(ids), data.draw(ids), accepted(entropies, bound)
+    canvas = renoised(tokens, noise, kept)
+    assert canvas == tuple(tokens[i] if i in kept else noise[i] for i in range(len(tokens)))
+
+
+@given(steps=st.integers(1, 64), t_min=st.floats(0.0, 2.0), rise=st.floats(0.01, 2.0))
+def test_the_temperature_falls_from_its_maximum_and_never_reaches_its_minimum(steps: int, t_min: float, rise: float) -> None:
+    value = DiffusionGemma(max_denoising_steps=steps, t_min=t_min, t_max=t_min + rise)
+    falling = [value.temperature(remaining) for remaining in range(steps, 0, -1)]
+    assert falling[0] == pytest.approx(value.t_max, rel=1e-6)
+    assert falling == sorted(set(falling), reverse=True) and falling[-1] > t_min
+    for remaining, temperature in zip(range(steps, 0, -1), falling, strict=True):
+        assert array("f", [temperature])[0] == temperature  # in single precision
+        assert temperature == pytest.approx(t_min + (value.t_max - t_min) * remaining / steps, rel=1e-5)
+
+
+@given(seed=st.integers(-(2**70), 2**70), start=st.integers(0, 2**40), count=st.integers(0, 9), bound=st.integers(1, 2**31))
+def test_many_draws_at_once_are_the_single_ones(seed: int, start: int, count: int, bound: int) -> None:
+    singly = tuple(integer(key(seed, position, 3, "open"), 0, bound) for position in range(start, start + count))
+    assert integers(seed, start, start + count, 3, "open", bound) == singly
+
+
+@dataclass(frozen=True)
+class Network:
+    """Rows out of nothing but position and draw: some canvases settle soon, others never."""
+
+    seed: int
+
+    def rows(self, start: int, length: int, draw: int) -> Rows:
+        fixed = Random(f"{self.seed} {start}")
+        settles, calm = fixed.randint(0, 6), fixed.randint(0, 4)
+        random = Random(f"{self.seed} {start} {draw}")
+        best = [(fixed if draw >= settles else random).choice((1, 2, 2, 3, 3, 4, EOS)) for _ in range(length)]
+        uncertain = 0.05 if draw >= calm else 2.0
+        return Rows(
+            tokens=tuple(random.randrange(VOCABULARY) for _ in range(length)),
+            probabilities=(0.5,) * length,
+            entropies=tuple(random.randint(0, 64) / 64 * uncertain for _ in range(length)),
+            best_ids=tuple(best),
+            best_probabilities=tuple(random.random() for _ in range(length)),
+            noise=tuple(random.randrange(VOCABULARY) for _ in range(length)),
+        )
+
+    def answer(self, span: Span) -> Rows:
+        """The rows of a span, the draws of whose wanted positions must be one."""
+        (draw,) = set(span.draws)
+        return self.rows(span.start, len(span.wanted), draw)
+
+
+@dataclass(frozen=True)
+class Forward:
+    """One forward that denoises: what is fed where, how, and at which temperature."""
+
+    start: int
+    canvas: tuple[int, ...]
+    draw: int
+    carry: str
+    temperature: float
+
+
+def loop(value: DiffusionGemma, request: Request, seed: int, network: Network) -> tuple[list[Forward], list[tuple[int, ...]]]:
+    """Every forward and every committed canvas, by the loop that the model's authors publish."""
+    forwards: list[Forward] = []
+    committed: list[tuple[int, ...]] = []
+    length, steps = value.canvas_length, value.max_denoising_steps
+    budget = min(request.params.max_tokens, MAX_MODEL_LEN - len(request.prompt))
+    for number in range(-(-budget // length)):
+        start = len(request.prompt) + number * length
+        canvas = tuple(integer(key(seed, position, 0, "open"), 0, VOCABULARY) for position in range(start, start + length))
+        argmaxes: list[tuple[int, ...]] = []
+        for remaining in range(steps, 0, -1):
+            draw = steps - remaining
+            temperature = value.temperature(remaining)
+            forwards.append(Forward(start, canvas, draw, "held" if draw else "fresh", temperature))
+            rows = network.rows(start, length, draw)
+            argmaxes.append(rows.best_ids)
+            before = argmaxes[-1 - value.stability_threshold : -1]
+            stable = len(before) == value.stability_threshold and all(other == rows.best_ids for other in before)
+            if stable and sum(rows.entropies) / length < value.confidence_threshold:
+                break
+            order = sorted(range(length), key=lambda index, rows=rows: (rows.entropies[index], index))
+            new = list(rows.noise)
+            used = 0.0
+            for index in order:
+                if used > value.entropy_bound:
+                    break
+                new[index] = rows.tokens[index]
+                used += rows.entropies[index]
+            canvas = tuple(new)
+        committed.append(argmaxes[-1])
+        if EOS in argmaxes[-1]:
+            break
+    return forwards, committed
+
+
+def decode(value: DiffusionGemma, request: Request, answer: Callable[[Span], Rows]) -> tuple[Sequence, list[Span]]:
+    """`request` decoded alone, and all spans that were planned."""
+    config = Config(SPEC, 4, 64, MAX_MODEL_LEN, 64, 1, enable_prefix_caching=False)
+    state, spans, driver = add(init(config, value), request), list[Span](), ScriptedDriver(answer)
+    while not state.done:
+        plan = schedule(state)
+        spans += plan.spans
+        state = commit(state, driver.run(plan))
+    return state.finished[request.id], spans
+
+
+REQUESTS = st.builds(
+    Request,
+    id=st.just(0),
+    prompt=st.lists(st.integers(0, EOS), min_size=1, max_size=9).map(tuple),
+    params=st.builds(SamplingParams, max_tokens=st.integers(1, 30), seed=st.integers(0, 5)),
+)
+
+
+@given(value=GEMMAS, request=REQUESTS, network=st.builds(Network, st.integers(0, 999)))
+def test_every_forward_and_the_answer_are_those_of_the_plain_loop(
+    value: DiffusionGemma, request: Request, network: Network
+) -> None:
+    sequence, spans = decode(value, request, network.answer)
+    forwards, committed = loop(value, request, request.params.seed or 0, network)
+    sampled = [span for span in spans if span.wanted]
+    done = [Forward(s.start, s.tokens, s.draws[0], s.carry, s.params.temperature) for s in sampled]
+    assert done == forwards
+    tokens = [token for canvas in committed for token in canvas]
+    limit = min(request.params.max_tokens, MAX_MODEL_LEN - len(request.prompt))
+    within = tokens[:limit]
+    ends = EOS in within
+    assert sequence.answer == tuple(within[: within.index(EOS)] if ends else within)
+    assert sequence.finish == ("stop" if ends else "length")
+    assert sequence.steps == len(forwards)
+
+
+@given(value=GEMMAS, request=REQUESTS, network=st.builds(Network, st.integers(0, 999)))
+def test_positions_are_encoded_once_in_order_and_canvases_are_denoised_whole(
+    value: DiffusionGemma, request: Request, network: Network
+) -> None:
+    _, spans = decode(value, request, network.answer)
+    encoded = 0
+    for span in spans:
+        assert all(0 <= token < VOCABULARY for token in span.tokens)
+        if span.mode == "encode":
+            assert (span.start, span.final_rows, span.wanted) == (encoded, len(span.tokens), ())
+            assert (span.grid.origin, span.grid.size, span.carry) == (0, 1, "none")
+            encoded = span.stop
+        else:
+            assert span.start == encoded and (encoded - len(request.prompt)) % value.canvas_length == 0
+            assert len(span.tokens) == value.canvas_length and span.end == span.stop
+            assert span.wanted == tuple(range(span.start, span.stop))
+            assert not span.final_rows and not span.query_only and span.soft is None
+            assert (span.grid.origin, span.grid.size) == (span.start, value.canvas_length)
+    # The last canvas is not encoded.
+    assert encoded == max(span.start for span in spans if span.wanted)
+
+
+@given(
+    value=GEMMAS, request=REQUESTS, network=st.builds(Network, st.integers(0, 999)), random=st.randoms(use_true_random=False)
+)
+def test_no_id_means_anything_before_a_canvas_is_committed(
+    value: DiffusionGemma, request: Request, network: Network, random: Random
+) -> None:
+    renamed = list(range(EOS))
+    random.shuffle(renamed)
+    renamed.append(EOS)
+
+    def answer(span: Span) -> Rows:
+        rows = network.answer(span)
+        tokens, best, noise = ((tuple(renamed[i] for i in ids)) for ids in (rows.tokens, rows.best_ids, rows.noise))
+        return replace(rows, tokens=tokens, best_ids=best, noise=noise)
+
+    plain, other = decode(value, request, network.answer)[0], decode(value, request, answer)[0]
+    assert other.answer == tuple(renamed[token] for token in plain.answer)
+    assert (other.finish, other.steps, other.probabilities) == (plain.finish, plain.steps, plain.probabilities)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"canvas_length": 0},
+        {"max_denoising_steps": 0},
+        {"entropy_bound": 0.0},
+        {"entropy_bound": float("nan")},
+        {"entropy_bound": float("inf")},
+        {"t_min": -0.1},
+        {"t_min": 0.8},
+        {"t_max": 0.4},
+        {"t_max": float("nan")},
+        {"t_max": 1e39},
+        {"t_min": 0.0, "t_max": 1e-46},
+        {"stability_threshold": -1},
+        {"confidence_threshold": 0.0},
+    ],
+    ids=str,
+)
+def test_values_out_of_range_are_refused_by_name(wrong: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match=rf"DiffusionGemma\.({'|'.join((*wrong, 't_max'))}) must be"):
+        DiffusionGemma(**wrong)  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize("given_", [{"temperature": 0.5}, {"top_k": 3}, {"top_p": 0.9}, {"min_p": 0.1}], ids=str)
+def test_sampling_settings_of_a_request_are_refused(given_: dict[str, float]) -> None:
+    request = Request(0, (1,), SamplingParams(max_tokens=4, **given_))  # pyright: ignore[reportArgumentType]
+    config = Config(SPEC, 4, 64, MAX_MODEL_LEN, 64, 1)
+    sequence = add(init(config, DiffusionGemma(canvas_length=4)), request).finished[0]
+    assert sequence.finish == "rejected" and f"{next(iter(given_))}=" in sequence.error
+
+
+@pytest.mark.parametrize(("spec", "word"), [(Spec(0, (1,), 9), "mask"), (Spec(None, (1,), 9, head_shift=1), "shifted")])
+def test_models_of_another_kind_are_refused(spec: Spec, word: str) -> None:
+    with pytest.raises(ValueError, match=f"DiffusionGemma cannot decode this model: .*{word}"):
+        init(Config(spec, 4, 64, MAX_MODEL_LEN, 64, 1), DiffusionGemma(canvas_length=4))
