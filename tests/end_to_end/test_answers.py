@@ -1,5 +1,6 @@
 """The embedded models, end to end: right answers, and the same ones whatever the engine is short of."""
 
+import ast
 import os
 import pickle
 import subprocess
@@ -8,18 +9,11 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from decoders import DECODERS, LIMIT, exact, first, holds_all, prompts, reach
 
-from dlstep import LLM, Output, SamplingParams, Thresholds, tiny
+from dlstep import Output, Request, SamplingParams, Thresholds, tiny
 
-MODELS = ("tiny-bd", "tiny-d2f")
-LIMIT = SamplingParams(max_tokens=64)
-PROBLEMS = 24
-
-
-@cache
-def prompts(count: int) -> tuple[str, ...]:
-    """Prompts of held-out problems."""
-    return tuple(problem.prompt for problem in tiny.problems(count, seed=11))
+PROBLEMS = 16
 
 
 def tokens(outputs: list[Output]) -> list[tuple[int, ...]]:
@@ -28,72 +22,86 @@ def tokens(outputs: list[Output]) -> list[tuple[int, ...]]:
 
 
 @cache
-def expected(model: str) -> list[tuple[int, ...]]:
+def expected(name: str) -> list[tuple[int, ...]]:
     """Answers of an engine in which nothing is short and nothing shared, one request at a time."""
-    llm = LLM(model, enable_prefix_caching=False, max_num_reqs=1)
+    llm = DECODERS[name].llm(enable_prefix_caching=False, max_num_reqs=1)
     return [llm.generate(prompt, LIMIT, progress=False)[0].token_ids for prompt in prompts(PROBLEMS)]
 
 
-def least(page_size: int, length: int) -> int:
-    """The fewest pages that hold one request of `length`, whose last block of 8 may reach past it."""
-    return -(-(length + 7) // page_size)
+def pages(name: str, page_size: int, times: float = 1.0) -> dict[str, int]:
+    """The fewest pages that hold one request of 128 tokens, or so many times as many."""
+    least = -(-reach(name, 128) // page_size)
+    return {"max_num_reqs": 8, "max_model_len": 128, "page_size": page_size, "num_pages": int(times * least)}
 
 
 ENGINES = {
-    "batch 3": {"max_num_reqs": 3},
-    "batch 8": {"max_num_reqs": 8},
-    "batch 8, no prefix cache": {"max_num_reqs": 8, "enable_prefix_caching": False},
-    "least pages": {"max_num_reqs": 8, "max_model_len": 128, "page_size": 4, "num_pages": least(4, 128)},
-    "few pages": {"max_num_reqs": 8, "max_model_len": 128, "page_size": 4, "num_pages": 2 * least(4, 128)},
-    "large pages": {"max_num_reqs": 8, "max_model_len": 128, "page_size": 32, "num_pages": 20},
-    "few rows": {"max_num_reqs": 8, "max_num_batched_tokens": 64},
+    "batch 3": lambda name: {"max_num_reqs": 3},
+    "batch 8": lambda name: {"max_num_reqs": 8},
+    "batch 8, no prefix cache": lambda name: {"max_num_reqs": 8, "enable_prefix_caching": False},
+    "least pages": lambda name: pages(name, 4),
+    "few pages": lambda name: pages(name, 4, 2),
+    "large pages": lambda name: pages(name, 32, 4),
+    "few rows": lambda name: {"max_num_reqs": 8, "max_num_batched_tokens": 128},
 }
 
 
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("name", DECODERS)
 @pytest.mark.parametrize("engine", ENGINES)
-def test_answers_do_not_depend_on_the_engine(model: str, engine: str) -> None:
-    got = LLM(model, **ENGINES[engine]).generate(list(prompts(PROBLEMS)), LIMIT, progress=False)
-    assert tokens(got) == expected(model)
+def test_answers_do_not_depend_on_the_engine(name: str, engine: str) -> None:
+    session = DECODERS[name].llm(**ENGINES[engine](name)).session()
+    numbers = [session.submit(prompt, LIMIT) for prompt in prompts(PROBLEMS)]
+    preempted: set[int] = set()
+    while not session.state.done:
+        session.step()
+        preempted.update(session.plan.preemptions)
+    # A strategy that reads what older tokens stored answers as it declares: alike unless it was preempted.
+    spared = set() if exact(name) else preempted
+    assert len(spared) < PROBLEMS
+    assert preempted or engine != "least pages" or holds_all(name)
+    for number, due in zip(numbers, expected(name), strict=True):
+        assert number in spared or session.output(number).token_ids == due
 
 
-@pytest.mark.parametrize("model", MODELS)
-def test_a_prompt_in_pieces_is_a_prompt(model: str) -> None:
-    if model == "tiny-d2f":
-        pytest.skip("d2f feeds a prompt at once: its prompt is one group")
-    llm = LLM(model, max_num_batched_tokens=33, buffer_size=2, max_num_reqs=1, enable_prefix_caching=False)
-    whole = LLM(model, buffer_size=2, max_num_reqs=1, enable_prefix_caching=False)
-    long = ["".join(prompts(4)) + prompt for prompt in prompts(6)]
-    outputs = llm.generate(long, LIMIT, progress=False)
+@pytest.mark.parametrize("name", DECODERS)
+def test_a_prompt_in_pieces_is_a_prompt(name: str) -> None:
+    grid = first(name).state.strategy.grid(Request(0, (1,) * 100))
+    if grid.origin:
+        pytest.skip(f"{name} feeds a prompt at once: its prompt is one group")
+    rows = first(name).state.strategy.atom(Request(0, (1,) * 100)) + 1
+    small = DECODERS[name].llm(max_num_batched_tokens=rows, max_num_reqs=1, enable_prefix_caching=False)
+    whole = DECODERS[name].llm(max_num_reqs=1, enable_prefix_caching=False)
+    long = ["".join(prompts(4)) + prompt for prompt in prompts(4)]
+    outputs = small.generate(long, LIMIT, progress=False)
     reference = whole.generate(long, LIMIT, progress=False)
     assert tokens(outputs) == tokens(reference)
     assert all(one.nfe > two.nfe and one.steps == two.steps for one, two in zip(outputs, reference, strict=True))
 
 
-@pytest.mark.parametrize("model", MODELS)
-def test_a_second_turn_finds_the_first(model: str) -> None:
-    llm = LLM(model, page_size=4)
+@pytest.mark.parametrize("name", DECODERS)
+def test_a_second_turn_finds_the_first(name: str) -> None:
+    llm = DECODERS[name].llm(page_size=4)
     session = llm.session()
-    first = session.submit(prompts(1)[0], LIMIT)
+    number = session.submit(prompts(1)[0], LIMIT)
     session.run()
-    talk = prompts(1)[0] + session.output(first).text + prompts(2)[1]
+    talk = prompts(1)[0] + session.output(number).text + prompts(2)[1]
     second = session.submit(talk, LIMIT)
     (admission,) = session.plan.admissions
+    done = session.state.finished[number]
+    grid = llm.state.strategy.grid(done.request)
     positions = 4 * len(admission.shared)
-    if model == "tiny-bd":  # pages of the answer are found too
-        sequence = session.state.finished[first]
-        assert positions > len(sequence.request.prompt) - 8
-    else:  # another prompt is another group, so that every key and value differs
+    if grid.origin:  # another prompt is another group, so that every key and value differs
         assert not positions
+    else:
+        assert positions > len(done.request.prompt) - grid.size - 4
     session.run()
-    cold = LLM(model, page_size=4, enable_prefix_caching=False)
+    cold = DECODERS[name].llm(page_size=4, enable_prefix_caching=False)
     assert session.output(second).token_ids == cold.generate(talk, LIMIT, progress=False)[0].token_ids
 
 
 SCRIPT = """
 import pickle, sys
 from dlstep import LLM, Session, Trace
-llm = LLM({model!r}, max_num_reqs=3)
+llm = LLM(**{options!r}, max_num_reqs=3)
 source = Trace.load({path!r}) if {path!r}.endswith("jsonl") else pickle.load(open({path!r}, "rb"))
 session = Session.resume(llm, source)
 state = session.run()
@@ -101,10 +109,10 @@ print([state.finished[key].answer for key in sorted(state.finished)])
 """
 
 
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("name", DECODERS)
 @pytest.mark.parametrize("kind", ["trace", "pickle"])
-def test_a_saved_decode_goes_on_in_another_process(model: str, kind: str, tmp_path: Path) -> None:
-    session = LLM(model, max_num_reqs=3).session()
+def test_a_saved_decode_goes_on_in_another_process(name: str, kind: str, tmp_path: Path) -> None:
+    session = DECODERS[name].llm(max_num_reqs=3).session()
     for prompt in prompts(5):
         session.submit(prompt, LIMIT)
     for _ in range(6):
@@ -114,14 +122,17 @@ def test_a_saved_decode_goes_on_in_another_process(model: str, kind: str, tmp_pa
         session.trace.save(path)
     else:
         path.write_bytes(pickle.dumps(session.state))
-    script = SCRIPT.format(model=model, path=str(path))
+    unfinished = 0 if exact(name) else len(session.state.running)  # those lose what they read
+    script = SCRIPT.format(options=DECODERS[name].options, path=str(path))
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, env=dict(os.environ))
-    assert done.stdout.strip() == str(expected(model)[:5])
+    answers = ast.literal_eval(done.stdout)
+    assert sum(one != two for one, two in zip(answers, expected(name), strict=False)) <= unfinished
+    assert len(answers) == 5 and answers[-1] == expected(name)[4]
 
 
-@pytest.mark.parametrize("model", MODELS)
-def test_a_fork_and_its_origin_answer_the_same(model: str) -> None:
-    session = LLM(model).session()
+@pytest.mark.parametrize("name", DECODERS)
+def test_a_fork_and_its_origin_answer_the_same(name: str) -> None:
+    session = DECODERS[name].llm().session()
     numbers = [session.submit(prompt, LIMIT) for prompt in prompts(4)]
     session.step()
     session.step()
@@ -130,15 +141,18 @@ def test_a_fork_and_its_origin_answer_the_same(model: str) -> None:
     session.step()
     session.back(2)
     ends = [each.run() for each in (session, branch)]
-    for state in ends:
-        assert [state.finished[number].answer for number in numbers] == expected(model)[:4]
+    answers = [[state.finished[number].answer for number in numbers] for state in ends]
+    if exact(name):
+        assert answers == [expected(name)[:4]] * 2
+    else:  # each has lost what it read once, at another step
+        assert all(state.finished[number].finish == "stop" for state in ends for number in numbers)
 
 
-@pytest.mark.parametrize("model", MODELS)
-def test_an_engine_that_was_used_answers_like_a_new_one(model: str) -> None:
-    used = LLM(model, buffer_size=1)
+@pytest.mark.parametrize("name", ["multi_bd", "d2f"])
+def test_an_engine_that_was_used_answers_like_a_new_one(name: str) -> None:
+    used = DECODERS[name].llm(buffer_size=1)
     questions = [problem.prompt for problem in tiny.problems(64, seed=21)]
     for accept in (0.9, 0.5, 0.9):
         limits = SamplingParams(max_tokens=64, thresholds=Thresholds(accept_threshold=accept))
-        fresh = LLM(model, buffer_size=1).generate(questions, limits, progress=False)
+        fresh = DECODERS[name].llm(buffer_size=1).generate(questions, limits, progress=False)
         assert tokens(used.generate(questions, limits, progress=False)) == tokens(fresh)

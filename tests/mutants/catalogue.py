@@ -244,14 +244,14 @@ MUTANTS = (
     change(
         "an answer ends although positions before its end are undecided",
         BLOCKS,
-        "                settled = block.undecided[0]\n",
-        "                settled = block.undecided[-1]\n",
+        "return block.undecided[0] if block.undecided",
+        "return block.undecided[-1] if block.undecided",
     ),
     change(
         "a block is sealed although one before it is not",
         BLOCKS,
-        "                settled = block.undecided[0]\n                break\n",
-        "                settled = block.undecided[0]\n                continue\n",
+        "            if stands < block.end:\n                break\n",
+        "            if stands < block.end:\n                continue\n",
     ),
     change(
         "a token lands one position off",
@@ -269,8 +269,8 @@ MUTANTS = (
     change(
         "draws do not advance",
         "core/block.py",
-        "tuple(new_probabilities), self.given, self.opened)",
-        "tuple(new_probabilities), self.given, self.opened + 1)",
+        "tuple(new_probabilities), self.given, self.opened, self.extra)",
+        "tuple(new_probabilities), self.given, self.opened + 1, self.extra)",
     ),
     change(
         "the block before is looked at after it was written",
@@ -287,8 +287,8 @@ MUTANTS = (
     change(
         "the stability threshold is ignored",
         BLOCKS,
-        "not (stability > 0.0 and block.undecided)",
-        "not (stability > 1.0 and block.undecided)",
+        "self.stable_share(block) >= stability",
+        "self.stable_share(block) >= 0.0",
     ),
     change(
         "a request's accept threshold is ignored",

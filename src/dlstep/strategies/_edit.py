@@ -1,0 +1,106 @@
+"""Moves that strategies share which revise a block: its tokens may change until the block is sealed.
+
+All answer positions of all open blocks are sampled in every forward, decided or not. A block is ready when its rule says so
+after a forward, and sealed if it is ready in a forward that leaves all blocks before it sealed; until then it is revised.
+"""
+
+from abc import abstractmethod
+from dataclasses import dataclass
+
+from ..core import Block, Extra, Rows, Sequence, Span, Spec
+from ..core.block import positions
+from ..core.soft import SoftTokens
+from ._blocks import Blockwise
+
+
+@dataclass(frozen=True, slots=True)
+class Revision(Extra):
+    """What a revised block remembers of the last forward: whether it was `ready`, and which share of its tokens stayed."""
+
+    ready: bool = False
+    stable: float = 0.0
+
+
+NEW = Revision()
+
+
+@dataclass(frozen=True, slots=True)
+class Revising(Blockwise):
+    """Blocks whose tokens are revised until they are ready; the rule is `revised`, its state a `Revision` in each block.
+
+    `revised` must make a block ready, without undecided positions, in its forward number `most_forwards` and in each later
+    one. `token_stability_threshold` looks at the share of a block's tokens that the last forward did not want changed.
+    """
+
+    @property
+    @abstractmethod
+    def most_forwards(self) -> int:
+        """Forwards after which a block is ready in any case."""
+
+    @abstractmethod
+    def revised(self, sequence: Sequence, blocks: tuple[Block, ...], rows: Rows, spec: Spec) -> tuple[Block, ...]:
+        """The open `blocks` after a forward whose row `i` answers position `first_wanted(blocks) + i`."""
+
+    def soft(self, blocks: tuple[Block, ...]) -> SoftTokens | None:
+        """Soft inputs of the open blocks."""
+        del blocks
+        return None
+
+    def penalty(self) -> float:
+        """What is taken from the logit that a position gives to the token in front of it."""
+        return 0.0
+
+    def decided(self, sequence: Sequence, rows: Rows, spec: Spec) -> tuple[Block, ...]:
+        """Blocks that are held as they are, then the revised ones."""
+        window = sequence.window
+        if self.fold_commits:
+            return self.revised(sequence, window, rows, spec)
+        blocks = tuple(block for block in window if block.start >= sequence.final)
+        return window[: len(window) - len(blocks)] + self.revised(sequence, blocks, rows, spec)
+
+    def stands_to(self, block: Block) -> int:
+        """All of a ready block, of another one what was given."""
+        return block.end if revision(block).ready else block.start + block.given.bit_length()
+
+    def stable_share(self, block: Block) -> float:
+        """The share of tokens that stayed; 0 for a block that no forward has sampled."""
+        return revision(block).stable
+
+    def schedule(self, sequence: Sequence, spec: Spec) -> Span:
+        """All open blocks, wanting every position of the answer."""
+        del spec
+        goal, final, steps = sequence.goal, sequence.final, sequence.ledger.steps
+        blocks, joins = (sequence.window, True) if self.fold_commits else self._unsealed(sequence)
+        tokens: tuple[int, ...] = ()
+        draws: tuple[int, ...] = ()
+        for block in blocks:
+            tokens += block.tokens
+            draws += (steps - block.opened,) * len(block.tokens)
+        first, end = first_wanted(blocks), min(blocks[-1].end, goal.limit)
+        request = goal.request
+        return Span(
+            request.id, final, tokens, final + len(tokens), goal.grid, positions(first, end),
+            draws[first - final : end - final], request.params, request.seed,
+            joins=joins, soft=self.soft(blocks), penalty=self.penalty(),
+        )  # fmt: skip
+
+    def measure(self, sequence: Sequence) -> int:
+        """Forwards that the blocks not sealed may take one after the other, the first of them having used up its age."""
+        remaining = -(-(sequence.limit - sequence.final) // self.block_size)
+        age = next((sequence.steps - block.opened for block in sequence.window if block.start >= sequence.final), 0)
+        return remaining * self.most_forwards - age
+
+
+def revision(block: Block) -> Revision:
+    """What the block remembers; of a new block, nothing."""
+    return block.extra if isinstance(block.extra, Revision) else NEW
+
+
+def first_wanted(blocks: tuple[Block, ...]) -> int:
+    """The position that the first row of a forward answers; the others follow without a gap."""
+    return blocks[0].start + blocks[0].given.bit_length()
+
+
+def remembering(block: Block, extra: Extra) -> Block:
+    """The block with nothing but its memory changed."""
+    return Block(block.start, block.tokens, block.undecided, block.probabilities, block.given, block.opened, extra)

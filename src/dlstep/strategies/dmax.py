@@ -1,0 +1,179 @@
+"""DMax: blocks filled from the left, refreshed in every forward, and fed as soft tokens until they converge.
+
+A decided position is fed as a blend of its token's embedding and the mask's, weighted by how sure the network was, so that
+a wrong token can still be corrected; a block is ready when a forward changes nothing in it or is sure of all of it. Source:
+Chen et al., "DMax: Aggressive Parallel Decoding for dLLMs", 2026, and for `iter_smooth_topk` the iteration smoothing of
+dInfer.
+"""
+
+from dataclasses import dataclass
+from operator import ne
+from typing import Annotated, final, get_args
+
+from annotated_types import Ge, Gt, Interval
+
+from ..core import Block, Grid, Merge, Request, Rows, Sequence, SoftTokens, Spec, Wants
+from ..core.block import positions
+from ..core.request import Probability
+from ..core.soft import MergeMode
+from ._edit import Revising, Revision, first_wanted, remembering
+
+CONFIDENT = 0.9  # a block all of whose positions are this sure is ready, as in the paper's code
+
+
+@dataclass(frozen=True, slots=True)
+class Softened(Revision):
+    """What a refreshed block remembers: likeliest ids of each decided position, and their probabilities, as `Rows` has them."""
+
+    ids: tuple[int, ...] = ()
+    probabilities: tuple[float, ...] = ()
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class DMax(Revising):
+    """Blocks on the grid of the model, filled from the left and refreshed; see `Blockwise` for the fields not told of here.
+
+    Masks are filled from the left as long as the probability of their token is at least `accept_threshold`, the first one in
+    any case; every token is replaced by the likeliest of the forward. A block is ready when a forward that leaves no mask
+    changes nothing or is sure of every position (0.9), or after `block_size` forwards.
+
+    Decided positions are fed as `token_merge_mode` says, see `Merge`: of the `token_merge_top_k` likeliest tokens, with
+    `token_merge_renormalize` and `token_merge_weight`; weight 0 feeds plain tokens. `dmax_topk` blends one token with the
+    mask, whatever the weight; `iter_smooth_topk` adds to the token fed, and knows no norm. A value that would do nothing is
+    an error.
+    """
+
+    buffer_size: Annotated[int, Gt(0)] = 1
+    accept_threshold: Probability = 0.9
+    token_merge_mode: MergeMode = "dmax_topk"
+    token_merge_top_k: Annotated[int, Ge(1)] = 1
+    token_merge_renormalize: bool = True
+    token_merge_weight: Annotated[float, Interval(ge=0.0, lt=float("inf"))] = 1.0
+
+    def __post_init__(self) -> None:
+        Revising.__post_init__(self)
+        mode, weight = self.token_merge_mode, self.token_merge_weight
+        if mode not in get_args(MergeMode):
+            raise ValueError(f"DMax.token_merge_mode must be one of {', '.join(get_args(MergeMode))}, got {mode!r}")
+        smooth = mode == "iter_smooth_topk"
+        idle = (
+            ("token_merge_top_k", self.token_merge_top_k, self.token_merge_top_k != 1 and not (smooth and weight)),
+            ("token_merge_renormalize", False, not self.token_merge_renormalize and (smooth or not weight)),
+            ("token_merge_weight", weight, weight not in (0.0, 1.0) and not smooth),
+        )
+        for name, value, does_nothing in idle:
+            if does_nothing:
+                raise ValueError(
+                    f"DMax.{name}={value} does nothing with token_merge_mode={mode!r}, token_merge_weight={weight}"
+                )
+
+    def grid(self, request: Request) -> Grid:
+        """Groups of `block_size` from position 0 on."""
+        del request
+        return Grid(0, self.block_size)
+
+    def unfit(self, spec: Spec) -> str:
+        """A model without masks, or with fewer ids than are merged."""
+        ids = spec.vocab_size - 1
+        few = f"token_merge_top_k={self.token_merge_top_k}, and it has {ids} ids to sample"
+        return Revising.unfit(self, spec) or (few if self.token_merge_top_k > ids else "")
+
+    @property
+    def wants(self) -> Wants:
+        """Ties go to the lowest id; probabilities are those at temperature 1; with merging, the likeliest ids too."""
+        return Wants(ties="lowest", best=self.token_merge_top_k if self.token_merge_weight else 0, tempered=False)
+
+    @property
+    def most_forwards(self) -> int:
+        """A forward for each position."""
+        return self.block_size
+
+    def soft(self, blocks: tuple[Block, ...]) -> SoftTokens | None:
+        """The soft tokens of all blocks; None if there are none."""
+        top_k = self.token_merge_top_k
+        at: tuple[int, ...] = ()
+        ids: tuple[int, ...] = ()
+        probabilities: tuple[float, ...] = ()
+        for block in blocks:
+            kept = block.extra
+            if isinstance(kept, Softened):
+                first = block.start + block.given.bit_length()
+                at += positions(first, first + len(kept.ids) // top_k)
+                ids += kept.ids
+                probabilities += kept.probabilities
+        if not at:
+            return None
+        sums = probabilities
+        if top_k > 1:
+            sums = [sum(probabilities[index : index + top_k]) for index in range(0, len(probabilities), top_k)]
+        # Rounded probabilities may add up to a little more than 1.
+        residuals = tuple([1.0 - total if total < 1.0 else 0.0 for total in sums])
+        merge = Merge(self.token_merge_mode, self.token_merge_renormalize, self.token_merge_weight)
+        return SoftTokens(at, ids, probabilities, residuals, merge)
+
+    def revised(self, sequence: Sequence, blocks: tuple[Block, ...], rows: Rows, spec: Spec) -> tuple[Block, ...]:
+        """The open blocks with masks filled from the left, all other tokens refreshed, and what they are fed as next."""
+        del spec
+        goal, steps, last, first = sequence.goal, sequence.ledger.steps, self.most_forwards, first_wanted(blocks)
+        accept = goal.request.params.thresholds.accept_threshold
+        accept = self.accept_threshold if accept is None else accept
+        revised: list[Block] = []
+        begin = 0
+        for block in blocks:
+            end = min(block.end, goal.limit) - first
+            timed_out = steps - block.opened >= last
+            revised.append(self._refreshed(block, begin, end, rows, accept, timed_out=timed_out))
+            begin = end
+        return tuple(revised)
+
+    def _refreshed(self, block: Block, begin: int, end: int, rows: Rows, accept: float, *, timed_out: bool) -> Block:
+        """The block after a forward that rows `[begin, end)` answer, of which the masks are the last."""
+        given, undecided, probabilities = block.given.bit_length(), block.undecided, rows.probabilities
+        old = end - len(undecided)
+        new = _filled(probabilities, old, end, accept)
+        tokens, held = rows.tokens[begin:old], block.tokens[given : given + old - begin]
+        kept = block.probabilities[given : given + old - begin]
+        changes = 0
+        if tokens != held:
+            changes = sum(map(ne, tokens, held))
+            pairs = zip(tokens, held, probabilities[begin:old], kept, strict=True)
+            kept = tuple([now if token != before else then for token, before, now, then in pairs])
+        stays = new == old and not changes
+        after = self._softened(
+            new == end and (timed_out or stays or min(probabilities[begin:end]) >= CONFIDENT),
+            1.0 - changes / (old - begin) if changes else 1.0,
+            rows,
+            begin,
+            new,
+        )
+        if stays:
+            return remembering(block, after)
+        cut = given + new - begin
+        return Block(
+            block.start,
+            block.tokens[:given] + rows.tokens[begin:new] + block.tokens[cut:],
+            undecided[new - old :],
+            block.probabilities[:given] + kept + probabilities[old:new] + block.probabilities[cut:],
+            block.given,
+            block.opened,
+            after,
+        )
+
+    def _softened(self, ready: bool, stable: float, rows: Rows, begin: int, end: int) -> Softened:
+        """What to remember: rows `[begin, end)` answer decided positions, which are fed softly next."""
+        top_k = self.token_merge_top_k  # without merging, there are no likeliest ids
+        ids, probabilities = rows.best_ids[begin * top_k : end * top_k], rows.best_probabilities[begin * top_k : end * top_k]
+        return Softened(ready, stable, ids, probabilities)
+
+
+def _filled(probabilities: tuple[float, ...], begin: int, end: int, accept: float) -> int:
+    """The row in front of which masks are filled, of those that `[begin, end)` answer: the first one in any case."""
+    reach = min(begin + 1, end)
+    if begin < end and probabilities[begin] >= accept:
+        while reach < end and probabilities[reach] >= accept:
+            reach += 1
+    return reach
+
+
+STRATEGY = DMax
