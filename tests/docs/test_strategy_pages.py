@@ -29,5 +29,5 @@ def test_the_example_prints_what_the_page_says(name: str, capsys: pytest.Capture
 @pytest.mark.parametrize("name", NAMES)
 def test_the_table_names_every_parameter_with_its_default(name: str) -> None:
     page = (FOLDER / f"{name}.md").read_text()
-    table = dict(re.findall(r"^\| `(\w+)` \| `?\"?([^`\"|]*)\"?`? \|", page, re.MULTILINE))
+    table = dict(re.findall(r"^\| `(\w+)` \| `?\"?([^`\"|]*)\"?`? \| [^|]* \|$", page, re.MULTILINE))
     assert table == {field.name: str(field.default) for field in fields(strategies.load(name)) if field.default is not MISSING}

@@ -54,11 +54,13 @@ def hyperparameters(draw: st.DrawFn, strategy: type[Strategy]) -> Strategy:
         drawn[field.name] = own if field.default is MISSING else st.one_of(st.just(field.default), own)
         if field.name in SMALL:
             drawn[field.name] = own
-    values = {name: draw(own) for name, own in drawn.items()}
-    try:
-        return strategy(**values)
-    except ValueError:  # values that contradict one another
-        reject()
+    for _ in range(4):
+        values = {name: draw(own) for name, own in drawn.items()}
+        try:
+            return strategy(**values)
+        except ValueError:  # values that contradict one another
+            continue
+    return reject()
 
 
 def thresholds(strategy: Strategy) -> st.SearchStrategy[Thresholds]:
