@@ -1,0 +1,61 @@
+"""Multi-block diffusion and D2F: confident positions become tokens once and for all, several blocks at a time."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from models import EOS, Dense
+from window import open_window
+
+
+@dataclass(frozen=True)
+class Rules:
+    """Hyperparameters; `from_prompt` counts blocks from the prompt's end, the prompt being one group of its own."""
+
+    block_size: int
+    buffer_size: int
+    accept_threshold: float = 0.9
+    semi_complete_threshold: float = 0.9
+    add_block_threshold: float = 0.1
+    token_stability_threshold: float = 0.0
+    always_force: bool = False
+    from_prompt: bool = False
+
+
+def decode(network: Dense, prompt: Sequence[int], limit: int, rules: Rules) -> list[int]:
+    """The answer to `prompt`, whose positions end in front of `limit`."""
+    size, length = rules.block_size, len(prompt)
+
+    def group(position: int) -> int:
+        if not rules.from_prompt:
+            return position // size
+        return 0 if position < length else 1 + (position - length) // size
+
+    first = length if rules.from_prompt else length // size * size
+    gates = (rules.add_block_threshold, rules.token_stability_threshold)
+    window = open_window(prompt, limit, first, (size, rules.buffer_size), gates)
+    while True:
+        logits = network.predict(window.text, group)
+        before_is_far = True
+        for block in window.blocks:
+            masked, forceable = block.masked, before_is_far or rules.always_force
+            before_is_far = block.progress >= rules.semi_complete_threshold  # as it was when the forward ran
+            proposals = {position: network.propose(logits[position]) for position in masked}
+            accepted = [position for position in masked if proposals[position].probability > rules.accept_threshold]
+            for position in masked:
+                network.note(proposals[position].probability - rules.accept_threshold)
+            if not accepted and forceable and masked:
+                accepted = [max(masked, key=lambda position: proposals[position].probability)]
+                network.note_best([proposals[position].probability for position in masked])
+            for position in accepted:
+                block.tokens[position - block.start] = proposals[position].token
+            block.ready = not block.masked
+            block.ratio = float(block.ready)
+        answer = window.seal()
+        if answer is not None:
+            return answer
+        if window.blocks:  # tokens stay as they are, so that an answer may end in front of the first mask
+            undecided = window.blocks[0].masked
+            settled = window.text[length : undecided[0]] if undecided else []
+            if EOS in settled:
+                return settled[: settled.index(EOS)]
+        window.open_next()

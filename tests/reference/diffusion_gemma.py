@@ -1,0 +1,175 @@
+"""DiffusionGemma: canvases of random tokens that are denoised as a whole, each behind all that is final.
+
+The network and the source of random numbers are arguments: with the numbers of one generator, in the order in which
+transformers draws them, the answer is that of transformers.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import torch
+from gemma_recipe import FULL, SLIDING, WINDOW, Settings
+from torch import Tensor
+from transformers import DiffusionGemmaForBlockDiffusion, DynamicCache
+
+
+class Network(Protocol):
+    """What denoises: logits of a canvas behind final tokens; `before` are the scores of the forward before, if any."""
+
+    def logits(self, final: Sequence[int], canvas: Tensor, before: Tensor | None) -> Tensor: ...
+
+
+class Transformers:
+    """The network of transformers, which encodes everything final anew for each canvas."""
+
+    def __init__(self, model: DiffusionGemmaForBlockDiffusion) -> None:
+        self.model = model
+        self.encoded: tuple[list[int], DynamicCache] | None = None
+
+    def encode(self, tokens: list[int]) -> DynamicCache:
+        """Keys and values of `tokens`: each sees itself and those before it, in sliding layers only the last few."""
+        positions = torch.arange(len(tokens))
+        causal = positions[None, :] <= positions[:, None]
+        near = causal & (positions[None, :] > positions[:, None] - WINDOW)
+        cache = DynamicCache()
+        self.model.model.encoder.language_model(
+            input_ids=torch.tensor([tokens]),
+            attention_mask={FULL: causal[None, None], SLIDING: near[None, None]},
+            past_key_values=cache,
+            position_ids=positions[None],
+        )
+        return cache
+
+    def logits(self, final: Sequence[int], canvas: Tensor, before: Tensor | None) -> Tensor:
+        """Logits of a canvas whose rows all see the same: the canvas and what is final, in sliding layers its last few."""
+        if self.encoded is None or self.encoded[0] != list(final):
+            self.encoded = list(final), self.encode(list(final))
+        length, count = len(final), len(canvas)
+        seen = torch.ones(1, 1, count, length + count, dtype=torch.bool)
+        near = seen.clone()
+        near[..., : max(0, length - (WINDOW - 1))] = False
+        dtype = self.model.model.decoder.embed_tokens.weight.dtype
+        return self.model(
+            decoder_input_ids=canvas[None],
+            self_conditioning_logits=None if before is None else before[None].to(dtype),
+            decoder_attention_mask={FULL: seen, SLIDING: near},
+            decoder_position_ids=torch.arange(length, length + count)[None],
+            past_key_values=self.encoded[1],
+        ).logits[0]
+
+
+class Draws(Protocol):
+    """Where random numbers come from; `start` is the first position of the canvas, `step` its forward, counted from 0."""
+
+    def opening(self, start: int, count: int) -> Tensor:
+        """The tokens that a canvas opens with."""
+        ...
+
+    def sample(self, scores: Tensor, start: int, step: int) -> Tensor:
+        """A token of each row's distribution; `scores` are logits."""
+        ...
+
+    def noise(self, start: int, count: int, step: int) -> Tensor:
+        """The tokens of the positions that are not accepted."""
+        ...
+
+
+class GeneratorDraws:
+    """The numbers of one generator, in the order in which transformers draws them."""
+
+    def __init__(self, generator: torch.Generator, vocabulary: int) -> None:
+        self.generator, self.vocabulary = generator, vocabulary
+
+    def opening(self, start: int, count: int) -> Tensor:
+        """The tokens that a canvas opens with."""
+        del start
+        return torch.randint(0, self.vocabulary, (1, count), generator=self.generator)[0]
+
+    def sample(self, scores: Tensor, start: int, step: int) -> Tensor:
+        """The token that arrives first when each arrives as fast as it is probable."""
+        del start, step
+        waits = torch.empty(scores.shape).exponential_(1, generator=self.generator)
+        return (scores.softmax(-1, dtype=torch.float32) / waits).argmax(-1)
+
+    def noise(self, start: int, count: int, step: int) -> Tensor:
+        """The tokens of the positions that are not accepted."""
+        del step
+        return self.opening(start, count)
+
+
+class Gaps:
+    """The least distance of any decision so far to the opposite one."""
+
+    def __init__(self) -> None:
+        self.smallest = float("inf")
+
+    def note(self, gap: Tensor | float) -> None:
+        """Remember how far a decision was from the opposite one."""
+        self.smallest = min(self.smallest, abs(float(gap)))
+
+    def note_best(self, scores: Tensor) -> None:
+        """Remember how far the largest of each row was from being another one."""
+        best = scores.topk(2, -1).values
+        self.note((best[..., 0] - best[..., 1]).min())
+
+
+def accepted(entropies: Sequence[float], bound: float, gaps: Gaps) -> list[int]:
+    """Positions that keep their sampled token: in order of entropy, while those before it sum to at most `bound`."""
+    order = sorted(range(len(entropies)), key=lambda index: entropies[index])
+    kept: list[int] = []
+    spent = 0.0
+    for index in order:
+        gaps.note(spent - bound)
+        if spent > bound:
+            gaps.note(entropies[index] - entropies[kept[-1]])
+            break
+        kept.append(index)
+        spent += entropies[index]
+    return kept
+
+
+def denoise(network: Network, final: Sequence[int], count: int, draws: Draws, settings: Settings, gaps: Gaps) -> list[int]:
+    """A canvas of `count` positions behind the tokens `final`: the most probable tokens of its last forward."""
+    start, steps, stability = len(final), settings.max_denoising_steps, settings.stability_threshold
+    canvas, before = draws.opening(start, count), None
+    history: list[list[int]] = []
+    for step in range(steps):
+        share = torch.tensor((steps - step) / steps)  # from 1 down, in single precision as all that follows
+        scores = network.logits(final, canvas, before) / (settings.t_min + (settings.t_max - settings.t_min) * share)
+        sampled = draws.sample(scores, start, step)
+        noise = draws.noise(start, count, step)
+        entropies = torch.distributions.Categorical(logits=scores).entropy()
+        kept = accepted(entropies.tolist(), settings.entropy_bound, gaps)
+        canvas = noise.clone()
+        canvas[kept] = sampled[kept]
+
+        history.append(scores.argmax(-1).tolist())
+        gaps.note_best(scores)
+        gaps.note(entropies.mean() - settings.confidence_threshold)
+        stable = len(history) > stability and all(other == history[-1] for other in history[-1 - stability :])
+        if stable and entropies.mean() < settings.confidence_threshold:
+            break
+        before = scores
+    return history[-1]
+
+
+def replay(
+    network: Network, prompt: Sequence[int], count: int, settings: Settings, draws: Draws, gaps: Gaps | None = None
+) -> list[int]:
+    """The tokens behind `prompt`, in whole canvases of `count` positions."""
+    gaps = gaps or Gaps()
+    tokens = list(prompt)
+    with torch.inference_mode():
+        while len(tokens) - len(prompt) < settings.max_new_tokens:
+            canvas = denoise(network, tokens, count, draws, settings, gaps)
+            tokens += canvas
+            if any(token in settings.eos_ids for token in canvas):
+                break
+    return tokens[len(prompt) :]
+
+
+def answer_of(tokens: Sequence[int], settings: Settings) -> list[int]:
+    """What of whole canvases is emitted: at most as many tokens as asked for, none from the first end of sequence on."""
+    kept = list(tokens[: settings.max_new_tokens])
+    ends = [place for place, token in enumerate(kept) if token in settings.eos_ids]
+    return kept[: ends[0]] if ends else kept

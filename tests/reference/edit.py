@@ -1,0 +1,115 @@
+"""Edit sampling with a joint threshold: masks become tokens, and tokens become other tokens until nothing changes."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from models import MASK, Dense, Proposal
+from torch import Tensor
+from window import Block, open_window
+
+
+@dataclass(frozen=True)
+class Rules:
+    """Hyperparameters of the blocks and of the rule."""
+
+    block_size: int
+    buffer_size: int
+    accept_threshold: float = 0.9
+    edit_threshold: float = 0.0
+    max_post_edit_steps: int = 16
+    penalty_lambda: float = 0.0
+    remasking: bool = False
+    remask_threshold: float = 0.4
+    add_block_threshold: float = 0.1
+    token_stability_threshold: float = 0.0
+
+
+@dataclass(frozen=True)
+class History:
+    """What the rule remembers of a block: forwards before this one, those without masks, offsets that were masked again."""
+
+    steps: int = 0
+    post: int = 0
+    remasked: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The block after a forward."""
+
+    tokens: list[int]
+    ready: bool
+    ratio: float
+    history: History
+
+
+def joint_threshold(
+    tokens: Sequence[int], editable: Sequence[int], proposals: Sequence[Proposal], history: History, rules: Rules
+) -> Verdict:
+    """What a block becomes; `editable` are the offsets that the rule may write, `proposals` has one entry for each offset."""
+    masked = [i for i in editable if tokens[i] == MASK]
+    filled = [i for i in editable if tokens[i] != MASK]
+    post = history.post + (not masked)
+    fills = [i for i in masked if proposals[i].probability > rules.accept_threshold]
+    if masked and not fills:
+        fills = [max(masked, key=lambda i: proposals[i].probability)]
+    again = [
+        i for i in filled if rules.remasking and proposals[i].probability < rules.remask_threshold and i not in history.remasked
+    ]
+    edits = [i for i in filled if proposals[i].token != tokens[i] and proposals[i].probability > rules.edit_threshold]
+    same = [i for i in filled if proposals[i].token == tokens[i]]
+    ratio = len(same) / len(filled) if filled else 1.0
+
+    written = list(tokens)
+    timed_out = history.steps >= rules.block_size + rules.max_post_edit_steps
+    if timed_out:
+        for i in masked + edits:
+            written[i] = proposals[i].token
+        return Verdict(written, True, 1.0, History(history.steps + 1, post, history.remasked))
+    if not (fills or edits or again) or (not masked and post > rules.max_post_edit_steps):
+        return Verdict(written, True, ratio, History(history.steps + 1, post, history.remasked))
+    for i in fills + edits:
+        written[i] = proposals[i].token
+    for i in again:
+        written[i] = MASK
+    return Verdict(written, False, ratio, History(history.steps + 1, post, history.remasked | set(again)))
+
+
+def penalised(logits: Tensor, block: Block, penalty: float) -> Tensor:
+    """Rows of a block, each without some of its liking for the token in front of it; the block's first row has none."""
+    rows = logits[block.start : block.end].clone()
+    for offset in range(1, len(block.tokens)):
+        rows[offset, block.tokens[offset - 1]] -= penalty
+    return rows
+
+
+def decode(network: Dense, prompt: Sequence[int], limit: int, rules: Rules) -> list[int]:
+    """The answer to `prompt`, whose positions end in front of `limit`."""
+    size = rules.block_size
+    gates = (rules.add_block_threshold, rules.token_stability_threshold)
+    window = open_window(prompt, limit, len(prompt) // size * size, (size, rules.buffer_size), gates)
+    histories: dict[int, History] = {}
+    while True:
+        logits = network.predict(window.text, lambda position: position // size)
+        for block in window.blocks:
+            rows = penalised(logits, block, rules.penalty_lambda)
+            editable = [position - block.start for position in block.editable]
+            proposals = [network.propose(row) if i in editable else Proposal(MASK, 0.0) for i, row in enumerate(rows)]
+            note_decisions(network, block, editable, proposals, rules)
+            history = histories.get(block.start, History())
+            verdict = joint_threshold(block.tokens, editable, proposals, history, rules)
+            block.tokens, block.ready, block.ratio = verdict.tokens, verdict.ready, verdict.ratio
+            histories[block.start] = verdict.history
+        answer = window.seal()
+        if answer is not None:
+            return answer
+        window.open_next()
+
+
+def note_decisions(network: Dense, block: Block, editable: Sequence[int], proposals: Sequence[Proposal], rules: Rules) -> None:
+    """Remember how close the thresholds were."""
+    thresholds = (rules.accept_threshold, rules.edit_threshold) + (rules.remask_threshold,) * rules.remasking
+    for offset in editable:
+        for threshold in thresholds:
+            network.note(proposals[offset].probability - threshold)
+    network.note_best([proposals[offset].probability for offset in editable if block.tokens[offset] == MASK])

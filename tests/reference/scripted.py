@@ -1,0 +1,167 @@
+"""A network without weights, for many cases: a row is a function of its position, of what it sees and of what it is fed.
+
+Rows are often ties between ids, or between positions; probabilities are multiples of a tenth.
+"""
+
+from collections.abc import Callable, Sequence
+from random import Random
+
+import torch
+from dmax import Rules, Soft, merged_embedding
+from models import EOS, MASK, WORDS, Dense, Proposal, Stored, allowed
+from torch import Tensor
+
+from dlstep import Config, Request, Rows, Samples, SamplingParams, Spec, State, Strategy, add, commit, init, schedule
+from dlstep.core import NO_ROWS, Span
+
+NOTHING = -1000.0  # a logit whose probability is 0
+
+
+class Scripted(Dense):
+    """Rows depend on the position alone in a share `calm` of all cases, so that blocks may come to rest."""
+
+    def __init__(self, seed: int, calm: float, *, ties: str) -> None:
+        self.seed, self.calm, self.ties, self.shift = seed, calm, ties, 0
+        self.smallest = 1.0
+        self.table = torch.randn(WORDS, 3, generator=torch.Generator().manual_seed(seed))
+
+    @property
+    def embedding(self) -> Tensor:
+        """The rows that ids are fed as."""
+        return self.table
+
+    def predict(self, tokens: Sequence[int], group: Callable[[int], int], inputs: Tensor | None = None) -> Tensor:
+        """Logits of all positions."""
+        fed = self.table[torch.tensor(list(tokens))] if inputs is None else inputs
+        parts = [hash(tuple(row)) for row in fed.tolist()]
+        ends = {group(position): position + 1 for position in range(len(tokens))}
+        return torch.tensor([self.row(position, parts[: ends[group(position)]]) for position in range(len(tokens))])
+
+    def row(self, position: int, seen: list[int]) -> list[float]:
+        """Logits of one position; `seen` stands for what is fed at the positions that it sees."""
+        own = Random(self.seed * 1009 + position)
+        random = own if own.random() < self.calm else Random(hash((self.seed, position, *seen)))
+        logits = [NOTHING] * WORDS
+        alike = random.choice((0, 0, 1, 1, 2, 4))
+        for token in random.sample(range(WORDS), 4 if alike == 0 else alike):
+            logits[token] = 0.0 if alike else random.choice((-2.0, -1.0, 0.0, 1.0, 3.0))
+        if random.random() < 0.1:
+            logits[EOS] = 2.0
+        return logits
+
+    def propose(self, row: Tensor) -> Proposal:
+        """The proposal of a row: of equally good ids the first or the last."""
+        logits, chances = allowed(row), self.chances(row)
+        best = (logits == logits.max()).nonzero()[:, 0].tolist()
+        token = best[0] if self.ties == "lowest" else best[-1]
+        return Proposal(token, chances[token])
+
+    def chances(self, row: Tensor) -> list[float]:
+        """Probabilities, rounded so that they often equal thresholds."""
+        return [round(chance, 1) for chance in allowed(row).softmax(0).tolist()]
+
+
+class Piecewise(Scripted):
+    """A network that is fed parts of a request: a row depends on its position and on what `unit` of it is fed with it."""
+
+    def __init__(self, seed: int, calm: float, *, ties: str, shift: int, unit: Callable[[int], range]) -> None:
+        super().__init__(seed, calm, ties=ties)
+        self.shift, self.unit = shift, unit
+
+    def piece(self, position: int, fed: dict[int, int]) -> list[float]:
+        """Logits of one position."""
+        return self.row(position, [fed.get(other, -1) for other in self.unit(position)])
+
+    def forward(self, tokens: Sequence[int], start: int, past: Stored, sees: Tensor | None = None) -> tuple[Tensor, Stored]:
+        """Logits of the rows of `tokens`; there are no keys and values."""
+        del past, sees
+        fed = dict(enumerate(tokens, start))
+        empty = torch.zeros(1, 1, len(tokens), 1)
+        return torch.tensor([self.piece(position + self.shift, fed) for position in fed]), [(empty, empty)]
+
+
+class Device:
+    """Answers the engine's plans with a scripted network."""
+
+    def __init__(self, network: Scripted) -> None:
+        self.network = network
+
+    def run(self, state: State) -> Samples:
+        """The samples of the next plan."""
+        plan = schedule(state)
+        best = plan.wants.best
+        return Samples(plan, tuple(self.rows(state, span, best) if span.wanted else NO_ROWS for span in plan.spans))
+
+    def rows(self, state: State, span: Span, best: int) -> Rows:
+        """What the network says about the wanted positions of a span."""
+        sequence = state.find(span.id)
+        assert sequence is not None
+        text = sequence.tokens(0, span.start) + span.tokens
+        logits = self.network.predict(text, span.grid.group, self.inputs(span, text))
+        for position in span.wanted:
+            if span.grid.group(position - 1) == span.grid.group(position):
+                logits[position, text[position - 1]] -= span.penalty
+        proposals = [self.network.propose(logits[position]) for position in span.wanted]
+        ids: list[int] = []
+        probabilities: list[float] = []
+        for position in span.wanted:
+            chances = self.network.chances(logits[position])
+            ids += (order := sorted(range(WORDS), key=lambda token: (-chances[token], token))[:best])
+            probabilities += [chances[token] for token in order]
+        return Rows(
+            tuple(proposal.token for proposal in proposals),
+            tuple(proposal.probability for proposal in proposals),
+            best_ids=tuple(ids),
+            best_probabilities=tuple(probabilities),
+        )
+
+    def inputs(self, span: Span, text: Sequence[int]) -> Tensor:
+        """What the positions are fed as."""
+        inputs = self.network.table[torch.tensor(list(text))]
+        if span.soft is None:
+            return inputs
+        soft, merge = span.soft, span.soft.merge
+        rules = Rules(
+            1,
+            token_merge_mode=merge.mode,
+            token_merge_renormalize=merge.renormalize,
+            token_merge_weight=merge.weight,
+        )
+        count = len(soft.ids) // len(soft.positions)
+        for number, position in enumerate(soft.positions):
+            assert position >= span.start + span.query_only + span.final_rows, "final tokens are fed as they are"
+            part = slice(number * count, number * count + count)
+            likely = Soft(list(soft.ids[part]), list(soft.probabilities[part]))
+            assert soft.residuals[number] == max(0.0, 1.0 - sum(likely.probabilities))
+            inputs[position] = merged_embedding(self.network.table, likely, rules, text[position])
+        return inputs
+
+
+class PiecewiseDevice(Device):
+    """The same for a network that is fed parts of a request."""
+
+    def __init__(self, network: Piecewise) -> None:
+        super().__init__(network)
+        self.pieces = network
+
+    def rows(self, state: State, span: Span, best: int) -> Rows:
+        """What the network says about the wanted positions of a span."""
+        del state, best
+        fed = dict(enumerate(span.tokens, span.start))
+        assert all(position - self.pieces.shift in fed for position in span.wanted)
+        rows = torch.tensor([self.pieces.piece(position, fed) for position in span.wanted])
+        proposals = [self.pieces.propose(row) for row in rows]
+        return Rows(tuple(proposal.token for proposal in proposals), tuple(proposal.probability for proposal in proposals))
+
+
+def scripted_answer(network: Scripted, prompt: Sequence[int], max_tokens: int, strategy: Strategy) -> list[int]:
+    """What the engine answers."""
+    config = Config(
+        Spec(MASK, (EOS,), WORDS, 1 if network.shift else 0), page_size=4, num_pages=32, max_model_len=96, max_num_reqs=1
+    )
+    state = add(init(config, strategy), Request(0, tuple(prompt), SamplingParams(max_tokens=max_tokens)))
+    device = PiecewiseDevice(network) if isinstance(network, Piecewise) else Device(network)
+    while not state.done:
+        state = commit(state, device.run(state))
+    assert state.finished[0].finish in ("stop", "length"), state.finished[0].error
+    return list(state.finished[0].answer)

@@ -1,0 +1,35 @@
+"""Multi-block diffusion and D2F against a loop that computes everything anew."""
+
+from random import Random
+from typing import Any
+
+import blockwise
+import pytest
+from engine import Pair, compare, random_cases
+
+BLOCK = 4
+
+
+def options(random: Random) -> dict[str, Any]:
+    return {
+        "block_size": BLOCK,
+        "buffer_size": random.choice((1, 2, 3)),
+        "accept_threshold": random.choice((0.0, 0.2, 0.5, 0.9, 1.0)),
+        "semi_complete_threshold": random.choice((0.25, 0.5, 0.9, 1.0)),
+        "add_block_threshold": random.choice((0.0, 0.1, 0.5, 1.0)),
+        "token_stability_threshold": random.choice((0.0, 0.0, 0.5)),
+    }
+
+
+@pytest.mark.parametrize("head_shift", [0, 1])
+@pytest.mark.parametrize("name", ["multi_bd", "d2f"])
+def test_answers_are_those_of_the_loop(
+    pairs: list[Pair], name: str, head_shift: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def loop(network, prompt, limit, fields):
+        return blockwise.decode(network, prompt, limit, blockwise.Rules(**fields, from_prompt=name == "d2f"))
+
+    tally = compare(pairs, random_cases(head_shift, 120, BLOCK, options), name, loop, head_shift)
+    with capsys.disabled():
+        print(f"\n{name}, shift {head_shift}: {tally}")
+    assert tally.compared > 100 and tally.stopped > 15

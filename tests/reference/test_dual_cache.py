@@ -1,0 +1,34 @@
+"""Fast-dLLM with its caches against a loop that splices keys and values by hand."""
+
+from random import Random
+from typing import Any
+
+import dual_cache
+import pytest
+from dual_cache import Rules, share
+from engine import Pair, compare, random_cases
+
+
+def options(random: Random) -> dict[str, Any]:
+    if random.random() < 0.5:
+        accept: dict[str, Any] = {"accept_threshold": random.choice((0.0, 0.2, 0.5, 0.9, 1.0))}
+    else:
+        accept = {"steps_per_block": random.choice((1, 2, 3, 9))}
+    return accept | {"block_size": random.choice((3, 4)), "cache": random.choice(("none", "prefix", "dual", "dual"))}
+
+
+@pytest.mark.parametrize("head_shift", [0, 1])
+def test_answers_are_those_of_the_loop(pairs: list[Pair], head_shift: int, capsys: pytest.CaptureFixture[str]) -> None:
+    def loop(network, prompt, limit, fields):
+        return dual_cache.decode(network, prompt, limit, Rules(**fields))
+
+    tally = compare(pairs, random_cases(17, 200, 4, options), "dual_cache", loop, head_shift)
+    with capsys.disabled():
+        print(f"\ndual_cache, shift {head_shift}: {tally}")
+    assert tally.compared > 150 and tally.stopped > 20
+
+
+def test_what_is_left_over_goes_first() -> None:
+    assert [share(8, 3, step) for step in range(3)] == [3, 3, 2]
+    assert [share(2, 4, step) for step in range(2)] == [1, 1]
+    assert share(8, None, 0) is None

@@ -1,0 +1,115 @@
+"""Thousands of cases in which only decisions matter: ties, exact thresholds, blocks that come to rest and some that do not."""
+
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import Any
+
+import blockwise
+import dmax
+import dual_cache
+import edit
+import fast_dllm_v2
+import pytest
+import test_blockwise
+import test_dmax
+import test_dual_cache
+import test_edit
+import test_fast_dllm_v2
+from models import EOS, WORDS
+from scripted import Piecewise, Scripted, scripted_answer
+
+from dlstep import strategies
+
+Loop = Callable[[Scripted, Sequence[int], int, dict[str, Any]], list[int]]
+
+
+def check(name: str, ties: str, options: Callable[[Random], dict[str, Any]], loop: Loop, count: int) -> None:
+    """Compare `count` random cases."""
+    random = Random(1)
+    stopped = 0
+    for seed in range(count):
+        fields = options(random)
+        fields["block_size"] = size = random.choice((1, 2, 3, 4, 6))
+        prompt = [random.randrange(EOS, WORDS) for _ in range(random.randrange(1, 2 * size + 2))]
+        max_tokens = random.randrange(1, 3 * size + 3)
+        calm = random.choice((0.0, 0.5, 0.9))
+        expected = loop(Scripted(seed, calm, ties=ties), prompt, len(prompt) + max_tokens, fields)
+        strategy = strategies.load(name)(**fields)
+        assert scripted_answer(Scripted(seed, calm, ties=ties), prompt, max_tokens, strategy) == expected, (seed, fields)
+        stopped += len(expected) < max_tokens
+    assert count // 20 < stopped < count
+
+
+def exact(options: Callable[[Random], dict[str, Any]]) -> Callable[[Random], dict[str, Any]]:
+    """`options`, with an accept threshold, if any, that probabilities often equal."""
+
+    def exactly(random: Random) -> dict[str, Any]:
+        fields = options(random)
+        if "accept_threshold" in fields:
+            fields["accept_threshold"] = random.choice((0.0, 0.3, 0.5, 0.6, 0.9, 1.0))
+        return fields
+
+    return exactly
+
+
+@pytest.mark.parametrize("name", ["multi_bd", "d2f"])
+def test_blocks_decided_once(name: str) -> None:
+    def loop(network, prompt, limit, fields):
+        return blockwise.decode(network, prompt, limit, blockwise.Rules(**fields, from_prompt=name == "d2f"))
+
+    check(name, "highest", exact(test_blockwise.options), loop, 500)
+
+
+def test_edited_blocks() -> None:
+    def options(random):
+        return exact(test_edit.options)(random) | {"edit_threshold": random.choice((0.0, 0.3, 0.5, 1.0))}
+
+    def loop(network, prompt, limit, fields):
+        return edit.decode(network, prompt, limit, edit.Rules(**fields))
+
+    check("multi_bd_edit", "lowest", options, loop, 700)
+
+
+def test_refreshed_blocks() -> None:
+    def loop(network, prompt, limit, fields):
+        return dmax.decode(network, prompt, limit, dmax.Rules(**fields))
+
+    check("dmax", "lowest", exact(test_dmax.options), loop, 700)
+
+
+def test_sub_blocks() -> None:
+    random = Random(2)
+    for seed in range(500):
+        fields = exact(test_fast_dllm_v2.options)(random)
+        size = fields["block_size"] = random.choice((1, 2, 3))
+        prompt = [random.randrange(EOS, WORDS) for _ in range(random.randrange(1, 4 * size + 2))]
+        max_tokens = random.randrange(1, 6 * size)
+        calm, limit = random.choice((0.0, 0.9)), len(prompt) + max_tokens
+
+        def unit(position: int, size: int = size, limit: int = limit) -> range:
+            return range(position // size * size, min(position // size * size + size, limit))
+
+        networks = [Piecewise(seed, calm, ties="highest", shift=1, unit=unit) for _ in range(2)]
+        expected = fast_dllm_v2.decode(networks[0], prompt, limit, fast_dllm_v2.Rules(**fields))
+        strategy = strategies.load("fast_dllm_v2")(**fields)
+        assert scripted_answer(networks[1], prompt, max_tokens, strategy) == expected, (seed, fields)
+
+
+@pytest.mark.parametrize("shift", [0, 1])
+def test_blocks_of_a_canvas(shift: int) -> None:
+    random = Random(3)
+    for seed in range(400):
+        fields = exact(test_dual_cache.options)(random)
+        size = fields["block_size"]
+        prompt = [random.randrange(EOS, WORDS) for _ in range(random.randrange(1, 8))]
+        max_tokens = random.randrange(1, 3 * size + 2)
+        calm, limit = random.choice((0.0, 0.9)), len(prompt) + max_tokens
+
+        def unit(position: int, size: int = size, length: int = len(prompt), limit: int = limit) -> range:
+            start = length + (position - length) // size * size
+            return range(start, min(start + size, limit))
+
+        networks = [Piecewise(seed, calm, ties="highest", shift=shift, unit=unit) for _ in range(2)]
+        expected = dual_cache.decode(networks[0], prompt, limit, dual_cache.Rules(**fields))
+        strategy = strategies.load("dual_cache")(**fields)
+        assert scripted_answer(networks[1], prompt, max_tokens, strategy) == expected, (seed, fields)
