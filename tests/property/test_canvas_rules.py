@@ -220,7 +220,7 @@ def test_dual_cache_shares_a_block_among_its_steps() -> None:
 
 @given(data=st.data())
 def test_dual_cache_takes_as_many_steps_as_it_is_told(data: st.DataObject) -> None:
-    value = replace(data.draw(hyperparameters(DualCache)), steps_per_block=data.draw(st.integers(1, 5)))
+    value = replace(data.draw(hyperparameters(DualCache)), steps_per_block=data.draw(st.integers(1, 5)), accept_threshold=0.9)
     assert isinstance(value, DualCache) and value.steps_per_block is not None
     spec = data.draw(specs(value))
     plain = SamplingParams(max_tokens=data.draw(st.integers(1, 20)), ignore_eos=True)
@@ -252,7 +252,7 @@ def test_caches_change_nothing_where_nothing_is_read_from_them(data: st.DataObje
     else:
         assert isinstance(value, DualCache)
         caches = [replace(value, cache=cache) for cache in ("dual", "prefix", "none")]
-        at_once = [replace(cache, steps_per_block=1) for cache in caches]
+        at_once = [replace(cache, steps_per_block=1, accept_threshold=0.9) for cache in caches]
         alone_in_block = request.params.max_tokens <= value.block_size
         caches.pop()  # without a cache the prompt sees the answer as it is
     for values in (at_once, caches if alone_in_block else []):
