@@ -23,6 +23,8 @@ MODULES = (catalogue, multi_bd_edit, dmax, fast_dllm_v2, dual_cache, diffusion_g
 MUTANTS = tuple(mutant for module in MODULES for mutant in module.MUTANTS)
 ROOT = Path(__file__).parents[2]
 TESTS = ("tests/traces", "tests/property")
+# Whose laws can notice a change of a file that not all strategies share; every other file is everybody's.
+SHARED = {"_edit": ("multi_bd_edit", "dmax"), "_warm": ("fast_dllm_v2", "dual_cache")}
 FAILED = re.compile(r"^FAILED (tests/(?:property|traces)/\S+)", re.MULTILINE)
 
 
@@ -43,12 +45,32 @@ def sources(folder: Path, mutant: Mutant | None) -> None:
         path.write_text(text)
 
 
+def selection(mutant: Mutant | None) -> list[str]:
+    """Arguments that leave out the laws of strategies whose sources are unchanged; rules and traces always run."""
+    folder, _, name = (mutant.file if mutant else "").removesuffix(".py").partition("/")
+    if folder != "strategies" or (name.startswith("_") and name not in SHARED):
+        return []
+    return ["-k", " or ".join((*SHARED.get(name, (name,)), "rules", "traces"))]
+
+
 def verdict(mutant: Mutant | None) -> str:
     """The first law or trace that fails on `mutant`; empty if none does; starts with `!` if it cannot count."""
     with tempfile.TemporaryDirectory() as name:
         sources(Path(name), mutant)
         environment = {**os.environ, "PYTHONPATH": name, "HYPOTHESIS_PROFILE": "mutants", "PYTHONDONTWRITEBYTECODE": "1"}
-        command = [sys.executable, "-m", "pytest", "-x", "-q", "-rf", "--tb=line", "-p", "no:cacheprovider", *TESTS]
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-x",
+            "-q",
+            "-rf",
+            "--tb=line",
+            "-p",
+            "no:cacheprovider",
+            *TESTS,
+            *selection(mutant),
+        ]
         done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=1200, check=False)
     if done.returncode == 0:
         return ""

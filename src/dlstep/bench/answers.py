@@ -120,7 +120,7 @@ SCRIPTS = {
     "multi_bd": Script(_BLOCKS | {"semi_complete_threshold": 1.0}, whole_blocks, two_tokens),
     "d2f": Script(_BLOCKS | {"semi_complete_threshold": 1.0}, whole_blocks, two_tokens),
     "multi_bd_edit": Script(_BLOCKS, whole_blocks, two_tokens),
-    "dmax": Script(_BLOCKS, with_best(whole_blocks), with_best(two_leftmost)),
+    "dmax": Script(_BLOCKS | {"accept_threshold": 0.9}, with_best(whole_blocks), with_best(two_leftmost)),
     "fast_dllm_v2": Script(
         {"block_size": BLOCK // BUFFER, "buffer_size": BUFFER}, whole_blocks, two_tokens, Spec(MASK, (EOS,), VOCABULARY, 1)
     ),

@@ -25,8 +25,8 @@ class TorchLowering:
         self._tables.apply(Plan(state.step, state.line, (), admissions=held))
         self._target = Target(config.page_size, config.spec.head_shift, (), torch.device("cpu"), torch.float32)
 
-    def prepare(self, plan: Plan, samples: Samples) -> Tensor:
-        """Follow the changes of ownership; the answer as a device gives it."""
+    def prepare(self, plan: Plan, samples: Samples) -> Tensor | None:
+        """Follow the changes of ownership; the answer as a device gives it, None if nothing was wanted."""
         self._tables.apply(plan)
         best = plan.wants.best
         parts: list[list[Iterable[float]]] = []
@@ -36,7 +36,8 @@ class TorchLowering:
             part += [rows.best_probabilities[rank::best] for rank in range(best)]
             parts.append(part)
         lines = [list(chain.from_iterable(line)) for line in zip(*parts, strict=True)]
-        return torch.tensor([line for line in lines if line], dtype=torch.float32)
+        kept = [line for line in lines if line]
+        return torch.tensor(kept, dtype=torch.float32) if kept else None
 
     def lower(self, plan: Plan) -> object:
         """The tensors of the plan."""
@@ -44,5 +45,5 @@ class TorchLowering:
 
     def unpack(self, plan: Plan, packed: object) -> Samples:
         """The samples in `packed`, which `prepare` made."""
-        assert isinstance(packed, Tensor)
+        assert packed is None or isinstance(packed, Tensor)
         return unpack(plan, packed)
