@@ -40,14 +40,14 @@ MUTANTS = (
     change(
         "soft tokens go with the tokens before the last forward",
         FILE,
-        "            begin,\n            new,\n",
-        "            begin,\n            old,\n",
+        "rows.best_ids[begin * top_k : new * top_k],\n            rows.best_probabilities[begin * top_k : new * top_k],",
+        "rows.best_ids[begin * top_k : old * top_k],\n            rows.best_probabilities[begin * top_k : old * top_k],",
     ),
     change(
         "the ids of one row go to another",
         FILE,
-        "rows.best_ids[begin * top_k : end * top_k]",
-        "rows.best_ids[: (end - begin) * top_k]",
+        "rows.best_ids[begin * top_k : new * top_k]",
+        "rows.best_ids[: (new - begin) * top_k]",
     ),
     change("what is not merged goes to nobody", FILE, "1.0 - total if total < 1.0 else 0.0", "0.0"),
     change(

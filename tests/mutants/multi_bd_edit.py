@@ -5,12 +5,12 @@ from .catalogue import change
 FILE, MOVES = "strategies/multi_bd_edit.py", "strategies/_edit.py"
 
 MUTANTS = (
-    change("a probability equal to the threshold fills a mask", FILE, "if chance > rule.accept]", "if chance >= rule.accept]"),
+    change("a probability equal to the threshold fills a mask", FILE, "- first] > accept]", "- first] >= accept]"),
     change(
         "the last of equally sure masks is filled",
         FILE,
-        "[chances.index(surest)]",
-        "[len(chances) - 1 - chances[::-1].index(surest)]",
+        "if probability > most:",
+        "if probability >= most:",
     ),
     change("tokens are edited whatever the edit threshold", FILE, "> rule.edit]\n    post", ">= 0.0]\n    post"),
     change(
@@ -34,15 +34,17 @@ MUTANTS = (
     change("one edit step fewer is allowed", FILE, "post > rule.most_post", "post >= rule.most_post"),
     change("a block that is full is ready", FILE, "(post > rule.most_post or not (changes or unsure))", "(post or not unsure)"),
     change("a block's time is over one forward early", FILE, "self.max_post_edit_steps + 1", "self.max_post_edit_steps"),
-    change("masks are left when the time is over", FILE, "range(len(block.undecided))", "range(len(block.undecided) - 1)"),
+    change("masks are left when the time is over", FILE, "list(block.undecided), edits", "list(block.undecided)[:-1], edits"),
     change(
         "what is ready and waits for the blocks before it is not revised",
         FILE,
-        "            if steps - block.opened >= last:\n",
+        "            if calm and fills:",
         "            if block.extra and block.extra.ready:\n"
         "                revised.append(block)\n"
-        "            elif steps - block.opened >= last:\n",
+        "            elif calm and fills:",
     ),
+    change("tokens of a calm block may become masks only with an edit", FILE, "not (changes or self.remasking)", "not changes"),
+    change("where no token is, one was changed", FILE, "now[row] = mask", "now[row] = now[row]"),
     change(
         "a position may become a mask again and again", FILE, "and not done >> (position - block.start) & 1", "and done >= 0"
     ),

@@ -101,7 +101,7 @@ def test_arguments_out_of_range_are_named() -> None:
 
 
 def test_names_lead_to_folders() -> None:
-    assert {"tiny-bd", "tiny-d2f"} <= set(names())
+    assert {"tiny-bd", "tiny-d2f", "tiny-edit", "tiny-fdv2", "tiny-llada", "tiny-canvas"} <= set(names())
     assert all((path(name) / "config.json").is_file() for name in names())
 
 

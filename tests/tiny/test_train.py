@@ -7,18 +7,20 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, DiffusionGemmaForBlockDiffusion
 
 from dlstep.tiny.card import Reading, loss_curve
 from dlstep.tiny.recipes import RECIPES, TINY_BD, Recipe, Stage
 from dlstep.tiny.train import STATE_NAME, Run, train
 
-SHORT = replace(
-    TINY_BD,
-    stages=(Stage("alone", 3, 1.0, 1.0, 0.0), Stage("together", 3, 1.0, 0.1, 1.0)),
-    batch_places=512,
-    warm_up_steps=2,
-)
+
+def shortened(recipe: Recipe) -> Recipe:
+    """A recipe of six steps on small batches."""
+    stages = (Stage("alone", 3, 1.0, 1.0, 0.0, 0.0), Stage("together", 3, 1.0, 0.1, 1.0, 1.0))
+    return replace(recipe, stages=stages, batch_places=512, warm_up_steps=2)
+
+
+SHORT = shortened(TINY_BD)
 
 
 @pytest.fixture(autouse=True)
@@ -30,20 +32,24 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
-def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path: Path) -> None:
-    whole = train(SHORT, tmp_path / "whole", Run(seed=3))
-    paused = train(SHORT, tmp_path / "parts", Run(seed=3, steps=3))
+@pytest.mark.parametrize("recipe", RECIPES.values(), ids=lambda recipe: recipe.name)
+def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path: Path, recipe: Recipe) -> None:
+    short = shortened(recipe)
+    whole = train(short, tmp_path / "whole", Run(seed=3))
+    paused = train(short, tmp_path / "parts", Run(seed=3, steps=3))
     assert paused.step == 3
     assert (tmp_path / "parts" / STATE_NAME).exists()
-    resumed = train(SHORT, tmp_path / "parts", Run(seed=3, resume=True))
-    assert resumed.step == whole.step == SHORT.steps
+    resumed = train(short, tmp_path / "parts", Run(seed=3, resume=True))
+    assert resumed.step == whole.step == short.steps
     assert resumed.readings[-1].loss == whole.readings[-1].loss
     for name, value in whole.model.state_dict().items():
         assert torch.equal(value, resumed.model.state_dict()[name]), name
     assert not (tmp_path / "parts" / STATE_NAME).exists()
     weights = [(tmp_path / run / "model.safetensors").read_bytes() for run in ("whole", "parts")]
     assert weights[0] == weights[1]
-    AutoModelForCausalLM.from_pretrained(tmp_path / "parts")
+    network = DiffusionGemmaForBlockDiffusion if recipe.lesson == "random canvas" else AutoModelForCausalLM
+    network.from_pretrained(tmp_path / "parts")
+    assert f"# {recipe.name}" in (tmp_path / "parts" / "README.md").read_text(encoding="utf-8")
 
 
 def test_a_state_of_another_run_is_refused(tmp_path: Path) -> None:

@@ -69,6 +69,11 @@ def measure(decoder: Decoder, value: float, problems: Items[tiny.Problem], devic
 
 def as_json(row: Row) -> dict[str, object]:
     """A row as flat data."""
-    figures = asdict(row.figures) | {"tokens_per_second": row.figures.tokens_per_second}
-    how = {"strategy": row.strategy, "blocks": row.blocks, "model": row.model, "option": row.option, "value": row.value}
-    return how | figures
+    how: dict[str, object] = {
+        "strategy": row.strategy,
+        "blocks": row.blocks,
+        "model": row.model,
+        "option": row.option,
+        "value": row.value,
+    }
+    return {**how, **asdict(row.figures), "tokens_per_second": row.figures.tokens_per_second}

@@ -14,10 +14,14 @@ _Class = TypeVar("_Class")
 
 @dataclass_transform(frozen_default=True)
 def value(cls: type[_Class]) -> type[_Class]:
-    """`cls` as a frozen, slotted dataclass. It must have no base class, no `__post_init__` and no default factories."""
+    """`cls` as a frozen, slotted dataclass. It must have no `__post_init__` and no default factories.
+
+    Its base, if it has one, is a frozen, slotted dataclass too.
+    """
     frozen: Any = dataclass(frozen=True, slots=True)(cls)
     named = fields(frozen)
-    filling = type(f"{cls.__name__}BeingFilled", (), {"__slots__": tuple(field.name for field in named)})
+    plain = {"__setattr__": object.__setattr__, "__delattr__": object.__delattr__}
+    filling = type(f"{cls.__name__}BeingFilled", frozen.__bases__, {"__slots__": frozen.__slots__, **plain})
     frozen.__init__ = _filler(frozen, filling, [(field.name, field.default) for field in named])
     return frozen
 

@@ -74,14 +74,15 @@ class Revising(Blockwise):
         tokens: tuple[int, ...] = ()
         draws: tuple[int, ...] = ()
         for block in blocks:
-            tokens += block.tokens
-            draws += (steps - block.opened,) * len(block.tokens)
-        first, end = first_wanted(blocks), min(blocks[-1].end, goal.limit)
-        request = goal.request
+            held = block.tokens
+            tokens += held
+            draws += (steps - block.opened,) * len(held)
+        stop, request = final + len(tokens), goal.request
+        first, end = first_wanted(blocks), min(stop, goal.limit)
         return Span(
-            request.id, final, tokens, final + len(tokens), goal.grid, positions(first, end),
+            request.id, final, tokens, stop, goal.grid, positions(first, end),
             draws[first - final : end - final], request.params, request.seed,
-            joins=joins, soft=self.soft(blocks), penalty=self.penalty(),
+            0, 0, joins, self.soft(blocks), "encode", "none", self.penalty(),
         )  # fmt: skip
 
     def measure(self, sequence: Sequence) -> int:

@@ -7,6 +7,7 @@ dInfer.
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 from operator import ne
 from typing import Annotated, final, get_args
 
@@ -16,12 +17,13 @@ from ..core import Block, Grid, Merge, Request, Rows, Sequence, SoftTokens, Spec
 from ..core.block import positions
 from ..core.request import Probability
 from ..core.soft import MergeMode
+from ..core.values import value
 from ._edit import Revising, Revision, first_wanted, remembering
 
 CONFIDENT = 0.9  # a block all of whose positions are this sure is ready, as in the paper's code
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Softened(Revision):
     """What a refreshed block remembers: likeliest ids of each decided position, and their probabilities, as `Rows` has them."""
 
@@ -45,7 +47,7 @@ class DMax(Revising):
     """
 
     buffer_size: Annotated[int, Gt(0)] = 1
-    accept_threshold: Probability = 0.9
+    accept_threshold: Probability = 0.5
     token_merge_mode: MergeMode = "dmax_topk"
     token_merge_top_k: Annotated[int, Ge(1)] = 1
     token_merge_renormalize: bool = True
@@ -62,10 +64,10 @@ class DMax(Revising):
             ("token_merge_renormalize", False, not self.token_merge_renormalize and (smooth or not weight)),
             ("token_merge_weight", weight, weight not in (0.0, 1.0) and not smooth),
         )
-        for name, value, does_nothing in idle:
+        for name, given, does_nothing in idle:
             if does_nothing:
                 raise ValueError(
-                    f"DMax.{name}={value} does nothing with token_merge_mode={mode!r}, token_merge_weight={weight}"
+                    f"DMax.{name}={given} does nothing with token_merge_mode={mode!r}, token_merge_weight={weight}"
                 )
 
     def grid(self, request: Request) -> Grid:
@@ -109,7 +111,7 @@ class DMax(Revising):
             sums = [sum(probabilities[index : index + top_k]) for index in range(0, len(probabilities), top_k)]
         # Rounded probabilities may add up to a little more than 1.
         residuals = tuple([1.0 - total if total < 1.0 else 0.0 for total in sums])
-        merge = Merge(self.token_merge_mode, self.token_merge_renormalize, self.token_merge_weight)
+        merge = _merge(self.token_merge_mode, self.token_merge_renormalize, self.token_merge_weight)
         return SoftTokens(at, ids, probabilities, residuals, merge)
 
     def revised(self, sequence: Sequence, blocks: tuple[Block, ...], rows: Rows, spec: Spec) -> tuple[Block, ...]:
@@ -132,39 +134,33 @@ class DMax(Revising):
         given, undecided, probabilities = block.given.bit_length(), block.undecided, rows.probabilities
         old = end - len(undecided)
         new = _filled(probabilities, old, end, accept)
-        tokens, held = rows.tokens[begin:old], block.tokens[given : given + old - begin]
-        kept = block.probabilities[given : given + old - begin]
-        changes = 0
-        if tokens != held:
-            changes = sum(map(ne, tokens, held))
-            pairs = zip(tokens, held, probabilities[begin:old], kept, strict=True)
-            kept = tuple([now if token != before else then for token, before, now, then in pairs])
+        shift = given - begin  # from a row to the offset in the block
+        tokens, held = rows.tokens[begin:old], block.tokens[given : old + shift]
+        changes = sum(map(ne, tokens, held)) if tokens != held else 0
         stays = new == old and not changes
-        after = self._softened(
+        top_k = self.token_merge_top_k  # without merging, there are no likeliest ids
+        after = Softened(
             new == end and (timed_out or stays or min(probabilities[begin:end]) >= CONFIDENT),
             1.0 - changes / (old - begin) if changes else 1.0,
-            rows,
-            begin,
-            new,
+            rows.best_ids[begin * top_k : new * top_k],
+            rows.best_probabilities[begin * top_k : new * top_k],
         )
         if stays:
             return remembering(block, after)
-        cut = given + new - begin
-        return Block(
-            block.start,
-            block.tokens[:given] + rows.tokens[begin:new] + block.tokens[cut:],
-            undecided[new - old :],
-            block.probabilities[:given] + kept + probabilities[old:new] + block.probabilities[cut:],
-            block.given,
-            block.opened,
-            after,
-        )
+        new_tokens, new_probabilities = list(block.tokens), list(block.probabilities)
+        if changes:
+            kept = zip(tokens, held, probabilities[begin:old], block.probabilities[given:], strict=False)
+            new_probabilities[given : old + shift] = [now if token != before else then for token, before, now, then in kept]
+        new_tokens[given : new + shift] = rows.tokens[begin:new]
+        new_probabilities[old + shift : new + shift] = probabilities[old:new]
+        left = undecided[new - old :]
+        return Block(block.start, tuple(new_tokens), left, tuple(new_probabilities), block.given, block.opened, after)
 
-    def _softened(self, ready: bool, stable: float, rows: Rows, begin: int, end: int) -> Softened:
-        """What to remember: rows `[begin, end)` answer decided positions, which are fed softly next."""
-        top_k = self.token_merge_top_k  # without merging, there are no likeliest ids
-        ids, probabilities = rows.best_ids[begin * top_k : end * top_k], rows.best_probabilities[begin * top_k : end * top_k]
-        return Softened(ready, stable, ids, probabilities)
+
+@lru_cache(typed=True)
+def _merge(mode: MergeMode, renormalize: bool, weight: float) -> Merge:
+    """The one `Merge` of these values, which are checked when it is made."""
+    return Merge(mode, renormalize, weight)
 
 
 def _filled(probabilities: tuple[float, ...], begin: int, end: int, accept: float) -> int:

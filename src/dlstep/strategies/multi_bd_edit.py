@@ -15,6 +15,7 @@ from annotated_types import Ge, Interval
 from ..core import Block, Grid, Request, Rows, Sequence, Spec, Wants
 from ..core.block import positions
 from ..core.request import Probability
+from ..core.values import value
 from ._blocks import mask_of
 from ._edit import Revising, Revision, first_wanted, remembering
 
@@ -22,7 +23,7 @@ WANTS = Wants(ties="lowest", tempered=False)
 REMASK_THRESHOLD = 0.4
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Edited(Revision):
     """What an edited block remembers: `post` counts forwards that found no mask in it.
 
@@ -34,13 +35,13 @@ class Edited(Revision):
 
 
 NEW = Edited()
+STEADY = Edited(stable=1.0)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class _Rule:
     """What is in force for one request; `remask` is 0 if tokens are never turned back into masks."""
 
-    accept: float
     edit: float
     remask: float
     most_post: int
@@ -100,16 +101,23 @@ class MultiBDEdit(Revising):
 
     def revised(self, sequence: Sequence, blocks: tuple[Block, ...], rows: Rows, spec: Spec) -> tuple[Block, ...]:
         """The open blocks with their masks filled and their tokens edited."""
-        goal, steps, last = sequence.goal, sequence.ledger.steps, self.most_forwards
-        rule, first = self._rule(goal.request, spec), first_wanted(blocks)
-        changes = _differing(blocks, first, rows.tokens)
+        first, late = first_wanted(blocks), sequence.ledger.steps - self.most_forwards
+        accept = sequence.goal.request.params.thresholds.accept_threshold
+        accept = self.accept_threshold if accept is None else accept
+        chosen, changes = _compared(blocks, first, rows, accept, mask_of(spec))
+        calm = not (changes or self.remasking)
         revised: list[Block] = []
-        for block in blocks:
-            mine = [position for position in changes if block.start <= position < block.end] if changes else []
-            if steps - block.opened >= last:
-                revised.append(_timed_out(block, first, mine, rows, rule))
+        for block, fills in zip(blocks, chosen, strict=True):
+            if calm and fills:  # without remasking, a block with masks has never been full, nor is its time over
+                revised.append(_rewritten(block, first, fills, [], rows, STEADY))
             else:
-                revised.append(_edited(block, first, mine, min(block.end, goal.limit), rows, rule))
+                mine = [position for position in changes if block.start <= position < block.end]
+                rule = self._rule(sequence.goal.request, spec)
+                if block.opened <= late:
+                    revised.append(_timed_out(block, first, mine, rows, rule))
+                else:
+                    end = min(block.end, sequence.goal.limit)
+                    revised.append(_edited(block, first, fills, mine, end, rows, rule))
         return tuple(revised)
 
     def _rule(self, request: Request, spec: Spec) -> _Rule:
@@ -118,15 +126,44 @@ class MultiBDEdit(Revising):
         if self.remasking:
             own = REMASK_THRESHOLD if self.remask_threshold is None else self.remask_threshold
             remask = own if given.remask_threshold is None else given.remask_threshold
-        accept = self.accept_threshold if given.accept_threshold is None else given.accept_threshold
         edit = self.edit_threshold if given.edit_threshold is None else given.edit_threshold
-        return _Rule(accept, edit, remask, self.max_post_edit_steps, mask_of(spec))
+        return _Rule(edit, remask, self.max_post_edit_steps, mask_of(spec))
 
 
-def _edited(block: Block, first: int, changes: list[int], end: int, rows: Rows, rule: _Rule) -> Block:
-    """The block after a forward whose row `i` answers position `first + i`; `changes` are its tokens that differ now.
+def _compared(blocks: tuple[Block, ...], first: int, rows: Rows, accept: float, mask: int) -> tuple[list[list[int]], list[int]]:
+    """The masks to fill, block by block, and the positions of all blocks whose token is another one now.
 
-    Its last wanted position is the one in front of `end`.
+    Filled are the masks of a block that are surer than `accept`, else its surest, of equally sure ones the first. Row `i`
+    answers position `first + i`.
+    """
+    probabilities, now = rows.probabilities, list(rows.tokens)
+    chosen: list[list[int]] = []
+    held: list[int] = []
+    for block in blocks:
+        held += block.tokens
+        undecided = block.undecided
+        most, surest = -1.0, 0
+        for position in undecided:
+            row = position - first
+            now[row] = mask  # nothing is changed where no token is
+            probability = probabilities[row]
+            if probability > most:
+                most, surest = probability, position
+        if most > accept:
+            chosen.append([position for position in undecided if probabilities[position - first] > accept])
+        else:
+            chosen.append([surest] if undecided else [])
+    del held[: first - blocks[0].start], held[len(now) :]  # what is given, what is void
+    if held == now:
+        return chosen, []
+    return chosen, list(compress(positions(first, first + len(now)), map(ne, held, now)))
+
+
+def _edited(block: Block, first: int, fills: list[int], changes: list[int], end: int, rows: Rows, rule: _Rule) -> Block:
+    """The block after a forward whose row `i` answers position `first + i`.
+
+    `fills` are the masks to fill, `changes` its tokens that differ now. Its last wanted position is the one in front of
+    `end`.
     """
     before = block.extra if isinstance(block.extra, Edited) else NEW
     undecided, probabilities = block.undecided, rows.probabilities
@@ -138,17 +175,7 @@ def _edited(block: Block, first: int, changes: list[int], end: int, rows: Rows, 
     unsure = _unsure(block, first, end, rows, rule) if rule.remask else ()
     if not undecided and (post > rule.most_post or not (changes or unsure)):
         return remembering(block, Edited(True, stable, post, before.remasked))
-    chances = [probabilities[position - first] for position in undecided]
-    chosen: list[int] = []
-    if chances:
-        surest = max(chances)
-        if surest > rule.accept:
-            chosen = [place for place, chance in enumerate(chances) if chance > rule.accept]
-        else:  # the surest in any case, of equally sure ones the first
-            chosen = [chances.index(surest)]
-    if before.ready or before.stable != stable or before.post != post:
-        before = Edited(False, stable, post, before.remasked)
-    after = _rewritten(block, first, chosen, changes, rows, before)
+    after = _rewritten(block, first, fills, changes, rows, Edited(False, stable, post, before.remasked))
     return _remasked(after, unsure, rule.mask) if unsure else after
 
 
@@ -157,7 +184,7 @@ def _timed_out(block: Block, first: int, changes: list[int], rows: Rows, rule: _
     before = block.extra if isinstance(block.extra, Edited) else NEW
     edits = [position for position in changes if rows.probabilities[position - first] > rule.edit]
     after = Edited(True, 1.0, before.post + (not block.undecided), before.remasked)
-    return _rewritten(block, first, range(len(block.undecided)), edits, rows, after)
+    return _rewritten(block, first, list(block.undecided), edits, rows, after)
 
 
 def _unsure(block: Block, first: int, end: int, rows: Rows, rule: _Rule) -> tuple[int, ...]:
@@ -190,30 +217,16 @@ def _remasked(block: Block, unsure: tuple[int, ...], mask: int) -> Block:
     )
 
 
-def _differing(blocks: tuple[Block, ...], first: int, tokens: tuple[int, ...]) -> list[int]:
-    """The decided positions whose token is not the one of `tokens`, which begin with that of position `first`."""
-    held = blocks[0].tokens[first - blocks[0].start :]
-    for block in blocks[1:]:
-        held += block.tokens
-    found = list(compress(positions(first, first + len(tokens)), map(ne, held, tokens)))
-    if len(found) == sum([len(block.undecided) for block in blocks]):
-        return []  # those where no token is: the mask is never sampled
-    return sorted(set(found).difference(*[block.undecided for block in blocks]))
-
-
-def _rewritten(block: Block, first: int, chosen: list[int] | range, changes: list[int], rows: Rows, extra: Edited) -> Block:
-    """The block with the entries `chosen` of `undecided`, ascending, and the positions `changes` written.
-
-    Row `i` answers position `first + i`.
-    """
+def _rewritten(block: Block, first: int, fills: list[int], edits: list[int], rows: Rows, extra: Edited) -> Block:
+    """The block with the masks `fills` and the tokens `edits` written; row `i` answers position `first + i`."""
     start, tokens, probabilities = block.start, rows.tokens, rows.probabilities
     undecided = list(block.undecided)
     new_tokens, new_probabilities = list(block.tokens), list(block.probabilities)
-    for place in reversed(chosen):
-        position = undecided.pop(place)
+    for position in fills:
+        undecided.remove(position)
         new_tokens[position - start] = tokens[position - first]
         new_probabilities[position - start] = probabilities[position - first]
-    for position in changes:
+    for position in edits:
         new_tokens[position - start] = tokens[position - first]
         new_probabilities[position - start] = probabilities[position - first]
     return Block(start, tuple(new_tokens), tuple(undecided), tuple(new_probabilities), block.given, block.opened, extra)

@@ -9,27 +9,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import count, islice
+from typing import assert_never
 
-import torch
 from transformers import PreTrainedTokenizerFast
 
-from dlstep.tiny.layout import (
-    AbsoluteGrid,
-    Grid,
-    PromptGrid,
-    Rows,
-    Sample,
-    add_noise,
-    first_groups,
-    lay_out,
-    multi_block_noise,
-    row_width,
-    single_block_noise,
-)
-from dlstep.tiny.recipes import BLOCK_SIZE, BUFFER_SIZE, Recipe, Stage
+from dlstep.tiny.layout import AbsoluteGrid, Grid, PromptGrid, Sample, row_width
+from dlstep.tiny.masks import LONGEST_CANVAS
+from dlstep.tiny.recipes import BLOCK_SIZE, BUFFER_SIZE, CANVAS_LENGTH, Recipe
 from dlstep.tiny.task import training_stories
 
 CHUNK_STORIES = 1024
+LATER_CANVAS_SHARE = 0.5  # of the answers that do not fit one canvas: those are learnt from their second canvas on
 WIDTH_STEP = 16  # widths are rounded up to a multiple, so that few shapes occur
 
 
@@ -45,9 +35,28 @@ def grid_of(recipe: Recipe) -> Grid:
     """The grid on which the recipe's blocks lie."""
     match recipe.grid:
         case "absolute":
-            return AbsoluteGrid(BLOCK_SIZE)
+            # Sub-blocks of a shifted model lie in blocks of as many positions as its buffer holds.
+            return AbsoluteGrid(BLOCK_SIZE * BUFFER_SIZE if recipe.lesson == "shifted" else BLOCK_SIZE)
         case "prompt":
             return PromptGrid(BLOCK_SIZE)
+
+
+def places(recipe: Recipe, sample: Sample) -> int:
+    """Places that a sample may take in a batch."""
+    match recipe.lesson:
+        case "blocks" | "edits" | "shifted":
+            return row_width(sample, grid_of(recipe))
+        case "masked canvas":
+            return len(sample.prompt) + LONGEST_CANVAS
+        case "random canvas":
+            return len(sample.prompt) + CANVAS_LENGTH
+        case _:
+            assert_never(recipe.lesson)
+
+
+def rounded(width: int) -> int:
+    """The width of a batch whose widest row takes `width` places."""
+    return -(-width // WIDTH_STEP) * WIDTH_STEP
 
 
 def fold_seed(*parts: int | str) -> int:
@@ -67,19 +76,6 @@ def stream(
             yield batches[index], Cursor(chunk, index + 1)
 
 
-def noisy_rows(recipe: Recipe, stage: Stage, batch: tuple[Sample, ...], *, seed: int, step: int) -> Rows:
-    """Lay a batch out and add one step's noise; the same step draws the same noise."""
-    grid = grid_of(recipe)
-    generator = torch.Generator().manual_seed(fold_seed(seed, "noise", step))
-    widest = max(row_width(sample, grid) for sample in batch)
-    rows = lay_out(batch, grid, width=_rounded(widest))
-    if torch.rand((), generator=generator) < stage.multi_block_share:
-        noise = multi_block_noise(rows, first_groups(batch, grid), generator, most_blocks=BUFFER_SIZE)
-    else:
-        noise = single_block_noise(rows, generator)
-    return add_noise(rows, batch, noise, generator)
-
-
 def _chunk_batches(recipe: Recipe, tokenizer: PreTrainedTokenizerFast, seed: int, chunk: int) -> list[tuple[Sample, ...]]:
     """The batches of one chunk in the order in which they are trained."""
     source = random.Random(fold_seed(seed, "chunk", chunk))
@@ -89,19 +85,16 @@ def _chunk_batches(recipe: Recipe, tokenizer: PreTrainedTokenizerFast, seed: int
     samples = []
     for prompt, response in zip(prompts, responses, strict=True):
         spare = source.randint(1, BUFFER_SIZE - 1) if source.random() < recipe.spare_block_share else 0
+        if recipe.lesson == "random canvas" and len(response) >= CANVAS_LENGTH and source.random() < LATER_CANVAS_SHARE:
+            prompt, response = prompt + response[:CANVAS_LENGTH], response[CANVAS_LENGTH:]
         samples.append(Sample(tuple(prompt), tuple(response), spare))
-    grid = grid_of(recipe)
-    samples.sort(key=lambda sample: row_width(sample, grid))
+    samples.sort(key=lambda sample: places(recipe, sample))
     batches: list[tuple[Sample, ...]] = []
     begin = 0
     for stop in range(1, len(samples) + 1):
         # Sorted, so the story at `stop` is the widest of a batch that would include it.
-        if stop == len(samples) or (stop + 1 - begin) * _rounded(row_width(samples[stop], grid)) > recipe.batch_places:
+        if stop == len(samples) or (stop + 1 - begin) * rounded(places(recipe, samples[stop])) > recipe.batch_places:
             batches.append(tuple(samples[begin:stop]))
             begin = stop
     source.shuffle(batches)
     return batches
-
-
-def _rounded(width: int) -> int:
-    return -(-width // WIDTH_STEP) * WIDTH_STEP

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from dlstep.tiny.tokenizer import EOS_ID, MASK_ID, PAD_ID
 
@@ -118,20 +118,30 @@ def lay_out(samples: Sequence[Sample], grid: Grid, *, width: int | None = None) 
         targets[row, : len(tokens)] = torch.tensor(tokens)
         positions[row, : len(tokens)] = torch.tensor(places)
         copy[row, : len(tokens)] = torch.tensor(copies)
-    group = grid.group(positions, _prompt_lengths(samples))
+    group = grid.group(positions, prompt_lengths(samples))
     return Rows(targets, positions, copy, group, group, torch.zeros_like(targets, dtype=torch.bool))
 
 
 def add_noise(rows: Rows, samples: Sequence[Sample], noise: Noise, generator: torch.Generator) -> Rows:
     """Mask answer tokens of the noisy copies at their group's level and set the windows."""
-    noisy = rows.copy > CLEAN
     row = torch.arange(len(samples))[:, None]
     copy = (rows.copy - 1).clamp(min=0)
     level = noise.level[row, copy, rows.group]
-    answer = noisy & (rows.positions >= _prompt_lengths(samples))
-    masked = answer & (torch.rand(level.shape, generator=generator) < level)
-    window = torch.where(noisy, noise.window[row, copy, rows.group], rows.group)
+    masked = answer_places(rows, samples) & (torch.rand(level.shape, generator=generator) < level)
+    window = torch.where(rows.copy > CLEAN, noise.window[row, copy, rows.group], rows.group)
     return Rows(rows.targets, rows.positions, rows.copy, rows.group, window, masked)
+
+
+def answer_places(rows: Rows, samples: Sequence[Sample]) -> Tensor:
+    """bool [row, width]: the places of the noisy copies that hold answer positions."""
+    return (rows.copy > CLEAN) & (rows.positions >= prompt_lengths(samples))
+
+
+def following(rows: Rows, samples: Sequence[Sample], grid: Grid) -> Tensor:
+    """int64 [row, width]: the clean token at the position after each place's; the end symbol past the row's text."""
+    texts = [torch.tensor(_text(sample, grid)) for sample in samples]
+    padded = nn.utils.rnn.pad_sequence(texts, batch_first=True, padding_value=EOS_ID)
+    return nn.functional.pad(padded, (0, 1), value=EOS_ID).gather(1, rows.positions + 1)
 
 
 def single_block_noise(rows: Rows, generator: torch.Generator) -> Noise:
@@ -166,7 +176,12 @@ def multi_block_noise(rows: Rows, first_group: Tensor, generator: torch.Generato
 def first_groups(samples: Sequence[Sample], grid: Grid) -> Tensor:
     """int64 [row]: the first group that holds answer positions."""
     starts = torch.tensor([grid.first_start(len(sample.prompt)) for sample in samples])
-    return grid.group(starts, _prompt_lengths(samples)[:, 0])
+    return grid.group(starts, prompt_lengths(samples)[:, 0])
+
+
+def prompt_lengths(samples: Sequence[Sample]) -> Tensor:
+    """int64 [row, 1]."""
+    return torch.tensor([len(sample.prompt) for sample in samples])[:, None]
 
 
 def attention(rows: Rows) -> Tensor:
@@ -186,13 +201,18 @@ def attention(rows: Rows) -> Tensor:
 def _line(sample: Sample, grid: Grid) -> tuple[list[int], list[int], list[int]]:
     """Tokens, positions and copy numbers of one row."""
     start, stop = _answer_span(sample, grid)
-    text = [*sample.prompt, *sample.response]
-    text += [EOS_ID] * (stop - len(text))
+    text = _text(sample, grid)
     clean = range(max(start, stop - grid.block_size))
     noisy = range(start, stop)
     positions = [*clean, *(list(noisy) * COPIES)]
     copies = [CLEAN] * len(clean) + [copy for copy in range(1, COPIES + 1) for _ in noisy]
     return [text[position] for position in positions], positions, copies
+
+
+def _text(sample: Sample, grid: Grid) -> list[int]:
+    """Prompt and response, filled with end symbols to the end of the last block."""
+    text = [*sample.prompt, *sample.response]
+    return text + [EOS_ID] * (_answer_span(sample, grid)[1] - len(text))
 
 
 def _answer_span(sample: Sample, grid: Grid) -> tuple[int, int]:
@@ -201,11 +221,6 @@ def _answer_span(sample: Sample, grid: Grid) -> tuple[int, int]:
     length = len(sample.prompt) + len(sample.response) + 1 - start
     blocks = -(-length // grid.block_size) + sample.spare_blocks
     return start, start + blocks * grid.block_size
-
-
-def _prompt_lengths(samples: Sequence[Sample]) -> Tensor:
-    """int64 [row, 1]."""
-    return torch.tensor([len(sample.prompt) for sample in samples])[:, None]
 
 
 def _noise_shape(rows: Rows) -> tuple[int, int, int]:

@@ -18,8 +18,8 @@ def configuration(recipe: Recipe) -> Qwen3Config:
     shape = {"mask_token_id": MASK_ID, "block_size": BLOCK_SIZE}
     rules = {
         "decoding_strategy": recipe.decoding_strategy,
-        "buffer_size": BUFFER_SIZE,
-        "head_shift": 0,
+        "buffer_size": 1 if recipe.lesson == "masked canvas" else BUFFER_SIZE,
+        "head_shift": 1 if recipe.lesson == "shifted" else 0,
         "accept_rule": "A",
     }
     # Keys that Qwen3Config does not name but keeps.
@@ -65,9 +65,27 @@ def load_model(folder: Path) -> Qwen3ForCausalLM:
 
 
 def logits_at(model: Qwen3ForCausalLM, inputs: Tensor, positions: Tensor, mask: Tensor, wanted: Tensor) -> Tensor:
-    """[n, vocabulary] logits of the `n` places where `wanted` [row, width] holds, row by row."""
-    hidden = model.model(input_ids=inputs, position_ids=positions, attention_mask=mask, use_cache=False)
+    """[n, vocabulary] logits of the `n` places where `wanted` [row, width] holds, row by row.
+
+    `inputs` are ids [row, width] or embeddings [row, width, channel].
+    """
+    read = {"inputs_embeds": inputs} if inputs.is_floating_point() else {"input_ids": inputs}
+    hidden = model.model(**read, position_ids=positions, attention_mask=mask, use_cache=False)
     return model.lm_head(hidden.last_hidden_state[wanted])
+
+
+def soft_embeddings(model: Qwen3ForCausalLM, ids: Tensor, probability: Tensor) -> Tensor:
+    """Embeddings [row, width, channel] of tokens that are sure to a degree; `probability` [row, width] is 1 for sure ones.
+
+    A blend of the token's and the mask's embedding, as long as the two are on average.
+    """
+    embedding = model.model.embed_tokens
+    share = probability[..., None]
+    token, mask = embedding(ids), embedding.weight[MASK_ID]
+    blend = share * token + (1 - share) * mask
+    length = share * token.norm(dim=-1, keepdim=True) + (1 - share) * mask.norm()
+    # A sure token passes as it is: no rounding, and its gradient is the plain lookup's.
+    return torch.where(share < 1, blend * (length / blend.norm(dim=-1, keepdim=True).clamp(min=1e-6)), token)
 
 
 def save_checkpoint(model: Qwen3ForCausalLM, recipe: Recipe, folder: Path) -> None:
@@ -76,6 +94,11 @@ def save_checkpoint(model: Qwen3ForCausalLM, recipe: Recipe, folder: Path) -> No
     exported.load_state_dict({name: value.to(torch.bfloat16) for name, value in model.state_dict().items()})
     exported.generation_config = GenerationConfig(eos_token_id=EOS_ID, pad_token_id=PAD_ID, use_cache=False)
     exported.save_pretrained(folder)
+    save_tokenizer(folder)
+
+
+def save_tokenizer(folder: Path) -> None:
+    """Write the tokenizer's files."""
     build_tokenizer().save_pretrained(folder)
     # The class's long-standing name, which older releases of transformers know as well.
     settings_path = folder / "tokenizer_config.json"

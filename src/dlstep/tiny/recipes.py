@@ -8,6 +8,11 @@ from typing import Literal
 
 BLOCK_SIZE = 8
 BUFFER_SIZE = 4
+CANVAS_LENGTH = 32  # of a canvas of random tokens
+
+# What a model is taught: masked blocks; to correct its own tokens too; to predict the next position's token, sub-block by
+# sub-block; masked blocks of a fixed canvas seen in full; a canvas of random tokens.
+Lesson = Literal["blocks", "edits", "shifted", "masked canvas", "random canvas"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,17 +23,19 @@ class Stage:
     steps: int
     rate_start: float
     rate_stop: float
-    multi_block_share: float  # of the batches; the others hold each block alone
+    multi_block_share: float = 0.0  # of the batches; the others hold each block alone
+    cursor_share: float = 0.0  # of the batches; in the others masks lie anywhere
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """One model: its grid, where its weights start, and the stages in order."""
+    """One model: its grid, what it learns, where its weights start, and the stages in order."""
 
     name: str
     grid: Literal["absolute", "prompt"]
-    decoding_strategy: Literal["multi_bd", "d2f"]
+    decoding_strategy: Literal["multi_bd", "d2f", "multi_bd_edit", "fast_dllm_v2", "dual_cache", "diffusion_gemma"]
     stages: tuple[Stage, ...]
+    lesson: Lesson = "blocks"
     starts_from: str | None = None  # a shipped model, or None for fresh weights
     batch_places: int = 3840  # places of a batch, padding included
     spare_block_share: float = 0.1  # of the stories; those end in further blocks of the end symbol, as many as may fly
@@ -81,4 +88,59 @@ TINY_D2F = Recipe(
     ),
 )
 
-RECIPES = {recipe.name: recipe for recipe in (TINY_BD, TINY_D2F)}
+TINY_EDIT = Recipe(
+    name="tiny-edit",
+    grid="absolute",
+    decoding_strategy="multi_bd_edit",
+    lesson="edits",
+    summary="block diffusion on the absolute grid that also corrects wrong tokens, several blocks in flight",
+    starts_from="tiny-bd",
+    stages=(
+        Stage("own tokens", 1200, 0.4, 0.4, 0.5),
+        Stage("falling rate", 2800, 0.4, 0.02, 0.5),
+    ),
+)
+
+TINY_FDV2 = Recipe(
+    name="tiny-fdv2",
+    grid="absolute",
+    decoding_strategy="fast_dllm_v2",
+    lesson="shifted",
+    summary="each position predicts the next one's token; blocks of 32 are filled in sub-blocks of 8",
+    starts_from="tiny-bd",
+    spare_block_share=0.0,
+    stages=(
+        Stage("shifted head", 2500, 0.7, 0.7, cursor_share=0.6),
+        Stage("falling rate", 4500, 0.7, 0.02, cursor_share=0.8),
+    ),
+)
+
+TINY_LLADA = Recipe(
+    name="tiny-llada",
+    grid="prompt",
+    decoding_strategy="dual_cache",
+    lesson="masked canvas",
+    summary="prompt and answer see each other in full on a canvas of fixed length, filled block by block",
+    starts_from="tiny-bd",
+    spare_block_share=0.0,
+    stages=(
+        Stage("full attention", 3000, 0.7, 0.7, cursor_share=0.6),
+        Stage("falling rate", 7000, 0.7, 0.02, cursor_share=0.8),
+    ),
+)
+
+TINY_CANVAS = Recipe(
+    name="tiny-canvas",
+    grid="prompt",
+    decoding_strategy="diffusion_gemma",
+    lesson="random canvas",
+    summary="a canvas of random tokens is refined as a whole, each step seeing the one before through self-conditioning",
+    spare_block_share=0.0,
+    batch_places=5120,
+    stages=(
+        Stage("constant rate", 1400, 1.0, 1.0),
+        Stage("falling rate", 2200, 1.0, 0.02),
+    ),
+)
+
+RECIPES = {recipe.name: recipe for recipe in (TINY_BD, TINY_D2F, TINY_EDIT, TINY_FDV2, TINY_LLADA, TINY_CANVAS)}

@@ -13,15 +13,16 @@ from pathlib import Path
 import torch
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from torch import nn
-from torch.nn.attention import SDPBackend, sdpa_kernel
-from transformers import Qwen3ForCausalLM
+from torch import Tensor, nn
+from transformers import DiffusionGemmaForBlockDiffusion, PreTrainedModel, Qwen3ForCausalLM
 
 from dlstep.tiny import path
-from dlstep.tiny.batches import Cursor, noisy_rows, stream
+from dlstep.tiny.batches import Cursor, fold_seed, stream
+from dlstep.tiny.canvas import fresh_canvas_model, load_canvas_model, save_canvas_model
 from dlstep.tiny.card import Reading, RunRecord, write_card
-from dlstep.tiny.layout import Rows, attention
-from dlstep.tiny.model import fresh_model, load_model, logits_at, save_checkpoint
+from dlstep.tiny.layout import Sample
+from dlstep.tiny.lessons import lesson_loss
+from dlstep.tiny.model import fresh_model, load_model, save_checkpoint, save_tokenizer
 from dlstep.tiny.recipes import RECIPES, Recipe
 from dlstep.tiny.tokenizer import build_tokenizer
 
@@ -39,45 +40,52 @@ class Run:
     seed: int = 0
     resume: bool = False
     steps: int | None = None
-    minutes: float | None = None  # CPU minutes of this process
+    minutes: float | None = None  # as `clock_of` counts them
+    device: str = "cpu"
 
 
 class Trainer:
     """A model, its optimisers and the place in the stream of batches."""
 
-    def __init__(self, recipe: Recipe, seed: int) -> None:
+    def __init__(self, recipe: Recipe, seed: int, device: str = "cpu") -> None:
         self.recipe = recipe
         self.seed = seed
         self.model = _starting_model(recipe, seed).train()
+        nn.Module.to(self.model, torch.device(device))
         self.optimisers = _optimisers(self.model, recipe)
         self.cursor = Cursor()
         self.step = 0
         self.stories = 0
-        self.cpu_seconds = 0.0
-        self.losses: list[float] = []  # since the last reading
+        self.seconds = 0.0
+        self.losses: list[Tensor] = []  # since the last reading; on the device, as reading one waits for it
         self.readings: list[Reading] = []
 
     @property
     def record(self) -> RunRecord:
         """What the model card tells about the run."""
-        return RunRecord(self.seed, self.step, self.stories, self.cpu_seconds / 60, tuple(self.readings))
+        device = self.model.device
+        name = "cpu" if device.type == "cpu" else torch.cuda.get_device_name(device)
+        return RunRecord(self.seed, self.step, self.stories, self.seconds / 60, name, tuple(self.readings))
 
-    def advance(self, rows: Rows, stories: int, cursor: Cursor) -> None:
+    def advance(self, samples: tuple[Sample, ...], cursor: Cursor) -> None:
         """One optimiser step on one batch; `cursor` is the place after it."""
-        _, factor = self.recipe.place(self.step)
+        stage, factor = self.recipe.place(self.step)
         for optimiser in self.optimisers:
             for group in optimiser.param_groups:
                 group["lr"] = group["peak"] * factor
-        self.losses.append(_learn(self.model, self.optimisers, rows))
+        # The same step draws the same noise.
+        generator = torch.Generator().manual_seed(fold_seed(self.seed, "noise", self.step))
+        loss = lesson_loss(self.recipe, stage, self.model, samples, generator)
+        self.losses.append(_learn(self.model, self.optimisers, loss))
         self.step += 1
-        self.stories += stories
+        self.stories += len(samples)
         self.cursor = cursor
 
     def read(self) -> Reading:
         """Close the current stretch of losses with a reading."""
         stage, _ = self.recipe.place(self.step - 1)
-        mean = sum(self.losses) / len(self.losses)
-        reading = Reading(self.step, stage.name, mean, self.cpu_seconds / 60)
+        mean = torch.stack(self.losses).mean().item()
+        reading = Reading(self.step, stage.name, mean, self.seconds / 60)
         self.readings.append(reading)
         self.losses = []
         return reading
@@ -91,8 +99,8 @@ class Trainer:
             "cursor": asdict(self.cursor),
             "step": self.step,
             "stories": self.stories,
-            "cpu_seconds": self.cpu_seconds,
-            "losses": self.losses,
+            "seconds": self.seconds,
+            "losses": [loss.cpu() for loss in self.losses],
             "readings": [asdict(reading) for reading in self.readings],
         }
         partial = file.with_suffix(".partial")
@@ -101,7 +109,7 @@ class Trainer:
 
     def restore(self, file: Path) -> None:
         """Continue from a saved state. Raises ValueError if it belongs to another recipe or seed."""
-        state = torch.load(file, weights_only=True)
+        state = torch.load(file, weights_only=True, map_location=self.model.device)
         wanted = _identity(self.recipe, self.seed)
         if state["run"] != wanted:
             raise ValueError(f"{file} belongs to {state['run']}, not to {wanted}: delete it or start elsewhere")
@@ -109,8 +117,8 @@ class Trainer:
         for optimiser, saved in zip(self.optimisers, state["optimisers"], strict=True):
             optimiser.load_state_dict(saved)
         self.cursor = Cursor(**state["cursor"])
-        self.step, self.stories, self.cpu_seconds = state["step"], state["stories"], state["cpu_seconds"]
-        self.losses = state["losses"]
+        self.step, self.stories, self.seconds = state["step"], state["stories"], state["seconds"]
+        self.losses = [loss.to(self.model.device) for loss in state["losses"]]
         self.readings = [Reading(**reading) for reading in state["readings"]]
 
 
@@ -124,19 +132,19 @@ def train(recipe: Recipe, output: Path, run: Run, *, report: Report | None = Non
     state = output / STATE_NAME
     if state.exists() and not run.resume:
         raise ValueError(f"{state} holds a paused run: resume it, delete it or choose another output folder")
-    trainer = Trainer(recipe, run.seed)
+    trainer = Trainer(recipe, run.seed, run.device)
     if state.exists():
         trainer.restore(state)
-    clock = time.process_time()
+    read_clock = clock_of(run.device)
+    clock = read_clock()
     deadline = None if run.minutes is None else clock + 60 * run.minutes
     last_step = recipe.steps if run.steps is None else min(recipe.steps, trainer.step + run.steps)
     batches = stream(recipe, build_tokenizer(), seed=run.seed, cursor=trainer.cursor)
     while trainer.step < last_step and (deadline is None or clock < deadline):
         samples, cursor = next(batches)
-        stage, _ = recipe.place(trainer.step)
-        trainer.advance(noisy_rows(recipe, stage, samples, seed=run.seed, step=trainer.step), len(samples), cursor)
-        before, clock = clock, time.process_time()
-        trainer.cpu_seconds += clock - before
+        trainer.advance(samples, cursor)
+        before, clock = clock, read_clock()
+        trainer.seconds += clock - before
         reading = trainer.read() if trainer.step % READ_EVERY == 0 or trainer.step == recipe.steps else None
         if trainer.step % SAVE_EVERY == 0:
             trainer.save(state)
@@ -145,7 +153,7 @@ def train(recipe: Recipe, output: Path, run: Run, *, report: Report | None = Non
     if trainer.step < recipe.steps:
         trainer.save(state)
     else:
-        save_checkpoint(trainer.model, recipe, output)
+        _save(trainer.model, recipe, output)
         write_card(recipe, trainer.record, output)
         state.unlink(missing_ok=True)
     return trainer
@@ -153,14 +161,15 @@ def train(recipe: Recipe, output: Path, run: Run, *, report: Report | None = Non
 
 def main() -> None:
     """The command line."""
-    parser = argparse.ArgumentParser(prog="python -m dlstep.tiny.train", description="Train a tiny model on the CPU.")
+    parser = argparse.ArgumentParser(prog="python -m dlstep.tiny.train", description="Train a tiny model.")
     parser.add_argument("name", choices=tuple(RECIPES))
     parser.add_argument("--output", type=Path, help="checkpoint folder to write (default: ./NAME)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--resume", action="store_true", help="go on from the state saved in the output folder")
-    parser.add_argument("--minutes", type=float, help="pause after so many CPU minutes; --resume goes on later")
+    parser.add_argument("--minutes", type=float, help="pause after so many minutes; --resume goes on later")
     parser.add_argument("--steps", type=int, help="pause after so many steps; --resume goes on later")
     parser.add_argument("--threads", type=int, default=1, help="CPU threads (default: 1)")
+    parser.add_argument("--device", default="cpu", help="where to train (default: cpu)")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     recipe = RECIPES[arguments.name]
@@ -173,24 +182,44 @@ def main() -> None:
         def report(step: int, reading: Reading | None) -> None:
             progress.update(bar, completed=step)
             if reading is not None:
-                figures = f"step {reading.step:5d}  loss {reading.loss:.4f}  {reading.cpu_minutes:5.1f} CPU min"
+                figures = f"step {reading.step:5d}  loss {reading.loss:.4f}  {reading.minutes:5.1f} min"
                 console.print(f"{figures}  {reading.stage}")
 
-        run = Run(arguments.seed, arguments.resume, arguments.steps, arguments.minutes)
+        run = Run(arguments.seed, arguments.resume, arguments.steps, arguments.minutes, arguments.device)
         trainer = train(recipe, output, run, report=report)
     finished = trainer.step == recipe.steps
     console.print(f"{'finished' if finished else 'paused'} at step {trainer.step} of {recipe.steps}: {output}")
 
 
-def _starting_model(recipe: Recipe, seed: int) -> Qwen3ForCausalLM:
-    return fresh_model(recipe, seed) if recipe.starts_from is None else load_model(path(recipe.starts_from))
+def clock_of(device: str) -> Callable[[], float]:
+    """The seconds that count: a CPU's own for this process, the wall's for another device."""
+    return time.process_time if torch.device(device).type == "cpu" else time.perf_counter
+
+
+def _starting_model(recipe: Recipe, seed: int) -> PreTrainedModel:
+    if recipe.lesson == "random canvas":
+        fresh, load = fresh_canvas_model, load_canvas_model
+    else:
+        fresh, load = fresh_model, load_model
+    return fresh(recipe, seed) if recipe.starts_from is None else load(path(recipe.starts_from))
+
+
+def _save(model: PreTrainedModel, recipe: Recipe, folder: Path) -> None:
+    match model:
+        case Qwen3ForCausalLM():
+            save_checkpoint(model, recipe, folder)
+        case DiffusionGemmaForBlockDiffusion():
+            save_canvas_model(model, recipe, folder)
+            save_tokenizer(folder)
+        case _:
+            raise TypeError(f"no recipe trains a {type(model).__name__}")
 
 
 def _optimisers(model: nn.Module, recipe: Recipe) -> tuple[torch.optim.Optimizer, ...]:
-    """Muon for the matrices inside the layers, AdamW for the embedding and the norms."""
-    named = list(model.named_parameters())
-    matrices = [parameter for name, parameter in named if parameter.ndim > 1 and "embed_tokens" not in name]
-    others = [parameter for name, parameter in named if parameter.ndim == 1 or "embed_tokens" in name]
+    """Muon for the matrices inside the layers, AdamW for the embedding, the norms and stacked experts."""
+    named = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
+    matrices = [parameter for name, parameter in named if parameter.ndim == 2 and "embed_tokens" not in name]
+    others = [parameter for name, parameter in named if parameter.ndim != 2 or "embed_tokens" in name]
     muon = torch.optim.Muon(matrices, lr=recipe.muon_rate, weight_decay=0.01, adjust_lr_fn="match_rms_adamw")
     adam = torch.optim.AdamW(others, lr=recipe.adam_rate, betas=(0.9, 0.98), weight_decay=0.0)
     for optimiser, peak in ((muon, recipe.muon_rate), (adam, recipe.adam_rate)):
@@ -199,18 +228,14 @@ def _optimisers(model: nn.Module, recipe: Recipe) -> tuple[torch.optim.Optimizer
     return muon, adam
 
 
-def _learn(model: Qwen3ForCausalLM, optimisers: tuple[torch.optim.Optimizer, ...], rows: Rows) -> float:
-    """One step on the cross entropy of the masked tokens; returns it."""
-    # The fused CPU attention has a slow backward at this size: the plain one makes a step a quarter shorter.
-    with torch.autocast("cpu", torch.bfloat16), sdpa_kernel(SDPBackend.MATH):
-        logits = logits_at(model, rows.inputs, rows.positions, attention(rows), rows.masked)
-    loss = nn.functional.cross_entropy(logits.float(), rows.targets[rows.masked])
+def _learn(model: nn.Module, optimisers: tuple[torch.optim.Optimizer, ...], loss: Tensor) -> Tensor:
+    """One step down the loss; returns it without its graph."""
     loss.backward()
     nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     for optimiser in optimisers:
         optimiser.step()
         optimiser.zero_grad(set_to_none=True)
-    return loss.item()
+    return loss.detach()
 
 
 def _identity(recipe: Recipe, seed: int) -> str:

@@ -1,0 +1,209 @@
+"""What a model learns in one step: from a batch of stories to its loss.
+
+This file owns the exercises: what the model reads, which places answer and with which token. All random draws are made
+on the CPU from the generator given, so that a step is the same on every device.
+"""
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, fields
+from typing import assert_never
+
+import torch
+from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from transformers import PreTrainedModel, Qwen3ForCausalLM
+
+from dlstep.tiny.batches import grid_of, rounded
+from dlstep.tiny.canvas import canvas_loss
+from dlstep.tiny.layout import (
+    CLEAN,
+    COPIES,
+    Noise,
+    Rows,
+    Sample,
+    add_noise,
+    answer_places,
+    attention,
+    first_groups,
+    following,
+    lay_out,
+    multi_block_noise,
+    prompt_lengths,
+    row_width,
+    single_block_noise,
+)
+from dlstep.tiny.masks import LONGEST_CANVAS, SHORTEST_CANVAS, canvas_masks, lay_out_canvases, sub_block_masks
+from dlstep.tiny.model import logits_at, soft_embeddings
+from dlstep.tiny.recipes import BLOCK_SIZE, BUFFER_SIZE, Recipe, Stage
+from dlstep.tiny.tokenizer import EOS_ID, MASK_ID, VOCABULARY
+
+RANDOM_SHARE = 0.03  # of the answer tokens of a model that edits
+SOFT_SHARE = 0.5  # of its batches, which feed its own tokens blended with the mask
+KEPT_WEIGHT = 0.3  # in the loss, of tokens that are right already
+
+
+@dataclass(frozen=True, slots=True)
+class Exercise:
+    """What the model reads, and what the places where `wanted` holds should answer."""
+
+    inputs: Tensor  # int64 [row, width]
+    positions: Tensor  # int64 [row, width]
+    seen: Tensor  # bool [row, 1, width, width]
+    wanted: Tensor  # bool [row, width]
+    answers: Tensor  # int64 [n], row by row
+
+    def to(self, device: torch.device) -> "Exercise":
+        """The same on another device."""
+        return Exercise(*(getattr(self, field.name).to(device) for field in fields(self)))
+
+
+@dataclass(frozen=True, slots=True)
+class Draws:
+    """Random numbers of an edit exercise, on its device."""
+
+    token: Tensor  # float [row, width]: picks a sample
+    fill: Tensor  # float [row, width]
+    random: Tensor  # int64 [row, width]: a token that has nothing to do there, or -1
+    level: Tensor  # float [row, width], one a copy: how many masks are filled, or how sure the filled ones are
+    by_confidence: Tensor  # bool [row, width], one a copy
+    greedy: Tensor  # bool [row, width], one a copy: the likeliest token, not a sample
+    soft: bool
+
+    @classmethod
+    def draw(cls, rows: Rows, generator: torch.Generator, device: torch.device) -> "Draws":
+        """New draws for rows."""
+        shape = rows.copy.shape
+        row, copy = torch.arange(len(rows.copy))[:, None], rows.copy.clamp(min=0)
+
+        def uniform(*size: int) -> Tensor:
+            return torch.rand(size, generator=generator)
+
+        def one_a_copy() -> Tensor:
+            return uniform(len(rows.copy), COPIES + 1)[row, copy].to(device)
+
+        random = torch.randint(EOS_ID, len(VOCABULARY), shape, generator=generator)
+        random = torch.where(uniform(*shape) < RANDOM_SHARE, random, -1)
+        return cls(
+            token=uniform(*shape).to(device),
+            fill=uniform(*shape).to(device),
+            random=random.to(device),
+            level=one_a_copy(),
+            by_confidence=one_a_copy() < 0.5,
+            greedy=one_a_copy() < 0.5,
+            soft=bool(uniform(1) < SOFT_SHARE),
+        )
+
+
+def lesson_loss(
+    recipe: Recipe,
+    stage: Stage,
+    model: PreTrainedModel,
+    samples: Sequence[Sample],
+    generator: torch.Generator,
+) -> Tensor:
+    """The loss of one step on `samples`, on the model's device."""
+    device = model.device
+    with torch.autocast(device.type, torch.bfloat16), _kernels(device):
+        if recipe.lesson == "random canvas":
+            return canvas_loss(model, samples, generator)
+        assert isinstance(model, Qwen3ForCausalLM), f"{recipe.name} is a Qwen3, not a {type(model).__name__}"
+        match recipe.lesson:
+            case "blocks":
+                exercise = _masked_blocks(recipe, stage, samples, generator)
+            case "edits":
+                return _edit_loss(recipe, stage, model, samples, generator)
+            case "shifted":
+                exercise = shifted_blocks(recipe, stage, samples, generator)
+            case "masked canvas":
+                exercise = masked_canvas(stage, samples, generator)
+            case _:
+                assert_never(recipe.lesson)
+        task = exercise.to(device)
+        logits = logits_at(model, task.inputs, task.positions, task.seen, task.wanted)
+    return nn.functional.cross_entropy(logits.float(), task.answers)
+
+
+def noisy_rows(recipe: Recipe, stage: Stage, samples: Sequence[Sample], generator: torch.Generator) -> Rows:
+    """Rows of a clean half and noisy copies whose blocks are masked at random levels."""
+    grid = grid_of(recipe)
+    rows = lay_out(samples, grid, width=rounded(max(row_width(sample, grid) for sample in samples)))
+    if torch.rand((), generator=generator) < stage.multi_block_share:
+        noise = multi_block_noise(rows, first_groups(samples, grid), generator, most_blocks=BUFFER_SIZE)
+    else:
+        noise = single_block_noise(rows, generator)
+    if recipe.lesson == "edits":
+        # More masks, as most of them are filled again.
+        noise = Noise(noise.level.sqrt(), noise.window)
+    return add_noise(rows, samples, noise, generator)
+
+
+def _masked_blocks(recipe: Recipe, stage: Stage, samples: Sequence[Sample], generator: torch.Generator) -> Exercise:
+    """Masks of noisy copies, each answering with its own token."""
+    rows = noisy_rows(recipe, stage, samples, generator)
+    return Exercise(rows.inputs, rows.positions, attention(rows), rows.masked, rows.targets[rows.masked])
+
+
+def shifted_blocks(recipe: Recipe, stage: Stage, samples: Sequence[Sample], generator: torch.Generator) -> Exercise:
+    """Places in front of masks answer with the masked token, the last place of a clean block with the next one's first."""
+    grid = grid_of(recipe)
+    rows = lay_out(samples, grid, width=rounded(max(row_width(sample, grid) for sample in samples)))
+    cursor = bool(torch.rand((), generator=generator) < stage.cursor_share)
+    masked, counted = sub_block_masks(rows, samples, generator, block_size=grid.block_size, unit=BLOCK_SIZE, cursor=cursor)
+    after = rows.positions + 1
+    opens = (rows.copy == CLEAN) & (after % grid.block_size == 0) & (after >= prompt_lengths(samples))
+    # A masked place is never the first of its copy, so the place before it holds the position before it.
+    wanted = counted.roll(-1, dims=1) | opens
+    inputs = torch.where(masked, MASK_ID, rows.targets)
+    return Exercise(inputs, rows.positions, attention(rows), wanted, following(rows, samples, grid)[wanted])
+
+
+def masked_canvas(stage: Stage, samples: Sequence[Sample], generator: torch.Generator) -> Exercise:
+    """Masks of a canvas, each answering with its own token; all canvases of a batch have one length."""
+    length = int(torch.randint(SHORTEST_CANVAS, LONGEST_CANVAS + 1, (), generator=generator))
+    width = rounded(max(len(sample.prompt) for sample in samples) + length)
+    rows = lay_out_canvases(samples, length, width=width)
+    cursor = bool(torch.rand((), generator=generator) < stage.cursor_share)
+    masked, counted = canvas_masks(rows, samples, generator, unit=BLOCK_SIZE, cursor=cursor)
+    inputs = torch.where(masked, MASK_ID, rows.targets)
+    return Exercise(inputs, rows.positions, attention(rows), counted, rows.targets[counted])
+
+
+def _edit_loss(
+    recipe: Recipe, stage: Stage, model: Qwen3ForCausalLM, samples: Sequence[Sample], generator: torch.Generator
+) -> Tensor:
+    """Every answer token is restored from masks, the model's own fillings, and a few random tokens."""
+    rows = noisy_rows(recipe, stage, samples, generator)
+    wanted = answer_places(rows, samples)
+    task = Exercise(rows.inputs, rows.positions, attention(rows), wanted, rows.targets[wanted]).to(model.device)
+    draws = Draws.draw(rows, generator, model.device)
+    masked = rows.masked.to(model.device)
+    with torch.no_grad():
+        logits = logits_at(model, task.inputs, task.positions, task.seen, masked).float()
+    inputs, probability = _fill(task.inputs, masked, logits, draws)
+    inputs = torch.where(task.wanted & (draws.random >= 0), draws.random, inputs)
+    read = soft_embeddings(model, inputs, probability) if draws.soft else inputs
+    logits = logits_at(model, read, task.positions, task.seen, task.wanted)
+    losses = nn.functional.cross_entropy(logits.float(), task.answers, reduction="none")
+    weights = torch.where(inputs[task.wanted] == task.answers, KEPT_WEIGHT, 1.0)
+    return (losses * weights).sum() / weights.sum()
+
+
+def _fill(inputs: Tensor, masked: Tensor, logits: Tensor, draws: Draws) -> tuple[Tensor, Tensor]:
+    """Fill some masks with the tokens of `logits` [n, vocabulary]: the new ids, and the filled ones' probabilities."""
+    logits[:, : MASK_ID + 1] = -torch.inf
+    probabilities = logits.softmax(-1)
+    sampled = (probabilities.cumsum(-1) < draws.token[masked][:, None]).sum(-1).clamp(max=len(VOCABULARY) - 1)
+    own = torch.where(draws.greedy[masked], probabilities.argmax(-1), sampled)
+    sure = probabilities.gather(-1, own[:, None])[:, 0]
+    level = draws.level[masked]
+    filled = torch.where(draws.by_confidence[masked], sure > level, draws.fill[masked] < level)
+    ids, probability = inputs.clone(), torch.ones(inputs.shape, device=inputs.device)
+    ids[masked] = torch.where(filled, own, MASK_ID)
+    probability[masked] = torch.where(filled, sure, 1.0)
+    return ids, probability
+
+
+def _kernels(device: torch.device) -> AbstractContextManager[object]:
+    """The fused CPU attention has a slow backward at this size: the plain one makes a step a quarter shorter."""
+    return sdpa_kernel(SDPBackend.MATH) if device.type == "cpu" else nullcontext()
