@@ -64,8 +64,10 @@ def test_a_state_of_another_run_is_refused(tmp_path: Path) -> None:
 def test_stages_follow_each_other(recipe: Recipe) -> None:
     stages = list(dict.fromkeys(recipe.place(step)[0] for step in range(recipe.steps)))
     assert stages == list(recipe.stages)
-    factors = [recipe.place(step)[1] for step in range(recipe.warm_up_steps, recipe.steps)]
-    assert all(0 < later <= earlier <= 1 for earlier, later in pairwise(factors))
+    places = [recipe.place(step) for step in range(recipe.warm_up_steps, recipe.steps)]
+    for (stage, earlier), (next_stage, later) in pairwise(places):
+        # Rates never rise, but where training begins again.
+        assert 0 < later <= 1 and (later <= earlier or (next_stage is not stage and next_stage.name == "again"))
     with pytest.raises(ValueError, match="past the last"):
         recipe.place(recipe.steps)
 

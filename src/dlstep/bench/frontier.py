@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence as Items
 from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from .. import tiny
 from ..core import SamplingParams
@@ -28,15 +29,16 @@ class Decoder:
 
     def model(self, value: float, device: str | None = None) -> LLM:
         """The embedded model, decoded so."""
-        return LLM(device=device, decoding_strategy=self.strategy, **self.options, **{self.knob: value})
+        options: dict[str, Any] = {"decoding_strategy": self.strategy, "device": device, **self.options, self.knob: value}
+        return LLM(**options)
 
 
 DECODERS = (
     Decoder("multi_bd", {"buffer_size": 1}),
     Decoder("multi_bd", {"buffer_size": 4}),
     Decoder("d2f", {"buffer_size": 4}),
-    Decoder("multi_bd_edit", {"buffer_size": 2}),
-    Decoder("dmax"),
+    Decoder("multi_bd_edit", {"buffer_size": 4}),
+    Decoder("dmax", values=(0.9, 0.5, 0.0)),
     Decoder("fast_dllm_v2"),
     Decoder("dual_cache"),
     Decoder("diffusion_gemma", knob="entropy_bound", values=(0.1, 0.5, 1.0)),

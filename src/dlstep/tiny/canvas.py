@@ -33,14 +33,22 @@ EXPERTS = "all_experts"
 BRANCH_SCALE = 1.0  # of what a fresh layer adds to the residual stream
 QUERY_SCALE = 0.42  # of fresh queries and keys: attention itself does not scale by the head's size, here 32
 FIRST_PASS_SHARE = 0.5  # of the batches that learn to read their own last answer
-RISING_SHARE, ALL_RANDOM_SHARE = 0.5, 0.1  # of the canvases; the others have one level of noise each
+EVEN_SHARE, ALL_RANDOM_SHARE = 0.6, 0.05  # of the canvases: one level of noise each, or nothing but noise
 HOTTEST, COLDEST = 0.8, 0.4  # temperatures of a decoder, whose answers it feeds back
 
 
 def canvas_configuration(recipe: Recipe) -> DiffusionGemmaConfig:
     """A DiffusionGemma of about a million parameters with the smallest image part that its classes allow."""
     # The full-attention layer's shape; the class takes these names but does not declare them.
-    full: dict[str, Any] = {"global_head_dim": 32, "num_global_key_value_heads": 2}
+    rotary = {"rope_type": "proportional", "partial_rotary_factor": 1.0, "rope_theta": 10000.0}
+    full: dict[str, Any] = {
+        "global_head_dim": 32,
+        "num_global_key_value_heads": 2,
+        "rope_parameters": {
+            "full_attention": rotary,
+            "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
+        },
+    }
     text = DiffusionGemmaTextConfig(
         vocab_size=EMBEDDING_ROWS,
         hidden_size=128,
@@ -237,12 +245,13 @@ def noise_levels(rows: int, generator: torch.Generator) -> Tensor:
     One level for the whole canvas, or one that rises from left to right as in a canvas that is settled from its
     beginning; some canvases are all random.
     """
-    even = torch.rand((rows, 1), generator=generator).expand(rows, CANVAS_LENGTH)
+    # More low levels than high ones: that is where sums are worked out.
+    even = torch.rand((rows, 1), generator=generator).pow(1.5).expand(rows, CANVAS_LENGTH)
     middle = -4 + (CANVAS_LENGTH + 8) * torch.rand((rows, 1), generator=generator)
     softness = 0.5 + 5 * torch.rand((rows, 1), generator=generator)
     rising = torch.sigmoid((torch.arange(CANVAS_LENGTH) - middle) / softness)
     kind = torch.rand((rows, 1), generator=generator)
-    level = torch.where(kind < RISING_SHARE, rising, even)
+    level = torch.where(kind < EVEN_SHARE, even, rising)
     return torch.where(kind > 1 - ALL_RANDOM_SHARE, 1.0, level)
 
 

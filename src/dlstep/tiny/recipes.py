@@ -136,10 +136,12 @@ TINY_CANVAS = Recipe(
     lesson="random canvas",
     summary="a canvas of random tokens is refined as a whole, each step seeing the one before through self-conditioning",
     spare_block_share=0.0,
-    batch_places=5120,
+    batch_places=20480,
     stages=(
         Stage("constant rate", 1400, 1.0, 1.0),
         Stage("falling rate", 2200, 1.0, 0.02),
+        Stage("again", 884, 0.5, 0.5),
+        Stage("falling again", 1642, 0.5, 0.0),
     ),
 )
 
