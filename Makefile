@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP_INSTALL := install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test lint pytest wheel mutants clean
+.PHONY: demo test lint pytest wheel mutants table clean
 .DELETE_ON_ERROR:
 
 # Stamp files: a target runs again only when what it depends on has changed.
@@ -49,6 +49,10 @@ wheel: $(VENV)/.test
 
 mutants: $(VENV)/.test
 	$(BIN)/python -m tests.mutants
+
+# The README's table and picture: every strategy on 500 held-out problems.
+table: $(VENV)/.test
+	$(BIN)/python docs/make_table.py
 
 clean:
 	rm -rf $(VENV) .venv-wheel dist build .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -18,7 +18,7 @@ PROBLEMS = 500
 FOLDER = Path(__file__).parent
 README = FOLDER.parent / "README.md"
 BEGIN, END = "<!-- table -->\n", "<!-- end of table -->\n"
-HEAD = "| strategy | blocks | option | answers right | every equation right | tokens per forward | forwards an answer |"
+HEAD = "| strategy | option | answers right | every equation right | tokens per forward | forwards an answer |"
 
 
 def rows() -> list[dict[str, Any]]:
@@ -33,8 +33,7 @@ def rows() -> list[dict[str, Any]]:
 def line(row: dict[str, Any]) -> str:
     """A line of the table."""
     cells = (
-        f"`{row['strategy']}`",
-        row["blocks"],
+        f"`{row['strategy']}`{row['decoder'].removeprefix(row['strategy'])}",
         f"{row['option'].removesuffix('_threshold').replace('_', ' ')} {row['value']}",
         f"{row['answer']:.1%}",
         f"{row['chain']:.1%}",
@@ -50,10 +49,10 @@ def draw(found: list[dict[str, Any]]) -> None:
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(figsize=(7, 4.5), layout="constrained")
-    for strategy, blocks in dict.fromkeys((row["strategy"], row["blocks"]) for row in found):
-        own = [row for row in found if (row["strategy"], row["blocks"]) == (strategy, blocks)]
+    for decoder in dict.fromkeys(row["decoder"] for row in found):
+        own = [row for row in found if row["decoder"] == decoder]
         speed, right = [row["tokens_per_forward"] for row in own], [100 * row["answer"] for row in own]
-        axes.plot(speed, right, marker="o", label=f"{strategy}, {blocks} block{'s' * (blocks > 1)}")
+        axes.plot(speed, right, marker="o", label=decoder)
     axes.set_xlabel("tokens per forward")
     axes.set_ylabel("right answers, %")
     axes.grid(alpha=0.3)

@@ -18,14 +18,14 @@ class Decoder:
     """What is compared: a strategy with some options, and the option that trades accuracy for speed."""
 
     strategy: str
-    options: dict[str, int] = field(default_factory=dict)
+    options: dict[str, Any] = field(default_factory=dict)
     knob: str = "accept_threshold"
     values: tuple[float, ...] = (0.9, 0.7, 0.5)
 
     @property
     def label(self) -> str:
         """Strategy and options in few words."""
-        return " ".join((self.strategy, *(f"{name.removesuffix('_size')} {value}" for name, value in self.options.items())))
+        return label(self.strategy, self.options)
 
     def model(self, value: float, device: str | None = None) -> LLM:
         """The embedded model, decoded so."""
@@ -39,6 +39,7 @@ DECODERS = (
     Decoder("d2f", {"buffer_size": 4}),
     Decoder("multi_bd_edit", {"buffer_size": 4}),
     Decoder("dmax", values=(0.9, 0.5, 0.0)),
+    Decoder("dmax", {"token_merge_weight": 0.0}, values=(0.9, 0.5, 0.0)),
     Decoder("fast_dllm_v2"),
     Decoder("dual_cache"),
     Decoder("diffusion_gemma", knob="entropy_bound", values=(0.1, 0.5, 1.0)),
@@ -50,7 +51,7 @@ class Row:
     """A line of the table: `option` was set to `value`, all else but `options` is the strategy's default or the model's."""
 
     strategy: str
-    options: dict[str, int]
+    options: dict[str, Any]
     model: str
     option: str
     value: float
@@ -60,6 +61,12 @@ class Row:
     def blocks(self) -> int:
         """Blocks that may be unfinished at a time."""
         return self.options.get("buffer_size", features(self.strategy).blocks_in_flight)
+
+
+def label(strategy: str, options: dict[str, Any]) -> str:
+    """Strategy and options in few words."""
+    words = (f"{name.removesuffix('_size').replace('_', ' ')} {value}" for name, value in options.items())
+    return " ".join((strategy, *words))
 
 
 def measure(decoder: Decoder, value: float, problems: Items[tiny.Problem], device: str | None = None) -> Row:
@@ -73,6 +80,7 @@ def as_json(row: Row) -> dict[str, object]:
     """A row as flat data."""
     how: dict[str, object] = {
         "strategy": row.strategy,
+        "decoder": label(row.strategy, row.options),
         "blocks": row.blocks,
         "model": row.model,
         "option": row.option,

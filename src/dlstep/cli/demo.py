@@ -11,7 +11,7 @@ from rich.live import Live
 from rich.text import Text
 
 from .. import tiny
-from ..bench.frontier import DECODERS, MAX_TOKENS, Row, as_json, measure
+from ..bench.frontier import DECODERS, MAX_TOKENS, Row, as_json, label, measure
 from ..core import SamplingParams
 from ..llm import LLM
 from ..session import Session
@@ -56,7 +56,7 @@ def run(options: Namespace) -> int:
     for decoder in DECODERS:
         for value in decoder.values:
             rows.append(measure(decoder, value, problems, options.device))
-            print(f"measured {decoder.strategy}, {decoder.knob} {value}", file=sys.stderr)
+            print(f"measured {decoder.label}, {decoder.knob} {value}", file=sys.stderr)
     if options.json:
         print(json.dumps([as_json(row) for row in rows]))
     else:
@@ -99,7 +99,7 @@ def print_table(rows: list[Row], console: Console) -> None:
     """The table, with what its columns mean."""
     lines = (
         (
-            row.strategy,
+            label(row.strategy, row.options),
             row.blocks,
             f"{row.option.removesuffix('_threshold')} {row.value}",
             f"{row.figures.answer:.1%}",
