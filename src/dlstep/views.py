@@ -22,6 +22,7 @@ PHASE_STYLES: dict[Phase, str] = {
     "final": "green",
     "held": "magenta",
     "open": "yellow",
+    "draft": "bright_black italic",
     "masked": "bright_black",
     "void": "bright_black dim",
 }
@@ -33,10 +34,10 @@ SURE = 0.9
 def answer_text(sequence: Sequence, state: State, *, prompt: bool = True) -> Text:
     """The positions of a request as coloured text: the colour says the phase, an underline that the token was unsure."""
     text = Text()
-    for cell in cells(sequence):
+    for cell in cells(sequence, state.config.spec):
         if cell.phase == "void" or (cell.phase == "prompt" and not prompt):
             continue
-        unsure = cell.token is not None and cell.probability < SURE
+        unsure = cell.phase not in ("draft", "masked") and cell.probability < SURE
         shown = "\N{LIGHT SHADE}" if cell.token is None else piece(state.config.spec, cell.token)
         text.append(shown, f"{PHASE_STYLES[cell.phase]}{' underline' if unsure else ''}")
     return text

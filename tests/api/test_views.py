@@ -7,8 +7,9 @@ import pytest
 from rich.console import Console, RenderableType
 from shadow_llm import make_llm
 
-from dlstep import LLM, SamplingParams, Session, views
+from dlstep import LLM, Config, Request, SamplingParams, Session, Spec, add, init, views
 from dlstep.core.cells import PHASES, cells, event_rows, page_cells
+from dlstep.strategies import load
 
 PROMPT = "Max has 3 <b>shells</b> & more"
 PARAMS = SamplingParams(max_tokens=40, ignore_eos=True)
@@ -62,7 +63,7 @@ def session(llm: LLM) -> Session:
 def test_cells_cover_every_position_once(session: Session) -> None:
     while not session.state.done:
         for sequence in session.state.running:
-            shown = cells(sequence)
+            shown = cells(sequence, session.state.config.spec)
             assert [cell.position for cell in shown] == list(range(len(shown)))
             assert {cell.phase for cell in shown} <= set(PHASES)
             tokens = tuple(cell.token for cell in shown)
@@ -74,7 +75,21 @@ def test_cells_cover_every_position_once(session: Session) -> None:
             assert answer == sequence.answer
         session.step()
     for sequence in session.state.finished.values():
-        assert tuple(cell.token for cell in cells(sequence)) == sequence.request.prompt + sequence.answer
+        assert (
+            tuple(cell.token for cell in cells(sequence, session.state.config.spec))
+            == sequence.request.prompt + sequence.answer
+        )
+
+
+def test_a_canvas_shows_what_is_fed() -> None:
+    spec = Spec(mask_id=None, eos_ids=(1,), vocab_size=9)
+    state = init(Config(spec, max_model_len=64, num_pages=4), load("diffusion_gemma")(canvas_length=4))
+    state = add(state, Request(0, (7, 8), SamplingParams(max_tokens=3)))
+    (sequence,) = state.waiting
+    shown = cells(sequence, spec)
+    assert [cell.phase for cell in shown] == ["prompt"] * 2 + ["draft"] * 3 + ["void"]
+    assert tuple(cell.token for cell in shown[2:5]) == sequence.tokens(2, 5)
+    assert "undecided, fed as token" in views.sequence_html(sequence, state)
 
 
 def test_page_cells_agree_with_the_cache(session: Session) -> None:
@@ -147,8 +162,6 @@ def test_terminal_views_show_the_same(session: Session) -> None:
     assert "sampled" in printed(views.trace_view(session.trace))
 
 
-def test_without_a_tokenizer_ids_are_shown() -> None:
-    from dlstep import Config, Request, Spec, add, init
     from dlstep.strategies import load
 
     config = Config(Spec(mask_id=0, eos_ids=(1,), vocab_size=9), max_model_len=64, num_pages=4)

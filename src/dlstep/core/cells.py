@@ -14,10 +14,10 @@ from .spec import Spec
 from .state import State
 from .trace import Abort, Add, Rebuild, Trace, apply
 
-# final: can no longer change; held: final, but still in the window; open: decided, its block is not; masked: undecided;
-# void: behind the end of the answer.
-Phase = Literal["prompt", "final", "held", "open", "masked", "void"]
-PHASES: tuple[Phase, ...] = ("prompt", "final", "held", "open", "masked", "void")
+# final: can no longer change; held: final, but still in the window; open: decided, its block is not; draft: undecided, what
+# the network is fed there; masked: undecided, fed as a mask; void: behind the end of the answer.
+Phase = Literal["prompt", "final", "held", "open", "draft", "masked", "void"]
+PHASES: tuple[Phase, ...] = ("prompt", "final", "held", "open", "draft", "masked", "void")
 
 Use = Literal["owned", "shared", "cached", "free"]
 USES: tuple[Use, ...] = ("owned", "shared", "cached", "free")
@@ -25,7 +25,7 @@ USES: tuple[Use, ...] = ("owned", "shared", "cached", "free")
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One position: `token` is None where nothing is decided, `probability` the one it had when it was decided."""
+    """One position: `token` is None where a mask is fed, `probability` the one it had when it was decided, else 0."""
 
     position: int
     token: int | None
@@ -58,8 +58,9 @@ class EventRow:
     pages: int
 
 
-def cells(sequence: Sequence) -> tuple[Cell, ...]:
+def cells(sequence: Sequence, spec: Spec) -> tuple[Cell, ...]:
     """All positions of a request, up to the end of its window or of its finished answer."""
+    undecided: Phase = "draft" if spec.mask_id is None else "masked"
     prompt = sequence.request.prompt
     found = [Cell(position, token, "prompt", 1.0) for position, token in enumerate(prompt)]
     held = len(sequence.window)
@@ -72,9 +73,11 @@ def cells(sequence: Sequence) -> tuple[Cell, ...]:
             if position < len(prompt) or (stop is not None and position >= stop):
                 continue
             phase = "final" if stop is not None else _phase(sequence, block, position, in_window)
-            decided = phase not in ("masked", "void")
+            if phase == "masked":
+                phase = undecided
+            decided = phase not in ("draft", "masked", "void")
             probability = probabilities[position - block.start] if decided else 0.0
-            found.append(Cell(position, token if decided else None, phase, probability))
+            found.append(Cell(position, token if decided or phase == "draft" else None, phase, probability))
     return tuple(found)
 
 

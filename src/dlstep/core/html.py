@@ -15,6 +15,7 @@ COLOURS = {
     "final": "#c3e6cb",
     "held": "#d9d2f0",
     "open": "#fde9b5",
+    "draft": "#f7f7ff",
     "masked": "#ffffff",
     "void": "#f4f4f4",
     "owned": "#9fc5e8",
@@ -44,17 +45,20 @@ def _note(text: str) -> str:
 
 def cell_html(cell: Cell, spec: Spec) -> str:
     """One position: the background says its phase, the line below it how probable its token was, red to green."""
-    line = "transparent" if cell.token is None else f"hsl({round(120 * cell.probability)},75%,45%)"
+    line = "transparent" if cell.token is None or cell.phase == "draft" else f"hsl({round(120 * cell.probability)},75%,45%)"
     style = (
         f"background:{COLOURS[cell.phase]};border-bottom:3px solid {line};padding:0 1px;margin-right:1px;white-space:pre-wrap"
     )
-    token = "undecided" if cell.token is None else f"token {cell.token}, probability {cell.probability:.3f}"
+    undecided = "undecided" if cell.token is None else f"undecided, fed as token {cell.token}"
+    token = (
+        undecided if cell.phase in ("draft", "masked", "void") else f"token {cell.token}, probability {cell.probability:.3f}"
+    )
     return _span(style, f"position {cell.position}, {cell.phase}, {token}", piece(spec, cell.token))
 
 
 def sequence_html(sequence: Sequence, state: State) -> str:
     """One request: its counts, and its positions coloured by phase and confidence."""
-    shown = cells(sequence)
+    shown = cells(sequence, state.config.spec)
     left_out = max(0, len(shown) - MOST_CELLS)
     counts = f"final {sequence.final}, stored {sequence.stored}, {sequence.steps} steps, {sequence.nfe} forwards"
     head = f"request {sequence.request.id}, {status(sequence, state)}: {counts}"
