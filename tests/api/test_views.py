@@ -162,8 +162,7 @@ def test_terminal_views_show_the_same(session: Session) -> None:
     assert "sampled" in printed(views.trace_view(session.trace))
 
 
-    from dlstep.strategies import load
-
+def test_without_a_tokenizer_ids_are_shown() -> None:
     config = Config(Spec(mask_id=0, eos_ids=(1,), vocab_size=9), max_model_len=64, num_pages=4)
     state = add(init(config, load("multi_bd")(block_size=4)), Request(0, (7, 8)))
     assert "#7 #8 " in read(views.state_html(state))
