@@ -216,7 +216,8 @@ class Sequence:
     def counted(self, storage: Storage, steps: int) -> "Sequence":
         """The sequence after a forward that stored what `storage` says; `steps` is 1 if it sampled, else 0."""
         ledger = self.ledger
-        return self.with_ledger(Ledger(storage, ledger.steps + steps, ledger.nfe + 1, ledger.watch, ledger.ending))
+        ledger = Ledger(storage, ledger.steps + steps, ledger.nfe + 1, ledger.watch, ledger.ending)
+        return Sequence(self.goal, self.window, self.final, self.settled, self.past, self.extra, ledger)
 
     def holding(self, storage: Storage) -> "Sequence":
         """The sequence with another storage."""
