@@ -15,6 +15,7 @@ EXAMPLES = """
     dlstep generate 'Max has 53 shells. Later Max buys 39 more. How many shells does Max have?'
     dlstep generate 'first prompt' 'second prompt' --json
     dlstep generate 'a prompt' --decoding_strategy d2f --accept_threshold 0.7
+    dlstep generate 'a prompt' --decoding_strategy multi_bd --sampling_mode edit
     dlstep generate 'a prompt' --model /path/to/checkpoint --device cuda --temperature 0.8 --seed 1
     dlstep generate 'a prompt' --config options.yaml --max_tokens 32
     dlstep generate 'a prompt' --stop+ ';' --stop+ 'END'

@@ -12,7 +12,7 @@ from .options import new_parser
 
 SUMMARY = "Decode diffusion language models step by step."
 EXAMPLES = """
-    dlstep demo                                   watch two tiny models write, then compare speeds
+    dlstep demo                                   watch tiny models write, then compare strategies
     dlstep generate 'Max has 53 shells. Later Max buys 39 more. How many shells does Max have?'
     dlstep generate --help                        all options, which a YAML file can hold as well; --max-tokens is --max_tokens
     dlstep strategies                             what can decode, and with which options
