@@ -36,13 +36,17 @@ def sources(folder: Path, mutant: Mutant | None) -> None:
     for name in ("core", "strategies", "testing"):
         shutil.copytree(ROOT / "src" / "dlstep" / name, package / name, ignore=shutil.ignore_patterns("__pycache__"))
     if mutant is not None:
-        path = package / mutant.file
-        text = path.read_text()
-        for old, new in mutant.edits:
-            if text.count(old) != 1:
-                raise ValueError(f"{mutant.why}: {mutant.file} holds {text.count(old)} times {old!r}")
-            text = text.replace(old, new)
-        path.write_text(text)
+        (package / mutant.file).write_text(mutated(mutant))
+
+
+def mutated(mutant: Mutant) -> str:
+    """The text of the mutant's file with its edits. Raises ValueError for an old text that does not occur just once."""
+    text = (ROOT / "src" / "dlstep" / mutant.file).read_text()
+    for old, new in mutant.edits:
+        if text.count(old) != 1:
+            raise ValueError(f"{mutant.why}: {mutant.file} holds {text.count(old)} times {old!r}")
+        text = text.replace(old, new)
+    return text
 
 
 def selection(mutant: Mutant | None) -> list[str]:
@@ -82,6 +86,8 @@ def main() -> int:
     """Print a line for each mutant; 0 if all are caught and the unchanged sources pass."""
     console, begin = Console(width=150), perf_counter()
     chosen = [m for m in MUTANTS if not sys.argv[1:] or any(word in m.why or word == m.defect for word in sys.argv[1:])]
+    for mutant in chosen:
+        mutated(mutant)  # a stale one is told before the minutes that the others take
     missed = 0
     with Progress(console=console, transient=True) as progress, ThreadPoolExecutor(os.cpu_count()) as pool:
         task = progress.add_task("mutants", total=len(chosen) + 1)

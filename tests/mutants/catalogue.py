@@ -48,7 +48,13 @@ MUTANTS = (
         "        if start >= goal.limit + self.block_size:",
         "L-5",
     ),
-    change("a mask in a prompt is let in", ENGINE, "if spec.mask_id in request.prompt:", "if not request.prompt:", "L-8"),
+    change(
+        "a mask in a prompt is let in",
+        ENGINE,
+        "if spec.mask_id is not None and spec.mask_id in request.prompt:",
+        "if not request.prompt:",
+        "L-8",
+    ),
     change(
         "a storing forward counts as storing everything final",
         COMMIT,
@@ -80,8 +86,8 @@ MUTANTS = (
         (
             ("page, stored = held.published, held.stored", "page, stored = held.published, sequence.final"),
             (
-                "return cache, Storage(stored, held.table, page + len(keys), keys[-1])",
-                "return cache, Storage(held.stored, held.table, page + len(keys), keys[-1])",
+                "return cache, Storage(stored, held.table, page + len(keys), keys[-1], held.slot)",
+                "return cache, Storage(held.stored, held.table, page + len(keys), keys[-1], held.slot)",
             ),
             (
                 "cache.publish(zip(pages, keys, strict=False))",
@@ -134,11 +140,40 @@ MUTANTS = (
     change(
         "a preempted sequence keeps its pages",
         COMMIT,
-        "            cache = cache.release(victim.pages)\n",
-        "            cache = cache.release(())\n",
+        "cache = cache.release(victim.pages, victim.ledger.storage.slot)",
+        "cache = cache.release((), victim.ledger.storage.slot)",
     ),
     change("a preempted sequence is lost", COMMIT, "for victim in victims) + waiting", "for victim in victims[:0]) + waiting"),
-    change("a finished sequence keeps its pages", COMMIT, "        cache = cache.release(before.pages)\n", ""),
+    change(
+        "a finished sequence keeps its pages",
+        COMMIT,
+        "cache = cache.release(before.pages, before.ledger.storage.slot)",
+        "cache = cache.release((), before.ledger.storage.slot)",
+    ),
+    change(
+        "a preempted sequence keeps its carry slot",
+        COMMIT,
+        "cache = cache.release(victim.pages, victim.ledger.storage.slot)",
+        "cache = cache.release(victim.pages)",
+    ),
+    change(
+        "a finished sequence keeps its carry slot",
+        COMMIT,
+        "cache = cache.release(before.pages, before.ledger.storage.slot)",
+        "cache = cache.release(before.pages)",
+    ),
+    change(
+        "two sequences are given one carry slot",
+        SCHEDULE,
+        "draft.cache = draft.cache.share(shared, slot)",
+        "draft.cache = draft.cache.share(shared)",
+    ),
+    change(
+        "pages are made for what is fed, not for what is seen",
+        SCHEDULE,
+        "missing = -(-window.end // page_size) - len(sequence.ledger.storage.table)",
+        "missing = -(-window.start // page_size) - len(sequence.ledger.storage.table)",
+    ),
     change("one page is granted twice in a plan", SCHEDULE, "        self.cache = self.cache.take(pages)\n", ""),
     change(
         "answers go to the wrong requests",
@@ -149,8 +184,8 @@ MUTANTS = (
     change(
         "the page count is rounded down",
         SCHEDULE,
-        "missing = -(-window.stop // page_size) - len(sequence.ledger.storage.table)",
-        "missing = window.stop // page_size - len(sequence.ledger.storage.table)",
+        "missing = -(-window.end // page_size) - len(sequence.ledger.storage.table)",
+        "missing = window.end // page_size - len(sequence.ledger.storage.table)",
     ),
     change(
         "new pages enter the table in the wrong order",
@@ -187,8 +222,10 @@ MUTANTS = (
     change(
         "the oldest is preempted first",
         SCHEDULE,
-        "draft.preemptions.append(running[count].goal.request.id)\n                draft.cache = draft.cache.release(running[count].pages)",
-        "draft.preemptions.append(running[0].goal.request.id)\n                draft.cache = draft.cache.release(running[0].pages)",
+        "draft.preemptions.append(running[count].goal.request.id)\n"
+        "                draft.cache = draft.cache.release(running[count].pages,",
+        "draft.preemptions.append(running[0].goal.request.id)\n"
+        "                draft.cache = draft.cache.release(running[0].pages,",
     ),
     change(
         "a younger sequence overtakes one without rows",
@@ -208,14 +245,24 @@ MUTANTS = (
         "stop = final if reach >= final else grid.start(reach)",
         "stop = min(final, reach)",
     ),
-    change("an aborted request keeps its pages", ENGINE, "cache=state.cache.release(sequence.pages),", "cache=state.cache,"),
+    change(
+        "an aborted request keeps its pages",
+        ENGINE,
+        "cache=state.cache.release(sequence.pages, sequence.storage.slot),",
+        "cache=state.cache,",
+    ),
     change(
         "a rebuilt state relies on the old device",
         ENGINE,
         "waiting=waiting, line=START_LINE, releases=()",
         "waiting=waiting, releases=()",
     ),
-    change("a rebuilt state still finds old pages", ENGINE, "cache=Cache(state.config.num_pages),", "cache=state.cache,"),
+    change(
+        "a rebuilt state still finds old pages",
+        ENGINE,
+        "    cache = _empty_cache(state.config, state.strategy)",
+        "    cache = state.cache",
+    ),
     change(
         "forwards are not counted",
         "core/sequence.py",
