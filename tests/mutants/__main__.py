@@ -1,8 +1,11 @@
 """Apply each mutant of the catalogue to a copy of the sources and see which law or trace notices.
 
 A mutant counts as caught only if a test of `tests/property` or `tests/traces` fails; one that cannot be imported does not.
+The test that noticed a mutant before runs first: `noticed.json` names it, and is written anew with `--record`.
 """
 
+import argparse
+import json
 import os
 import re
 import shutil
@@ -10,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
+from itertools import repeat
 from pathlib import Path
 from time import perf_counter
 
@@ -26,6 +30,7 @@ TESTS = ("tests/traces", "tests/property")
 # Whose laws can notice a change of a file that not all strategies share; every other file is everybody's.
 SHARED = {"_edit": ("multi_bd_edit", "dmax"), "_warm": ("fast_dllm_v2", "dual_cache")}
 FIRST = "traces or (multi_bd and not multi_bd_edit)"
+NOTICED = Path(__file__).with_name("noticed.json")
 FAILED = re.compile(r"^FAILED (tests/(?:property|traces)/\S+)", re.MULTILINE)
 
 
@@ -50,27 +55,28 @@ def mutated(mutant: Mutant) -> str:
     return text
 
 
-def stages(mutant: Mutant | None) -> list[str]:
-    """Which tests run, one choice after the other until one fails: those first that are likely to notice, and fast.
+def stages(mutant: Mutant | None, noticed: dict[str, str]) -> list[tuple[str, ...]]:
+    """Arguments of pytest, one choice of tests after the other until one fails: those first that are likely to notice.
 
     Laws of strategies whose sources are unchanged are left out; rules and traces always run.
     """
     if mutant is None:
-        return [""]
+        return [TESTS]
+    before = [(noticed[mutant.why],)] if mutant.why in noticed else []
     folder, _, name = mutant.file.removesuffix(".py").partition("/")
     if folder != "strategies" or (name.startswith("_") and name not in SHARED):
-        return [FIRST, f"not ({FIRST})"]
-    return [" or ".join((*SHARED.get(name, (name,)), "rules", "traces"))]
+        return [*before, (*TESTS, "-k", FIRST), (*TESTS, "-k", f"not ({FIRST})")]
+    return [*before, (*TESTS, "-k", " or ".join((*SHARED.get(name, (name,)), "rules", "traces")))]
 
 
-def verdict(mutant: Mutant | None) -> str:
+def verdict(mutant: Mutant | None, noticed: dict[str, str]) -> str:
     """The first law or trace that fails on `mutant`; empty if none does; starts with `!` if it cannot count."""
     with tempfile.TemporaryDirectory() as name:
         sources(Path(name), mutant)
         environment = {**os.environ, "PYTHONPATH": name, "HYPOTHESIS_PROFILE": "mutants", "PYTHONDONTWRITEBYTECODE": "1"}
         options = ("-x", "-q", "-rf", "--tb=line", "-p", "no:cacheprovider")
-        for chosen in stages(mutant):
-            command = [sys.executable, "-m", "pytest", *options, *TESTS, "-k", chosen]
+        for tests in stages(mutant, noticed):
+            command = [sys.executable, "-m", "pytest", *options, *tests]
             done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=1200, check=False)
             if done.returncode != 0:
                 failed = FAILED.search(done.stdout)
@@ -81,21 +87,34 @@ def verdict(mutant: Mutant | None) -> str:
 
 def main() -> int:
     """Print a line for each mutant; 0 if all are caught and the unchanged sources pass."""
+    parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
+    parser.add_argument("words", nargs="*", help="only mutants whose description holds one of these, or of this defect")
+    parser.add_argument("--record", action="store_true", help=f"write {NOTICED.name}: which test noticed which mutant")
+    options = parser.parse_args()
     console, begin = Console(width=150), perf_counter()
-    chosen = [m for m in MUTANTS if not sys.argv[1:] or any(word in m.why or word == m.defect for word in sys.argv[1:])]
+    chosen = [m for m in MUTANTS if not options.words or any(word in m.why or word == m.defect for word in options.words)]
     for mutant in chosen:
         mutated(mutant)  # a stale one is told before the minutes that the others take
+    noticed: dict[str, str] = json.loads(NOTICED.read_text()) if NOTICED.exists() else {}
+    found: dict[str, str] = {}
     missed = 0
     with Progress(console=console, transient=True) as progress, ThreadPoolExecutor(os.cpu_count()) as pool:
         task = progress.add_task("mutants", total=len(chosen) + 1)
-        for mutant, caught_by in zip((None, *chosen), pool.map(verdict, (None, *chosen)), strict=True):
+        work = (None, *chosen)
+        for mutant, caught_by in zip(work, pool.map(verdict, work, repeat(noticed)), strict=True):
             progress.advance(task)
             good = bool(caught_by) == (mutant is not None) and not caught_by.startswith("!")
             missed += not good
+            if mutant and good:
+                found[mutant.why] = caught_by
             label = f"{mutant.defect:4} {mutant.why}" if mutant else "     (unchanged)"
             line = f"{'ok  ' if good else 'MISS'} {label:80} {caught_by or 'passes'}"
             console.print(line, markup=False, highlight=False, soft_wrap=True)
     console.print(f"{len(chosen)} mutants, {missed} not as wanted, {perf_counter() - begin:.0f} s")
+    if options.record:
+        of_list = {mutant.why for mutant in MUTANTS}
+        kept = {why: test for why, test in (noticed | found).items() if why in of_list}
+        NOTICED.write_text(json.dumps(kept, indent=0, sort_keys=True) + "\n")
     return 1 if missed else 0
 
 

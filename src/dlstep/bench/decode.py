@@ -18,7 +18,7 @@ from .. import strategies
 from ..core import Config, Plan, Request, SamplingParams, State, Strategy, add, commit, init, schedule
 from ..driver import TorchDriver, Work
 from ..models import Checkpoint
-from ..models.families import kv_shapes
+from ..models.shapes import kv_shapes
 from ..tiny import problems
 
 BATCHES = (1, 8, 32)

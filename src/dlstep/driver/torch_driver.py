@@ -11,7 +11,7 @@ from ..core import START_LINE, Config, LineMismatch, Plan, Samples, next_line
 from ..models import Checkpoint, PagedContext
 from ..models.attention import NO_MASKS
 from ..models.diffusion_gemma import CanvasNetwork
-from ..models.families import embedding_of, head_of, kv_shapes
+from ..models.shapes import embedding_of, head_of, kv_shapes
 from .lowering import Batch, Target, pack, unpack
 from .tables import PageTables
 from .work import Carry, CarrySlots, Work, lower_modes

@@ -1,10 +1,6 @@
 """Networks: which families are known, how a checkpoint folder is read, and how attention reaches the pages."""
 
 from .attention import ATTENTION as ATTENTION, PagedContext as PagedContext, install as install
-from .checkpoint import (
-    Checkpoint as Checkpoint,
-    Description as Description,
-    load_checkpoint as load_checkpoint,
-    read_description as read_description,
-)
+from .checkpoint import Checkpoint as Checkpoint, load_checkpoint as load_checkpoint
+from .description import Description as Description, read_description as read_description
 from .families import FAMILIES as FAMILIES, Family as Family

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from transformers import DiffusionGemmaForBlockDiffusion
 
 from .attention import NO_MASKS, PagedContext
-from .families import KVShape, kv_shapes
+from .shapes import KVShape, kv_shapes
 
 
 @dataclass(frozen=True, slots=True)

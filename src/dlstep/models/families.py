@@ -2,8 +2,7 @@
 
 from dataclasses import dataclass
 
-from torch import nn
-from transformers import DiffusionGemmaForBlockDiffusion, PretrainedConfig, PreTrainedModel, Qwen3ForCausalLM
+from transformers import DiffusionGemmaForBlockDiffusion, PreTrainedModel, Qwen3ForCausalLM
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,51 +20,9 @@ class Family:
     decoding_strategy: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class KVShape:
-    """What a driver must keep of each position for one layer; `window` None is full attention."""
-
-    kv_heads: int
-    head_dim: int
-    window: int | None
-
-
 FAMILIES: dict[str, Family] = {
     "Qwen3ForCausalLM": Family(Qwen3ForCausalLM),
     "DiffusionGemmaForBlockDiffusion": Family(
         DiffusionGemmaForBlockDiffusion, masked=False, decoding_strategy="diffusion_gemma"
     ),
 }
-
-
-def kv_shapes(config: PretrainedConfig) -> tuple[KVShape, ...]:
-    """The shapes of keys and values of a network with this configuration, layer by layer."""
-    text = config.get_text_config()
-    facts = text.to_dict()
-    kinds = facts.get("layer_types") or ["full_attention"] * facts["num_hidden_layers"]
-    shapes: list[KVShape] = []
-    for number, kind in enumerate(kinds):
-        own = facts | (facts.get("per_layer_config") or {}).get(str(number), {})
-        heads = own["num_attention_heads"]
-        shapes.append(
-            KVShape(
-                own.get("num_key_value_heads") or heads,
-                own.get("head_dim") or own["hidden_size"] // heads,
-                own.get("sliding_window") if kind == "sliding_attention" else None,
-            )
-        )
-    return tuple(shapes)
-
-
-def embedding_of(network: PreTrainedModel) -> nn.Embedding:
-    """What turns ids into vectors; it knows at least the ids of the tokenizer."""
-    embedding = network.get_input_embeddings()
-    assert isinstance(embedding, nn.Embedding), f"{type(network).__name__} embeds with a {type(embedding).__name__}"
-    return embedding
-
-
-def head_of(network: PreTrainedModel) -> nn.Module:
-    """What turns hidden states into logits."""
-    head = network.get_output_embeddings()
-    assert head is not None, f"{type(network).__name__} has no head"
-    return head
