@@ -1,5 +1,6 @@
 """The embedded models answer on a CUDA device what they answer on a CPU, under every strategy."""
 
+from operator import eq
 from typing import Any
 
 import pytest
@@ -36,13 +37,20 @@ def test_fp32_answers_equal_those_of_the_cpu(name: str, cuda_device: str) -> Non
 
 
 @pytest.mark.parametrize("name", DECODERS)
-def test_bf16_answers_are_mostly_those_of_fp32(name: str, cuda_device: str, capsys: pytest.CaptureFixture[str]) -> None:
-    half = answers(64, 3, device=cuda_device, dtype="bfloat16", **DECODERS[name])
-    full = answers(64, 3, device=cuda_device, dtype="float32", **DECODERS[name])
-    same = sum(one == two for one, two in zip(half, full, strict=True))
+def test_bf16_answers_are_nearly_as_often_right(name: str, cuda_device: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Rounding may send an answer another way, which must not be a worse one: at most 6 of 64 fewer are right."""
+    problems = tiny.problems(64, seed=3)
+    prompts = [problem.prompt for problem in problems]
+    right: list[int] = []
+    tokens: list[list[tuple[int, ...]]] = []
+    for dtype in ("bfloat16", "float32"):
+        outputs = LLM(device=cuda_device, dtype=dtype, **DECODERS[name]).generate(prompts, LIMIT, progress=False)
+        right.append(sum(tiny.score(one, output.text).answer for one, output in zip(problems, outputs, strict=True)))
+        tokens.append([output.token_ids for output in outputs])
+    same = sum(map(eq, *tokens))
     with capsys.disabled():
-        print(f"\n{name}: {same} of {len(full)} answers in bf16 are those in fp32")
-    assert same >= len(full) / 2
+        print(f"\n{name}: {right[0]} of 64 right in bf16, {right[1]} in fp32, {same} with equal tokens")
+    assert right[0] >= right[1] - 6
 
 
 @pytest.mark.parametrize("name", EXACT)

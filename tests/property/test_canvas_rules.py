@@ -142,15 +142,19 @@ Shape = tuple[int, int, int, tuple[int, ...]]
 Script = list[tuple[Shape, tuple[float, ...]]]
 
 
-def shapes(strategy: Strategy, prompt: int, answer: int, script: Script) -> list[Shape]:
-    """Start behind final rows, stop, end and wanted positions of the spans of a request whose rows have `script`'s chances."""
+def shapes(strategy: Strategy, prompt: int, answer: int, script: Script, accept: float | None = None) -> list[Shape]:
+    """Start behind final rows, stop, end and wanted positions of the spans of a request whose rows have `script`'s chances.
+
+    `accept` is the request's own threshold.
+    """
     chances, spans = [chance for _, chance in script], list[Shape]()
 
     def rows(span: Span) -> Rows:
         spans.append((span.start + span.query_only + span.final_rows, span.stop, span.end, span.wanted))
         return Rows(span.wanted, chances.pop(0))
 
-    request = Request(0, tuple(range(prompt)), SamplingParams(max_tokens=answer))
+    params = SamplingParams(max_tokens=answer, thresholds=Thresholds(accept_threshold=accept))
+    request = Request(0, tuple(range(prompt)), params)
     state, driver = add(init(Config(SPEC, 8, 64, 64), strategy), request), ScriptedDriver(rows)
     while not state.done:
         state = commit(state, driver.run(schedule(state)))
@@ -203,6 +207,11 @@ def test_dual_cache_by_hand() -> None:
     prefix = [(start, 13, 13, wanted) for (start, _, _, wanted), _ in DUAL]
     assert shapes(DualCache(4, cache="prefix"), 2, 11, DUAL) == prefix
     assert shapes(DualCache(4, cache="none"), 2, 11, DUAL) == [(0, *shape[1:]) for shape in prefix]
+
+
+@pytest.mark.parametrize("own", [0.05, 1.0])
+def test_a_request_of_dual_cache_may_bring_its_threshold(own: float) -> None:
+    assert shapes(DualCache(4, accept_threshold=own), 2, 11, DUAL, 0.9) == [shape for shape, _ in DUAL]
 
 
 def test_dual_cache_shares_a_block_among_its_steps() -> None:

@@ -6,7 +6,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import example, given, strategies as st
 
 from dlstep.core import (
     Block,
@@ -228,6 +228,7 @@ def test_no_block_takes_more_forwards_than_it_may(rule: Revising, random: Random
 
 
 @given(rule=DMAXES, random=RANDOMS, temperature=st.sampled_from([0.0, 1.0]))
+@example(rule=DMax(4, 2, token_merge_weight=0.0), random=Random(0), temperature=0.0)
 def test_soft_tokens_are_what_the_last_forward_said_of_the_tokens_of_open_blocks(
     rule: DMax, random: Random, temperature: float
 ) -> None:
