@@ -9,6 +9,7 @@ layer (which slots to read, who sees what) is made once a forward by `lay_out` a
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import torch
@@ -126,20 +127,25 @@ def lay_out(spans: Spans, *, dtype: torch.dtype, device: torch.device) -> Attent
     for group in groups:
         heights, reach = counts[group], ends[group]
         b, q, k = len(heights), int(heights.max()), max(1, int(reach.max()))
-        column = np.arange(q)
-        rows = firsts[group, None] + np.where(column < heights[:, None], column, 0)
-        arrays += [rows, _slots(spans.tables[group], reach, k, spans.page_size), k - until[rows]]
-        if since is not None:
-            arrays.append(k - since[rows])
+        arrays.append(_slots(spans.tables[group], reach, k, spans.page_size))
+        if even:  # one rectangle of all rows in their order
+            unseen, beyond = k - until, None if since is None else k - since
+        else:
+            column = np.arange(q)
+            rows = firsts[group, None] + np.where(column < heights[:, None], column, 0)
+            arrays.append(rows)
+            unseen, beyond = k - until[rows], None if since is None else k - since[rows]
+        arrays += [unseen] if beyond is None else [unseen, beyond]
         shapes.append((b, q, k))
         places[group] = np.arange(offset, offset + b * q, q)
         offset += b * q
+    width = len(arrays) // len(shapes)
     if not even:
         arrays.append(np.repeat(places - firsts, counts) + np.arange(len(until)))
     tensors = _staged(arrays, device)
-    width = 3 if since is None else 4
-    pieces = (tensors[width * number : width * (number + 1)] for number in range(len(shapes)))
-    batches = tuple(_batch(piece, shape, even, dtype) for piece, shape in zip(pieces, shapes, strict=True))
+    batches = tuple(
+        _batch(tensors[width * number : width * (number + 1)], shape, even, dtype) for number, shape in enumerate(shapes)
+    )
     return AttentionLayout(batches, None if even else tensors[-1], blank)
 
 
@@ -153,24 +159,33 @@ def _slots(
 
 
 def _batch(tensors: tuple[Tensor, ...], shape: tuple[int, int, int], even: bool, dtype: torch.dtype) -> AttentionBatch:
-    """One rectangle from its rows, its slots, how many last positions a row does not see and, with a window, from how
-    many before the end on it does.
+    """One rectangle from its slots, its rows (not if `even`), how many last positions a row does not see and, with a
+    window, from how many before the end on it does.
     """
     b, q, k = shape
-    rows, slots, unseen = tensors[:3]
-    bias = _staircase(k, 0.0, float("-inf"), slots.device, dtype).index_select(0, unseen)
-    if len(tensors) == 4:
-        bias += _staircase(k, float("-inf"), 0.0, slots.device, dtype).index_select(0, tensors[3])
-    return AttentionBatch(None if even else rows, slots, bias.view(b, 1, q, k))
+    slots, *others = tensors
+    rows = None if even else others.pop(0)
+    bias = _staircase(k, 0.0, float("-inf"), slots.device, dtype).index_select(0, others[0])
+    if len(others) == 2:
+        bias += _staircase(k, float("-inf"), 0.0, slots.device, dtype).index_select(0, others[1])
+    return AttentionBatch(rows, slots, bias.view(b, 1, q, k))
 
 
 def _staircase(width: int, left: float, right: float, device: torch.device, dtype: torch.dtype) -> Float[Tensor, "steps width"]:
     """Row i is `right` in its last i places and `left` before them; a view of few numbers, several times faster to pick
     rows from than to compare positions.
     """
-    edge = torch.full((2 * width,), left, dtype=dtype, device=device)
-    edge[width:] = right
-    return edge.as_strided((width + 1, width), (1, 1))
+    half = 1 << (width - 1).bit_length()
+    return _edge(half, left, right, device, dtype).as_strided((width + 1, width), (1, 1), half - width)
+
+
+@lru_cache(maxsize=64)
+def _edge(half: int, left: float, right: float, device: torch.device, dtype: torch.dtype) -> Float[Tensor, " places"]:
+    """`half` times `left`, then `half` times `right`; made once for all widths up to the next power of two."""
+    with torch.inference_mode(False):  # so that it may be used in either mode
+        edge = torch.full((2 * half,), left, dtype=dtype, device=device)
+        edge[half:] = right
+    return edge
 
 
 def paged_attention(
