@@ -28,6 +28,16 @@ class EngineConfig:
 
     model: str | None = None
     """Folder of a checkpoint, or the name of an embedded model; None: the embedded model made for the strategy."""
+    model_name: str | None = None
+    """Family of the checkpoint, one of those that `dlstep models` lists; None: as its files say."""
+    mask_token_id: Annotated[int, Ge(0)] | None = None
+    """Id that undecided positions are fed as; None: what the checkpoint says, then its tokenizer, then its family's."""
+    use_lora: bool | None = None
+    """Apply the adapter at `lora_path`; None: if that is given."""
+    lora_path: str | None = None
+    """Folder of a LoRA adapter, trained on this checkpoint with peft."""
+    pre_merge_lora: bool | None = None
+    """Add the adapter to the weights when they are loaded, or else keep it beside them; None: add it."""
     decoding_strategy: str | Strategy | None = None
     """Name of a strategy, dotted path of a module with one, or (in Python) a strategy value; None: what the checkpoint says."""
     sampling_mode: str | None = None
@@ -86,8 +96,13 @@ class EngineConfig:
     """diffusion_gemma: a canvas may end when the mean entropy is below this, in nats."""
     page_size: Annotated[int, Gt(0)] | None = None
     """Positions of a page of keys and values; None: 1/64 of max_model_len, at most 32."""
-    num_pages: Annotated[int, Gt(0)] | None = None
-    """Pages in all; None: for max_num_reqs longest requests, but for no more than 65536 positions or one such request."""
+    num_pages: Annotated[int, Ge(-1)] | None = None
+    """Pages in all; None: for max_num_reqs longest requests, but for no more than 65536 positions or one such request; -1: as
+    many as there is memory for."""
+    kv_cache_gib: Annotated[float, Gt(0.0)] | None = None
+    """num_pages=-1: GiB that keys and values may take, which must be said on a CPU; None on cuda: what is left."""
+    gpu_memory_utilization: Annotated[float, Interval(gt=0.0, le=1.0)] | None = None
+    """num_pages=-1 on cuda: share of the memory that network, forward and pages may take together; None: 0.9."""
     max_model_len: Annotated[int, Gt(1)] | None = None
     """Most tokens of a prompt and its answer together; None: what the model was made for."""
     max_num_batched_tokens: Annotated[int, Gt(0)] = 4096
@@ -110,6 +125,22 @@ class EngineConfig:
             raise ValueError(f"EngineConfig.sampling_mode must be one of {modes}, got {self.sampling_mode!r}")
         if self.dtype is not None and self.dtype not in DTYPES:
             raise ValueError(f"EngineConfig.dtype must be one of {', '.join(DTYPES)}, got {self.dtype!r}")
+        if self.num_pages == 0:
+            raise ValueError("EngineConfig.num_pages must be above 0, or -1 for as many as there is memory for, got 0")
+        for name, value in (("kv_cache_gib", self.kv_cache_gib), ("gpu_memory_utilization", self.gpu_memory_utilization)):
+            if value is not None and self.num_pages != -1:
+                raise ValueError(f"EngineConfig.{name}={value} does nothing without num_pages=-1, got {self.num_pages}")
+        if self.kv_cache_gib is not None and self.gpu_memory_utilization is not None:
+            raise ValueError(
+                f"EngineConfig.kv_cache_gib={self.kv_cache_gib} and gpu_memory_utilization={self.gpu_memory_utilization} both "
+                "say how much memory pages may take: give one of them"
+            )
+        if self.lora_path is None and self.use_lora:
+            raise ValueError("EngineConfig.use_lora=True needs lora_path, the folder of an adapter")
+        if self.lora_path is None and self.pre_merge_lora is not None:
+            raise ValueError(
+                f"EngineConfig.pre_merge_lora={self.pre_merge_lora} is given without an adapter: give lora_path, its folder"
+            )
         if isinstance(self.decoding_strategy, Strategy) and (given := given_strategy_options(self)):
             raise ValueError(
                 f"decoding_strategy={self.decoding_strategy!r} is a value, so {', '.join(given)} cannot be given beside it: "
@@ -119,7 +150,8 @@ class EngineConfig:
 
 # The options that only build the strategy; all others are the engine's.
 ENGINE_OPTIONS = {
-    "model", "decoding_strategy", "sampling_mode", "page_size", "num_pages", "max_model_len", "max_num_batched_tokens",
+    "model", "model_name", "mask_token_id", "use_lora", "lora_path", "pre_merge_lora", "decoding_strategy", "sampling_mode",
+    "page_size", "num_pages", "kv_cache_gib", "gpu_memory_utilization", "max_model_len", "max_num_batched_tokens",
     "max_num_reqs", "enable_prefix_caching", "device", "dtype", "seed",
 }  # fmt: skip
 STRATEGY_OPTIONS = tuple(field.name for field in fields(EngineConfig) if field.name not in ENGINE_OPTIONS)

@@ -1,18 +1,23 @@
 """What an `LLM` and a `Session` share: the engine they run on, how prompts come in, and the answer that comes out."""
 
 from collections.abc import Sequence as Items
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import attrgetter
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from . import tiny
 from .config import EngineConfig
 from .core import FinishReason, Sequence, State, init
 from .loop import Driver
-from .resolve import build, embedded_models_for, resolve
+from .resolve import build, embedded_models_for, resolve, trained_further
 from .text import Tokenizer, cut, decode
 
+if TYPE_CHECKING:
+    from .models import Checkpoint
+
 Prompt = str | Items[int]
+DEFAULT_MEMORY_SHARE = 0.9
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +53,8 @@ class Output:
 class Engine:
     """What an `LLM` is made of: the state before any request, and what turns plans into samples and text into tokens.
 
-    A text prompt that does not end with `prompt_end` gets it.
+    A text prompt that does not end with `prompt_end` gets it. `chat_template` renders conversations if the tokenizer has
+    none of its own.
     """
 
     first: State
@@ -56,6 +62,7 @@ class Engine:
     tokenizer: Tokenizer | None
     name: str
     prompt_end: str = ""
+    chat_template: str | None = None
 
 
 def load_engine(config: EngineConfig) -> Engine:
@@ -79,17 +86,40 @@ def load_engine(config: EngineConfig) -> Engine:
     import torch
 
     from .driver import TorchDriver
-    from .models import load_checkpoint
+    from .models import adapt, load_checkpoint, read_adapter
 
     device = config.device or ("cuda" if torch.cuda.is_available() else "cpu")
     dtype = None if config.dtype is None else attrgetter(config.dtype)(torch)
-    checkpoint = load_checkpoint(path, device, dtype)
-    core_config, strategy = build(resolve(config, checkpoint), checkpoint.spec)
+    # Before the weights, which take longer: what is wrong with an adapter is told at once.
+    adapter = None if config.lora_path is None or config.use_lora is False else read_adapter(Path(config.lora_path))
+    checkpoint = load_checkpoint(
+        path, device, dtype, model_name=config.model_name, mask_token_id=config.mask_token_id, progress=True
+    )
+    if adapter is not None:
+        adapt(checkpoint, adapter, merge=config.pre_merge_lora is not False)
+        declared = trained_further(checkpoint.decoding_strategy, config)
+        checkpoint = replace(checkpoint, description=replace(checkpoint.description, decoding_strategy=declared))
+    resolved = resolve(config, checkpoint)
+    if resolved.num_pages == -1:
+        resolved = replace(resolved, **_pages_for_memory(resolved, checkpoint))
+    core_config, strategy = build(resolved, checkpoint.spec)
     state = init(core_config, strategy)
     # A question without its newline is no question to models that were trained on whole lines.
     embedded = path.resolve() in [tiny.path(name).resolve() for name in tiny.names()]
     driver = TorchDriver(checkpoint, core_config)
-    return Engine(state, driver, checkpoint.tokenizer, checkpoint.name, prompt_end="\n" if embedded else "")
+    template = checkpoint.description.family.chat_template
+    prompt_end = "\n" if embedded else ""
+    return Engine(state, driver, checkpoint.tokenizer, checkpoint.name, prompt_end=prompt_end, chat_template=template)
+
+
+def _pages_for_memory(config: EngineConfig, checkpoint: "Checkpoint") -> dict[str, int | None]:
+    """What replaces `num_pages=-1` and what goes with it in a resolved configuration."""
+    from .driver.memory import pages_for
+
+    limits = {"kv_cache_gib": None, "gpu_memory_utilization": None}
+    core_config, strategy = build(replace(config, num_pages=1, **limits), checkpoint.spec)
+    share = config.gpu_memory_utilization or DEFAULT_MEMORY_SHARE
+    return {**limits, "num_pages": pages_for(checkpoint, core_config, strategy, gib=config.kv_cache_gib, share=share)}
 
 
 def encode(engine: Engine, prompt: Prompt) -> tuple[int, ...]:

@@ -7,6 +7,7 @@ from os import fspath
 from pathlib import Path
 from typing import Any
 
+from .chat import Conversation, as_conversations, chat_prompt
 from .config import EngineConfig, engine_config
 from .core import DlstepError, Request, SamplingParams, Sequence, State, abort, add, commit, prune, rebuild
 from .engine import Engine, Output, Prompt, encode, load_engine, output_of
@@ -91,6 +92,25 @@ class LLM:
             sequences = [live.state.finished[request_id] for request_id in ids]
         tokenizer = self._engine.tokenizer
         return [output_of(sequence, prompt, tokenizer) for sequence, prompt in zip(sequences, listed, strict=True)]
+
+    def chat(
+        self,
+        messages: Conversation | Items[Conversation],
+        sampling_params: SamplingParams | Items[SamplingParams] = SamplingParams(),
+        *,
+        progress: bool = True,
+    ) -> list[Output]:
+        """The next turns of the assistant in conversations, otherwise like `generate`.
+
+        A conversation is a list of messages like `{"role": "user", "content": "Hello"}`; one conversation is a list of one.
+        The prompt of an output is the token ids that the chat template makes of it. Raises ValueError without a template.
+        """
+        prompts = [self.chat_prompt(conversation) for conversation in as_conversations(messages)]
+        return self.generate(prompts, sampling_params, progress=progress)
+
+    def chat_prompt(self, messages: Conversation) -> tuple[int, ...]:
+        """The token ids to which an answer is the next turn after `messages`: a prompt for `stream` and sessions, too."""
+        return chat_prompt(self._engine.tokenizer, self._engine.chat_template, messages)
 
     def stream(self, prompt: Prompt, sampling_params: SamplingParams = SamplingParams()) -> Generator[str, None, Output]:
         """Pieces of the answer as they become final; joined they are the text of `generate`. Returns the output.

@@ -1,14 +1,19 @@
-"""What goes with what: every strategy against every way of training a network, and what a strategy can and cannot do.
+"""What goes with what: every strategy against every family of models and every way of training a network, and what a
+strategy can and cannot do.
 
 Nothing here is a list of its own: rows are asked of the code that decodes and of the code that refuses.
 """
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from . import strategies
 from .core import Request, SamplingParams, Spec, Strategy
 from .core.sequence import open_sequence
-from .resolve import SAMPLING_MODES, TRAININGS, unsupported
+from .resolve import SAMPLING_MODES, TRAININGS, misfit, unsupported
+
+if TYPE_CHECKING:
+    from .models.families import Family
 
 PROMPT = (5,) * 64  # long enough for every strategy's blocks
 _SPECS = [Spec(mask, (1,), 9, head) for mask in (0, None) for head in (0, 1)]
@@ -34,19 +39,35 @@ class Features:
 
 @dataclass(frozen=True, slots=True)
 class MatrixRow:
-    """One strategy: `models` says for each way of training why it cannot be decoded so, or nothing if it can."""
+    """One strategy: `models` says for each way of training, and `families` for each family of models, why it cannot be
+    decoded so, or nothing if it can.
+    """
 
     strategy: str
     models: dict[str, str]
+    families: dict[str, str]
     features: Features
 
 
 def matrix() -> list[MatrixRow]:
-    """A row for each strategy that can be named."""
+    """A row for each strategy that can be named; transformers is imported here."""
+    from .models.families import FAMILIES
+
     return [
-        MatrixRow(name, {training.name: unsupported(name, training) for training in TRAININGS}, features(name))
+        MatrixRow(
+            name,
+            {training.name: unsupported(name, training) for training in TRAININGS},
+            {family.name: family_misfit(name, family) for family in FAMILIES.values()},
+            features(name),
+        )
         for name in strategies.available()
     ]
+
+
+def family_misfit(name: str, family: "Family") -> str:
+    """Why a checkpoint of `family` that says nothing else cannot be decoded with the strategy of this name; empty if it can."""
+    spec = Spec(0 if family.masked else None, (1,), 9, family.head_shift, family.accept_rule)
+    return misfit(name, strategies.load(name)(), family.decoding_strategy, spec)
 
 
 def features(name: str) -> Features:

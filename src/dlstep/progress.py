@@ -1,10 +1,19 @@
-"""A progress bar for batches of requests."""
+"""Progress bars for batches of requests and for loading."""
 
 from collections.abc import Callable, Iterator, Sequence as Items
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
 
 from .core import State
 
@@ -27,3 +36,13 @@ def progress_bar(ids: Items[int], *, enabled: bool) -> Iterator[Callable[[State]
             bar.update(task, completed=len(ids) - live, rate=running)
 
         yield show
+
+
+@contextmanager
+def loading_bar(total: int, *, enabled: bool) -> Iterator[Callable[[int], None]]:
+    """A function that draws how many more of `total` bytes of weights are loaded; where and when as `progress_bar`."""
+    console = Console(stderr=True)
+    columns = (TextColumn("weights"), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=not (enabled and console.is_terminal)) as bar:
+        task = bar.add_task("weights", total=total)
+        yield lambda size: bar.advance(task, size)

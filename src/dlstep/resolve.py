@@ -16,6 +16,8 @@ from .core.engine import farthest
 # Pages for so many positions are made unless `num_pages` says otherwise: 128 answers of the embedded models.
 DEFAULT_POSITIONS = 65_536
 EDIT = "multi_bd_edit"
+BIDIRECTIONAL = "dual_cache"  # the strategy of networks that see everything
+SUB_BLOCKS = (8, 4, 2, 1)  # positions that fast_dllm_v2 decides together: the first that divides a block into several
 
 
 class Description(Protocol):
@@ -62,7 +64,21 @@ SAMPLING_MODES = {EDIT: "edit", "dmax": "edit"}
 def training_of(declared: str | None) -> Training | None:
     """The training of a checkpoint that names `declared` as its strategy; None if that tells nothing."""
     name = None if declared is None else strategies.ALIASES.get(declared, declared)
-    return next((training for training in TRAININGS if training.strategies[0] == name), None)
+    named = [training for training in TRAININGS if training.strategies[0] == name]
+    able = named or [training for training in TRAININGS if name in training.strategies]
+    return able[0] if len(able) == 1 else None
+
+
+def trained_further(declared: str | None, config: EngineConfig) -> str | None:
+    """What a checkpoint that names `declared` as its strategy is taken to name once an adapter is applied to it.
+
+    One that saw everything has been taught to see its prompt in full and blocks behind it, so d2f is its own, unless
+    `config` asks to decode it as it was before.
+    """
+    training, asked = training_of(declared), config.decoding_strategy
+    name = type(asked).__module__.rpartition(".")[2] if isinstance(asked, Strategy) else chosen_name(config)
+    unchanged = training is None or training.strategies[0] != BIDIRECTIONAL or name == BIDIRECTIONAL
+    return declared if unchanged else "d2f"
 
 
 def chosen_name(config: EngineConfig, default: str | None = None) -> str | None:
@@ -100,7 +116,8 @@ def unsupported(name: str, training: Training) -> str:
 def resolve(config: EngineConfig, model: Description) -> EngineConfig:
     """`config` with every choice made: what is given wins, then what the checkpoint says, then the defaults.
 
-    Raises ValueError for options that contradict the model or one another, naming both sides.
+    `num_pages` -1 stays: what there is memory for is measured where the network is. Raises ValueError for options that
+    contradict the model or one another, naming both sides.
     """
     strategy, config = _with_strategy(config, model)
     max_model_len = config.max_model_len or model.max_model_len
@@ -119,10 +136,9 @@ def resolve(config: EngineConfig, model: Description) -> EngineConfig:
 
 def _with_strategy(config: EngineConfig, model: Description) -> tuple[Strategy, EngineConfig]:
     """The strategy, and `config` with its name and all of its options; a strategy given as a value is left as it is."""
-    training = training_of(model.decoding_strategy)
     if isinstance(config.decoding_strategy, Strategy):
         strategy = config.decoding_strategy
-        _check_fit(type(strategy).__module__.rpartition(".")[2], strategy, model, training)
+        _check_fit(type(strategy).__module__.rpartition(".")[2], strategy, model)
         return strategy, config
     name = chosen_name(config, model.decoding_strategy)
     if name is None:
@@ -139,21 +155,46 @@ def _with_strategy(config: EngineConfig, model: Description) -> tuple[Strategy, 
                 f"strategy {name!r} has no option {option!r}, but {option}={value!r} is given: it knows {', '.join(known)}"
             )
     said = {option: value for option, value in model.options.items() if option in known}
+    said |= {option: value for option, value in _block_sizes(name, model, given).items() if option in known}
     if "canvas_length" in said and given.get("canvas_length", said["canvas_length"]) != said["canvas_length"]:
         raise ValueError(
             f"canvas_length={given['canvas_length']} does not go with {model.name}, whose canvas has {said['canvas_length']}"
         )
     strategy = chosen(**said | given)
-    _check_fit(name, strategy, model, training)
+    _check_fit(name, strategy, model)
     filled = {option: attrgetter(option)(strategy) for option in known if option in STRATEGY_OPTIONS}
     mode = SAMPLING_MODES.get(name, "naive")
     return strategy, replace(config, decoding_strategy=name, sampling_mode=mode, **filled)
 
 
-def _check_fit(name: str, strategy: Strategy, model: Description, training: Training | None) -> None:
-    why = unsupported(name, training) if training else ""
-    why = why or strategy.unfit(model.spec)
-    if why:
+def _block_sizes(name: str, model: Description, given: dict[str, Any]) -> dict[str, Any]:
+    """What `bd_size`, the positions that see one another, means for the sizes of a strategy, unless those are stated.
+
+    fast_dllm_v2 divides them into sub-blocks, of eight positions unless something else is given; others take them as a block.
+    """
+    whole = model.options.get("bd_size")
+    if whole is None or "block_size" in model.options or {"block_size", "buffer_size"} <= set(given):
+        return {}
+    if name != "fast_dllm_v2":
+        return {"block_size": whole}
+    option = "buffer_size" if "buffer_size" in given else "block_size"
+    part = given.get(option) or next((size for size in SUB_BLOCKS if whole % size == 0 and whole > size), whole)
+    if whole % part:
+        raise ValueError(
+            f"{option}={part} does not divide the bd_size={whole} of {model.name}: give one that does, or both sizes"
+        )
+    other = "block_size" if option == "buffer_size" else "buffer_size"
+    return {option: part, other: whole // part}
+
+
+def misfit(name: str, strategy: Strategy, declared: str | None, spec: Spec) -> str:
+    """Why a strategy cannot decode a network that names `declared` as its own; empty if it can."""
+    training = training_of(declared)
+    return (unsupported(name, training) if training else "") or strategy.unfit(spec)
+
+
+def _check_fit(name: str, strategy: Strategy, model: Description) -> None:
+    if why := misfit(name, strategy, model.decoding_strategy, model.spec):
         raise ValueError(f"decoding_strategy={name!r} does not go with the model {model.name}: {why}")
 
 

@@ -1,24 +1,45 @@
 """Between text and tokens: whole answers, and pieces of an answer that is still growing."""
 
-from collections.abc import Sequence as Items
-from typing import Protocol
+import re
+from collections.abc import Mapping, Sequence as Items
+from typing import Any, Protocol
 
 UNFINISHED = "\N{REPLACEMENT CHARACTER}"  # what a decoder makes of the first bytes of a character
+BYTE = re.compile("<0x[0-9A-F]{2}>")  # the token of a byte in vocabularies that fall back on bytes
+KEPT = 16  # tokens that are decoded again in front of new ones
+GARBLED = 3  # characters at most that differ at the beginning of a text whose first tokens were left away
 
 
 class Tokenizer(Protocol):
     """The part of a `transformers` tokenizer that is used here."""
 
-    def encode(self, text: str) -> list[int]: ...
+    @property
+    def all_special_ids(self) -> list[int]: ...
 
-    def decode(self, token_ids: list[int], *, skip_special_tokens: bool) -> str | list[str]: ...
+    @property
+    def added_tokens_decoder(self) -> Mapping[int, Any]: ...
+
+    @property
+    def chat_template(self) -> Any: ...
+
+    def convert_ids_to_tokens(self, ids: int) -> Any: ...
+
+    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]: ...
+
+    def decode(
+        self, token_ids: list[int], *, skip_special_tokens: bool, clean_up_tokenization_spaces: bool
+    ) -> str | list[str]: ...
+
+    def apply_chat_template(
+        self, conversation: list[dict[str, str]], *, chat_template: str | None, add_generation_prompt: bool, tokenize: bool
+    ) -> Any: ...
 
 
 def decode(tokenizer: Tokenizer | None, tokens: Items[int]) -> str:
-    """The text of `tokens` without special ones; empty when there is no tokenizer."""
+    """The text of `tokens` without special ones, every space as generated; empty when there is no tokenizer."""
     if tokenizer is None:
         return ""
-    text = tokenizer.decode(list(tokens), skip_special_tokens=True)
+    text = tokenizer.decode(list(tokens), skip_special_tokens=True, clean_up_tokenization_spaces=False)
     assert isinstance(text, str), "a flat list of ids decodes to one text"
     return text
 
@@ -38,30 +59,63 @@ class TextStream:
     """Turns tokens that arrive in pieces into text that arrives in pieces.
 
     All pieces joined are the text of all tokens, cut at the first stop string. No piece ends inside a character, and none
-    holds text that could become a stop string. A push costs the tokens since the piece before.
+    holds text that later tokens could change or that could become a stop string. A push costs the tokens that it brings
+    and a fixed number of those before.
     """
 
     def __init__(self, tokenizer: Tokenizer | None, stops: tuple[str, ...]) -> None:
         self._tokenizer, self._stops = tokenizer, stops
-        self._tokens: list[int] = []
-        # The text of tokens may depend on the ones before: what is new is the text from `_begin` on that was not there
-        # when only the tokens up to `_known` had come.
-        self._begin = self._known = 0
+        self._silent: set[int] = set()
+        if tokenizer is not None:
+            special = {index for index, token in tokenizer.added_tokens_decoder.items() if token.special}
+            self._silent = special | set(tokenizer.all_special_ids)
+        # The last tokens, as many as the text of new ones may depend on; how many of them are the bytes at the end, which
+        # are decoded together once they are all there; and how much text of the others has been taken.
+        self._window: list[int] = []
+        self._bytes = 0
+        self._taken = 0
         self._waiting = ""
         self._sent = 0
 
     def push(self, tokens: Items[int]) -> str:
         """The text that `tokens` make certain."""
-        self._tokens.extend(tokens)
-        before = decode(self._tokenizer, self._tokens[self._begin : self._known])
-        now = decode(self._tokenizer, self._tokens[self._begin :])
-        if len(now) > len(before) and not now.endswith(UNFINISHED):
-            self._waiting += now[len(before) :]
-            self._begin, self._known = self._known, len(self._tokens)
-        certain = len(self._waiting) - held_back(self._waiting, self._stops)
-        piece, self._waiting = self._waiting[:certain], self._waiting[certain:]
+        whole = len(self._window) - self._bytes
+        for token in tokens:
+            self._append(token)
+        end = len(self._window) - self._bytes
+        if end > whole:
+            text = decode(self._tokenizer, self._window[:end])
+            certain = text.removesuffix(UNFINISHED)
+            self._waiting += certain[self._taken :]
+            self._taken = max(self._taken, len(certain))
+            self._shorten(text, end)
+        sure = len(self._waiting) - held_back(self._waiting, self._stops)
+        piece, self._waiting = self._waiting[:sure], self._waiting[sure:]
         self._sent += len(piece)
         return piece
+
+    def _append(self, token: int) -> None:
+        if self._tokenizer is None or token in self._silent:
+            return
+        if self._tokenizer.convert_ids_to_tokens(token) is not None:
+            self._window.append(token)
+            self._bytes = self._bytes + 1 if self._is_byte(token) else 0
+
+    def _is_byte(self, token: int) -> bool:
+        assert self._tokenizer is not None, "without one the window stays empty"
+        return BYTE.fullmatch(self._tokenizer.convert_ids_to_tokens(token)) is not None
+
+    def _shorten(self, text: str, end: int) -> None:
+        """Forget tokens of the window, whose first `end` ones have this text, if those kept have the end of it."""
+        begin = end - KEPT
+        if begin < KEPT:
+            return
+        while self._is_byte(self._window[begin - 1]) and self._is_byte(self._window[begin]):
+            begin += 1  # not between bytes; the token at `end` - 1 is none
+        kept = decode(self._tokenizer, self._window[begin:end])
+        if len(kept) > GARBLED and text.endswith(kept[GARBLED:]):
+            self._taken += len(kept) - len(text)
+            del self._window[:begin]
 
     def close(self, tokens: Items[int]) -> str:
         """What is left of the answer, which has all of `tokens`."""

@@ -8,7 +8,7 @@ from shadow_llm import spec
 from dlstep import EngineConfig, Spec
 from dlstep.config import engine_config
 from dlstep.core import Config, Strategy, init
-from dlstep.resolve import build, resolve
+from dlstep.resolve import build, resolve, trained_further
 from dlstep.strategies.d2f import D2F
 from dlstep.strategies.multi_bd import MultiBD
 
@@ -70,9 +70,19 @@ def test_default_pages_are_capped_but_hold_the_longest_request(facts: Facts) -> 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        ({"num_pages": 0}, "num_pages must be above 0, or -1"),
+        ({"kv_cache_gib": 1.0}, "kv_cache_gib=1.0 does nothing without num_pages=-1"),
+        (
+            {"gpu_memory_utilization": 0.5, "num_pages": 7},
+            "gpu_memory_utilization=0.5 does nothing without num_pages=-1",
+        ),
+        ({"num_pages": -1, "kv_cache_gib": 1.0, "gpu_memory_utilization": 0.5}, "give one of them"),
         ({"sampling_mode": "edits"}, "sampling_mode must be one of naive, edit, got 'edits'"),
         ({"dtype": "int8"}, "dtype must be one of float32.*'int8'"),
         ({"accept_threshold": 1.5}, "EngineConfig.accept_threshold must be at most 1.0, got 1.5"),
+        ({"use_lora": True}, "EngineConfig.use_lora=True needs lora_path"),
+        ({"pre_merge_lora": True}, "EngineConfig.pre_merge_lora=True is given without an adapter: give lora_path"),
+        ({"pre_merge_lora": False, "use_lora": False}, "EngineConfig.pre_merge_lora=False is given without an adapter"),
         ({"block_size": 0}, "EngineConfig.block_size must be more than 0, got 0"),
         ({"blocksize": 8}, "'blocksize' is no option of the engine: choose from model, .*block_size"),
         ({"decoding_strategy": D2F(), "block_size": 8}, "block_size cannot be given beside it"),
@@ -95,6 +105,12 @@ def test_an_option_that_contradicts_the_model_is_an_error(facts: Facts, options:
         resolve(engine_config(options), facts)
 
 
+def test_the_size_of_a_block_is_no_option_of_canvases() -> None:
+    facts = Facts(spec(), options={"bd_size": 32}, decoding_strategy="fast_dllm_v2")
+    with pytest.raises(ValueError, match="'diffusion_gemma' does not go with the model"):
+        resolve(EngineConfig(decoding_strategy="diffusion_gemma"), facts)
+
+
 def test_a_checkpoint_without_a_strategy_needs_one(facts: Facts) -> None:
     facts.decoding_strategy = None
     with pytest.raises(ValueError, match="give decoding_strategy, one of d2f"):
@@ -109,6 +125,25 @@ def test_an_option_that_the_strategy_does_not_have_is_an_error(facts: Facts, mon
     monkeypatch.setattr("dlstep.strategies.load", lambda name: Plain)
     with pytest.raises(ValueError, match="'plain' has no option 'buffer_size', but buffer_size=2 is given: it knows"):
         resolve(EngineConfig(decoding_strategy="plain", buffer_size=2), facts)
+
+
+@pytest.mark.parametrize(
+    ("declared", "options", "name"),
+    [
+        ("dual_cache", {}, "d2f"),
+        ("dual_cache", {"decoding_strategy": "d2f"}, "d2f"),
+        ("dual_cache", {"decoding_strategy": "multi_bd"}, "multi_bd"),
+        ("dual_cache", {"decoding_strategy": "dual_cache"}, "dual_cache"),
+        ("dual_cache", {"decoding_strategy": D2F()}, "d2f"),
+        ("multi_bd", {}, "multi_bd"),
+        ("multi_bd_edit", {"decoding_strategy": "dmax"}, "dmax"),
+    ],
+)
+def test_an_adapter_teaches_to_see_blocks(facts: Facts, declared: str, options: dict[str, object], name: str) -> None:
+    config = engine_config(options)
+    facts.decoding_strategy = trained_further(declared, config)
+    _, strategy = made(config, facts)
+    assert type(strategy).__module__.rpartition(".")[2] == name
 
 
 @pytest.mark.parametrize(

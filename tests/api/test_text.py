@@ -1,21 +1,52 @@
 """Text that arrives in pieces is the text that arrives at once."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given, strategies as st
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
 
-from dlstep.text import TextStream, cut, held_back
+from dlstep.text import KEPT, TextStream, cut, decode, held_back
 
 
 class Bytes:
     """A tokenizer whose tokens are bytes, so that characters are split over tokens."""
 
+    all_special_ids: tuple[int, ...] = ()
+    added_tokens_decoder: dict[int, Any] = {}  # noqa: RUF012
+
     def encode(self, text: str) -> list[int]:
         return list(text.encode())
 
-    def decode(self, token_ids: list[int], *, skip_special_tokens: bool) -> str:
+    def convert_ids_to_tokens(self, ids: int) -> str:
+        return str(ids)
+
+    def decode(self, token_ids: list[int], *, skip_special_tokens: bool, clean_up_tokenization_spaces: bool) -> str:
         return bytes(token_ids).decode(errors="replace")
 
 
+def fast(vocabulary: list[str], decoder: Any) -> PreTrainedTokenizerFast:
+    """A tokenizer with these tokens, some special ones, and the decoder of a family."""
+    backend = Tokenizer(models.WordLevel({token: index for index, token in enumerate(vocabulary)}, unk_token="a"))
+    backend.decoder = decoder
+    backend.add_special_tokens([AddedToken("<end>", special=True, normalized=False)])
+    backend.add_tokens([AddedToken("<tool>", special=False, normalized=False)])
+    return PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="<end>", clean_up_tokenization_spaces=True)
+
+
+SPELT = ["a", "b", " ", ";", " .", " n", "'t", "\N{REPLACEMENT CHARACTER}"]
+PIECES = ["\u2581", "\u2581a", "b", "\u2581\u2581", ".", "\u2581.", "\u2581n't", *(f"<0x{byte:02X}>" for byte in range(256))]
+ALPHABET = sorted(pre_tokenizers.ByteLevel.alphabet())
+GEMMA = [decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse()]
+TOKENIZERS = {
+    "plain": fast(SPELT, decoders.Fuse()),
+    "byte-level": fast([*ALPHABET, "\u0120a", "\u00e2\u0124", "\u0124\u00ac\u00e2"], decoders.ByteLevel()),
+    "byte fallback": fast(PIECES, decoders.Sequence(GEMMA)),
+    "byte fallback, stripped": fast(PIECES, decoders.Sequence([*GEMMA, decoders.Strip(" ", 1, 0)])),
+    "metaspace": fast(PIECES[:7], decoders.Metaspace(prepend_scheme="always")),
+    "word pieces": fast(["a", "##b", ".", "n't", "##s"], decoders.WordPiece()),
+}
 texts = st.text(st.sampled_from("ab;\nß\u20ac\U0001f600"), max_size=20)
 stops = st.lists(st.text(st.sampled_from("ab;"), min_size=1, max_size=3), max_size=2).map(tuple)
 
@@ -34,6 +65,94 @@ def test_pieces_join_to_the_text_cut_at_the_first_stop(text: str, stops: tuple[s
     # The engine ends an answer with the token that completes a stop string, so that its text can hold one at its end.
     whole = Bytes().encode(text)
     assert "".join(pieces) + stream.close(whole) == cut(text, stops)
+
+
+def tokens_of(tokenizer: PreTrainedTokenizerFast) -> st.SearchStrategy[list[int]]:
+    """Tokens of any kind, among them those that spell characters of several bytes."""
+    any_token = st.integers(0, len(tokenizer) - 1).map(lambda token: [token])
+    vocabulary = tokenizer.get_vocab()
+    spelt = [[f"<0x{byte:02X}>" for byte in character.encode()] for character in "é€\U0001f600"]
+    level = [[ALPHABET_OF[byte] for byte in character.encode()] for character in "é€\U0001f600"]
+    known = [[vocabulary[name] for name in names] for names in spelt + level if all(name in vocabulary for name in names)]
+    some = st.one_of(any_token, st.sampled_from(known)) if known else any_token
+    return st.lists(some, max_size=60).map(lambda parts: [token for part in parts for token in part])
+
+
+def byte_characters() -> dict[int, str]:
+    """The character that stands for each byte in byte-level vocabularies."""
+    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = [byte for byte in range(256) if byte not in printable]
+    return {byte: chr(byte) for byte in printable} | {byte: chr(256 + number) for number, byte in enumerate(others)}
+
+
+ALPHABET_OF = byte_characters()
+
+
+@pytest.mark.parametrize("kind", TOKENIZERS)
+@given(data=st.data(), sizes=st.lists(st.integers(0, 9), min_size=1, max_size=9).filter(any))
+def test_pieces_are_final_and_join_to_the_whole(kind: str, data: st.DataObject, sizes: list[int]) -> None:
+    tokenizer = TOKENIZERS[kind]
+    tokens = data.draw(tokens_of(tokenizer))
+    whole = decode(tokenizer, tokens)
+    stream = TextStream(tokenizer, ())
+    said, place, turn = "", 0, 0
+    while place < len(tokens):
+        size = sizes[turn % len(sizes)]
+        said += stream.push(tokens[place : place + size])
+        assert whole.startswith(said)
+        # What ends with a character of its own is said at once.
+        if place + size >= len(tokens) and tokens and tokenizer.convert_ids_to_tokens(tokens[-1]) in ("a", ".", "\u2581a"):
+            assert said == whole
+        place, turn = place + size, turn + 1
+    assert said + stream.close(tokens) == whole
+
+
+def test_spaces_stay_as_they_were_generated() -> None:
+    tokenizer = TOKENIZERS["plain"]
+    tokens = [SPELT.index(token) for token in ("a", " .", " n", "'t")]
+    assert decode(tokenizer, tokens) == "a . n't"
+
+
+class Counting:
+    """A tokenizer that counts the tokens that it decodes."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerFast) -> None:
+        self.tokenizer, self.decoded = tokenizer, 0
+        self.all_special_ids = tokenizer.all_special_ids
+        self.added_tokens_decoder = tokenizer.added_tokens_decoder
+
+    def convert_ids_to_tokens(self, ids: int) -> Any:
+        return self.tokenizer.convert_ids_to_tokens(ids)
+
+    def decode(self, token_ids: list[int], **options: bool) -> Any:
+        self.decoded += len(token_ids)
+        return self.tokenizer.decode(token_ids, **options)
+
+
+@pytest.mark.parametrize("size", [1, 3, 32])
+@pytest.mark.parametrize("kind", TOKENIZERS)
+def test_a_push_costs_its_own_tokens(kind: str, size: int) -> None:
+    counting = Counting(TOKENIZERS[kind])
+    ordinary = [index for name, index in TOKENIZERS[kind].get_vocab().items() if not name.startswith("<0x")]
+    tokens = [ordinary[7 * place % len(ordinary)] for place in range(2000)]
+    stream = TextStream(counting, ())
+    for place in range(0, len(tokens), size):
+        before = counting.decoded
+        stream.push(tokens[place : place + size])
+        assert counting.decoded - before <= 4 * KEPT + size
+
+
+@pytest.mark.parametrize("size", [1, 32])
+def test_bytes_are_decoded_a_few_times_only(size: int) -> None:
+    tokenizer = TOKENIZERS["byte fallback"]
+    counting = Counting(tokenizer)
+    run = [tokenizer.convert_tokens_to_ids(f"<0x{byte:02X}>") for byte in ("\u20ac" * 300).encode()]
+    letter = tokenizer.convert_tokens_to_ids("\u2581a")
+    stream = TextStream(counting, ())
+    tokens = [*run, *[letter] * 100]
+    said = "".join(stream.push(tokens[place : place + size]) for place in range(0, len(tokens), size))
+    assert said == "\u20ac" * 300 + " a" * 100
+    assert counting.decoded <= 10 * len(run) + 4 * KEPT * 100
 
 
 @pytest.mark.parametrize(("text", "count"), [("abc", 0), ("abcE", 1), ("abcEN", 2), ("", 0), ("E", 1), ("ENx", 0)])

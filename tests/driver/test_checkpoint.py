@@ -34,7 +34,7 @@ def retensor(folder: Path, change) -> None:
 
 def test_the_facts_of_a_folder(folders):
     description = read_description(folders["shifted"])
-    assert (description.name, description.architecture) == ("shifted", "Qwen3ForCausalLM")
+    assert (description.name, description.family.name) == ("shifted", "qwen3")
     assert (description.options, description.decoding_strategy) == ({"block_size": BLOCK, "buffer_size": 3}, "multi_bd")
     assert description.max_model_len == 256
     spec = description.spec
@@ -84,7 +84,9 @@ def test_a_missing_folder_or_config(folder):
 
 def test_an_unknown_family_is_named(folder):
     edit(folder, "config.json", architectures=["StrangeForCausalLM"], model_type="strange", auto_map={"AutoModel": "x.Y"})
-    with pytest.raises(ValueError, match=r"model_type 'strange' and architecture StrangeForCausalLM.*Qwen3ForCausalLM"):
+    with pytest.raises(
+        ValueError, match=r"model_type 'strange' and architecture StrangeForCausalLM.*choose a checkpoint of dream, .*qwen3"
+    ):
         load_checkpoint(folder)
 
 

@@ -7,7 +7,7 @@ from random import Random
 from typing import Any
 
 from models import EOS, MASK, NEVER, WORDS, BiasedHead, Dense, make_network, write_folder
-from transformers import Qwen3ForCausalLM
+from transformers import PreTrainedModel
 
 from dlstep import Config, Request, SamplingParams, Strategy, add, commit, init, schedule, strategies
 from dlstep.driver import TorchDriver
@@ -20,7 +20,7 @@ CLOSE = 1e-5  # decisions closer than this may differ by rounding
 class Pair:
     """A network for the loops, and the same one for the engine."""
 
-    network: Qwen3ForCausalLM
+    network: PreTrainedModel
     checkpoint: Checkpoint
     head: BiasedHead
 

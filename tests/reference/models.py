@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from tokenizers import Tokenizer, models
 from torch import Tensor, nn
-from transformers import DynamicCache, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+from transformers import DynamicCache, PreTrainedModel, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 WORDS, ROWS = 40, 48
 PAD, MASK, EOS = 0, 1, 2
@@ -44,14 +44,14 @@ class Dense:
     `smallest` is the least distance of any decision so far to the opposite one: what rounding may not reach.
     """
 
-    def __init__(self, network: Qwen3ForCausalLM, shift: int = 0) -> None:
+    def __init__(self, network: PreTrainedModel, shift: int = 0) -> None:
         self.network, self.shift = network, shift
         self.smallest = math.inf
 
     @property
     def embedding(self) -> Tensor:
         """The rows that ids are fed as."""
-        return self.network.model.embed_tokens.weight.detach()
+        return self.network.get_input_embeddings().weight.detach()
 
     def predict(self, tokens: Sequence[int], group: Callable[[int], int], inputs: Tensor | None = None) -> Tensor:
         """Logits of all positions, position i seeing j where `group(j) <= group(i)`; `inputs` replace the embeddings."""
@@ -141,6 +141,12 @@ def make_network(seed: int, settle: float = 0.0, sharp: float = 1.0) -> Qwen3For
 def write_folder(network: Qwen3ForCausalLM, folder: Path) -> Path:
     """A checkpoint folder of `network`."""
     network.save_pretrained(folder)
+    save_tokenizer(folder)
+    return folder
+
+
+def save_tokenizer(folder: Path) -> None:
+    """Write the files of a tokenizer of `WORDS` words."""
     vocabulary = {"<pad>": PAD, "<mask>": MASK, "<eos>": EOS} | {f"w{number}": number for number in range(3, WORDS)}
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=Tokenizer(models.WordLevel(vocabulary, unk_token="<pad>")),
@@ -149,13 +155,12 @@ def write_folder(network: Qwen3ForCausalLM, folder: Path) -> Path:
         eos_token="<eos>",
     )
     tokenizer.save_pretrained(folder)
-    return folder
 
 
 class BiasedHead(nn.Module):
     """A head that may like the end of sequence more, or less, than its weights say."""
 
-    def __init__(self, head: nn.Linear) -> None:
+    def __init__(self, head: nn.Module) -> None:
         super().__init__()
         self.weight, self.bias = head.weight, torch.zeros(ROWS)
 

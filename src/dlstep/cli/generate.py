@@ -6,6 +6,7 @@ from dataclasses import asdict
 
 from jsonargparse import ArgumentParser, Namespace
 
+from ..chat import Conversation
 from ..config import engine_config
 from ..engine import Output
 from ..llm import LLM
@@ -18,6 +19,8 @@ EXAMPLES = """
     dlstep generate 'a prompt' --decoding_strategy multi_bd --sampling_mode edit
     dlstep generate 'a prompt' --model /path/to/checkpoint --device cuda --temperature 0.8 --seed 1
     dlstep generate 'a prompt' --config options.yaml --max_tokens 32
+    dlstep generate 'a question' --chat --system 'Answer briefly.' --model /path/to/checkpoint
+    dlstep generate 'a prompt' --model /path/to/checkpoint --lora_path /path/to/adapter
     dlstep generate 'a prompt' --stop+ ';' --stop+ 'END'
 """
 
@@ -34,6 +37,8 @@ def parser() -> ArgumentParser:
         metavar="PROMPT",
         help="Texts to continue; embedded models get a missing newline.",
     )
+    options.add_argument("--chat", action="store_true", help="Take each prompt as a user's message, not as text to continue.")
+    options.add_argument("--system", type=str | None, default=None, help="With --chat: a system message before each prompt.")
     add_config_option(options)
     options.add_argument("--json", action="store_true", help="Print a JSON list of the outputs, and nothing else, on stdout.")
     options.add_argument("--progress", type=bool, default=True, help="Draw a progress bar where stderr is a terminal.")
@@ -45,8 +50,13 @@ def parser() -> ArgumentParser:
 def run(options: Namespace) -> int:
     """Print the answers; 1 if one of the requests was rejected or failed."""
     params = sampling_params(options)
-    config = engine_config(engine_options(options))
-    outputs = LLM.from_config(config).generate(options.prompts, params, progress=options.progress)
+    if options.system is not None and not options.chat:
+        raise ValueError("--system is a message of a conversation: give --chat, too")
+    llm = LLM.from_config(engine_config(engine_options(options)))
+    if options.chat:
+        outputs = llm.chat(conversations(options), params, progress=options.progress)
+    else:
+        outputs = llm.generate(options.prompts, params, progress=options.progress)
     if options.json:
         print(json.dumps([as_row(output) for output in outputs]))
     for output in outputs:
@@ -54,6 +64,12 @@ def run(options: Namespace) -> int:
             print(output.text)
         print(statistics(output), file=sys.stderr)
     return int(any(output.finish_reason in ("rejected", "error") for output in outputs))
+
+
+def conversations(options: Namespace) -> list[Conversation]:
+    """A conversation for each prompt."""
+    first = [] if options.system is None else [{"role": "system", "content": options.system}]
+    return [[*first, {"role": "user", "content": prompt}] for prompt in options.prompts]
 
 
 def as_row(output: Output) -> dict[str, object]:

@@ -82,11 +82,16 @@ def print_matrix(*, as_json: bool) -> int:
         able = [row.strategy for row in rows if not row.models[training]]
         unable = [row.strategy for row in rows if row.models[training]]
         models.add_row(training, ", ".join(able), ", ".join(unable))
+    families = Table("family", "decodes with", "and not with", title="Families and strategies")
+    for family in rows[0].families:
+        able = [row.strategy for row in rows if not row.families[family]]
+        unable = [row.strategy for row in rows if row.families[family]]
+        families.add_row(family, ", ".join(able), ", ".join(unable))
     features = Table("strategy", *SHORT, title="What strategies do by default")
     for row in rows:
         values = asdict(row.features).values()
         features.add_row(row.strategy, *(("no", "yes")[v] if isinstance(v, bool) else str(v) for v in values))
-    Console().print(models, features)
+    Console().print(models, families, features)
     print(getdoc(Features))
     return 0
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence as Items
 from jsonargparse import ArgumentError, ArgumentParser, Namespace
 
 from ..core import DlstepError
-from . import bench, demo, generate, inspect
+from . import bench, demo, generate, inspect, models
 from .options import new_parser
 
 SUMMARY = "Decode diffusion language models step by step."
@@ -16,6 +16,7 @@ EXAMPLES = """
     dlstep generate 'Max has 53 shells. Later Max buys 39 more. How many shells does Max have?'
     dlstep generate --help                        all options, which a YAML file can hold as well; --max-tokens is --max_tokens
     dlstep strategies                             what can decode, and with which options
+    dlstep models                                 what can be decoded
 """
 
 # Name, the parser of its options, what it does: exit code from options.
@@ -23,6 +24,7 @@ COMMANDS: dict[str, tuple[str, Callable[[], ArgumentParser], Callable[[Namespace
     "demo": ("Watch embedded models decode, then compare accuracy and speed.", demo.parser, demo.run),
     "generate": ("Answer prompts.", generate.parser, generate.run),
     "strategies": ("List decoding strategies and their options.", inspect.strategies_parser, inspect.run_strategies),
+    "models": ("List families of models, or check a checkpoint.", models.parser, models.run),
     "replay": ("Re-execute a saved trace without a model.", inspect.replay_parser, inspect.run_replay),
     "bench": ("Measure host cost or decode steps.", bench.parser, bench.run),
 }
@@ -36,6 +38,7 @@ def build_parser() -> ArgumentParser:
     for name, (summary, _, _) in COMMANDS.items():
         commands.add_subcommand(name, parsers[name], help=summary)
     bench.add_kinds(parsers["bench"])
+    models.add_actions(parsers["models"])
     return parser
 
 

@@ -9,7 +9,7 @@ from dlstep_kernels import merge_embeddings, sample
 
 from ..core import START_LINE, Config, LineMismatch, Plan, Samples, next_line
 from ..models import Checkpoint, PagedContext
-from ..models.attention import NO_MASKS
+from ..models.attention import NO_MASK
 from ..models.diffusion_gemma import CanvasNetwork
 from ..models.shapes import embedding_of, head_of, kv_shapes
 from .lowering import Batch, Target, pack, unpack
@@ -127,7 +127,7 @@ class TorchDriver:
         hidden = self._body(
             **self._inputs(batch),
             position_ids=batch.positions,
-            attention_mask=NO_MASKS,
+            attention_mask=NO_MASK,
             use_cache=False,
             paged=self._paged(batch),
         ).last_hidden_state

@@ -5,6 +5,7 @@ All that it needs beside queries, keys and values travels as the keyword argumen
 
 from dataclasses import dataclass
 
+import torch
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
 from transformers import AttentionInterface
@@ -12,7 +13,10 @@ from transformers import AttentionInterface
 from dlstep_kernels import AttentionLayout, paged_attention, store_kv
 
 ATTENTION = "dlstep_paged"  # the name under which transformers finds it
-NO_MASKS = {"full_attention": None, "sliding_attention": None}  # given as mask, it keeps transformers from making its own
+# Either, given as mask, keeps transformers from making its own: nothing for each kind of layers, where a class takes that,
+# or a tensor of four dimensions, which all others pass on as it is. Nothing reads the latter, which has no memory.
+NO_MASKS = {"full_attention": None, "sliding_attention": None}
+NO_MASK = torch.empty((1, 1, 1, 1), device="meta")
 
 
 @dataclass(frozen=True, slots=True)

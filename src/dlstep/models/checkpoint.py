@@ -11,9 +11,8 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..core import Spec
-from .attention import ATTENTION, install
 from .description import Description, read_description
-from .families import FAMILIES
+from .weights import load_network
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,40 +53,34 @@ class Checkpoint:
         return self.description.max_model_len
 
 
-def load_checkpoint(path: str | Path, device: str = "cpu", dtype: torch.dtype | None = None) -> Checkpoint:
+def load_checkpoint(
+    path: str | Path,
+    device: str = "cpu",
+    dtype: torch.dtype | None = None,
+    *,
+    model_name: str | None = None,
+    mask_token_id: int | None = None,
+    progress: bool = False,
+) -> Checkpoint:
     """The network at `path` on `device`, by default in float32 on a CPU and bfloat16 elsewhere.
 
+    `model_name` names its family where config.json leaves a doubt. With `progress` a bar is drawn if stderr is a terminal.
     Raises what `read_description` raises, FileNotFoundError when there are no safetensors weights, and ValueError
     naming every tensor that is missing, not used, or of another shape.
     """
-    description = read_description(path)
-    folder = description.path
-    _require_safetensors(folder)
+    description = read_description(path, model_name, mask_token_id=mask_token_id)
+    family = description.family
+    where = torch.device(device)
     if dtype is None:
-        dtype = torch.float32 if torch.device(device).type == "cpu" else torch.bfloat16
-    install()
-    loaded: Any = FAMILIES[description.architecture].network.from_pretrained(
-        folder,
-        config=description.config,
+        dtype = torch.float32 if where.type == "cpu" else torch.bfloat16
+    network = load_network(
+        description.path,
+        family.network,
+        description.config,
+        rules=family.weights,
+        ignored=family.ignored,
+        device=where,
         dtype=dtype,
-        attn_implementation=ATTENTION,
-        local_files_only=True,
-        use_safetensors=True,
-        output_loading_info=True,
-        ignore_mismatched_sizes=True,  # so that they are reported with the others
+        progress=progress,
     )
-    network, report = loaded
-    kinds = (("missing_keys", "missing"), ("unexpected_keys", "not used"), ("mismatched_keys", "other shape"))
-    problems = [f"{what}: {', '.join(sorted(map(str, report[key])))}" for key, what in kinds if report[key]]
-    if problems:
-        raise ValueError(f"the weights in {folder} do not fit {description.architecture}: {'; '.join(problems)}")
-    return Checkpoint(network.to(torch.device(device)).eval(), description)
-
-
-def _require_safetensors(folder: Path) -> None:
-    """Raise FileNotFoundError if the weights are not there in the one format that cannot hold code."""
-    if (folder / "model.safetensors").is_file() or (folder / "model.safetensors.index.json").is_file():
-        return
-    others = sorted(path.name for pattern in ("*.bin", "*.pt", "*.pth") for path in folder.glob(pattern))
-    found = f" ({', '.join(others)} may hold code and is not read: convert it to safetensors)" if others else ""
-    raise FileNotFoundError(f"{folder} holds neither model.safetensors nor model.safetensors.index.json{found}")
+    return Checkpoint(network, description)

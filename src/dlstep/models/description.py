@@ -1,16 +1,18 @@
 """What a checkpoint folder says about its network, without the weights. No remote code, no network access."""
 
-import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from transformers import AutoTokenizer, PretrainedConfig, PreTrainedTokenizerBase
+from huggingface_hub.errors import StrictDataclassError
+from transformers import PretrainedConfig, PreTrainedTokenizerBase
 
 from ..core import Spec
-from .families import FAMILIES, Family
+from .families import Family
 from .pieces import pieces
+from .recognise import read_facts, read_object, recognise
+from .tokenizers import find_token, load_tokenizer
 
 # What the "dlstep" section of a config.json may say beside strategy options.
 SPEC_FACTS = ("decoding_strategy", "head_shift", "accept_rule", "mask_token_id")
@@ -22,13 +24,13 @@ GENERATION_OPTIONS = ("max_denoising_steps", "t_min", "t_max", "stability_thresh
 class Description:
     """What a checkpoint folder says without its weights.
 
-    `decoding_strategy` and the values of its `options` are what the network was trained for, None and missing where the
-    folder does not say; `max_model_len` is the longest context it knows.
+    `decoding_strategy` and the values of its `options` are what the network was trained for, or what the authors of its
+    family decode it with; None and missing where neither says. `max_model_len` is the longest context it knows.
     """
 
     name: str
     path: Path
-    architecture: str
+    family: Family
     config: PretrainedConfig
     tokenizer: PreTrainedTokenizerBase
     spec: Spec
@@ -47,81 +49,74 @@ class _Sources:
     generation: dict[str, Any]
     text: Any
     tokenizer: PreTrainedTokenizerBase
+    vocabulary: dict[str, int]
     family: Family
 
 
-def read_description(path: str | Path) -> Description:
+def read_description(path: str | Path, model_name: str | None = None, *, mask_token_id: int | None = None) -> Description:
     """What the checkpoint folder at `path` says, its weights unread.
 
+    `model_name` names its family, whatever config.json says; `mask_token_id` is taken instead of the one the folder names.
     Raises FileNotFoundError for a missing folder or file, ValueError for a family that is not supported or a fact that
     is missing or impossible.
     """
     folder = Path(path).expanduser()
-    facts = _facts(folder)
-    architecture, family = _family(folder, facts)
-    config_class = family.network.config_class
-    if config_class is None:
-        raise ValueError(f"{architecture} has no configuration class")
-    config = config_class.from_pretrained(folder, local_files_only=True)
+    facts = read_facts(folder)
+    family = recognise(folder, facts, model_name)
+    config = _config(folder, facts, family)
+    own: Any = facts.get("dlstep") or {}
+    if not isinstance(own, dict):
+        raise ValueError(f"{folder / 'config.json'}: its section dlstep must be an object, got {own!r}")
+    tokenizer = load_tokenizer(folder)
     sources = _Sources(
         folder=folder,
         facts=facts,
-        own=facts.get("dlstep") or {},
+        own=own,
         generation=_generation_facts(folder),
         text=config.get_text_config(),
-        tokenizer=AutoTokenizer.from_pretrained(folder, local_files_only=True),
+        tokenizer=tokenizer,
+        vocabulary=tokenizer.get_vocab(),
         family=family,
     )
     return Description(
         name=folder.resolve().name,
         path=folder,
-        architecture=architecture,
+        family=family,
         config=config,
         tokenizer=sources.tokenizer,
-        spec=_spec(sources),
+        spec=_spec(sources, mask_token_id),
         options=_options(sources),
         decoding_strategy=sources.own.get("decoding_strategy", family.decoding_strategy),
         max_model_len=sources.text.max_position_embeddings,
     )
 
 
-def _facts(folder: Path) -> dict[str, Any]:
-    """The content of config.json."""
-    if not folder.is_dir():
-        raise FileNotFoundError(f"checkpoint folder {str(folder)!r} does not exist: give the path of a local folder")
-    path = folder / "config.json"
-    if not path.is_file():
-        raise FileNotFoundError(f"{folder} holds no config.json: it is not a checkpoint folder")
-    return json.loads(path.read_text(encoding="utf-8"))
-
-
-def _family(folder: Path, facts: dict[str, Any]) -> tuple[str, Family]:
-    """The entry of the table that the folder asks for."""
-    architectures = facts.get("architectures") or []
-    for architecture in architectures:
-        if architecture in FAMILIES:
-            return architecture, FAMILIES[architecture]
-    named = ", ".join(architectures) or "none"
-    raise ValueError(
-        f"{folder} is of model_type {facts.get('model_type')!r} and architecture {named}, which is not supported: "
-        f"choose a checkpoint of {', '.join(sorted(FAMILIES))} (code that a checkpoint brings is never run)"
-    )
+def _config(folder: Path, facts: dict[str, Any], family: Family) -> PretrainedConfig:
+    """The configuration of the network, as transformers wants it."""
+    made: Any = family.network.config_class
+    assert made is not None, f"{family.network.__name__} has no configuration class"
+    try:
+        return made(**family.config(facts))
+    except (ValueError, TypeError, ZeroDivisionError, StrictDataclassError) as error:
+        raise ValueError(f"{folder / 'config.json'}, read as {family.name}: {error}") from error
 
 
 def _generation_facts(folder: Path) -> dict[str, Any]:
     """The content of generation_config.json; nothing if there is none."""
     path = folder / "generation_config.json"
-    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    return read_object(path) if path.is_file() else {}
 
 
-def _spec(sources: _Sources) -> Spec:
+def _spec(sources: _Sources, mask_token_id: int | None) -> Spec:
     """The facts for the core, from the most to the least specific source."""
     folder, own, family = sources.folder, sources.own, sources.family
     vocab_size, embedded = len(sources.tokenizer), sources.text.vocab_size
     if vocab_size > embedded:
         raise ValueError(f"{folder}: the tokenizer knows {vocab_size} ids, the network embeds {embedded}")
+    if mask_token_id is not None and not family.masked:
+        raise ValueError(f"mask_token_id={mask_token_id} is given, but networks of the family {family.name} know no mask")
     return Spec(
-        mask_id=_mask_id(sources) if family.masked else None,
+        mask_id=_mask_id(sources, mask_token_id) if family.masked else None,
         eos_ids=_eos_ids(sources),
         vocab_size=vocab_size,
         head_shift=own.get("head_shift", family.head_shift),
@@ -130,20 +125,36 @@ def _spec(sources: _Sources) -> Spec:
     )
 
 
-def _mask_id(sources: _Sources) -> int:
-    given = (sources.own.get("mask_token_id"), sources.facts.get("mask_token_id"), sources.tokenizer.mask_token_id)
-    mask_id: Any = next((index for index in given if index is not None), None)
+def _mask_id(sources: _Sources, explicit: int | None) -> int:
+    """The first of: what is given; what the files say; what the tokenizer says; what the family's authors publish."""
+    mask_id: Any = next((index for index in _mask_ids(sources, explicit) if index is not None), None)
     if mask_id is None:
         raise ValueError(
-            f"{sources.folder} names no mask token: set mask_token_id in its config.json, or give its tokenizer a mask token"
+            f"{sources.folder}, read as {sources.family.name}, names no mask token, so it does not look like a diffusion "
+            "language model: if it is one, give mask_token_id, or set it in its config.json"
+        )
+    if not isinstance(mask_id, int) or not 0 <= mask_id < sources.text.vocab_size:
+        raise ValueError(
+            f"mask_token_id={mask_id!r} is not an id of {sources.folder}, whose network embeds {sources.text.vocab_size}"
         )
     return mask_id
 
 
+def _mask_ids(sources: _Sources, explicit: int | None) -> Iterator[Any]:
+    yield explicit
+    for facts in (sources.own, sources.facts, sources.generation):
+        yield facts.get("mask_token_id")
+    yield sources.tokenizer.mask_token_id
+    if sources.family.mask is not None:
+        yield find_token(sources.family.mask, sources.vocabulary, sources.text.vocab_size)
+
+
 def _eos_ids(sources: _Sources) -> tuple[int, ...]:
-    said = [facts.get("eos_token_id") for facts in (sources.facts, sources.generation)]
-    # The last resorts: chat models often end answers with another id than their text part or their tokenizer names.
-    for given in (said, [sources.text.eos_token_id], [sources.tokenizer.eos_token_id]):
+    """What the files say, and what ends a turn in the family; the last resorts are its text part and its tokenizer."""
+    text, tokenizer = sources.text, sources.tokenizer
+    ends = [find_token(token, sources.vocabulary, text.vocab_size) for token in sources.family.ends]
+    said = [sources.facts.get("eos_token_id"), sources.generation.get("eos_token_id"), *ends]
+    for given in (said, [text.eos_token_id], [tokenizer.eos_token_id]):
         ids: list[Any] = []
         for named in given:
             ids += named if isinstance(named, list) else [named]
@@ -153,10 +164,12 @@ def _eos_ids(sources: _Sources) -> tuple[int, ...]:
 
 
 def _options(sources: _Sources) -> dict[str, Any]:
-    """Strategy options that the folder states: the sizes of the network, how to generate, and what it says for this engine."""
-    facts, generation = sources.facts, sources.generation
+    """Strategy options: those of the family's authors, over them the sizes of the network and how its files want to
+    generate, over these what config.json says for this engine.
+    """
+    facts, generation, block = sources.facts, sources.generation, sources.family.block_option
     sampler = generation.get("sampler_config") or {}
-    said = {name: facts.get(name) for name in ("block_size", "canvas_length")}
+    said = {block: facts.get(block)}
     said |= {name: generation.get(name) for name in GENERATION_OPTIONS} | {"entropy_bound": sampler.get("entropy_bound")}
     own = {name: value for name, value in sources.own.items() if name not in SPEC_FACTS}
-    return {name: value for name, value in said.items() if value is not None} | own
+    return {**sources.family.options, **{name: value for name, value in said.items() if value is not None}, **own}

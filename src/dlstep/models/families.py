@@ -1,28 +1,237 @@
 """Families of networks that can be decoded: one entry each."""
 
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
-from transformers import DiffusionGemmaForBlockDiffusion, PreTrainedModel, Qwen3ForCausalLM
+from transformers import (
+    DiffusionGemmaForBlockDiffusion,
+    Glm4MoeForCausalLM,
+    LlamaForCausalLM,
+    PreTrainedModel,
+    Qwen2ForCausalLM,
+    Qwen3ForCausalLM,
+    Qwen3MoeForCausalLM,
+)
+
+from ..core.spec import AcceptRule
+from . import configs, templates
+from .configs import Arguments, Facts
+from .names import Rule
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A special token as authors publish it: `texts` it may have, and its id (None where only the text is certain)."""
+
+    texts: tuple[str, ...]
+    id: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Signs:
+    """What tells a family by its checkpoint; empty means that only `model_name` chooses it.
+
+    `classes` are patterns of class and module names under `architectures` and `auto_map`, `model_types` those of
+    `model_type`. Of families that share these, `tensor` (a pattern of whole names) asks for a tensor in the files, and
+    `published` for a part of the folder's name or of `_name_or_path`.
+    """
+
+    classes: tuple[str, ...] = ()
+    model_types: tuple[str, ...] = ()
+    tensor: str | None = None
+    published: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """A class of transformers, and what its configuration does not say.
+    """A kind of checkpoint: its class of transformers, its names, and what its authors decode it with.
 
-    `head_shift`, `accept_rule` and `decoding_strategy` are used where the checkpoint names none. A family that is not
-    `masked` has no mask token, whatever its tokenizer says.
+    `config` makes the arguments of the class's configuration from config.json. `weights` are the rules for tensors whose
+    names differ, `ignored` whole names of those not needed. `mask` and `ends` are used where the checkpoint names none, and
+    in addition to those it names. `masked` False: it has no mask token, whatever its tokenizer says. `block_option` is the
+    field of config.json with the size of a block. `options` are what the authors decode with: values in the checkpoint win
+    over them. `qkv_biased` is the class for a checkpoint that sets `include_qkv_bias`.
     """
 
+    name: str
     network: type[PreTrainedModel]
-    head_shift: int = 0
-    accept_rule: str = "A"
+    signs: Signs
+    config: Callable[[Facts], Arguments]
+    weights: tuple[Rule, ...] = ()
+    ignored: tuple[str, ...] = (r".*rotary_emb\.inv_freq",)
+    mask: Token | None = None
+    ends: tuple[Token, ...] = ()
     masked: bool = True
+    head_shift: Literal[0, 1] = 0
+    accept_rule: AcceptRule = "A"
+    block_option: str = "block_size"
     decoding_strategy: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    chat_template: str | None = None
+    qkv_biased: type[PreTrainedModel] | None = None
 
 
-FAMILIES: dict[str, Family] = {
-    "Qwen3ForCausalLM": Family(Qwen3ForCausalLM),
-    "DiffusionGemmaForBlockDiffusion": Family(
-        DiffusionGemmaForBlockDiffusion, masked=False, decoding_strategy="diffusion_gemma"
+_LAYER = r"model\.layers\.(\d+)\."
+_BLOCK = r"model\.transformer\.blocks\.(\d+)\."
+SINGLE_EXPERTS = (
+    Rule(_LAYER + r"mlp\.experts\.(?P<expert>\d+)\.gate_proj\.weight", (r"model.layers.\1.mlp.experts.gate_up_proj",), 0),
+    Rule(_LAYER + r"mlp\.experts\.(?P<expert>\d+)\.up_proj\.weight", (r"model.layers.\1.mlp.experts.gate_up_proj",), 1),
+    Rule(_LAYER + r"mlp\.experts\.(?P<expert>\d+)\.down_proj\.weight", (r"model.layers.\1.mlp.experts.down_proj",)),
+)
+LLADA_NAMES = (
+    Rule(r"model\.transformer\.wte\.weight", ("model.embed_tokens.weight",)),
+    Rule(r"model\.transformer\.ln_f\.weight", ("model.norm.weight",)),
+    Rule(r"model\.transformer\.ff_out\.weight", ("lm_head.weight",)),
+    Rule(_BLOCK + r"([qkv]_proj)\.(weight|bias)", (r"model.layers.\1.self_attn.\2.\3",)),
+    Rule(_BLOCK + r"attn_out\.weight", (r"model.layers.\1.self_attn.o_proj.weight",)),
+    Rule(_BLOCK + r"attn_norm\.weight", (r"model.layers.\1.input_layernorm.weight",)),
+    Rule(_BLOCK + r"ff_norm\.weight", (r"model.layers.\1.post_attention_layernorm.weight",)),
+    Rule(_BLOCK + r"ff_proj\.weight", (r"model.layers.\1.mlp.gate_proj.weight",)),
+    Rule(_BLOCK + r"up_proj\.weight", (r"model.layers.\1.mlp.up_proj.weight",)),
+    Rule(_BLOCK + r"ff_out\.weight", (r"model.layers.\1.mlp.down_proj.weight",)),
+)
+LLADA2_NAMES = (
+    *SINGLE_EXPERTS,
+    Rule(r"model\.word_embeddings\.weight", ("model.embed_tokens.weight",)),
+    Rule(
+        _LAYER + r"attention\.query_key_value\.(weight|bias)",
+        tuple(rf"model.layers.\1.self_attn.{part}_proj.\2" for part in "qkv"),
     ),
-}
+    Rule(_LAYER + r"attention\.dense\.weight", (r"model.layers.\1.self_attn.o_proj.weight",)),
+    Rule(_LAYER + r"attention\.query_layernorm\.weight", (r"model.layers.\1.self_attn.q_norm.weight",)),
+    Rule(_LAYER + r"attention\.key_layernorm\.weight", (r"model.layers.\1.self_attn.k_norm.weight",)),
+    Rule(_LAYER + r"mlp\.gate\.expert_bias", (r"model.layers.\1.mlp.gate.e_score_correction_bias",)),
+)
+
+END_OF_TEXT = Token(("<|endoftext|>",), 151643)  # of the tokenizers that come from Qwen
+END_OF_TURN = Token(("<|im_end|>",), 151645)
+DREAM_CLASSES = ("DreamModel", "DreamForCausalLM")
+
+
+def _dream(name: str, signs: Signs) -> Family:
+    """A Qwen2 that sees everything, whose row p-1 predicts position p."""
+    return Family(
+        name,
+        Qwen2ForCausalLM,
+        signs,
+        configs.qwen2,
+        mask=Token(("<|mask|>",), 151666),
+        ends=(END_OF_TEXT, END_OF_TURN),
+        head_shift=1,
+        decoding_strategy="dual_cache",
+        chat_template=templates.CHATML,
+    )
+
+
+def _llada2(name: str, signs: Signs, decoding_strategy: str = "multi_bd") -> Family:
+    """A mixture of experts that sees blocks of 32."""
+    return Family(
+        name,
+        Glm4MoeForCausalLM,
+        signs,
+        configs.llada2,
+        weights=LLADA2_NAMES,
+        mask=Token(("<|mask|>",), 156895),
+        ends=(Token(("<|endoftext|>",), 156892), Token(("<|role_end|>",), None)),
+        decoding_strategy=decoding_strategy,
+        options={"block_size": 32},
+        chat_template=templates.LLADA2,
+    )
+
+
+def _sdar(name: str, network: type[PreTrainedModel], signs: Signs, config: Callable[[Facts], Arguments]) -> Family:
+    """A Qwen3 that sees small blocks; its authors accept at a fixed probability."""
+    return Family(
+        name,
+        network,
+        signs,
+        config,
+        weights=SINGLE_EXPERTS if network is Qwen3MoeForCausalLM else (),
+        mask=Token(("<|MASK|>", "<|mask|>"), 151669),
+        ends=(END_OF_TEXT, END_OF_TURN),
+        decoding_strategy="multi_bd",
+        options={"block_size": 4, "accept_threshold": 0.95},
+        chat_template=templates.CHATML,
+    )
+
+
+def _native(name: str, network: type[PreTrainedModel], config: Callable[[Facts], Arguments] = configs.native) -> Family:
+    """Any network of this class whose folder says how it is decoded; it must name a mask token."""
+    experts = SINGLE_EXPERTS if network is Qwen3MoeForCausalLM else ()
+    return Family(name, network, Signs((network.__name__,)), config, weights=experts)
+
+
+_ENTRIES = (
+    _dream("dream", Signs(DREAM_CLASSES, ("Dream",))),
+    _dream("diffucoder", Signs(DREAM_CLASSES, ("Dream",), published="diffucoder")),
+    Family(
+        "dream_reasoner",
+        Qwen3ForCausalLM,
+        Signs(DREAM_CLASSES, ("Dream",), tensor=r"model\.layers\.0\.self_attn\.q_norm\.weight"),
+        configs.qwen3,
+        mask=Token(("<|mask|>", "<|MASK|>"), 151669),
+        ends=(END_OF_TEXT, END_OF_TURN),
+        decoding_strategy="multi_bd",
+        options={"block_size": 32},
+        chat_template=templates.CHATML,
+    ),
+    Family(
+        "stable_diffcoder",
+        LlamaForCausalLM,
+        Signs((r"StableDiffcoder\w*", r"\w*stable_diffcoder")),
+        configs.llama,
+        mask=Token(("<[MASK_TOKEN]>",), 5),
+        ends=(Token(("<[end▁of▁sentence]>",), 2),),
+        accept_rule="B",
+        decoding_strategy="multi_bd",
+        options={"block_size": 4, "accept_threshold": 0.95},
+    ),
+    Family(
+        "llada",
+        LlamaForCausalLM,
+        Signs(("LLaDAModelLM",), ("llada",)),
+        configs.llada,
+        weights=LLADA_NAMES,
+        mask=Token(("<|mdm_mask|>",), 126336),
+        ends=(Token(("<|endoftext|>",), 126081), Token(("<|eot_id|>",), 126348)),
+        decoding_strategy="dual_cache",
+        chat_template=templates.LLADA,
+        qkv_biased=Qwen2ForCausalLM,
+    ),
+    Family(
+        "fast_dllm_v2",
+        Qwen2ForCausalLM,
+        Signs(("Fast_dLLM_QwenForCausalLM",), ("Fast_dLLM_Qwen",)),
+        configs.qwen2,
+        mask=Token(("|<MASK>|",), 151665),
+        ends=(END_OF_TURN, END_OF_TEXT),
+        head_shift=1,
+        block_option="bd_size",
+        decoding_strategy="fast_dllm_v2",
+        options={"bd_size": 32},
+        chat_template=templates.CHATML,
+    ),
+    _sdar("sdar", Qwen3ForCausalLM, Signs(("SDARForCausalLM",), ("sdar",)), configs.qwen3),
+    _sdar("sdar_moe", Qwen3MoeForCausalLM, Signs(("SDARMoeForCausalLM",), ("sdar_moe",)), configs.qwen3_moe),
+    _llada2("llada2", Signs(("LLaDA2MoeModelLM",), ("llada2_moe",))),
+    _llada2("llada2_moe", Signs()),
+    _llada2("llada2_mini", Signs(("LLaDA2MoeModelLM",), ("llada2_moe",), published=r"llada2\.0")),
+    _llada2("llada2dot1_mini", Signs(("LLaDA2MoeModelLM",), ("llada2_moe",), published=r"llada2\.1"), "multi_bd_edit"),
+    _llada2("llada2_mini_dmax", Signs(("LLaDA2MoeModelLM",), ("llada2_moe",), published="dmax"), "dmax"),
+    Family(
+        "diffusion_gemma",
+        DiffusionGemmaForBlockDiffusion,
+        Signs(("DiffusionGemmaForBlockDiffusion",), ("diffusion_gemma",)),
+        configs.diffusion_gemma,
+        ignored=(),
+        masked=False,
+        block_option="canvas_length",
+        decoding_strategy="diffusion_gemma",
+    ),
+    _native("qwen2", Qwen2ForCausalLM),
+    _native("llama", LlamaForCausalLM),
+    _native("qwen3", Qwen3ForCausalLM),
+    _native("qwen3_moe", Qwen3MoeForCausalLM, configs.native_moe),
+)
+FAMILIES: dict[str, Family] = {family.name: family for family in _ENTRIES}

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+import torch
 from torch import nn
 from transformers import PretrainedConfig, PreTrainedModel
 
@@ -32,6 +33,11 @@ def kv_shapes(config: PretrainedConfig) -> tuple[KVShape, ...]:
             )
         )
     return tuple(shapes)
+
+
+def kv_bytes_per_token(shapes: tuple[KVShape, ...], dtype: torch.dtype) -> int:
+    """Bytes of keys and values that one position takes in all layers; those with a sliding window keep every position, too."""
+    return sum(2 * shape.kv_heads * shape.head_dim for shape in shapes) * dtype.itemsize
 
 
 def embedding_of(network: PreTrainedModel) -> nn.Embedding:

@@ -1,0 +1,54 @@
+"""Conversations: how messages become the tokens of a prompt, by the template of the checkpoint or of its family."""
+
+from collections.abc import Mapping, Sequence as Items
+from typing import Any
+
+from .text import Tokenizer
+
+Message = Mapping[str, str]  # with `role` and `content`
+Conversation = Items[Message]
+
+
+def chat_prompt(tokenizer: Tokenizer | None, template: str | None, messages: Conversation) -> tuple[int, ...]:
+    """The prompt whose answer is the next turn of the assistant after `messages`.
+
+    The tokenizer's own chat template is used, or else `template`. It writes the special tokens itself, so none is added when
+    its text is encoded. Raises ValueError when there is none, and for messages that it cannot render.
+    """
+    from jinja2 import TemplateError
+
+    check_conversation(messages)
+    if tokenizer is None:
+        raise ValueError("a conversation needs a tokenizer, and the engine has none: give token ids to generate()")
+    if not tokenizer.chat_template and template is None:
+        raise ValueError(
+            "neither the tokenizer nor the family of the model has a chat template: give a plain prompt, or put a "
+            "chat_template.jinja into the checkpoint folder"
+        )
+    own = None if tokenizer.chat_template else template
+    plain = [dict(message) for message in messages]
+    try:
+        # As text, which every version of transformers returns in the same way.
+        text = tokenizer.apply_chat_template(plain, chat_template=own, add_generation_prompt=True, tokenize=False)
+    except TemplateError as error:
+        raise ValueError(f"the chat template cannot render these messages: {error}") from error
+    assert isinstance(text, str), "one conversation renders to one text"
+    return tuple(tokenizer.encode(text, add_special_tokens=False))
+
+
+def check_conversation(messages: Items[Any]) -> None:
+    """Raise ValueError unless `messages` are texts with roles, at least one of them."""
+    if not messages:
+        raise ValueError("a conversation needs at least one message, like {'role': 'user', 'content': 'Hello'}")
+    for number, message in enumerate(messages):
+        if not isinstance(message, Mapping):
+            raise ValueError(f"message {number} must be a mapping with role and content, got {message!r}")
+        for key in ("role", "content"):
+            if not isinstance(message.get(key), str):
+                raise ValueError(f"message {number} needs a text as its {key}, got {message.get(key)!r}")
+
+
+def as_conversations(messages: Conversation | Items[Conversation]) -> list[Conversation]:
+    """One conversation or many as a list; messages are one."""
+    many: list[Any] = list(messages)
+    return many if many and not any(isinstance(part, str | Mapping) for part in many) else [many]

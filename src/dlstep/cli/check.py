@@ -1,0 +1,98 @@
+"""`dlstep models check`: what a checkpoint folder is and what is wrong with it, without loading its weights."""
+
+import json
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from jsonargparse import ArgumentParser, Namespace
+
+from .options import new_parser
+
+if TYPE_CHECKING:
+    from ..models.check import Report
+
+EXAMPLES = """
+    dlstep models check /path/to/checkpoint
+    dlstep models check /path/to/checkpoint --model_name dream_reasoner --json
+"""
+
+
+def parser() -> ArgumentParser:
+    """The options of `dlstep models check`."""
+    options = new_parser(
+        "dlstep models check PATH [options]",
+        "Say what a checkpoint folder is, what its keys and values take, which strategies fit, and which tensors would be "
+        "missing or not used. Its weights are not loaded, its code is never run.",
+        EXAMPLES,
+    )
+    options.add_argument("path", type=str, metavar="PATH", help="The checkpoint folder.")
+    options.add_argument("--model_name", type=str | None, default=None, help="Family, where config.json leaves a doubt.")
+    options.add_argument("--json", action="store_true", help="Print a JSON object, and nothing else, on stdout.")
+    return options
+
+
+def run(options: Namespace) -> int:
+    """Print the report; 1 if the checkpoint could not be loaded."""
+    from ..models.check import check
+
+    report = check(options.path, options.model_name)
+    facts = facts_of(report)
+    print(json.dumps(facts) if options.json else "\n".join(lines(facts)))
+    return int(bool(report.problems))
+
+
+def facts_of(report: "Report") -> dict[str, Any]:
+    """The report ready for JSON."""
+    from torch import bfloat16, float32
+
+    from ..fit import unfit_strategies
+    from ..models.shapes import kv_bytes_per_token
+
+    known: dict[str, Any] = {}
+    if report.description is not None:
+        description, shapes = report.description, report.kv_shapes
+        dtypes = {"16-bit": bfloat16, "32-bit": float32}
+        layers = Counter((shape.kv_heads, shape.head_dim, shape.window) for shape in shapes)
+        known = {
+            "family": description.family.name,
+            "network": description.family.network.__name__,
+            "parameters": report.parameters,
+            "max_model_len": description.max_model_len,
+            "vocab_size": description.spec.vocab_size,
+            "mask_id": description.spec.mask_id,
+            "eos_ids": list(description.spec.eos_ids),
+            "kv_bytes_per_token": {name: kv_bytes_per_token(shapes, dtype) for name, dtype in dtypes.items()},
+            "kv_layers": [
+                {"layers": count, "kv_heads": heads, "head_dim": size, "window": window}
+                for (heads, size, window), count in layers.items()
+            ],
+            "decoding_strategy": description.decoding_strategy,
+            "strategies": unfit_strategies(description),
+        }
+    return {"folder": str(report.folder), "stored_bytes": report.stored_bytes, **known, "problems": list(report.problems)}
+
+
+def lines(facts: dict[str, Any]) -> list[str]:
+    """The same for reading."""
+    text = [f"{facts['folder']}: {facts['stored_bytes']:,} bytes of tensors"]
+    if "family" in facts:
+        per_token = ", ".join(f"{size:,} bytes in {dtype}" for dtype, size in facts["kv_bytes_per_token"].items())
+        text += [
+            f"family: {facts['family']}, loaded as {facts['network']}",
+            f"parameters: {facts['parameters']:,}",
+            f"longest context: {facts['max_model_len']:,} tokens",
+            f"ids: {facts['vocab_size']:,}, mask {facts['mask_id']}, end {', '.join(map(str, facts['eos_ids']))}",
+            f"keys and values of a token: {per_token}",
+            *(f"  {layer_line(layer)}" for layer in facts["kv_layers"]),
+            f"made for: {facts['decoding_strategy'] or 'it does not say'}",
+            f"strategies that fit: {', '.join(name for name, why in facts['strategies'].items() if not why)}",
+            *(f"  not {name}: {why}" for name, why in facts["strategies"].items() if why),
+        ]
+    problems = facts["problems"]
+    return [*text, f"problems: {len(problems)}" if problems else "problems: none", *(f"  {line}" for line in problems)]
+
+
+def layer_line(layer: dict[str, Any]) -> str:
+    """How many layers have keys and values of one shape, and how far they see."""
+    sight = "full attention" if layer["window"] is None else f"a window of {layer['window']}"
+    return f"{layer['layers']} layers: {layer['kv_heads']} heads of {layer['head_dim']}, {sight}"

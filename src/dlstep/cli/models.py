@@ -1,0 +1,155 @@
+"""`dlstep models`: the families of networks that can be decoded, and what can be asked about a checkpoint."""
+
+import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from jsonargparse import ArgumentParser, Namespace
+from rich.console import Console
+from rich.table import Column, Table
+
+from . import check
+from .options import new_parser
+
+if TYPE_CHECKING:
+    from ..models import Family
+
+EXAMPLES = "dlstep models\ndlstep models --json\ndlstep models --markdown\ndlstep models check /path/to/checkpoint"
+COLUMNS = ("family", "class in transformers", "recognised by", "mask id", "shift", "rule", "block size", "strategies")
+PAGE = """\
+# Models
+
+A checkpoint folder from Hugging Face is loaded as it is: its family is read from `config.json`, its weights from its
+safetensors, its tokenizer from `tokenizer.json`. The network is the class of `transformers` that computes the same. Python
+files in the folder are never run, and pickled weights are never opened.
+
+This page is what `dlstep models --markdown` prints.
+
+{table}
+
+- **recognised by**: a class named by `architectures` or `auto_map`, or the `model_type`. Families that share these are told
+  apart by a tensor that must be there, or by the published name in `_name_or_path` or the folder's name; of several that fit,
+  the most particular one is taken. `model_name` overrides all of this.
+- **mask id**: `mask_token_id` as an option, then in `config.json` (its `dlstep` section first) and `generation_config.json`,
+  then the tokenizer's mask token, then a token with a text that the family is known for. The id in the table is used last,
+  if the network has it and the tokenizer has no other token there. Without any of these the checkpoint is refused.
+- **ends**: an answer ends at every `eos_token_id` of `config.json` and `generation_config.json`, and at the tokens that end a
+  turn in the family.
+- **shift**: 1 if row p-1 of the network predicts position p. **rule**: B if every open block takes a position in every
+  forward, A if only those behind a block that is nearly decided.
+- **block size**: the field of `config.json`, and what is taken without it. `bd_size` is divided into sub-blocks of eight by
+  `fast_dllm_v2`, and is one block elsewhere. {thresholds}
+- **strategies**: the first is the default. An option that is given wins over the checkpoint, and that over the family.
+- Families named like a class of `transformers` are for networks whose folder says itself how they are decoded, in a `dlstep`
+  section of `config.json` or by options; an autoregressive network, which names no mask token, is refused.
+
+The rotary embedding is read in the old and the new syntax; a base that is not stated is an error. A field of `config.json`
+that would change what the network computes, and is not supported, is refused by name and value.
+"""
+
+# What can be asked beside the list: name, what it does, the parser of its options, exit code from options.
+ACTIONS: dict[str, tuple[str, Callable[[], ArgumentParser], Callable[[Namespace], int]]] = {
+    "check": ("Say what a checkpoint is and what is wrong with it.", check.parser, check.run),
+}
+
+
+def parser() -> ArgumentParser:
+    """The options of `dlstep models`, still without its actions."""
+    options = new_parser(
+        "dlstep models [options] [ACTION ...]", "List the families of networks, or look at a checkpoint.", EXAMPLES
+    )
+    options.add_argument("--json", action="store_true", help="Print a JSON list, and nothing else, on stdout.")
+    options.add_argument("--markdown", action="store_true", help="Print the page about models of the documentation.")
+    return options
+
+
+def add_actions(options: ArgumentParser) -> None:
+    """What can be asked beside the list; to be called once the parser has its place among the commands."""
+    actions = options.add_subcommands(required=False, dest="action")
+    for name, (summary, make, _) in ACTIONS.items():
+        actions.add_subcommand(name, make(), help=summary)
+
+
+def run(options: Namespace) -> int:
+    """Print the list, or do what is asked for."""
+    if options.action is not None:
+        return ACTIONS[options.action][2](options[options.action])
+    rows = family_rows()
+    if options.json:
+        print(json.dumps(rows))
+    elif options.markdown:
+        print(page(rows), end="")
+    else:
+        print_rows(rows)
+    return 0
+
+
+def family_rows() -> list[dict[str, Any]]:
+    """All families, ready for JSON."""
+    from ..models import FAMILIES
+
+    return [family_row(family) for family in FAMILIES.values()]
+
+
+def family_row(family: "Family") -> dict[str, Any]:
+    """What is fixed of a family, and the strategies for it, its own first."""
+    from .. import strategies
+    from ..matrix import family_misfit
+
+    own = family.decoding_strategy
+    able = [name for name in strategies.available() if not family_misfit(name, family)]
+    return {
+        "name": family.name,
+        "network": family.network.__name__,
+        "classes": list(family.signs.classes),
+        "model_types": list(family.signs.model_types),
+        "tensor": family.signs.tensor,
+        "published": family.signs.published,
+        "mask_id": family.mask.id if family.mask else None,
+        "masked": family.masked,
+        "head_shift": family.head_shift,
+        "accept_rule": family.accept_rule,
+        "block_option": family.block_option,
+        "options": dict(family.options),
+        "strategies": sorted(able, key=lambda name: name != own),
+    }
+
+
+def cells(row: dict[str, Any]) -> tuple[str, ...]:
+    """A row for reading."""
+    signs = [*row["classes"], *(f"model_type {name}" for name in row["model_types"])]
+    more = [f"with {row['tensor']}"] if row["tensor"] else []
+    more += [f"named {row['published']}"] if row["published"] else []
+    recognised = "; ".join([", ".join(signs), *more]) if signs else "model_name only"
+    size = row["options"].get(row["block_option"])
+    masked = "as the folder says" if row["mask_id"] is None else str(row["mask_id"])
+    return (
+        row["name"],
+        row["network"],
+        recognised.replace("\\", "").replace("w*", "..."),
+        masked if row["masked"] else "none",
+        str(row["head_shift"]),
+        row["accept_rule"],
+        row["block_option"] if size is None else f"{row['block_option']}, {size}",
+        ", ".join(row["strategies"]),
+    )
+
+
+def print_rows(rows: list[dict[str, Any]]) -> None:
+    """The table for a terminal, which is narrow."""
+    shown = Table(
+        *(Column(name, overflow="fold") for name in ("family", "recognised by", "facts", "strategies")), show_lines=True
+    )
+    for name, network, recognised, mask_id, shift, rule, size, able in map(cells, rows):
+        facts = f"mask {mask_id}\nshift {shift}, rule {rule}\n{size}"
+        shown.add_row(f"{name}\n{network}", recognised.replace("; ", "\n"), facts, able.replace(", ", "\n"))
+    Console().print(shown)
+
+
+def page(rows: list[dict[str, Any]]) -> str:
+    """The page about models in the documentation."""
+    listed = [COLUMNS, ("---",) * len(COLUMNS), *map(cells, rows)]
+    lines = "\n".join(f"| {' | '.join(line)} |" for line in listed)
+    accepts = [(row["name"], row["options"].get("accept_threshold")) for row in rows]
+    named = ", ".join(f"`{name}` {value}" for name, value in accepts if value is not None)
+    return PAGE.format(table=lines, thresholds=f"Families with an `accept_threshold` of their own: {named}.")

@@ -1,0 +1,221 @@
+"""From the config.json of each family to the arguments of the transformers configuration of its network.
+
+Pure functions of the file's content. What would change the network's function and the class cannot do is refused, by name
+and value; a size or a rotary base that is not stated is an error, never a default.
+"""
+
+from collections.abc import Mapping
+from copy import deepcopy
+from typing import Any
+
+Facts = Mapping[str, Any]
+Arguments = dict[str, Any]
+
+SIZES = (
+    "vocab_size",
+    "hidden_size",
+    "intermediate_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "max_position_embeddings",
+    "rms_norm_eps",
+)
+ENDS = ("bos_token_id", "eos_token_id", "pad_token_id")
+# Angles of these depend on the position alone, those of others also on the length of the sequence.
+ROPE_TYPES = ("default", "linear", "yarn", "llama3")
+FULL = {"layer_types": ("full_attention",)}
+PLAIN = {"hidden_act": ("silu",), "use_sliding_window": (False,), "partial_rotary_factor": (1.0,)}
+
+
+def require(facts: Facts, name: str) -> Any:
+    """A fact that must be stated."""
+    value = facts.get(name)
+    if value is None:
+        raise ValueError(f"it does not state {name}")
+    return value
+
+
+def accept(facts: Facts, harmless: Mapping[str, tuple[Any, ...]]) -> None:
+    """Refuse facts with other values than the ones given; a fact that is missing or null is none."""
+    for name, values in harmless.items():
+        value = facts.get(name)
+        if value is not None and value not in values:
+            allowed = " or ".join(repr(each) for each in values)
+            raise ValueError(f"{name}={value!r} is not supported, only {allowed} is")
+
+
+def part(facts: Facts, name: str) -> Facts:
+    """An object inside the facts, empty if there is none."""
+    found: Any = facts.get(name) or {}
+    if not isinstance(found, dict):
+        raise ValueError(f"{name} must be an object, got {found!r}")
+    return found
+
+
+def rope(facts: Facts, *, partial: float | None = None) -> Arguments:
+    """The rotary embedding, stated as `rope_parameters` or as `rope_theta` and `rope_scaling`.
+
+    `partial` is the share of each head that is rotated, for classes that know one.
+    """
+    stated = part(facts, "rope_parameters") or part(facts, "rope_scaling")
+    bases = {base for base in (stated.get("rope_theta"), facts.get("rope_theta")) if base is not None}
+    if not bases:
+        raise ValueError("it does not state rope_theta, neither by itself nor in rope_parameters")
+    if len(bases) > 1:
+        raise ValueError(f"rope_theta is stated twice, as {' and '.join(map(str, sorted(bases)))}")
+    kind = stated.get("rope_type", stated.get("type", "default"))
+    if kind not in ROPE_TYPES:
+        raise ValueError(f"rope_type={kind!r} is not supported: choose one of {', '.join(ROPE_TYPES)}")
+    rest = {name: value for name, value in stated.items() if name not in ("type", "rope_type", "rope_theta")}
+    if partial is None:
+        accept(rest, {"partial_rotary_factor": (1.0,)})
+    else:
+        rest["partial_rotary_factor"] = partial
+    return {**rest, "rope_type": kind, "rope_theta": float(bases.pop())}
+
+
+def dense(facts: Facts, *, partial: float | None = None) -> Arguments:
+    """What all classes but DiffusionGemma's call by the same names."""
+    for kind in facts.get("layer_types") or ():
+        accept({"layer_types": kind}, FULL)
+    heads, hidden = require(facts, "num_attention_heads"), require(facts, "hidden_size")
+    head_dim = facts.get("head_dim")
+    if head_dim is None and hidden % heads:
+        raise ValueError(f"hidden_size={hidden} is no multiple of num_attention_heads={heads}, and head_dim is not stated")
+    return {
+        **{name: require(facts, name) for name in SIZES},
+        **{name: facts.get(name) for name in ENDS},
+        "num_key_value_heads": facts.get("num_key_value_heads") or heads,
+        "head_dim": head_dim or hidden // heads,
+        "hidden_act": "silu",
+        "tie_word_embeddings": facts.get("tie_word_embeddings") or False,
+        "rope_parameters": rope(facts, partial=partial),
+    }
+
+
+def qwen2(facts: Facts) -> Arguments:
+    """Biases on queries, keys and values in any case, and on nothing else."""
+    accept(facts, PLAIN)
+    return dense(facts)
+
+
+def llama(facts: Facts) -> Arguments:
+    """Biases as stated."""
+    accept(facts, PLAIN)
+    return dense(facts) | {name: facts.get(name) or False for name in ("attention_bias", "mlp_bias")}
+
+
+def qwen3(facts: Facts) -> Arguments:
+    """Norms on queries and keys."""
+    accept(facts, PLAIN | {"mlp_bias": (False,)})
+    return dense(facts) | {"attention_bias": facts.get("attention_bias") or False}
+
+
+def qwen3_moe(facts: Facts) -> Arguments:
+    """Experts in some layers; where the file is silent, SDAR's own code takes two of them and normalises their weights."""
+    normalised, chosen = facts.get("norm_topk_prob"), facts.get("num_experts_per_tok")
+    return qwen3(facts) | {
+        "num_experts": require(facts, "num_experts"),
+        "moe_intermediate_size": require(facts, "moe_intermediate_size"),
+        "num_experts_per_tok": 2 if chosen is None else chosen,
+        "norm_topk_prob": True if normalised is None else normalised,
+        "decoder_sparse_step": facts.get("decoder_sparse_step") or 1,
+        "mlp_only_layers": facts.get("mlp_only_layers") or [],
+    }
+
+
+LLADA_HARMLESS = {
+    "activation_type": ("silu",),
+    "alibi": (False,),
+    "attention_layer_norm": (False,),
+    "bias_for_layer_norm": (False,),
+    "block_group_size": (1,),
+    "block_type": ("llama",),
+    "include_bias": (False,),
+    "input_emb_norm": (False,),
+    "layer_norm_type": ("rms",),
+    "layer_norm_with_affine": (True,),
+    "multi_query_attention": (False,),
+    "rope": (True,),
+    "scale_logits": (False,),
+}
+
+
+def llada(facts: Facts) -> Arguments:
+    """LLaDA's own names for the parts of a Llama."""
+    accept(facts, LLADA_HARMLESS)
+    hidden = require(facts, "d_model")
+    width = facts.get("mlp_hidden_size")
+    eps = facts.get("rms_norm_eps")
+    renamed = {
+        "vocab_size": facts.get("embedding_size") or require(facts, "vocab_size"),
+        "hidden_size": hidden,
+        "intermediate_size": hidden * require(facts, "mlp_ratio") if width is None else width,
+        "num_hidden_layers": require(facts, "n_layers"),
+        "num_attention_heads": require(facts, "n_heads"),
+        "num_key_value_heads": facts.get("n_kv_heads"),
+        "max_position_embeddings": require(facts, "max_sequence_length"),
+        "rms_norm_eps": 1e-5 if eps is None else eps,
+        "tie_word_embeddings": facts.get("weight_tying"),
+    }
+    return dense(dict(facts) | renamed)
+
+
+LLADA2_HARMLESS = {
+    "hidden_act": ("silu",),
+    "moe_router_enable_expert_bias": (True,),
+    "norm_head": (False,),
+    "num_nextn_predict_layers": (0,),
+    "score_function": ("sigmoid",),
+    "use_bias": (False,),
+    "use_rmsnorm": (True,),
+    "use_sliding_window": (False,),
+}
+LLADA2_SAME = ("num_experts_per_tok", "moe_intermediate_size", "n_group", "topk_group", "first_k_dense_replace")
+
+
+def llada2(facts: Facts) -> Arguments:
+    """Experts in groups, chosen by sigmoid scores with a bias; a part of each head is rotated."""
+    accept(facts, LLADA2_HARMLESS)
+    share = facts.get("partial_rotary_factor")
+    if share is None:
+        share = require(part(facts, "rope_parameters"), "partial_rotary_factor")
+    given = dense(facts, partial=float(share))
+    accept(facts, {"rotary_dim": (int(given["head_dim"] * share),)})
+    shared, width = require(facts, "num_shared_experts"), require(facts, "moe_intermediate_size")
+    accept(facts, {"moe_shared_expert_intermediate_size": (width * shared,)})
+    normalised, qk_norm = facts.get("norm_topk_prob"), facts.get("use_qk_norm")
+    return (
+        given
+        | {name: require(facts, name) for name in LLADA2_SAME}
+        | {
+            "n_routed_experts": require(facts, "num_experts"),
+            "n_shared_experts": shared,
+            "routed_scaling_factor": require(facts, "routed_scaling_factor"),
+            "norm_topk_prob": True if normalised is None else normalised,
+            "use_qk_norm": True if qk_norm is None else qk_norm,
+            "attention_bias": facts.get("use_qkv_bias") or False,
+        }
+    )
+
+
+def native(facts: Facts) -> Arguments:
+    """A file that transformers wrote: its class knows every fact, only the rotary base must not be left to it."""
+    accept(facts, {"partial_rotary_factor": (1.0,)})
+    kept = {name: value for name, value in deepcopy(dict(facts)).items() if name not in ("rope_theta", "rope_scaling")}
+    return kept | {"rope_parameters": rope(facts)}
+
+
+def native_moe(facts: Facts) -> Arguments:
+    """The same for a class that lets every layer slide or none, which is not supported."""
+    accept(facts, {"use_sliding_window": (False,)})
+    return native(facts)
+
+
+def diffusion_gemma(facts: Facts) -> Arguments:
+    """A file that transformers wrote; each kind of layers has a rotary embedding of its own."""
+    stated = part(part(facts, "text_config"), "rope_parameters")
+    for kind in ("full_attention", "sliding_attention"):
+        if part(stated, kind).get("rope_theta") is None:
+            raise ValueError(f"it does not state rope_theta for {kind}, in rope_parameters of its text_config")
+    return deepcopy(dict(facts))

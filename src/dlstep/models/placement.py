@@ -1,0 +1,201 @@
+"""Which tensor of a checkpoint fills which parameter of a network: names and shapes only, so it needs no weights."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from .names import Rule
+
+Shape = tuple[int, ...]
+Part = tuple[int | None, int | None]  # expert and half, None: all
+READABLE_LINES = 20  # of a list of problems
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a network must be given: the shape of each parameter and saved buffer, and the names that each goes by.
+
+    Tied parameters are one, under the first of their names.
+    """
+
+    shapes: Mapping[str, Shape]
+    names: Mapping[str, tuple[str, ...]]
+
+    def first_names(self) -> dict[str, str]:
+        """Every name, and the one under which `shapes` has it."""
+        return {name: first for first, names in self.names.items() for name in names}
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Rows of a checkpoint tensor (None: all) that fill `parameter`, or the `part` of it.
+
+    Of a tied parameter that is filled under several of its names, all but the first placement say which one they `repeat`.
+    """
+
+    tensor: str
+    rows: tuple[int, int] | None
+    parameter: str
+    part: Part
+    repeat: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Where tensors go, and what does not fit: names of tensors as checkpoints have them, with a word about each."""
+
+    placements: tuple[Placement, ...]
+    missing: tuple[str, ...]
+    unused: tuple[str, ...]
+    misshaped: tuple[str, ...]
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """Everything that does not fit, one line each."""
+        kinds = (("missing", self.missing), ("not used", self.unused), ("other shape", self.misshaped))
+        return tuple(f"{what}: {name}" for what, names in kinds for name in names)
+
+
+def shortened(problems: Iterable[str]) -> str:
+    """Problems as one text, the first of them and the number of the others."""
+    listed = list(problems)
+    more = len(listed) - READABLE_LINES
+    return "; ".join(listed[:READABLE_LINES]) + (f"; and {more} more" if more > 0 else "")
+
+
+def part_shape(shape: Shape, part: Part) -> Shape:
+    """The shape of one part of a parameter of this shape."""
+    expert, half = part
+    if expert is not None:
+        shape = shape[1:]
+    return shape if half is None else (shape[0] // 2, *shape[1:])
+
+
+def make_plan(wanted: Wanted, stored: Mapping[str, Shape], rules: tuple[Rule, ...], ignored: tuple[str, ...]) -> Plan:
+    """The plan for a checkpoint that holds tensors of the names and shapes `stored`.
+
+    The first of `rules` that matches a name says where its tensor goes; without one it goes to the parameter of its own
+    name. Names that match one of the expressions `ignored` are passed over.
+    """
+    first_names = wanted.first_names()
+    placements: list[Placement] = []
+    unused: list[str] = []
+    misshaped: list[str] = []
+    filled: dict[str, dict[Part, str]] = {}  # of each parameter, the parts and the name under which each was filled
+    for tensor in sorted(stored):
+        if any(re.fullmatch(pattern, tensor) for pattern in ignored):
+            continue
+        targets = [(name, first_names.get(name), part) for name, part in _targets(tensor, rules)]
+        if not all(_exists(wanted.shapes.get(first or ""), part) for _, first, part in targets):
+            unused.append(tensor)
+            continue
+        if any(_taken(filled.get(first or "", {}), name, part) for name, first, part in targets):
+            unused.append(f"{tensor} (another tensor fills {', '.join(name for name, _, _ in targets)})")
+            continue
+        shapes = [part_shape(wanted.shapes[first or ""], part) for _, first, part in targets]
+        if stored[tensor] != (needed := _joined(shapes)):
+            misshaped.append(f"{tensor} has {list(stored[tensor])}, the network takes {list(needed)}")
+        row = 0
+        for (name, first, part), shape in zip(targets, shapes, strict=True):
+            assert first is not None
+            rows = (row, row := row + shape[0]) if len(targets) > 1 else None
+            parts = filled.setdefault(first, {})
+            placements.append(Placement(tensor, rows, first, part, repeat=parts.get(part)))
+            parts.setdefault(part, name)
+    used = tuple(rule for rule in rules if any(re.fullmatch(rule.pattern, tensor) for tensor in stored))
+    missing = sorted({_described(wanted.names[first], part, used, rules) for first, part in _unfilled(wanted.shapes, filled)})
+    return Plan(tuple(placements), tuple(missing), tuple(unused), tuple(misshaped))
+
+
+def _targets(tensor: str, rules: tuple[Rule, ...]) -> list[tuple[str, Part]]:
+    """The parameters that a tensor of this name fills, and which part of each."""
+    for rule in rules:
+        if match := re.fullmatch(rule.pattern, tensor):
+            expert = match.groupdict().get("expert")
+            part = (None if expert is None else int(expert), rule.half)
+            return [(match.expand(target), part) for target in rule.targets]
+    return [(tensor, (None, None))]
+
+
+def _exists(shape: Shape | None, part: Part) -> bool:
+    """Whether a parameter of this shape has such a part."""
+    return shape is not None and (part[0] is None or (len(shape) > 1 and part[0] < shape[0]))
+
+
+def _taken(filled: Mapping[Part, str], name: str, part: Part) -> bool:
+    """Whether a part is filled already, otherwise than as the same part of a tied parameter under another name."""
+    overlap = [its for its in filled if all(a is None or b is None or a == b for a, b in zip(its, part, strict=True))]
+    return any(its != part or filled[its] == name for its in overlap)
+
+
+def _joined(shapes: list[Shape]) -> Shape:
+    """The shape of tensors of these shapes stacked by rows."""
+    return shapes[0] if len(shapes) == 1 else (sum(shape[0] for shape in shapes), *shapes[0][1:])
+
+
+def _unfilled(shapes: Mapping[str, Shape], filled: Mapping[str, Mapping[Part, str]]) -> Iterator[tuple[str, Part]]:
+    """What is not filled: whole parameters, or the experts and halves that the others of a parameter leave out."""
+    for first, shape in shapes.items():
+        parts = filled.get(first, {})
+        if (None, None) in parts:
+            continue
+        by_expert = any(expert is not None for expert, _ in parts)
+        by_half = any(half is not None for _, half in parts)
+        for expert in range(shape[0]) if by_expert else [None]:
+            for half in (0, 1) if by_half else [None]:
+                if (expert, half) not in parts and (expert, None) not in parts:
+                    yield first, (expert, half)
+
+
+def _described(names: tuple[str, ...], part: Part, used: tuple[Rule, ...], rules: tuple[Rule, ...]) -> str:
+    """The tensors that would fill a part of what goes by `names`, if possible called as the checkpoint calls others."""
+    expert, half = part
+    if found := [tensor for name in names for tensor in tensor_names(name, part, used)]:
+        return " or ".join(dict.fromkeys(found))
+    found = [tensor for name in names for tensor in tensor_names(name, part, rules)]
+    where = ("" if expert is None else f", expert {expert}") + ("" if half is None else f", half {half} of its rows")
+    return " or ".join(dict.fromkeys([*found, *(f"{name}{where}" for name in names)]))
+
+
+def tensor_names(parameter: str, part: Part, rules: Iterable[Rule]) -> Iterator[str]:
+    """Names of tensors that the rules, read backwards, put into this part of a parameter.
+
+    Only simple patterns can be read so: literal text, groups, and groups without a number that may be left out.
+    """
+    expert, half = part
+    for rule in rules:
+        known = "(?P<expert>" in rule.pattern
+        if (half is not None and rule.half != half) or (known and expert is None):
+            continue
+        for target in rule.targets:
+            groups = _groups(target, parameter)
+            if groups is None:
+                continue
+            name = _spelt(rule.pattern, groups | ({"expert": str(expert)} if known else {}))
+            if (parameter, part if known or half is not None else (None, rule.half)) in _targets(name, (rule,)):
+                yield name
+
+
+def _groups(target: str, parameter: str) -> dict[str, str] | None:
+    """What the groups of a pattern were if `target` expanded to `parameter`; None if it cannot have."""
+    pieces = re.split(r"\\(\d+)|\\g<(\w+)>", target)
+    pattern, seen = "", set[str]()
+    for literal, number, name in zip(pieces[::3], [*pieces[1::3], None], [*pieces[2::3], None], strict=True):
+        pattern += re.escape(literal)
+        if group := number or name:
+            pattern += f"(?P=g{group})" if group in seen else f"(?P<g{group}>.+?)"
+            seen.add(group)
+    match = re.fullmatch(pattern, parameter)
+    return None if match is None else {name[1:]: value for name, value in match.groupdict().items()}
+
+
+def _spelt(pattern: str, groups: Mapping[str, str]) -> str:
+    """A name that a simple pattern matches with these groups, by number or by name."""
+    text = re.sub(r"\(\?:[^()]*\)\?", "", pattern)
+    numbers = iter(range(1, text.count("(") + 1))
+
+    def value(group: re.Match[str]) -> str:
+        return groups.get(group["name"] or "", groups.get(str(next(numbers)), ""))
+
+    text = re.sub(r"\((?:\?P<(?P<name>\w+)>)?[^()]*\)", value, text)
+    return re.sub(r"\\(.)", r"\1", text)

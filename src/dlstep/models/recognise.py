@@ -1,0 +1,95 @@
+"""Which family a checkpoint folder is of: told by config.json, and by names of tensors where that leaves a doubt."""
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from .families import FAMILIES, Family, Signs
+from .shards import INDEX, SINGLE, read_contents
+
+
+def read_facts(folder: Path) -> dict[str, Any]:
+    """The content of config.json."""
+    if not folder.is_dir():
+        raise FileNotFoundError(f"checkpoint folder {str(folder)!r} does not exist: give the path of a local folder")
+    path = folder / "config.json"
+    if not path.is_file():
+        raise FileNotFoundError(f"{folder} holds no config.json: it is not a checkpoint folder")
+    return read_object(path)
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """The object that a JSON file holds."""
+    try:
+        found: Any = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path} is no JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise ValueError(f"{path} must hold a JSON object, got {type(found).__name__}")
+    return found
+
+
+def recognise(folder: Path, facts: dict[str, Any], model_name: str | None = None) -> Family:
+    """The entry of the table that the folder is of, or that `model_name` asks for.
+
+    Raises ValueError for an unknown name, and for a folder of no family.
+    """
+    if model_name is not None:
+        if model_name not in FAMILIES:
+            raise ValueError(f"model_name={model_name!r} is unknown: choose from {', '.join(FAMILIES)}")
+        family = FAMILIES[model_name]
+    else:
+        family = _told(folder, facts)
+    if family.qkv_biased is not None and facts.get("include_qkv_bias"):
+        return replace(family, network=family.qkv_biased)
+    return family
+
+
+def _told(folder: Path, facts: dict[str, Any]) -> Family:
+    """The family that the signs point to: the most particular one, or else the first that asks for nothing more."""
+    named = list(_class_names(facts))
+    candidates = [each for each in FAMILIES.values() if _fits(each.signs, facts.get("model_type"), named)]
+    if not candidates:
+        raise ValueError(
+            f"{folder} is of model_type {facts.get('model_type')!r} and architecture {', '.join(named) or 'none'}, which is "
+            f"not supported: choose a checkpoint of {', '.join(FAMILIES)}, or name one of these as model_name if it is "
+            "built like them (code that a checkpoint brings is never run)"
+        )
+    if (by_tensor := [each for each in candidates if each.signs.tensor]) and _holds(folder, by_tensor[0]):
+        return by_tensor[0]
+    names = " ".join(_published_names(folder, facts))
+    for each in candidates:
+        if each.signs.published and re.search(each.signs.published, names, re.IGNORECASE):
+            return each
+    return next((each for each in candidates if not each.signs.published and not each.signs.tensor), candidates[0])
+
+
+def _fits(signs: Signs, model_type: object, named: list[str]) -> bool:
+    """Whether config.json bears the signs."""
+    parts = [part for name in named for part in name.split(".")]
+    return model_type in signs.model_types or any(re.fullmatch(sign, part) for sign in signs.classes for part in parts)
+
+
+def _class_names(facts: dict[str, Any]) -> Iterator[str]:
+    """Names of classes, and of modules where the folder brings its own."""
+    named, own = facts.get("architectures"), facts.get("auto_map")
+    given = [*(named if isinstance(named, list) else []), *(own.values() if isinstance(own, dict) else [])]
+    yield from (name for name in given if isinstance(name, str))
+
+
+def _published_names(folder: Path, facts: dict[str, Any]) -> Iterator[str]:
+    """What the checkpoint may be called: in config.json, by its folder, or by that of a download cache."""
+    if isinstance(known := facts.get("_name_or_path"), str):
+        yield known
+    yield folder.resolve().name
+    yield from (part for part in folder.absolute().parts if part.startswith("models--"))
+
+
+def _holds(folder: Path, family: Family) -> bool:
+    """Whether a tensor that this family must have is in the files; no if there are none."""
+    if not ((folder / SINGLE).is_file() or (folder / INDEX).is_file()):
+        return False
+    return any(re.fullmatch(family.signs.tensor or "", name) for name in read_contents(folder).tensors)

@@ -1,0 +1,117 @@
+"""What the safetensors files of a checkpoint hold, read from their headers alone. A pickle is never opened."""
+
+import json
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Any
+
+SINGLE = "model.safetensors"
+INDEX = "model.safetensors.index.json"
+PICKLES = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.ckpt")
+READABLE = {"F32": 4, "F16": 2, "BF16": 2}  # dtypes that can be loaded, and the bytes of a number
+LONGEST_HEADER = 100_000_000  # bytes, the limit of the format
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A tensor in a file: `size` bytes of data which begin `offset` bytes behind the header."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    file: Path
+    offset: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """The tensors of a checkpoint by their names, and what is wrong with its files."""
+
+    tensors: dict[str, Stored]
+    problems: tuple[str, ...]
+
+
+def read_contents(folder: Path) -> Contents:
+    """What the safetensors files in `folder` hold. Raises FileNotFoundError if there are none."""
+    if (folder / SINGLE).is_file():
+        try:
+            tensors = read_header(folder / SINGLE)
+        except ValueError as error:
+            return Contents({}, (str(error),))
+        return Contents({stored.name: stored for stored in tensors}, ())
+    if not (folder / INDEX).is_file():
+        raise FileNotFoundError(f"{folder} holds neither {SINGLE} nor {INDEX}{_pickles(folder)}")
+    try:
+        return _read_index(folder)
+    except ValueError as error:
+        return Contents({}, (f"{folder / INDEX} is not the index of a checkpoint: {error}: download it again",))
+
+
+def _pickles(folder: Path) -> str:
+    """What to do with the files that are there instead; empty if there are none."""
+    others = sorted({path.name for pattern in PICKLES for path in folder.glob(pattern)})
+    return f" ({', '.join(others)} may hold code and is not read: convert it to safetensors)" if others else ""
+
+
+def _read_index(folder: Path) -> Contents:
+    """All shards that the index names, compared with what it says of them."""
+    index: Any = json.loads((folder / INDEX).read_text(encoding="utf-8"))
+    where: Any = index.get("weight_map") if isinstance(index, dict) else None
+    if not isinstance(where, dict) or not where or not all(isinstance(file, str) for file in where.values()):
+        raise ValueError("it has no weight_map of tensor names to file names")
+    tensors: dict[str, Stored] = {}
+    problems: list[str] = []
+    for file in sorted(set(where.values())):
+        if Path(file).name != file or Path(file).suffix != ".safetensors":
+            problems.append(f"{INDEX} names {file!r}, which is no safetensors file of this folder")
+            continue
+        named = {name for name, its in where.items() if its == file}
+        try:
+            found = {stored.name: stored for stored in read_header(folder / file)}
+        except (ValueError, FileNotFoundError) as error:
+            problems.append(str(error))
+            continue
+        problems += [f"{INDEX} places {name} in {file}, which does not hold it" for name in sorted(named - set(found))]
+        problems += [f"{file} holds {name}, for which {INDEX} has no entry" for name in sorted(set(found) - set(where))]
+        tensors |= {name: stored for name, stored in found.items() if name in named}
+    return Contents(tensors, tuple(problems))
+
+
+def read_header(path: Path) -> list[Stored]:
+    """The tensors of one safetensors file, in the order of their data.
+
+    Raises FileNotFoundError if it is not there, ValueError if it is not whole or of another format.
+    """
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} is missing: download it again")
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        first = file.read(8)
+        length = int.from_bytes(first, "little")
+        if first[:2] in (b"PK", b"\x80\x02", b"\x80\x04"):
+            raise ValueError(f"{path} is a pickle, which may hold code and is not read: convert it to safetensors")
+        if size < 8 or (size < 8 + length <= LONGEST_HEADER):
+            raise ValueError(f"{path} is cut off in its header, after {size} bytes: download it again")
+        if length > LONGEST_HEADER:
+            raise ValueError(f"{path} is no safetensors file: convert or download it again")
+        try:
+            header: Any = json.loads(file.read(length))
+            tensors = [_stored(name, facts, path) for name, facts in header.items() if name != "__metadata__"]
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise ValueError(f"{path} has no valid safetensors header ({error}): download it again") from None
+    end = max((stored.offset + stored.size for stored in tensors), default=0)
+    if size < 8 + length + end:
+        raise ValueError(f"{path} is cut off: it has {size} of {8 + length + end} bytes, download it again")
+    return sorted(tensors, key=lambda stored: stored.offset)
+
+
+def _stored(name: str, facts: dict[str, Any], path: Path) -> Stored:
+    """One entry of a header. Raises ValueError if it contradicts itself."""
+    shape, dtype = tuple(map(int, facts["shape"])), str(facts["dtype"])
+    begin, end = map(int, facts["data_offsets"])
+    needed = prod(shape) * READABLE[dtype] if dtype in READABLE else end - begin
+    if min(shape, default=0) < 0 or not 0 <= begin <= end or end - begin != needed:
+        raise ValueError(f"{name} of shape {list(shape)} and {dtype} has data from byte {begin} to {end}")
+    return Stored(name, shape, dtype, path, begin, end - begin)

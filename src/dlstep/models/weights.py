@@ -1,0 +1,179 @@
+"""Weights from safetensors straight into a network: each parameter is made once, in its final dtype and place.
+
+The network is built without memory and its parameters are filled tensor by tensor from the mapped files, of which only a
+part is mapped at a time. What is no weight but computed from the configuration is computed as transformers does it.
+"""
+
+import copy
+from collections.abc import Callable, Iterator, Mapping
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import safe_open
+from torch import Tensor, nn
+from transformers import PretrainedConfig, PreTrainedModel
+
+from .attention import ATTENTION, install
+from .names import Rule
+from .placement import Part, Placement, Plan, Wanted, make_plan, shortened
+from .shards import READABLE, Contents, Stored, read_contents
+
+MAPPED_BYTES = 128 << 20  # of a file that are read before their pages are given back; a larger tensor is mapped whole
+GROUPED_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+GROUPED_ALIGNMENT = 16  # bytes of which rows must be a multiple, so that experts are multiplied as one group
+
+
+def empty_network(network: type[PreTrainedModel], config: PretrainedConfig, dtype: torch.dtype) -> PreTrainedModel:
+    """The network of this class without weights or memory."""
+    install()
+    with torch.device("meta"):
+        made: Any = network._from_config(copy.deepcopy(config), dtype=dtype, attn_implementation=ATTENTION)
+    return made
+
+
+def wanted_by(network: PreTrainedModel) -> Wanted:
+    """What a network must be given, tied parameters once."""
+    tensors: dict[str, Tensor] = network.state_dict(keep_vars=True)
+    names: dict[int, tuple[str, ...]] = {}
+    for name, tensor in tensors.items():
+        names[id(tensor)] = (*names.get(id(tensor), ()), name)
+    by_first = {each[0]: each for each in names.values()}
+    return Wanted({first: tuple(tensors[first].shape) for first in by_first}, by_first)
+
+
+def plan_weights(
+    network: PreTrainedModel, contents: Contents, rules: tuple[Rule, ...], ignored: tuple[str, ...]
+) -> tuple[Plan, tuple[str, ...]]:
+    """Where the tensors of a checkpoint go, and everything that keeps them from being loaded."""
+    stored = {name: tensor.shape for name, tensor in contents.tensors.items()}
+    plan = make_plan(wanted_by(network), stored, rules, ignored)
+    used = sorted({placement.tensor for placement in plan.placements})
+    unreadable = [(name, kind) for name in used if (kind := contents.tensors[name].dtype) not in READABLE]
+    dtypes = (f"other dtype: {name} is {kind}, not one of {', '.join(READABLE)}" for name, kind in unreadable)
+    return plan, (*plan.problems, *dtypes)
+
+
+def load_network(
+    folder: Path,
+    network: type[PreTrainedModel],
+    config: PretrainedConfig,
+    *,
+    rules: tuple[Rule, ...] = (),
+    ignored: tuple[str, ...] = (),
+    device: torch.device,
+    dtype: torch.dtype,
+    progress: bool = False,
+) -> PreTrainedModel:
+    """The network of this class and configuration with the weights in `folder`, in evaluation mode.
+
+    Raises FileNotFoundError if there are no safetensors files, and ValueError naming every file that is damaged, every
+    tensor that is missing, not used, or of another shape or dtype.
+    """
+    contents = read_contents(folder)
+    if contents.problems:
+        raise ValueError(f"the weights in {folder} cannot be read: {shortened(contents.problems)}")
+    made = empty_network(network, config, dtype)
+    plan, problems = plan_weights(made, contents, rules, ignored)
+    if problems:
+        raise ValueError(f"the weights in {folder} do not fit {network.__name__}: {shortened(problems)}")
+    from ..progress import loading_bar
+
+    # Allocated all at once, a parameter costs nothing until it is filled.
+    tensors = made.state_dict(keep_vars=True)
+    filled = {first: torch.empty_like(tensors[first], device=device) for first in wanted_by(made).shapes}
+    total = sum(contents.tensors[name].size for name in {placement.tensor for placement in plan.placements})
+    with torch.no_grad(), loading_bar(total, enabled=progress) as advance:
+        fill(filled, plan.placements, contents.tensors, advance)
+    _put(made, filled)
+    _compute_buffers(made, device)
+    _choose_experts(made)
+    return made.eval()
+
+
+def fill(
+    parameters: Mapping[str, Tensor],
+    placements: tuple[Placement, ...],
+    stored: Mapping[str, Stored],
+    advance: Callable[[int], None],
+) -> None:
+    """Copy tensors to where they belong, file by file. Raises ValueError for tied parameters stored with two values."""
+    by_tensor: dict[str, list[Placement]] = {}
+    for placement in placements:
+        by_tensor.setdefault(placement.tensor, []).append(placement)
+    # Repeated ones last: they are compared with the first.
+    for repeats in (False, True):
+        chosen = [stored[name] for name, its in by_tensor.items() if any(each.repeat for each in its) is repeats]
+        for tensor, value in _values(chosen):
+            for placement in by_tensor[tensor.name]:
+                region = part_of(parameters[placement.parameter].detach(), placement.part)
+                rows = value if placement.rows is None else value[slice(*placement.rows)]
+                rows = rows.to(region.device)  # before its dtype changes, so that no copy is made on the host
+                if placement.repeat is None:
+                    region.copy_(rows)
+                elif not torch.equal(region, rows.to(region.dtype)):
+                    raise ValueError(
+                        f"{tensor.file} holds {tensor.name} with other values than {placement.repeat}, to which it is tied: "
+                        "set tie_word_embeddings to false in config.json if they are meant to differ"
+                    )
+            advance(tensor.size)
+
+
+def part_of(parameter: Tensor, part: Part) -> Tensor:
+    """One part of a parameter, as a view."""
+    expert, half = part
+    if expert is not None:
+        parameter = parameter[expert]
+    return parameter if half is None else parameter.chunk(2)[half]
+
+
+def _values(chosen: list[Stored]) -> Iterator[tuple[Stored, Tensor]]:
+    """Tensors with their values, one at a time; each is valid until the next is asked for.
+
+    Pages of a mapped file count as memory of this process until it is closed, so it is opened anew every so often.
+    """
+    ordered = sorted(chosen, key=lambda tensor: (tensor.file, tensor.offset))
+    for (file, _), group in groupby(ordered, key=lambda tensor: (tensor.file, tensor.offset // MAPPED_BYTES)):
+        with safe_open(file, framework="pt", device="cpu") as opened:
+            for tensor in group:
+                yield tensor, opened.get_tensor(tensor.name)
+
+
+def _put(network: PreTrainedModel, filled: Mapping[str, Tensor]) -> None:
+    """Give a network its parameters and saved buffers, tied ones under all of their names."""
+    for first, names in wanted_by(network).names.items():
+        old = network.get_parameter_or_buffer(first)
+        new = filled[first].detach()
+        if isinstance(old, nn.Parameter):
+            new = nn.Parameter(new, requires_grad=old.requires_grad)
+        # The mark by which transformers knows what it must not initialise.
+        new._is_hf_initialized = True  # pyright: ignore[reportAttributeAccessIssue]
+        for name in names:
+            owner, _, attribute = name.rpartition(".")
+            setattr(network.get_submodule(owner), attribute, new)
+
+
+def _compute_buffers(network: PreTrainedModel, device: torch.device) -> None:
+    """Compute what is not saved with the weights, as a network does that is built in the ordinary way."""
+    computed = [name for name, _ in network.named_non_persistent_buffers()]
+    for name in computed:
+        owner, _, attribute = name.rpartition(".")
+        blank = torch.empty_like(network.get_buffer(name), device=device)
+        setattr(network.get_submodule(owner), attribute, blank.fill_(torch.nan) if blank.is_floating_point() else blank)
+    network.initialize_weights()
+    for name in computed:
+        assert not network.get_buffer(name).isnan().any(), f"{type(network).__name__} does not compute its buffer {name}"
+    left = [name for name, tensor in (*network.named_parameters(), *network.named_buffers()) if tensor.is_meta]
+    assert not left, f"{type(network).__name__} has no values for {', '.join(left)}"
+
+
+def _choose_experts(network: PreTrainedModel) -> None:
+    """Multiply all experts as one group where torch can, else one by one."""
+    stacks = [p for name, p in network.named_parameters() if name.endswith((".gate_up_proj", ".down_proj")) and p.ndim == 3]
+    if not stacks:
+        return
+    grouped = all(
+        stack.dtype in GROUPED_DTYPES and stack.shape[-1] * stack.element_size() % GROUPED_ALIGNMENT == 0 for stack in stacks
+    )
+    network.set_experts_implementation("grouped_mm" if grouped else "eager")

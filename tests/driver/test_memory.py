@@ -1,0 +1,81 @@
+"""How many pages there is memory for."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from dlstep import LLM, tiny
+from dlstep.core import Config, Spec, Strategy
+from dlstep.driver import TorchDriver
+from dlstep.driver.memory import GIB, largest_forwards, pages_for
+from dlstep.models import Checkpoint, load_checkpoint
+from dlstep.models.shapes import kv_bytes_per_token, kv_shapes
+from dlstep.strategies.d2f import D2F
+from dlstep.strategies.fast_dllm_v2 import FastDLLMV2
+from dlstep.strategies.multi_bd import MultiBD
+
+
+@pytest.mark.parametrize("kind", ["plain", "sliding"])
+def test_pages_take_what_was_allowed_and_no_more(kind: str, checkpoints: dict[str, Checkpoint]) -> None:
+    checkpoint = checkpoints[kind]
+    network = checkpoint.network
+    per_position = kv_bytes_per_token(kv_shapes(network.config), network.dtype)
+    assert per_position == sum(2 * 4 * shape.kv_heads * shape.head_dim for shape in kv_shapes(network.config))
+    config = Config(checkpoint.spec, page_size=4, max_model_len=64, max_num_reqs=1000)
+    gib = 1000 * 4 * per_position / GIB
+    pages = pages_for(checkpoint, config, MultiBD(4, 2), gib=gib, share=0.9)
+    assert 999 <= pages <= 1000, "a page more or less by rounding"
+    few = Config(checkpoint.spec, page_size=4, max_model_len=64, max_num_reqs=3)
+    assert pages_for(checkpoint, few, MultiBD(4, 2), gib=1.0, share=0.9) == 3 * 64 // 4, "no more than can be held"
+
+
+def test_too_little_memory_is_told_with_its_numbers(checkpoints: dict[str, Checkpoint]) -> None:
+    config = Config(checkpoints["plain"].spec, page_size=4, max_model_len=64)
+    with pytest.raises(ValueError, match=r"max_model_len=64 take .* GiB, and kv_cache_gib=1e-08 leaves .* GiB"):
+        pages_for(checkpoints["plain"], config, MultiBD(4, 2), gib=1e-8, share=0.9)
+    with pytest.raises(ValueError, match="num_pages=-1 needs kv_cache_gib on a CPU"):
+        pages_for(checkpoints["plain"], config, MultiBD(4, 2), gib=None, share=0.9)
+
+
+@settings(max_examples=60)
+@given(
+    strategy=st.sampled_from([MultiBD(4, 4), D2F(4, 2), FastDLLMV2(2, 4), MultiBD(8, 1)]),
+    budget=st.integers(17, 200),
+    length=st.integers(20, 150),
+    page=st.integers(1, 16),
+    most=st.integers(1, 12),
+)
+def test_the_largest_forwards_are_large(strategy: Strategy, budget: int, length: int, page: int, most: int) -> None:
+    spec = Spec(mask_id=7, eos_ids=(6,), vocab_size=8, head_shift=1 if isinstance(strategy, FastDLLMV2) else 0)
+    config = Config(spec, page, 10_000, length, budget, most)
+    (rows, wanted), pages = largest_forwards(config, strategy)
+    atom = 16 if strategy == MultiBD(4, 4) else 8
+    # A prompt that is one group is not cut to fit.
+    group = length if isinstance(strategy, D2F) else atom
+    assert sum(len(span.tokens) for span in rows.spans) > min(budget, most * (length - atom - 1)) - group - 2
+    assert len(wanted.spans) == min(most, budget // atom)
+    for span in wanted.spans:
+        assert len(span.tokens) == atom
+        assert len(span.wanted) == atom - spec.head_shift
+    assert all(page < pages for plan in (rows, wanted) for grant in plan.grants for page in grant.pages)
+
+
+@pytest.mark.parametrize("strategy", [MultiBD(4, 2), FastDLLMV2(2, 2)])
+def test_the_largest_forwards_run(strategy: Strategy, checkpoints: dict[str, Checkpoint]) -> None:
+    checkpoint = checkpoints["shifted" if isinstance(strategy, FastDLLMV2) else "plain"]
+    config = Config(checkpoint.spec, 4, 100, 64, max_num_batched_tokens=100, max_num_reqs=9)
+    plans, pages = largest_forwards(config, strategy)
+    for plan in plans:
+        samples = TorchDriver(checkpoint, replace(config, num_pages=pages)).run(plan)
+        assert all(-1 not in rows.tokens for rows in samples.rows)
+
+
+def test_pages_that_fit_answer_like_any_others() -> None:
+    llm = LLM(num_pages=-1, kv_cache_gib=0.002)
+    config = llm.engine.first.config
+    network = load_checkpoint(tiny.path(llm.engine.name)).network
+    per_page = config.page_size * kv_bytes_per_token(kv_shapes(network.config), network.dtype)
+    assert config.num_pages * per_page <= 0.002 * GIB < (config.num_pages + 1) * per_page
+    prompt = tiny.problems(1, seed=1)[0].prompt
+    assert llm.generate(prompt, progress=False) == LLM().generate(prompt, progress=False)
