@@ -21,6 +21,7 @@ RowsOf = Callable[[Span], Rows]
 class Script:
     """How a strategy is measured: its options, the model's facts, and answers that fill it fast (`whole`) and as it decodes."""
 
+    strategy: str
     options: dict[str, Any]
     whole: Callable[[Random], RowsOf]
     steady: Callable[[Random], RowsOf]
@@ -76,15 +77,18 @@ def with_best(answers: Callable[[Random], RowsOf]) -> Callable[[Random], RowsOf]
     return made
 
 
-def two_leftmost(random: Random) -> RowsOf:
-    """The two first masked positions are confident, for strategies that fill from left to right."""
+def one_a_block(random: Random) -> RowsOf:
+    """No masked position is confident, one of each block is surer than the others. What holds a token is confirmed."""
 
     def rows(span: Span) -> Rows:
         fed = [span.tokens[position - span.start] for position in span.wanted]
-        masked = [index for index, token in enumerate(fed) if token == MASK]
         probabilities = [0.5 if token == MASK else 0.85 for token in fed]
-        for index in masked[:2]:
-            probabilities[index] = 0.95
+        of_block: dict[int, list[int]] = {}
+        for index, (position, token) in enumerate(zip(span.wanted, fed, strict=True)):
+            if token == MASK:
+                of_block.setdefault(position // BLOCK, []).append(index)
+        for masked in of_block.values():
+            probabilities[random.choice(masked)] = 0.6
         return Rows(tuple([_token(random) if token == MASK else token for token in fed]), tuple(probabilities))
 
     return rows
@@ -116,14 +120,27 @@ def restless_canvas(random: Random) -> RowsOf:
 
 
 _BLOCKS = {"block_size": BLOCK, "buffer_size": BUFFER}
+_CONFIDENT = _BLOCKS | {"semi_complete_threshold": 1.0}
+# Strategies that fill a mask in every block in every forward take two tokens a step where two blocks have masks; under
+# default options four blocks have some, which `_full` measures.
+_TWO_BLOCKS = _BLOCKS | {"add_block_threshold": 0.5}
+_DMAX = {"accept_threshold": 0.9}
 SCRIPTS = {
-    "multi_bd": Script(_BLOCKS | {"semi_complete_threshold": 1.0}, whole_blocks, two_tokens),
-    "d2f": Script(_BLOCKS | {"semi_complete_threshold": 1.0}, whole_blocks, two_tokens),
-    "multi_bd_edit": Script(_BLOCKS, whole_blocks, two_tokens),
-    "dmax": Script(_BLOCKS | {"accept_threshold": 0.9}, with_best(whole_blocks), with_best(two_leftmost)),
+    "multi_bd": Script("multi_bd", _CONFIDENT, whole_blocks, two_tokens),
+    "d2f": Script("d2f", _CONFIDENT, whole_blocks, two_tokens),
+    "multi_bd_edit": Script("multi_bd_edit", _TWO_BLOCKS, whole_blocks, one_a_block),
+    "multi_bd_edit_full": Script("multi_bd_edit", _BLOCKS, whole_blocks, one_a_block),
+    "dmax": Script("dmax", _TWO_BLOCKS | _DMAX, with_best(whole_blocks), with_best(one_a_block)),
+    "dmax_full": Script("dmax", _BLOCKS | _DMAX, with_best(whole_blocks), with_best(one_a_block)),
     "fast_dllm_v2": Script(
-        {"block_size": BLOCK // BUFFER, "buffer_size": BUFFER}, whole_blocks, two_tokens, Spec(MASK, (EOS,), VOCABULARY, 1)
+        "fast_dllm_v2",
+        {"block_size": BLOCK // BUFFER, "buffer_size": BUFFER},
+        whole_blocks,
+        two_tokens,
+        Spec(MASK, (EOS,), VOCABULARY, 1),
     ),
-    "dual_cache": Script({"block_size": BLOCK}, whole_blocks, two_tokens),
-    "diffusion_gemma": Script({"canvas_length": CANVAS}, sure_canvas, restless_canvas, Spec(None, (EOS,), VOCABULARY)),
+    "dual_cache": Script("dual_cache", {"block_size": BLOCK}, whole_blocks, two_tokens),
+    "diffusion_gemma": Script(
+        "diffusion_gemma", {"canvas_length": CANVAS}, sure_canvas, restless_canvas, Spec(None, (EOS,), VOCABULARY)
+    ),
 }

@@ -1,8 +1,8 @@
 """Host cost per request and step: schedule, lower, unpack, commit, with a scripted driver in place of the network.
 
-Blocks of 32, four in flight, pages of 32, two tokens accepted a step; canvases of 256 that never settle. Long answers are
-built by accepting whole blocks first. The making of samples is not timed. Each figure is the least of several interleaved
-repetitions.
+Blocks of 32, four in flight at most, pages of 32, two tokens accepted a step (a strategy's name with `_full`: nearly four, one
+in each of four blocks); canvases of 256 that never settle. Long answers are built by accepting whole blocks first. The making of
+samples is not timed. Each figure is the least of several interleaved repetitions.
 """
 
 import gc
@@ -71,8 +71,8 @@ class HostCost:
 def build(strategy: str, regime: Regime, length: int, batch: int, random: Random | None = None) -> State:
     """A state of `batch` running requests, each about `length` tokens long and in the middle of its answer."""
     limit = length + SAMPLED_HEAD + 64
-    chosen: Any = strategies.load(strategy)  # its fields are its own
     script = SCRIPTS[strategy]
+    chosen: Any = strategies.load(script.strategy)  # its fields are its own
     value = chosen(**script.options)
     reach = farthest(value, limit)
     pages = -(-reach // PAGE) * batch

@@ -31,7 +31,12 @@ def add_kinds(options: ArgumentParser) -> None:
     kinds = options.add_subcommands(required=True, dest="kind")
     per_step = "Microseconds of schedule, lowering, unpacking and commit per request and step."
     host = new_parser("dlstep bench host [options]", per_step, HOST_EXAMPLE)
-    host.add_argument("--strategy", type=str, default="multi_bd", help="Name of a strategy, or all.")
+    host.add_argument(
+        "--strategy",
+        type=str,
+        default="multi_bd",
+        help="A strategy, all, multi_bd_edit_full or dmax_full (nearly four tokens a step, not two).",
+    )
     host.add_argument("--batches", type=list[int], default=list(BATCHES), help="Requests at a time, as [8,32].")
     host.add_argument("--lengths", type=list[int], default=list(LENGTHS), help="Tokens of a sequence, as [512,4096].")
     host.add_argument("--memory", action="store_true", help="Instead: bytes per token of a state of 1,048,576 tokens.")
