@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP_INSTALL := install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test lint pytest wheel mutants table clean
+.PHONY: demo test lint pytest wheel mutants table kernels-aot clean
 .DELETE_ON_ERROR:
 
 # Stamp files: a target runs again only when what it depends on has changed.
@@ -49,6 +49,10 @@ wheel: $(VENV)/.test
 
 mutants: $(VENV)/.test
 	$(BIN)/python -m tests.mutants
+
+# Every kernel, compiled for three architectures: tests/kernels/aot.json. What has not changed is not compiled again.
+kernels-aot: $(VENV)/.test
+	$(BIN)/python tests/kernels/kernel_aot.py
 
 # The README's table and picture: every strategy on 500 held-out problems.
 table: $(VENV)/.test

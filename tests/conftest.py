@@ -1,11 +1,15 @@
 """Hypothesis profiles, and the marker for tests that need a device."""
 
 import os
+from pathlib import Path
 
 # Before anything imports transformers, which draws bars while it loads weights.
 os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 # Before torch loads: on a busy machine, threads that wait for one another make small matrices many times slower.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Before anything loads triton: where there is no NVIDIA device, its interpreter runs the kernels.
+if not any(map(Path.exists, (Path("/dev/nvidiactl"), Path("/dev/dxg")))):
+    os.environ.setdefault("TRITON_INTERPRET", "1")
 
 from hypothesis import HealthCheck, Phase, settings
 

@@ -115,6 +115,8 @@ class EngineConfig:
     """`cpu`, `cuda` or `cuda:N`; None: cuda if there is one."""
     dtype: str | None = None
     """`float32`, `bfloat16` or `float16`; None: float32 on a CPU, bfloat16 on cuda."""
+    enforce_eager: bool = False
+    """On cuda: launch every kernel of a forward by itself, without graphs; elsewhere that is done in any case."""
     seed: int = 0
     """Seed of the requests that bring none of their own."""
 
@@ -152,7 +154,7 @@ class EngineConfig:
 ENGINE_OPTIONS = {
     "model", "model_name", "mask_token_id", "use_lora", "lora_path", "pre_merge_lora", "decoding_strategy", "sampling_mode",
     "page_size", "num_pages", "kv_cache_gib", "gpu_memory_utilization", "max_model_len", "max_num_batched_tokens",
-    "max_num_reqs", "enable_prefix_caching", "device", "dtype", "seed",
+    "max_num_reqs", "enable_prefix_caching", "device", "dtype", "enforce_eager", "seed",
 }  # fmt: skip
 STRATEGY_OPTIONS = tuple(field.name for field in fields(EngineConfig) if field.name not in ENGINE_OPTIONS)
 

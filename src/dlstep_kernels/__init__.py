@@ -1,4 +1,4 @@
-"""Device functions in plain torch. Each defines what a faster kernel of the same name must return."""
+"""Device functions. Plain torch defines what each returns; `gpu` holds Triton kernels that return the same."""
 
 from .attention import (
     AttentionBatch as AttentionBatch,
@@ -8,7 +8,24 @@ from .attention import (
     paged_attention as paged_attention,
     visible_range as visible_range,
 )
+from .choice import (
+    has_kernels as has_kernels,
+    head_and_sample as head_and_sample,
+    mean_embeddings as mean_embeddings,
+    merge_embeddings as merge_embeddings,
+    sample as sample,
+)
 from .draws import draw_keys as draw_keys, integers as integers, mix as mix, uniform as uniform
-from .merge import SoftRows as SoftRows, merge_embeddings as merge_embeddings
+from .merge import SoftRows as SoftRows
 from .pages import store_kv as store_kv
-from .sampling import Drawn as Drawn, Penalty as Penalty, Reading as Reading, Settings as Settings, sample as sample
+from .sampling import Drawn as Drawn, Penalty as Penalty, Reading as Reading, Settings as Settings
+from .tiles import (
+    Tiles as Tiles,
+    TileShape as TileShape,
+    bucket_shape as bucket_shape,
+    exact_shape as exact_shape,
+    lay_tiles as lay_tiles,
+    tile_numbers as tile_numbers,
+    tiled_attention as tiled_attention,
+    tiles_over as tiles_over,
+)

@@ -5,14 +5,14 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
-from jaxtyping import Bool, Float32, Int64
+from jaxtyping import Bool, Float, Float32, Int64
 from torch import Tensor
 from torch.nn.functional import pad
 
 from .draws import RENOISE, draw_keys, integers, uniform
 
 Ties = Literal["highest", "lowest"]
-Statistic = Literal["entropy", "margin", "noise"]
+Statistic = Literal["entropy", "margin", "noise", "log_sum"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +62,9 @@ class Reading:
     tempered: bool = True
 
 
+SIMPLE = Reading()
+
+
 @dataclass(frozen=True, slots=True)
 class Drawn:
     """The answer for each row: its token, the token's probability, and the statistics that were asked for."""
@@ -73,15 +76,16 @@ class Drawn:
     noise: Int64[Tensor, " n"] | None = None
     best_ids: Int64[Tensor, "n best"] | None = None
     best_probabilities: Float32[Tensor, "n best"] | None = None
+    log_sums: Float32[Tensor, " n"] | None = None
 
 
 def sample(
-    logits: Float32[Tensor, "n vocab"],
+    logits: Float[Tensor, "n vocab"],
     settings: Settings,
     *,
     vocab_size: int,
     mask_id: int | None,
-    reading: Reading = Reading(),
+    reading: Reading = SIMPLE,
 ) -> Drawn:
     """One token of each row's distribution, and its probability there.
 
@@ -91,8 +95,10 @@ def sample(
     largest. Greedy rows take the largest logit, the others the largest of logit plus Gumbel noise; `reading.ties` says which
     id of equal ones. A row with NaN or +inf, or in which nothing allowed is finite, gets token -1, probability 0 and
     statistics 0. `entropies` are in nats, `margins` are largest minus second largest probability, `noise` are uniformly
-    random ids below `vocab_size`.
+    random ids below `vocab_size`, `log_sums` the logarithms of what exponentials were divided by to get probabilities.
+    Probable ids are ordered by logit; a place of probability 0 may hold any id. All is computed in fp32.
     """
+    logits = logits.float()
     largest = logits.amax(-1)  # NaN if there is one
     allowed = logits[:, :vocab_size].clone()
     if settings.penalty is not None:
@@ -114,7 +120,8 @@ def sample(
         chosen.masked_fill(broken, 0.0),
         *_statistics(weights, broken, reading.statistics),
         noise=_noise(settings, vocab_size) if "noise" in reading.statistics else None,
-        **_best(measured, total, broken, reading),
+        **_best(scores if reading.tempered else plain, measured, total, broken, reading),
+        log_sums=_log_sums(best, total, settings, reading, broken) if "log_sum" in reading.statistics else None,
     )
 
 
@@ -128,14 +135,17 @@ def _penalise(allowed: Float32[Tensor, "n vocab"], penalty: Penalty) -> None:
 def _filtered(scores: Float32[Tensor, "n vocab"], settings: Settings) -> Float32[Tensor, "n vocab"]:
     """`scores`, whose largest is 0, at the rows' temperatures and after their filters; what is dropped becomes -inf."""
     if settings.temperatures is not None:
-        temperatures = settings.temperatures
-        divisors = torch.where(temperatures > 0, temperatures, 1.0).clamp(min=torch.finfo(torch.float32).tiny)
-        scores = scores / divisors[:, None]
+        scores = scores / _divisors(settings.temperatures)[:, None]
     if settings.top_p is not None or settings.top_k is not None:
         scores = _truncated(scores, settings)
     if settings.min_p is not None:
         scores = scores.masked_fill(scores.exp() < settings.min_p[:, None], float("-inf"))
     return scores
+
+
+def _divisors(temperatures: Float32[Tensor, " n"]) -> Float32[Tensor, " n"]:
+    """What logits are divided by: 1 in greedy rows."""
+    return torch.where(temperatures > 0, temperatures, 1.0).clamp(min=torch.finfo(torch.float32).tiny)
 
 
 def _statistics(
@@ -154,21 +164,39 @@ def _statistics(
     return entropies, margins
 
 
+def _log_sums(
+    best: Float32[Tensor, " n"],
+    total: Float32[Tensor, " n"],
+    settings: Settings,
+    reading: Reading,
+    broken: Bool[Tensor, " n"],
+) -> Float32[Tensor, " n"]:
+    """Logarithms of sums of exponentials, `total` being those of what was shifted by the best."""
+    if settings.temperatures is not None and reading.tempered:
+        best = best / _divisors(settings.temperatures)
+    return (best + total.log()).masked_fill(broken, 0.0)
+
+
 def _best(
-    measured: Float32[Tensor, "n vocab"], total: Float32[Tensor, " n"], broken: Bool[Tensor, " n"], reading: Reading
+    ranked: Float32[Tensor, "n vocab"],
+    measured: Float32[Tensor, "n vocab"],
+    total: Float32[Tensor, " n"],
+    broken: Bool[Tensor, " n"],
+    reading: Reading,
 ) -> dict[str, Tensor]:
     """The most probable ids of each row and their probabilities; ids past the vocabulary's end have probability 0."""
-    count = reading.best
+    count, width = reading.best, ranked.shape[1]
     if not count:
         return {}
-    measured = pad(measured, (0, max(0, count - measured.shape[1])))
+    ranked = pad(ranked, (0, max(0, count - width)), value=float("-inf"))
+    measured = pad(measured, (0, max(0, count - width)))
     if count == 1:
-        ids = _first_best(measured, reading.ties)[:, None]
+        ids = _first_best(ranked, reading.ties)[:, None]
     elif reading.ties == "lowest":
-        ids = measured.sort(dim=-1, descending=True, stable=True).indices[:, :count]
+        ids = ranked.sort(dim=-1, descending=True, stable=True).indices[:, :count]
     else:
-        flipped = measured.flip(-1).sort(dim=-1, descending=True, stable=True).indices[:, :count]
-        ids = measured.shape[1] - 1 - flipped
+        flipped = ranked.flip(-1).sort(dim=-1, descending=True, stable=True).indices[:, :count]
+        ids = ranked.shape[1] - 1 - flipped
     probabilities = measured.gather(1, ids) / total[:, None]
     return {
         "best_ids": ids.masked_fill(broken[:, None], -1),

@@ -295,7 +295,8 @@ def test_the_window_is_that_of_the_whole_canvas(gemmas: dict[str, Checkpoint]) -
     driver.follow(plan)
     work = driver.lower(plan)
     assert work is not None and work.encode is None and work.denoise is not None
-    (batch,) = work.denoise.layouts[WINDOW].batches
+    (layout,) = [layout for (window, _), layout in work.denoise.layouts.items() if window == WINDOW]
+    (batch,) = layout.batches
     seen = batch.bias[0, 0] == 0
     assert seen.shape == (CANVAS, len(PROMPTS[2]) + CANVAS)
     assert seen.sum(-1).tolist() == [WINDOW - 1 + CANVAS] * CANVAS

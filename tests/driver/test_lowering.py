@@ -9,7 +9,7 @@ from dlstep.core import Admission, DlstepError, Grant, Grid, Plan, SamplingParam
 from dlstep.driver import PageTables, lower
 from dlstep.driver.lowering import Target
 
-TARGET = Target(page_size=4, head_shift=0, windows=(None,), device=torch.device("cpu"), dtype=torch.float32)
+TARGET = Target(page_size=4, head_shift=0, views=((None, 2),), device=torch.device("cpu"), dtype=torch.float32)
 GRID = Grid(0, 4)
 
 

@@ -11,12 +11,12 @@ from dataclasses import dataclass, fields
 from time import perf_counter
 
 import torch
-from torch import Tensor
 from transformers import DynamicCache, PreTrainedModel
 
 from .. import strategies
 from ..core import Config, Plan, Request, SamplingParams, State, Strategy, add, commit, init, schedule
 from ..driver import TorchDriver, Work
+from ..driver.torch_driver import Answer
 from ..models import Checkpoint
 from ..models.shapes import kv_shapes
 from ..tiny import problems
@@ -43,14 +43,17 @@ class _ClockedDriver(TorchDriver):
     clock: Callable[[], float] = perf_counter
     forward_s = 0.0
 
-    def forward(self, work: Work) -> Tensor | None:
+    def _replayed(self, plan: Plan) -> None:
+        """Nothing: what is captured has no parts whose times could be taken."""
+
+    def forward(self, work: Work) -> Answer | None:
         """The forward, finished when this returns."""
         start = self.clock()
-        logits = super().forward(work)
+        answer = super().forward(work)
         if self.network.device.type == "cuda":
             torch.cuda.synchronize(self.network.device)
         self.forward_s = self.clock() - start
-        return logits
+        return answer
 
 
 def measure_decode(

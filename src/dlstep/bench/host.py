@@ -1,8 +1,8 @@
 """Host cost per request and step: schedule, lower, unpack, commit, with a scripted driver in place of the network.
 
 Blocks of 32, four in flight at most, pages of 32, two tokens accepted a step (a strategy's name with `_full`: nearly four, one
-in each of four blocks); canvases of 256 that never settle. Long answers are built by accepting whole blocks first. The making of
-samples is not timed. Each figure is the least of several interleaved repetitions.
+in each of four blocks); canvases of 256 that never settle. Long answers are built by accepting whole blocks first. The making
+of samples is not timed. Each figure is the least of several interleaved repetitions.
 """
 
 import gc

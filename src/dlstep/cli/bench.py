@@ -15,14 +15,20 @@ from ..views import table
 from .options import new_parser
 
 HOST_EXAMPLE = "dlstep bench host --json\ndlstep bench host --strategy all --batches [32]\ndlstep bench host --memory"
-DECODE_EXAMPLE = "dlstep bench decode --model tiny-bd"
-EXAMPLES = f"{HOST_EXAMPLE}\n{DECODE_EXAMPLE}"
+DECODE_EXAMPLE = "dlstep bench decode --model tiny-bd\ndlstep bench decode --shape sdar-8b --batches [1,8,32] --plot steps.png"
+KERNELS_EXAMPLE = "dlstep bench kernels --json"
+TUNE_EXAMPLE = "dlstep bench tune-kernels --out launch.json"
+EXAMPLES = f"{HOST_EXAMPLE}\n{DECODE_EXAMPLE}\n{KERNELS_EXAMPLE}\n{TUNE_EXAMPLE}"
+# What a table shows of a row; JSON has all.
+SHAPE_COLUMNS = ("batch", "rows", "step_us", "roofline_us", "ratio", "host_share", "host_us", "tokens_per_s")
+KERNEL_COLUMNS = ("kernel", "case", "equal", "us", "least_us", "share")
+SHAPES = "sdar-1.7b, sdar-8b, llada2-mini, dream-7b, fast-dllm-v2-1.5b, diffusion-gemma-26b"
 
 
 def parser() -> ArgumentParser:
     """The parser of `dlstep bench`, still without its kinds."""
     return new_parser(
-        "dlstep bench KIND ...", "Measure host cost (no model needed) or decode steps (against a plain forward).", EXAMPLES
+        "dlstep bench KIND ...", "Measure host cost (no model needed), decode steps, or kernels (on a CUDA device).", EXAMPLES
     )
 
 
@@ -40,29 +46,67 @@ def add_kinds(options: ArgumentParser) -> None:
     host.add_argument("--batches", type=list[int], default=list(BATCHES), help="Requests at a time, as [8,32].")
     host.add_argument("--lengths", type=list[int], default=list(LENGTHS), help="Tokens of a sequence, as [512,4096].")
     host.add_argument("--memory", action="store_true", help="Instead: bytes per token of a state of 1,048,576 tokens.")
-    share = "Time of a decode step, and the share outside the network's forward."
-    decode = new_parser("dlstep bench decode [options]", share, DECODE_EXAMPLE)
-    decode.add_argument("--model", type=str, default="tiny-bd", help="Embedded model or checkpoint folder.")
-    decode.add_argument("--device", type=str, default="cpu", help="cpu or cuda.")
-    for kind in (host, decode):
+    decode = _decode_parser()
+    checked = "Each kernel against its twin, then its time against the limits of the CUDA device, in bfloat16."
+    kernels = new_parser("dlstep bench kernels [options]", checked, KERNELS_EXAMPLE)
+    searched = "Measure a small grid of launch parameters on the CUDA device and write what is faster to the kernels' table."
+    tune = new_parser("dlstep bench tune-kernels [options]", searched, TUNE_EXAMPLE)
+    tune.add_argument("--out", type=str | None, default=None, help="Write the table there, not where kernels read it.")
+    for kind in (host, decode, kernels, tune):
         kind.add_argument("--json", action="store_true", help="Print a JSON list of rows, and nothing else, on stdout.")
     kinds.add_subcommand("host", host, help="Host cost per request and step.")
-    kinds.add_subcommand("decode", decode, help="Decode steps of a model.")
+    kinds.add_subcommand("decode", decode, help="Decode steps of a model, or of random weights in the shape of one.")
+    kinds.add_subcommand("kernels", kernels, help="Kernels against their twins and the limits of the device.")
+    kinds.add_subcommand("tune-kernels", tune, help="Search launch parameters of the kernels.")
+
+
+def _decode_parser() -> ArgumentParser:
+    """The options of `dlstep bench decode`."""
+    share = (
+        "Time of a decode step. Of a model: the share outside the network's forward. With --shape, of random weights in the "
+        "shape of a published checkpoint: step time against the least time that the device allows, and the share of the host. "
+        "Its family's own strategy is used, multi_bd with four blocks of 32."
+    )
+    decode = new_parser("dlstep bench decode [options]", share, DECODE_EXAMPLE)
+    decode.add_argument("--model", type=str, default="tiny-bd", help="Embedded model or checkpoint folder.")
+    decode.add_argument(
+        "--device", type=str | None, default=None, help="cpu or cuda; with --shape by default cuda if there is."
+    )
+    decode.add_argument("--shape", type=str | None, default=None, help=f"Instead of a model, one of {SHAPES}.")
+    decode.add_argument("--context", type=int, default=4096, help="--shape: tokens of each prompt.")
+    decode.add_argument("--batches", type=list[int], default=[1, 8, 32], help="--shape: requests at a time, as [1,8,32].")
+    decode.add_argument("--tokens_per_forward", type=float, default=2.5, help="--shape: tokens taken of a request in a step.")
+    decode.add_argument("--enforce_eager", action="store_true", help="--shape: no CUDA graphs.")
+    decode.add_argument("--layers", type=int | None, default=None, help="--shape: only so many layers.")
+    decode.add_argument("--plot", type=str | None, default=None, metavar="FILE", help="--shape: draw the rows into this file.")
+    return decode
 
 
 def run(options: Namespace) -> int:
-    """Print the rows of one measurement."""
+    """Print the rows of one measurement; 1 if a kernel's answer is not its twin's."""
     chosen = options[options.kind]
-    if options.kind == "decode":
-        rows = decode_rows(chosen.model, chosen.device)
-    else:
-        rows = memory_rows() if chosen.memory else host_rows(chosen.strategy, tuple(chosen.batches), tuple(chosen.lengths))
+    rows, columns = _measured(options.kind, chosen)
+    code = int(any(row.get("equal") is False for row in rows))
     if chosen.json:
         print(json.dumps(rows))
-        return 0
-    lines = ((f"{value:.2f}" if isinstance(value, float) else value for value in row.values()) for row in rows)
-    Console().print(table(rows[0], lines))
-    return 0
+        return code
+    shown = [{name: row[name] for name in columns or row} for row in rows]
+    lines = ((f"{value:.2f}" if isinstance(value, float) else value for value in row.values()) for row in shown)
+    Console().print(table(shown[0], lines))
+    return code
+
+
+def _measured(kind: str, chosen: Namespace) -> tuple[list[dict[str, object]], tuple[str, ...]]:
+    """The rows, and which columns a table shows; none: all."""
+    if kind == "kernels":
+        from ..bench.kernels import measure_kernels
+
+        return [asdict(row) for row in measure_kernels()], KERNEL_COLUMNS
+    if kind == "tune-kernels":
+        return tuned_rows(chosen.out), ()
+    if kind == "decode":
+        return (shape_rows(chosen), SHAPE_COLUMNS) if chosen.shape else (decode_rows(chosen.model, chosen.device or "cpu"), ())
+    return (memory_rows() if chosen.memory else host_rows(chosen.strategy, tuple(chosen.batches), tuple(chosen.lengths))), ()
 
 
 def host_rows(strategy: str, batches: tuple[int, ...], lengths: tuple[int, ...]) -> list[dict[str, object]]:
@@ -99,3 +143,38 @@ def decode_rows(model: str, device: str) -> list[dict[str, object]]:
 
     path = tiny.path(model) if model in tiny.names() else Path(model)
     return [dict(row) for row in measure_decode(load_checkpoint(path, device))]
+
+
+def shape_rows(chosen: Namespace) -> list[dict[str, object]]:
+    """Rows of `bench.decode_shape`, and their picture."""
+    import torch
+
+    from ..bench.decode_shape import Load, measure_shape
+    from ..bench.plot import check_plot, plot_decode
+    from ..bench.shapes import shape_of
+
+    shape = shape_of(chosen.shape)
+    if chosen.plot is not None:
+        check_plot()
+    device = torch.device(chosen.device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    measured = measure_shape(
+        shape,
+        [Load(batch, chosen.context, chosen.tokens_per_forward) for batch in chosen.batches],
+        device=device,
+        dtype=torch.bfloat16 if device.type == "cuda" else torch.float32,
+        layers=chosen.layers,
+        enforce_eager=chosen.enforce_eager,
+    )
+    rows = [asdict(row) for row in measured]
+    if chosen.plot is not None:
+        plot_decode(rows, Path(chosen.plot))
+    return rows
+
+
+def tuned_rows(out: str | None) -> list[dict[str, object]]:
+    """Rows of `bench.tune`, after the table is written."""
+    from ..bench.tune import table_path, tune, write
+
+    rows = list(tune())
+    write(rows, table_path(), None if out is None else Path(out))
+    return [asdict(row) for row in rows]

@@ -26,7 +26,7 @@ COMMANDS: dict[str, tuple[str, Callable[[], ArgumentParser], Callable[[Namespace
     "strategies": ("List decoding strategies and their options.", inspect.strategies_parser, inspect.run_strategies),
     "models": ("List families of models, or check a checkpoint.", models.parser, models.run),
     "replay": ("Re-execute a saved trace without a model.", inspect.replay_parser, inspect.run_replay),
-    "bench": ("Measure host cost or decode steps.", bench.parser, bench.run),
+    "bench": ("Measure host cost, decode steps or kernels.", bench.parser, bench.run),
 }
 
 

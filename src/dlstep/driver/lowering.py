@@ -3,7 +3,7 @@
 Costs a few array operations a step, none a token.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import accumulate, chain, pairwise
 
@@ -13,13 +13,17 @@ from jaxtyping import Float32, Int64
 from torch import Tensor
 
 from dlstep_kernels import AttentionLayout, Drawn, Penalty, Reading, Settings, SoftRows, Spans, lay_out, visible_range
+from dlstep_kernels.choice import has_kernels
 from dlstep_kernels.sampling import Noise
+from dlstep_kernels.tiles import Tiles, lay_tiles
 
 from ..core import DlstepError, Plan, Rows, Samples, Span
+from .arena import staged
 from .tables import PageTables
 
+View = tuple[int | None, int]  # sliding window of a layer, and how many query heads share one of its key heads
+
 _SIGN = 1 << 63
-_GREEDY = Settings()
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,14 +31,14 @@ class Batch:
     """One plan as tensors: `n` packed rows of which `w` positions are wanted.
 
     `slots` say where each row's keys and values go (-1: nowhere), `layouts` what it sees under each sliding window
-    (None: full attention), `wanted` which rows predict the wanted positions, in the order of the plan. `soft` are the rows
-    whose embedding is a blend, None if there is none.
+    (None: full attention) with each number of query heads to a key head, `wanted` which rows predict the wanted positions, in
+    the order of the plan. `soft` are the rows whose embedding is a blend, None if there is none.
     """
 
     tokens: Int64[Tensor, "1 n"]
     positions: Int64[Tensor, "1 n"]
     slots: Int64[Tensor, " n"]
-    layouts: dict[int | None, AttentionLayout]
+    layouts: Mapping[View, AttentionLayout | Tiles]
     wanted: Int64[Tensor, " w"]
     settings: Settings
     reading: Reading
@@ -43,13 +47,26 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a forward is lowered for: sizes of pages, shift of the head, windows of the layers, and where it runs."""
+    """What a forward is lowered for: sizes of pages, shift of the head, what layers see, and where it runs."""
 
     page_size: int
     head_shift: int
-    windows: tuple[int | None, ...]
+    views: tuple[View, ...]
     device: torch.device
     dtype: torch.dtype
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """One plan as arrays on the host.
+
+    `arrays` are those of `Batch`, under the same names, and those that `settings_of` takes; `spans` say what rows see under
+    each sliding window.
+    """
+
+    arrays: dict[str, np.ndarray]
+    spans: dict[int | None, Spans]
+    reading: Reading
 
 
 def lower(plan: Plan, tables: PageTables, target: Target) -> Batch:
@@ -57,6 +74,37 @@ def lower(plan: Plan, tables: PageTables, target: Target) -> Batch:
 
     Raises DlstepError if a wanted position is predicted by a row that is not fed.
     """
+    gathered = gather(plan, tables, target)
+    layouts: dict[View, AttentionLayout | Tiles] = {}
+    for window, group in target.views:
+        spans = gathered.spans[window]
+        if has_kernels(target.device):
+            layouts[window, group] = lay_tiles(spans, group=group, device=target.device)
+        else:
+            alike = next((layout for (other, _), layout in layouts.items() if other == window), None)
+            layouts[window, group] = alike or lay_out(spans, dtype=target.dtype, device=target.device)
+    soft = _soft(plan, target.device)
+    return batch_of(staged(gathered.arrays, target.device), layouts, gathered.reading, soft)
+
+
+def batch_of(
+    tensors: Mapping[str, Tensor], layouts: Mapping[View, AttentionLayout | Tiles], reading: Reading, soft: SoftRows | None
+) -> Batch:
+    """The batch whose arrays are `tensors`."""
+    return Batch(
+        tokens=tensors["tokens"][None],
+        positions=tensors["positions"][None],
+        slots=tensors["slots"],
+        layouts=layouts,
+        wanted=tensors["wanted"],
+        settings=settings_of(tensors),
+        reading=reading,
+        soft=soft,
+    )
+
+
+def gather(plan: Plan, tables: PageTables, target: Target) -> Gathered:
+    """The arrays of `plan`, which must have spans; raises what `lower` raises."""
     spans = plan.spans
     rows = tables.rows
     facts = np.array(
@@ -82,24 +130,14 @@ def lower(plan: Plan, tables: PageTables, target: Target) -> Batch:
     if wanted.size and int(wanted.min()) < 0:
         _refuse(plan, target.head_shift)
     wanted += np.repeat(firsts, wants)
-    staged = torch.from_numpy(np.concatenate((tokens, positions, slots, wanted))).to(target.device, non_blocking=True)
-    fed, at, stored, wanted_rows = staged.split_with_sizes([total, total, total, len(wanted)])
     held = tables.pages[row_of]
-    layouts: dict[int | None, AttentionLayout] = {}
-    for window in target.windows:
+    views: dict[int | None, Spans] = {}
+    for window in dict.fromkeys(window for window, _ in target.views):
         since, until = visible_range(positions, origins, sizes, row_ends, window=window)
-        view = Spans(counts, ends, held, until, since, target.page_size)
-        layouts[window] = lay_out(view, dtype=target.dtype, device=target.device)
-    return Batch(
-        tokens=fed[None],
-        positions=at[None],
-        slots=stored,
-        layouts=layouts,
-        wanted=wanted_rows,
-        settings=_settings(plan, wants, wanted_positions, target.device),
-        reading=Reading(plan.wants.statistics, plan.wants.ties, plan.wants.best, plan.wants.tempered),
-        soft=_soft(spans, firsts, target.device),
-    )
+        views[window] = Spans(counts, ends, held, until, since, target.page_size)
+    arrays = {"tokens": tokens, "positions": positions, "slots": slots, "wanted": wanted}
+    reading = Reading(plan.wants.statistics, plan.wants.ties, plan.wants.best, plan.wants.tempered)
+    return Gathered(arrays | _settings(plan, wants, wanted_positions), views, reading)
 
 
 def _refuse(plan: Plan, head_shift: int) -> None:
@@ -111,11 +149,12 @@ def _refuse(plan: Plan, head_shift: int) -> None:
             )
 
 
-def _soft(spans: tuple[Span, ...], firsts: Int64[np.ndarray, " s"], device: torch.device) -> SoftRows | None:
+def _soft(plan: Plan, device: torch.device) -> SoftRows | None:
     """The soft rows of all spans; they blend equally many ids, by one rule."""
-    found = [(span, span.soft, int(first)) for span, first in zip(spans, firsts, strict=True) if span.soft is not None]
-    if not found:
+    if all(span.soft is None for span in plan.spans):
         return None
+    firsts = accumulate((len(span.tokens) for span in plan.spans), initial=0)
+    found = [(span, span.soft, first) for span, first in zip(plan.spans, firsts, strict=False) if span.soft is not None]
     merge = found[0][1].merge
     rows = [first - span.start + position for span, soft, first in found for position in soft.positions]
 
@@ -133,37 +172,44 @@ def _soft(spans: tuple[Span, ...], firsts: Int64[np.ndarray, " s"], device: torc
     )
 
 
-def _settings(plan: Plan, wants: Int64[np.ndarray, " s"], positions: Int64[np.ndarray, " w"], device: torch.device) -> Settings:
-    """Sampling settings of each wanted row; what no span uses stays None."""
+def _settings(plan: Plan, wants: Int64[np.ndarray, " s"], positions: Int64[np.ndarray, " w"]) -> dict[str, np.ndarray]:
+    """Sampling settings of each wanted row, under the names that `settings_of` knows; those that no span uses are left out."""
     spans, random_ids = plan.spans, "noise" in plan.wants.statistics
     params = [span.params for span in spans]
     penalised = any(span.penalty for span in spans)
     if not random_ids and not penalised and not any(p.temperature > 0 or p.top_k or p.top_p < 1 or p.min_p > 0 for p in params):
-        return _GREEDY
+        return {}
+    found: dict[str, np.ndarray] = {}
 
-    def per_row(values: list[float], dtype: type[np.generic]) -> Tensor:
-        return torch.from_numpy(np.repeat(np.array(values, dtype=dtype), wants)).to(device)
+    def per_row(name: str, values: list[float] | list[int], dtype: type[np.generic]) -> None:
+        found[name] = np.repeat(np.array(values, dtype=dtype), wants)
 
     # What is penalised is taken greedily.
     temperatures = [0.0 if span.penalty else span.params.temperature for span in spans]
-    hot = any(temperatures)
-    noise = None
-    if hot or random_ids:
-        seeds = np.repeat(np.array([_signed(span.seed) for span in spans], dtype=np.int64), wants)
-        draws = np.fromiter(chain.from_iterable(span.draws for span in spans), np.int64, len(positions))
-        noise = Noise(*(torch.from_numpy(numbers).to(device) for numbers in (seeds, positions, draws)))
-    penalty = None
+    if any(temperatures):
+        per_row("temperatures", temperatures, np.float32)
+    if any(temperatures) or random_ids:
+        per_row("seeds", [_signed(span.seed) for span in spans], np.int64)
+        found["sampled"] = positions
+        found["draws"] = np.fromiter(chain.from_iterable(span.draws for span in spans), np.int64, len(positions))
     if penalised:
-        ids = torch.tensor([token for span in spans for token in _predecessors(span)]).to(device)
-        penalty = Penalty(ids, per_row([span.penalty for span in spans], np.float32))
-    return Settings(
-        temperatures=per_row(temperatures, np.float32) if hot else None,
-        top_k=per_row([p.top_k for p in params], np.int64) if any(p.top_k for p in params) else None,
-        top_p=per_row([p.top_p for p in params], np.float32) if any(p.top_p < 1 for p in params) else None,
-        min_p=per_row([p.min_p for p in params], np.float32) if any(p.min_p > 0 for p in params) else None,
-        noise=noise,
-        penalty=penalty,
-    )
+        found["penalised"] = np.array([token for span in spans for token in _predecessors(span)], dtype=np.int64)
+        per_row("penalties", [span.penalty for span in spans], np.float32)
+    if any(p.top_k for p in params):
+        per_row("top_k", [p.top_k for p in params], np.int64)
+    if any(p.top_p < 1 for p in params):
+        per_row("top_p", [p.top_p for p in params], np.float32)
+    if any(p.min_p > 0 for p in params):
+        per_row("min_p", [p.min_p for p in params], np.float32)
+    return found
+
+
+def settings_of(tensors: Mapping[str, Tensor]) -> Settings:
+    """Sampling settings from what there is of their tensors."""
+    noise = Noise(tensors["seeds"], tensors["sampled"], tensors["draws"]) if "seeds" in tensors else None
+    penalty = Penalty(tensors["penalised"], tensors["penalties"]) if "penalised" in tensors else None
+    rest = {name: tensors.get(name) for name in ("temperatures", "top_k", "top_p", "min_p")}
+    return Settings(**rest, noise=noise, penalty=penalty)
 
 
 def _predecessors(span: Span) -> list[int]:

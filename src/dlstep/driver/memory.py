@@ -47,7 +47,7 @@ def _room(checkpoint: Checkpoint, config: Config, strategy: Strategy, share: flo
     plans, pages = largest_forwards(config, strategy)
     try:
         for plan in plans:
-            TorchDriver(checkpoint, replace(config, num_pages=pages)).run(plan)
+            TorchDriver(checkpoint, replace(config, num_pages=pages), enforce_eager=True).run(plan)
     except torch.OutOfMemoryError as error:
         raise ValueError(
             f"a forward of max_num_batched_tokens={config.max_num_batched_tokens} rows does not fit beside the weights: "

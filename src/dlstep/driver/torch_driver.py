@@ -5,29 +5,35 @@ from jaxtyping import Float, Float32
 from torch import Tensor, nn
 from transformers import DiffusionGemmaForBlockDiffusion
 
-from dlstep_kernels import merge_embeddings, sample
+from dlstep_kernels import Drawn
+from dlstep_kernels.choice import has_kernels, head_and_sample, merge_embeddings, sample
 
 from ..core import START_LINE, Config, LineMismatch, Plan, Samples, next_line
 from ..models import Checkpoint, PagedContext
 from ..models.attention import NO_MASK
 from ..models.diffusion_gemma import CanvasNetwork
 from ..models.shapes import embedding_of, head_of, kv_shapes
-from .lowering import Batch, Target, pack, unpack
+from .graphs import Graphs
+from .lowering import Batch, Target, gather, pack, unpack
 from .tables import PageTables
-from .work import Carry, CarrySlots, Work, lower_modes
+from .work import Carry, CarrySlots, Work, lower_modes, refuse_canvases
 
 _BROKEN_LINE = -1  # no state is on it
+Answer = Float[Tensor, "w vocab"] | Drawn
 
 
 class TorchDriver:
     """A device for the states of one `Config`; `run` is all that the engine needs.
 
     The parts of `run` (`follow`, `lower`, `forward`, `sample`, `unpack`) are public so that their costs can be
-    measured. The network is used where it is; with `device` it is moved there. Raises ValueError if the configuration
-    does not fit the network.
+    measured. The network is used where it is; with `device` it is moved there. On a CUDA device forwards of windows are
+    padded to buckets and, unless `enforce_eager`, captured as graphs, in place of `lower`, `forward` and `sample`. Raises
+    ValueError if the configuration does not fit the network.
     """
 
-    def __init__(self, checkpoint: Checkpoint, config: Config, *, device: str | None = None) -> None:
+    def __init__(
+        self, checkpoint: Checkpoint, config: Config, *, device: str | None = None, enforce_eager: bool = False
+    ) -> None:
         network = checkpoint.network
         if device is not None:
             nn.Module.to(network, torch.device(device))
@@ -47,14 +53,18 @@ class TorchDriver:
         self._last: Plan | None = None
         self._tables = PageTables(max_num_reqs=config.max_num_reqs, width=config.max_model_len // config.page_size + 2)
         self._slots = CarrySlots()
-        windows = tuple(dict.fromkeys(shape.window for shape in shapes))
-        self._target = Target(config.page_size, spec.head_shift, windows, network.device, network.dtype)
+        views = tuple(dict.fromkeys(shape.view for shape in shapes))
+        self._target = Target(config.page_size, spec.head_shift, views, network.device, network.dtype)
         # One slot more than the pages have: rows that are not stored end there.
         slots = config.num_pages * config.page_size + 1
         sizes = [(slots, shape.kv_heads, shape.head_dim) for shape in shapes]
         self._key_pages = tuple(torch.zeros(size, dtype=network.dtype, device=network.device) for size in sizes)
         self._value_pages = tuple(torch.zeros(size, dtype=network.dtype, device=network.device) for size in sizes)
         self._carried = self._empty_carried()
+        kernels = has_kernels(network.device) and self._canvas is None
+        # In 16 bits, ids are sampled from hidden states at once; logits are never written.
+        self._fused = kernels and isinstance(self._head, nn.Linear) and network.dtype.itemsize == 2
+        self._graphs = Graphs(self._captured_step, self._target, captures=not enforce_eager) if kernels else None
 
     def _empty_carried(self) -> Float[Tensor, "places canvas hidden"]:
         """Room for what canvases carry: two places for each slot, as `Carry` says."""
@@ -69,11 +79,26 @@ class TorchDriver:
         this driver's.
         """
         self.follow(plan)
-        work = self.lower(plan)
-        packed = None if work is None else self.sample(work, self.forward(work))
+        packed = self._replayed(plan)
+        if packed is None and (work := self.lower(plan)) is not None:
+            packed = self.sample(work, self.forward(work))
         samples = self.unpack(plan, packed)
         self.line = next_line(samples)
         return samples
+
+    @torch.inference_mode()
+    def _replayed(self, plan: Plan) -> Float32[Tensor, "k w"] | None:
+        """The answer of a padded, and perhaps captured, forward; None for a plan that is run in its own sizes."""
+        if self._graphs is None or not plan.spans or any(span.soft is not None for span in plan.spans):
+            return None
+        refuse_canvases(plan)
+        return self._graphs.run(gather(plan, self._tables, self._target))
+
+    def _captured_step(self, batch: Batch) -> Float32[Tensor, "k w"]:
+        """What is captured: a forward and the sampling of what it wants."""
+        answer = self._encode(batch)
+        assert answer is not None, "only forwards that sample are captured"
+        return pack(self._drawn(batch, answer))
 
     def follow(self, plan: Plan) -> None:
         """Take over the ownership of pages and carry slots as `plan` has it, once."""
@@ -99,14 +124,17 @@ class TorchDriver:
         return lower_modes(plan, self._tables, self._slots, self._target, length) if plan.spans else None
 
     @torch.inference_mode()
-    def forward(self, work: Work) -> Float32[Tensor, "w vocab"] | None:
-        """Logits of the wanted positions, and the rows' keys and values in the pages; None if none is wanted."""
-        logits = None
+    def forward(self, work: Work) -> Answer | None:
+        """Logits of the wanted positions, and the rows' keys and values in the pages; None if none is wanted.
+
+        Where a kernel samples from hidden states, what it drew in place of logits.
+        """
+        answer = None
         if work.encode is not None:
-            logits = self._encode(work.encode)
+            answer = self._encode(work.encode)
         if work.denoise is not None and work.carry is not None:
-            logits = self._denoise(work.denoise, work.carry)
-        return logits
+            answer = self._denoise(work.denoise, work.carry)
+        return answer
 
     def _paged(self, batch: Batch) -> PagedContext:
         return PagedContext(self._key_pages, self._value_pages, batch.slots, batch.layouts)
@@ -120,8 +148,8 @@ class TorchDriver:
         self._carried.index_copy_(0, carry.left, canvas.signal(logits, temperatures).view_as(held))
         return logits
 
-    def _encode(self, batch: Batch) -> Float32[Tensor, "w vocab"] | None:
-        """Logits of what is wanted by a network that reads its window like final tokens; or final tokens stored."""
+    def _encode(self, batch: Batch) -> Answer | None:
+        """What is wanted of a network that reads its window like final tokens; or final tokens stored."""
         if self._canvas is not None:
             return self._canvas.encode(batch.tokens, batch.positions, self._paged(batch))
         hidden = self._body(
@@ -133,7 +161,13 @@ class TorchDriver:
         ).last_hidden_state
         if not batch.wanted.numel():
             return None
-        return self._head(hidden[0].index_select(0, batch.wanted)).float()
+        wanted = hidden[0].index_select(0, batch.wanted)
+        if not self._fused:
+            return self._head(wanted)
+        spec, head = self.config.spec, self._head
+        assert isinstance(head, nn.Linear)
+        ids = {"vocab_size": spec.vocab_size, "mask_id": spec.mask_id}
+        return head_and_sample(wanted, head.weight, batch.settings, reading=batch.reading, bias=head.bias, **ids)
 
     def _inputs(self, batch: Batch) -> dict[str, Tensor]:
         """The rows as ids, or as embeddings if some are blends."""
@@ -145,13 +179,15 @@ class TorchDriver:
         return {"inputs_embeds": merge_embeddings(embedding(batch.tokens[0]), embedding.weight, mask_id, batch.soft)[None]}
 
     @torch.inference_mode()
-    def sample(self, work: Work, logits: Float32[Tensor, "w vocab"] | None) -> Float32[Tensor, "k w"] | None:
+    def sample(self, work: Work, answer: Answer | None) -> Float32[Tensor, "k w"] | None:
         """Tokens, probabilities and the statistics asked for (entropy, then margin), as one tensor on the host."""
-        if logits is None:
-            return None
-        batch, spec = work.sampled, self.config.spec
-        drawn = sample(logits, batch.settings, vocab_size=spec.vocab_size, mask_id=spec.mask_id, reading=batch.reading)
-        return pack(drawn).cpu()
+        return None if answer is None else pack(self._drawn(work.sampled, answer)).cpu()
+
+    def _drawn(self, batch: Batch, answer: Answer) -> Drawn:
+        if isinstance(answer, Drawn):
+            return answer
+        spec = self.config.spec
+        return sample(answer, batch.settings, vocab_size=spec.vocab_size, mask_id=spec.mask_id, reading=batch.reading)
 
     def unpack(self, plan: Plan, packed: Float32[Tensor, "k w"] | None) -> Samples:
         """The samples that `packed` holds, span by span."""

@@ -65,7 +65,7 @@ def lower_modes(plan: Plan, tables: PageTables, slots: CarrySlots, target: Targe
     Raises DlstepError for spans that the network has no mode for.
     """
     if not canvas_length:
-        _refuse_canvases(plan)
+        refuse_canvases(plan)
         return Work(lower(plan, tables, target))
     encoding = tuple(span for span in plan.spans if span.mode == "encode")
     denoising = tuple(span for span in plan.spans if span.mode == "denoise")
@@ -77,7 +77,8 @@ def lower_modes(plan: Plan, tables: PageTables, slots: CarrySlots, target: Targe
     )
 
 
-def _refuse_canvases(plan: Plan) -> None:
+def refuse_canvases(plan: Plan) -> None:
+    """Raise DlstepError for spans that need a network which denoises."""
     for span in plan.spans:
         if span.mode == "denoise" or span.carry != "none":
             raise DlstepError(f"step {plan.step}, request {span.id}: the network cannot denoise a canvas")

@@ -3,6 +3,7 @@
 All that it needs beside queries, keys and values travels as the keyword argument `paged` of the forward call.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 from transformers import AttentionInterface
 
 from dlstep_kernels import AttentionLayout, paged_attention, store_kv
+from dlstep_kernels.tiles import Tiles
 
 ATTENTION = "dlstep_paged"  # the name under which transformers finds it
 # Either, given as mask, keeps transformers from making its own: nothing for each kind of layers, where a class takes that,
@@ -21,14 +23,16 @@ NO_MASK = torch.empty((1, 1, 1, 1), device="meta")
 
 @dataclass(frozen=True, slots=True)
 class PagedContext:
-    """Where the forward's rows are stored and what they see: pages of each layer, a slot for each row (-1: not stored),
-    and the layout for each width of sliding window, None being full attention.
+    """Where the forward's rows are stored and what they see: pages of each layer, a slot for each row (-1: not stored), and
+    a layout for each width of sliding window, None being full attention, with each number of query heads to a key head.
+
+    Layouts are tiles where kernels read them.
     """
 
     key_pages: tuple[Float[Tensor, "slots _kv_heads _head_dim"], ...]
     value_pages: tuple[Float[Tensor, "slots _kv_heads _head_dim"], ...]
     slots: Int64[Tensor, " n"]
-    layouts: dict[int | None, AttentionLayout]
+    layouts: Mapping[tuple[int | None, int], AttentionLayout | Tiles]
 
 
 def attend(
@@ -47,9 +51,15 @@ def attend(
     del attention_mask, others
     layer = int(module.layer_idx)  # pyright: ignore[reportArgumentType]
     key_pages, value_pages = paged.key_pages[layer], paged.value_pages[layer]
-    store_kv(key[0].transpose(0, 1), value[0].transpose(0, 1), key_pages, value_pages, paged.slots)
-    layout = paged.layouts[sliding_window]
-    return paged_attention(query[0].transpose(0, 1), key_pages, value_pages, layout, scale=scaling)[None], None
+    keys, values, queries = key[0].transpose(0, 1), value[0].transpose(0, 1), query[0].transpose(0, 1)
+    layout = paged.layouts[sliding_window, queries.shape[1] // keys.shape[1]]
+    if isinstance(layout, Tiles):
+        from dlstep_kernels.gpu import attention, pages
+
+        pages.store_kv(keys, values, key_pages, value_pages, paged.slots)
+        return attention.attend(queries, key_pages, value_pages, layout, scale=scaling)[None], None
+    store_kv(keys, values, key_pages, value_pages, paged.slots)
+    return paged_attention(queries, key_pages, value_pages, layout, scale=scaling)[None], None
 
 
 def install() -> None:

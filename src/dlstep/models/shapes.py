@@ -9,11 +9,20 @@ from transformers import PretrainedConfig, PreTrainedModel
 
 @dataclass(frozen=True, slots=True)
 class KVShape:
-    """What a driver must keep of each position for one layer; `window` None is full attention."""
+    """What a driver must keep of each position for one layer, and how it is read.
+
+    `window` None is full attention; `group` query heads share a key head.
+    """
 
     kv_heads: int
     head_dim: int
     window: int | None
+    group: int = 1
+
+    @property
+    def view(self) -> tuple[int | None, int]:
+        """What the layout of its attention depends on."""
+        return self.window, self.group
 
 
 def kv_shapes(config: PretrainedConfig) -> tuple[KVShape, ...]:
@@ -21,17 +30,16 @@ def kv_shapes(config: PretrainedConfig) -> tuple[KVShape, ...]:
     text = config.get_text_config()
     facts = text.to_dict()
     kinds = facts.get("layer_types") or ["full_attention"] * facts["num_hidden_layers"]
+    # Layers are named by numbers, which may have leading zeros.
+    of_layer = {int(name): own for name, own in (facts.get("per_layer_config") or {}).items()}
     shapes: list[KVShape] = []
     for number, kind in enumerate(kinds):
-        own = facts | (facts.get("per_layer_config") or {}).get(str(number), {})
+        own = facts | of_layer.get(number, {})
         heads = own["num_attention_heads"]
-        shapes.append(
-            KVShape(
-                own.get("num_key_value_heads") or heads,
-                own.get("head_dim") or own["hidden_size"] // heads,
-                own.get("sliding_window") if kind == "sliding_attention" else None,
-            )
-        )
+        kv_heads = own.get("num_key_value_heads") or heads
+        head_dim = own.get("head_dim") or own["hidden_size"] // heads
+        window = own.get("sliding_window") if kind == "sliding_attention" else None
+        shapes.append(KVShape(kv_heads, head_dim, window, heads // kv_heads))
     return tuple(shapes)
 
 

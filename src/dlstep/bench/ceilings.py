@@ -1,0 +1,82 @@
+"""What a device can do at most, measured in plain torch: bytes copied and products of matrices in a second."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from statistics import median
+from time import perf_counter
+
+import torch
+
+MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Ceilings:
+    """Bytes read plus bytes written in a second by a large copy; operations in a second of a large product of matrices."""
+
+    bytes_per_s: float
+    flops_per_s: float
+
+    def least_us(self, moved: float, flops: float) -> float:
+        """Microseconds that so many bytes and operations take at least."""
+        return 1e6 * max(moved / self.bytes_per_s, flops / self.flops_per_s)
+
+
+def measure_ceilings(device: torch.device, dtype: torch.dtype) -> Ceilings:
+    """The ceilings of `device` for numbers of `dtype`; on a CPU from small sizes."""
+    there = device.type == "cuda"
+    size, side = (1024 * MIB, 8192) if there else (64 * MIB, 1024)
+    source = torch.empty(size // dtype.itemsize, dtype=dtype, device=device).normal_()
+    target = torch.empty_like(source)
+    # The one is left to a copy engine, which may be slower than a kernel that copies.
+    copied = min(timed_us([lambda: target.copy_(source)], device), timed_us([lambda: torch.neg(source, out=target)], device))
+    left, right = (torch.empty((side, side), dtype=dtype, device=device).normal_() for _ in range(2))
+    multiplied = timed_us([lambda: left @ right], device)
+    return Ceilings(2e6 * size / copied, 2e6 * side**3 / multiplied)
+
+
+def timed_us(calls: list[Callable[[], object]], device: torch.device, *, repetitions: int = 20, budget_s: float = 0.5) -> float:
+    """Microseconds of a call, the median over repetitions.
+
+    The calls do the same with other inputs, which take turns, so that a cache holds none of them. On a CUDA device their
+    launches are captured in a graph: what is timed is the device's work alone.
+    """
+    for call in calls:
+        call()
+    if device.type != "cuda":
+        return 1e6 * median(_clocked_s(call, budget_s) for call in calls)
+    graph = _captured(calls)
+    events = [(torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)) for _ in range(repetitions)]
+    graph.replay()
+    for begin, end in events:
+        begin.record()
+        graph.replay()
+        end.record()
+    torch.cuda.synchronize(device)
+    return 1e3 * median(begin.elapsed_time(end) for begin, end in events) / len(calls)
+
+
+def _clocked_s(call: Callable[[], object], budget_s: float) -> float:
+    """Seconds of a call by the clock, the least of a few."""
+    least, spent, runs = float("inf"), 0.0, 0
+    while runs < 3 or (spent < budget_s and runs < 10):
+        start = perf_counter()
+        call()
+        elapsed = perf_counter() - start
+        least, spent, runs = min(least, elapsed), spent + elapsed, runs + 1
+    return least
+
+
+def _captured(calls: list[Callable[[], object]]) -> torch.cuda.CUDAGraph:
+    """All calls as one graph."""
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for call in calls:
+            call()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for call in calls:
+            call()
+    return graph

@@ -1,0 +1,228 @@
+"""Steady decoding of a network in the shape of a published checkpoint: step time, and how far from the device's limits it is.
+
+Prompts of random tokens are prefilled for real. Then every step is the engine's own, but for two things whose making is not
+counted: random ids are fed in place of masks, and the network's answer, once it is computed, copied and unpacked, is replaced
+by a scripted one (`script`).
+"""
+
+import gc
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from inspect import signature
+from random import Random
+from time import perf_counter
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..core import Config, Plan, Request, Samples, SamplingParams, State, Strategy, add, commit, init, schedule
+from ..core.engine import farthest
+from ..driver import TorchDriver
+from ..models import Checkpoint
+from .busy import busy_us
+from .ceilings import Ceilings, measure_ceilings
+from .roofline import Network, least_us, network_of
+from .script import PACED_BY_OPTIONS, Pace, taken
+from .shapes import Shape, random_checkpoint, shortened
+
+BATCHES = (1, 8, 32)
+CONTEXT = 4096
+TOKENS_PER_FORWARD = 2.5
+PAGE_SIZE = 32
+STEPS = 32  # measured ones, or a whole canvas; as many before them warm up, so many after them are profiled
+ROWS = 8192  # of a forward that prefills
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What is decoded: `batch` requests with `context` tokens each, `tokens_per_forward` taken of each in a step."""
+
+    batch: int
+    context: int = CONTEXT
+    tokens_per_forward: float = TOKENS_PER_FORWARD
+    steps: int = STEPS
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """One row of the table; times are microseconds of a step, on average.
+
+    `rows` are fed by a step. `host_us` is schedule, unpacking, commit, and lowering where no graph is replayed.
+    `device_us` is when the device works, and `host_share` the rest of the step, in which it waits; None without a CUDA device.
+    `roofline_us` is the least time for the bytes and operations of the same steps at the measured ceilings, `ratio` the step
+    to it.
+    """
+
+    shape: str
+    batch: int
+    context: int
+    rows: float
+    step_us: float
+    roofline_us: float
+    ratio: float
+    device_us: float | None
+    host_share: float | None
+    host_us: float
+    tokens_per_step: float
+    tokens_per_s: float
+    slowest_us: float
+    copy_gb_s: float
+    matmul_tflop_s: float
+
+
+class ScriptedDriver(TorchDriver):
+    """A driver whose answers are scripted where they are unpacked, and which says what its parts on the host cost."""
+
+    pace: Pace
+    scripted: bool
+    host_s = 0.0
+    script_s = 0.0
+
+    def lower(self, plan: Plan) -> Any:
+        """The tensors of `plan`; timed."""
+        start = perf_counter()
+        work = super().lower(plan)
+        self.host_s += perf_counter() - start
+        return work
+
+    def unpack(self, plan: Plan, packed: Tensor | None) -> Samples:
+        """The network's samples, thrown away for scripted ones."""
+        start = perf_counter()
+        samples = super().unpack(plan, packed)
+        unpacked = perf_counter()
+        self.host_s += unpacked - start
+        if self.scripted:
+            samples = self.pace.samples(plan)
+        self.script_s += perf_counter() - unpacked
+        return samples
+
+
+class Decode:
+    """A decode under way: `state` and the driver that goes with it."""
+
+    def __init__(self, checkpoint: Checkpoint, strategy: Strategy, load: Load, *, enforce_eager: bool) -> None:
+        self.name = checkpoint.name
+        self.state = _filled(checkpoint, strategy, load)
+        # A driver without graphs has no such option.
+        known = "enforce_eager" in signature(TorchDriver).parameters
+        options: dict[str, Any] = {"enforce_eager": enforce_eager} if known else {}
+        self.driver = ScriptedDriver(checkpoint, self.state.config, **options)
+        self.driver.pace = Pace(load.tokens_per_forward, checkpoint.spec.vocab_size)
+        self.driver.scripted = checkpoint.decoding_strategy not in PACED_BY_OPTIONS
+
+    def step(self) -> tuple[Plan, float, float]:
+        """One step: its plan, its seconds without the script's, and those of schedule and commit among them."""
+        before = self.driver.script_s
+        start = perf_counter()
+        plan = schedule(self.state)
+        planned = perf_counter()
+        plan = self.driver.pace.fed(plan, self.state.config.spec.mask_id)
+        begin = perf_counter()
+        samples = self.driver.run(plan)
+        ran = perf_counter()
+        self.state = commit(self.state, samples)
+        done = perf_counter()
+        own = planned - start + done - ran
+        return plan, own + ran - begin - (self.driver.script_s - before), own
+
+    def prefill(self) -> None:
+        """Step until every request has sampled."""
+        while self.state.waiting or not all(sequence.steps for sequence in self.state.running):
+            self.step()
+
+    def taken(self) -> int:
+        """Tokens that all requests have so far."""
+        return sum(map(taken, self.state.running))
+
+
+def measure_shape(
+    shape: Shape,
+    loads: Sequence[Load],
+    *,
+    device: torch.device,
+    dtype: torch.dtype,
+    layers: int | None = None,
+    enforce_eager: bool = False,
+    ceilings: Ceilings | None = None,
+) -> Iterator[Decoded]:
+    """One row for each load, by a network of `layers` layers (None: all); `ceilings` None are measured first."""
+    ceilings = ceilings or measure_ceilings(device, dtype)
+    shape = shortened(shape, layers)
+    checkpoint = random_checkpoint(shape, device, dtype)
+    for load in loads:
+        strategy = shape.strategy(load.tokens_per_forward)
+        cycle = getattr(strategy, "max_denoising_steps", 0)
+        load = replace(load, steps=cycle + 1) if cycle else load  # one more that encodes it
+        decode = Decode(checkpoint, strategy, load, enforce_eager=enforce_eager)
+        yield _measured(decode, network_of(checkpoint.network), load, ceilings)
+        del decode
+        gc.collect()  # the driver's pages
+        if device.type == "cuda":
+            torch.cuda.empty_cache()
+
+
+def _filled(checkpoint: Checkpoint, strategy: Strategy, load: Load) -> State:
+    """A state in which all requests wait with their prompts, and answers that last as long as is measured."""
+    spec = checkpoint.spec
+    window = strategy.atom(Request(0, (0,), SamplingParams(max_tokens=1)))
+    prefills = load.batch * (load.context // ROWS + 1)
+    answer = round((3 * load.steps + prefills + 8) * load.tokens_per_forward) + 2 * window + load.context // 8
+    whole = strategy.atom(Request(0, (0,) * load.context, SamplingParams(max_tokens=answer))) >= load.context
+    length = max(2, load.context - answer) if whole else load.context
+    limit = length + answer
+    reach = farthest(strategy, limit)
+    rows = max(ROWS, load.batch * 2 * window, reach)
+    config = Config(spec, PAGE_SIZE, load.batch * -(-reach // PAGE_SIZE), limit, rows, load.batch)
+    state, random = init(config, strategy), Random(0)
+    params = SamplingParams(max_tokens=answer, ignore_eos=True)
+    for number in range(load.batch):
+        state = add(state, Request(number, tuple(random.choices(range(spec.vocab_size - 2), k=length)), params))
+    return state
+
+
+def _measured(decode: Decode, network: Network, load: Load, ceilings: Ceilings) -> Decoded:
+    """The figures of one load."""
+    decode.prefill()
+    for _ in range(load.steps):
+        decode.step()
+    device = decode.driver.network.device
+    gc.collect()
+    gc.disable()
+    try:
+        decode.driver.host_s, before = 0.0, decode.taken()
+        done = [decode.step() for _ in range(load.steps)]
+    finally:
+        gc.enable()
+    count = len(done)
+    step_us = 1e6 * sum(seconds for _, seconds, _ in done) / count
+    roofline_us = sum(least_us(network, plan, ceilings) for plan, _, _ in done) / count
+    tokens = (decode.taken() - before) / count
+    host_us = 1e6 * (decode.driver.host_s + sum(own for _, _, own in done)) / count
+    device_us = _device_us(decode, min(load.steps, STEPS)) if device.type == "cuda" else None
+    return Decoded(
+        shape=decode.name,
+        batch=load.batch,
+        context=load.context,
+        rows=sum(len(span.tokens) for plan, _, _ in done for span in plan.spans) / count,
+        step_us=step_us,
+        roofline_us=roofline_us,
+        ratio=step_us / roofline_us,
+        device_us=device_us,
+        host_share=None if device_us is None else max(0.0, 1.0 - device_us / step_us),
+        host_us=host_us,
+        tokens_per_step=tokens / load.batch,
+        tokens_per_s=1e6 * tokens / step_us,
+        slowest_us=1e6 * max(seconds for _, seconds, _ in done),
+        copy_gb_s=ceilings.bytes_per_s / 1e9,
+        matmul_tflop_s=ceilings.flops_per_s / 1e12,
+    )
+
+
+def _device_us(decode: Decode, steps: int) -> float | None:
+    def run() -> None:
+        for _ in range(steps):
+            decode.step()
+
+    spent = busy_us(run)
+    return None if spent is None else spent / steps

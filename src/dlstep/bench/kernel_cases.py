@@ -1,0 +1,228 @@
+"""Inputs of every kernel as models give them, its twin's answer to the same, and what it must move and compute."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dlstep_kernels.attention import Spans
+from dlstep_kernels.head import head_and_sample
+from dlstep_kernels.mean import mean_embeddings
+from dlstep_kernels.merge import SoftRows, merge_embeddings
+from dlstep_kernels.pages import store_kv
+from dlstep_kernels.sampling import Drawn, Noise, Reading, Settings, sample
+from dlstep_kernels.tiles import Tiles, lay_tiles, tiled_attention
+
+from .roofline import Need
+
+PAGE_SIZE = 32
+SETS = 4  # of inputs, which take turns
+NEAR = {torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 1e-2}  # of the norm of the difference to that of the truth
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """How large the cases are: requests, their context and the rows of each; wanted rows; vocabulary and hidden size."""
+
+    batch: int = 8
+    context: int = 4096
+    rows: int = 32
+    wanted: int = 256
+    vocabulary: int = 151936
+    hidden: int = 4096
+
+
+USUAL = Sizes()
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """`calls` run the kernel on inputs that take turns, and need `need` each.
+
+    `error` says how far the kernel's answer is from its twin's, `limit` how far rounding may bring it.
+    """
+
+    kernel: str
+    name: str
+    calls: list[Callable[[], Any]]
+    error: Callable[[], float]
+    limit: float
+    need: Need
+
+
+def apart(found: Tensor, truth: Tensor) -> float:
+    """The norm of the difference over that of the truth."""
+    return float((found.float() - truth.float()).norm() / truth.float().norm().clamp(min=1e-30))
+
+
+def drawn_apart(found: Drawn, truth: Drawn) -> float:
+    """The share of other tokens, or the distance of the probabilities if that is more."""
+    others = float((found.tokens != truth.tokens).float().mean())
+    return max(others, apart(found.probabilities, truth.probabilities))
+
+
+def cases(device: torch.device, dtype: torch.dtype, sizes: Sizes = USUAL) -> Iterator[Case]:
+    """All cases, one at a time: their inputs take much memory."""
+    small = sizes.context < 1024
+    for label, heads, kv_heads, head_dim in (
+        ("heads 32/8 of 128", 32, 8, 128),
+        ("heads 28/4 of 128", 28, 4, 128),
+        ("heads 16/4 of 128", 16, 4, 128),
+        ("heads 16/2 of 512", 16, 2, 512),
+    )[: 2 if small else 4]:
+        yield attention(device, dtype, sizes, label, (heads, kv_heads, head_dim))
+    yield store(device, dtype, sizes)
+    for name in ("greedy", "gumbel, entropy"):
+        yield sampled(device, dtype, sizes, name)
+    for wanted in (sizes.wanted, max(1, sizes.wanted // 8)):
+        yield headed(device, dtype, sizes, wanted)
+    yield merged(device, dtype, sizes)
+    yield averaged(device, dtype, sizes)
+
+
+def _random(device: torch.device, dtype: torch.dtype, *size: int) -> Tensor:
+    return torch.empty(size, dtype=dtype, device=device).normal_()
+
+
+def attention(device: torch.device, dtype: torch.dtype, sizes: Sizes, label: str, heads: tuple[int, int, int]) -> Case:
+    """A decode step's attention: every row sees the whole context of its request."""
+    from dlstep_kernels.gpu.attention import attend
+
+    (of_queries, of_keys, head_dim), batch, rows, context = heads, sizes.batch, sizes.rows, sizes.context
+    width, total = -(-context // PAGE_SIZE), batch * rows
+    order = np.random.default_rng(0).permutation(SETS * batch * width).reshape(SETS, batch, width)
+    keys, values = (_random(device, dtype, order.size * PAGE_SIZE + 1, of_keys, head_dim) for _ in range(2))
+    queries = _random(device, dtype, total, of_queries, head_dim)
+    whole, group = np.full(batch, context), of_queries // of_keys
+    spans = [Spans(np.full(batch, rows), whole, tables, np.full(total, context), None, PAGE_SIZE) for tables in order]
+    tiles = [lay_tiles(each, group=group, device=device) for each in spans]
+    scale = head_dim**-0.5
+    moved = 2 * (batch * context * of_keys + total * of_queries) * head_dim * dtype.itemsize
+
+    def attended(each: Tiles) -> Tensor:
+        return attend(queries, keys, values, each, scale=scale)
+
+    def error() -> float:
+        return apart(attended(tiles[0]), tiled_attention(queries.float(), keys.float(), values.float(), tiles[0], scale=scale))
+
+    return Case(
+        "attention",
+        f"{label}, batch {batch}, {rows} rows, context {context}",
+        [lambda each=each: attended(each) for each in tiles],
+        error,
+        NEAR[dtype],
+        Need(moved, 4.0 * total * context * of_queries * head_dim),
+    )
+
+
+def store(device: torch.device, dtype: torch.dtype, sizes: Sizes) -> Case:
+    """Keys and values of a step's rows into pages, heads in front of rows as a model gives them."""
+    from dlstep_kernels.gpu import pages as kernels
+
+    rows, heads, head_dim = 4 * sizes.batch * sizes.rows, 8, 128
+    keys, values = (_random(device, dtype, heads, rows, head_dim).transpose(0, 1) for _ in range(2))
+    pages = torch.zeros((2, SETS * rows + 1, heads, head_dim), dtype=dtype, device=device)
+    slots = torch.randperm(SETS * rows, device=device).view(SETS, rows)
+
+    def stored(write: Callable[..., None], where: Tensor) -> Tensor:
+        write(keys, values, pages[0], pages[1], where)
+        return pages[:, :-1]
+
+    def error() -> float:
+        pages.zero_()
+        found = stored(kernels.store_kv, slots[0]).clone()
+        pages.zero_()
+        return apart(found, stored(store_kv, slots[0]))
+
+    calls = [lambda where=where: stored(kernels.store_kv, where) for where in slots]
+    return Case("store_kv", f"{rows} rows, {heads} heads of {head_dim}", calls, error, 0.0, Need(4 * keys.nbytes))
+
+
+def _settings(name: str, rows: int, device: torch.device) -> tuple[Settings, Reading]:
+    if name == "greedy":
+        return Settings(), Reading()
+    seeds, positions, draws = torch.randint(0, 1 << 20, (3, rows), device=device)
+    hot = torch.full((rows,), 0.8, device=device)
+    return Settings(temperatures=hot, noise=Noise(seeds, positions, draws)), Reading(frozenset({"entropy"}), best=1)
+
+
+def sampled(device: torch.device, dtype: torch.dtype, sizes: Sizes, name: str) -> Case:
+    """Tokens and probabilities from logits; the answer is both, side by side."""
+    from dlstep_kernels.gpu import sampling as kernels
+
+    rows, vocabulary = sizes.wanted, sizes.vocabulary
+    sets = [_random(device, dtype, rows, vocabulary) * 3 for _ in range(SETS)]
+    settings, reading = _settings(name, rows, device)
+    options = {"vocab_size": vocabulary - 1, "mask_id": vocabulary - 2, "reading": reading}
+
+    def error() -> float:
+        return drawn_apart(kernels.sample(sets[0], settings, **options), sample(sets[0], settings, **options))
+
+    calls = [lambda logits=logits: kernels.sample(logits, settings, **options) for logits in sets]
+    return Case("sample", f"{name}, {rows} rows of {vocabulary}", calls, error, NEAR[torch.float32], Need(sets[0].nbytes))
+
+
+def headed(device: torch.device, dtype: torch.dtype, sizes: Sizes, wanted: int) -> Case:
+    """The same from hidden states and the head's weight, greedily."""
+    from dlstep_kernels.gpu import head as kernels
+
+    weight = _random(device, dtype, sizes.vocabulary, sizes.hidden) * 0.05
+    sets = [_random(device, dtype, wanted, sizes.hidden) for _ in range(SETS)]
+    options = {"vocab_size": sizes.vocabulary - 1, "mask_id": sizes.vocabulary - 2}
+
+    def run(function: Callable[..., Drawn], hidden: Tensor) -> Drawn:
+        return function(hidden, weight, Settings(), **options)
+
+    need = Need(weight.nbytes + sets[0].nbytes, 2.0 * wanted * weight.numel())
+    return Case(
+        "head_and_sample",
+        f"{wanted} rows of {sizes.hidden}, {sizes.vocabulary} ids",
+        [lambda hidden=hidden: run(kernels.head_and_sample, hidden) for hidden in sets],
+        lambda: drawn_apart(run(kernels.head_and_sample, sets[0]), run(head_and_sample, sets[0])),
+        NEAR[torch.float32],
+        need,
+    )
+
+
+def merged(device: torch.device, dtype: torch.dtype, sizes: Sizes) -> Case:
+    """Half of a step's rows are blends of a token with the mask."""
+    from dlstep_kernels.gpu import merge as kernels
+
+    rows, width = sizes.batch * sizes.rows, sizes.hidden // 2
+    table, embedded = _random(device, dtype, sizes.vocabulary, width), _random(device, dtype, rows, width)
+    soft = torch.arange(0, rows, 2, device=device)
+    ids = torch.randint(0, sizes.vocabulary, (SETS, len(soft), 1), device=device)
+    shares = torch.rand((len(soft), 1), device=device)
+    sets = [SoftRows(soft, each, shares, 1.0 - shares[:, 0]) for each in ids]
+    calls = [lambda each=each: kernels.merge_embeddings(embedded, table, 0, each) for each in sets]
+    need = Need(2.0 * embedded.nbytes + len(soft) * width * dtype.itemsize)
+    return Case(
+        "merge_embeddings",
+        f"{len(soft)} of {rows} rows of {width}",
+        calls,
+        lambda: apart(calls[0](), merge_embeddings(embedded, table, 0, sets[0])),
+        NEAR[dtype],
+        need,
+    )
+
+
+def averaged(device: torch.device, dtype: torch.dtype, sizes: Sizes) -> Case:
+    """A canvas's mean embeddings."""
+    from dlstep_kernels.gpu import mean as kernels
+
+    rows, vocabulary, width = sizes.wanted, sizes.vocabulary, max(16, sizes.hidden * 11 // 16)
+    table = _random(device, dtype, vocabulary, width)
+    sets = [_random(device, torch.float32, rows, vocabulary) for _ in range(SETS)]
+    hot = torch.full((rows,), 0.6, device=device)
+    calls = [lambda logits=logits: kernels.mean_embeddings(logits, hot, table) for logits in sets]
+    return Case(
+        "mean_embeddings",
+        f"{rows} rows of {vocabulary} to {width}",
+        calls,
+        lambda: apart(calls[0](), mean_embeddings(sets[0], hot, table)),
+        NEAR[dtype],
+        Need(table.nbytes + sets[0].nbytes, 2.0 * rows * table.numel()),
+    )

@@ -1,0 +1,31 @@
+"""Pictures of measurements; needs matplotlib."""
+
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+
+def check_plot() -> None:
+    """Raise ValueError if there is nothing to draw with: better before measuring than after."""
+    if find_spec("matplotlib") is None:
+        raise ValueError("--plot needs matplotlib: pip install 'dlstep[notebook]'")
+
+
+def plot_decode(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
+    """Step time over batch beside the least time, and the tokens in a second."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8, 3.5), layout="constrained")
+    times, speed = figure.subplots(1, 2)
+    batches = [row["batch"] for row in rows]
+    times.plot(batches, [row["step_us"] / 1e3 for row in rows], "o-", label="step")
+    times.plot(batches, [row["roofline_us"] / 1e3 for row in rows], "s--", label="least")
+    times.set(xlabel="requests", ylabel="milliseconds", xscale="log", yscale="log", title=rows[0]["shape"])
+    times.legend()
+    speed.plot(batches, [row["tokens_per_s"] for row in rows], "o-")
+    speed.set(xlabel="requests", ylabel="tokens a second", xscale="log", yscale="log", title=f"context {rows[0]['context']}")
+    for axes in (times, speed):
+        axes.set_xticks(batches, [str(batch) for batch in batches])
+        axes.minorticks_off()
+    figure.savefig(path, dpi=150)

@@ -1,0 +1,210 @@
+"""Networks of random weights in the shapes of published checkpoints, built where they run.
+
+The facts are those of the checkpoints' config.json as far as they decide sizes. Ids of special tokens are the last ones of the
+vocabulary: which ids they are costs nothing.
+"""
+
+from collections.abc import Mapping
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from torch import Tensor
+from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerFast
+
+from .. import strategies
+from ..core import Spec, Strategy
+from ..models import Checkpoint
+from ..models.attention import ATTENTION, install
+from ..models.description import Description
+from ..models.families import FAMILIES, Family
+from .script import PACED_BY_OPTIONS
+
+SHARPNESS = 8.0  # of random attention: queries and keys of ordinary length would make all positions see nearly the same mean
+
+_BLOCKS = {"block_size": 32, "buffer_size": 4}
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A published checkpoint: its `family`, the facts of its config.json, and options of the strategy it is decoded with."""
+
+    name: str
+    family: str
+    facts: Mapping[str, Any]
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def made_by(self) -> Family:
+        """The entry of its family."""
+        return FAMILIES[self.family]
+
+    @property
+    def decoding_strategy(self) -> str:
+        """The name of its family's own strategy."""
+        return self.made_by.decoding_strategy or "multi_bd"
+
+    def strategy(self, tokens_per_forward: float) -> Strategy:
+        """Its family's own strategy, so set up that a script can take so many tokens in each forward.
+
+        A block is never forced to take a token because the block before it is nearly done. A canvas is committed after its
+        last forward, of which there are as many as make the average right.
+        """
+        options = dict(self.options)
+        if self.decoding_strategy in PACED_BY_OPTIONS:
+            options["max_denoising_steps"] = max(1, round(options["canvas_length"] / tokens_per_forward))
+        return strategies.load(self.decoding_strategy)(**options)
+
+
+def _facts(hidden: int, layers: int, heads: tuple[int, int], width: int, vocabulary: int, **others: Any) -> dict[str, Any]:
+    """Facts under the names that most families use; `heads` are those of queries and of keys."""
+    return {
+        "hidden_size": hidden,
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads[0],
+        "num_key_value_heads": heads[1],
+        "intermediate_size": width,
+        "vocab_size": vocabulary,
+        "max_position_embeddings": 131072,
+        "rms_norm_eps": 1e-6,
+        "rope_theta": 1e6,
+        **others,
+    }
+
+
+_LLADA2_MINI = _facts(
+    2048, 20, (16, 4), 5120, 157184,
+    head_dim=128, rope_theta=6e5, partial_rotary_factor=0.5, num_experts=256, num_experts_per_tok=8,
+    moe_intermediate_size=512, num_shared_experts=1, n_group=8, topk_group=4, routed_scaling_factor=2.5,
+    first_k_dense_replace=1,
+)  # fmt: skip
+_DIFFUSION_GEMMA = {
+    "canvas_length": 256,
+    "text_config": {
+        "model_type": "diffusion_gemma_text",
+        "vocab_size": 262144,
+        "hidden_size": 2816,
+        "intermediate_size": 2112,
+        "num_hidden_layers": 30,
+        "num_attention_heads": 16,
+        "num_key_value_heads": 8,
+        "head_dim": 256,
+        "global_head_dim": 512,
+        "num_global_key_value_heads": 2,
+        "sliding_window": 1024,
+        "max_position_embeddings": 262144,
+        "num_experts": 128,
+        "top_k_experts": 8,
+        "moe_intermediate_size": 704,
+        "rope_parameters": {
+            "full_attention": {"partial_rotary_factor": 0.25, "rope_theta": 1e6, "rope_type": "proportional"},
+            "sliding_attention": {"rope_theta": 1e4, "rope_type": "default"},
+        },
+    },
+    # No pictures are read: a tower of the least size.
+    "vision_config": {
+        "model_type": "gemma4_vision",
+        "hidden_size": 16,
+        "intermediate_size": 16,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 2,
+        "head_dim": 8,
+        "position_embedding_size": 16,
+    },
+}
+_CONFIDENT = _BLOCKS | {"semi_complete_threshold": 1.0}
+_QWEN3 = {"head_dim": 128}
+_ENTRIES = (
+    Shape("sdar-1.7b", "sdar", _facts(2048, 28, (16, 8), 6144, 151936, tie_word_embeddings=True, **_QWEN3), _CONFIDENT),
+    Shape("sdar-8b", "sdar", _facts(4096, 36, (32, 8), 12288, 151936, **_QWEN3), _CONFIDENT),
+    Shape("llada2-mini", "llada2_mini", _LLADA2_MINI, _CONFIDENT),
+    Shape("dream-7b", "dream", _facts(3584, 28, (28, 4), 18944, 152064), {"block_size": 32}),
+    Shape(
+        "fast-dllm-v2-1.5b",
+        "fast_dllm_v2",
+        _facts(1536, 28, (12, 2), 8960, 151936, tie_word_embeddings=True),
+        {"block_size": 8, "buffer_size": 4},
+    ),
+    Shape("diffusion-gemma-26b", "diffusion_gemma", _DIFFUSION_GEMMA, {"canvas_length": 256}),
+)
+SHAPES: dict[str, Shape] = {shape.name: shape for shape in _ENTRIES}
+
+
+def shape_of(name: str) -> Shape:
+    """The shape of this name. Raises ValueError, listing the names, if there is none."""
+    if name not in SHAPES:
+        raise ValueError(f"--shape must be one of {', '.join(SHAPES)}, got {name!r}")
+    return SHAPES[name]
+
+
+def shortened(shape: Shape, layers: int | None) -> Shape:
+    """`shape` with its first `layers` layers only; None: with all of them."""
+    if layers is None:
+        return shape
+    facts = deepcopy(dict(shape.facts))
+    part = facts.get("text_config", facts)
+    if not 0 < layers <= part["num_hidden_layers"]:
+        raise ValueError(f"--layers must be between 1 and the {part['num_hidden_layers']} of {shape.name}, got {layers}")
+    part["num_hidden_layers"] = layers
+    return replace(shape, facts=facts)
+
+
+def random_checkpoint(shape: Shape, device: torch.device, dtype: torch.dtype) -> Checkpoint:
+    """A checkpoint of this shape without a folder: its parameters are made on `device`, in `dtype`, and random."""
+    family, made_config = shape.made_by, _config(shape)
+    install()
+    made: Any = family.network
+    with torch.device(device):
+        network: PreTrainedModel = made._from_config(made_config, dtype=dtype, attn_implementation=ATTENTION)
+    if family.masked:
+        _sharpen(network)
+    if expert_stacks(network):
+        network.set_experts_implementation("grouped_mm")
+    text: Any = made_config.get_text_config()
+    backend = Tokenizer(WordLevel({"<unk>": 0}, unk_token="<unk>"))
+    description = Description(
+        name=shape.name,
+        path=Path(shape.name),
+        family=family,
+        config=made_config,
+        tokenizer=PreTrainedTokenizerFast(tokenizer_object=backend, unk_token="<unk>"),
+        spec=_spec(family, text.vocab_size),
+        options=shape.options,
+        decoding_strategy=shape.decoding_strategy,
+        max_model_len=text.max_position_embeddings,
+    )
+    return Checkpoint(network.eval(), description)
+
+
+def expert_stacks(network: PreTrainedModel) -> list[Tensor]:
+    """The parameters that hold the weights of all experts of a layer."""
+    named = network.named_parameters()
+    return [each for name, each in named if each.ndim == 3 and name.endswith((".gate_up_proj", ".down_proj"))]
+
+
+def _config(shape: Shape) -> PretrainedConfig:
+    made: Any = shape.made_by.network.config_class
+    return made(**shape.made_by.config(shape.facts))
+
+
+def _spec(family: Family, vocabulary: int) -> Spec:
+    return Spec(
+        mask_id=vocabulary - 1 if family.masked else None,
+        eos_ids=(vocabulary - 2,),
+        vocab_size=vocabulary,
+        head_shift=family.head_shift,
+        accept_rule=family.accept_rule,
+    )
+
+
+@torch.no_grad()
+def _sharpen(network: PreTrainedModel) -> None:
+    """Let every position see keys of its own choice: otherwise deep layers would choose the same experts for all of them."""
+    for name, parameter in network.named_parameters():
+        if name.endswith("q_norm.weight"):
+            parameter.fill_(SHARPNESS)

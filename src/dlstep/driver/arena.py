@@ -1,0 +1,44 @@
+"""Many arrays brought to a device by one copy."""
+
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from torch import Tensor
+
+_ALIGNED = 16  # bytes; kernels read whole words of so many
+_TYPES = {np.dtype(np.int64): torch.int64, np.dtype(np.int32): torch.int32, np.dtype(np.float32): torch.float32}
+
+
+class Arena:
+    """Memory for arrays on the host and on a device, under names. `hosts` are filled, `send` copies all, `tensors` are read.
+
+    The host's side may be filled again once a copy is done, which whoever fills it makes sure of.
+    """
+
+    def __init__(self, sizes: Mapping[str, tuple[np.dtype, int]], device: torch.device) -> None:
+        places: dict[str, tuple[int, int]] = {}
+        total = 0
+        for name, (dtype, count) in sizes.items():
+            places[name] = total, total + count * dtype.itemsize
+            total = -(-places[name][1] // _ALIGNED) * _ALIGNED
+        self._host = torch.empty(total, dtype=torch.uint8, pin_memory=device.type == "cuda")
+        self._device = torch.empty(total, dtype=torch.uint8, device=device)
+        flat = self._host.numpy()
+        self.hosts = {name: flat[slice(*places[name])].view(dtype) for name, (dtype, _) in sizes.items()}
+        self.tensors = {name: self._device[slice(*places[name])].view(_TYPES[dtype]) for name, (dtype, _) in sizes.items()}
+
+    def send(self) -> None:
+        """Start to copy the host's side to the device."""
+        self._device.copy_(self._host, non_blocking=True)
+
+
+def staged(arrays: Mapping[str, np.ndarray], device: torch.device) -> dict[str, Tensor]:
+    """The arrays as tensors on `device`."""
+    if device.type == "cpu":
+        return {name: torch.from_numpy(array) for name, array in arrays.items()}
+    arena = Arena({name: (array.dtype, array.size) for name, array in arrays.items()}, device)
+    for name, array in arrays.items():
+        arena.hosts[name][:] = array
+    arena.send()
+    return arena.tensors

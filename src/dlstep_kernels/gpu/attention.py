@@ -1,0 +1,273 @@
+"""Attention of packed query rows to paged keys and values, tile by tile.
+
+One program reads a range of positions for the rows of one tile and all query heads of one key head. If there are fewer tiles
+than the device runs at once, the positions are divided among several programs, and a second kernel joins what they found.
+"""
+
+from functools import cache
+from typing import no_type_check
+
+import torch
+import triton
+import triton.language as tl
+from jaxtyping import Float
+from torch import Tensor
+
+from ..tiles import Tiles
+from .launch import Parameters, architecture, compiled_with, parameters
+
+LOG2_E = 1.4426950408889634
+LEAST_PART = 256  # positions that are worth a program of their own
+MOST_PARTS = 32
+# These lie one behind the other in memory: how they are aligned differs from forward to forward.
+NUMBERS = ["first_rows", "counts", "spans", "begins", "ends", "clear", "tables", "until", "since"]
+
+
+@triton.jit
+@no_type_check
+def _read(
+    query, best, total, mean, page, position, key_base, value_base, key_slot, value_slot, dim, start, last, end, scale,
+    HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, PAGE_SIZE: tl.constexpr, WIDE: tl.constexpr, SAME: tl.constexpr,
+    PRECISION: tl.constexpr, MASKED: tl.constexpr,
+):  # fmt: skip
+    """Take in the positions `position`, which lie on the pages `page`; unless MASKED, every row sees all of them."""
+    slot = page * PAGE_SIZE + position % PAGE_SIZE
+    if WIDE:
+        slot = slot.to(tl.int64)
+    key_place = slot[:, None] * key_slot + dim[None, :]
+    value_place = key_place if SAME else slot[:, None] * value_slot + dim[None, :]
+    held = dim[None, :] < HEAD_DIM
+    if MASKED:
+        # What lies past the end may be anything, and no weight of 0 makes NaN vanish.
+        held = held & (position < end)[:, None]
+    if MASKED or HEAD_DIM < BLOCK_D:
+        key = tl.load(key_base + key_place, mask=held, other=0.0)
+        value = tl.load(value_base + value_place, mask=held, other=0.0)
+    else:
+        key = tl.load(key_base + key_place)
+        value = tl.load(value_base + value_place)
+    score = tl.dot(query, tl.trans(key), input_precision=PRECISION)
+    if MASKED:
+        seen = (position[None, :] >= start[:, None]) & (position[None, :] < last[:, None])
+        score = tl.where(seen, score, float("-inf"))
+    larger = tl.maximum(best, tl.max(score, 1) * scale)
+    # A row that has seen nothing yet has no best; any number does instead.
+    pivot = tl.where(larger == float("-inf"), 0.0, larger) if MASKED else larger
+    weight = tl.exp2(score * scale - pivot[:, None])
+    fade = tl.exp2(best - pivot)
+    total = total * fade + tl.sum(weight, 1)
+    mean = tl.dot(weight.to(value.dtype), value, mean * fade[:, None], input_precision=PRECISION)
+    return larger, total, mean
+
+
+@triton.jit
+@no_type_check
+def _keep(
+    outputs, means, levels, best, total, mean, row, head, dim, active, sees, output_row, output_head, mean_part, mean_row,
+    mean_head, level_part, level_row, parts, HEAD_DIM: tl.constexpr,
+):  # fmt: skip
+    """Store what was read, or a part of it with log2 of each row's sum of weights as `levels`.
+
+    Both ends are compiled at once: apart, the loop before them came out slower for several parts than for one.
+    """
+    # A row that sees nothing was not masked where all others see everything.
+    some = sees & (total != 0.0)
+    mean = tl.where(some[:, None], mean / tl.where(some, total, 1.0)[:, None], 0.0)
+    row = row.to(tl.int64)
+    shown = dim[None, :] < HEAD_DIM
+    if parts == 1:
+        output_place = outputs + row[:, None] * output_row + head[:, None] * output_head + dim[None, :]
+        tl.store(output_place, mean.to(outputs.dtype.element_ty), mask=active[:, None] & shown)
+    else:
+        part = tl.program_id(2).to(tl.int64)
+        level = tl.where(some, best + tl.log2(tl.where(some, total, 1.0)), float("-inf"))
+        tl.store(levels + part * level_part + row * level_row + head, level, mask=active)
+        mean_place = means + part * mean_part + row[:, None] * mean_row + head[:, None] * mean_head + dim[None, :]
+        # What has no weight is not read.
+        tl.store(mean_place, mean, mask=(active & some)[:, None] & shown)
+
+
+@triton.jit(do_not_specialize=["level_part", "level_row", "pages", "parts"], do_not_specialize_on_alignment=NUMBERS)
+@no_type_check
+def _attend(
+    queries, key_pages, value_pages, outputs, means, levels, first_rows, counts, spans, begins, ends, clear, tables, until,
+    since, scale, query_row, query_head, query_dim, key_slot, key_head, value_slot, value_head, output_row, output_head,
+    mean_part, mean_row, mean_head, level_part, level_row, pages, parts,
+    GROUP: tl.constexpr, HEAD_DIM: tl.constexpr, PAGE_SIZE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_D: tl.constexpr, SLICES: tl.constexpr, PRECISION: tl.constexpr, WIDE: tl.constexpr, SAME: tl.constexpr,
+    TAIL: tl.constexpr,
+):  # fmt: skip
+    """One slice of a tile, one key head, one part of the positions."""
+    tile, kv_head = tl.program_id(0) // SLICES, tl.program_id(1)
+    begin, end = tl.load(begins + tile), tl.load(ends + tile)
+    table = tables + tl.load(spans + tile).to(tl.int64) * pages
+    size = tl.cdiv(tl.cdiv(end - begin, BLOCK_N), parts) * BLOCK_N
+    begin += tl.program_id(2) * size
+    end = tl.minimum(begin + size, end)
+    offset = tl.arange(0, BLOCK_N)
+    page = tl.load(table + (begin + offset) // PAGE_SIZE, mask=begin + offset < end, other=0)
+
+    place = (tl.program_id(0) % SLICES) * BLOCK_M + tl.arange(0, BLOCK_M)
+    dim = tl.arange(0, BLOCK_D)
+    active = place // GROUP < tl.load(counts + tile)
+    row, head = tl.load(first_rows + tile) + place // GROUP, kv_head * GROUP + place % GROUP
+    query_place = queries + row.to(tl.int64)[:, None] * query_row + head[:, None] * query_head + dim[None, :] * query_dim
+    query = tl.load(query_place, mask=active[:, None] & (dim[None, :] < HEAD_DIM), other=0.0)
+    last = tl.load(until + row, mask=active, other=0)
+    start = tl.zeros_like(last) if since is None else tl.load(since + row, mask=active, other=0)
+    key_base, value_base = key_pages + kv_head * key_head, value_pages + kv_head * value_head
+    best = tl.full([BLOCK_M], float("-inf"), tl.float32)
+    total = tl.zeros([BLOCK_M], tl.float32)
+    mean = tl.zeros([BLOCK_M, BLOCK_D], tl.float32)
+    middle = begin
+    # Pages are looked up one turn ahead: where to read is known when the reading begins.
+    if since is None:
+        middle += tl.maximum(tl.minimum(tl.load(clear + tile), end) - begin, 0) // BLOCK_N * BLOCK_N
+        for first in tl.range(begin, middle, BLOCK_N):
+            ahead = first + BLOCK_N + offset
+            next_page = tl.load(table + ahead // PAGE_SIZE, mask=ahead < end, other=0)
+            best, total, mean = _read(
+                query, best, total, mean, page, first + offset, key_base, value_base, key_slot, value_slot, dim, start, last,
+                end, scale, HEAD_DIM, BLOCK_D, PAGE_SIZE, WIDE, SAME, PRECISION, False,
+            )  # fmt: skip
+            page = next_page
+    for first in tl.range(middle, end, BLOCK_N, num_stages=TAIL):
+        ahead = first + BLOCK_N + offset
+        next_page = tl.load(table + ahead // PAGE_SIZE, mask=ahead < end, other=0)
+        best, total, mean = _read(
+            query, best, total, mean, page, first + offset, key_base, value_base, key_slot, value_slot, dim, start, last,
+            end, scale, HEAD_DIM, BLOCK_D, PAGE_SIZE, WIDE, SAME, PRECISION, True,
+        )  # fmt: skip
+        page = next_page
+    _keep(
+        outputs, means, levels, best, total, mean, row, head, dim, active, start < last, output_row, output_head, mean_part,
+        mean_row, mean_head, level_part, level_row, parts, HEAD_DIM,
+    )  # fmt: skip
+
+
+@triton.jit(do_not_specialize=["pairs", "parts"])
+@no_type_check
+def _join(means, levels, outputs, pairs, parts, HEAD_DIM: tl.constexpr, BLOCK: tl.constexpr, BLOCK_D: tl.constexpr):
+    """Pairs of a row and a head, numbered through: the mean of the parts' means, weighted by 2 to their levels."""
+    pair = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    dim = tl.arange(0, BLOCK_D)
+    active = pair < pairs
+    shown = dim[None, :] < HEAD_DIM
+    place = pair.to(tl.int64)[:, None] * HEAD_DIM + dim[None, :]
+    best = tl.full([BLOCK], float("-inf"), tl.float32)
+    for part in range(parts):
+        best = tl.maximum(best, tl.load(levels + part * pairs + pair, mask=active, other=float("-inf")))
+    pivot = tl.where(best == float("-inf"), 0.0, best)
+    total = tl.zeros([BLOCK], tl.float32)
+    mean = tl.zeros([BLOCK, BLOCK_D], tl.float32)
+    for part in range(parts):
+        level = tl.load(levels + part * pairs + pair, mask=active, other=float("-inf"))
+        weight = tl.exp2(level - pivot)
+        read = (active & (level != float("-inf")))[:, None] & shown
+        found = tl.load(means + part * pairs.to(tl.int64) * HEAD_DIM + place, mask=read, other=0.0)
+        total += weight
+        mean += found * weight[:, None]
+    mean = mean / tl.where(total == 0.0, 1.0, total)[:, None]
+    tl.store(outputs + place, mean.to(outputs.dtype.element_ty), mask=active[:, None] & shown)
+
+
+@cache
+def _processors(device: torch.device) -> int:
+    """How many multiprocessors a device has; 1 if it is no CUDA device."""
+    return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 1
+
+
+def parts_of(tiles: Tiles, programs: int, chosen: Parameters, device: torch.device) -> int:
+    """Among how many programs each tile's positions are divided, so that a device is filled once.
+
+    It depends on the shape of the tiles alone: answers are the same bits however the rows are filled.
+    """
+    room = chosen["occupancy"] * _processors(device) // programs
+    return max(1, min(room, tiles.shape.longest // LEAST_PART, MOST_PARTS))
+
+
+def launch_parameters(
+    queries: Float[Tensor, "n heads head_dim"], height: int, group: int, *, windowed: bool = False
+) -> Parameters:
+    """What the table says for tiles of `height` pairs of a row and a head."""
+    shape = f"{str(queries.dtype).removeprefix('torch.')}/{max(16, triton.next_power_of_2(queries.shape[2]))}"
+    generation = architecture(queries.device)
+    own = [f"{generation}/{shape}/{height}/{group}", f"{generation}/{shape}/{height}", f"{generation}/{shape}"]
+    if windowed:
+        own.insert(0, f"{generation}/{shape}/{height}/windowed")
+    return parameters("attention", *own, f"{shape}/{height}", shape)
+
+
+def _precision(queries: Float[Tensor, "n heads head_dim"]) -> str:
+    """How products of fp32 are made: from three of tensor cores, or exactly where those would need too many registers."""
+    return "tf32x3" if queries.dtype == torch.float32 and queries.shape[2] <= 128 else "ieee"
+
+
+def attend(
+    queries: Float[Tensor, "n heads head_dim"],
+    key_pages: Float[Tensor, "slots kv_heads head_dim"],
+    value_pages: Float[Tensor, "slots kv_heads head_dim"],
+    tiles: Tiles,
+    *,
+    scale: float,
+    chosen: Parameters | None = None,
+    parts: int | None = None,
+) -> Float[Tensor, "n heads head_dim"]:
+    """What `tiled_attention` answers, where `scale` is positive and every row is in a tile; other rows are undefined.
+
+    The numbers of a head lie side by side in the pages. `chosen` launch parameters and number of `parts` stand in for those
+    that are known to be fast.
+    """
+    n, heads, head_dim = queries.shape
+    kv_heads = key_pages.shape[1]
+    group = heads // kv_heads
+    assert scale > 0.0, f"the scale must be positive, got {scale}"
+    assert key_pages.stride(2) == value_pages.stride(2) == 1, "the numbers of a head must lie side by side in the pages"
+    shape = tiles.shape
+    height = max(16, triton.next_power_of_2(shape.tile_rows * group))
+    chosen = launch_parameters(queries, height, group, windowed=shape.windowed) if chosen is None else chosen
+    block_m = min(height, chosen["block_m"])
+    slices = triton.cdiv(shape.tile_rows * group, block_m)
+    if parts is None:
+        parts = parts_of(tiles, max(1, shape.busy * slices * kv_heads), chosen, queries.device)
+    answer = torch.empty((n, heads, head_dim), dtype=queries.dtype, device=queries.device)
+    held = (parts, n) if parts > 1 else (1, 0)
+    means = torch.empty((*held, heads, head_dim), dtype=torch.float32, device=queries.device)
+    levels = torch.empty((*held, heads), dtype=torch.float32, device=queries.device)
+    _attend[(shape.tiles * slices, kv_heads, parts)](
+        *(queries, key_pages, value_pages, answer, means, levels),
+        *(tiles.first_rows, tiles.counts, tiles.spans, tiles.begins, tiles.ends, tiles.clear),
+        *(tiles.tables, tiles.until, tiles.since, scale * LOG2_E),
+        *(*queries.stride(), *key_pages.stride()[:2], *value_pages.stride()[:2], *answer.stride()[:2]),
+        *(*means.stride()[:3], *levels.stride()[:2], shape.pages, parts),
+        GROUP=group,
+        HEAD_DIM=head_dim,
+        PAGE_SIZE=shape.page_size,
+        BLOCK_M=block_m,
+        BLOCK_N=chosen["block_n"],
+        BLOCK_D=max(16, triton.next_power_of_2(head_dim)),
+        SLICES=slices,
+        PRECISION=_precision(queries),
+        WIDE=max(key_pages.shape[0] * key_pages.stride(0), value_pages.shape[0] * value_pages.stride(0)) >= 2**31,
+        SAME=key_pages.stride(0) == value_pages.stride(0),
+        # Few positions are not seen by all rows, unless there is a window: stages would cost more than they give.
+        TAIL=1 if tiles.since is None else None,
+        **compiled_with(chosen),
+    )
+    if parts > 1:
+        _joined(means, levels, answer)
+    return answer
+
+
+def _joined(
+    means: Float[Tensor, "parts n heads head_dim"],
+    levels: Float[Tensor, "parts n heads"],
+    answer: Float[Tensor, "n heads head_dim"],
+) -> None:
+    """Join the parts of each row into `answer`."""
+    parts, n, heads, head_dim = means.shape
+    chosen = parameters("join", architecture(answer.device))
+    block, block_d = chosen["block"], triton.next_power_of_2(head_dim)
+    grid = (triton.cdiv(n * heads, block),)
+    options = compiled_with(chosen)
+    _join[grid](means, levels, answer, n * heads, parts, HEAD_DIM=head_dim, BLOCK=block, BLOCK_D=block_d, **options)

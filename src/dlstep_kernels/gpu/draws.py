@@ -1,0 +1,108 @@
+"""The counter-based generator inside kernels: bit for bit the numbers of `draws`, whose functions these mirror.
+
+Also how a logit and its id become one integer, by which both are ordered at once.
+"""
+
+from typing import no_type_check
+
+import triton
+import triton.language as tl
+
+NO_KEY = tl.constexpr(-(1 << 63))  # below every key of a finite logit
+
+
+@triton.jit
+@no_type_check
+def mix(value):
+    """The splitmix64 step of unsigned 64-bit integers."""
+    value = value + 0x9E3779B97F4A7C15
+    value = (value ^ (value >> 30)) * 0xBF58476D1CE4E5B9
+    value = (value ^ (value >> 27)) * 0x94D049BB133111EB
+    return value ^ (value >> 31)
+
+
+@triton.jit
+@no_type_check
+def draw_key(seed, position, draw, PURPOSE: tl.constexpr):
+    """The key of a stream from its counters, signed 64-bit integers."""
+    value = mix(seed.to(tl.uint64, bitcast=True))
+    value = mix(value ^ position.to(tl.uint64, bitcast=True))
+    value = mix(value ^ draw.to(tl.uint64, bitcast=True))
+    return mix(value ^ PURPOSE)
+
+
+@triton.jit
+@no_type_check
+def complement(key, index):
+    """One minus the uniform number `index` of the stream of `key`: exact, as both are odd multiples of 2**-24."""
+    bits = (mix(key ^ mix(index.to(tl.uint64))) >> 41).to(tl.int32)
+    one_to_two = ((bits ^ 0x7FFFFF) | 0x3F800000).to(tl.float32, bitcast=True)
+    return (one_to_two - 1.0) + 5.9604644775390625e-08
+
+
+@triton.jit
+@no_type_check
+def gumbel(remainder):
+    """Gumbel noise from one minus a uniform number."""
+    return -tl.log(-tl.log(1.0 - remainder))
+
+
+@triton.jit
+@no_type_check
+def random_id(key, bound):
+    """Number 0 of the stream of `key` as an integer in [0, bound)."""
+    bits = mix(key ^ mix(tl.zeros([], tl.uint64))) >> 33
+    return ((bits * tl.full([], bound, tl.uint64)) >> 31).to(tl.int64)
+
+
+@triton.jit
+@no_type_check
+def order_key(value, index, HIGHEST: tl.constexpr):
+    """An integer that orders finite values, equal ones by index: the one that counts as larger is larger."""
+    bits = tl.where(value == 0.0, 0.0, value).to(tl.int32, bitcast=True)
+    ordered = bits ^ ((bits >> 31) & 0x7FFFFFFF)
+    low = index.to(tl.int32)
+    if not HIGHEST:
+        low = 0x7FFFFFFF - low
+    key = (ordered.to(tl.int64) << 32) | low.to(tl.int64)
+    return tl.where((value > float("-inf")) & (value < float("inf")), key, NO_KEY)
+
+
+@triton.jit
+@no_type_check
+def value_of(key):
+    """The value that a key orders; -inf of a place that holds none."""
+    ordered = (key >> 32).to(tl.int32)
+    value = (ordered ^ ((ordered >> 31) & 0x7FFFFFFF)).to(tl.float32, bitcast=True)
+    return tl.where(ordered < -2139095040, float("-inf"), value)
+
+
+@triton.jit
+@no_type_check
+def index_of(key, HIGHEST: tl.constexpr):
+    """The index in a key."""
+    low = (key & 0x7FFFFFFF).to(tl.int32)
+    if not HIGHEST:
+        low = 0x7FFFFFFF - low
+    return low
+
+
+@triton.jit
+@no_type_check
+def no_keys(COUNT: tl.constexpr):
+    """Places for keys that hold none; distinct, so that one is filled at a time."""
+    return tl.arange(0, COUNT).to(tl.int64) + (NO_KEY + 1)
+
+
+@triton.jit
+@no_type_check
+def keep_largest(kept, keys):
+    """The largest of both; keys are distinct. Costs a look at `keys`, and one more for each that goes in."""
+    top = tl.max(keys, 0)
+    least = tl.min(kept, 0)
+    while top > least:
+        kept = tl.where(kept == least, top, kept)
+        keys = tl.where(keys == top, NO_KEY, keys)
+        top = tl.max(keys, 0)
+        least = tl.min(kept, 0)
+    return kept

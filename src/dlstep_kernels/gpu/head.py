@@ -1,0 +1,263 @@
+"""Sampling from hidden states: each program multiplies some rows with one tile of the head's weight and leaves one part of
+each row. The logits of a tile live in registers only.
+
+They are summed in fp32 like the twin's, in another order: ids are the twin's where logits differ by more than that.
+"""
+
+from typing import no_type_check
+
+import triton
+import triton.language as tl
+from jaxtyping import Float
+from torch import Tensor
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+from ..sampling import SIMPLE, Drawn, Reading, Settings
+from .draws import complement, order_key
+from .launch import Parameters, architecture, compiled_with, parameters
+from .parts import (
+    LEAST,
+    LOG2E,
+    MAXIMA,
+    MOMENTS,
+    PLAINS,
+    PURPOSE,
+    RACERS,
+    TOTALS,
+    answer,
+    kept_keys,
+    room,
+    stream_of,
+    temperature_of,
+)
+
+
+@triton.jit
+@no_type_check
+def _capped(logits, softcap):
+    """softcap * tanh(logits / softcap); small quotients by the series, where the quotient of exponentials cancels."""
+    x = logits / softcap
+    rest = tl.exp(-2.0 * tl.abs(x))
+    far = (1.0 - rest) / (1.0 + rest)
+    square = x * x
+    series = 1.0 + square * (-1 / 3 + square * (2 / 15 + square * (-17 / 315 + square * (62 / 2835))))
+    return softcap * tl.where(tl.abs(x) < 0.25, x * series, tl.where(x < 0.0, -far, far))
+
+
+@triton.jit
+@no_type_check
+def _multiply(hidden, weight, row, column, rows, width, depth, hidden_stride, weight_stride,
+              ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, EVEN: tl.constexpr):  # fmt: skip
+    """Logits of a tile, without bias."""
+    place = tl.arange(0, DEPTH)
+    # Rows and columns past the end repeat the last one.
+    left = hidden + tl.minimum(row, rows - 1).to(tl.int64)[:, None] * hidden_stride + place[None, :]
+    right = weight + tl.minimum(column, width - 1).to(tl.int64)[None, :] * weight_stride + place[:, None]
+    sums = tl.zeros([ROWS, COLUMNS], tl.float32)
+    for first in range(0, depth, DEPTH):
+        if EVEN:
+            some, others = tl.load(left), tl.load(right)
+        else:
+            inside = place < depth - first
+            some = tl.load(left, mask=inside[None, :], other=0.0)
+            others = tl.load(right, mask=inside[:, None], other=0.0)
+        sums = tl.dot(some, others, sums, input_precision="ieee")
+        left += DEPTH
+        right += DEPTH
+    return sums
+
+
+@triton.jit
+@no_type_check
+def _multiply_bulk(hidden, weight, row, column, depth, ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr):
+    """The same through descriptors of both matrices; what lies past their ends counts as zero."""
+    sums = tl.zeros([ROWS, COLUMNS], tl.float32)
+    for first in range(0, depth, DEPTH):
+        sums = tl.dot(hidden.load([row, first]), weight.load([column, first]).T, sums, input_precision="ieee")
+    return sums
+
+
+@triton.jit
+@no_type_check
+def _first_of(best, values, column, HIGHEST: tl.constexpr):
+    """The column of each row's `best` among its values."""
+    if HIGHEST:
+        return tl.max(tl.where(values == best[:, None], column[None, :], -1), 1)
+    return tl.min(tl.where(values == best[:, None], column[None, :], 0x7FFFFFFF), 1)
+
+
+@triton.jit
+@no_type_check
+def _halves(x, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    """The left and the right half of the columns."""
+    return tl.split(tl.permute(tl.reshape(x, (ROWS, 2, COLUMNS // 2)), (0, 2, 1)))
+
+
+@triton.jit
+@no_type_check
+def _sums(x, base, inverse, ENTROPY: tl.constexpr, PLAIN: tl.constexpr):
+    """Sums of exponentials relative to `base`: at the temperature, times the score, at temperature 1."""
+    shifted = x - base[:, None]
+    weights = tl.exp2(shifted * (inverse * LOG2E)[:, None])
+    total = tl.sum(weights, 1)
+    moment, plain = total, total
+    if ENTROPY:
+        moment = tl.sum(weights * tl.maximum(shifted * inverse[:, None], LEAST), 1)
+    if PLAIN:
+        plain = tl.sum(tl.exp2(shifted * LOG2E), 1)
+    return total, moment, plain
+
+
+@triton.jit
+@no_type_check
+def _store_sums(x, peak, inverse, numbers, part, plane, inside, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+                ENTROPY: tl.constexpr, PLAIN: tl.constexpr):  # fmt: skip
+    """Store the sums of a tile, made of its halves: what is in between takes registers."""
+    base = tl.where(peak > float("-inf"), peak, 0.0)
+    left, right = _halves(x, ROWS, COLUMNS)
+    total, moment, plain = _sums(left, base, inverse, ENTROPY, PLAIN)
+    other_total, other_moment, other_plain = _sums(right, base, inverse, ENTROPY, PLAIN)
+    total = total + other_total
+    tl.store(numbers + MAXIMA * plane + part, peak, mask=inside)
+    tl.store(numbers + TOTALS * plane + part, total, mask=inside)
+    if ENTROPY:
+        tl.store(numbers + MOMENTS * plane + part, moment + other_moment, mask=inside)
+    if PLAIN:
+        tl.store(numbers + PLAINS * plane + part, plain + other_plain, mask=inside)
+
+
+@triton.jit
+@no_type_check
+def _race_half(x, base, scale, key, column, HIGHEST: tl.constexpr):
+    """The smallest -log(u) / weight of each row, which has the largest score + noise; its column and logit."""
+    times = -tl.log(1.0 - complement(key[:, None], column[None, :])) * tl.exp2((base[:, None] - x) * scale[:, None])
+    least = tl.min(times, 1)
+    winner = _first_of(least, times, column, HIGHEST)
+    return least, winner, tl.sum(tl.where(column[None, :] == winner[:, None], x, 0.0), 1)
+
+
+@triton.jit
+@no_type_check
+def _race(x, peak, inverse, key, start, ROWS: tl.constexpr, COLUMNS: tl.constexpr, HIGHEST: tl.constexpr):
+    """Column and logit of each row's best perturbed score; -1 where nothing is allowed. By halves: noise takes registers."""
+    base, scale = tl.where(peak > float("-inf"), peak, 0.0), inverse * LOG2E
+    left, right = _halves(x, ROWS, COLUMNS)
+    column = start + tl.arange(0, COLUMNS // 2)
+    least, winner, racer = _race_half(left, base, scale, key, column, HIGHEST)
+    other_least, other_winner, other_racer = _race_half(right, base, scale, key, column + COLUMNS // 2, HIGHEST)
+    better = other_least < least
+    if HIGHEST:
+        better = other_least <= least
+    winner = tl.where(better, other_winner, winner)
+    return tl.where(peak > float("-inf"), winner, -1), tl.where(better, other_racer, racer)
+
+
+@triton.jit
+@no_type_check
+def _read_head(
+    hidden, weight, bias, softcap, hidden_stride, weight_stride, rows, width, depth, vocab_size, mask_id, splits, plane,
+    temperatures, seeds, positions, draws, penalty_ids, penalties, numbers, winners, keys,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, EVEN: tl.constexpr, KEPT: tl.constexpr,
+    HIGHEST: tl.constexpr, ENTROPY: tl.constexpr, PLAIN: tl.constexpr, RACED: tl.constexpr, CAPPED: tl.constexpr,
+    BULK: tl.constexpr,
+):  # fmt: skip
+    # Programs that read the same part of the weight are neighbours.
+    blocks = tl.cdiv(rows, ROWS)
+    tile = tl.program_id(0) // blocks
+    first_row, start = tl.program_id(0) % blocks * ROWS, tile * COLUMNS
+    row = first_row + tl.arange(0, ROWS)
+    inside = row < rows
+    column = start + tl.arange(0, COLUMNS)
+    if BULK:
+        x = _multiply_bulk(hidden, weight, first_row, start, depth, ROWS, COLUMNS, DEPTH)
+    else:
+        x = _multiply(hidden, weight, row, column, rows, width, depth, hidden_stride, weight_stride, ROWS, COLUMNS, DEPTH, EVEN)
+    part = row.to(tl.int64) * splits + tile
+    if bias is not None:
+        x += tl.load(bias + column, mask=column < width, other=0.0).to(tl.float32)[None, :]
+    if CAPPED:
+        x = _capped(x, softcap)
+    if (start + COLUMNS > vocab_size) | ((mask_id >= start) & (mask_id < start + COLUMNS)):
+        # What is forbidden does not count, but spoils the sums if it is NaN or +inf.
+        allowed = (column < vocab_size) & (column != mask_id)
+        x = tl.where(allowed[None, :] | ((column < width)[None, :] & ~(x < float("inf"))), x, float("-inf"))
+        x = tl.where((~allowed)[None, :] & (x > float("-inf")), float("nan"), x)
+    if penalty_ids is not None:
+        penalised = tl.load(penalty_ids + row, mask=inside, other=-1).to(tl.int32)
+        penalty = tl.load(penalties + row, mask=inside, other=0.0)
+        x = tl.where(column[None, :] == penalised[:, None], x - penalty[:, None], x)
+    inverse, hot = tl.full([ROWS], 1.0, tl.float32), inside
+    if RACED:
+        _, inverse, hot = temperature_of(temperatures, row, inside)
+    peak = tl.max(x, 1)
+    _store_sums(x, peak, inverse, numbers, part, plane, inside, ROWS, COLUMNS, ENTROPY, PLAIN)
+    if RACED:  # noqa: SIM102
+        if tl.max(hot.to(tl.int32), 0) > 0:
+            key = stream_of(seeds, positions, draws, row, inside, PURPOSE)
+            winner, racer = _race(x, peak, inverse, key, start, ROWS, COLUMNS, HIGHEST)
+            tl.store(winners + part, winner, mask=inside)
+            tl.store(numbers + RACERS * plane + part, racer, mask=inside)
+    for place in tl.static_range(KEPT):
+        if place > 0:
+            peak = tl.max(x, 1)
+        found = _first_of(peak, x, column, HIGHEST)
+        tl.store(keys + part * KEPT + place, order_key(peak, found, HIGHEST), mask=inside)
+        if place + 1 < KEPT:
+            x = tl.where(column[None, :] == found[:, None], float("-inf"), x)
+
+
+def _chosen(hidden: Tensor, raced: bool, kept: int) -> Parameters:
+    """Launch parameters by architecture, size of a number, what else takes registers (a list, noise), and rows."""
+    name = f"{architecture(hidden.device)}/{hidden.dtype.itemsize}b"
+    rows = f"n{min(max(16, triton.next_power_of_2(hidden.shape[0])), 256)}"
+    kind = f"{name}/listed" if kept > 1 else f"{name}/raced" if raced else name
+    return parameters("read_head", f"{kind}/{rows}", kind, name)
+
+
+def _aligned(matrix: Tensor) -> bool:
+    """Whether rows start at multiples of 16 bytes, as a descriptor asks."""
+    return matrix.data_ptr() % 16 == matrix.stride(0) * matrix.itemsize % 16 == 0
+
+
+def _described(matrix: Tensor, rows: int, columns: int) -> TensorDescriptor:
+    """A matrix to be read in tiles."""
+    return TensorDescriptor.from_tensor(matrix, [rows, columns])
+
+
+def head_and_sample(
+    hidden: Float[Tensor, "n hidden"],
+    weight: Float[Tensor, "vocab hidden"],
+    settings: Settings,
+    *,
+    vocab_size: int,
+    mask_id: int | None,
+    reading: Reading = SIMPLE,
+    bias: Float[Tensor, " vocab"] | None = None,
+    softcap: float | None = None,
+) -> Drawn:
+    """What the twin answers, for settings without filters; `hidden` and `weight` are of one dtype."""
+    hidden = hidden if hidden.stride(1) == 1 else hidden.contiguous()
+    assert weight.stride(1) == 1, "the numbers of a row of the weight must lie side by side"
+    rows, depth = hidden.shape
+    width = weight.shape[0]
+    raced, plain = settings.temperatures is not None, settings.temperatures is not None and not reading.tempered
+    chosen = _chosen(hidden, raced, kept_keys(reading))
+    splits = triton.cdiv(width, chosen["columns"])
+    bulk = bool(chosen["bulk"]) and _aligned(hidden) and _aligned(weight)
+    parts = room(rows, splits, reading, hidden.device)
+    if rows:
+        noise, penalty = settings.noise, settings.penalty
+        counters = (None, None, None) if noise is None else (noise.seeds, noise.positions, noise.draws)
+        penalties = (None, None) if penalty is None else (penalty.ids, penalty.amounts)
+        _read_head[(triton.cdiv(rows, chosen["rows"]) * splits,)](
+            _described(hidden, chosen["rows"], chosen["depth"]) if bulk else hidden,
+            _described(weight, chosen["columns"], chosen["depth"]) if bulk else weight, bias,
+            0.0 if softcap is None else softcap, hidden.stride(0), weight.stride(0), rows, width, depth,
+            min(vocab_size, width), -1 if mask_id is None else mask_id, splits, rows * splits,
+            settings.temperatures, *counters, *penalties, parts.numbers, parts.winners, parts.keys,
+            ROWS=chosen["rows"], COLUMNS=chosen["columns"], DEPTH=chosen["depth"], EVEN=depth % chosen["depth"] == 0,
+            KEPT=parts.keys.shape[2], HIGHEST=reading.ties == "highest", ENTROPY="entropy" in reading.statistics,
+            PLAIN=plain, RACED=raced, CAPPED=softcap is not None, BULK=bulk,
+            **compiled_with(chosen),
+        )  # fmt: skip
+    return answer(parts, settings, reading, vocab_size=vocab_size, plain=plain)

@@ -1,0 +1,35 @@
+"""Launch parameters of the kernels: sizes of tiles, warps and stages, looked up in a table and never searched for here."""
+
+import json
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+
+import torch
+
+Parameters = Mapping[str, int]
+
+
+@cache
+def _table() -> dict[str, dict[str, dict[str, int]]]:
+    return json.loads(Path(__file__).with_name("launch.json").read_text())
+
+
+@cache
+def architecture(device: torch.device) -> str:
+    """Which generation a device is of, `sm_90` for Hopper; `none` if it is no CUDA device."""
+    if device.type != "cuda":
+        return "none"
+    major, minor = torch.cuda.get_device_capability(device)
+    return f"sm_{major}{minor}"
+
+
+def parameters(kernel: str, *keys: str) -> Parameters:
+    """What the table says of `kernel` under the first of `keys` that it has, or under `default`."""
+    entries = _table()[kernel]
+    return entries[next((key for key in keys if key in entries), "default")]
+
+
+def compiled_with(chosen: Parameters) -> dict[str, int | bool]:
+    """What of the launch parameters triton itself takes; fused multiplication and addition is not left to its default."""
+    return {name: chosen[name] for name in ("num_warps", "num_stages") if name in chosen} | {"enable_fp_fusion": True}

@@ -1,0 +1,129 @@
+"""Mean embeddings without the probabilities in memory: they are made tile by tile where the product needs them.
+
+Rounded where the twin rounds: quotients, probabilities and the answer to the table's dtype. What a row's exponentials are
+divided by is summed in another order, so that a probability at the edge between two numbers of that dtype may round the
+other way; beside that only the order of the product's sums in fp32 differs.
+"""
+
+from typing import no_type_check
+
+import torch
+import triton
+import triton.language as tl
+from jaxtyping import Float, Float32
+from torch import Tensor
+
+from .launch import architecture, compiled_with, parameters
+from .parts import LOG2E
+
+
+@triton.jit
+@no_type_check
+def _divided(x, divisor, inverse):
+    """x / divisor to the last bit but for rare cases: a product, and a correction by what is left of x."""
+    quotient = x * inverse
+    return tl.fma(tl.fma(-quotient, divisor, x), inverse, quotient)
+
+
+@triton.jit
+@no_type_check
+def _scaled(logits, at, temperature, inverse, inside, table):
+    """Quotients as the twin rounds them."""
+    x = tl.load(logits + at, mask=inside, other=float("-inf")).to(tl.float32)
+    quotient = tl.where(tl.abs(x) < float("inf"), _divided(x, temperature, inverse), x)
+    return quotient.to(table.dtype.element_ty).to(tl.float32)
+
+
+@triton.jit
+@no_type_check
+def _normalise(logits, temperatures, table, peaks, totals, stride, vocab, splits, tiles, BLOCK: tl.constexpr):
+    """Largest quotient of one range of a row, and the sum of exponentials relative to it."""
+    row = tl.program_id(0).to(tl.int64)
+    first = tl.program_id(1) * tiles * BLOCK
+    place = first + tl.arange(0, BLOCK)
+    temperature = tl.load(temperatures + row)
+    peak, total = float("-inf"), tl.zeros([BLOCK], tl.float32)
+    for _ in range(tiles):
+        x = _scaled(logits, row * stride + place, temperature, 1.0 / temperature, place < vocab, table)
+        before, peak = peak, tl.maximum(peak, tl.max(x, 0))
+        base = tl.where(peak > float("-inf"), peak, 0.0)
+        total = total * tl.exp(before - base) + tl.exp2((x - base) * LOG2E)
+        place += BLOCK
+    part = row * splits + tl.program_id(1)
+    tl.store(peaks + part, peak)
+    tl.store(totals + part, tl.sum(total, 0))
+
+
+@triton.jit
+@no_type_check
+def _blend_tiles(
+    logits, temperatures, table, peaks, totals, sums, stride, table_stride, rows, vocab, width, each,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr,
+):  # fmt: skip
+    """The part of some rows' means, in some columns, that one range of the vocabulary makes."""
+    # Programs of one range are neighbours: they read the same logits and embeddings.
+    across = tl.cdiv(width, COLUMNS)
+    tile = tl.program_id(0) % across
+    row = tl.program_id(0) // across * ROWS + tl.arange(0, ROWS)
+    column = tile * COLUMNS + tl.arange(0, COLUMNS)
+    first = tl.program_id(1) * each
+    safe = tl.minimum(row, rows - 1).to(tl.int64)
+    temperature, peak = tl.load(temperatures + safe), tl.load(peaks + safe)
+    total = tl.load(totals + safe)
+    inverse, whole = 1.0 / temperature, 1.0 / total
+    mean = tl.zeros([ROWS, COLUMNS], tl.float32)
+    for start in range(first, tl.minimum(first + each, vocab), DEPTH):
+        place = start + tl.arange(0, DEPTH)
+        inside = place < vocab
+        at = safe[:, None] * stride + place[None, :]
+        x = _scaled(logits, at, temperature[:, None], inverse[:, None], inside[None, :], table)
+        weight = tl.exp2((x - peak[:, None]) * LOG2E)
+        share = _divided(weight, total[:, None], whole[:, None]).to(table.dtype.element_ty)
+        at = table + place.to(tl.int64)[:, None] * table_stride + column[None, :]
+        part = tl.load(at, mask=inside[:, None] & (column < width)[None, :], other=0.0)
+        mean = tl.dot(share, part, mean, input_precision="ieee")
+    at = (tl.program_id(1) * rows + row.to(tl.int64))[:, None] * width + column[None, :]
+    tl.store(sums + at, mean, mask=(row < rows)[:, None] & (column < width)[None, :])
+
+
+def _denominators(
+    logits: Float[Tensor, "n vocab"], temperatures: Float32[Tensor, " n"], table: Tensor, name: str
+) -> tuple[Float32[Tensor, " n"], Float32[Tensor, " n"]]:
+    """Largest quotient of each row, and the sum of exponentials relative to it."""
+    rows, vocab = logits.shape
+    chosen = parameters("normalise", name)
+    tiles = triton.cdiv(vocab, chosen["block"])
+    each = triton.cdiv(tiles, min(tiles, max(1, chosen["programs"] // rows)))
+    splits = triton.cdiv(tiles, each)
+    peaks, totals = torch.empty((2, rows, splits), dtype=torch.float32, device=logits.device)
+    _normalise[(rows, splits)](
+        logits, temperatures, table, peaks, totals, logits.stride(0), vocab, splits, each,
+        BLOCK=chosen["block"], **compiled_with(chosen),
+    )  # fmt: skip
+    peak = peaks.amax(1)
+    return peak, (totals * (peaks - peak[:, None]).exp()).sum(1)
+
+
+def mean_embeddings(
+    logits: Float[Tensor, "n vocab"], temperatures: Float32[Tensor, " n"], table: Float[Tensor, "vocab width"]
+) -> Float[Tensor, "n width"]:
+    """What the twin answers, up to the rounding said above."""
+    (rows, vocab), width = logits.shape, table.shape[1]
+    if not rows:
+        return table.new_empty((0, width))
+    logits = logits if logits.stride(1) == 1 else logits.contiguous()
+    assert table.stride(1) == 1, "the numbers of an embedding must lie side by side"
+    name = f"{architecture(logits.device)}/{table.dtype.itemsize}b"
+    peaks, totals = _denominators(logits, temperatures, table, name)
+    chosen = parameters("blend_tiles", name)
+    blocks = triton.cdiv(rows, chosen["rows"]) * triton.cdiv(width, chosen["columns"])
+    tiles = triton.cdiv(vocab, chosen["depth"])
+    each = triton.cdiv(tiles, min(tiles, max(1, chosen["programs"] // blocks)))
+    ranges = triton.cdiv(tiles, each)
+    sums = torch.empty((ranges, rows, width), dtype=torch.float32, device=logits.device)
+    _blend_tiles[(blocks, ranges)](
+        logits, temperatures, table, peaks, totals, sums, logits.stride(0), table.stride(0), rows, vocab, width,
+        each * chosen["depth"], ROWS=chosen["rows"], COLUMNS=chosen["columns"], DEPTH=chosen["depth"],
+        **compiled_with(chosen),
+    )  # fmt: skip
+    return sums.sum(0).to(table.dtype)

@@ -1,0 +1,61 @@
+"""Soft inputs, one program a soft row: its parts are read once and stay in registers."""
+
+from typing import no_type_check
+
+import torch
+import triton
+import triton.language as tl
+from jaxtyping import Float
+from torch import Tensor
+
+from ..merge import SoftRows
+from .launch import architecture, compiled_with, parameters
+
+
+@triton.jit
+@no_type_check
+def _blend_rows(
+    merged, table, mask, rows, ids, shares, residuals, weight, width, merged_stride, table_stride,
+    COUNT: tl.constexpr, BLOCK: tl.constexpr, ADDED: tl.constexpr, RENORMALIZE: tl.constexpr,
+):  # fmt: skip
+    number = tl.program_id(0)
+    target = merged + tl.load(rows + number).to(tl.int64) * merged_stride
+    place = tl.arange(0, BLOCK)
+    inside = place < width
+    blend, norms = tl.zeros([BLOCK], tl.float32), 0.0
+    for one in tl.static_range(COUNT):
+        share = tl.load(shares + number * COUNT + one)
+        source = table + tl.load(ids + number * COUNT + one).to(tl.int64) * table_stride
+        part = tl.load(source + place, mask=inside, other=0.0).to(tl.float32)
+        blend += share * part
+        norms += share * tl.sqrt_rn(tl.sum(part * part, 0))
+    if ADDED:
+        blend = tl.load(target + place, mask=inside, other=0.0).to(tl.float32) + weight * blend
+    else:
+        rest = tl.load(residuals + number)
+        part = tl.load(mask + place, mask=inside, other=0.0).to(tl.float32)
+        blend += rest * part
+        if RENORMALIZE:
+            norms += rest * tl.sqrt_rn(tl.sum(part * part, 0))
+            blend *= norms / tl.maximum(tl.sqrt_rn(tl.sum(blend * blend, 0)), 1e-12)
+    tl.store(target + place, blend.to(merged.dtype.element_ty), mask=inside)
+
+
+def merge_embeddings(
+    embedded: Float[Tensor, "n width"], table: Float[Tensor, "vocab width"], mask_id: int, soft: SoftRows
+) -> Float[Tensor, "n width"]:
+    """What the twin answers, up to the order of sums in fp32; rows are distinct, and the others bit for bit the same."""
+    merged = embedded.clone(memory_format=torch.contiguous_format)
+    count = soft.ids.shape[1]
+    if not soft.rows.numel():
+        return merged
+    assert table.stride(1) == 1, "the numbers of an embedding must lie side by side"
+    width = embedded.shape[1]
+    chosen = parameters("blend_rows", architecture(embedded.device))
+    _blend_rows[(soft.rows.numel(),)](
+        merged, table, table[mask_id], soft.rows, soft.ids.contiguous(), soft.probabilities.contiguous(),
+        soft.residuals.contiguous(), soft.weight, width, merged.stride(0), table.stride(0),
+        COUNT=count, BLOCK=triton.next_power_of_2(width), ADDED=soft.mode == "iter_smooth_topk",
+        RENORMALIZE=soft.renormalize, **compiled_with(chosen),
+    )  # fmt: skip
+    return merged

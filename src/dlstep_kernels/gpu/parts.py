@@ -1,0 +1,218 @@
+"""From partial answers over ranges of the vocabulary to one answer a row: the second half of sampling.
+
+A part knows of its ids the largest logit, sums relative to it, the keys of its largest logits, and the logit and id that
+won its race of perturbed scores. Whoever wrote the parts, perturbed scores of winners are compared as the twin has them.
+"""
+
+from dataclasses import dataclass
+from typing import no_type_check
+
+import torch
+import triton
+import triton.language as tl
+from jaxtyping import Float32, Int32, Int64
+from torch import Tensor
+
+from ..draws import RENOISE, SAMPLE
+from ..sampling import Drawn, Reading, Settings
+from .draws import NO_KEY, complement, draw_key, gumbel, index_of, keep_largest, no_keys, random_id, value_of
+from .launch import architecture, compiled_with, parameters
+
+PURPOSE, OTHER_PURPOSE = tl.constexpr(SAMPLE), tl.constexpr(RENOISE)
+MAXIMA, TOTALS, MOMENTS, PLAINS, RACERS = (tl.constexpr(plane) for plane in range(5))
+PLANES = 5
+LEAST = tl.constexpr(-200.0)  # its exponential is 0 in fp32
+LOG2E = tl.constexpr(1.4426950408889634)
+TINY = tl.constexpr(1.1754943508222875e-38)
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Room for `splits` parts of each of `n` rows: planes of numbers, ids that won races, keys of the largest logits."""
+
+    numbers: Float32[Tensor, "planes n splits"]
+    winners: Int32[Tensor, "n splits"]
+    keys: Int64[Tensor, "n splits kept"]
+
+
+def kept_keys(reading: Reading) -> int:
+    """How many largest logits a part must keep."""
+    return triton.next_power_of_2(max(reading.best, 2 if "margin" in reading.statistics else 1))
+
+
+def room(rows: int, splits: int, reading: Reading, device: torch.device) -> Parts:
+    """Parts yet to be written."""
+    return Parts(
+        torch.empty((PLANES, rows, splits), dtype=torch.float32, device=device),
+        torch.empty((rows, splits), dtype=torch.int32, device=device),
+        torch.empty((rows, splits, kept_keys(reading)), dtype=torch.int64, device=device),
+    )
+
+
+@triton.jit
+@no_type_check
+def temperature_of(temperatures, rows, inside):
+    """Temperature (1 for greedy rows), its inverse, and whether the row is sampled from."""
+    given = tl.load(temperatures + rows, mask=inside, other=0.0)
+    hot = given > 0.0
+    temperature = tl.maximum(tl.where(hot, given, 1.0), TINY)
+    return temperature, tl.maximum(1.0 / temperature, TINY), hot
+
+
+@triton.jit
+@no_type_check
+def stream_of(seeds, positions, draws, rows, inside, OF: tl.constexpr):
+    """The key of each row's stream."""
+    seed = tl.load(seeds + rows, mask=inside, other=0)
+    position = tl.load(positions + rows, mask=inside, other=0)
+    return draw_key(seed, position, tl.load(draws + rows, mask=inside, other=0), OF)
+
+
+@triton.jit
+@no_type_check
+def _add_up(numbers, keys, row, base, inverse, plane, splits, CHUNK: tl.constexpr, KEPT: tl.constexpr,
+            ENTROPY: tl.constexpr, PLAIN: tl.constexpr):  # fmt: skip
+    """Sums over all parts relative to `base`, and the largest keys."""
+    total, moment, plain, kept = 0.0, 0.0, 0.0, no_keys(KEPT)
+    for first in range(0, splits, CHUNK):
+        part = first + tl.arange(0, CHUNK)
+        inside = part < splits
+        at = row * splits + part
+        sunk = tl.maximum(tl.load(numbers + MAXIMA * plane + at, mask=inside, other=float("-inf")) - base, LEAST)
+        moved = tl.maximum(sunk * inverse, LEAST)
+        shrink = tl.exp(moved)
+        share = tl.load(numbers + TOTALS * plane + at, mask=inside, other=0.0)
+        total += tl.sum(share * shrink, 0)
+        if ENTROPY:
+            own = tl.load(numbers + MOMENTS * plane + at, mask=inside, other=0.0)
+            moment += tl.sum((own + share * moved) * shrink, 0)
+        if PLAIN:
+            plain += tl.sum(tl.load(numbers + PLAINS * plane + at, mask=inside, other=0.0) * tl.exp(sunk), 0)
+        place = first * KEPT + tl.arange(0, CHUNK * KEPT)
+        more = tl.load(keys + row * splits * KEPT + place, mask=place < splits * KEPT, other=NO_KEY)
+        kept = keep_largest(kept, more)
+    return total, moment, plain, kept
+
+
+@triton.jit
+@no_type_check
+def _winner(numbers, winners, row, base, temperature, key, plane, splits, CHUNK: tl.constexpr, HIGHEST: tl.constexpr):
+    """Id and logit of the best perturbed score."""
+    best, token, logit = float("-inf"), -1, float("-inf")
+    for first in range(0, splits, CHUNK):
+        part = first + tl.arange(0, CHUNK)
+        at = row * splits + part
+        ids = tl.load(winners + at, mask=part < splits, other=-1)
+        racers = tl.load(numbers + RACERS * plane + at, mask=ids >= 0, other=float("-inf"))
+        scores = tl.div_rn(racers - base, temperature) + gumbel(complement(key, tl.maximum(ids, 0)))
+        scores = tl.where(ids >= 0, scores, float("-inf"))
+        top = tl.max(scores, 0)
+        if HIGHEST:
+            found = tl.max(tl.where(scores == top, ids, -1), 0)
+            better = (top > best) | ((top == best) & (found > token))
+        else:
+            found = tl.min(tl.where(scores == top, ids, 0x7FFFFFFF), 0)
+            better = (top > best) | ((top == best) & (found < token))
+        if better:
+            best, token = top, found
+            logit = tl.max(tl.where(ids == found, racers, float("-inf")), 0)
+    return token, logit
+
+
+@triton.jit
+@no_type_check
+def _list_best(kept, base, inverse, total, broken, ids, probabilities, row, BEST: tl.constexpr, HIGHEST: tl.constexpr):
+    """Store the most probable ids in order; where none is left, id 0 and probability 0."""
+    for place in tl.static_range(BEST):
+        key = tl.max(kept, 0)
+        value = value_of(key)
+        there = (value > float("-inf")) & (broken == 0)
+        probability = tl.exp(tl.maximum((value - base) * inverse, LEAST)) / total
+        tl.store(probabilities + row * BEST + place, tl.where(there, probability, 0.0))
+        tl.store(ids + row * BEST + place, tl.where(broken > 0, -1, tl.where(there, index_of(key, HIGHEST), 0)).to(tl.int64))
+        kept = tl.where(kept == key, NO_KEY, kept)
+
+
+@triton.jit
+@no_type_check
+def _answer_rows(
+    numbers, winners, keys, plane, splits, vocab_size, temperatures, seeds, positions, draws,
+    tokens, probabilities, log_sums, entropies, margins, noise, best_ids, best_probabilities,
+    CHUNK: tl.constexpr, KEPT: tl.constexpr, BEST: tl.constexpr, HIGHEST: tl.constexpr, PLAIN: tl.constexpr,
+    RACED: tl.constexpr,
+):  # fmt: skip
+    row = tl.program_id(0).to(tl.int64)
+    peak = float("-inf")
+    for first in range(0, splits, CHUNK):
+        part = first + tl.arange(0, CHUNK)
+        maxima = tl.load(numbers + MAXIMA * plane + row * splits + part, mask=part < splits, other=float("-inf"))
+        peak = tl.maximum(peak, tl.max(maxima, 0))
+    base = tl.where((peak > float("-inf")) & (peak < float("inf")), peak, 0.0)
+    temperature, inverse = 1.0, 1.0
+    if RACED:
+        temperature, inverse, hot = temperature_of(temperatures, row, True)
+    total, moment, plain, kept = _add_up(
+        numbers, keys, row, base, inverse, plane, splits, CHUNK // KEPT, KEPT, entropies is not None, PLAIN
+    )  # fmt: skip
+    broken = 1 - ((peak > float("-inf")) & (peak < float("inf")) & (total < float("inf"))).to(tl.int32)
+    first_key = tl.max(kept, 0)
+    token, logit = index_of(first_key, HIGHEST), value_of(first_key)
+    if RACED:  # noqa: SIM102
+        if hot:
+            key = stream_of(seeds, positions, draws, row, True, PURPOSE)
+            token, logit = _winner(numbers, winners, row, base, temperature, key, plane, splits, CHUNK, HIGHEST)
+    measured, scale = total, inverse
+    if PLAIN:
+        measured, scale = plain, 1.0
+    chosen = tl.exp(tl.maximum((logit - base) * scale, LEAST)) / measured
+    tl.store(tokens + row, tl.where(broken > 0, -1, token).to(tl.int64))
+    tl.store(probabilities + row, tl.where(broken > 0, 0.0, chosen))
+    if log_sums is not None:
+        tl.store(log_sums + row, tl.where(broken > 0, 0.0, base * scale + tl.log(measured)))
+    if entropies is not None:
+        tl.store(entropies + row, tl.where(broken > 0, 0.0, tl.maximum(tl.log(total) - moment / total, 0.0)))
+    if margins is not None:
+        second = value_of(tl.max(tl.where(kept == first_key, NO_KEY, kept), 0))
+        gap = 1.0 - tl.exp(tl.maximum((second - base) * inverse, LEAST))
+        tl.store(margins + row, tl.where(broken > 0, 0.0, gap / total))
+    if noise is not None:
+        other = stream_of(seeds, positions, draws, row, True, OTHER_PURPOSE)
+        tl.store(noise + row, random_id(other, vocab_size))
+    if best_ids is not None:
+        _list_best(kept, base, scale, measured, broken, best_ids, best_probabilities, row, BEST, HIGHEST)
+
+
+def answer(parts: Parts, settings: Settings, reading: Reading, *, vocab_size: int, plain: bool) -> Drawn:
+    """One answer for each row from its parts; `plain` says that they hold sums at temperature 1 as well."""
+    _, rows, splits = parts.numbers.shape
+    device, best = parts.numbers.device, reading.best
+
+    def numbers(wanted: bool = True) -> Float32[Tensor, " n"] | None:
+        return torch.empty(rows, dtype=torch.float32, device=device) if wanted else None
+
+    statistics, noise = reading.statistics, settings.noise
+    drawn = Drawn(
+        tokens=torch.empty(rows, dtype=torch.int64, device=device),
+        probabilities=torch.empty(rows, dtype=torch.float32, device=device),
+        entropies=numbers("entropy" in statistics),
+        margins=numbers("margin" in statistics),
+        noise=torch.empty(rows, dtype=torch.int64, device=device) if "noise" in statistics else None,
+        best_ids=torch.empty((rows, best), dtype=torch.int64, device=device) if best else None,
+        best_probabilities=torch.empty((rows, best), dtype=torch.float32, device=device) if best else None,
+        log_sums=numbers("log_sum" in statistics),
+    )
+    if not rows:
+        return drawn
+    assert noise is not None or "noise" not in statistics, "random ids need the counters of each row"
+    counters = (None, None, None) if noise is None else (noise.seeds, noise.positions, noise.draws)
+    kept = parts.keys.shape[2]
+    chosen = parameters("answer_rows", architecture(device))
+    _answer_rows[(rows,)](
+        parts.numbers, parts.winners, parts.keys, rows * splits, splits, vocab_size, settings.temperatures, *counters,
+        drawn.tokens, drawn.probabilities, drawn.log_sums, drawn.entropies, drawn.margins, drawn.noise,
+        drawn.best_ids, drawn.best_probabilities,
+        CHUNK=max(kept, min(chosen["chunk"], triton.next_power_of_2(splits * kept))), KEPT=kept, BEST=best,
+        HIGHEST=reading.ties == "highest", PLAIN=plain, RACED=settings.temperatures is not None,
+        **compiled_with(chosen),
+    )  # fmt: skip
+    return drawn

@@ -1,0 +1,297 @@
+"""Sampling from logits: each program reads one range of a row's vocabulary once, tile by tile, and leaves one part.
+
+Scores are compared as the twin compares them, up to the rounding of what it subtracts first: where the two best perturbed
+scores of a row differ by less than that, the ids may differ.
+"""
+
+from typing import no_type_check
+
+import triton
+import triton.language as tl
+from jaxtyping import Float
+from torch import Tensor
+
+from ..sampling import SIMPLE, Drawn, Reading, Settings
+from .draws import complement, gumbel, keep_largest, no_keys, order_key, value_of
+from .launch import Parameters, architecture, compiled_with, parameters
+from .parts import (
+    LEAST,
+    LOG2E,
+    MAXIMA,
+    MOMENTS,
+    PLAINS,
+    PURPOSE,
+    RACERS,
+    TOTALS,
+    Parts,
+    answer,
+    kept_keys,
+    room,
+    stream_of,
+    temperature_of,
+)
+
+# How far the largest logit may be from the one that sums are relative to: exponentials of twice the first neither overflow
+# nor vanish, by the second an entropy loses its last digits.
+FAR, FAR_FOR_ENTROPY = tl.constexpr(60.0), tl.constexpr(8.0)
+
+
+@triton.jit
+@no_type_check
+def _allowed(x, columns, vocab_size, mask_id, penalised, penalty):
+    """Logits after the penalty, -inf where forbidden: but NaN, which spoils the sums, where those are NaN or +inf."""
+    x = tl.where(columns == penalised, x - penalty, x)
+    forbidden = tl.where(x < float("inf"), float("-inf"), float("nan"))
+    return tl.where((columns < vocab_size) & (columns != mask_id), x, forbidden)
+
+
+@triton.jit
+@no_type_check
+def _sum_up(x, peak, top, inverse, total, moment, plain, ENTROPY: tl.constexpr, PLAIN: tl.constexpr):
+    """The running sums with a tile's logits, relative to the largest so far; that, and the weights of the tile."""
+    before, peak = peak, tl.maximum(peak, top)
+    base = tl.where(peak > float("-inf"), peak, 0.0)
+    weights = tl.exp2((x - base) * (inverse * LOG2E))
+    sunk = tl.maximum(before - base, LEAST)
+    moved = tl.maximum(sunk * inverse, LEAST)
+    shrink = tl.exp(moved)
+    if ENTROPY:
+        moment = (moment + total * moved) * shrink + weights * tl.maximum((x - base) * inverse, LEAST)
+    total = total * shrink + weights
+    if PLAIN:
+        plain = plain * tl.exp(sunk) + tl.exp2((x - base) * LOG2E)
+    return peak, base, shrink, weights, total, moment, plain
+
+
+@triton.jit
+@no_type_check
+def _race(x, base, weights, columns, key, temperature, limit, racer, noise, winner, HIGHEST: tl.constexpr):
+    """The best perturbed score so far as its logit, noise and id, and the limit that a better one must stay below.
+
+    The largest score + noise is the smallest -log(u) / weight, and -log(u) > 1 - u: most tiles are seen to hold no
+    better one without a logarithm.
+    """
+    remainder = complement(key, columns)
+    if tl.max((remainder <= limit * weights).to(tl.int32), 0) > 0:
+        noises = gumbel(remainder)
+        scores = tl.div_rn(x - base, temperature) + noises
+        top = tl.max(scores, 0)
+        held = tl.div_rn(racer - base, temperature) + noise
+        better = top > held
+        if HIGHEST:
+            better = top >= held
+        if better:
+            if HIGHEST:
+                winner = tl.max(tl.where(scores == top, columns, -1), 0)
+            else:
+                winner = tl.min(tl.where(scores == top, columns, 0x7FFFFFFF), 0)
+            racer = tl.sum(tl.where(columns == winner, x, 0.0), 0)
+            noise = tl.sum(tl.where(columns == winner, noises, 0.0), 0)
+            held = top
+        limit = tl.exp(-held) * 1.001
+    return limit, racer, noise, winner
+
+
+@triton.jit
+@no_type_check
+def _read_tiles(
+    logits, row_stride, width, vocab_size, mask_id, tiles, splits, plane,
+    temperatures, seeds, positions, draws, penalty_ids, penalties, numbers, winners, keys,
+    BLOCK: tl.constexpr, KEPT: tl.constexpr, HIGHEST: tl.constexpr, ENTROPY: tl.constexpr, PLAIN: tl.constexpr,
+    RACED: tl.constexpr, PENALISED: tl.constexpr,
+):  # fmt: skip
+    row = tl.program_id(0).to(tl.int64)
+    start = tl.program_id(1) * tiles * BLOCK
+    stop = start + tiles * BLOCK
+    columns = start + tl.arange(0, BLOCK)
+    logits += row * row_stride
+    inverse, penalised, penalty = 1.0, -1, 0.0
+    if RACED:
+        temperature, inverse, hot = temperature_of(temperatures, row, True)
+        key = stream_of(seeds, positions, draws, row, True, PURPOSE)
+        limit, racer, noise, winner = float("inf"), float("-inf"), float("-inf"), -1
+    if PENALISED:
+        penalised, penalty = tl.load(penalty_ids + row).to(tl.int32), tl.load(penalties + row)
+    peak, floor, kept = float("-inf"), float("-inf"), no_keys(KEPT)
+    total, moment, plain = tl.zeros([BLOCK], tl.float32), tl.zeros([BLOCK], tl.float32), tl.zeros([BLOCK], tl.float32)
+    coming = tl.load(logits + columns, mask=columns < width, other=float("-inf"))
+    for _ in range(tiles):
+        x = coming.to(tl.float32)
+        # The next tile is on its way while this one is worked on.
+        later = columns + BLOCK
+        coming = tl.load(logits + later, mask=(later < width) & (later < stop), other=float("-inf"))
+        named = ((mask_id >= start) & (mask_id < start + BLOCK)) | ((penalised >= start) & (penalised < start + BLOCK))
+        if named | (start + BLOCK > vocab_size):
+            x = _allowed(x, columns, vocab_size, mask_id, penalised, penalty)
+        top = tl.max(x, 0)
+        peak, base, shrink, weights, total, moment, plain = _sum_up(x, peak, top, inverse, total, moment, plain, ENTROPY, PLAIN)
+        if top >= floor:
+            kept = keep_largest(kept, order_key(x, columns, HIGHEST))
+            floor = value_of(tl.min(kept, 0))
+        if RACED:
+            limit = limit / shrink
+            # Noise is at most that of the number next to 1.
+            if hot & (limit * tl.exp(tl.maximum((top - base) * inverse, LEAST)) >= 5.9e-08):
+                limit, racer, noise, winner = _race(
+                    x, base, weights, columns, key, temperature, limit, racer, noise, winner, HIGHEST
+                )  # fmt: skip
+        start += BLOCK
+        columns = later
+    part = row * splits + tl.program_id(1)
+    tl.store(numbers + MAXIMA * plane + part, peak)
+    tl.store(numbers + TOTALS * plane + part, tl.sum(total, 0))
+    if ENTROPY:
+        tl.store(numbers + MOMENTS * plane + part, tl.sum(moment, 0))
+    if PLAIN:
+        tl.store(numbers + PLAINS * plane + part, tl.sum(plain, 0))
+    if RACED:
+        tl.store(numbers + RACERS * plane + part, racer)
+        tl.store(winners + part, winner)
+    tl.store(keys + part * KEPT + tl.arange(0, KEPT), kept)
+
+
+@triton.jit
+@no_type_check
+def _scan(
+    logits, first, stop, width, vocab_size, mask_id, penalised, penalty, base, places,
+    BLOCK: tl.constexpr, GROUP: tl.constexpr, HIGHEST: tl.constexpr, ENTROPY: tl.constexpr,
+):  # fmt: skip
+    """One reading of a range, without a word between threads until its end: the largest logit, where the group of numbers
+    begins that holds it, and sums relative to `base`.
+    """
+    tops, starts = tl.full([BLOCK // GROUP], float("-inf"), tl.float32), tl.zeros([BLOCK // GROUP], tl.int32)
+    total, moment = tl.zeros([BLOCK // GROUP], tl.float32), tl.zeros([BLOCK // GROUP], tl.float32)
+    # Exponentials of base 2, relative to a rounded product, which is made up for at the end.
+    lifted = base * LOG2E
+    made_up = tl.exp2(-tl.fma(base, LOG2E, -lifted))
+    coming = tl.load(logits + first + places, mask=first + places < width, other=float("-inf"))
+    for start in range(first, stop, BLOCK):
+        x = coming.to(tl.float32)
+        # The next tile is on its way while this one is worked on.
+        later = start + BLOCK
+        inside = (later + places < width) & (later < stop)
+        coming = tl.load(logits + later + places, mask=inside, other=float("-inf"))
+        named = ((mask_id >= start) & (mask_id < later)) | ((penalised >= start) & (penalised < later))
+        if named | (later > vocab_size):
+            x = _allowed(x, start + places, vocab_size, mask_id, penalised, penalty)
+        top = tl.max(x, 1)
+        better = top > tops
+        if HIGHEST:
+            better = top >= tops
+        tops, starts = tl.where(better, top, tops), tl.where(better, start, starts)
+        weights = tl.exp2(tl.fma(x, LOG2E, -lifted))
+        total += tl.sum(weights, 1)
+        if ENTROPY:
+            moment += tl.sum(weights * tl.maximum(x - base, LEAST), 1)
+    peak = tl.max(tops, 0)
+    starts += tl.arange(0, BLOCK // GROUP) * GROUP
+    place = tl.min(tl.where(tops == peak, starts, width - 1), 0)
+    if HIGHEST:
+        place = tl.max(tl.where(tops == peak, starts, 0), 0)
+    return peak, place, tl.sum(total, 0) * made_up, tl.sum(moment, 0) * made_up
+
+
+@triton.jit
+@no_type_check
+def _scan_tiles(
+    logits, row_stride, width, vocab_size, mask_id, tiles, splits, plane, penalty_ids, penalties, numbers, keys,
+    BLOCK: tl.constexpr, GROUP: tl.constexpr, HIGHEST: tl.constexpr, ENTROPY: tl.constexpr, PENALISED: tl.constexpr,
+):  # fmt: skip
+    row = tl.program_id(0).to(tl.int64)
+    first = tl.program_id(1) * tiles * BLOCK
+    stop = tl.minimum(first + tiles * BLOCK, width)
+    logits += row * row_stride
+    penalised, penalty = -1, 0.0
+    if PENALISED:
+        penalised, penalty = tl.load(penalty_ids + row).to(tl.int32), tl.load(penalties + row)
+    places = (tl.arange(0, BLOCK // GROUP) * GROUP)[:, None] + tl.arange(0, GROUP)[None, :]
+    # Sums are relative to the largest of the first logits; should that be far off, they are made again.
+    kept = (first + places < vocab_size) & (first + places != mask_id)
+    x = tl.load(logits + first + places, mask=kept, other=float("-inf"))
+    base = tl.max(tl.max(x.to(tl.float32), 1), 0)
+    base = tl.where((base > float("-inf")) & (base < float("inf")), base, 0.0)
+    again, peak, place, total, moment = True, float("-inf"), 0, 0.0, 0.0
+    while again:
+        peak, place, total, moment = _scan(
+            logits, first, stop, width, vocab_size, mask_id, penalised, penalty, base, places,
+            BLOCK, GROUP, HIGHEST, ENTROPY,
+        )  # fmt: skip
+        again = (tl.abs(peak - base) > (FAR_FOR_ENTROPY if ENTROPY else FAR)) & (peak > float("-inf"))
+        base = tl.where(again, peak, base)
+    moved = tl.where(peak > float("-inf"), base - peak, 0.0)
+    part = row * splits + tl.program_id(1)
+    tl.store(numbers + MAXIMA * plane + part, peak)
+    tl.store(numbers + TOTALS * plane + part, total * tl.exp(moved))
+    if ENTROPY:
+        tl.store(numbers + MOMENTS * plane + part, (moment + total * moved) * tl.exp(moved))
+    group = place + tl.arange(0, GROUP)
+    x = tl.load(logits + group, mask=group < width, other=float("-inf")).to(tl.float32)
+    x = _allowed(x, group, vocab_size, mask_id, penalised, penalty)
+    tl.store(keys + part, tl.max(order_key(x, group, HIGHEST), 0))
+
+
+def _ranges(rows: int, width: int, chosen: Parameters) -> tuple[int, int]:
+    """How many ranges a row is cut into, and how many tiles each holds."""
+    tiles = -(-width // chosen["block"])
+    each = -(-tiles // min(tiles, max(1, chosen["programs"] // rows)))
+    return -(-tiles // each), each
+
+
+def sample(
+    logits: Float[Tensor, "n vocab"],
+    settings: Settings,
+    *,
+    vocab_size: int,
+    mask_id: int | None,
+    reading: Reading = SIMPLE,
+) -> Drawn:
+    """What the twin answers, for settings without filters; statistics are summed in fp32 in another order."""
+    logits = logits if logits.stride(1) == 1 else logits.contiguous()
+    width = logits.shape[1]
+    raced, plain = settings.temperatures is not None, settings.temperatures is not None and not reading.tempered
+    parts_of = _race_and_list if raced or kept_keys(reading) > 1 else _list_first
+    parts = parts_of(logits, settings, min(vocab_size, width), -1 if mask_id is None else mask_id, reading)
+    return answer(parts, settings, reading, vocab_size=vocab_size, plain=plain)
+
+
+def _race_and_list(logits: Tensor, settings: Settings, vocab_size: int, mask_id: int, reading: Reading) -> Parts:
+    """Parts with whatever was asked for."""
+    rows, width = logits.shape
+    raced, noise, penalty = settings.temperatures is not None, settings.noise, settings.penalty
+    chosen = parameters("read_tiles", *_keys(logits, raced))
+    splits, tiles = _ranges(max(rows, 1), width, chosen)
+    parts = room(rows, splits, reading, logits.device)
+    if rows:
+        counters = (None, None, None) if noise is None else (noise.seeds, noise.positions, noise.draws)
+        penalties = (None, None) if penalty is None else (penalty.ids, penalty.amounts)
+        _read_tiles[(rows, splits)](
+            logits, logits.stride(0), width, vocab_size, mask_id, tiles, splits, rows * splits, settings.temperatures,
+            *counters, *penalties, parts.numbers, parts.winners, parts.keys,
+            BLOCK=chosen["block"], KEPT=parts.keys.shape[2], HIGHEST=reading.ties == "highest",
+            ENTROPY="entropy" in reading.statistics, PLAIN=raced and not reading.tempered, RACED=raced,
+            PENALISED=penalty is not None, **compiled_with(chosen),
+        )  # fmt: skip
+    return parts
+
+
+def _list_first(logits: Tensor, settings: Settings, vocab_size: int, mask_id: int, reading: Reading) -> Parts:
+    """Parts that know their largest logit only: what greedy rows need."""
+    rows, width = logits.shape
+    penalty = settings.penalty
+    chosen = parameters("scan_tiles", *_keys(logits, False))
+    splits, tiles = _ranges(max(rows, 1), width, chosen)
+    parts = room(rows, splits, reading, logits.device)
+    if rows:
+        _scan_tiles[(rows, splits)](
+            logits, logits.stride(0), width, vocab_size, mask_id, tiles, splits, rows * splits,
+            *((None, None) if penalty is None else (penalty.ids, penalty.amounts)), parts.numbers, parts.keys,
+            BLOCK=chosen["block"], GROUP=16 // logits.itemsize, HIGHEST=reading.ties == "highest",
+            ENTROPY="entropy" in reading.statistics, PENALISED=penalty is not None, **compiled_with(chosen),
+        )  # fmt: skip
+    return parts
+
+
+def _keys(logits: Tensor, raced: bool) -> tuple[str, ...]:
+    """Under which names the launch table may know this: architecture, size of a number, whether noise is drawn, rows."""
+    name = f"{architecture(logits.device)}/{logits.dtype.itemsize}b" + ("/raced" if raced else "")
+    return f"{name}/n{triton.next_power_of_2(max(1, logits.shape[0]))}", name, architecture(logits.device)

@@ -1,0 +1,38 @@
+"""Sampling straight from hidden states and the weight of the head that makes logits of them."""
+
+import torch
+from jaxtyping import Float, Float32
+from torch import Tensor
+
+from .sampling import SIMPLE, Drawn, Reading, Settings, sample
+
+
+def head_and_sample(
+    hidden: Float[Tensor, "n hidden"],
+    weight: Float[Tensor, "vocab hidden"],
+    settings: Settings,
+    *,
+    vocab_size: int,
+    mask_id: int | None,
+    reading: Reading = SIMPLE,
+    bias: Float[Tensor, " vocab"] | None = None,
+    softcap: float | None = None,
+) -> Drawn:
+    """`sample` of the logits `hidden @ weight.T + bias`, which `softcap` c bends to `c * tanh(logits / c)`.
+
+    Products are summed in fp32 and the logits stay in fp32: a head that rounds them to its own dtype makes ties, this one
+    does not.
+    """
+    logits = _product(hidden, weight)
+    if bias is not None:
+        logits = logits + bias.float()
+    if softcap is not None:
+        logits = softcap * torch.tanh(logits / softcap)
+    return sample(logits, settings, vocab_size=vocab_size, mask_id=mask_id, reading=reading)
+
+
+def _product(hidden: Float[Tensor, "n hidden"], weight: Float[Tensor, "vocab hidden"]) -> Float32[Tensor, "n vocab"]:
+    """hidden @ weight.T in fp32."""
+    if hidden.is_cuda and hidden.dtype == weight.dtype != torch.float32:
+        return torch.mm(hidden, weight.T, out_dtype=torch.float32)  # without a copy of the weight in fp32
+    return hidden.float() @ weight.float().T

@@ -1,0 +1,205 @@
+"""Who reads what in a forward, as kernels take it: tiles of query rows in int32, of sizes that can be fixed beforehand.
+
+A tile is a run of packed rows of one span; its keys and values are read once for all its rows and for all query heads of a
+group. All numbers of a forward lie in one array, which one copy brings to the device: into the same memory each time if a
+captured graph reads it there.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int32
+from torch import Tensor
+
+from .attention import Spans
+
+TILE_HEIGHT = 128  # the most pairs of a row and a head of one group that make up a tile
+
+
+@dataclass(frozen=True, slots=True)
+class TileShape:
+    """How much room there is for everything, and what a kernel is compiled or launched for.
+
+    `tiles` of up to `tile_rows` rows, of which `busy` have rows when all spans are there; `longest` is the most positions
+    that a row may see, by which the work is divided.
+    """
+
+    rows: int
+    spans: int
+    pages: int
+    tiles: int
+    tile_rows: int
+    page_size: int
+    windowed: bool
+    busy: int
+    longest: int
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """How many numbers each part takes, in the order of the fields of `Tiles`."""
+        return (*[self.tiles] * 6, self.spans * self.pages, self.rows, self.rows if self.windowed else 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Tiles:
+    """Tile t is the rows `first_rows[t]` to `first_rows[t] + counts[t]`, of the sequence whose pages are row `spans[t]` of
+    `tables`; a tile of no rows is padding. Row r sees positions `[since[r], until[r])`; `since` None means 0 for all.
+
+    No row of tile t sees anything outside `[begins[t], ends[t])`. Without a window, rows that see anything see all that is
+    below `clear[t]`.
+    """
+
+    first_rows: Int32[Tensor, " t"]
+    counts: Int32[Tensor, " t"]
+    spans: Int32[Tensor, " t"]
+    begins: Int32[Tensor, " t"]
+    ends: Int32[Tensor, " t"]
+    clear: Int32[Tensor, " t"]
+    tables: Int32[Tensor, "s pages"]
+    until: Int32[Tensor, " n"]
+    since: Int32[Tensor, " n"] | None
+    shape: TileShape
+
+
+def rows_of_tile(group: int, widest: int) -> int:
+    """How many rows a tile holds where `group` query heads share a key head and no span has more than `widest` rows."""
+    return max(1, min(TILE_HEIGHT // group, widest))
+
+
+def exact_shape(spans: Spans, *, group: int) -> TileShape:
+    """Room for just these spans."""
+    tile_rows = rows_of_tile(group, int(spans.counts.max()))
+    tiles = int((-(-spans.counts // tile_rows)).sum())
+    longest = int(spans.ends.max())
+    return TileShape(
+        rows=len(spans.until),
+        spans=len(spans.counts),
+        pages=max(1, -(-longest // spans.page_size)),
+        tiles=tiles,
+        tile_rows=tile_rows,
+        page_size=spans.page_size,
+        windowed=spans.since is not None,
+        busy=tiles,
+        longest=longest,
+    )
+
+
+def bucket_shape(
+    batch: int, window: int, *, group: int, page_size: int, pages: int, windowed: bool, longest: int | None = None
+) -> TileShape:
+    """Room for up to `batch` spans of up to `window` rows and `pages` pages; rows that are left over are padding.
+
+    `longest` may be less than the pages hold: results are right for any context, a longer one is only divided less well.
+    """
+    tile_rows = rows_of_tile(group, window)
+    busy = batch * -(-window // tile_rows)
+    return TileShape(
+        rows=batch * window,
+        spans=batch,
+        pages=pages,
+        # Rows that spans leave over may begin in the middle of a tile, once for every span.
+        tiles=busy if tile_rows == 1 else busy + batch,
+        tile_rows=tile_rows,
+        page_size=page_size,
+        windowed=windowed,
+        busy=busy,
+        longest=pages * page_size if longest is None else longest,
+    )
+
+
+def tile_numbers(spans: Spans, shape: TileShape) -> Int32[np.ndarray, " numbers"]:
+    """All numbers of `Tiles`, one part after the other. Rows that no span has see nothing, and are given tiles as well.
+
+    Raises ValueError if `shape` has no room for the spans.
+    """
+    counts = spans.counts
+    rest = shape.rows - len(spans.until)
+    reach = -(-int(spans.ends.max()) // shape.page_size)
+    tiled = np.append(counts, max(rest, 0))
+    of_span = -(-tiled // shape.tile_rows)
+    total = int(of_span.sum())
+    windowed = spans.since is not None
+    if min(rest, shape.spans - len(counts), shape.pages - reach, shape.tiles - total, shape.windowed - windowed) < 0:
+        raise ValueError(
+            f"no room for {len(counts)} spans with {len(spans.until)} rows in {total} tiles, {reach} pages, "
+            f"{'a' if windowed else 'no'} window: there is {shape}; choose a larger bucket"
+        )
+    numbers = np.zeros(sum(shape.sizes), dtype=np.int32)
+    first_rows, tile_counts, tile_spans, *ranges, tables, until, since = np.split(numbers, np.cumsum(shape.sizes[:-1]))
+    owner = np.repeat(np.arange(len(tiled)), of_span)
+    within = (np.arange(total) - np.repeat(np.cumsum(of_span) - of_span, of_span)) * shape.tile_rows
+    first_rows[:total] = (np.cumsum(tiled) - tiled)[owner] + within
+    tile_counts[:total] = np.minimum(tiled[owner] - within, shape.tile_rows)
+    tile_spans[:total] = np.where(owner < len(counts), owner, 0)
+    tables.reshape(shape.spans, shape.pages)[: len(counts), :reach] = spans.tables[:, :reach]
+    until[: len(spans.until)] = spans.until
+    if spans.since is not None:
+        since[: len(spans.until)] = spans.since
+    for place, found in zip(ranges, _ranges(first_rows[:total], until, since), strict=True):
+        place[:total] = found
+    return numbers
+
+
+def _ranges(
+    firsts: Int32[np.ndarray, " t"], until: Int32[np.ndarray, " n"], since: Int32[np.ndarray, " m"]
+) -> tuple[Int32[np.ndarray, " t"], ...]:
+    """`begins`, `ends` and `clear` of each tile."""
+    since = since if since.size else np.zeros_like(until)
+    sees, most = since < until, np.iinfo(np.int32).max
+    ends = np.maximum.reduceat(np.where(sees, until, 0), firsts)
+    begins = np.minimum(np.minimum.reduceat(np.where(sees, since, most), firsts), ends)
+    return begins, ends, np.minimum(np.minimum.reduceat(np.where(sees, until, most), firsts), ends)
+
+
+def tiles_over(numbers: Int32[Tensor, " numbers"], shape: TileShape) -> Tiles:
+    """The tiles whose numbers lie in this memory, now or later."""
+    first_rows, counts, spans, begins, ends, clear, tables, until, since = numbers.split_with_sizes(list(shape.sizes))
+    return Tiles(
+        first_rows,
+        counts,
+        spans,
+        begins,
+        ends,
+        clear,
+        tables.view(shape.spans, shape.pages),
+        until,
+        since if shape.windowed else None,
+        shape,
+    )
+
+
+def lay_tiles(spans: Spans, *, group: int, device: torch.device, shape: TileShape | None = None) -> Tiles:
+    """The tiles of `spans` on `device`, where `group` query heads share a key head; by default in an exact shape."""
+    shape = shape or exact_shape(spans, group=group)
+    return tiles_over(torch.from_numpy(tile_numbers(spans, shape)).to(device, non_blocking=True), shape)
+
+
+def tiled_attention(
+    queries: Float[Tensor, "n heads head_dim"],
+    key_pages: Float[Tensor, "slots kv_heads head_dim"],
+    value_pages: Float[Tensor, "slots kv_heads head_dim"],
+    tiles: Tiles,
+    *,
+    scale: float,
+) -> Float[Tensor, "n heads head_dim"]:
+    """What each row reads: the mean of the values it sees, weighted by softmax(scale * query @ key), computed in fp32.
+
+    Head h reads key and value head `h // (heads // kv_heads)`. A row that sees nothing, or is in no tile, reads zeros.
+    """
+    n, heads, head_dim = queries.shape
+    kv_heads, page_size = key_pages.shape[1], tiles.shape.page_size
+    grouped = queries.float().reshape(n, kv_heads, heads // kv_heads, head_dim)
+    answer = torch.zeros_like(grouped)
+    since = torch.zeros_like(tiles.until) if tiles.since is None else tiles.since
+    for first, count, span in torch.stack((tiles.first_rows, tiles.counts, tiles.spans)).T.tolist():
+        rows = slice(first, first + count)
+        positions = torch.arange(int(tiles.until[rows].max()) if count else 0, device=queries.device)
+        visible = (positions >= since[rows, None]) & (positions < tiles.until[rows, None])
+        positions, visible = positions[visible.any(0)], visible[:, visible.any(0)]
+        slots = tiles.tables[span, positions // page_size] * page_size + positions % page_size
+        scores = scale * torch.einsum("rkgd,jkd->rkgj", grouped[rows], key_pages[slots].float())
+        weights = scores.masked_fill(~visible[:, None, None], float("-inf")).softmax(-1)
+        weights = weights.masked_fill(~visible.any(1)[:, None, None, None], 0.0)
+        answer[rows] = torch.einsum("rkgj,jkd->rkgd", weights, value_pages[slots].float())
+    return answer.view(n, heads, head_dim).to(queries.dtype)

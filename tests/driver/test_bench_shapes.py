@@ -1,0 +1,157 @@
+"""Decoding of random weights in the shapes of checkpoints, shrunk: the script, the count of bytes and operations, the rows."""
+
+import json
+from collections.abc import Iterator
+from copy import deepcopy
+from dataclasses import replace
+
+import pytest
+import torch
+
+from dlstep.bench import tune
+from dlstep.bench.busy import covered
+from dlstep.bench.ceilings import Ceilings
+from dlstep.bench.decode_shape import Decode, Load, measure_shape
+from dlstep.bench.roofline import Need, need_of, network_of, touched
+from dlstep.bench.shapes import SHAPES, Shape, expert_stacks, random_checkpoint, shape_of, shortened
+from dlstep.cli import main
+from dlstep.core import Grid, Plan, SamplingParams, Span
+
+CPU, FP32 = torch.device("cpu"), torch.float32
+CEILINGS = Ceilings(1e10, 1e11)
+SMALLER = {
+    "hidden_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "intermediate_size": 96,
+    "vocab_size": 300,
+    "head_dim": 16,
+    "global_head_dim": 32,
+    "num_global_key_value_heads": 1,
+    "sliding_window": 16,
+    "num_experts": 16,
+    "num_experts_per_tok": 2,
+    "top_k_experts": 2,
+    "n_group": 4,
+    "topk_group": 2,
+    "moe_intermediate_size": 32,
+}
+
+
+def shrunk(name: str) -> Shape:
+    """A shape whose sizes are small, everything else being as it is."""
+    shape = SHAPES[name]
+    facts, options = deepcopy(dict(shape.facts)), dict(shape.options)
+    part = facts.get("text_config", facts)
+    part.update({fact: size for fact, size in SMALLER.items() if fact in part})
+    if "layer_types" not in part and "text_config" in facts:
+        part["layer_types"] = ["sliding_attention", "full_attention"]
+    if "canvas_length" in facts:
+        facts["canvas_length"] = options["canvas_length"] = 16
+    return replace(shape, facts=facts, options=options)
+
+
+@pytest.fixture(autouse=True)
+def seeded() -> Iterator[None]:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        yield
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_every_shape_takes_what_the_script_says(name: str) -> None:
+    load = Load(batch=2, context=96, tokens_per_forward=2.5, steps=16)
+    (row,) = measure_shape(shrunk(name), [load], device=CPU, dtype=FP32, ceilings=CEILINGS)
+    # A canvas of 16 has six forwards, and one more that encodes it.
+    assert row.tokens_per_step == pytest.approx(16 / 7 if name == "diffusion-gemma-26b" else 2.5, abs=0.16)
+    assert row.batch == 2
+    assert row.rows > 2
+    assert 0 < row.host_us < row.step_us
+    assert row.ratio == row.step_us / row.roofline_us
+    assert row.device_us is row.host_share is None
+
+
+def test_the_script_takes_at_least_one_token() -> None:
+    with pytest.raises(ValueError, match=r"at least 1, because each forward takes one, got 0\.5"):
+        list(measure_shape(shrunk("sdar-8b"), [Load(1, 40, 0.5)], device=CPU, dtype=FP32, ceilings=CEILINGS))
+
+
+def test_shapes_are_those_of_the_checkpoints() -> None:
+    """Parameters without an embedding that is not read, in billions, as their authors count them."""
+    published = {"sdar-1.7b": 1.72, "sdar-8b": 7.57, "llada2-mini": 15.93, "dream-7b": 7.07, "fast-dllm-v2-1.5b": 1.54}
+    for name, billions in published.items():
+        with torch.device("meta"):
+            made = network_of(random_checkpoint(SHAPES[name], torch.device("meta"), torch.bfloat16).network)
+        assert (made.dense + made.experts + made.head) / 1e9 == pytest.approx(billions, rel=0.01), name
+
+
+def test_fewer_layers_and_unknown_names() -> None:
+    assert shortened(SHAPES["sdar-8b"], 2).facts["num_hidden_layers"] == 2
+    assert SHAPES["sdar-8b"].facts["num_hidden_layers"] == 36
+    with pytest.raises(ValueError, match="between 1 and the 36 of sdar-8b, got 37"):
+        shortened(SHAPES["sdar-8b"], 37)
+    with pytest.raises(ValueError, match=r"--shape must be one of sdar-1\.7b, "):
+        shape_of("sdar")
+
+
+def test_bytes_and_operations_of_a_forward() -> None:
+    network = network_of(random_checkpoint(shrunk("llada2-mini"), CPU, FP32).network)
+    span = Span(0, 96, (0,) * 32, 128, Grid(0, 32), tuple(range(100, 128)), (0,) * 28, SamplingParams(), 0)
+    assert (network.expert_count, network.chosen, network.heads) == (16, 2, 4)
+    assert network.experts == 16 * 3 * 64 * 32  # the first layer has none
+    share = 1 - (14 / 16) ** 32
+    weights = network.dense + share * network.experts + 300 * 64
+    cached = 2 * 2 * 128 * 2 * 16
+    flops = 2 * 32 * (network.dense + network.experts / 8) + 2 * 28 * 300 * 64 + 2 * 4 * 32 * 128 * 4 * 16
+    assert need_of(network, Plan(0, 0, (span,))) == Need(4 * (weights + cached), flops)
+
+
+def test_random_rows_choose_as_many_experts_as_is_counted() -> None:
+    """Masked positions, too."""
+    checkpoint = random_checkpoint(shrunk("llada2-mini"), CPU, FP32)
+    decode = Decode(checkpoint, shrunk("llada2-mini").strategy(2.5), Load(1, 96), enforce_eager=True)
+    decode.prefill()
+    seen: list[float] = []
+    for module in checkpoint.network.modules():
+        if type(module).__name__.endswith("Experts"):
+            module.register_forward_pre_hook(lambda _, given: seen.append(len(given[1].unique()) / 16))
+    plan, _, _ = decode.step()
+    rows = sum(len(span.tokens) for span in plan.spans)
+    assert len(seen) == len(expert_stacks(checkpoint.network)) // 2
+    assert sum(seen) / len(seen) >= 0.9 * touched(network_of(checkpoint.network), rows)
+
+
+def test_time_that_is_covered_twice_counts_once() -> None:
+    assert covered([(4.0, 6.0), (0.0, 2.0), (1.0, 3.0), (5.0, 5.5)]) == 5.0
+
+
+def test_the_table_of_launch_parameters_is_written_as_it_stands(tmp_path) -> None:
+    text = tune.table_path().read_text(encoding="utf-8")
+    assert tune.written(json.loads(text)) == text
+    target = tmp_path / "launch.json"
+    kept = tune.Tuned("store_kv", "sm_90", "", 2.0, 2.0, None)
+    tune.write([kept, replace(kept, key="sm_100", us=1.0, parameters={"num_warps": 8})], tune.table_path(), target)
+    entries = json.loads(target.read_text(encoding="utf-8"))["store_kv"]
+    assert entries["sm_100"] == {"num_warps": 8}
+    assert "sm_90" not in entries
+
+
+def test_the_command_line(capsys: pytest.CaptureFixture[str], tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(SHAPES, "sdar-1.7b", shrunk("sdar-1.7b"))
+    picture = tmp_path / "steps.png"
+    arguments = ["bench", "decode", "--shape", "sdar-1.7b", "--device", "cpu", "--context", "64", "--batches", "[1,2]"]
+    assert main([*arguments, "--layers", "1", "--tokens-per-forward", "3", "--plot", str(picture), "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [row["batch"] for row in rows] == [1, 2]
+    assert rows[0]["tokens_per_step"] == pytest.approx(3.0, abs=0.1)
+    assert picture.stat().st_size > 1000
+    assert main(["bench", "decode", "--shape", "nothing"]) == 2
+    assert "--shape must be one of" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+@pytest.mark.parametrize("kind", ["kernels", "tune-kernels"])
+def test_kernels_need_a_device(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", kind]) == 2
+    assert "kernels are measured on a CUDA device" in capsys.readouterr().err

@@ -1,0 +1,201 @@
+"""Everything that needs a CUDA device, in one command of less than eight minutes; text and JSON go to a folder.
+
+    PYTHONPATH=src python3 tests/gpu/run_on_device.py OUT [--only tests,kernels,decode] [--seconds 470]
+
+Exit code 1 if a test failed or a kernel's answer is not its twin's, 2 if there is no device. Parts that no time is left for
+are named.
+"""
+
+import argparse
+import json
+import platform
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, is_dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import monotonic
+from typing import Any
+
+TESTS = Path(__file__).parent
+PARTS = ("kernels", "decode", "tests")
+SHAPES = ("sdar-8b", "llada2-mini")
+BATCHES = (1, 8, 32)
+SECONDS = 470.0
+TOLD = ("FAILED", "ERROR", " passed", " failed", " skipped", "in bf16")  # what of the tests' output is repeated
+SHOWN = {
+    "kernels": ("kernel", "case", "equal", "error", "us", "least_us", "share"),
+    "decode": (
+        "shape",
+        "batch",
+        "rows",
+        "step_us",
+        "roofline_us",
+        "ratio",
+        "device_us",
+        "host_share",
+        "host_us",
+        "tokens_per_s",
+    ),
+}
+
+
+class Report:
+    """Rows, as they come, into `OUT/NAME.json`; lines of text to stdout and `OUT/report.txt`."""
+
+    def __init__(self, out: Path) -> None:
+        self.out = out
+        self.failed = False
+        out.mkdir(parents=True, exist_ok=True)
+        self._text = (out / "report.txt").open("w", encoding="utf-8")
+
+    def say(self, line: str) -> None:
+        """One line of text."""
+        print(line, flush=True)
+        print(line, file=self._text, flush=True)
+
+    def rows(self, name: str, measured: Iterable[Any]) -> list[dict[str, Any]]:
+        """Write all rows, showing each when it is there."""
+        kept: list[dict[str, Any]] = []
+        self.say("  ".join(SHOWN[name]))
+        for row in measured:
+            kept.append(asdict(row) if is_dataclass(row) and not isinstance(row, type) else dict(row))
+            self.say("  ".join(_shown(kept[-1][column]) for column in SHOWN[name]))
+            (self.out / f"{name}.json").write_text(json.dumps(kept, indent=1), encoding="utf-8")
+        return kept
+
+
+def _shown(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def machine() -> dict[str, str]:
+    """Device, versions and date."""
+    import torch
+    import transformers
+    import triton
+
+    return {
+        "device": torch.cuda.get_device_name(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "triton": triton.__version__,
+        "transformers": transformers.__version__,
+        "date": datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),  # noqa: UP017
+        "command": "PYTHONPATH=src python3 " + " ".join(sys.argv),
+    }
+
+
+def run_tests(report: Report, left: Callable[[], float]) -> None:
+    """The tests of this folder, each file in a process of its own; all output into tests.txt."""
+    options = ["-v", "--tb=short", "-p", "no:cacheprovider", "--durations=5"]
+    with TemporaryDirectory() as folder:
+        running: list[tuple[Path, subprocess.Popen[bytes]]] = []
+        for file in sorted(TESTS.glob("test_*.py")):
+            told = Path(folder, f"{file.stem}.txt")
+            command = [sys.executable, "-m", "pytest", str(file), *options]
+            with told.open("wb") as output:
+                running.append((told, subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, cwd=TESTS.parents[1])))
+        for told, process in running:
+            report.failed |= (
+                _finished(process, left, lambda name=told.stem: report.say(f"{name}: stopped, no time is left")) != 0
+            )
+        texts = {told.stem: told.read_text(encoding="utf-8", errors="replace") for told, _ in running}
+    (report.out / "tests.txt").write_text("\n".join(texts.values()), encoding="utf-8")
+    for name, text in texts.items():
+        report.say(name)
+        for line in text.splitlines():
+            if any(part in line for part in TOLD):
+                report.say(f"  {line}")
+
+
+def _finished(process: "subprocess.Popen[bytes]", left: Callable[[], float], stopped: Callable[[], None]) -> int:
+    """The exit code; a process that takes too long is interrupted, so that it says what it has done."""
+    try:
+        return process.wait(timeout=max(1.0, left() - 10.0))
+    except subprocess.TimeoutExpired:
+        stopped()
+        process.send_signal(signal.SIGINT)
+    try:
+        return process.wait(timeout=10.0)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        return process.wait() or 1
+
+
+def run_kernels(report: Report, ceilings: Any) -> None:
+    """Every kernel against its twin and the ceilings."""
+    from dlstep.bench.kernels import measure_kernels
+
+    rows = report.rows("kernels", measure_kernels(ceilings=ceilings))
+    report.failed |= not all(row["equal"] for row in rows)
+
+
+def run_decode(report: Report, ceilings: Any, left: Callable[[], float]) -> None:
+    """Decode steps of the shapes, batch by batch as long as there is time."""
+    import torch
+
+    from dlstep.bench.decode_shape import Load, measure_shape
+    from dlstep.bench.shapes import SHAPES as KNOWN
+
+    def all_rows() -> Iterable[Any]:
+        for name in SHAPES:
+            if left() < 30.0:
+                report.say(f"{name}: left out, no time is left")
+                continue
+            loads = [Load(batch) for batch in BATCHES]
+            device, dtype = torch.device("cuda", 0), torch.bfloat16
+            for row in measure_shape(KNOWN[name], loads, device=device, dtype=dtype, ceilings=ceilings):
+                yield row
+                if left() < 30.0:
+                    report.say(f"{name}: cut short after batch {row.batch}")
+                    break
+            torch.cuda.empty_cache()
+
+    report.rows("decode", all_rows())
+
+
+def main() -> int:
+    """Run the parts that are asked for."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("out", type=Path, help="folder for text and JSON")
+    parser.add_argument("--only", default=",".join(PARTS), help=f"some of {','.join(PARTS)}")
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="what it may take at most")
+    options = parser.parse_args()
+    parts = options.only.split(",")
+    start = monotonic()
+
+    def left() -> float:
+        return options.seconds - (monotonic() - start)
+
+    import torch
+
+    if not torch.cuda.is_available():
+        print("no CUDA device: torch.cuda.is_available() is false", file=sys.stderr)
+        return 2
+    from dlstep.bench.ceilings import measure_ceilings
+
+    report = Report(options.out)
+    facts = machine()
+    (report.out / "machine.json").write_text(json.dumps(facts, indent=1), encoding="utf-8")
+    report.say("\n".join(f"{name}: {value}" for name, value in facts.items()))
+    ceilings = measure_ceilings(torch.device("cuda", 0), torch.bfloat16)
+    report.say(f"ceilings: copy {ceilings.bytes_per_s / 1e9:.0f} GB/s, bf16 product {ceilings.flops_per_s / 1e12:.0f} TFLOP/s")
+    torch.cuda.empty_cache()
+    for part, run in (
+        ("kernels", lambda: run_kernels(report, ceilings)),
+        ("decode", lambda: run_decode(report, ceilings, left)),
+        ("tests", lambda: run_tests(report, left)),
+    ):
+        if part in parts:
+            report.say(f"\n## {part}, {left():.0f} s left")
+            run()
+    report.say(f"\n{'FAILED' if report.failed else 'passed'} after {monotonic() - start:.0f} s")
+    return 1 if report.failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

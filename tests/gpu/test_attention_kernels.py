@@ -1,0 +1,115 @@
+"""The attention and store kernels on a CUDA device, against their twins: what the interpreter shows, and larger shapes."""
+
+import sys
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings, strategies as st
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "kernels"))
+
+from attention_checks import Problem, assert_near, expected, inputs_of, problems
+
+from dlstep_kernels import store_kv as store_kv_twin
+
+pytestmark = pytest.mark.gpu
+BF16, FP16, FP32 = torch.bfloat16, torch.float16, torch.float32
+# Spans of decode steps at long context, of prefill, and of both.
+DECODE = tuple((start, 32, start + 32, 0, 32) for start in (4064, 1000, 31, 2048))
+PREFILL = ((0, 700, 700, 0, 32), (512, 300, 812, 100, 7))
+MIXED = (*DECODE, *PREFILL, (3000, 1, 3001, 0, 1))
+
+
+def check(problem: Problem, parts: int | None = None) -> None:
+    """Attend on the device, and compare."""
+    from dlstep_kernels.gpu.attention import attend
+
+    inputs = inputs_of(problem, "cuda")
+    scale = problem.head_dim**-0.5
+    answer = attend(inputs.queries, inputs.key_pages, inputs.value_pages, inputs.tiles, scale=scale, parts=parts)
+    assert_near(answer, expected(inputs, scale))
+
+
+# Every example is compiled anew: it has sizes of its own.
+@settings(max_examples=12)
+@given(problem=problems(head_dims=(64, 80), reach=400, rows=70, spans=5), parts=st.sampled_from((None, 1, 3)))
+def test_equals_the_twin(problem: Problem, parts: int | None) -> None:
+    check(problem, parts)
+
+
+@pytest.mark.parametrize(("window", "dtype"), [(None, BF16), (1024, BF16), (None, FP16), (None, FP32)], ids=str)
+@pytest.mark.parametrize("spans", [DECODE, PREFILL, MIXED], ids=["decode", "prefill", "mixed"])
+def test_contexts_of_models(spans: tuple[tuple[int, int, int, int, int], ...], dtype: torch.dtype, window: int | None) -> None:
+    check(Problem(spans, 8, 4, 128, 32, window, dtype, 0, True, 1))
+
+
+@pytest.mark.parametrize("group", [1, 2, 3, 5, 6, 7, 8, 16])
+def test_groups(group: int) -> None:
+    check(Problem(MIXED, 2, group, 128, 16, None, BF16, 1, False, group))
+
+
+@pytest.mark.parametrize(
+    ("head_dim", "dtype", "window"),
+    [
+        *((head_dim, BF16, None) for head_dim in (16, 32, 64, 80, 96, 112, 256, 512)),
+        *((head_dim, FP32, None) for head_dim in (16, 80, 256)),
+        *((head_dim, FP16, 256) for head_dim in (96, 256)),
+        (512, BF16, 256),
+    ],
+    ids=str,
+)
+def test_head_dims(head_dim: int, dtype: torch.dtype, window: int | None) -> None:
+    check(Problem(MIXED, 2, 4, head_dim, 32, window, dtype, 0, False, head_dim))
+
+
+def test_the_bits_do_not_depend_on_what_else_is_in_the_bucket() -> None:
+    """A sequence alone in a bucket of eight reads what it reads among seven others."""
+    from dlstep_kernels.gpu.attention import attend
+
+    inputs = inputs_of(Problem(DECODE * 2, 8, 4, 128, 32, None, BF16, 0, True, 3), "cuda")
+    arrays = (inputs.queries, inputs.key_pages, inputs.value_pages)
+    together = attend(*arrays, inputs.tiles, scale=0.1)
+    inputs.tiles.counts[1:] = 0
+    alone = attend(*arrays, inputs.tiles, scale=0.1)
+    rows = int(inputs.tiles.counts[0])
+    assert torch.equal(together[:rows], alone[:rows])
+
+
+def test_a_captured_graph_reads_the_numbers_of_the_next_forward() -> None:
+    from dlstep_kernels.gpu.attention import attend
+
+    first = inputs_of(Problem(DECODE[:2], 8, 4, 128, 32, None, BF16, 0, True, 4), "cuda")
+    second = inputs_of(Problem(((4064, 32, 4096, 0, 32), (77, 32, 109, 0, 32)), 8, 4, 128, 32, None, BF16, 0, True, 4), "cuda")
+    arrays = (first.queries, first.key_pages, first.value_pages)
+    attend(*arrays, first.tiles, scale=0.1)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured = attend(*arrays, first.tiles, scale=0.1)
+    graph.replay()
+    assert_near(captured, expected(first, 0.1))
+    for name in ("queries", "key_pages", "value_pages"):
+        getattr(first, name).copy_(getattr(second, name))
+    for field in fields(first.tiles):
+        if isinstance(there := getattr(first.tiles, field.name), torch.Tensor):
+            there.copy_(getattr(second.tiles, field.name))
+    graph.replay()
+    assert_near(captured, expected(second, 0.1))
+
+
+@pytest.mark.parametrize("dtype", [BF16, FP16, FP32], ids=str)
+@pytest.mark.parametrize(("kv_heads", "head_dim"), [(8, 128), (2, 512), (3, 80)])
+def test_stores_what_the_twin_stores(kv_heads: int, head_dim: int, dtype: torch.dtype) -> None:
+    from dlstep_kernels.gpu.pages import store_kv
+
+    generator = torch.Generator(device="cuda").manual_seed(0)
+    keys = torch.randn(kv_heads, 300, head_dim, generator=generator, device="cuda").to(dtype).transpose(0, 1)
+    values = torch.randn(300, 3 * kv_heads, head_dim, generator=generator, device="cuda").to(dtype)[:, kv_heads : 2 * kv_heads]
+    slots = torch.randperm(1000, generator=generator, device="cuda")[:300]
+    slots[::7] = -1
+    pages = torch.randn(2, 1001, kv_heads, head_dim, generator=generator, device="cuda").to(dtype)
+    reference = pages.clone()
+    store_kv(keys, values, *pages, slots)
+    store_kv_twin(keys, values, *reference, slots)
+    assert torch.equal(pages[:, :-1], reference[:, :-1])

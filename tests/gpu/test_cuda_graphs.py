@@ -1,0 +1,34 @@
+"""Captured forwards answer, bit for bit, what the same kernels answer when they are launched one by one."""
+
+from typing import Any
+
+import pytest
+
+from dlstep import LLM, SamplingParams, tiny
+
+pytestmark = pytest.mark.gpu
+LIMIT = SamplingParams(max_tokens=48)
+WARM = SamplingParams(max_tokens=48, temperature=0.7, seed=5)
+# Forwards with blended inputs and canvases are not captured.
+CAPTURED: dict[str, dict[str, Any]] = {
+    "multi_bd": {"decoding_strategy": "multi_bd"},
+    "edit": {"decoding_strategy": "multi_bd", "sampling_mode": "edit", "penalty_lambda": 0.1},
+    "d2f": {"decoding_strategy": "d2f"},
+    "dmax": {"decoding_strategy": "dmax", "token_merge_weight": 0.0},
+    "fast_dllm_v2": {"decoding_strategy": "fast_dllm_v2"},
+    "dual_cache": {"decoding_strategy": "dual_cache"},
+}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("name", CAPTURED)
+def test_graphs_change_nothing(name: str, dtype: str, cuda_device: str) -> None:
+    prompts = [problem.prompt for problem in tiny.problems(24, seed=9)]
+    params = [WARM if number % 3 == 2 and name in ("multi_bd", "d2f") else LIMIT for number in range(len(prompts))]
+    outputs = []
+    for eager in (True, False):
+        llm = LLM(device=cuda_device, dtype=dtype, enforce_eager=eager, max_num_reqs=10, **CAPTURED[name])
+        driver: Any = llm.engine.driver
+        outputs.append(llm.generate(prompts, params, progress=False))
+        assert bool(driver._graphs.count) != eager
+    assert outputs[0] == outputs[1]

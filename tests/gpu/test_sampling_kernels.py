@@ -1,0 +1,142 @@
+"""The sampling kernels on a CUDA device, against their twins: what the interpreter shows, and larger shapes."""
+
+import math
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings, strategies as st
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "kernels"))
+
+from sampling_checks import DTYPES, Problem, assert_same, logits_of, problems, settings_of
+
+from dlstep_kernels import (
+    Reading,
+    Settings,
+    SoftRows,
+    head,
+    head_and_sample,
+    mean,
+    mean_embeddings,
+    merge,
+    merge_embeddings,
+    sample,
+    sampling,
+)
+from dlstep_kernels.sampling import Noise
+
+pytestmark = pytest.mark.gpu
+BF16, FP16, FP32 = torch.bfloat16, torch.float16, torch.float32
+ALL = frozenset(("entropy", "margin", "noise", "log_sum"))
+# Few, for each is compiled.
+READINGS = st.sampled_from((Reading(), Reading(ALL, "lowest", best=8, tempered=False), Reading(ALL)))
+
+
+def counters(rows: int) -> Noise:
+    place = torch.arange(rows, device="cuda")
+    return Noise(place * 0x9E3779B97F4A7C1, place, place % 7)
+
+
+@settings(max_examples=40)
+@given(problem=problems(rows=40, width=9000, readings=READINGS))
+def test_sample_equals_the_twin(problem: Problem) -> None:
+    logits, chosen = logits_of(problem, "cuda"), settings_of(problem, "cuda")
+    options = {"vocab_size": problem.vocab_size, "mask_id": problem.mask_id, "reading": problem.reading}
+    assert_same(sample(logits, chosen, **options), sampling.sample(logits, chosen, **options), tolerance=2e-6)
+
+
+@settings(max_examples=30)
+@given(
+    problem=problems(rows=300, width=3000, readings=READINGS),
+    depth=st.sampled_from((64, 200, 33)),
+    softcap=st.sampled_from((None, 30.0)),
+)
+def test_head_and_sample_equals_the_twin(problem: Problem, depth: int, softcap: float | None) -> None:
+    """Hidden states and weights are small integers, so that any order of summation gives the same logits."""
+    generator = torch.Generator().manual_seed(problem.seed)
+    hidden = torch.randint(-2, 3, (problem.rows, depth), generator=generator).to("cuda", problem.dtype)
+    weight = torch.randint(-2, 3, (problem.width, depth), generator=generator).div(4).to("cuda", problem.dtype)
+    for row, column, value in problem.odd:
+        hidden[row, column % depth] = value
+    chosen = settings_of(problem, "cuda")
+    options = {
+        "vocab_size": problem.vocab_size, "mask_id": problem.mask_id, "reading": problem.reading, "softcap": softcap,
+    }  # fmt: skip
+    found = head_and_sample(hidden, weight, chosen, **options)
+    assert_same(found, head.head_and_sample(hidden, weight, chosen, **options), tolerance=3e-6 if softcap else 2e-6)
+
+
+@pytest.mark.parametrize("temperature", [None, 0.7])
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("rows", [1, 32, 256])
+def test_vocabularies_of_models(rows: int, dtype: torch.dtype, temperature: float | None) -> None:
+    logits = 3 * torch.randn(rows, 152_064, device="cuda", generator=torch.Generator("cuda").manual_seed(rows)).to(dtype)
+    logits[0, 150_000] = math.nan
+    hot = None if temperature is None else torch.full((rows,), temperature, device="cuda")
+    chosen = Settings(hot, noise=counters(rows))
+    for reading in (Reading(), Reading(ALL, "lowest", best=8, tempered=False)):
+        options = {"vocab_size": 151_936, "mask_id": 151_666, "reading": reading}
+        assert_same(sample(logits, chosen, **options), sampling.sample(logits, chosen, **options), tolerance=2e-6)
+
+
+@pytest.mark.parametrize("temperature", [None, 0.7])
+@pytest.mark.parametrize("rows", [1, 17, 40, 200])
+def test_heads_of_models(rows: int, temperature: float | None) -> None:
+    """Logits differ by the order of sums, so that ids may where the best two are nearer than that: none is here."""
+    generator = torch.Generator("cuda").manual_seed(rows)
+    hidden = torch.randn(rows, 4096, device="cuda", generator=generator).to(BF16)
+    weight = (torch.randn(152_064, 4096, device="cuda", generator=generator) * 0.05).to(BF16)
+    hot = None if temperature is None else torch.full((rows,), temperature, device="cuda")
+    chosen = Settings(hot, noise=counters(rows))
+    for reading in (Reading(), Reading(ALL, "lowest", tempered=False)):
+        options = {"vocab_size": 151_936, "mask_id": 151_666, "reading": reading}
+        found = head_and_sample(hidden, weight, chosen, **options)
+        assert_same(found, head.head_and_sample(hidden, weight, chosen, **options), tolerance=2e-5)
+
+
+def test_filters_stay_with_the_twin() -> None:
+    logits = torch.randn(4, 1000, device="cuda")
+    chosen = Settings(torch.ones(4, device="cuda"), top_p=torch.full((4,), 0.5, device="cuda"), noise=counters(4))
+    options = {"vocab_size": 1000, "mask_id": None}
+    assert_same(sample(logits, chosen, **options), sampling.sample(logits, chosen, **options), tolerance=0.0)
+
+
+def test_the_bits_of_a_row_do_not_depend_on_other_rows() -> None:
+    logits = torch.randn(4, 152_064, device="cuda").to(BF16)
+    chosen = Settings(torch.ones(4, device="cuda"), noise=counters(4))
+    options = {"vocab_size": 152_064, "mask_id": None}
+    other = logits.clone()
+    other[1:] = 7.0
+    first, second = (sample(one, chosen, **options) for one in (logits, other))
+    assert first.tokens[0] == second.tokens[0] and first.probabilities[0] == second.probabilities[0]
+
+
+@pytest.mark.parametrize("width", [64, 2816, 4096, 8192])
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_merge_equals_the_twin(dtype: torch.dtype, width: int) -> None:
+    generator = torch.Generator("cuda").manual_seed(width)
+    table = torch.randn(1000, width, device="cuda", generator=generator).to(dtype)
+    embedded = table[:100]
+    rows = torch.arange(3, 100, 3, device="cuda")
+    ids = torch.randint(0, 1000, (len(rows), 3), device="cuda", generator=generator)
+    shares = torch.rand(len(rows), 4, device="cuda", generator=generator)
+    soft = SoftRows(rows, ids, shares[:, :3], shares[:, 3])
+    step = {FP32: 2e-6, BF16: 2**-7, FP16: 2**-10}[dtype]
+    found = merge_embeddings(embedded, table, 3, soft)
+    torch.testing.assert_close(found, merge.merge_embeddings(embedded, table, 3, soft), atol=step, rtol=step)
+    others = torch.arange(100, device="cuda") % 3 != 0
+    assert torch.equal(found[others], embedded[others])
+
+
+@pytest.mark.parametrize("rows", [1, 100, 256])
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_mean_equals_the_twin(dtype: torch.dtype, rows: int) -> None:
+    generator = torch.Generator("cuda").manual_seed(rows)
+    logits = 4 * torch.randn(rows, 30_001, device="cuda", generator=generator)
+    temperatures = 0.5 + torch.rand(rows, device="cuda", generator=generator)
+    table = torch.randn(30_001, 1000, device="cuda", generator=generator).to(dtype)
+    step = {FP32: 1e-5, BF16: 2**-7, FP16: 2**-9}[dtype]
+    found, twin = mean_embeddings(logits, temperatures, table), mean.mean_embeddings(logits, temperatures, table)
+    torch.testing.assert_close(found, twin, atol=step, rtol=step)

@@ -1,0 +1,70 @@
+"""Calls of the sampling kernels to compile: name, call, whether quick, and kernels that must use the tensor cores."""
+
+from collections.abc import Callable
+
+import torch
+
+from dlstep_kernels import Penalty, Reading, Settings, SoftRows
+from dlstep_kernels.sampling import Noise
+
+VOCAB, HIDDEN = 152_064, 4096
+PLAIN = Reading()
+ALL = Reading(frozenset(("entropy", "margin", "noise", "log_sum")), best=8, tempered=False)
+
+
+def _settings(rows: int, raced: bool) -> Settings:
+    whole = torch.zeros(rows, dtype=torch.int64)
+    noise = Noise(whole, whole, whole)
+    return Settings(torch.ones(rows), noise=noise, penalty=Penalty(whole, torch.ones(rows))) if raced else Settings(noise=noise)
+
+
+def _sample(rows: int, dtype: torch.dtype, reading: Reading, raced: bool) -> None:
+    from dlstep_kernels.gpu.sampling import sample
+
+    logits = torch.empty(rows, VOCAB, dtype=dtype)
+    sample(logits, _settings(rows, raced), vocab_size=151_936, mask_id=151_666, reading=reading)
+
+
+def _head(rows: int, dtype: torch.dtype, reading: Reading, raced: bool, softcap: float | None = None) -> None:
+    from dlstep_kernels.gpu.head import head_and_sample
+
+    hidden, weight = torch.empty(rows, HIDDEN, dtype=dtype), torch.empty(VOCAB, HIDDEN, dtype=dtype)
+    settings = _settings(rows, raced)
+    head_and_sample(hidden, weight, settings, vocab_size=151_936, mask_id=151_666, reading=reading, softcap=softcap)
+
+
+def _merge(dtype: torch.dtype, width: int, count: int) -> None:
+    from dlstep_kernels.gpu.merge import merge_embeddings
+
+    table = torch.empty(VOCAB, width, dtype=dtype)
+    shares = torch.empty(32, count)
+    soft = SoftRows(torch.zeros(32, dtype=torch.int64), torch.zeros(32, count, dtype=torch.int64), shares, shares[:, 0])
+    merge_embeddings(torch.empty(64, width, dtype=dtype), table, 3, soft)
+
+
+def _mean(dtype: torch.dtype, width: int) -> None:
+    from dlstep_kernels.gpu.mean import mean_embeddings
+
+    mean_embeddings(torch.empty(256, VOCAB), torch.ones(256), torch.empty(VOCAB, width, dtype=dtype))
+
+
+BF16, FP16, FP32 = torch.bfloat16, torch.float16, torch.float32
+SAMPLING: list[tuple[str, Callable[[], object], bool, tuple[str, ...]]] = [
+    ("sample, 32 rows, bf16", lambda: _sample(32, BF16, PLAIN, False), True, ()),
+    ("sample, 1024 rows, fp32", lambda: _sample(1024, FP32, PLAIN, False), False, ()),
+    ("sample, 32 rows, fp16, all statistics", lambda: _sample(32, FP16, ALL, False), False, ()),
+    ("sample, 32 rows, bf16, noise and all statistics", lambda: _sample(32, BF16, ALL, True), True, ()),
+    ("sample, 32 rows, fp32, noise", lambda: _sample(32, FP32, PLAIN, True), False, ()),
+    ("head and sample, 1 row, bf16", lambda: _head(1, BF16, PLAIN, False), False, ()),
+    ("head and sample, 32 rows, bf16", lambda: _head(32, BF16, PLAIN, False), False, ()),
+    ("head and sample, 64 rows, bf16", lambda: _head(64, BF16, PLAIN, False), False, ("_read_head",)),
+    ("head and sample, 256 rows, bf16", lambda: _head(256, BF16, PLAIN, False), True, ("_read_head",)),
+    ("head and sample, 32 rows, bf16, noise", lambda: _head(32, BF16, PLAIN, True), False, ()),
+    ("head and sample, 256 rows, bf16, noise", lambda: _head(256, BF16, PLAIN, True), False, ("_read_head",)),
+    ("head and sample, 256 rows, fp16, all, capped", lambda: _head(256, FP16, ALL, True, 30.0), False, ("_read_head",)),
+    ("head and sample, 32 rows, fp32", lambda: _head(32, FP32, PLAIN, False), False, ()),
+    ("merge, 1 of 4096, bf16", lambda: _merge(BF16, 4096, 1), True, ()),
+    ("merge, 3 of 2048, fp32", lambda: _merge(FP32, 2048, 3), False, ()),
+    ("mean embedding, 2816, bf16", lambda: _mean(BF16, 2816), True, ("_blend_tiles",)),
+    ("mean embedding, 64, fp32", lambda: _mean(FP32, 64), False, ()),
+]

@@ -1,0 +1,162 @@
+"""The sampling kernels in the interpreter, against their twins."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+pytest.importorskip("triton", reason="triton is not installed: it exists for Linux only")
+
+from hypothesis import example, given, settings, strategies as st
+from sampling_checks import DTYPES, READINGS, Problem, assert_same, launched, logits_of, problems, settings_of
+from triton_interpreter import needs_interpreter
+
+from dlstep_kernels import Reading, Settings, SoftRows, head, mean, merge, sampling
+from dlstep_kernels.gpu import (
+    head as head_kernels,
+    mean as mean_kernels,
+    merge as merge_kernels,
+    parts,
+    sampling as sampling_kernels,
+)
+
+pytestmark = needs_interpreter
+
+
+@pytest.fixture(autouse=True, scope="module")
+def quiet_numpy():
+    """The interpreter computes with numpy, which warns of what kernels mean to do with infinities and NaN."""
+    with np.errstate(all="ignore"):
+        yield
+
+
+ignored = pytest.mark.filterwarnings("ignore:All-NaN slice encountered:RuntimeWarning")
+SMALL = Problem(
+    seed=1, rows=1, width=33, spread=2.0, odd=(), empty=False, layout="rows", dtype=torch.float32, vocab_size=33, mask_id=None,
+    temperatures=(1.0,), penalised=False, reading=Reading(frozenset(("entropy",)), best=8),
+)  # fmt: skip
+
+
+@ignored
+@settings(max_examples=60)
+@given(
+    problem=problems(rows=3, width=70),
+    block=st.sampled_from((16, 32)),
+    programs=st.integers(1, 9),
+    chunk=st.sampled_from((8, 16)),
+)
+@example(problem=SMALL, block=16, programs=1, chunk=8)
+def test_sample_equals_the_twin(problem: Problem, block: int, programs: int, chunk: int) -> None:
+    logits, chosen = logits_of(problem, "cpu"), settings_of(problem, "cpu")
+    options = {"vocab_size": problem.vocab_size, "mask_id": problem.mask_id, "reading": problem.reading}
+    with launched(sampling_kernels, block=block, programs=programs), launched(parts, chunk=chunk):
+        found = sampling_kernels.sample(logits, chosen, **options)
+    assert_same(found, sampling.sample(logits, chosen, **options))
+
+
+@ignored
+@settings(max_examples=30)
+@given(
+    problem=problems(rows=18, width=40),
+    depth=st.sampled_from((16, 24, 33)),
+    bulk=st.sampled_from((True, False)),
+    biased=st.booleans(),
+    softcap=st.sampled_from((None, 30.0)),
+)
+def test_head_and_sample_equals_the_twin(problem: Problem, depth: int, bulk: bool, biased: bool, softcap: float | None) -> None:
+    """Hidden states and weights are small integers, so that any order of summation gives the same logits."""
+    generator = torch.Generator().manual_seed(problem.seed)
+    hidden = torch.randint(-2, 3, (problem.rows, 2 * depth), generator=generator).to(problem.dtype)[:, :depth]
+    weight = torch.randint(-2, 3, (problem.width, depth), generator=generator).div(4).to(problem.dtype)
+    for row, column, value in problem.odd:
+        hidden[row, column % depth] = value
+    bias = torch.randint(-2, 3, (problem.width,), generator=generator).to(problem.dtype) if biased else None
+    chosen = settings_of(problem, "cpu")
+    options = {
+        "vocab_size": problem.vocab_size, "mask_id": problem.mask_id, "reading": problem.reading,
+        "bias": bias, "softcap": softcap,
+    }  # fmt: skip
+    with launched(head_kernels, bulk=int(bulk)):
+        found = head_kernels.head_and_sample(hidden, weight, chosen, **options)
+    assert_same(found, head.head_and_sample(hidden, weight, chosen, **options))
+
+
+@ignored
+@pytest.mark.parametrize("reading", [Reading(), Reading(frozenset(("entropy", "log_sum"))), Reading(best=2)], ids=str)
+def test_far_ranges(reading: Reading) -> None:
+    """What a program reads first, or all that it reads, may be far below the rest."""
+    logits = torch.full((3, 64), -500.0)
+    logits[0, 40], logits[1, 5], logits[2, 17] = 700.0, 90.0, -math.inf
+    options = {"vocab_size": 64, "mask_id": 63, "reading": reading}
+    for programs in (3, 12):
+        with launched(sampling_kernels, programs=programs):
+            found = sampling_kernels.sample(logits, Settings(), **options)
+        assert_same(found, sampling.sample(logits, Settings(), **options))
+
+
+@settings(max_examples=10)
+@given(reading=READINGS, dtype=st.sampled_from(DTYPES))
+def test_no_rows(reading: Reading, dtype: torch.dtype) -> None:
+    nothing = torch.zeros(0, dtype=torch.int64)
+    chosen = Settings(noise=sampling.Noise(nothing, nothing, nothing))
+    options = {"vocab_size": 5, "mask_id": None, "reading": reading}
+    logits = torch.zeros(0, 5, dtype=dtype)
+    assert_same(sampling_kernels.sample(logits, chosen, **options), sampling.sample(logits, chosen, **options))
+    hidden, weight = torch.zeros(0, 16, dtype=dtype), torch.zeros(5, 16, dtype=dtype)
+    assert head_kernels.head_and_sample(hidden, weight, chosen, **options).tokens.shape == (0,)
+
+
+@settings(max_examples=25)
+@given(
+    seed=st.integers(0, 10**6),
+    blended=st.integers(0, 4),
+    count=st.integers(1, 3),
+    width=st.sampled_from((1, 16, 37)),
+    dtype=st.sampled_from(DTYPES),
+    mode=st.sampled_from(("dmax_topk", "iter_smooth_topk")),
+    renormalize=st.booleans(),
+)
+def test_merge_equals_the_twin(
+    seed: int, blended: int, count: int, width: int, dtype: torch.dtype, mode: merge.MergeMode, renormalize: bool
+) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    table = torch.randn(11, width, generator=generator).to(dtype)
+    embedded = table[torch.randint(0, 11, (7,), generator=generator)]
+    rows = torch.randperm(7, generator=generator)[:blended]
+    shares = torch.rand(blended, count + 1, generator=generator)
+    soft = SoftRows(
+        rows, torch.randint(0, 11, (blended, count), generator=generator), shares[:, :count], shares[:, count],
+        mode, renormalize, 0.5,
+    )  # fmt: skip
+    before = embedded.clone()
+    found, twin = (module.merge_embeddings(embedded, table, 3, soft) for module in (merge_kernels, merge))
+    assert torch.equal(embedded, before)
+    others = [row for row in range(7) if row not in rows.tolist()]
+    assert torch.equal(found[others], embedded[others])
+    step = {torch.float32: 1e-6, torch.bfloat16: 2**-7, torch.float16: 2**-10}[dtype]
+    torch.testing.assert_close(found, twin, atol=step, rtol=step)
+
+
+@ignored
+@settings(max_examples=25)
+@given(
+    seed=st.integers(0, 10**6),
+    rows=st.integers(0, 18),
+    vocab=st.integers(1, 50),
+    width=st.integers(1, 20),
+    dtype=st.sampled_from(DTYPES),
+    odd=st.sampled_from((None, *((place, value) for place in (0, -1) for value in (math.nan, math.inf, -math.inf)))),
+)
+def test_mean_equals_the_twin(
+    seed: int, rows: int, vocab: int, width: int, dtype: torch.dtype, odd: tuple[int, float] | None
+) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    logits = 3 * torch.randn(rows, vocab, generator=generator)
+    if odd is not None and rows:
+        logits[0, odd[0]] = odd[1]
+    temperatures = torch.rand(rows, generator=generator) + 0.5
+    table = torch.randn(vocab, width, generator=generator).to(dtype)
+    found, twin = (module.mean_embeddings(logits, temperatures, table) for module in (mean_kernels, mean))
+    step = {torch.float32: 2e-6, torch.bfloat16: 2**-7, torch.float16: 2**-9}[dtype]
+    torch.testing.assert_close(found, twin, atol=step, rtol=step, equal_nan=True)
