@@ -2,7 +2,7 @@
 
 Blocks of 32, four in flight at most, pages of 32, two tokens accepted a step (a strategy's name with `_full`: nearly four, one
 in each of four blocks); canvases of 256 that never settle. Long answers are built by accepting whole blocks first. The making
-of samples is not timed. Each figure is the least of several interleaved repetitions.
+of samples is not timed. Each step counts with the least time it took in several interleaved repetitions.
 """
 
 import gc
@@ -92,26 +92,23 @@ def build(strategy: str, regime: Regime, length: int, batch: int, random: Random
     return state
 
 
-def measure_core(state: State, driver: ScriptedDriver) -> tuple[float, float]:
-    """Seconds per request-step of schedule and commit over `STEPS` steps from `state` on."""
-    schedule_s = commit_s = 0.0
-    requests = 0
+def measure_core(state: State, driver: ScriptedDriver) -> list[tuple[float, ...]]:
+    """Seconds of schedule and of commit, in each of `STEPS` steps from `state` on."""
+    spent: list[tuple[float, ...]] = []
     for _ in range(STEPS):
         begin = perf_counter()
         plan = schedule(state)
-        schedule_s += perf_counter() - begin
+        planned = perf_counter() - begin
         samples = driver.run(plan)
         begin = perf_counter()
         state = commit(state, samples)
-        commit_s += perf_counter() - begin
-        requests += len(plan.spans)
-    return schedule_s / requests, commit_s / requests
+        spent.append((planned, perf_counter() - begin))
+    return spent
 
 
-def measure_lowering(state: State, driver: ScriptedDriver, lowering: Lowering) -> tuple[float, float]:
-    """Seconds per request-step of lower and unpack over `STEPS` steps from `state` on."""
-    lower_s = unpack_s = 0.0
-    requests = 0
+def measure_lowering(state: State, driver: ScriptedDriver, lowering: Lowering) -> list[tuple[float, ...]]:
+    """Seconds of lower and of unpack, in each of `STEPS` steps from `state` on."""
+    spent: list[tuple[float, ...]] = []
     for _ in range(STEPS):
         plan = schedule(state)
         samples = driver.run(plan)
@@ -120,11 +117,9 @@ def measure_lowering(state: State, driver: ScriptedDriver, lowering: Lowering) -
         lowering.lower(plan)
         lowered = perf_counter()
         lowering.unpack(plan, packed)
-        unpack_s += perf_counter() - lowered
-        lower_s += lowered - begin
+        spent.append((lowered - begin, perf_counter() - lowered))
         state = commit(state, samples)
-        requests += len(plan.spans)
-    return lower_s / requests, unpack_s / requests
+    return spent
 
 
 def measure(
@@ -152,28 +147,30 @@ def measure_group(
     batches: tuple[int, ...],
     lowering: Callable[[State], Lowering] | None = None,
 ) -> list[HostCost]:
-    """The rows of one regime and length, one for each batch, each the least of `REPETITIONS` interleaved ones.
+    """The rows of one regime and length, one for each batch.
 
-    The core and the lowering are timed in turns, not in the same steps: each would push the other out of the processor's
-    caches. Collection of garbage is put off while a clock runs.
+    Every repetition runs the same steps; each step counts with the least time it took in any of `REPETITIONS` interleaved
+    ones, so that what else the machine does is left out. The core and the lowering are timed in turns, not in the same steps:
+    each would push the other out of the processor's caches. Collection of garbage is put off while a clock runs.
     """
     states = [build(strategy, regime, length, batch) for batch in batches]
-    least = [(float("inf"),) * 4] * len(states)
+    least = [[(float("inf"),) * 4] * STEPS for _ in states]
     gc.collect()
     gc.disable()
     try:
-        for repetition in range(REPETITIONS):
+        for _ in range(REPETITIONS):
             for place, state in enumerate(states):
-                got = measure_core(state, ScriptedDriver(SCRIPTS[strategy].steady(Random(repetition))))
+                got = measure_core(state, ScriptedDriver(SCRIPTS[strategy].steady(Random(0))))
                 if lowering is not None:
-                    driver = ScriptedDriver(SCRIPTS[strategy].steady(Random(repetition)))
-                    got += measure_lowering(state, driver, lowering(state))
-                least[place] = tuple(map(min, least[place], got))
+                    driver = ScriptedDriver(SCRIPTS[strategy].steady(Random(0)))
+                    lowered = measure_lowering(state, driver, lowering(state))
+                    got = [one + two for one, two in zip(got, lowered, strict=True)]
+                least[place] = [tuple(map(min, one, two)) for one, two in zip(least[place], got, strict=False)]
     finally:
         gc.enable()
     rows: list[HostCost] = []
-    for batch, seconds in zip(batches, least, strict=True):
-        spent = [round(1e6 * part, 2) for part in seconds]
+    for batch, steps in zip(batches, least, strict=True):
+        spent = [round(1e6 * sum(part) / (STEPS * batch), 2) for part in zip(*steps, strict=True)]
         lower, unpack = spent[2:] if lowering else (None, None)
         rows.append(HostCost(strategy, regime, length, batch, spent[0], lower, unpack, spent[1]))
     return rows
