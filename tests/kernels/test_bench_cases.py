@@ -1,5 +1,6 @@
 """The cases on which kernels are measured, small and in the interpreter: kernels answer there what their twins do."""
 
+import numpy as np
 import pytest
 import torch
 
@@ -15,8 +16,10 @@ SMALL = Sizes(batch=2, context=70, rows=4, wanted=3, vocabulary=97, hidden=32)
 
 def test_every_case_equals_its_twin() -> None:
     torch.manual_seed(0)
-    errors = {
-        f"{case.kernel}, {case.name}": (case.error(), case.limit) for case in cases(torch.device("cpu"), torch.float32, SMALL)
-    }
+    with np.errstate(all="ignore"):  # infinities are added in lanes that nobody reads
+        errors = {
+            f"{case.kernel}, {case.name}": (case.error(), case.limit)
+            for case in cases(torch.device("cpu"), torch.float32, SMALL)
+        }
     assert len(errors) == 9
     assert {name: both for name, both in errors.items() if both[0] > both[1]} == {}

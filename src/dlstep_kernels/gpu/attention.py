@@ -14,7 +14,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ..tiles import Tiles
-from .launch import Parameters, architecture, compiled_with, parameters
+from .launch import Parameters, architecture, compiled_with, divided_up, parameters, power_of_two
 
 LOG2_E = 1.4426950408889634
 LEAST_PART = 256  # positions that are worth a program of their own
@@ -190,7 +190,7 @@ def launch_parameters(
     queries: Float[Tensor, "n heads head_dim"], height: int, group: int, *, windowed: bool = False
 ) -> Parameters:
     """What the table says for tiles of `height` pairs of a row and a head."""
-    shape = f"{str(queries.dtype).removeprefix('torch.')}/{max(16, triton.next_power_of_2(queries.shape[2]))}"
+    shape = f"{str(queries.dtype).removeprefix('torch.')}/{max(16, power_of_two(queries.shape[2]))}"
     generation = architecture(queries.device)
     own = [f"{generation}/{shape}/{height}/{group}", f"{generation}/{shape}/{height}", f"{generation}/{shape}"]
     if windowed:
@@ -224,10 +224,10 @@ def attend(
     assert scale > 0.0, f"the scale must be positive, got {scale}"
     assert key_pages.stride(2) == value_pages.stride(2) == 1, "the numbers of a head must lie side by side in the pages"
     shape = tiles.shape
-    height = max(16, triton.next_power_of_2(shape.tile_rows * group))
+    height = max(16, power_of_two(shape.tile_rows * group))
     chosen = launch_parameters(queries, height, group, windowed=shape.windowed) if chosen is None else chosen
     block_m = min(height, chosen["block_m"])
-    slices = triton.cdiv(shape.tile_rows * group, block_m)
+    slices = divided_up(shape.tile_rows * group, block_m)
     if parts is None:
         parts = parts_of(tiles, max(1, shape.busy * slices * kv_heads), chosen, queries.device)
     answer = torch.empty((n, heads, head_dim), dtype=queries.dtype, device=queries.device)
@@ -245,7 +245,7 @@ def attend(
         PAGE_SIZE=shape.page_size,
         BLOCK_M=block_m,
         BLOCK_N=chosen["block_n"],
-        BLOCK_D=max(16, triton.next_power_of_2(head_dim)),
+        BLOCK_D=max(16, power_of_two(head_dim)),
         SLICES=slices,
         PRECISION=_precision(queries),
         WIDE=max(key_pages.shape[0] * key_pages.stride(0), value_pages.shape[0] * value_pages.stride(0)) >= 2**31,
@@ -267,7 +267,7 @@ def _joined(
     """Join the parts of each row into `answer`."""
     parts, n, heads, head_dim = means.shape
     chosen = parameters("join", architecture(answer.device))
-    block, block_d = chosen["block"], triton.next_power_of_2(head_dim)
-    grid = (triton.cdiv(n * heads, block),)
+    block, block_d = chosen["block"], power_of_two(head_dim)
+    grid = (divided_up(n * heads, block),)
     options = compiled_with(chosen)
     _join[grid](means, levels, answer, n * heads, parts, HEAD_DIM=head_dim, BLOCK=block, BLOCK_D=block_d, **options)

@@ -14,7 +14,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from ..sampling import SIMPLE, Drawn, Reading, Settings
 from .draws import complement, order_key
-from .launch import Parameters, architecture, compiled_with, parameters
+from .launch import Parameters, architecture, compiled_with, divided_up, parameters, power_of_two
 from .parts import (
     LEAST,
     LOG2E,
@@ -209,7 +209,7 @@ def _read_head(
 def _chosen(hidden: Tensor, raced: bool, kept: int) -> Parameters:
     """Launch parameters by architecture, size of a number, what else takes registers (a list, noise), and rows."""
     name = f"{architecture(hidden.device)}/{hidden.dtype.itemsize}b"
-    rows = f"n{min(max(16, triton.next_power_of_2(hidden.shape[0])), 256)}"
+    rows = f"n{min(max(16, power_of_two(hidden.shape[0])), 256)}"
     kind = f"{name}/listed" if kept > 1 else f"{name}/raced" if raced else name
     return parameters("read_head", f"{kind}/{rows}", kind, name)
 
@@ -242,14 +242,14 @@ def head_and_sample(
     width = weight.shape[0]
     raced, plain = settings.temperatures is not None, settings.temperatures is not None and not reading.tempered
     chosen = _chosen(hidden, raced, kept_keys(reading))
-    splits = triton.cdiv(width, chosen["columns"])
+    splits = divided_up(width, chosen["columns"])
     bulk = bool(chosen["bulk"]) and _aligned(hidden) and _aligned(weight)
     parts = room(rows, splits, reading, hidden.device)
     if rows:
         noise, penalty = settings.noise, settings.penalty
         counters = (None, None, None) if noise is None else (noise.seeds, noise.positions, noise.draws)
         penalties = (None, None) if penalty is None else (penalty.ids, penalty.amounts)
-        _read_head[(triton.cdiv(rows, chosen["rows"]) * splits,)](
+        _read_head[(divided_up(rows, chosen["rows"]) * splits,)](
             _described(hidden, chosen["rows"], chosen["depth"]) if bulk else hidden,
             _described(weight, chosen["columns"], chosen["depth"]) if bulk else weight, bias,
             0.0 if softcap is None else softcap, hidden.stride(0), weight.stride(0), rows, width, depth,

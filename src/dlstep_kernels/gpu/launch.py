@@ -33,3 +33,13 @@ def parameters(kernel: str, *keys: str) -> Parameters:
 def compiled_with(chosen: Parameters) -> dict[str, int | bool]:
     """What of the launch parameters triton itself takes; fused multiplication and addition is not left to its default."""
     return {name: chosen[name] for name in ("num_warps", "num_stages") if name in chosen} | {"enable_fp_fusion": True}
+
+
+def divided_up(count: int, size: int) -> int:
+    """How many parts of `size` hold `count`."""
+    return -(-count // size)
+
+
+def power_of_two(count: int) -> int:
+    """The least power of two that is not less than `count`, which is at least 1."""
+    return 1 << (count - 1).bit_length()

@@ -13,7 +13,7 @@ import triton.language as tl
 from jaxtyping import Float, Float32
 from torch import Tensor
 
-from .launch import architecture, compiled_with, parameters
+from .launch import architecture, compiled_with, divided_up, parameters
 from .parts import LOG2E
 
 
@@ -92,9 +92,9 @@ def _denominators(
     """Largest quotient of each row, and the sum of exponentials relative to it."""
     rows, vocab = logits.shape
     chosen = parameters("normalise", name)
-    tiles = triton.cdiv(vocab, chosen["block"])
-    each = triton.cdiv(tiles, min(tiles, max(1, chosen["programs"] // rows)))
-    splits = triton.cdiv(tiles, each)
+    tiles = divided_up(vocab, chosen["block"])
+    each = divided_up(tiles, min(tiles, max(1, chosen["programs"] // rows)))
+    splits = divided_up(tiles, each)
     peaks, totals = torch.empty((2, rows, splits), dtype=torch.float32, device=logits.device)
     _normalise[(rows, splits)](
         logits, temperatures, table, peaks, totals, logits.stride(0), vocab, splits, each,
@@ -116,10 +116,10 @@ def mean_embeddings(
     name = f"{architecture(logits.device)}/{table.dtype.itemsize}b"
     peaks, totals = _denominators(logits, temperatures, table, name)
     chosen = parameters("blend_tiles", name)
-    blocks = triton.cdiv(rows, chosen["rows"]) * triton.cdiv(width, chosen["columns"])
-    tiles = triton.cdiv(vocab, chosen["depth"])
-    each = triton.cdiv(tiles, min(tiles, max(1, chosen["programs"] // blocks)))
-    ranges = triton.cdiv(tiles, each)
+    blocks = divided_up(rows, chosen["rows"]) * divided_up(width, chosen["columns"])
+    tiles = divided_up(vocab, chosen["depth"])
+    each = divided_up(tiles, min(tiles, max(1, chosen["programs"] // blocks)))
+    ranges = divided_up(tiles, each)
     sums = torch.empty((ranges, rows, width), dtype=torch.float32, device=logits.device)
     _blend_tiles[(blocks, ranges)](
         logits, temperatures, table, peaks, totals, sums, logits.stride(0), table.stride(0), rows, vocab, width,

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ..merge import SoftRows
-from .launch import architecture, compiled_with, parameters
+from .launch import architecture, compiled_with, parameters, power_of_two
 
 
 @triton.jit
@@ -55,7 +55,7 @@ def merge_embeddings(
     _blend_rows[(soft.rows.numel(),)](
         merged, table, table[mask_id], soft.rows, soft.ids.contiguous(), soft.probabilities.contiguous(),
         soft.residuals.contiguous(), soft.weight, width, merged.stride(0), table.stride(0),
-        COUNT=count, BLOCK=triton.next_power_of_2(width), ADDED=soft.mode == "iter_smooth_topk",
+        COUNT=count, BLOCK=power_of_two(width), ADDED=soft.mode == "iter_smooth_topk",
         RENORMALIZE=soft.renormalize, **compiled_with(chosen),
     )  # fmt: skip
     return merged

@@ -7,7 +7,7 @@ import triton.language as tl
 from jaxtyping import Float, Int32, Int64
 from torch import Tensor
 
-from .launch import architecture, compiled_with, parameters
+from .launch import architecture, compiled_with, parameters, power_of_two
 
 
 @triton.jit
@@ -72,6 +72,6 @@ def store_kv(
         *value_pages.stride()[:2],
         KV_HEADS=kv_heads,
         HEAD_DIM=head_dim,
-        BLOCK=triton.next_power_of_2(kv_heads * head_dim),
+        BLOCK=power_of_two(kv_heads * head_dim),
         **compiled_with(chosen),
     )

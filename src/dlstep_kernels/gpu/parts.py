@@ -16,7 +16,7 @@ from torch import Tensor
 from ..draws import RENOISE, SAMPLE
 from ..sampling import Drawn, Reading, Settings
 from .draws import NO_KEY, complement, draw_key, gumbel, index_of, keep_largest, no_keys, random_id, value_of
-from .launch import architecture, compiled_with, parameters
+from .launch import architecture, compiled_with, parameters, power_of_two
 
 PURPOSE, OTHER_PURPOSE = tl.constexpr(SAMPLE), tl.constexpr(RENOISE)
 MAXIMA, TOTALS, MOMENTS, PLAINS, RACERS = (tl.constexpr(plane) for plane in range(5))
@@ -37,7 +37,7 @@ class Parts:
 
 def kept_keys(reading: Reading) -> int:
     """How many largest logits a part must keep."""
-    return triton.next_power_of_2(max(reading.best, 2 if "margin" in reading.statistics else 1))
+    return power_of_two(max(reading.best, 2 if "margin" in reading.statistics else 1))
 
 
 def room(rows: int, splits: int, reading: Reading, device: torch.device) -> Parts:
@@ -211,7 +211,7 @@ def answer(parts: Parts, settings: Settings, reading: Reading, *, vocab_size: in
         parts.numbers, parts.winners, parts.keys, rows * splits, splits, vocab_size, settings.temperatures, *counters,
         drawn.tokens, drawn.probabilities, drawn.log_sums, drawn.entropies, drawn.margins, drawn.noise,
         drawn.best_ids, drawn.best_probabilities,
-        CHUNK=max(kept, min(chosen["chunk"], triton.next_power_of_2(splits * kept))), KEPT=kept, BEST=best,
+        CHUNK=max(kept, min(chosen["chunk"], power_of_two(splits * kept))), KEPT=kept, BEST=best,
         HIGHEST=reading.ties == "highest", PLAIN=plain, RACED=settings.temperatures is not None,
         **compiled_with(chosen),
     )  # fmt: skip

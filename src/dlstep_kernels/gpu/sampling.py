@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ..sampling import SIMPLE, Drawn, Reading, Settings
 from .draws import complement, gumbel, keep_largest, no_keys, order_key, value_of
-from .launch import Parameters, architecture, compiled_with, parameters
+from .launch import Parameters, architecture, compiled_with, parameters, power_of_two
 from .parts import (
     LEAST,
     LOG2E,
@@ -294,4 +294,4 @@ def _list_first(logits: Tensor, settings: Settings, vocab_size: int, mask_id: in
 def _keys(logits: Tensor, raced: bool) -> tuple[str, ...]:
     """Under which names the launch table may know this: architecture, size of a number, whether noise is drawn, rows."""
     name = f"{architecture(logits.device)}/{logits.dtype.itemsize}b" + ("/raced" if raced else "")
-    return f"{name}/n{triton.next_power_of_2(max(1, logits.shape[0]))}", name, architecture(logits.device)
+    return f"{name}/n{power_of_two(max(1, logits.shape[0]))}", name, architecture(logits.device)
