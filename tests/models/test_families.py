@@ -22,6 +22,7 @@ from tiny_families import FACTS, write_checkpoint
 
 from dlstep import LLM, EngineConfig, SamplingParams
 from dlstep.models import FAMILIES, Description, read_description
+from dlstep.models.shapes import kv_shapes
 from dlstep.resolve import build, resolve
 from dlstep.tiny.model import save_tokenizer
 from dlstep.tiny.tokenizer import EOS_ID, MASK_ID
@@ -100,6 +101,11 @@ def test_the_published_diffusion_gemma(tmp_path: Path) -> None:
     assert (found.family.name, found.spec.mask_id, found.spec.eos_ids) == ("diffusion_gemma", None, (1, 106))
     assert (found.options, found.decoding_strategy) == ({"canvas_length": 256}, "diffusion_gemma")
     assert found.max_model_len == 262144
+    # Layers are named by two digits where there are more than ten.
+    shapes = kv_shapes(found.config)
+    assert {shape.window for shape in shapes[5::6]} == {None}
+    assert {(shape.kv_heads, shape.head_dim) for shape in shapes[5::6]} == {(2, 512)}
+    assert {(shape.kv_heads, shape.head_dim, shape.window) for shape in shapes[:5]} == {(8, 256, 1024)}
 
 
 def test_sizes_that_classes_call_otherwise(tmp_path: Path) -> None:
