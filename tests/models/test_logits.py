@@ -66,7 +66,8 @@ def paged(network: Any, ids: Tensor, mask: str) -> Tensor:
     layout = lay_out(spans, dtype=torch.float32, device=torch.device("cpu"))
     room = [tuple(torch.zeros(21, each.kv_heads, each.head_dim) for each in kv_shapes(network.config)) for _ in range(2)]
     slots = torch.from_numpy(pages[0][positions // 3] * 3 + positions % 3)
-    context = PagedContext(room[0], room[1], slots, {None: layout})
+    views = {shape.view: layout for shape in kv_shapes(network.config)}
+    context = PagedContext(room[0], room[1], slots, views)
     where = torch.arange(LENGTH)[None]
     return network(ids, position_ids=where, attention_mask=NO_MASKS, use_cache=False, paged=context).logits[0]
 
