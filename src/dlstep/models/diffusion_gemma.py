@@ -15,6 +15,8 @@ from jaxtyping import Float, Float32, Int64
 from torch import Tensor, nn
 from transformers import DiffusionGemmaForBlockDiffusion
 
+from dlstep_kernels.mean import mean_embeddings
+
 from .attention import NO_MASKS, PagedContext
 from .shapes import KVShape, kv_shapes
 
@@ -81,10 +83,8 @@ class CanvasNetwork:
     def signal(self, logits: Float32[Tensor, "n vocab"], temperatures: Float32[Tensor, " n"]) -> Float[Tensor, "n hidden"]:
         """What a forward tells the next one: the mean embedding under its distribution, rounded as transformers does."""
         embedding = self._decoder.embed_tokens
-        dtype = embedding.weight.dtype
-        scaled = (logits / temperatures[:, None]).to(dtype)
-        probabilities = scaled.softmax(dim=-1, dtype=torch.float32).to(dtype)
-        return torch.matmul(probabilities, embedding.weight) * embedding.embed_scale.to(dtype)
+        # The twin on every device: its kernel is not faster, and may round the other way.
+        return mean_embeddings(logits, temperatures, embedding.weight) * embedding.embed_scale.to(embedding.weight.dtype)
 
 
 @contextmanager
