@@ -117,6 +117,8 @@ class EngineConfig:
     """`float32`, `bfloat16` or `float16`; None: float32 on a CPU, bfloat16 on cuda."""
     enforce_eager: bool = False
     """On cuda: launch every kernel of a forward by itself, without graphs; elsewhere that is done in any case."""
+    compile_layers: bool | None = None
+    """Fuse what is small in the network's layers by torch.compile, for some seconds in the first steps; None: on cuda."""
     seed: int = 0
     """Seed of the requests that bring none of their own."""
 
@@ -154,7 +156,8 @@ class EngineConfig:
 ENGINE_OPTIONS = {
     "model", "model_name", "mask_token_id", "use_lora", "lora_path", "pre_merge_lora", "decoding_strategy", "sampling_mode",
     "page_size", "num_pages", "kv_cache_gib", "gpu_memory_utilization", "max_model_len", "max_num_batched_tokens",
-    "max_num_reqs", "enable_prefix_caching", "device", "dtype", "enforce_eager", "seed",
+    "max_num_reqs", "enable_prefix_caching", "device", "dtype", "enforce_eager", "compile_layers",
+    "seed",
 }  # fmt: skip
 STRATEGY_OPTIONS = tuple(field.name for field in fields(EngineConfig) if field.name not in ENGINE_OPTIONS)
 

@@ -85,6 +85,8 @@ def load_engine(config: EngineConfig) -> Engine:
 
     import torch
 
+    from dlstep_kernels.choice import has_kernels
+
     from .driver import TorchDriver
     from .models import adapt, load_checkpoint, read_adapter
 
@@ -99,6 +101,10 @@ def load_engine(config: EngineConfig) -> Engine:
         adapt(checkpoint, adapter, merge=config.pre_merge_lora is not False)
         declared = trained_further(checkpoint.decoding_strategy, config)
         checkpoint = replace(checkpoint, description=replace(checkpoint.description, decoding_strategy=declared))
+    if config.compile_layers if config.compile_layers is not None else has_kernels(checkpoint.network.device):
+        from .models.compiled import compile_layers
+
+        compile_layers(checkpoint.network)
     resolved = resolve(config, checkpoint)
     if resolved.num_pages == -1:
         resolved = replace(resolved, **_pages_for_memory(resolved, checkpoint))

@@ -9,10 +9,12 @@ from .attention import (
     visible_range as visible_range,
 )
 from .choice import (
+    choose_experts as choose_experts,
     has_kernels as has_kernels,
     head_and_sample as head_and_sample,
     mean_embeddings as mean_embeddings,
     merge_embeddings as merge_embeddings,
+    mix_experts as mix_experts,
     sample as sample,
 )
 from .draws import draw_keys as draw_keys, integers as integers, mix as mix, uniform as uniform

@@ -5,12 +5,14 @@ The twins define the answers. A kernel is imported when it is first needed, so t
 
 from functools import cache
 from importlib.util import find_spec
+from typing import Any
 
 import torch
-from jaxtyping import Float, Float32
+from jaxtyping import Float, Float32, Int64
 from torch import Tensor
 
-from . import head, mean, merge, sampling
+from . import experts, head, mean, merge, routing, sampling
+from .experts import Activation
 from .merge import SoftRows
 from .sampling import SIMPLE, Drawn, Reading, Settings
 
@@ -55,15 +57,19 @@ def head_and_sample(
     reading: Reading = SIMPLE,
     bias: Float[Tensor, " vocab"] | None = None,
     softcap: float | None = None,
+    filled: Int64[Tensor, "1"] | None = None,
 ) -> Drawn:
-    """The same from hidden states of the wanted rows, as `head` says; the kernel never writes the logits."""
+    """The same from hidden states of the wanted rows, as `head` says; the kernel never writes the logits.
+
+    Answers of rows from `filled` on may be anything; None: there are none.
+    """
+    given: dict[str, Any] = {"vocab_size": vocab_size, "mask_id": mask_id, "reading": reading, "bias": bias, "softcap": softcap}
     alike = hidden.dtype == weight.dtype and weight.stride(1) == 1
-    answer = head.head_and_sample
     if alike and has_kernels(hidden.device) and sampled_by_kernel(settings, reading):
         from .gpu import head as kernels
 
-        answer = kernels.head_and_sample
-    return answer(hidden, weight, settings, vocab_size=vocab_size, mask_id=mask_id, reading=reading, bias=bias, softcap=softcap)
+        return kernels.head_and_sample(hidden, weight, settings, filled=filled, **given)
+    return head.head_and_sample(hidden, weight, settings, **given)
 
 
 def merge_embeddings(
@@ -86,3 +92,42 @@ def mean_embeddings(
 
         return kernels.mean_embeddings(logits, temperatures, table)
     return mean.mean_embeddings(logits, temperatures, table)
+
+
+def mix_experts(
+    hidden: Float[Tensor, "n hidden"],
+    chosen: Int64[Tensor, "n k"],
+    weights: Float[Tensor, "n k"],
+    gate_up: Float[Tensor, "experts twice_inner hidden"],
+    down: Float[Tensor, "experts hidden inner"],
+    *,
+    activation: Activation,
+) -> Float[Tensor, "n hidden"]:
+    """What the experts chosen for each row make of it, as `experts` says."""
+    alike = hidden.dtype == gate_up.dtype == down.dtype and gate_up.is_contiguous() and down.is_contiguous()
+    answer = experts.mix_experts
+    if alike and has_kernels(hidden.device):
+        from .gpu import experts as kernels
+
+        answer = kernels.mix_experts
+    return answer(hidden, chosen, weights, gate_up, down, activation=activation)
+
+
+def choose_experts(
+    hidden: Float[Tensor, "n width"],
+    weight: Float[Tensor, "experts width"],
+    bias: Float[Tensor, " experts"],
+    *,
+    groups: int,
+    kept_groups: int,
+    count: int,
+    normalised: bool,
+    scale: float,
+) -> tuple[Int64[Tensor, "n count"], Float32[Tensor, "n count"]]:
+    """The experts of each row, best first, and their weights, as `routing` says."""
+    given: dict[str, Any] = {"groups": groups, "kept_groups": kept_groups, "count": count, "normalised": normalised}
+    if hidden.dtype == weight.dtype and weight.stride(1) == 1 and has_kernels(hidden.device):
+        from .gpu import routing as kernels
+
+        return kernels.choose_experts(hidden, weight, bias, scale=scale, **given)
+    return routing.choose_experts(hidden, weight, bias, scale=scale, **given)

@@ -12,7 +12,9 @@ MergeMode = Literal["dmax_topk", "iter_smooth_topk"]
 
 @dataclass(frozen=True, slots=True)
 class SoftRows:
-    """Which rows of a forward are soft, and the ids, probabilities and residual probability that each blends."""
+    """Which rows of a forward are soft, and the ids, probabilities and residual probability that each blends; a row of -1 is
+    padding.
+    """
 
     rows: Int64[Tensor, " m"]
     ids: Int64[Tensor, "m k"]
@@ -32,15 +34,16 @@ def merge_embeddings(
     `iter_smooth_topk`: the row plus `weight` * sum q_k E[id_k]. Blended in fp32 and rounded once. Source: the soft decoding
     of DMax (2026), and the iteration smoothing of dInfer.
     """
-    shares = soft.probabilities[..., None]
-    parts = table[soft.ids].float()
+    kept = soft.rows >= 0
+    rows, shares = soft.rows[kept], soft.probabilities[kept, :, None]
+    parts = table[soft.ids[kept]].float()
     blend = (shares * parts).sum(1)
     if soft.mode == "iter_smooth_topk":
-        blend = embedded[soft.rows].float() + soft.weight * blend
+        blend = embedded[rows].float() + soft.weight * blend
     else:
-        rest, masked = soft.residuals[:, None], table[mask_id].float()
+        rest, masked = soft.residuals[kept, None], table[mask_id].float()
         blend = blend + rest * masked
         if soft.renormalize:
             target = (shares * parts.norm(dim=-1, keepdim=True)).sum(1) + rest * masked.norm()
             blend = blend * (target / blend.norm(dim=-1, keepdim=True).clamp(min=1e-12))
-    return torch.index_copy(embedded, 0, soft.rows, blend.to(embedded.dtype))
+    return torch.index_copy(embedded, 0, rows, blend.to(embedded.dtype))

@@ -44,6 +44,16 @@ def test_generate_prints_json_alone_on_stdout(capsys: Captured) -> None:
     assert rows[0]["tokens_per_forward"] == len(rows[0]["token_ids"]) / rows[0]["nfe"]
 
 
+def test_generate_writes_a_profile(capsys: Captured, tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    assert main(["generate", QUESTION, "--max_tokens", "8", "--profile", str(path)]) == 0
+    named = {event.get("name", "") for event in json.loads(path.read_text())["traceEvents"]}
+    assert {f"dlstep {part}" for part in ("run", "follow", "gather", "lower", "forward", "sample", "unpack")} <= named
+    assert any("scaled_dot_product" in name for name in named)
+    capsys.readouterr()
+    assert "--profile" in failure(["generate", QUESTION, "--profile", str(tmp_path / "nowhere" / "trace.json")], capsys)
+
+
 def test_a_config_file_gives_options_and_the_command_line_overrides_them(capsys: Captured, tmp_path: Path) -> None:
     path = tmp_path / "options.yaml"
     path.write_text("model: tiny-bd\nmax_tokens: 3\nignore_eos: true\nstop: [never, there]\nnum_pages: 100\n")

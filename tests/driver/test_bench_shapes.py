@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from dlstep.bench import tune
-from dlstep.bench.busy import covered
+from dlstep.bench.busy import covered, kind_of
 from dlstep.bench.ceilings import Ceilings
 from dlstep.bench.decode_shape import Decode, Load, measure_shape
 from dlstep.bench.roofline import Need, need_of, network_of, touched
@@ -155,3 +155,18 @@ def test_the_command_line(capsys: pytest.CaptureFixture[str], tmp_path, monkeypa
 def test_kernels_need_a_device(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", kind]) == 2
     assert "kernels are measured on a CUDA device" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("_attend", "attention"),
+        ("_multiply_gated", "experts"),
+        ("void cutlass::device_kernel<...>", "products"),
+        ("nvjet_sm90_tst_192x64", "products"),
+        ("_read_head", "head"),
+        ("triton_red_fused_rsqrt_0", "others"),
+    ],
+)
+def test_kernels_are_known_by_what_they_do(name: str, kind: str) -> None:
+    assert kind_of(name) == kind

@@ -9,14 +9,15 @@ from dlstep import LLM, SamplingParams, tiny
 pytestmark = pytest.mark.gpu
 LIMIT = SamplingParams(max_tokens=48)
 WARM = SamplingParams(max_tokens=48, temperature=0.7, seed=5)
-# Forwards with blended inputs and canvases are not captured.
 CAPTURED: dict[str, dict[str, Any]] = {
     "multi_bd": {"decoding_strategy": "multi_bd"},
     "edit": {"decoding_strategy": "multi_bd", "sampling_mode": "edit", "penalty_lambda": 0.1},
     "d2f": {"decoding_strategy": "d2f"},
-    "dmax": {"decoding_strategy": "dmax", "token_merge_weight": 0.0},
+    "dmax": {"decoding_strategy": "dmax"},
+    "dmax, plain tokens": {"decoding_strategy": "dmax", "token_merge_weight": 0.0},
     "fast_dllm_v2": {"decoding_strategy": "fast_dllm_v2"},
     "dual_cache": {"decoding_strategy": "dual_cache"},
+    "diffusion_gemma": {"decoding_strategy": "diffusion_gemma"},
 }
 
 
@@ -30,5 +31,5 @@ def test_graphs_change_nothing(name: str, dtype: str, cuda_device: str) -> None:
         llm = LLM(device=cuda_device, dtype=dtype, enforce_eager=eager, max_num_reqs=10, **CAPTURED[name])
         driver: Any = llm.engine.driver
         outputs.append(llm.generate(prompts, params, progress=False))
-        assert bool(driver._graphs.count) != eager
+        assert bool(driver.graph_count) != eager
     assert outputs[0] == outputs[1]

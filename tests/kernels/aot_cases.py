@@ -8,6 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
+from aot_experts import EXPERTS
+from aot_routing import ROUTING
 from aot_sampling import SAMPLING
 
 
@@ -35,16 +37,18 @@ def _store(dtype: torch.dtype, kv_heads: int, head_dim: int) -> None:
 
 
 def _attention(
-    dtype: torch.dtype, heads: int, kv_heads: int, head_dim: int, window: int, *, windowed: bool, parts: int
+    dtype: torch.dtype, heads: int, kv_heads: int, head_dim: int, window: int, *, windowed: bool, parts: int, few: bool
 ) -> None:
-    from dlstep_kernels.gpu.attention import attend
+    from dlstep_kernels.gpu.attention import attend, launch_parameters
     from dlstep_kernels.tiles import bucket_shape, tiles_over
 
-    shape = bucket_shape(8, window, group=heads // kv_heads, page_size=32, pages=128, windowed=windowed)
+    group = heads // kv_heads
+    shape = bucket_shape(8, window, group=group, page_size=32, pages=128, windowed=windowed)
     tiles = tiles_over(torch.zeros(sum(shape.sizes), dtype=torch.int32), shape)
     queries = torch.empty(heads, shape.rows, head_dim, dtype=dtype).transpose(0, 1)
     pages = torch.empty(4097, kv_heads, head_dim, dtype=dtype)
-    attend(queries, pages, pages, tiles, scale=1.0, parts=parts)
+    chosen = launch_parameters(queries, shape.tile_rows * group, group, few=True) if few else None
+    attend(queries, pages, pages, tiles, scale=1.0, parts=parts, chosen=chosen)
 
 
 @dataclass(frozen=True)
@@ -55,17 +59,26 @@ class _Heads:
     kv_heads: int
     head_dim: int
 
-    def case(self, dtype: torch.dtype, window: int, *, windowed: bool = False, parts: int = 4, quick: bool = False) -> Case:
+    def case(
+        self,
+        dtype: torch.dtype,
+        window: int,
+        *,
+        windowed: bool = False,
+        parts: int = 4,
+        few: bool = False,
+        quick: bool = False,
+    ) -> Case:
         kind = str(dtype).removeprefix("torch.")
         name = f"attention, {self.heads} heads over {self.kv_heads} of {self.head_dim}, {kind}, {window} rows"
-        name += f"{', windowed' if windowed else ''}{', one part' if parts == 1 else ''}"
+        name += f"{', windowed' if windowed else ''}{', one part' if parts == 1 else ''}{', few tiles' if few else ''}"
         high = min(128 // self.group, window) * self.group > 32 and dtype != torch.float32
         # Exact products of fp32 take whole rows of registers, and heads of 512 all there are: measured, some spilled ones
         # cost less than tiles of half the height.
         spilling = ("_attend",) if self.head_dim > (128 if dtype == torch.float32 else 256) else ()
 
         def call() -> None:
-            _attention(dtype, self.heads, self.kv_heads, self.head_dim, window, windowed=windowed, parts=parts)
+            _attention(dtype, self.heads, self.kv_heads, self.head_dim, window, windowed=windowed, parts=parts, few=few)
 
         return Case(name, call, quick, ("_attend",) if high else (), spilling)
 
@@ -78,6 +91,7 @@ BF16, FP16, FP32 = torch.bfloat16, torch.float16, torch.float32
 ATTENTION = [
     _Heads(32, 8, 128).case(BF16, 32, quick=True),
     _Heads(32, 8, 128).case(BF16, 32, parts=1),
+    _Heads(32, 8, 128).case(BF16, 128, few=True),
     _Heads(32, 8, 128).case(BF16, 32, windowed=True),
     _Heads(32, 8, 128).case(BF16, 1),
     _Heads(32, 8, 128).case(BF16, 8),
@@ -94,4 +108,4 @@ STORE = [
     Case("store, 4 heads of 96, fp32", lambda: _store(torch.float32, 4, 96)),
 ]
 
-CASES: list[Case] = [*ATTENTION, *STORE, *(Case(*case) for case in SAMPLING)]
+CASES: list[Case] = [*ATTENTION, *STORE, *(Case(*case) for case in (*SAMPLING, *EXPERTS, *ROUTING))]

@@ -1,19 +1,46 @@
-"""How long a CUDA device works while something runs, whatever the host does meanwhile."""
+"""How long a CUDA device works while something runs, and on what, whatever the host does meanwhile."""
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
 
-import torch
-from torch.profiler import ProfilerActivity, profile
+from ..driver.profile import profiled
+
+# Parts of kernels' names, by what the kernels do; a name counts where it is found first.
+KINDS = {
+    "experts": ("_multiply_gated", "_multiply_down", "_add_choices", "_pairs", "_lay_", "_choose_best", "_multiply_part"),
+    "attention": ("_attend", "_join", "_store_rows"),
+    "head": ("_read_head", "_answer_rows", "_read_rows"),
+    "products": ("nvjet", "gemm", "cutlass", "splitK"),
+}
 
 
-def busy_us(run: Callable[[], None]) -> float | None:
-    """Microseconds in which some kernel or copy of `run` runs; None if the profiler sees none."""
-    torch.cuda.synchronize()
-    with profile(activities=[ProfilerActivity.CUDA]) as profiler:
+@dataclass(frozen=True, slots=True)
+class Busy:
+    """Microseconds in which some kernel or copy runs, those that kernels of each kind take, and how many are launched."""
+
+    us: float
+    kinds: dict[str, float]
+    launches: int
+
+
+def busy(run: Callable[[], None], trace: Path | None = None) -> Busy | None:
+    """What a device does in `run`; None if the profiler sees nothing. The profile is written to `trace`."""
+    with profiled(trace) as profiler:
         run()
-        torch.cuda.synchronize()
-    ranges = [event.time_range for event in profiler.events() or () if event.device_type.name == "CUDA"]
-    return covered((each.start, each.end) for each in ranges) if ranges else None
+    events = [event for event in profiler.events() or () if event.device_type.name == "CUDA"]
+    if not events:
+        return None
+    kinds = dict.fromkeys((*KINDS, "others"), 0.0)
+    for event in events:
+        kinds[kind_of(event.name)] += event.time_range.elapsed_us()
+    ranges = ((event.time_range.start, event.time_range.end) for event in events)
+    return Busy(covered(ranges), kinds, len(events))
+
+
+def kind_of(name: str) -> str:
+    """What a kernel of this name does, as far as `KINDS` knows."""
+    return next((kind for kind, parts in KINDS.items() if any(part in name for part in parts)), "others")
 
 
 def covered(ranges: Iterable[tuple[float, float]]) -> float:

@@ -8,7 +8,7 @@ by a scripted one (`script`).
 import gc
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from inspect import signature
+from pathlib import Path
 from random import Random
 from time import perf_counter
 from typing import Any
@@ -16,11 +16,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from dlstep_kernels.choice import has_kernels
+
 from ..core import Config, Plan, Request, Samples, SamplingParams, State, Strategy, add, commit, init, schedule
 from ..core.engine import farthest
 from ..driver import TorchDriver
 from ..models import Checkpoint
-from .busy import busy_us
+from ..models.compiled import compile_layers
+from .busy import Busy, busy
 from .ceilings import Ceilings, measure_ceilings
 from .roofline import Network, least_us, network_of
 from .script import PACED_BY_OPTIONS, Pace, taken
@@ -30,7 +33,8 @@ BATCHES = (1, 8, 32)
 CONTEXT = 4096
 TOKENS_PER_FORWARD = 2.5
 PAGE_SIZE = 32
-STEPS = 32  # measured ones, or a whole canvas; as many before them warm up, so many after them are profiled
+STEPS = 32  # measured ones, or a whole canvas; so many after them are profiled
+WARM = 4  # at most so many times as many before them warm up, until in so many steps no graph is captured
 ROWS = 8192  # of a forward that prefills
 
 
@@ -48,7 +52,8 @@ class Load:
 class Decoded:
     """One row of the table; times are microseconds of a step, on average.
 
-    `rows` are fed by a step. `host_us` is schedule, unpacking, commit, and lowering where no graph is replayed.
+    `rows` are fed by a step, `captures` are graphs captured in the steps that count; `kinds` are what the device works on, and
+    `launches` how often. `host_us` is schedule, unpacking, commit, and lowering where no graph is replayed.
     `device_us` is when the device works, and `host_share` the rest of the step, in which it waits; None without a CUDA device.
     `roofline_us` is the least time for the bytes and operations of the same steps at the measured ceilings, `ratio` the step
     to it.
@@ -67,6 +72,9 @@ class Decoded:
     tokens_per_step: float
     tokens_per_s: float
     slowest_us: float
+    captures: int
+    kinds: dict[str, float]
+    launches: int | None
     copy_gb_s: float
     matmul_tflop_s: float
 
@@ -104,10 +112,7 @@ class Decode:
     def __init__(self, checkpoint: Checkpoint, strategy: Strategy, load: Load, *, enforce_eager: bool) -> None:
         self.name = checkpoint.name
         self.state = _filled(checkpoint, strategy, load)
-        # A driver without graphs has no such option.
-        known = "enforce_eager" in signature(TorchDriver).parameters
-        options: dict[str, Any] = {"enforce_eager": enforce_eager} if known else {}
-        self.driver = ScriptedDriver(checkpoint, self.state.config, **options)
+        self.driver = ScriptedDriver(checkpoint, self.state.config, enforce_eager=enforce_eager)
         self.driver.pace = Pace(load.tokens_per_forward, checkpoint.spec.vocab_size)
         self.driver.scripted = checkpoint.decoding_strategy not in PACED_BY_OPTIONS
 
@@ -131,6 +136,21 @@ class Decode:
         while self.state.waiting or not all(sequence.steps for sequence in self.state.running):
             self.step()
 
+    def warm_up(self, steps: int) -> None:
+        """Step until `steps` steps in a row have captured nothing."""
+        quiet, captured = 0, self.captured
+        for _ in range(WARM * steps):
+            self.step()
+            quiet = quiet + 1 if self.captured == captured else 0
+            captured = self.captured
+            if quiet == steps:
+                return
+
+    @property
+    def captured(self) -> int:
+        """Graphs so far."""
+        return self.driver.graph_count
+
     def taken(self) -> int:
         """Tokens that all requests have so far."""
         return sum(map(taken, self.state.running))
@@ -144,18 +164,24 @@ def measure_shape(
     dtype: torch.dtype,
     layers: int | None = None,
     enforce_eager: bool = False,
+    compiled: bool | None = None,
+    trace: Path | None = None,
     ceilings: Ceilings | None = None,
 ) -> Iterator[Decoded]:
-    """One row for each load, by a network of `layers` layers (None: all); `ceilings` None are measured first."""
+    """One row for each load, by a network of `layers` layers (None: all), which are `compiled` (None: where there are
+    kernels); `ceilings` None are measured first. Steps behind those measured are profiled, those of the last load into `trace`.
+    """
     ceilings = ceilings or measure_ceilings(device, dtype)
     shape = shortened(shape, layers)
     checkpoint = random_checkpoint(shape, device, dtype)
-    for load in loads:
+    if compiled if compiled is not None else has_kernels(device):
+        compile_layers(checkpoint.network)
+    for number, load in enumerate(loads, start=1):
         strategy = shape.strategy(load.tokens_per_forward)
         cycle = getattr(strategy, "max_denoising_steps", 0)
         load = replace(load, steps=cycle + 1) if cycle else load  # one more that encodes it
         decode = Decode(checkpoint, strategy, load, enforce_eager=enforce_eager)
-        yield _measured(decode, network_of(checkpoint.network), load, ceilings)
+        yield _measured(decode, network_of(checkpoint.network), load, ceilings, trace if number == len(loads) else None)
         del decode
         gc.collect()  # the driver's pages
         if device.type == "cuda":
@@ -167,7 +193,7 @@ def _filled(checkpoint: Checkpoint, strategy: Strategy, load: Load) -> State:
     spec = checkpoint.spec
     window = strategy.atom(Request(0, (0,), SamplingParams(max_tokens=1)))
     prefills = load.batch * (load.context // ROWS + 1)
-    answer = round((3 * load.steps + prefills + 8) * load.tokens_per_forward) + 2 * window + load.context // 8
+    answer = round(((WARM + 2) * load.steps + prefills + 8) * load.tokens_per_forward) + 2 * window + load.context // 8
     whole = strategy.atom(Request(0, (0,) * load.context, SamplingParams(max_tokens=answer))) >= load.context
     length = max(2, load.context - answer) if whole else load.context
     limit = length + answer
@@ -181,17 +207,17 @@ def _filled(checkpoint: Checkpoint, strategy: Strategy, load: Load) -> State:
     return state
 
 
-def _measured(decode: Decode, network: Network, load: Load, ceilings: Ceilings) -> Decoded:
+def _measured(decode: Decode, network: Network, load: Load, ceilings: Ceilings, trace: Path | None) -> Decoded:
     """The figures of one load."""
     decode.prefill()
-    for _ in range(load.steps):
-        decode.step()
+    decode.warm_up(load.steps)
     device = decode.driver.network.device
     gc.collect()
     gc.disable()
     try:
-        decode.driver.host_s, before = 0.0, decode.taken()
+        decode.driver.host_s, before, captured = 0.0, decode.taken(), decode.captured
         done = [decode.step() for _ in range(load.steps)]
+        captures = decode.captured - captured
     finally:
         gc.enable()
     count = len(done)
@@ -199,7 +225,7 @@ def _measured(decode: Decode, network: Network, load: Load, ceilings: Ceilings) 
     roofline_us = sum(least_us(network, plan, ceilings) for plan, _, _ in done) / count
     tokens = (decode.taken() - before) / count
     host_us = 1e6 * (decode.driver.host_s + sum(own for _, _, own in done)) / count
-    device_us = _device_us(decode, min(load.steps, STEPS)) if device.type == "cuda" else None
+    spent = _busy(decode, min(load.steps, STEPS), trace) if device.type == "cuda" or trace else None
     return Decoded(
         shape=decode.name,
         batch=load.batch,
@@ -208,21 +234,28 @@ def _measured(decode: Decode, network: Network, load: Load, ceilings: Ceilings) 
         step_us=step_us,
         roofline_us=roofline_us,
         ratio=step_us / roofline_us,
-        device_us=device_us,
-        host_share=None if device_us is None else max(0.0, 1.0 - device_us / step_us),
+        device_us=None if spent is None else spent.us,
+        host_share=None if spent is None else max(0.0, 1.0 - spent.us / step_us),
         host_us=host_us,
         tokens_per_step=tokens / load.batch,
         tokens_per_s=1e6 * tokens / step_us,
         slowest_us=1e6 * max(seconds for _, seconds, _ in done),
+        captures=captures,
+        kinds={} if spent is None else spent.kinds,
+        launches=None if spent is None else spent.launches,
         copy_gb_s=ceilings.bytes_per_s / 1e9,
         matmul_tflop_s=ceilings.flops_per_s / 1e12,
     )
 
 
-def _device_us(decode: Decode, steps: int) -> float | None:
+def _busy(decode: Decode, steps: int, trace: Path | None) -> Busy | None:
+    """What the device does in a step, on average."""
+
     def run() -> None:
         for _ in range(steps):
             decode.step()
 
-    spent = busy_us(run)
-    return None if spent is None else spent / steps
+    found = busy(run, trace)
+    if found is None:
+        return None
+    return Busy(found.us / steps, {kind: us / steps for kind, us in found.kinds.items()}, round(found.launches / steps))

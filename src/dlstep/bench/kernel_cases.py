@@ -1,7 +1,7 @@
 """Inputs of every kernel as models give them, its twin's answer to the same, and what it must move and compute."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -9,10 +9,12 @@ import torch
 from torch import Tensor
 
 from dlstep_kernels.attention import Spans
+from dlstep_kernels.experts import mix_experts
 from dlstep_kernels.head import head_and_sample
 from dlstep_kernels.mean import mean_embeddings
 from dlstep_kernels.merge import SoftRows, merge_embeddings
 from dlstep_kernels.pages import store_kv
+from dlstep_kernels.routing import choose_experts
 from dlstep_kernels.sampling import Drawn, Noise, Reading, Settings, sample
 from dlstep_kernels.tiles import Tiles, lay_tiles, tiled_attention
 
@@ -74,6 +76,8 @@ def cases(device: torch.device, dtype: torch.dtype, sizes: Sizes = USUAL) -> Ite
         ("heads 16/2 of 512", 16, 2, 512),
     )[: 2 if small else 4]:
         yield attention(device, dtype, sizes, label, (heads, kv_heads, head_dim))
+    for batch in () if small else (1, 4 * sizes.batch):
+        yield attention(device, dtype, replace(sizes, batch=batch, rows=4 * sizes.rows), "heads 32/8 of 128", (32, 8, 128))
     yield store(device, dtype, sizes)
     for name in ("greedy", "gumbel, entropy"):
         yield sampled(device, dtype, sizes, name)
@@ -81,6 +85,9 @@ def cases(device: torch.device, dtype: torch.dtype, sizes: Sizes = USUAL) -> Ite
         yield headed(device, dtype, sizes, wanted)
     yield merged(device, dtype, sizes)
     yield averaged(device, dtype, sizes)
+    for rows in (130, 1040, 4160):
+        yield routed(device, dtype, *((max(1, rows // 130), 12, 32) if small else (rows, 256, 2048)))
+        yield mixed(device, dtype, *((max(1, rows // 130), 4, 32, 16, 2) if small else (rows, 256, 2048, 512, 8)))
 
 
 def _random(device: torch.device, dtype: torch.dtype, *size: int) -> Tensor:
@@ -225,4 +232,54 @@ def averaged(device: torch.device, dtype: torch.dtype, sizes: Sizes) -> Case:
         lambda: apart(calls[0](), mean_embeddings(sets[0], hot, table)),
         NEAR[dtype],
         Need(table.nbytes + sets[0].nbytes, 2.0 * rows * table.numel()),
+    )
+
+
+def mixed(device: torch.device, dtype: torch.dtype, rows: int, experts: int, hidden: int, inner: int, count: int) -> Case:
+    """A layer's experts, of which each row takes `count`, all of them as often."""
+    from dlstep_kernels.gpu import experts as kernels
+
+    gate_up = _random(device, dtype, experts, 2 * inner, hidden) * hidden**-0.5
+    down = _random(device, dtype, experts, hidden, inner) * inner**-0.5
+    chosen = torch.rand((SETS, rows, experts), device=device).topk(count).indices
+    weights = torch.rand((rows, count), device=device).softmax(-1)
+    states = _random(device, dtype, rows, hidden)
+
+    def run(function: Callable[..., Tensor], each: Tensor) -> Tensor:
+        return function(states, each, weights, gate_up, down, activation="silu")
+
+    touched = sum(len(each.unique()) for each in chosen) / SETS / experts
+    return Case(
+        "mix_experts",
+        f"{rows} rows of {hidden}, {count} of {experts} experts of {inner}",
+        [lambda each=each: run(kernels.mix_experts, each) for each in chosen],
+        lambda: apart(run(kernels.mix_experts, chosen[0]), run(mix_experts, chosen[0])),
+        NEAR[dtype],
+        Need(touched * (gate_up.nbytes + down.nbytes) + 2 * states.nbytes, 6.0 * rows * count * hidden * inner),
+    )
+
+
+def routed(device: torch.device, dtype: torch.dtype, rows: int, experts: int, hidden: int) -> Case:
+    """The choice of a layer's experts; the answer is the scores of the chosen, best first, and their weights."""
+    from dlstep_kernels.gpu import routing as kernels
+
+    weight, bias = _random(device, dtype, experts, hidden) * hidden**-0.5, torch.zeros(experts, device=device)
+    sets = [_random(device, dtype, rows, hidden) for _ in range(SETS)]
+    groups, kept, count = (4, 2, 4) if experts < 64 else (8, 4, 8)
+    options: dict[str, Any] = {"groups": groups, "kept_groups": kept, "count": count, "normalised": True, "scale": 2.5}
+
+    def error() -> float:
+        (found, weights), (truth, others) = (
+            each(sets[0], weight, bias, **options) for each in (kernels.choose_experts, choose_experts)
+        )
+        scores = (sets[0].float() @ weight.float().T).sigmoid()
+        return max(apart(scores.gather(1, found), scores.gather(1, truth)), apart(weights, others))
+
+    return Case(
+        "choose_experts",
+        f"{rows} rows of {hidden}, {count} of {experts} experts",
+        [lambda states=states: kernels.choose_experts(states, weight, bias, **options) for states in sets],
+        error,
+        NEAR[torch.float32],
+        Need(weight.nbytes + sets[0].nbytes + 12 * rows * count, 2.0 * rows * weight.numel()),
     )

@@ -21,6 +21,7 @@ from ..core import Spec, Strategy
 from ..models import Checkpoint
 from ..models.attention import ATTENTION, install
 from ..models.description import Description
+from ..models.experts import install_experts
 from ..models.families import FAMILIES, Family
 from .script import PACED_BY_OPTIONS
 
@@ -163,8 +164,7 @@ def random_checkpoint(shape: Shape, device: torch.device, dtype: torch.dtype) ->
         network: PreTrainedModel = made._from_config(made_config, dtype=dtype, attn_implementation=ATTENTION)
     if family.masked:
         _sharpen(network)
-    if expert_stacks(network):
-        network.set_experts_implementation("grouped_mm")
+    install_experts(network)
     text: Any = made_config.get_text_config()
     backend = Tokenizer(WordLevel({"<unk>": 0}, unk_token="<unk>"))
     description = Description(

@@ -16,7 +16,7 @@ from .kernel_cases import USUAL, Case, Sizes, cases
 from .kernels import kernel_device
 
 Parameters = dict[str, int]
-MODULES = ("attention", "head", "mean", "merge", "pages", "parts", "sampling")  # those of `dlstep_kernels.gpu` that launch
+MODULES = ("attention", "experts", "head", "mean", "merge", "pages", "parts", "sampling")  # that launch kernels
 GAIN = 0.97  # of the time before: what is hardly faster is not worth an entry
 GRIDS: dict[str, Mapping[str, tuple[int, ...]]] = {
     "attention": {"block_n": (32, 64, 128), "num_warps": (4, 8), "num_stages": (2, 3, 4), "occupancy": (1, 2)},
@@ -26,6 +26,8 @@ GRIDS: dict[str, Mapping[str, tuple[int, ...]]] = {
     "read_head": {"columns": (64, 128, 256), "num_warps": (4, 8), "num_stages": (3, 4)},
     "blend_rows": {"num_warps": (2, 4, 8, 16)},
     "blend_tiles": {"rows": (64, 128), "columns": (128, 256), "num_stages": (3, 4)},
+    "multiply_gated": {"columns": (32, 64, 128), "depth": (64, 128), "num_warps": (4, 8), "num_stages": (3, 4, 5)},
+    "multiply_down": {"columns": (64, 128, 256), "depth": (64, 128), "num_warps": (4, 8), "num_stages": (3, 4, 5)},
 }
 
 

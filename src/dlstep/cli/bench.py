@@ -77,7 +77,9 @@ def _decode_parser() -> ArgumentParser:
     decode.add_argument("--batches", type=list[int], default=[1, 8, 32], help="--shape: requests at a time, as [1,8,32].")
     decode.add_argument("--tokens_per_forward", type=float, default=2.5, help="--shape: tokens taken of a request in a step.")
     decode.add_argument("--enforce_eager", action="store_true", help="--shape: no CUDA graphs.")
+    decode.add_argument("--compile_layers", type=bool | None, default=None, help="--shape: by torch.compile; None: on cuda.")
     decode.add_argument("--layers", type=int | None, default=None, help="--shape: only so many layers.")
+    decode.add_argument("--profile", type=str | None, default=None, metavar="FILE", help="--shape: trace of the last batch.")
     decode.add_argument("--plot", type=str | None, default=None, metavar="FILE", help="--shape: draw the rows into this file.")
     return decode
 
@@ -152,8 +154,10 @@ def shape_rows(chosen: Namespace) -> list[dict[str, object]]:
     from ..bench.decode_shape import Load, measure_shape
     from ..bench.plot import check_plot, plot_decode
     from ..bench.shapes import shape_of
+    from ..driver.profile import check_trace
 
     shape = shape_of(chosen.shape)
+    check_trace(chosen.profile)
     if chosen.plot is not None:
         check_plot()
     device = torch.device(chosen.device or ("cuda" if torch.cuda.is_available() else "cpu"))
@@ -164,6 +168,8 @@ def shape_rows(chosen: Namespace) -> list[dict[str, object]]:
         dtype=torch.bfloat16 if device.type == "cuda" else torch.float32,
         layers=chosen.layers,
         enforce_eager=chosen.enforce_eager,
+        compiled=chosen.compile_layers,
+        trace=None if chosen.profile is None else Path(chosen.profile),
     )
     rows = [asdict(row) for row in measured]
     if chosen.plot is not None:

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 
 from jsonargparse import ArgumentParser, Namespace
@@ -42,6 +43,9 @@ def parser() -> ArgumentParser:
     add_config_option(options)
     options.add_argument("--json", action="store_true", help="Print a JSON list of the outputs, and nothing else, on stdout.")
     options.add_argument("--progress", type=bool, default=True, help="Draw a progress bar where stderr is a terminal.")
+    options.add_argument(
+        "--profile", type=str | None, default=None, metavar="FILE", help="Write a trace of the decode, as JSON."
+    )
     add_engine_options(options)
     add_sampling_options(options)
     return options
@@ -52,11 +56,13 @@ def run(options: Namespace) -> int:
     params = sampling_params(options)
     if options.system is not None and not options.chat:
         raise ValueError("--system is a message of a conversation: give --chat, too")
+    profile = nullcontext() if options.profile is None else _profiled(options.profile)
     llm = LLM.from_config(engine_config(engine_options(options)))
-    if options.chat:
-        outputs = llm.chat(conversations(options), params, progress=options.progress)
-    else:
-        outputs = llm.generate(options.prompts, params, progress=options.progress)
+    with profile:
+        if options.chat:
+            outputs = llm.chat(conversations(options), params, progress=options.progress)
+        else:
+            outputs = llm.generate(options.prompts, params, progress=options.progress)
     if options.json:
         print(json.dumps([as_row(output) for output in outputs]))
     for output in outputs:
@@ -64,6 +70,14 @@ def run(options: Namespace) -> int:
             print(output.text)
         print(statistics(output), file=sys.stderr)
     return int(any(output.finish_reason in ("rejected", "error") for output in outputs))
+
+
+def _profiled(path: str) -> AbstractContextManager[object]:
+    """A profile of what is run meanwhile, written to `path`, for which there must be a folder."""
+    from ..driver.profile import check_trace, profiled
+
+    check_trace(path)
+    return profiled(path)
 
 
 def conversations(options: Namespace) -> list[Conversation]:

@@ -16,11 +16,16 @@ from torch import Tensor
 from dlstep_kernels import Reading
 from dlstep_kernels.tiles import TileShape, rows_of_tile, tile_numbers, tiles_over
 
+from ..core.soft import Merge
 from .arena import Arena
 from .lowering import Batch, Gathered, Target, View, batch_of
+from .profile import region
 
 MOST_ROWS = 8192  # a larger forward keeps a device busy without
-PADDING = {"slots": -1, "penalised": -1}  # of other arrays it is 0
+PADDING = {"slots": -1, "penalised": -1, "soft_rows": -1}  # of other arrays it is 0
+OF_ROWS = ("tokens", "positions", "slots")
+OF_SPANS = ("found", "left", "fresh")
+OF_SOFT = ("soft_rows", "soft_ids", "soft_probabilities", "soft_residuals")  # more than one number of a soft row in two of them
 # Filters sort all logits of a row; what they are given changes what is launched.
 UNCAPTURED = {"top_k", "top_p", "min_p"}
 Step = Callable[[Batch], Float32[Tensor, "k w"]]
@@ -35,8 +40,20 @@ class Bucket:
     widest: int
     pages: int
     wanted: int
+    soft: int
     names: tuple[str, ...]
     reading: Reading
+    merge: Merge | None
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """What buckets follow: rows come in canvases of `canvas` (0: as they come), and if `counted` what is wanted beyond
+    the real count costs nothing, so that it needs no bucket of its own.
+    """
+
+    canvas: int = 0
+    counted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +72,8 @@ class Graphs:
     A forward that is not captured is padded like one that is: results are the same bits, whatever was run before.
     """
 
-    def __init__(self, step: Step, target: Target, *, captures: bool) -> None:
-        self._step, self._target, self._captures = step, target, captures
+    def __init__(self, step: Step, target: Target, sizes: Sizes, *, captures: bool) -> None:
+        self._step, self._target, self._sizes, self._captures = step, target, sizes, captures
         self._met: set[Bucket] = set()
         self._captured: dict[Bucket, Captured] = {}
         self._pool: Any = torch.cuda.graph_pool_handle() if captures else None
@@ -66,13 +83,16 @@ class Graphs:
         """How many graphs there are."""
         return len(self._captured)
 
-    def run(self, gathered: Gathered) -> Float32[Tensor, "k w"] | None:
-        """The answer for what was gathered, on the host; None for forwards that are not padded."""
+    def takes(self, gathered: Gathered) -> bool:
+        """Whether a forward is padded and captured: it must want something, and not too much."""
         arrays = gathered.arrays
-        wanted, rows = len(arrays["wanted"]), len(arrays["tokens"])
-        if not wanted or rows > MOST_ROWS or UNCAPTURED & arrays.keys():
-            return None
-        bucket = bucket_of(gathered)
+        return len(arrays["wanted"]) > 0 and len(arrays["tokens"]) <= MOST_ROWS and not UNCAPTURED & arrays.keys()
+
+    @region("dlstep padded")
+    def run(self, gathered: Gathered) -> Float32[Tensor, "k w"]:
+        """The answer for what was gathered, on the host."""
+        wanted = len(gathered.arrays["wanted"])
+        bucket = bucket_of(gathered, self._sizes)
         captured = self._captured.get(bucket)
         if captured is None and (bucket not in self._met or not self._captures):
             self._met.add(bucket)
@@ -91,6 +111,7 @@ class Graphs:
         fill(arena, bucket, gathered, self._target)
         return arena, batch_in(arena, bucket, self._target)
 
+    @region("dlstep capture")
     def _capture(self, bucket: Bucket, gathered: Gathered) -> Captured:
         """Run the step once for what was gathered, then capture it."""
         device = self._target.device
@@ -114,18 +135,24 @@ class Graphs:
 
 def room_for(bucket: Bucket, gathered: Gathered, target: Target) -> Arena:
     """Memory for anything that fits into the bucket, as `gathered` does."""
-    counts = dict.fromkeys(bucket.names, bucket.wanted) | dict.fromkeys(("tokens", "positions", "slots"), bucket.rows)
-    sizes = {name: (gathered.arrays[name].dtype, count) for name, count in counts.items()}
+    arrays = gathered.arrays
+    counts = dict.fromkeys(bucket.names, bucket.wanted)
+    counts |= dict.fromkeys(OF_ROWS, bucket.rows)
+    counts |= {name: bucket.spans for name in OF_SPANS if name in arrays}
+    counts |= {name: bucket.soft * (len(arrays[name]) // len(arrays["soft_rows"])) for name in OF_SOFT if name in arrays}
+    sizes = {name: (arrays[name].dtype, count) for name, count in counts.items()} | {"filled": (np.dtype(np.int64), 1)}
     of_tiles = {_name(view): sum(tile_shape(bucket, view, target).sizes) for view in target.views}
     return Arena(sizes | {name: (np.dtype(np.int32), count) for name, count in of_tiles.items()}, target.device)
 
 
+@region("dlstep fill")
 def fill(arena: Arena, bucket: Bucket, gathered: Gathered, target: Target) -> None:
     """Send what was gathered, and padding behind it, to where the bucket's graph reads."""
     for name, array in gathered.arrays.items():
         place = arena.hosts[name]
         place[: len(array)] = array
         place[len(array) :] = PADDING.get(name, 0)
+    arena.hosts["filled"][0] = len(gathered.arrays["wanted"])
     for view in target.views:
         arena.hosts[_name(view)][:] = tile_numbers(gathered.spans[view[0]], tile_shape(bucket, view, target))
     arena.send()
@@ -134,7 +161,7 @@ def fill(arena: Arena, bucket: Bucket, gathered: Gathered, target: Target) -> No
 def batch_in(arena: Arena, bucket: Bucket, target: Target) -> Batch:
     """The batch whose arrays lie in the arena, now or later."""
     layouts = {view: tiles_over(arena.tensors[_name(view)], tile_shape(bucket, view, target)) for view in target.views}
-    return batch_of(arena.tensors, layouts, bucket.reading, None)
+    return batch_of(arena.tensors, layouts, bucket.reading, bucket.merge)
 
 
 def _name(view: View) -> str:
@@ -142,25 +169,30 @@ def _name(view: View) -> str:
 
 
 def rounded(count: int) -> int:
-    """`count` rounded up so that at most an eighth is too much, or 15."""
-    step = max(16, 1 << max(0, count.bit_length() - 4))
+    """`count` rounded up so that at most a thirty-second is too much, or 15."""
+    step = max(16, 1 << max(0, count.bit_length() - 6))
     return -(-count // step) * step
 
 
-def bucket_of(gathered: Gathered) -> Bucket:
+def bucket_of(gathered: Gathered, sizes: Sizes) -> Bucket:
     """The least bucket that has room for all that was gathered."""
     arrays, spans = gathered.arrays, next(iter(gathered.spans.values()))
     pages = -(-int(spans.ends.max()) // spans.page_size)
     count = len(spans.counts)
+    count = count if count <= 8 else -(-count // 4) * 4
+    rows = count * sizes.canvas or rounded(len(arrays["tokens"]))
+    # Coarsely: how many there are changes from step to step, and few graphs are met often.
+    coarse = {name: max(16, 1 << (len(arrays[name]) - 1).bit_length()) for name in ("wanted", "soft_rows") if name in arrays}
     return Bucket(
-        rows=rounded(len(arrays["tokens"])),
-        spans=count if count <= 4 else -(-count // 4) * 4,
-        widest=rounded(int(spans.counts.max())),
+        rows=rows,
+        spans=count,
+        widest=sizes.canvas or rounded(int(spans.counts.max())),
         pages=1 << (pages - 1).bit_length(),
-        # Coarsely: how many are wanted changes from step to step, and few graphs are met often.
-        wanted=max(16, 1 << (len(arrays["wanted"]) - 1).bit_length()),
+        wanted=rows if sizes.canvas or sizes.counted else coarse["wanted"],
+        soft=coarse.get("soft_rows", 0),
         names=tuple(arrays),
         reading=gathered.reading,
+        merge=gathered.merge,
     )
 
 

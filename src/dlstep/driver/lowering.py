@@ -18,12 +18,29 @@ from dlstep_kernels.sampling import Noise
 from dlstep_kernels.tiles import Tiles, lay_tiles
 
 from ..core import DlstepError, Plan, Rows, Samples, Span
+from ..core.soft import Merge
 from .arena import staged
+from .profile import region
 from .tables import PageTables
 
 View = tuple[int | None, int]  # sliding window of a layer, and how many query heads share one of its key heads
 
 _SIGN = 1 << 63
+NO_SLOTS: Mapping[int, int] = {}  # of plans without canvases
+
+
+@dataclass(frozen=True, slots=True)
+class Carry:
+    """Where each canvas of a denoising batch finds and leaves what it carries.
+
+    Every carry slot has two places, for even and for odd draws: what a draw leaves lies where the next one finds it and
+    where it does not look itself, so that a plan can be run again. A `fresh` canvas finds nothing. What is padding finds and
+    leaves at place 0, which no slot has.
+    """
+
+    found: Int64[Tensor, " s"]
+    left: Int64[Tensor, " s"]
+    fresh: Int64[Tensor, " s"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +49,8 @@ class Batch:
 
     `slots` say where each row's keys and values go (-1: nowhere), `layouts` what it sees under each sliding window
     (None: full attention) with each number of query heads to a key head, `wanted` which rows predict the wanted positions, in
-    the order of the plan. `soft` are the rows whose embedding is a blend, None if there is none.
+    the order of the plan; those from `filled` on are padding (None: there is none). `soft` are the rows whose embedding is a
+    blend, None if there is none; `carry` is what canvases carry, None if there are none.
     """
 
     tokens: Int64[Tensor, "1 n"]
@@ -42,7 +60,9 @@ class Batch:
     wanted: Int64[Tensor, " w"]
     settings: Settings
     reading: Reading
-    soft: SoftRows | None
+    soft: SoftRows | None = None
+    carry: Carry | None = None
+    filled: Int64[Tensor, "1"] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,21 +80,22 @@ class Target:
 class Gathered:
     """One plan as arrays on the host.
 
-    `arrays` are those of `Batch`, under the same names, and those that `settings_of` takes; `spans` say what rows see under
-    each sliding window.
+    `arrays` are those of `Batch`, under the same names, and those that `settings_of`, `soft_of` and `carry_of` take; `spans`
+    say what rows see under each sliding window, and `merge` how soft rows are blended.
     """
 
     arrays: dict[str, np.ndarray]
     spans: dict[int | None, Spans]
     reading: Reading
+    merge: Merge | None
 
 
-def lower(plan: Plan, tables: PageTables, target: Target) -> Batch:
-    """The tensors of `plan`, which must have spans; `tables` are as the plan left them.
+def lower(plan: Plan, tables: PageTables, target: Target, slots: Mapping[int, int] = NO_SLOTS) -> Batch:
+    """The tensors of `plan`, which must have spans; `tables` and carry `slots` are as the plan left them.
 
     Raises DlstepError if a wanted position is predicted by a row that is not fed.
     """
-    gathered = gather(plan, tables, target)
+    gathered = gather(plan, tables, target, slots)
     layouts: dict[View, AttentionLayout | Tiles] = {}
     for window, group in target.views:
         spans = gathered.spans[window]
@@ -83,12 +104,11 @@ def lower(plan: Plan, tables: PageTables, target: Target) -> Batch:
         else:
             alike = next((layout for (other, _), layout in layouts.items() if other == window), None)
             layouts[window, group] = alike or lay_out(spans, dtype=target.dtype, device=target.device)
-    soft = _soft(plan, target.device)
-    return batch_of(staged(gathered.arrays, target.device), layouts, gathered.reading, soft)
+    return batch_of(staged(gathered.arrays, target.device), layouts, gathered.reading, gathered.merge)
 
 
 def batch_of(
-    tensors: Mapping[str, Tensor], layouts: Mapping[View, AttentionLayout | Tiles], reading: Reading, soft: SoftRows | None
+    tensors: Mapping[str, Tensor], layouts: Mapping[View, AttentionLayout | Tiles], reading: Reading, merge: Merge | None
 ) -> Batch:
     """The batch whose arrays are `tensors`."""
     return Batch(
@@ -99,11 +119,14 @@ def batch_of(
         wanted=tensors["wanted"],
         settings=settings_of(tensors),
         reading=reading,
-        soft=soft,
+        soft=None if merge is None else soft_of(tensors, merge),
+        carry=carry_of(tensors),
+        filled=tensors.get("filled"),
     )
 
 
-def gather(plan: Plan, tables: PageTables, target: Target) -> Gathered:
+@region("dlstep gather")
+def gather(plan: Plan, tables: PageTables, target: Target, slots: Mapping[int, int] = NO_SLOTS) -> Gathered:
     """The arrays of `plan`, which must have spans; raises what `lower` raises."""
     spans = plan.spans
     rows = tables.rows
@@ -121,9 +144,9 @@ def gather(plan: Plan, tables: PageTables, target: Target) -> Gathered:
     offsets = np.arange(total) - row_firsts
     positions = row_starts + offsets
     page, offset = np.divmod(positions, target.page_size)
-    slots = tables.pages[row_tables, page] * target.page_size + offset
+    places = tables.pages[row_tables, page] * target.page_size + offset
     if query_only.any():
-        slots[offsets < np.repeat(query_only, counts)] = -1
+        places[offsets < np.repeat(query_only, counts)] = -1
     tokens = np.fromiter(chain.from_iterable(span.tokens for span in spans), np.int64, total)
     wanted_positions = np.fromiter(chain.from_iterable(span.wanted for span in spans), np.int64, int(wants.sum()))
     wanted = wanted_positions - target.head_shift - np.repeat(starts, wants)
@@ -135,9 +158,11 @@ def gather(plan: Plan, tables: PageTables, target: Target) -> Gathered:
     for window in dict.fromkeys(window for window, _ in target.views):
         since, until = visible_range(positions, origins, sizes, row_ends, window=window)
         views[window] = Spans(counts, ends, held, until, since, target.page_size)
-    arrays = {"tokens": tokens, "positions": positions, "slots": slots, "wanted": wanted}
+    arrays = {"tokens": tokens, "positions": positions, "slots": places, "wanted": wanted}
     reading = Reading(plan.wants.statistics, plan.wants.ties, plan.wants.best, plan.wants.tempered)
-    return Gathered(arrays | _settings(plan, wants, wanted_positions), views, reading)
+    arrays |= _settings(plan, wants, wanted_positions) | _carried(spans, slots)
+    merge = next((span.soft.merge for span in spans if span.soft is not None), None)
+    return Gathered(arrays if merge is None else arrays | _soft(spans), views, reading, merge)
 
 
 def _refuse(plan: Plan, head_shift: int) -> None:
@@ -149,27 +174,47 @@ def _refuse(plan: Plan, head_shift: int) -> None:
             )
 
 
-def _soft(plan: Plan, device: torch.device) -> SoftRows | None:
-    """The soft rows of all spans; they blend equally many ids, by one rule."""
-    if all(span.soft is None for span in plan.spans):
-        return None
-    firsts = accumulate((len(span.tokens) for span in plan.spans), initial=0)
-    found = [(span, span.soft, first) for span, first in zip(plan.spans, firsts, strict=False) if span.soft is not None]
-    merge = found[0][1].merge
-    rows = [first - span.start + position for span, soft, first in found for position in soft.positions]
+def _soft(spans: tuple[Span, ...]) -> dict[str, np.ndarray]:
+    """The soft rows of all spans, under the names that `soft_of` knows; they blend equally many ids, by one rule."""
+    firsts = accumulate((len(span.tokens) for span in spans), initial=0)
+    found = [(span.soft, first - span.start) for span, first in zip(spans, firsts, strict=False) if span.soft is not None]
 
-    def blended(parts: Iterator[tuple[float, ...]], dtype: torch.dtype) -> Tensor:
-        return torch.tensor(list(chain.from_iterable(parts)), dtype=dtype).to(device)
+    def joined(parts: Iterator[tuple[float, ...]], dtype: type[np.generic]) -> np.ndarray:
+        return np.array(list(chain.from_iterable(parts)), dtype=dtype)
 
+    return {
+        "soft_rows": np.array([first + position for soft, first in found for position in soft.positions], dtype=np.int64),
+        "soft_ids": joined((soft.ids for soft, _ in found), np.int64),
+        "soft_probabilities": joined((soft.probabilities for soft, _ in found), np.float32),
+        "soft_residuals": joined((soft.residuals for soft, _ in found), np.float32),
+    }
+
+
+def soft_of(tensors: Mapping[str, Tensor], merge: Merge) -> SoftRows:
+    """Soft rows from their tensors; a row of -1 is padding."""
+    rows = tensors["soft_rows"]
     return SoftRows(
-        rows=torch.tensor(rows).to(device),
-        ids=blended((soft.ids for _, soft, _ in found), torch.int64).view(len(rows), -1),
-        probabilities=blended((soft.probabilities for _, soft, _ in found), torch.float32).view(len(rows), -1),
-        residuals=blended((soft.residuals for _, soft, _ in found), torch.float32),
+        rows=rows,
+        ids=tensors["soft_ids"].view(len(rows), -1),
+        probabilities=tensors["soft_probabilities"].view(len(rows), -1),
+        residuals=tensors["soft_residuals"],
         mode=merge.mode,
         renormalize=merge.renormalize,
         weight=merge.weight,
     )
+
+
+def _carried(spans: tuple[Span, ...], slots: Mapping[int, int]) -> dict[str, np.ndarray]:
+    """The places of all canvases, under the names that `carry_of` knows; nothing where nothing is carried."""
+    if spans[0].carry == "none":
+        return {}
+    facts = np.array([(1 + 2 * slots[span.id], span.draws[0] % 2, span.carry == "fresh") for span in spans], dtype=np.int64).T
+    return {"found": facts[0] + 1 - facts[1], "left": facts[0] + facts[1], "fresh": facts[2]}
+
+
+def carry_of(tensors: Mapping[str, Tensor]) -> Carry | None:
+    """Places from their tensors."""
+    return Carry(tensors["found"], tensors["left"], tensors["fresh"]) if "found" in tensors else None
 
 
 def _settings(plan: Plan, wants: Int64[np.ndarray, " s"], positions: Int64[np.ndarray, " w"]) -> dict[str, np.ndarray]:

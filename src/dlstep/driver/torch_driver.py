@@ -13,10 +13,11 @@ from ..models import Checkpoint, PagedContext
 from ..models.attention import NO_MASK
 from ..models.diffusion_gemma import CanvasNetwork
 from ..models.shapes import embedding_of, head_of, kv_shapes
-from .graphs import Graphs
-from .lowering import Batch, Target, gather, pack, unpack
+from .graphs import Graphs, Sizes
+from .lowering import Batch, Carry, Target, gather, lower, pack, unpack
+from .profile import region
 from .tables import PageTables
-from .work import Carry, CarrySlots, Work, lower_modes, refuse_canvases
+from .work import CarrySlots, Work, by_mode, lower_modes
 
 _BROKEN_LINE = -1  # no state is on it
 Answer = Float[Tensor, "w vocab"] | Drawn
@@ -49,6 +50,7 @@ class TorchDriver:
         self.network = network
         self._body, self._head = network.base_model, head_of(network)
         self._canvas = CanvasNetwork(network) if isinstance(network, DiffusionGemmaForBlockDiffusion) else None
+        self._canvas_length = self._canvas.canvas_length if self._canvas else 0
         self.line = START_LINE
         self._last: Plan | None = None
         self._tables = PageTables(max_num_reqs=config.max_num_reqs, width=config.max_model_len // config.page_size + 2)
@@ -61,17 +63,24 @@ class TorchDriver:
         self._key_pages = tuple(torch.zeros(size, dtype=network.dtype, device=network.device) for size in sizes)
         self._value_pages = tuple(torch.zeros(size, dtype=network.dtype, device=network.device) for size in sizes)
         self._carried = self._empty_carried()
-        kernels = has_kernels(network.device) and self._canvas is None
+        kernels = has_kernels(network.device)
         # In 16 bits, ids are sampled from hidden states at once; logits are never written.
-        self._fused = kernels and isinstance(self._head, nn.Linear) and network.dtype.itemsize == 2
-        self._graphs = Graphs(self._captured_step, self._target, captures=not enforce_eager) if kernels else None
+        self._fused = kernels and self._canvas is None and isinstance(self._head, nn.Linear) and network.dtype.itemsize == 2
+        sizes = Sizes(self._canvas_length, self._fused)
+        self._graphs = Graphs(self._captured_step, self._target, sizes, captures=not enforce_eager) if kernels else None
 
     def _empty_carried(self) -> Float[Tensor, "places canvas hidden"]:
-        """Room for what canvases carry: two places for each slot, as `Carry` says."""
+        """Room for what canvases carry: the places that `Carry` names."""
         canvas = self._canvas
-        size = (2 * self.config.max_num_reqs, canvas.canvas_length, canvas.hidden_size) if canvas else (0, 0, 0)
+        size = (1 + 2 * self.config.max_num_reqs, canvas.canvas_length, canvas.hidden_size) if canvas else (0, 0, 0)
         return torch.zeros(size, dtype=self.network.dtype, device=self.network.device)
 
+    @property
+    def graph_count(self) -> int:
+        """How many graphs are captured so far."""
+        return self._graphs.count if self._graphs else 0
+
+    @region("dlstep run")
     def run(self, plan: Plan) -> Samples:
         """The samples of `plan`.
 
@@ -89,17 +98,26 @@ class TorchDriver:
     @torch.inference_mode()
     def _replayed(self, plan: Plan) -> Float32[Tensor, "k w"] | None:
         """The answer of a padded, and perhaps captured, forward; None for a plan that is run in its own sizes."""
-        if self._graphs is None or not plan.spans or any(span.soft is not None for span in plan.spans):
+        if self._graphs is None or not plan.spans:
             return None
-        refuse_canvases(plan)
-        return self._graphs.run(gather(plan, self._tables, self._target))
+        encode, denoise = by_mode(plan, self._canvas_length)
+        sampled = denoise or (None if self._canvas else encode)
+        if sampled is None:
+            return None
+        gathered = gather(sampled, self._tables, self._target, self._slots.slots)
+        if not self._graphs.takes(gathered):
+            return None
+        if encode is not None and encode is not sampled:
+            self._encode(lower(encode, self._tables, self._target))
+        return self._graphs.run(gathered)
 
     def _captured_step(self, batch: Batch) -> Float32[Tensor, "k w"]:
         """What is captured: a forward and the sampling of what it wants."""
-        answer = self._encode(batch)
+        answer = self._encode(batch) if batch.carry is None else self._denoise(batch, batch.carry)
         assert answer is not None, "only forwards that sample are captured"
         return pack(self._drawn(batch, answer))
 
+    @region("dlstep follow")
     def follow(self, plan: Plan) -> None:
         """Take over the ownership of pages and carry slots as `plan` has it, once."""
         if plan.line == START_LINE:
@@ -118,11 +136,12 @@ class TorchDriver:
         self._slots.apply(plan)
         self._last = plan
 
+    @region("dlstep lower")
     def lower(self, plan: Plan) -> Work | None:
         """The tensors of `plan`; None if it has no spans."""
-        length = self._canvas.canvas_length if self._canvas else 0
-        return lower_modes(plan, self._tables, self._slots, self._target, length) if plan.spans else None
+        return lower_modes(plan, self._tables, self._slots, self._target, self._canvas_length) if plan.spans else None
 
+    @region("dlstep forward")
     @torch.inference_mode()
     def forward(self, work: Work) -> Answer | None:
         """Logits of the wanted positions, and the rows' keys and values in the pages; None if none is wanted.
@@ -132,8 +151,9 @@ class TorchDriver:
         answer = None
         if work.encode is not None:
             answer = self._encode(work.encode)
-        if work.denoise is not None and work.carry is not None:
-            answer = self._denoise(work.denoise, work.carry)
+        if work.denoise is not None:
+            assert work.denoise.carry is not None, "canvases carry something"
+            answer = self._denoise(work.denoise, work.denoise.carry)
         return answer
 
     def _paged(self, batch: Batch) -> PagedContext:
@@ -143,7 +163,7 @@ class TorchDriver:
         """Logits of canvases, and what they carry to their next forward."""
         canvas, temperatures = self._canvas, batch.settings.temperatures
         assert canvas is not None and temperatures is not None, "canvases are sampled at a temperature"
-        held = self._carried.index_select(0, carry.found).masked_fill(carry.fresh[:, None, None], 0.0)
+        held = self._carried.index_select(0, carry.found).masked_fill(carry.fresh[:, None, None] != 0, 0.0)
         logits = canvas.denoise(batch.tokens, batch.positions, held.flatten(0, 1), self._paged(batch))
         self._carried.index_copy_(0, carry.left, canvas.signal(logits, temperatures).view_as(held))
         return logits
@@ -166,8 +186,16 @@ class TorchDriver:
             return self._head(wanted)
         spec, head = self.config.spec, self._head
         assert isinstance(head, nn.Linear)
-        ids = {"vocab_size": spec.vocab_size, "mask_id": spec.mask_id}
-        return head_and_sample(wanted, head.weight, batch.settings, reading=batch.reading, bias=head.bias, **ids)
+        return head_and_sample(
+            wanted,
+            head.weight,
+            batch.settings,
+            vocab_size=spec.vocab_size,
+            mask_id=spec.mask_id,
+            reading=batch.reading,
+            bias=head.bias,
+            filled=batch.filled,
+        )
 
     def _inputs(self, batch: Batch) -> dict[str, Tensor]:
         """The rows as ids, or as embeddings if some are blends."""
@@ -178,6 +206,7 @@ class TorchDriver:
         embedding = embedding_of(self.network)
         return {"inputs_embeds": merge_embeddings(embedding(batch.tokens[0]), embedding.weight, mask_id, batch.soft)[None]}
 
+    @region("dlstep sample")
     @torch.inference_mode()
     def sample(self, work: Work, answer: Answer | None) -> Float32[Tensor, "k w"] | None:
         """Tokens, probabilities and the statistics asked for (entropy, then margin), as one tensor on the host."""
@@ -189,6 +218,7 @@ class TorchDriver:
         spec = self.config.spec
         return sample(answer, batch.settings, vocab_size=spec.vocab_size, mask_id=spec.mask_id, reading=batch.reading)
 
+    @region("dlstep unpack")
     def unpack(self, plan: Plan, packed: Float32[Tensor, "k w"] | None) -> Samples:
         """The samples that `packed` holds, span by span."""
         return unpack(plan, packed)

@@ -16,13 +16,12 @@ from torch import Tensor, nn
 from transformers import PretrainedConfig, PreTrainedModel
 
 from .attention import ATTENTION, install
+from .experts import install_experts
 from .names import Rule
 from .placement import Part, Placement, Plan, Wanted, make_plan, shortened
 from .shards import READABLE, Contents, Stored, read_contents
 
 MAPPED_BYTES = 128 << 20  # of a file that are read before their pages are given back; a larger tensor is mapped whole
-GROUPED_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
-GROUPED_ALIGNMENT = 16  # bytes of which rows must be a multiple, so that experts are multiplied as one group
 
 
 def empty_network(network: type[PreTrainedModel], config: PretrainedConfig, dtype: torch.dtype) -> PreTrainedModel:
@@ -88,7 +87,7 @@ def load_network(
         fill(filled, plan.placements, contents.tensors, advance)
     _put(made, filled)
     _compute_buffers(made, device)
-    _choose_experts(made)
+    install_experts(made)
     return made.eval()
 
 
@@ -166,14 +165,3 @@ def _compute_buffers(network: PreTrainedModel, device: torch.device) -> None:
         assert not network.get_buffer(name).isnan().any(), f"{type(network).__name__} does not compute its buffer {name}"
     left = [name for name, tensor in (*network.named_parameters(), *network.named_buffers()) if tensor.is_meta]
     assert not left, f"{type(network).__name__} has no values for {', '.join(left)}"
-
-
-def _choose_experts(network: PreTrainedModel) -> None:
-    """Multiply all experts as one group where torch can, else one by one."""
-    stacks = [p for name, p in network.named_parameters() if name.endswith((".gate_up_proj", ".down_proj")) and p.ndim == 3]
-    if not stacks:
-        return
-    grouped = all(
-        stack.dtype in GROUPED_DTYPES and stack.shape[-1] * stack.element_size() % GROUPED_ALIGNMENT == 0 for stack in stacks
-    )
-    network.set_experts_implementation("grouped_mm" if grouped else "eager")

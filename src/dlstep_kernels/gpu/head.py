@@ -8,7 +8,7 @@ from typing import no_type_check
 
 import triton
 import triton.language as tl
-from jaxtyping import Float
+from jaxtyping import Float, Int64
 from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
@@ -155,15 +155,19 @@ def _race(x, peak, inverse, key, start, ROWS: tl.constexpr, COLUMNS: tl.constexp
 @triton.jit
 @no_type_check
 def _read_head(
-    hidden, weight, bias, softcap, hidden_stride, weight_stride, rows, width, depth, vocab_size, mask_id, splits, plane,
+    hidden, weight, bias, softcap, hidden_stride, weight_stride, rows, filled, width, depth, vocab_size, mask_id, splits, plane,
     temperatures, seeds, positions, draws, penalty_ids, penalties, numbers, winners, keys,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, EVEN: tl.constexpr, KEPT: tl.constexpr,
     HIGHEST: tl.constexpr, ENTROPY: tl.constexpr, PLAIN: tl.constexpr, RACED: tl.constexpr, CAPPED: tl.constexpr,
     BULK: tl.constexpr,
 ):  # fmt: skip
+    if filled is not None:
+        rows = tl.load(filled).to(tl.int32)
     # Programs that read the same part of the weight are neighbours.
     blocks = tl.cdiv(rows, ROWS)
-    tile = tl.program_id(0) // blocks
+    tile = tl.program_id(0) // tl.maximum(blocks, 1)
+    if (tile >= splits) | (blocks == 0):
+        return
     first_row, start = tl.program_id(0) % blocks * ROWS, tile * COLUMNS
     row = first_row + tl.arange(0, ROWS)
     inside = row < rows
@@ -234,8 +238,12 @@ def head_and_sample(
     reading: Reading = SIMPLE,
     bias: Float[Tensor, " vocab"] | None = None,
     softcap: float | None = None,
+    filled: Int64[Tensor, "1"] | None = None,
 ) -> Drawn:
-    """What the twin answers, for settings without filters; `hidden` and `weight` are of one dtype."""
+    """What the twin answers, for settings without filters; `hidden` and `weight` are of one dtype.
+
+    Rows from `filled` on cost nothing, and their answers may be anything; None: there are none.
+    """
     hidden = hidden if hidden.stride(1) == 1 else hidden.contiguous()
     assert weight.stride(1) == 1, "the numbers of a row of the weight must lie side by side"
     rows, depth = hidden.shape
@@ -252,7 +260,7 @@ def head_and_sample(
         _read_head[(divided_up(rows, chosen["rows"]) * splits,)](
             _described(hidden, chosen["rows"], chosen["depth"]) if bulk else hidden,
             _described(weight, chosen["columns"], chosen["depth"]) if bulk else weight, bias,
-            0.0 if softcap is None else softcap, hidden.stride(0), weight.stride(0), rows, width, depth,
+            0.0 if softcap is None else softcap, hidden.stride(0), weight.stride(0), rows, filled, width, depth,
             min(vocab_size, width), -1 if mask_id is None else mask_id, splits, rows * splits,
             settings.temperatures, *counters, *penalties, parts.numbers, parts.winners, parts.keys,
             ROWS=chosen["rows"], COLUMNS=chosen["columns"], DEPTH=chosen["depth"], EVEN=depth % chosen["depth"] == 0,
@@ -260,4 +268,4 @@ def head_and_sample(
             PLAIN=plain, RACED=raced, CAPPED=softcap is not None, BULK=bulk,
             **compiled_with(chosen),
         )  # fmt: skip
-    return answer(parts, settings, reading, vocab_size=vocab_size, plain=plain)
+    return answer(parts, settings, reading, vocab_size=vocab_size, plain=plain, filled=filled)

@@ -32,7 +32,8 @@ def parameters(kernel: str, *keys: str) -> Parameters:
 
 def compiled_with(chosen: Parameters) -> dict[str, int | bool]:
     """What of the launch parameters triton itself takes; fused multiplication and addition is not left to its default."""
-    return {name: chosen[name] for name in ("num_warps", "num_stages") if name in chosen} | {"enable_fp_fusion": True}
+    own = ("num_warps", "num_stages", "launch_pdl")
+    return {name: chosen[name] for name in own if name in chosen} | {"enable_fp_fusion": True}
 
 
 def divided_up(count: int, size: int) -> int:

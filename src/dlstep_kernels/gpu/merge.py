@@ -19,7 +19,10 @@ def _blend_rows(
     COUNT: tl.constexpr, BLOCK: tl.constexpr, ADDED: tl.constexpr, RENORMALIZE: tl.constexpr,
 ):  # fmt: skip
     number = tl.program_id(0)
-    target = merged + tl.load(rows + number).to(tl.int64) * merged_stride
+    row = tl.load(rows + number)
+    if row < 0:
+        return
+    target = merged + row.to(tl.int64) * merged_stride
     place = tl.arange(0, BLOCK)
     inside = place < width
     blend, norms = tl.zeros([BLOCK], tl.float32), 0.0

@@ -136,12 +136,15 @@ def _list_best(kept, base, inverse, total, broken, ids, probabilities, row, BEST
 @triton.jit
 @no_type_check
 def _answer_rows(
-    numbers, winners, keys, plane, splits, vocab_size, temperatures, seeds, positions, draws,
+    numbers, winners, keys, plane, splits, filled, vocab_size, temperatures, seeds, positions, draws,
     tokens, probabilities, log_sums, entropies, margins, noise, best_ids, best_probabilities,
     CHUNK: tl.constexpr, KEPT: tl.constexpr, BEST: tl.constexpr, HIGHEST: tl.constexpr, PLAIN: tl.constexpr,
     RACED: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
+    if filled is not None:  # noqa: SIM102
+        if row >= tl.load(filled):
+            return
     peak = float("-inf")
     for first in range(0, splits, CHUNK):
         part = first + tl.arange(0, CHUNK)
@@ -182,8 +185,19 @@ def _answer_rows(
         _list_best(kept, base, scale, measured, broken, best_ids, best_probabilities, row, BEST, HIGHEST)
 
 
-def answer(parts: Parts, settings: Settings, reading: Reading, *, vocab_size: int, plain: bool) -> Drawn:
-    """One answer for each row from its parts; `plain` says that they hold sums at temperature 1 as well."""
+def answer(
+    parts: Parts,
+    settings: Settings,
+    reading: Reading,
+    *,
+    vocab_size: int,
+    plain: bool,
+    filled: Int64[Tensor, "1"] | None = None,
+) -> Drawn:
+    """One answer for each row from its parts; `plain` says that they hold sums at temperature 1 as well.
+
+    Rows from `filled` on are left out, None: none.
+    """
     _, rows, splits = parts.numbers.shape
     device, best = parts.numbers.device, reading.best
 
@@ -208,7 +222,7 @@ def answer(parts: Parts, settings: Settings, reading: Reading, *, vocab_size: in
     kept = parts.keys.shape[2]
     chosen = parameters("answer_rows", architecture(device))
     _answer_rows[(rows,)](
-        parts.numbers, parts.winners, parts.keys, rows * splits, splits, vocab_size, settings.temperatures, *counters,
+        parts.numbers, parts.winners, parts.keys, rows * splits, splits, filled, vocab_size, settings.temperatures, *counters,
         drawn.tokens, drawn.probabilities, drawn.log_sums, drawn.entropies, drawn.margins, drawn.noise,
         drawn.best_ids, drawn.best_probabilities,
         CHUNK=max(kept, min(chosen["chunk"], power_of_two(splits * kept))), KEPT=kept, BEST=best,

@@ -1,0 +1,75 @@
+"""Layers compiled by torch: what lies between products of matrices and attention is fused into few kernels."""
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+from warnings import catch_warnings, simplefilter
+
+import torch
+import torch._dynamo  # pyright: ignore[reportMissingTypeStubs]
+import torch.fx.experimental._config
+from torch import fx, nn
+from torch._dynamo.backends.registry import lookup_backend  # pyright: ignore[reportMissingTypeStubs]
+from transformers import AttentionInterface, PreTrainedModel
+from transformers.modeling_layers import GradientCheckpointingLayer
+
+from .attention import ATTENTION, attend
+from .merged import merge_products
+
+Backend = str | Callable[..., Any]
+MOST_VERSIONS = 64  # of one function: sizes of every network of a process count
+
+
+def compile_layers(network: PreTrainedModel, *, backend: Backend = "inductor") -> None:
+    """Let every layer of `network` be compiled when it first runs; layers of one kind share the result, for any number of
+    rows. Products of the same rows are merged into one. `backend` is what torch.compile takes.
+    """
+    merge_products(network)
+    AttentionInterface.register(ATTENTION, torch.compiler.disable(attend))
+    settings: Any = torch._dynamo.config
+    # Beyond the limit layers would run as they are, and round differently from one step to the next.
+    settings.recompile_limit = max(settings.recompile_limit, MOST_VERSIONS)
+    for layer in network.modules():
+        if isinstance(layer, GradientCheckpointingLayer):
+            layer.forward = _compiled(layer.forward, backend)
+
+
+@cache  # Layers share what one and the same backend has compiled.
+def _merging(backend: Backend) -> Callable[..., Any]:
+    """This backend, for graphs in which slices of one product are computed from one."""
+    compile_graph: Any = lookup_backend(backend)
+
+    def compile_merged(graph: fx.GraphModule, inputs: list[Any]) -> Callable[..., Any]:
+        with catch_warnings():
+            simplefilter("ignore", UserWarning)  # advice to whoever wrote the layers
+            return compile_graph(equals_once(graph), inputs)
+
+    return compile_merged
+
+
+def _compiled(forward: Callable[..., Any], backend: Backend) -> Callable[..., Any]:
+    """`forward` compiled for any number of rows at once: bits must not depend on which number was met first."""
+    compiled: Callable[..., Any] = torch.compile(forward, dynamic=True, backend=_merging(backend))
+    settings: Any = torch.fx.experimental._config
+
+    def any_rows(*given: Any, **named: Any) -> Any:
+        # Keys and values are in pages; a cache would be looked at by layer, and each layer compiled for itself.
+        named["past_key_values"] = None
+        # That there are as many rows as something else is chance.
+        with settings.patch(use_duck_shape=False):
+            return compiled(*given, **named)
+
+    return any_rows
+
+
+def equals_once(graph: fx.GraphModule) -> fx.GraphModule:
+    """`graph` without products that it holds already."""
+    products: dict[Any, fx.Node] = {}
+    for node in graph.graph.nodes:
+        if node.target is nn.functional.linear:
+            product = products.setdefault((node.args, *sorted(node.kwargs.items())), node)
+            if product is not node:
+                node.replace_all_uses_with(product)
+                graph.graph.erase_node(node)
+    graph.recompile()
+    return graph

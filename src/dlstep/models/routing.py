@@ -1,0 +1,53 @@
+"""Our choice of experts inside the unmodified transformers classes."""
+
+from types import MethodType
+
+import torch
+from torch import Tensor, nn
+from transformers.models.glm4_moe.modeling_glm4_moe import Glm4MoeTopkRouter
+
+from dlstep_kernels import choose_experts
+
+
+def install_routers(network: nn.Module) -> None:
+    """Let every router of `network` that is of a known class answer by `choose_experts`; once is enough, more does no harm."""
+    for module in network.modules():
+        if isinstance(module, Glm4MoeTopkRouter):
+            module.forward = MethodType(_route, module)
+
+
+@torch.library.custom_op("dlstep::choose_experts", mutates_args=())
+def _choose_experts(
+    hidden: Tensor, weight: Tensor, bias: Tensor, groups: int, kept_groups: int, count: int, normalised: bool, scale: float
+) -> tuple[Tensor, Tensor]:
+    """`choose_experts` as an operation that a compiler takes as it is."""
+    return choose_experts(
+        hidden, weight, bias, groups=groups, kept_groups=kept_groups, count=count, normalised=normalised, scale=scale
+    )
+
+
+@_choose_experts.register_fake
+def _(
+    hidden: Tensor, weight: Tensor, bias: Tensor, groups: int, kept_groups: int, count: int, normalised: bool, scale: float
+) -> tuple[Tensor, Tensor]:
+    del weight, bias, groups, kept_groups, normalised, scale
+    size = (hidden.shape[0], count)
+    return hidden.new_empty(size, dtype=torch.int64), hidden.new_empty(size, dtype=torch.float32)
+
+
+def _route(router: Glm4MoeTopkRouter, hidden_states: Tensor) -> tuple[None, Tensor, Tensor]:
+    """What the class returns, but nothing for the logits: only losses of training read them.
+
+    Plain tensors, because a compiler traces this and cannot trace a check of shapes.
+    """
+    chosen, weights = _choose_experts(
+        hidden_states.reshape(-1, router.hidden_dim),
+        router.weight,
+        router.e_score_correction_bias,
+        router.num_group,
+        router.topk_group,
+        router.top_k,
+        router.norm_topk_prob,
+        router.routed_scaling_factor,
+    )
+    return None, weights, chosen

@@ -1,0 +1,42 @@
+"""Mixtures of experts: each row goes through the gated products of the experts chosen for it."""
+
+from collections.abc import Callable
+from typing import Literal
+
+import torch
+from jaxtyping import Float, Int64
+from torch import Tensor
+from torch.nn.functional import gelu, silu
+
+Activation = Literal["silu", "gelu_tanh"]
+_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"silu": silu, "gelu_tanh": lambda gate: gelu(gate, approximate="tanh")}
+
+
+def mix_experts(
+    hidden: Float[Tensor, "n hidden"],
+    chosen: Int64[Tensor, "n k"],
+    weights: Float[Tensor, "n k"],
+    gate_up: Float[Tensor, "experts twice_inner hidden"],
+    down: Float[Tensor, "experts hidden inner"],
+    *,
+    activation: Activation,
+) -> Float[Tensor, "n hidden"]:
+    """The sum, over the choices e of a row x, of weight * down[e] @ (activation(gate) * up); gate, up = gate_up[e] @ x.
+
+    Computed in fp32, but that the factor of `down` is rounded to its dtype, and the answer to that of `hidden`. Choices are
+    summed in their order. One that is no expert's number adds nothing.
+    """
+    (rows, count), width = chosen.shape, hidden.shape[1]
+    every = chosen.flatten()
+    parts = torch.zeros((rows * count, width), dtype=torch.float32, device=hidden.device)
+    for expert in every.unique().tolist():
+        if not 0 <= expert < len(gate_up):
+            continue
+        (pairs,) = torch.nonzero(every == expert, as_tuple=True)
+        gate, up = (hidden[pairs // count].float() @ gate_up[expert].float().T).chunk(2, dim=1)
+        inner = (_ACTIVATIONS[activation](gate) * up).to(down.dtype)
+        parts[pairs] = (inner.float() @ down[expert].float().T) * weights.flatten()[pairs, None].float()
+    total = torch.zeros((rows, width), dtype=torch.float32, device=hidden.device)
+    for part in parts.view(rows, count, width).unbind(1):
+        total = total + part
+    return total.to(hidden.dtype)

@@ -1,0 +1,330 @@
+"""Mixtures of experts: pairs of a row and a choice are laid in tiles of one expert each, whose weights each tile reads once.
+
+Rounded where the twin rounds, and once more: what a pair adds is stored in the dtype of the hidden states. With many rows,
+that alone takes a tenth of the time to move; it would be twice as much in fp32. Nothing depends on the order in which
+programs run.
+"""
+
+from dataclasses import dataclass
+from typing import no_type_check
+
+import torch
+import triton
+import triton.language as tl
+from jaxtyping import Float, Int32, Int64
+from torch import Tensor
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+from ..experts import Activation
+from .launch import Parameters, architecture, compiled_with, divided_up, parameters, power_of_two
+
+ALIGNMENT = 16  # bytes of which the rows that a descriptor reads start at multiples
+MOST_PAIRS = 128  # for each expert, beyond which launch parameters are the same
+# Tiles of this height are worked on as half as high where that holds all their pairs. A product of less than half as many rows
+# would be another instruction, whose sums may differ in the last bit.
+HALVED = tl.constexpr(128)
+
+
+@triton.jit(do_not_specialize=("pairs",))
+@no_type_check
+def _rank_pairs(chosen, counts, ranks, pairs, experts, BLOCK: tl.constexpr):
+    """How many pairs each expert has, and a number of each pair among those of its expert.
+
+    Programs number them in the order in which they come: where in a tile a pair stands changes nothing of its product.
+    """
+    pair = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    expert = tl.load(chosen + pair, mask=pair < pairs, other=-1)
+    valid = (expert >= 0) & (expert < experts)
+    rank = tl.atomic_add(counts + tl.where(valid, expert, 0), 1, mask=valid, sem="relaxed")
+    tl.store(ranks + pair, rank, mask=valid)
+
+
+@triton.jit(do_not_specialize=("pairs", "limit"))
+@no_type_check
+def _place_pairs(
+    chosen, counts, ranks, order, tiles, pairs, experts, limit,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr, TILES: tl.constexpr, EXPERTS: tl.constexpr,
+):  # fmt: skip
+    """Pairs in the order of their experts, and of each tile its expert (-1: none), its first place and the one past its last.
+
+    Every program sums all counts up for itself: they are few.
+    """
+    one = tl.arange(0, EXPERTS)
+    count = tl.load(counts + one, mask=one < experts, other=0)
+    start = tl.cumsum(count, 0) - count
+    pair = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    expert = tl.load(chosen + pair, mask=pair < pairs, other=-1)
+    valid = (expert >= 0) & (expert < experts)
+    rank = tl.load(ranks + pair, mask=valid, other=0)
+    tl.store(order + tl.gather(start, tl.where(valid, expert, 0).to(tl.int32), 0) + rank, pair, mask=valid)
+    tile = tl.program_id(0) * TILES + tl.arange(0, TILES)
+    if tl.program_id(0) * TILES < limit:
+        laid = tl.cdiv(count, ROWS)
+        stops = tl.cumsum(laid, 0)
+        owner = tl.sum((stops[None, :] <= tile[:, None]).to(tl.int32), 1)
+        mine = tl.minimum(owner, EXPERTS - 1)
+        first = tl.gather(start, mine, 0)
+        stop = first + tl.gather(count, mine, 0)
+        first += (tile - tl.gather(stops - laid, mine, 0)) * ROWS
+        tl.store(tiles + tile, tl.where(owner < experts, owner, -1), mask=tile < limit)
+        tl.store(tiles + limit + tile, first, mask=tile < limit)
+        tl.store(tiles + 2 * limit + tile, stop, mask=tile < limit)
+
+
+@triton.jit
+@no_type_check
+def _gathered(matrix, row, inside, first, stride, depth, DEPTH: tl.constexpr, EVEN: tl.constexpr):
+    """Some numbers of these rows."""
+    place = first + tl.arange(0, DEPTH)
+    at = matrix + row.to(tl.int64)[:, None] * stride + place[None, :]
+    if EVEN:
+        return tl.load(at, mask=inside[:, None], other=0.0)
+    return tl.load(at, mask=inside[:, None] & (place < depth)[None, :], other=0.0)
+
+
+@triton.jit
+@no_type_check
+def _turned(matrix, start, first, height, depth,
+            COLUMNS: tl.constexpr, DEPTH: tl.constexpr, EVEN: tl.constexpr, BULK: tl.constexpr):  # fmt: skip
+    """Some numbers of the rows from `start` on, transposed; what lies past the end of a row counts as zero."""
+    if BULK:
+        numbers = matrix.load([start, first])
+    else:
+        place = first + tl.arange(0, DEPTH)
+        # Rows past the last repeat it: nobody stores their products.
+        row = tl.minimum(start + tl.arange(0, COLUMNS), height - 1)
+        at = matrix + row.to(tl.int64)[:, None] * depth + place[None, :]
+        numbers = tl.load(at) if EVEN else tl.load(at, mask=(place < depth)[None, :], other=0.0)
+    return numbers.T
+
+
+@triton.jit
+@no_type_check
+def _gate_tile(
+    hidden, weight, inner, order, begin, stop, top, start, hidden_stride, choices, height, depth, width,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, EVEN: tl.constexpr, BULK: tl.constexpr,
+    TANH: tl.constexpr,
+):  # fmt: skip
+    """activation(gate) * up of the pairs from `begin` on, with the weights from row `top` on."""
+    place = begin + tl.arange(0, ROWS)
+    inside = place < stop
+    pair = tl.load(order + place, mask=inside, other=0)
+    row = pair // choices
+    gate, up = tl.zeros([ROWS, COLUMNS], tl.float32), tl.zeros([ROWS, COLUMNS], tl.float32)
+    for first in range(0, depth, DEPTH):
+        some = _gathered(hidden, row, inside, first, hidden_stride, depth, DEPTH, EVEN)
+        left = _turned(weight, top, first, height, depth, COLUMNS, DEPTH, EVEN, BULK)
+        right = _turned(weight, top + width, first, height, depth, COLUMNS, DEPTH, EVEN, BULK)
+        gate = tl.dot(some, left, gate, input_precision="ieee")
+        up = tl.dot(some, right, up, input_precision="ieee")
+    bend = gate
+    if TANH:
+        # 1 + tanh(x) is twice the logistic function of 2x.
+        bend = 1.5957691216057308 * (gate + 0.044715 * gate * gate * gate)
+    values = gate / (1.0 + tl.exp(-bend)) * up
+    column = start + tl.arange(0, COLUMNS)
+    at = inner + pair.to(tl.int64)[:, None] * width + column[None, :]
+    tl.store(at, values.to(inner.dtype.element_ty), mask=inside[:, None] & (column < width)[None, :])
+
+
+@triton.jit(do_not_specialize=("limit",))
+@no_type_check
+def _multiply_gated(
+    hidden, weight, inner, order, tiles, hidden_stride, choices, limit, height, depth, width,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, EVEN: tl.constexpr, BULK: tl.constexpr,
+    TANH: tl.constexpr,
+):  # fmt: skip
+    # Programs that read the same weights, those of an expert's tiles, are near each other.
+    across = tl.cdiv(width, COLUMNS)
+    tile, start = tl.program_id(0) // across, tl.program_id(0) % across * COLUMNS
+    expert = tl.load(tiles + tile)
+    if expert < 0:
+        return
+    begin, stop = tl.load(tiles + limit + tile), tl.load(tiles + 2 * limit + tile)
+    top = expert * 2 * width + start
+    if ROWS < HALVED:
+        _gate_tile(hidden, weight, inner, order, begin, stop, top, start, hidden_stride, choices, height, depth, width,
+                   ROWS, COLUMNS, DEPTH, EVEN, BULK, TANH)  # fmt: skip
+    else:
+        if stop - begin > ROWS // 2:
+            _gate_tile(hidden, weight, inner, order, begin, stop, top, start, hidden_stride, choices, height, depth, width,
+                       ROWS, COLUMNS, DEPTH, EVEN, BULK, TANH)  # fmt: skip
+        else:
+            _gate_tile(hidden, weight, inner, order, begin, stop, top, start, hidden_stride, choices, height, depth, width,
+                       ROWS // 2, COLUMNS, DEPTH, EVEN, BULK, TANH)  # fmt: skip
+
+
+@triton.jit
+@no_type_check
+def _lower_tile(
+    inner, weight, shares, parts, order, begin, stop, top, start, height, depth, width,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, EVEN: tl.constexpr, BULK: tl.constexpr,
+):  # fmt: skip
+    """What the pairs from `begin` on add to their rows, with the weights from row `top` on."""
+    place = begin + tl.arange(0, ROWS)
+    inside = place < stop
+    pair = tl.load(order + place, mask=inside, other=0)
+    sums = tl.zeros([ROWS, COLUMNS], tl.float32)
+    for first in range(0, depth, DEPTH):
+        some = _gathered(inner, pair, inside, first, depth, depth, DEPTH, EVEN)
+        others = _turned(weight, top, first, height, depth, COLUMNS, DEPTH, EVEN, BULK)
+        sums = tl.dot(some, others, sums, input_precision="ieee")
+    sums *= tl.load(shares + pair, mask=inside, other=0.0).to(tl.float32)[:, None]
+    column = start + tl.arange(0, COLUMNS)
+    at = parts + pair.to(tl.int64)[:, None] * width + column[None, :]
+    tl.store(at, sums.to(parts.dtype.element_ty), mask=inside[:, None] & (column < width)[None, :])
+
+
+@triton.jit(do_not_specialize=("limit",))
+@no_type_check
+def _multiply_down(
+    inner, weight, shares, parts, order, tiles, limit, height, depth, width,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, EVEN: tl.constexpr, BULK: tl.constexpr,
+):  # fmt: skip
+    across = tl.cdiv(width, COLUMNS)
+    tile, start = tl.program_id(0) // across, tl.program_id(0) % across * COLUMNS
+    expert = tl.load(tiles + tile)
+    if expert < 0:
+        return
+    begin, stop = tl.load(tiles + limit + tile), tl.load(tiles + 2 * limit + tile)
+    top = expert * width + start
+    if ROWS < HALVED:
+        _lower_tile(inner, weight, shares, parts, order, begin, stop, top, start, height, depth, width,
+                    ROWS, COLUMNS, DEPTH, EVEN, BULK)  # fmt: skip
+    else:
+        if stop - begin > ROWS // 2:
+            _lower_tile(inner, weight, shares, parts, order, begin, stop, top, start, height, depth, width,
+                        ROWS, COLUMNS, DEPTH, EVEN, BULK)  # fmt: skip
+        else:
+            _lower_tile(inner, weight, shares, parts, order, begin, stop, top, start, height, depth, width,
+                        ROWS // 2, COLUMNS, DEPTH, EVEN, BULK)  # fmt: skip
+
+
+@triton.jit
+@no_type_check
+def _add_choices(parts, chosen, answer, experts, width, COUNT: tl.constexpr, BLOCK: tl.constexpr):
+    """The sum of a row's parts in the order of its choices; parts of what is no expert were never written."""
+    row = tl.program_id(0).to(tl.int64)
+    column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    total = tl.zeros([BLOCK], tl.float32)
+    for one in tl.static_range(COUNT):
+        pair = row * COUNT + one
+        expert = tl.load(chosen + pair)
+        valid = (expert >= 0) & (expert < experts)
+        total += tl.load(parts + pair * width + column, mask=(column < width) & valid, other=0.0).to(tl.float32)
+    tl.store(answer + row * width + column, total.to(answer.dtype.element_ty), mask=column < width)
+
+
+@dataclass(frozen=True, slots=True)
+class _Laid:
+    """Pairs in the order of their experts, and tiles of `height` rows over them: expert, first place, the one past the last."""
+
+    order: Int32[Tensor, " pairs"]
+    tiles: Int32[Tensor, "3 tiles"]
+    height: int
+
+
+def _names(down: Float[Tensor, "experts hidden inner"], pairs: int) -> tuple[str, ...]:
+    """Keys of launch parameters: by pairs for each expert, rounded down to a power of two, and without.
+
+    Those for numbers of two bytes count on rows of weights that start at multiples of 16 bytes.
+    """
+    here, (experts, *sizes), size = architecture(down.device), down.shape, f"{down.itemsize}b"
+    if any(each * down.itemsize % ALIGNMENT for each in sizes):
+        return (here,)
+    each = min(max(1, pairs // experts), MOST_PAIRS)
+    return f"{here}/{size}/p{power_of_two(each + 1) // 2}", f"{here}/{size}", here, size
+
+
+def _lay(chosen: Int64[Tensor, "n k"], experts: int, names: tuple[str, ...]) -> _Laid:
+    """Tiles over all pairs. How many there may be is known without reading what is chosen."""
+    pairs, ranked, placed = chosen.numel(), parameters("rank_pairs", *names), parameters("place_pairs", *names)
+    height = placed["rows"]
+    limit = (pairs + min(pairs, experts) * (height - 1)) // height
+    counts = torch.zeros(experts, dtype=torch.int32, device=chosen.device)
+    ranks, order = torch.empty((2, pairs), dtype=torch.int32, device=chosen.device)
+    tiles = torch.empty((3, limit), dtype=torch.int32, device=chosen.device)
+    _rank_pairs[(divided_up(pairs, ranked["block"]),)](
+        chosen, counts, ranks, pairs, experts, BLOCK=ranked["block"], **compiled_with(ranked)
+    )
+    _place_pairs[(max(divided_up(pairs, placed["block"]), divided_up(limit, placed["tiles"])),)](
+        chosen, counts, ranks, order, tiles, pairs, experts, limit,
+        ROWS=height, BLOCK=placed["block"], TILES=placed["tiles"], EXPERTS=power_of_two(experts), **compiled_with(placed),
+    )  # fmt: skip
+    return _Laid(order, tiles, height)
+
+
+def _read_as(
+    weight: Float[Tensor, "experts height depth"], taken: Parameters
+) -> tuple[Tensor | TensorDescriptor, dict[str, int | bool]]:
+    """The weights of all experts as one matrix, through a descriptor where they can be, and how a kernel reads it."""
+    matrix, depth = weight.flatten(0, 1), weight.shape[2]
+    bulk = bool(taken["bulk"]) and matrix.data_ptr() % ALIGNMENT == depth * matrix.itemsize % ALIGNMENT == 0
+    how = {"COLUMNS": taken["columns"], "DEPTH": taken["depth"], "EVEN": depth % taken["depth"] == 0, "BULK": bulk}
+    return TensorDescriptor.from_tensor(matrix, [taken["columns"], taken["depth"]]) if bulk else matrix, how
+
+
+def _gate(
+    hidden: Float[Tensor, "n hidden"], gate_up: Float[Tensor, "experts twice_inner hidden"], laid: _Laid, count: int,
+    names: tuple[str, ...], activation: Activation,
+) -> Float[Tensor, "pairs inner"]:  # fmt: skip
+    """activation(gate) * up of each pair; nothing is written for those of no expert."""
+    taken = parameters("multiply_gated", *names)
+    matrix, how = _read_as(gate_up, taken)
+    (experts, height, depth), limit = gate_up.shape, laid.tiles.shape[1]
+    inner = hidden.new_empty((len(laid.order), height // 2))
+    _multiply_gated[(limit * divided_up(height // 2, taken["columns"]),)](
+        hidden, matrix, inner, laid.order, laid.tiles, hidden.stride(0), count, limit, experts * height, depth, height // 2,
+        ROWS=laid.height, TANH=activation == "gelu_tanh", **how, **compiled_with(taken),
+    )  # fmt: skip
+    return inner
+
+
+def _lower(
+    inner: Float[Tensor, "pairs inner"], down: Float[Tensor, "experts hidden inner"], shares: Float[Tensor, "n k"], laid: _Laid,
+    names: tuple[str, ...],
+) -> Float[Tensor, "pairs hidden"]:  # fmt: skip
+    """What each pair adds to its row; nothing is written for those of no expert."""
+    taken = parameters("multiply_down", *names)
+    matrix, how = _read_as(down, taken)
+    (experts, width, depth), limit = down.shape, laid.tiles.shape[1]
+    parts = inner.new_empty((len(inner), width))
+    _multiply_down[(limit * divided_up(width, taken["columns"]),)](
+        inner, matrix, shares, parts, laid.order, laid.tiles, limit, experts * width, depth, width,
+        ROWS=laid.height, **how, **compiled_with(taken),
+    )  # fmt: skip
+    return parts
+
+
+def _add(
+    parts: Float[Tensor, "pairs hidden"], chosen: Int64[Tensor, "n k"], experts: int, names: tuple[str, ...]
+) -> Float[Tensor, "n hidden"]:
+    """What the pairs of each row add to it."""
+    taken = parameters("add_choices", *names)
+    (rows, count), width = chosen.shape, parts.shape[1]
+    answer = parts.new_empty((rows, width))
+    _add_choices[(rows, divided_up(width, taken["block"]))](
+        parts, chosen, answer, experts, width, COUNT=count, BLOCK=taken["block"], **compiled_with(taken)
+    )
+    return answer
+
+
+def mix_experts(
+    hidden: Float[Tensor, "n hidden"],
+    chosen: Int64[Tensor, "n k"],
+    weights: Float[Tensor, "n k"],
+    gate_up: Float[Tensor, "experts twice_inner hidden"],
+    down: Float[Tensor, "experts hidden inner"],
+    *,
+    activation: Activation,
+) -> Float[Tensor, "n hidden"]:
+    """What the twin answers, up to the rounding said above; hidden states and the experts' weights are of one dtype."""
+    if not chosen.numel():
+        return torch.zeros_like(hidden)
+    assert gate_up.is_contiguous() and down.is_contiguous(), "the weights of all experts must lie one behind the other"
+    hidden = hidden if hidden.stride(1) == 1 else hidden.contiguous()
+    chosen, experts = chosen.contiguous(), len(down)
+    names = _names(down, chosen.numel())
+    laid = _lay(chosen, experts, names)
+    inner = _gate(hidden, gate_up, laid, chosen.shape[1], names, activation)
+    return _add(_lower(inner, down, weights.contiguous(), laid, names), chosen, experts, names)

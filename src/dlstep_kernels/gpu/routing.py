@@ -1,0 +1,196 @@
+"""Choosing experts: a product whose parts fill the device, and one look at each row's logits, which stay in registers.
+
+Products of 16-bit numbers are summed in fp32 like the twin's, in another order: choices are the twin's where ratings differ
+by more than that.
+"""
+
+from typing import no_type_check
+
+import torch
+import triton
+import triton.language as tl
+from jaxtyping import Float, Float32, Int64
+from torch import Tensor
+from torch.nn.functional import linear
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+from .launch import architecture, compiled_with, divided_up, parameters, power_of_two
+
+MOST_ROWS = 4096
+LEAST = tl.constexpr(-2139095041)  # what orders -inf
+NOTHING = tl.constexpr(-(1 << 31))  # below all that orders a value
+
+
+@triton.jit
+@no_type_check
+def _multiply_part(
+    hidden, weight, parts, hidden_stride, weight_stride, rows, experts, depth, each,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, EVEN: tl.constexpr, BULK: tl.constexpr,
+    EARLY: tl.constexpr,
+):  # fmt: skip
+    """Logits of some rows and experts, so far as one range of the width makes them."""
+    if EARLY:
+        gdc_launch_dependents()
+    across = tl.cdiv(experts, COLUMNS)
+    first_row, start = tl.program_id(0) // across * ROWS, tl.program_id(0) % across * COLUMNS
+    begin = tl.program_id(1) * each
+    row, column, place = first_row + tl.arange(0, ROWS), start + tl.arange(0, COLUMNS), tl.arange(0, DEPTH)
+    # Rows and experts past the end repeat the last one.
+    left = tl.minimum(row, rows - 1).to(tl.int64)[:, None] * hidden_stride + place[None, :]
+    right = tl.minimum(column, experts - 1).to(tl.int64)[None, :] * weight_stride + place[:, None]
+    sums = tl.zeros([ROWS, COLUMNS], tl.float32)
+    for first in range(begin, tl.minimum(begin + each, depth), DEPTH):
+        if BULK:
+            some, others = hidden.load([first_row, first]), weight.load([start, first]).T
+        elif EVEN:
+            some, others = tl.load(hidden + left + first), tl.load(weight + right + first)
+        else:
+            inside = place < depth - first
+            some = tl.load(hidden + left + first, mask=inside[None, :], other=0.0)
+            others = tl.load(weight + right + first, mask=inside[:, None], other=0.0)
+        sums = tl.dot(some, others, sums)
+    at = (tl.program_id(1) * rows + row.to(tl.int64))[:, None] * experts + column[None, :]
+    tl.store(parts + at, sums, mask=(row < rows)[:, None] & (column < experts)[None, :])
+
+
+@triton.jit
+@no_type_check
+def _ordered(value):
+    """An integer that orders values, NaN above all, as a reduction of integers is the faster one."""
+    bits = value.to(tl.int32, bitcast=True)
+    return tl.where(value != value, 0x7FFFFFFF, bits ^ ((bits >> 31) & 0x7FFFFFFF))
+
+
+@triton.jit
+@no_type_check
+def _best_two(first, second, other_first, other_second):
+    """The two largest of two times two numbers, of each the larger one first."""
+    smaller = tl.minimum(first, other_first)
+    return tl.maximum(first, other_first), tl.maximum(smaller, tl.maximum(second, other_second))
+
+
+@triton.jit
+@no_type_check
+def _in_kept_groups(order, GROUPS: tl.constexpr, MOST_GROUPS: tl.constexpr, KEPT: tl.constexpr):
+    """The same, but for experts of groups that are not kept what orders -inf."""
+    first, second = tl.reduce((order, tl.full(order.shape, NOTHING, tl.int32)), 1, _best_two)
+    # Not negative unless a bias made them so: then the bits are turned back.
+    first ^= (first >> 31) & 0x7FFFFFFF
+    second ^= (second >> 31) & 0x7FFFFFFF
+    group = tl.arange(0, MOST_GROUPS)
+    rating = _ordered(first.to(tl.float32, bitcast=True) + second.to(tl.float32, bitcast=True))
+    rating = tl.where(group < GROUPS, rating, NOTHING)
+    equal = (rating[None, :] == rating[:, None]) & (group[None, :] < group[:, None])
+    better = tl.sum(((rating[None, :] > rating[:, None]) | equal).to(tl.int32), 1)
+    return tl.where((better < KEPT)[:, None], order, tl.minimum(order, LEAST))
+
+
+@triton.jit
+@no_type_check
+def _scores(parts, row, rows, expert, there, EXPERTS: tl.constexpr, SPLITS: tl.constexpr):
+    """Scores of some experts of a row."""
+    logits = tl.zeros(expert.shape, tl.float32)
+    for part in tl.static_range(SPLITS):
+        start = parts + (part * rows + row).to(tl.int64) * EXPERTS
+        logits += tl.load(start + expert, mask=there, other=0.0)
+    return 1.0 / (1.0 + tl.exp(-logits))
+
+
+@triton.jit
+@no_type_check
+def _choose_best(
+    parts, bias, chosen, weights, rows, scale,
+    SPLITS: tl.constexpr, GROUPS: tl.constexpr, SIZE: tl.constexpr, MOST_GROUPS: tl.constexpr, MOST: tl.constexpr,
+    KEPT: tl.constexpr, COUNT: tl.constexpr, PLACES: tl.constexpr, NORMALISED: tl.constexpr, EARLY: tl.constexpr,
+):  # fmt: skip
+    """The choices of a row. There is room for MOST_GROUPS groups of MOST experts, both powers of two."""
+    if EARLY:
+        gdc_wait()  # this was launched while the product runs
+    row = tl.program_id(0)
+    group, one = tl.arange(0, MOST_GROUPS)[:, None], tl.arange(0, MOST)[None, :]
+    expert, there = group * SIZE + one, (group < GROUPS) & (one < SIZE)
+    ratings = _scores(parts, row, rows, expert, there, GROUPS * SIZE, SPLITS)
+    ratings += tl.load(bias + expert, mask=there, other=0.0).to(tl.float32)
+    order = tl.where(there, _ordered(ratings), NOTHING)
+    if KEPT < GROUPS:
+        order = _in_kept_groups(order, GROUPS, MOST_GROUPS, KEPT)
+    order, expert = tl.reshape(order, (MOST_GROUPS * MOST,)), tl.reshape(expert, (MOST_GROUPS * MOST,))
+    place = tl.arange(0, PLACES)
+    ids = tl.zeros([PLACES], tl.int32)
+    for number in tl.static_range(COUNT):
+        best = tl.min(tl.where(order == tl.max(order, 0), expert, 0x7FFFFFFF), 0)
+        ids = tl.where(place == number, best, ids)
+        order = tl.where(expert == best, NOTHING, order)
+    # Read again, for few: cheaper than to look for each among all.
+    shares = tl.where(place < COUNT, _scores(parts, row, rows, ids, place < COUNT, GROUPS * SIZE, SPLITS), 0.0)
+    if NORMALISED:
+        shares = shares / (tl.sum(shares, 0) + 1e-20)
+    at = row.to(tl.int64) * COUNT + place
+    tl.store(chosen + at, ids.to(tl.int64), mask=place < COUNT)
+    tl.store(weights + at, shares * scale, mask=place < COUNT)
+
+
+def _aligned(matrix: Tensor) -> bool:
+    """Whether rows start at multiples of 16 bytes, as a descriptor asks."""
+    return matrix.data_ptr() % 16 == matrix.stride(0) * matrix.itemsize % 16 == 0
+
+
+def _logits(hidden: Tensor, weight: Tensor, early: bool) -> Float32[Tensor, "splits n experts"]:
+    """Parts of the product hidden @ weight.T, whose sum it is; their number is a power of two.
+
+    `early`: the next kernel may be launched before this one ends, and waits for it by itself.
+    """
+    if hidden.dtype == torch.float32:  # not for tensor cores
+        return linear(hidden, weight)[None]
+    (rows, depth), experts, name = hidden.shape, weight.shape[0], architecture(hidden.device)
+    # From some number of rows on, launch parameters are the same.
+    chosen = parameters("multiply_part", f"{name}/n{min(power_of_two(rows), MOST_ROWS)}", name)
+    blocks = divided_up(rows, chosen["rows"]) * divided_up(experts, chosen["columns"])
+    tiles = divided_up(depth, chosen["depth"])
+    splits = power_of_two(min(tiles, max(1, chosen["programs"] // blocks)) + 1) // 2
+    parts = torch.empty((splits, rows, experts), dtype=torch.float32, device=hidden.device)
+    bulk = bool(chosen["bulk"]) and _aligned(hidden) and _aligned(weight)
+    left, right = hidden, weight
+    if bulk:
+        left = TensorDescriptor.from_tensor(hidden, [chosen["rows"], chosen["depth"]])
+        right = TensorDescriptor.from_tensor(weight, [chosen["columns"], chosen["depth"]])
+    _multiply_part[(blocks, splits)](
+        left, right, parts, hidden.stride(0), weight.stride(0), rows, experts, depth,
+        divided_up(tiles, splits) * chosen["depth"], ROWS=chosen["rows"], COLUMNS=chosen["columns"], DEPTH=chosen["depth"],
+        EVEN=depth % chosen["depth"] == 0, BULK=bulk, EARLY=early, **compiled_with(chosen),
+    )  # fmt: skip
+    return parts
+
+
+def choose_experts(
+    hidden: Float[Tensor, "n width"],
+    weight: Float[Tensor, "experts width"],
+    bias: Float[Tensor, " experts"],
+    *,
+    groups: int,
+    kept_groups: int,
+    count: int,
+    normalised: bool,
+    scale: float,
+) -> tuple[Int64[Tensor, "n count"], Float32[Tensor, "n count"]]:
+    """What the twin answers, but for the order of sums; `hidden` and `weight` are of one dtype."""
+    hidden = hidden if hidden.stride(1) == 1 else hidden.contiguous()
+    assert weight.stride(1) == 1, "the numbers of a row of the weight must lie side by side"
+    rows, experts = hidden.shape[0], weight.shape[0]
+    size = experts // groups
+    assert size * groups == experts >= count, "groups are of one size, and no expert is chosen twice"
+    assert kept_groups >= groups or size > 1, "groups are rated by two experts each"
+    chosen = torch.empty((rows, count), dtype=torch.int64, device=hidden.device)
+    weights = torch.empty((rows, count), dtype=torch.float32, device=hidden.device)
+    if rows:
+        taken = parameters("choose_best", f"{architecture(hidden.device)}/{hidden.dtype.itemsize}b")
+        early = bool(taken.get("launch_pdl"))
+        parts = _logits(hidden, weight, early)
+        _choose_best[(rows,)](
+            parts, bias, chosen, weights, rows, scale,
+            SPLITS=parts.shape[0], GROUPS=groups, SIZE=size, MOST_GROUPS=power_of_two(groups), MOST=power_of_two(size),
+            KEPT=kept_groups, COUNT=count, PLACES=power_of_two(count), NORMALISED=normalised, EARLY=early,
+            **compiled_with(taken),
+        )  # fmt: skip
+    return chosen, weights

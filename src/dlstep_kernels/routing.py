@@ -1,0 +1,42 @@
+"""Which experts each row goes to, and with what weights: groups first, then the best experts of the best groups."""
+
+import torch
+from jaxtyping import Float, Float32, Int64
+from torch import Tensor
+from torch.nn.functional import linear
+
+
+def choose_experts(
+    hidden: Float[Tensor, "n width"],
+    weight: Float[Tensor, "experts width"],
+    bias: Float[Tensor, " experts"],
+    *,
+    groups: int,
+    kept_groups: int,
+    count: int,
+    normalised: bool,
+    scale: float,
+) -> tuple[Int64[Tensor, "n count"], Float32[Tensor, "n count"]]:
+    """The `count` experts of the best rating, best first, and their weights; all computed in fp32.
+
+    An expert's score is the logistic function of hidden @ weight.T, its rating that plus its bias. Experts lie in `groups` of
+    equal size, of which only the `kept_groups` are asked whose two best ratings have the largest sums. Weights are scores,
+    divided by their sum if `normalised`, times `scale`. Of equals the lower number is better; NaN is better than any number.
+    """
+    scores = linear(hidden.float(), weight.float()).sigmoid()
+    ratings = scores + bias
+    if kept_groups < groups:
+        grouped = ratings.unflatten(1, (groups, -1))
+        kept = _best(grouped.topk(2).values.sum(2), kept_groups)
+        left_out = torch.ones_like(grouped[:, :, 0], dtype=torch.bool).scatter(1, kept, False)
+        ratings = grouped.masked_fill(left_out[:, :, None], float("-inf")).flatten(1)
+    chosen = _best(ratings, count)
+    weights = scores.gather(1, chosen)
+    if normalised:
+        weights = weights / (weights.sum(1, keepdim=True) + 1e-20)
+    return chosen, weights * scale
+
+
+def _best(ratings: Float32[Tensor, "n many"], count: int) -> Int64[Tensor, "n count"]:
+    """Numbers of the `count` largest, which `topk` would give in any order among equals."""
+    return ratings.sort(dim=1, descending=True, stable=True).indices[:, :count]

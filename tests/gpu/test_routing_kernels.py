@@ -1,0 +1,73 @@
+"""The choice of experts on a CUDA device, against its twin: what the interpreter shows, and the shapes of models."""
+
+import math
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings, strategies as st
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "kernels"))
+
+from routing_checks import assert_same, problem_of
+from sampling_checks import DTYPES
+
+from dlstep_kernels import choose_experts, routing
+
+pytestmark = pytest.mark.gpu
+LLADA2_MINI: dict[str, Any] = {"groups": 8, "kept_groups": 4, "count": 8, "normalised": True, "scale": 2.5}
+
+
+# Few shapes, for each is compiled.
+@settings(max_examples=40)
+@given(
+    seed=st.integers(0, 10**6),
+    rows=st.integers(0, 700),
+    shape=st.sampled_from(((256, 8, 4, 8), (12, 3, 2, 2), (64, 1, 1, 6))),
+    width=st.sampled_from((57, 128, 512)),
+    dtype=st.sampled_from(DTYPES),
+    odd=st.sampled_from((None, math.nan, math.inf)),
+)
+def test_equals_the_twin(
+    seed: int, rows: int, shape: tuple[int, int, int, int], width: int, dtype: torch.dtype, odd: float | None
+) -> None:
+    """Logits are the same in any order of summation; only sums of scores may be equal but for rounding, by chance."""
+    experts, groups, kept, count = shape
+    hidden, weight, bias = (each.cuda() for each in problem_of(seed, rows, experts, groups, width, dtype))
+    if odd is not None and rows:
+        hidden[-1, 0] = odd
+    options: dict[str, Any] = {"groups": groups, "kept_groups": kept, "count": count, "normalised": True, "scale": 2.5}
+    found = choose_experts(hidden, weight, bias, **options)
+    assert_same(found, routing.choose_experts(hidden, weight, bias, **options), others=1)
+
+
+def drawn(rows: int, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    generator = torch.Generator("cuda").manual_seed(rows)
+    hidden = torch.randn(rows, 2048, device="cuda", generator=generator).to(dtype)
+    weight = (torch.randn(256, 2048, device="cuda", generator=generator) * 0.02).to(dtype)
+    return hidden, weight, torch.randn(256, device="cuda", generator=generator) * 0.05
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("rows", [1, 17, 130, 1040, 4170])
+def test_routers_of_models(rows: int, dtype: torch.dtype) -> None:
+    """Rows in which two ratings are nearer than sums in another order are few, and may be answered otherwise."""
+    hidden, weight, bias = drawn(rows, dtype)
+    found = choose_experts(hidden, weight, bias, **LLADA2_MINI)
+    truth = routing.choose_experts(hidden, weight, bias, **LLADA2_MINI)
+    assert_same(found, truth, tolerance=2e-6, others=rows // 500)
+
+
+def test_graphs_answer_the_same_bits_again() -> None:
+    hidden, weight, bias = drawn(130, torch.bfloat16)
+    expected = choose_experts(hidden, weight, bias, **LLADA2_MINI)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        found = choose_experts(hidden, weight, bias, **LLADA2_MINI)
+    for _ in range(3):
+        for each in found:
+            each.zero_()
+        graph.replay()
+        assert all(map(torch.equal, found, expected))

@@ -1,0 +1,26 @@
+"""Calls of the choice of experts to compile: name, call, whether quick, and kernels that must use the tensor cores."""
+
+from collections.abc import Callable
+
+import torch
+
+BF16, FP32 = torch.bfloat16, torch.float32
+
+
+def _choose(rows: int, dtype: torch.dtype, sizes: tuple[int, int], groups: int, kept: int, count: int = 8) -> None:
+    from dlstep_kernels.gpu.routing import choose_experts
+
+    weight = torch.empty(sizes, dtype=dtype)
+    choose_experts(
+        torch.empty(rows, sizes[1], dtype=dtype), weight, torch.empty(sizes[0]),
+        groups=groups, kept_groups=kept, count=count, normalised=True, scale=2.5,
+    )  # fmt: skip
+
+
+PRODUCT = ("_multiply_part",)
+ROUTING: list[tuple[str, Callable[[], object], bool, tuple[str, ...]]] = [
+    ("choose, 160 rows, 256 experts in 8 groups, bf16", lambda: _choose(160, BF16, (256, 2048), 8, 4), True, PRODUCT),
+    ("choose, 1040 rows, 256 experts in 8 groups, bf16", lambda: _choose(1040, BF16, (256, 2048), 8, 4), False, PRODUCT),
+    ("choose, 4224 rows, 256 experts in 8 groups, bf16", lambda: _choose(4224, BF16, (256, 2048), 8, 4), False, PRODUCT),
+    ("choose, 128 rows, 12 experts in 3 groups, fp32", lambda: _choose(128, FP32, (12, 40), 3, 2, 2), False, ()),
+]

@@ -1,0 +1,44 @@
+"""A network with our choice of experts computes what its class does."""
+
+import pytest
+import torch
+from transformers import Glm4MoeConfig, Glm4MoeForCausalLM
+from transformers.models.glm4_moe.modeling_glm4_moe import Glm4MoeTopkRouter
+
+from dlstep.models import routing
+from dlstep.models.routing import install_routers
+
+
+@pytest.mark.parametrize(("groups", "kept", "normalised"), [(4, 2, True), (1, 1, True), (2, 2, False)])
+@torch.inference_mode()
+def test_logits_are_the_same(groups: int, kept: int, normalised: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    config = Glm4MoeConfig(
+        vocab_size=50, hidden_size=64, intermediate_size=64, moe_intermediate_size=32, num_hidden_layers=4,
+        num_attention_heads=4, num_key_value_heads=2, head_dim=16, n_routed_experts=16, n_group=groups, topk_group=kept,
+        num_experts_per_tok=4, n_shared_experts=1, first_k_dense_replace=1, norm_topk_prob=normalised,
+    )  # fmt: skip
+    network = Glm4MoeForCausalLM(config).eval()
+    routers = [module for module in network.modules() if isinstance(module, Glm4MoeTopkRouter)]
+    for router in routers:
+        router.weight.normal_()
+        router.e_score_correction_bias.normal_(std=0.3)
+    ids = torch.randint(0, 50, (2, 9))
+    expected = network(ids).logits
+    asked: list[int] = []
+    choose = routing.choose_experts
+
+    def counted(hidden: torch.Tensor, *given, **options):
+        asked.append(len(hidden))
+        return choose(hidden, *given, **options)
+
+    monkeypatch.setattr(routing, "choose_experts", counted)
+    install_routers(network)
+    torch.testing.assert_close(network(ids).logits, expected, atol=1e-5, rtol=0)
+    assert asked == [18] * len(routers) == [18] * 3
+
+
+def test_other_layers_stay_as_they_are() -> None:
+    network = torch.nn.Sequential(torch.nn.Linear(2, 2))
+    install_routers(network)
+    assert "forward" not in vars(network[0])
