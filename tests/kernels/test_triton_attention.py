@@ -10,7 +10,7 @@ from hypothesis import example, given, settings, strategies as st
 from triton_interpreter import needs_interpreter
 
 from dlstep_kernels import store_kv as store_kv_twin
-from dlstep_kernels.gpu.attention import attend
+from dlstep_kernels.gpu.attention import attend, launch_parameters
 from dlstep_kernels.gpu.pages import store_kv
 
 pytestmark = needs_interpreter
@@ -25,6 +25,7 @@ BLIND = Problem(((28, 7, 35, 0, 1),), 1, 2, 16, 4, None, torch.float32, 1, False
 @settings(max_examples=25)
 @example(problem=STAIRS, parts=1, block_m=16, block_n=16)
 @example(problem=BLIND, parts=2, block_m=16, block_n=16)
+@example(problem=STAIRS, parts=6, block_m=16, block_n=16)
 @given(
     problem=problems(head_dims=(16, 24, 32), reach=30, rows=7),
     parts=st.integers(1, 3),
@@ -37,6 +38,23 @@ def test_equals_the_twin(problem: Problem, parts: int, block_m: int, block_n: in
     parts_of_inputs = (inputs.queries, inputs.key_pages, inputs.value_pages, inputs.tiles)
     answer = attend(*parts_of_inputs, scale=0.3, chosen=chosen, parts=parts)
     assert_near(answer, expected(inputs, 0.3))
+
+
+def test_too_many_parts_are_refused() -> None:
+    inputs = inputs_of(STAIRS, "cpu")
+    with pytest.raises(AssertionError, match="there can be 32 parts, got 33"):
+        attend(inputs.queries, inputs.key_pages, inputs.value_pages, inputs.tiles, scale=0.3, chosen=SMALL, parts=33)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_few_tiles_are_divided_into_smaller_ones(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dlstep_kernels.gpu.attention.architecture", lambda device: "sm_90")
+    queries = torch.empty(1, 32, 128, dtype=dtype)
+    usual, few = (launch_parameters(queries, 128, 4, few=few) for few in (False, True))
+    assert few["block_m"] < usual["block_m"]
+    assert few["occupancy"] > usual["occupancy"]
+    windowed = launch_parameters(queries, 128, 4, windowed=True)
+    assert launch_parameters(queries, 128, 4, windowed=True, few=True) == windowed
 
 
 @pytest.mark.parametrize("head_dim", [80, 96, 112, 128, 256, 512])

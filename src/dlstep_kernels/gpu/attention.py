@@ -19,6 +19,8 @@ from .launch import Parameters, architecture, compiled_with, divided_up, paramet
 LOG2_E = 1.4426950408889634
 LEAST_PART = 256  # positions that are worth a program of their own
 MOST_PARTS = 32
+FEW = 3  # parts for which the device has room where there are few tiles
+AT_ONCE = 4  # parts that are read together when they are joined
 # These lie one behind the other in memory: how they are aligned differs from forward to forward.
 NUMBERS = ["first_rows", "counts", "spans", "begins", "ends", "clear", "tables", "until", "since"]
 
@@ -79,7 +81,7 @@ def _keep(
         output_place = outputs + row[:, None] * output_row + head[:, None] * output_head + dim[None, :]
         tl.store(output_place, mean.to(outputs.dtype.element_ty), mask=active[:, None] & shown)
     else:
-        part = tl.program_id(2).to(tl.int64)
+        part = tl.program_id(1).to(tl.int64)
         level = tl.where(some, best + tl.log2(tl.where(some, total, 1.0)), float("-inf"))
         tl.store(levels + part * level_part + row * level_row + head, level, mask=active)
         mean_place = means + part * mean_part + row[:, None] * mean_row + head[:, None] * mean_head + dim[None, :]
@@ -93,23 +95,26 @@ def _attend(
     queries, key_pages, value_pages, outputs, means, levels, first_rows, counts, spans, begins, ends, clear, tables, until,
     since, scale, query_row, query_head, query_dim, key_slot, key_head, value_slot, value_head, output_row, output_head,
     mean_part, mean_row, mean_head, level_part, level_row, pages, parts,
-    GROUP: tl.constexpr, HEAD_DIM: tl.constexpr, PAGE_SIZE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    BLOCK_D: tl.constexpr, SLICES: tl.constexpr, PRECISION: tl.constexpr, WIDE: tl.constexpr, SAME: tl.constexpr,
-    TAIL: tl.constexpr,
+    KV_HEADS: tl.constexpr, GROUP: tl.constexpr, HEAD_DIM: tl.constexpr, PAGE_SIZE: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, SLICES: tl.constexpr, PRECISION: tl.constexpr, WIDE: tl.constexpr,
+    SAME: tl.constexpr, TAIL: tl.constexpr,
 ):  # fmt: skip
     """One slice of a tile, one key head, one part of the positions."""
-    tile, kv_head = tl.program_id(0) // SLICES, tl.program_id(1)
-    begin, end = tl.load(begins + tile), tl.load(ends + tile)
+    # Neighbours read the same positions: the heads of a position lie side by side, and slices share what they read.
+    kv_head, piece = tl.program_id(0) % KV_HEADS, tl.program_id(0) // KV_HEADS
+    tile, first_place = piece // SLICES, piece % SLICES * BLOCK_M
+    begin, end, count = tl.load(begins + tile), tl.load(ends + tile), tl.load(counts + tile)
+    # A slice past the rows of its tile reads nothing.
+    end = tl.where(first_place // GROUP < count, end, begin)
     table = tables + tl.load(spans + tile).to(tl.int64) * pages
     size = tl.cdiv(tl.cdiv(end - begin, BLOCK_N), parts) * BLOCK_N
-    begin += tl.program_id(2) * size
+    begin += tl.program_id(1) * size
     end = tl.minimum(begin + size, end)
     offset = tl.arange(0, BLOCK_N)
     page = tl.load(table + (begin + offset) // PAGE_SIZE, mask=begin + offset < end, other=0)
 
-    place = (tl.program_id(0) % SLICES) * BLOCK_M + tl.arange(0, BLOCK_M)
-    dim = tl.arange(0, BLOCK_D)
-    active = place // GROUP < tl.load(counts + tile)
+    place, dim = first_place + tl.arange(0, BLOCK_M), tl.arange(0, BLOCK_D)
+    active = place // GROUP < count
     row, head = tl.load(first_rows + tile) + place // GROUP, kv_head * GROUP + place % GROUP
     query_place = queries + row.to(tl.int64)[:, None] * query_row + head[:, None] * query_head + dim[None, :] * query_dim
     query = tl.load(query_place, mask=active[:, None] & (dim[None, :] < HEAD_DIM), other=0.0)
@@ -147,28 +152,35 @@ def _attend(
 
 @triton.jit(do_not_specialize=["pairs", "parts"])
 @no_type_check
-def _join(means, levels, outputs, pairs, parts, HEAD_DIM: tl.constexpr, BLOCK: tl.constexpr, BLOCK_D: tl.constexpr):
-    """Pairs of a row and a head, numbered through: the mean of the parts' means, weighted by 2 to their levels."""
+def _join(
+    means, levels, outputs, pairs, parts,
+    HEAD_DIM: tl.constexpr, BLOCK: tl.constexpr, BLOCK_D: tl.constexpr, MOST: tl.constexpr, TURN: tl.constexpr,
+):  # fmt: skip
+    """Pairs of a row and a head, numbered through: the mean of the parts' means, weighted by 2 to their levels.
+
+    There are up to MOST parts; TURN of them are read at once.
+    """
     pair = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    dim = tl.arange(0, BLOCK_D)
+    dim, part = tl.arange(0, BLOCK_D), tl.arange(0, MOST)
     active = pair < pairs
-    shown = dim[None, :] < HEAD_DIM
-    place = pair.to(tl.int64)[:, None] * HEAD_DIM + dim[None, :]
-    best = tl.full([BLOCK], float("-inf"), tl.float32)
-    for part in range(parts):
-        best = tl.maximum(best, tl.load(levels + part * pairs + pair, mask=active, other=float("-inf")))
+    shown = active[:, None] & (dim[None, :] < HEAD_DIM)
+    there = active[:, None] & (part[None, :] < parts)
+    best = tl.max(tl.load(levels + part[None, :] * pairs + pair[:, None], mask=there, other=float("-inf")), 1)
     pivot = tl.where(best == float("-inf"), 0.0, best)
+    place = pair.to(tl.int64)[:, None] * HEAD_DIM + dim[None, :]
     total = tl.zeros([BLOCK], tl.float32)
     mean = tl.zeros([BLOCK, BLOCK_D], tl.float32)
-    for part in range(parts):
-        level = tl.load(levels + part * pairs + pair, mask=active, other=float("-inf"))
-        weight = tl.exp2(level - pivot)
-        read = (active & (level != float("-inf")))[:, None] & shown
-        found = tl.load(means + part * pairs.to(tl.int64) * HEAD_DIM + place, mask=read, other=0.0)
-        total += weight
-        mean += found * weight[:, None]
+    for first in range(0, parts, TURN):
+        for later in tl.static_range(TURN):
+            one = first + later
+            level = tl.load(levels + one * pairs + pair, mask=active & (one < parts), other=float("-inf"))
+            # What has no weight was not stored, and may be anything; to know the weight before reading would take longer.
+            found = tl.load(means + one * pairs.to(tl.int64) * HEAD_DIM + place, mask=shown & (one < parts), other=0.0)
+            weight = tl.exp2(level - pivot)
+            total += weight
+            mean += tl.where((weight != 0.0)[:, None], found, 0.0) * weight[:, None]
     mean = mean / tl.where(total == 0.0, 1.0, total)[:, None]
-    tl.store(outputs + place, mean.to(outputs.dtype.element_ty), mask=active[:, None] & shown)
+    tl.store(outputs + place, mean.to(outputs.dtype.element_ty), mask=shown)
 
 
 @cache
@@ -187,12 +199,14 @@ def parts_of(tiles: Tiles, programs: int, chosen: Parameters, device: torch.devi
 
 
 def launch_parameters(
-    queries: Float[Tensor, "n heads head_dim"], height: int, group: int, *, windowed: bool = False
+    queries: Float[Tensor, "n heads head_dim"], height: int, group: int, *, windowed: bool = False, few: bool = False
 ) -> Parameters:
-    """What the table says for tiles of `height` pairs of a row and a head."""
+    """What the table says for tiles of `height` pairs of a row and a head; `few` fill less than a third of the device."""
     shape = f"{str(queries.dtype).removeprefix('torch.')}/{max(16, power_of_two(queries.shape[2]))}"
     generation = architecture(queries.device)
     own = [f"{generation}/{shape}/{height}/{group}", f"{generation}/{shape}/{height}", f"{generation}/{shape}"]
+    if few:
+        own.insert(0, f"{generation}/{shape}/{height}/few")
     if windowed:
         own.insert(0, f"{generation}/{shape}/{height}/windowed")
     return parameters("attention", *own, f"{shape}/{height}", shape)
@@ -225,21 +239,25 @@ def attend(
     assert key_pages.stride(2) == value_pages.stride(2) == 1, "the numbers of a head must lie side by side in the pages"
     shape = tiles.shape
     height = max(16, power_of_two(shape.tile_rows * group))
-    chosen = launch_parameters(queries, height, group, windowed=shape.windowed) if chosen is None else chosen
+    if chosen is None:
+        few = FEW * shape.busy * kv_heads <= _processors(queries.device)
+        chosen = launch_parameters(queries, height, group, windowed=shape.windowed, few=few)
     block_m = min(height, chosen["block_m"])
     slices = divided_up(shape.tile_rows * group, block_m)
     if parts is None:
         parts = parts_of(tiles, max(1, shape.busy * slices * kv_heads), chosen, queries.device)
     answer = torch.empty((n, heads, head_dim), dtype=queries.dtype, device=queries.device)
+    assert parts <= MOST_PARTS, f"there can be {MOST_PARTS} parts, got {parts}"
     held = (parts, n) if parts > 1 else (1, 0)
     means = torch.empty((*held, heads, head_dim), dtype=torch.float32, device=queries.device)
     levels = torch.empty((*held, heads), dtype=torch.float32, device=queries.device)
-    _attend[(shape.tiles * slices, kv_heads, parts)](
+    _attend[(shape.tiles * slices * kv_heads, parts)](
         *(queries, key_pages, value_pages, answer, means, levels),
         *(tiles.first_rows, tiles.counts, tiles.spans, tiles.begins, tiles.ends, tiles.clear),
         *(tiles.tables, tiles.until, tiles.since, scale * LOG2_E),
         *(*queries.stride(), *key_pages.stride()[:2], *value_pages.stride()[:2], *answer.stride()[:2]),
         *(*means.stride()[:3], *levels.stride()[:2], shape.pages, parts),
+        KV_HEADS=kv_heads,
         GROUP=group,
         HEAD_DIM=head_dim,
         PAGE_SIZE=shape.page_size,
@@ -270,4 +288,5 @@ def _joined(
     block, block_d = chosen["block"], power_of_two(head_dim)
     grid = (divided_up(n * heads, block),)
     options = compiled_with(chosen)
-    _join[grid](means, levels, answer, n * heads, parts, HEAD_DIM=head_dim, BLOCK=block, BLOCK_D=block_d, **options)
+    sizes = {"HEAD_DIM": head_dim, "BLOCK": block, "BLOCK_D": block_d, "MOST": MOST_PARTS, "TURN": AT_ONCE}
+    _join[grid](means, levels, answer, n * heads, parts, **sizes, **options)
