@@ -125,7 +125,10 @@ def _pages_for_memory(config: EngineConfig, checkpoint: "Checkpoint") -> dict[st
     limits = {"kv_cache_gib": None, "gpu_memory_utilization": None}
     core_config, strategy = build(replace(config, num_pages=1, **limits), checkpoint.spec)
     share = config.gpu_memory_utilization or DEFAULT_MEMORY_SHARE
-    return {**limits, "num_pages": pages_for(checkpoint, core_config, strategy, gib=config.kv_cache_gib, share=share)}
+    pages = pages_for(
+        checkpoint, core_config, strategy, gib=config.kv_cache_gib, share=share, captures=not config.enforce_eager
+    )
+    return {**limits, "num_pages": pages}
 
 
 def encode(engine: Engine, prompt: Prompt) -> tuple[int, ...]:

@@ -6,6 +6,7 @@ captured graph reads it there.
 """
 
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 
 import numpy as np
 import torch
@@ -85,26 +86,19 @@ def exact_shape(spans: Spans, *, group: int) -> TileShape:
     )
 
 
-def bucket_shape(
-    batch: int, window: int, *, group: int, page_size: int, pages: int, windowed: bool, longest: int | None = None
-) -> TileShape:
-    """Room for up to `batch` spans of up to `window` rows and `pages` pages; rows that are left over are padding.
-
-    `longest` may be less than the pages hold: results are right for any context, a longer one is only divided less well.
-    """
-    tile_rows = rows_of_tile(group, window)
-    busy = batch * -(-window // tile_rows)
+def bucket_shape(rows: int, spans: int, widest: int, *, group: int, page_size: int, pages: int, windowed: bool) -> TileShape:
+    """Room for up to `spans` spans of up to `widest` rows and `pages` pages, `rows` rows in all; what is left is padding."""
+    tile_rows = rows_of_tile(group, widest)
     return TileShape(
-        rows=batch * window,
-        spans=batch,
+        rows=rows,
+        spans=spans,
         pages=pages,
-        # Rows that spans leave over may begin in the middle of a tile, once for every span.
-        tiles=busy if tile_rows == 1 else busy + batch,
+        tiles=rows // tile_rows + (spans + 1 if tile_rows > 1 else 0),  # a span, and the padding, may leave a tile partly empty
         tile_rows=tile_rows,
         page_size=page_size,
         windowed=windowed,
-        busy=busy,
-        longest=pages * page_size if longest is None else longest,
+        busy=spans * -(-widest // tile_rows),
+        longest=pages * page_size,
     )
 
 
@@ -116,7 +110,7 @@ def tile_numbers(spans: Spans, shape: TileShape) -> Int32[np.ndarray, " numbers"
     counts = spans.counts
     rest = shape.rows - len(spans.until)
     reach = -(-int(spans.ends.max()) // shape.page_size)
-    tiled = np.append(counts, max(rest, 0))
+    tiled = np.concatenate((counts, (max(rest, 0),)))
     of_span = -(-tiled // shape.tile_rows)
     total = int(of_span.sum())
     windowed = spans.since is not None
@@ -126,7 +120,8 @@ def tile_numbers(spans: Spans, shape: TileShape) -> Int32[np.ndarray, " numbers"
             f"{'a' if windowed else 'no'} window: there is {shape}; choose a larger bucket"
         )
     numbers = np.zeros(sum(shape.sizes), dtype=np.int32)
-    first_rows, tile_counts, tile_spans, *ranges, tables, until, since = np.split(numbers, np.cumsum(shape.sizes[:-1]))
+    bounds = pairwise(accumulate(shape.sizes, initial=0))
+    first_rows, tile_counts, tile_spans, *ranges, tables, until, since = [numbers[begin:end] for begin, end in bounds]
     owner = np.repeat(np.arange(len(tiled)), of_span)
     within = (np.arange(total) - np.repeat(np.cumsum(of_span) - of_span, of_span)) * shape.tile_rows
     first_rows[:total] = (np.cumsum(tiled) - tiled)[owner] + within
@@ -145,8 +140,11 @@ def _ranges(
     firsts: Int32[np.ndarray, " t"], until: Int32[np.ndarray, " n"], since: Int32[np.ndarray, " m"]
 ) -> tuple[Int32[np.ndarray, " t"], ...]:
     """`begins`, `ends` and `clear` of each tile."""
-    since = since if since.size else np.zeros_like(until)
-    sees, most = since < until, np.iinfo(np.int32).max
+    most = np.iinfo(np.int32).max
+    if not since.size:  # nothing is negative here, and 0 sees nothing
+        ends = np.maximum.reduceat(until, firsts)
+        return np.zeros_like(ends), ends, np.minimum(np.minimum.reduceat(np.where(until, until, most), firsts), ends)
+    sees = since < until
     ends = np.maximum.reduceat(np.where(sees, until, 0), firsts)
     begins = np.minimum(np.minimum.reduceat(np.where(sees, since, most), firsts), ends)
     return begins, ends, np.minimum(np.minimum.reduceat(np.where(sees, until, most), firsts), ends)

@@ -1,16 +1,18 @@
 """How many pages there is memory for."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+import torch
 from hypothesis import given, settings, strategies as st
 
 from dlstep import LLM, tiny
 from dlstep.core import Config, Spec, Strategy
 from dlstep.driver import TorchDriver
-from dlstep.driver.memory import GIB, largest_forwards, pages_for
+from dlstep.driver.memory import largest_forwards, pages_for
 from dlstep.models import Checkpoint, load_checkpoint
-from dlstep.models.shapes import kv_bytes_per_token, kv_shapes
+from dlstep.models.shapes import GIB, kv_bytes_per_token, kv_shapes
 from dlstep.strategies.d2f import D2F
 from dlstep.strategies.fast_dllm_v2 import FastDLLMV2
 from dlstep.strategies.multi_bd import MultiBD
@@ -36,6 +38,27 @@ def test_too_little_memory_is_told_with_its_numbers(checkpoints: dict[str, Check
         pages_for(checkpoints["plain"], config, MultiBD(4, 2), gib=1e-8, share=0.9)
     with pytest.raises(ValueError, match="num_pages=-1 needs kv_cache_gib on a CPU"):
         pages_for(checkpoints["plain"], config, MultiBD(4, 2), gib=None, share=0.9)
+
+
+def test_what_does_not_fit_at_start_is_told_with_its_numbers(
+    checkpoints: dict[str, Checkpoint], folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoint = checkpoints["plain"]
+    config = Config(checkpoint.spec, page_size=4, num_pages=60, max_model_len=48)
+
+    def refuse(*given: object, **named: object) -> torch.Tensor:
+        raise torch.OutOfMemoryError("Tried to allocate much")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(torch, "zeros", refuse)
+        with pytest.raises(
+            ValueError,
+            match=r"num_pages=60 of page_size=4 take .* GiB, more than cpu has left: lower num_pages, .*allocate much",
+        ):
+            TorchDriver(checkpoint, config)
+    monkeypatch.setattr(torch, "empty_like", refuse)
+    with pytest.raises(ValueError, match=r"the weights in .* take .* GiB as torch.float32, more than cpu has left"):
+        load_checkpoint(folders["plain"])
 
 
 @settings(max_examples=60)

@@ -43,7 +43,7 @@ def _attention(
     from dlstep_kernels.tiles import bucket_shape, tiles_over
 
     group = heads // kv_heads
-    shape = bucket_shape(8, window, group=group, page_size=32, pages=128, windowed=windowed)
+    shape = bucket_shape(8 * window, 8, window, group=group, page_size=32, pages=128, windowed=windowed)
     tiles = tiles_over(torch.zeros(sum(shape.sizes), dtype=torch.int32), shape)
     queries = torch.empty(heads, shape.rows, head_dim, dtype=dtype).transpose(0, 1)
     pages = torch.empty(4097, kv_heads, head_dim, dtype=dtype)

@@ -76,7 +76,9 @@ def shape_for(problem: Problem, spans: Spans) -> TileShape:
         return exact_shape(spans, group=problem.group)
     batch, window, pages = len(spans.counts) + 1, int(spans.counts.max()) + 2, spans.tables.shape[1] + 1
     windowed = spans.since is not None
-    return bucket_shape(batch, window, group=problem.group, page_size=problem.page_size, pages=pages, windowed=windowed)
+    return bucket_shape(
+        batch * window, batch, window, group=problem.group, page_size=problem.page_size, pages=pages, windowed=windowed
+    )
 
 
 @dataclass(frozen=True)

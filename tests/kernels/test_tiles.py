@@ -44,15 +44,17 @@ def test_every_row_is_in_one_tile(problem: Problem) -> None:
 def test_a_bucket_holds_whatever_fits_it(counts: list[int], group: int, window: int, more: int) -> None:
     problem = Problem(tuple((0, count, count, 0, 4) for count in counts), 1, group, 8, 4, None, torch.float32, 0, False, 0)
     spans, _ = spans_of(problem)
-    shape = bucket_shape(len(counts) + more, window, group=group, page_size=4, pages=10, windowed=False)
+    shape = bucket_shape(
+        (len(counts) + more) * window, len(counts) + more, window, group=group, page_size=4, pages=10, windowed=False
+    )
     assert tile_numbers(spans, shape).size == sum(shape.sizes)
 
 
-@pytest.mark.parametrize("change", [{"batch": 1}, {"window": 3}, {"pages": 2}])
+@pytest.mark.parametrize("change", [{"rows": 15}, {"spans": 1}, {"pages": 2}])
 def test_no_room_is_an_error(change: dict[str, int]) -> None:
     problem = Problem(((0, 8, 8, 0, 4), (4, 8, 12, 0, 4)), 1, 2, 8, 4, None, torch.float32, 0, False, 0)
     spans, _ = spans_of(problem)
-    room = {"batch": 2, "window": 8, "pages": 3}
+    room = {"rows": 16, "spans": 2, "widest": 8, "pages": 3}
     tile_numbers(spans, bucket_shape(**room, group=2, page_size=4, windowed=False))
     with pytest.raises(ValueError, match=r"no room for 2 spans with 16 rows in \d tiles, 3 pages, no window"):
         tile_numbers(spans, bucket_shape(**room | change, group=2, page_size=4, windowed=False))

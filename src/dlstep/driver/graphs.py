@@ -14,7 +14,7 @@ from jaxtyping import Float32
 from torch import Tensor
 
 from dlstep_kernels import Reading
-from dlstep_kernels.tiles import TileShape, rows_of_tile, tile_numbers, tiles_over
+from dlstep_kernels.tiles import TileShape, bucket_shape, tile_numbers, tiles_over
 
 from ..core.soft import Merge
 from .arena import Arena
@@ -199,15 +199,5 @@ def bucket_of(gathered: Gathered, sizes: Sizes) -> Bucket:
 def tile_shape(bucket: Bucket, view: View, target: Target) -> TileShape:
     """Tiles for any spans that fit into the bucket."""
     window, group = view
-    tile_rows = rows_of_tile(group, bucket.widest)
-    return TileShape(
-        rows=bucket.rows,
-        spans=bucket.spans,
-        pages=bucket.pages,
-        tiles=bucket.rows // tile_rows + bucket.spans + 1,  # a span, and the padding, may leave a tile partly empty
-        tile_rows=tile_rows,
-        page_size=target.page_size,
-        windowed=window is not None,
-        busy=bucket.spans * -(-bucket.widest // tile_rows),
-        longest=bucket.pages * target.page_size,
-    )
+    sizes = {"rows": bucket.rows, "spans": bucket.spans, "widest": bucket.widest, "pages": bucket.pages}
+    return bucket_shape(**sizes, group=group, page_size=target.page_size, windowed=window is not None)

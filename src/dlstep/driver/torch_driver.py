@@ -12,7 +12,7 @@ from ..core import START_LINE, Config, LineMismatch, Plan, Samples, next_line
 from ..models import Checkpoint, PagedContext
 from ..models.attention import NO_MASK
 from ..models.diffusion_gemma import CanvasNetwork
-from ..models.shapes import embedding_of, head_of, kv_shapes
+from ..models.shapes import KVShape, embedding_of, head_of, in_gib, kv_bytes_per_token, kv_shapes
 from .graphs import Graphs, Sizes
 from .lowering import Batch, Carry, Target, gather, lower, pack, unpack
 from .profile import region
@@ -57,11 +57,7 @@ class TorchDriver:
         self._slots = CarrySlots()
         views = tuple(dict.fromkeys(shape.view for shape in shapes))
         self._target = Target(config.page_size, spec.head_shift, views, network.device, network.dtype)
-        # One slot more than the pages have: rows that are not stored end there.
-        slots = config.num_pages * config.page_size + 1
-        sizes = [(slots, shape.kv_heads, shape.head_dim) for shape in shapes]
-        self._key_pages = tuple(torch.zeros(size, dtype=network.dtype, device=network.device) for size in sizes)
-        self._value_pages = tuple(torch.zeros(size, dtype=network.dtype, device=network.device) for size in sizes)
+        self._key_pages, self._value_pages = _empty_pages(shapes, config, network.dtype, network.device)
         self._carried = self._empty_carried()
         kernels = has_kernels(network.device)
         # In 16 bits, ids are sampled from hidden states at once; logits are never written.
@@ -222,3 +218,23 @@ class TorchDriver:
     def unpack(self, plan: Plan, packed: Float32[Tensor, "k w"] | None) -> Samples:
         """The samples that `packed` holds, span by span."""
         return unpack(plan, packed)
+
+
+def _empty_pages(
+    shapes: tuple[KVShape, ...], config: Config, dtype: torch.dtype, device: torch.device
+) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+    """Pages of keys, and of values, for each layer. Raises ValueError with the numbers if they do not fit."""
+    # One slot more than the pages have: rows that are not stored end there.
+    slots = config.num_pages * config.page_size + 1
+
+    def pages() -> tuple[Tensor, ...]:
+        return tuple([torch.zeros((slots, each.kv_heads, each.head_dim), dtype=dtype, device=device) for each in shapes])
+
+    try:
+        return pages(), pages()
+    except torch.OutOfMemoryError as error:
+        needed = in_gib(slots * kv_bytes_per_token(shapes, dtype))
+        raise ValueError(
+            f"num_pages={config.num_pages} of page_size={config.page_size} take {needed}, more than {device} has left: "
+            f"lower num_pages, or let it be -1 for as many as fit ({error})"
+        ) from error

@@ -6,6 +6,13 @@ import torch
 from torch import nn
 from transformers import PretrainedConfig, PreTrainedModel
 
+GIB = 1 << 30
+
+
+def in_gib(count: int) -> str:
+    """Bytes, as messages tell them."""
+    return f"{count / GIB:.3g} GiB"
+
 
 @dataclass(frozen=True, slots=True)
 class KVShape:

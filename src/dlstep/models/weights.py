@@ -19,6 +19,7 @@ from .attention import ATTENTION, install
 from .experts import install_experts
 from .names import Rule
 from .placement import Part, Placement, Plan, Wanted, make_plan, shortened
+from .shapes import in_gib
 from .shards import READABLE, Contents, Stored, read_contents
 
 MAPPED_BYTES = 128 << 20  # of a file that are read before their pages are given back; a larger tensor is mapped whole
@@ -68,7 +69,7 @@ def load_network(
     """The network of this class and configuration with the weights in `folder`, in evaluation mode.
 
     Raises FileNotFoundError if there are no safetensors files, and ValueError naming every file that is damaged, every
-    tensor that is missing, not used, or of another shape or dtype.
+    tensor that is missing, not used, or of another shape or dtype, or that all of them do not fit onto `device`.
     """
     contents = read_contents(folder)
     if contents.problems:
@@ -81,7 +82,13 @@ def load_network(
 
     # Allocated all at once, a parameter costs nothing until it is filled.
     tensors = made.state_dict(keep_vars=True)
-    filled = {first: torch.empty_like(tensors[first], device=device) for first in wanted_by(made).shapes}
+    try:
+        filled = {first: torch.empty_like(tensors[first], device=device) for first in wanted_by(made).shapes}
+    except torch.OutOfMemoryError as error:
+        needed = in_gib(sum(tensors[first].nbytes for first in wanted_by(made).shapes))
+        raise ValueError(
+            f"the weights in {folder} take {needed} as {dtype}, for which {device} has no room ({error})"
+        ) from error
     total = sum(contents.tensors[name].size for name in {placement.tensor for placement in plan.placements})
     with torch.no_grad(), loading_bar(total, enabled=progress) as advance:
         fill(filled, plan.placements, contents.tensors, advance)
