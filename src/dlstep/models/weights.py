@@ -86,9 +86,7 @@ def load_network(
         filled = {first: torch.empty_like(tensors[first], device=device) for first in wanted_by(made).shapes}
     except torch.OutOfMemoryError as error:
         needed = in_gib(sum(tensors[first].nbytes for first in wanted_by(made).shapes))
-        raise ValueError(
-            f"the weights in {folder} take {needed} as {dtype}, for which {device} has no room ({error})"
-        ) from error
+        raise ValueError(f"the weights in {folder} take {needed} as {dtype}, more than {device} has left ({error})") from error
     total = sum(contents.tensors[name].size for name in {placement.tensor for placement in plan.placements})
     with torch.no_grad(), loading_bar(total, enabled=progress) as advance:
         fill(filled, plan.placements, contents.tensors, advance)
