@@ -36,6 +36,7 @@ SHOWN = {
         "roofline_us",
         "ratio",
         "device_us",
+        "captures",
         "host_share",
         "host_us",
         "tokens_per_s",
