@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..driver.profile import profiled
+from ..driver.profile import REGION, profiled
 
 # Parts of kernels' names, by what the kernels do; a name counts where it is found first.
 KINDS = {
@@ -28,7 +28,8 @@ def busy(run: Callable[[], None], trace: Path | None = None) -> Busy | None:
     """What a device does in `run`; None if the profiler sees nothing. The profile is written to `trace`."""
     with profiled(trace) as profiler:
         run()
-    events = [event for event in profiler.events() or () if event.device_type.name == "CUDA"]
+    # Regions with names are shown on the device, too.
+    events = [e for e in profiler.events() or () if e.device_type.name == "CUDA" and not e.name.startswith(REGION)]
     if not events:
         return None
     kinds = dict.fromkeys((*KINDS, "others"), 0.0)

@@ -34,7 +34,7 @@ CONTEXT = 4096
 TOKENS_PER_FORWARD = 2.5
 PAGE_SIZE = 32
 STEPS = 32  # measured ones, or a whole canvas; so many after them are profiled
-WARM = 4  # at most so many times as many before them warm up, until in so many steps no graph is captured
+WARM = 3  # times as many before them warm up: what is met often is captured then
 ROWS = 8192  # of a forward that prefills
 
 
@@ -136,21 +136,6 @@ class Decode:
         while self.state.waiting or not all(sequence.steps for sequence in self.state.running):
             self.step()
 
-    def warm_up(self, steps: int) -> None:
-        """Step until `steps` steps in a row have captured nothing."""
-        quiet, captured = 0, self.captured
-        for _ in range(WARM * steps):
-            self.step()
-            quiet = quiet + 1 if self.captured == captured else 0
-            captured = self.captured
-            if quiet == steps:
-                return
-
-    @property
-    def captured(self) -> int:
-        """Graphs so far."""
-        return self.driver.graph_count
-
     def taken(self) -> int:
         """Tokens that all requests have so far."""
         return sum(map(taken, self.state.running))
@@ -210,14 +195,15 @@ def _filled(checkpoint: Checkpoint, strategy: Strategy, load: Load) -> State:
 def _measured(decode: Decode, network: Network, load: Load, ceilings: Ceilings, trace: Path | None) -> Decoded:
     """The figures of one load."""
     decode.prefill()
-    decode.warm_up(load.steps)
+    for _ in range(WARM * load.steps):
+        decode.step()
     device = decode.driver.network.device
     gc.collect()
     gc.disable()
     try:
-        decode.driver.host_s, before, captured = 0.0, decode.taken(), decode.captured
+        decode.driver.host_s, before, captured = 0.0, decode.taken(), decode.driver.graph_count
         done = [decode.step() for _ in range(load.steps)]
-        captures = decode.captured - captured
+        captures = decode.driver.graph_count - captured
     finally:
         gc.enable()
     count = len(done)

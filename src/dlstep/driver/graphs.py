@@ -88,7 +88,7 @@ class Graphs:
         arrays = gathered.arrays
         return len(arrays["wanted"]) > 0 and len(arrays["tokens"]) <= MOST_ROWS and not UNCAPTURED & arrays.keys()
 
-    @region("dlstep padded")
+    @region("padded")
     def run(self, gathered: Gathered) -> Float32[Tensor, "k w"]:
         """The answer for what was gathered, on the host."""
         wanted = len(gathered.arrays["wanted"])
@@ -111,7 +111,7 @@ class Graphs:
         fill(arena, bucket, gathered, self._target)
         return arena, batch_in(arena, bucket, self._target)
 
-    @region("dlstep capture")
+    @region("capture")
     def _capture(self, bucket: Bucket, gathered: Gathered) -> Captured:
         """Run the step once for what was gathered, then capture it."""
         device = self._target.device
@@ -145,7 +145,7 @@ def room_for(bucket: Bucket, gathered: Gathered, target: Target) -> Arena:
     return Arena(sizes | {name: (np.dtype(np.int32), count) for name, count in of_tiles.items()}, target.device)
 
 
-@region("dlstep fill")
+@region("fill")
 def fill(arena: Arena, bucket: Bucket, gathered: Gathered, target: Target) -> None:
     """Send what was gathered, and padding behind it, to where the bucket's graph reads."""
     for name, array in gathered.arrays.items():

@@ -125,7 +125,7 @@ def batch_of(
     )
 
 
-@region("dlstep gather")
+@region("gather")
 def gather(plan: Plan, tables: PageTables, target: Target, slots: Mapping[int, int] = NO_SLOTS) -> Gathered:
     """The arrays of `plan`, which must have spans; raises what `lower` raises."""
     spans = plan.spans
@@ -275,14 +275,15 @@ def unpack(plan: Plan, packed: Float32[Tensor, "k w"] | None) -> Samples:
     if packed is None:
         return Samples(plan, tuple(Rows((), ()) for _ in plan.spans))
     statistics, best = plan.wants.statistics, plan.wants.best
-    lines = iter(packed)
-    tokens = next(lines).long().tolist()
+    numbers = packed.numpy()
+    lines = iter(numbers)
+    tokens = next(lines).astype(np.int64).tolist()
     probabilities = next(lines).tolist()
     entropies = next(lines).tolist() if "entropy" in statistics else []
     margins = next(lines).tolist() if "margin" in statistics else []
-    noise = next(lines).long().tolist() if "noise" in statistics else []
-    rest = packed[len(packed) - 2 * best :]
-    best_ids = rest[:best].T.reshape(-1).long().tolist()
+    noise = next(lines).astype(np.int64).tolist() if "noise" in statistics else []
+    rest = numbers[len(numbers) - 2 * best :]
+    best_ids = rest[:best].T.reshape(-1).astype(np.int64).tolist()
     best_probabilities = rest[best:].T.reshape(-1).tolist()
     bounds = pairwise(accumulate((len(span.wanted) for span in plan.spans), initial=0))
     return Samples(

@@ -76,7 +76,7 @@ class TorchDriver:
         """How many graphs are captured so far."""
         return self._graphs.count if self._graphs else 0
 
-    @region("dlstep run")
+    @region("run")
     def run(self, plan: Plan) -> Samples:
         """The samples of `plan`.
 
@@ -113,7 +113,7 @@ class TorchDriver:
         assert answer is not None, "only forwards that sample are captured"
         return pack(self._drawn(batch, answer))
 
-    @region("dlstep follow")
+    @region("follow")
     def follow(self, plan: Plan) -> None:
         """Take over the ownership of pages and carry slots as `plan` has it, once."""
         if plan.line == START_LINE:
@@ -132,12 +132,12 @@ class TorchDriver:
         self._slots.apply(plan)
         self._last = plan
 
-    @region("dlstep lower")
+    @region("lower")
     def lower(self, plan: Plan) -> Work | None:
         """The tensors of `plan`; None if it has no spans."""
         return lower_modes(plan, self._tables, self._slots, self._target, self._canvas_length) if plan.spans else None
 
-    @region("dlstep forward")
+    @region("forward")
     @torch.inference_mode()
     def forward(self, work: Work) -> Answer | None:
         """Logits of the wanted positions, and the rows' keys and values in the pages; None if none is wanted.
@@ -202,7 +202,7 @@ class TorchDriver:
         embedding = embedding_of(self.network)
         return {"inputs_embeds": merge_embeddings(embedding(batch.tokens[0]), embedding.weight, mask_id, batch.soft)[None]}
 
-    @region("dlstep sample")
+    @region("sample")
     @torch.inference_mode()
     def sample(self, work: Work, answer: Answer | None) -> Float32[Tensor, "k w"] | None:
         """Tokens, probabilities and the statistics asked for (entropy, then margin), as one tensor on the host."""
@@ -214,7 +214,7 @@ class TorchDriver:
         spec = self.config.spec
         return sample(answer, batch.settings, vocab_size=spec.vocab_size, mask_id=spec.mask_id, reading=batch.reading)
 
-    @region("dlstep unpack")
+    @region("unpack")
     def unpack(self, plan: Plan, packed: Float32[Tensor, "k w"] | None) -> Samples:
         """The samples that `packed` holds, span by span."""
         return unpack(plan, packed)
