@@ -3,6 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 from random_gemmas import BOUND, CANVAS, CONFIDENCE, STEPS, write_gemma
@@ -10,8 +11,9 @@ from triton_interpreter import needs_interpreter
 
 from dlstep.core import Config, Request, SamplingParams, Strategy, add, commit, init, schedule
 from dlstep.driver import TorchDriver, graphs
-from dlstep.driver.graphs import Bucket, Graphs, Sizes, bucket_of, rounded
-from dlstep.driver.lowering import Gathered
+from dlstep.driver.arena import Arena
+from dlstep.driver.graphs import Bucket, Graphs, Sizes, bucket_of, fill, room_for, rounded
+from dlstep.driver.lowering import Gathered, gather
 from dlstep.models import Checkpoint, load_checkpoint
 from dlstep.strategies.diffusion_gemma import DiffusionGemma
 from dlstep.strategies.dmax import DMax
@@ -85,3 +87,33 @@ def test_padding_changes_no_answer(
     assert answers[0] == answers[1]
     assert len(met) > 1
     assert all(bucket.soft for bucket in met[1:]) == (kind == "plain" and isinstance(strategy, DMax))
+
+
+@pytest.mark.parametrize("kind", ["plain", "sliding"])
+def test_tiles_that_are_left_are_those_that_would_be_made(kind: str, checkpoints: dict[str, Checkpoint]) -> None:
+    checkpoint = checkpoints[kind]
+    config = Config(checkpoint.spec, page_size=4, num_pages=60, max_model_len=48, max_num_batched_tokens=64, max_num_reqs=3)
+    driver = TorchDriver(checkpoint, config)
+    target = driver._target
+    state = init(config, MultiBD(4, 2))
+    for number, length in enumerate((3, 6, 5)):
+        state = add(state, Request(number, tuple(range(10, 10 + length)), SamplingParams(max_tokens=9 + 4 * number)))
+    kept: dict[Bucket, tuple[Arena, Gathered]] = {}
+    left = 0
+    while not state.done:
+        plan = schedule(state)
+        samples = driver.run(plan)
+        if any(span.wanted for span in plan.spans):
+            gathered = gather(plan, driver._tables, target)
+            bucket = bucket_of(gathered, Sizes())
+            fresh = room_for(bucket, gathered, target)
+            fill(fresh, bucket, gathered, target)
+            arena, before = kept.get(bucket, (room_for(bucket, gathered, target), None))
+            fill(arena, bucket, gathered, target, before and before.spans)
+            assert all((arena.hosts[name] == fresh.hosts[name]).all() for name in fresh.hosts)
+            left += before is not None and all(
+                np.array_equal(before.spans[window].until, each.until) for window, each in gathered.spans.items()
+            )
+            kept[bucket] = arena, gathered
+        state = commit(state, samples)
+    assert left > 2

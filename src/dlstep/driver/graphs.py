@@ -4,7 +4,7 @@ What a bucket has too much is padding: rows that are stored nowhere and see noth
 """
 
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float32
 from torch import Tensor
 
-from dlstep_kernels import Reading
+from dlstep_kernels import Reading, Spans
 from dlstep_kernels.tiles import TileShape, bucket_shape, tile_numbers, tiles_over
 
 from ..core.soft import Merge
@@ -29,6 +29,7 @@ OF_SOFT = ("soft_rows", "soft_ids", "soft_probabilities", "soft_residuals")  # m
 # Filters sort all logits of a row; what they are given changes what is launched.
 UNCAPTURED = {"top_k", "top_p", "min_p"}
 Step = Callable[[Batch], Float32[Tensor, "k w"]]
+Laid = Mapping[int | None, Spans]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +77,7 @@ class Graphs:
         self._step, self._target, self._sizes, self._captures = step, target, sizes, captures
         self._met: set[Bucket] = set()
         self._captured: dict[Bucket, Captured] = {}
+        self._laid: dict[Bucket, Laid] = {}  # what the tiles of captured ones were last made of
         self._pool: Any = torch.cuda.graph_pool_handle() if captures else None
 
     @property
@@ -99,7 +101,8 @@ class Graphs:
             return self._step(self._filled(bucket, gathered)[1]).cpu()[:, :wanted]
         if captured is None:
             captured = self._captured[bucket] = self._capture(bucket, gathered)
-        fill(captured.arena, bucket, gathered, self._target)
+        fill(captured.arena, bucket, gathered, self._target, self._laid.get(bucket))
+        self._laid[bucket] = gathered.spans
         captured.graph.replay()
         captured.received.copy_(captured.answer, non_blocking=True)
         torch.cuda.current_stream(self._target.device).synchronize()
@@ -146,16 +149,31 @@ def room_for(bucket: Bucket, gathered: Gathered, target: Target) -> Arena:
 
 
 @region("fill")
-def fill(arena: Arena, bucket: Bucket, gathered: Gathered, target: Target) -> None:
-    """Send what was gathered, and padding behind it, to where the bucket's graph reads."""
+def fill(arena: Arena, bucket: Bucket, gathered: Gathered, target: Target, laid: Laid | None = None) -> None:
+    """Send what was gathered, and padding behind it, to where the bucket's graph reads.
+
+    What rows see changes when a block opens or ends, which is in few steps: tiles of the same spans, those that `laid` holds,
+    are left as they are.
+    """
     for name, array in gathered.arrays.items():
         place = arena.hosts[name]
         place[: len(array)] = array
         place[len(array) :] = PADDING.get(name, 0)
     arena.hosts["filled"][0] = len(gathered.arrays["wanted"])
     for view in target.views:
-        arena.hosts[_name(view)][:] = tile_numbers(gathered.spans[view[0]], tile_shape(bucket, view, target))
+        spans = gathered.spans[view[0]]
+        if laid is None or not _equal(laid[view[0]], spans):
+            arena.hosts[_name(view)][:] = tile_numbers(spans, tile_shape(bucket, view, target))
     arena.send()
+
+
+def _equal(first: Spans, second: Spans) -> bool:
+    """Whether rows see the same, on the same pages."""
+    pairs = [(first.until, second.until), (first.ends, second.ends), (first.counts, second.counts)]
+    pairs.append((first.tables, second.tables))
+    if first.since is not None and second.since is not None:
+        pairs.append((first.since, second.since))
+    return all(np.array_equal(one, other) for one, other in pairs)
 
 
 def batch_in(arena: Arena, bucket: Bucket, target: Target) -> Batch:
