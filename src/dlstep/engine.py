@@ -112,7 +112,10 @@ def load_engine(config: EngineConfig) -> Engine:
     state = init(core_config, strategy)
     # A question without its newline is no question to models that were trained on whole lines.
     embedded = path.resolve() in [tiny.path(name).resolve() for name in tiny.names()]
-    driver = TorchDriver(checkpoint, core_config, enforce_eager=config.enforce_eager)
+    try:
+        driver = TorchDriver(checkpoint, core_config, enforce_eager=config.enforce_eager)
+    except torch.OutOfMemoryError as error:
+        raise ValueError(str(error)) from error
     template = checkpoint.description.family.chat_template
     prompt_end = "\n" if embedded else ""
     return Engine(state, driver, checkpoint.tokenizer, checkpoint.name, prompt_end=prompt_end, chat_template=template)

@@ -54,6 +54,11 @@ def test_generate_writes_a_profile(capsys: Captured, tmp_path: Path) -> None:
     assert "--profile" in failure(["generate", QUESTION, "--profile", str(tmp_path / "nowhere" / "trace.json")], capsys)
 
 
+def test_bench_refuses_options_that_do_nothing(capsys: Captured) -> None:
+    for option in (["--profile", "trace.json"], ["--compile_layers", "true"], ["--enforce_eager"], ["--batches", "[4]"]):
+        assert f"{option[0]} does nothing without --shape" in failure(["bench", "decode", *option], capsys)
+
+
 def test_a_config_file_gives_options_and_the_command_line_overrides_them(capsys: Captured, tmp_path: Path) -> None:
     path = tmp_path / "options.yaml"
     path.write_text("model: tiny-bd\nmax_tokens: 3\nignore_eos: true\nstop: [never, there]\nnum_pages: 100\n")

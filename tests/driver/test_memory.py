@@ -52,10 +52,12 @@ def test_what_does_not_fit_at_start_is_told_with_its_numbers(
     with monkeypatch.context() as patched:
         patched.setattr(torch, "zeros", refuse)
         with pytest.raises(
-            ValueError,
+            torch.OutOfMemoryError,
             match=r"num_pages=60 of page_size=4 take .* GiB, more than cpu has left: lower num_pages, .*allocate much",
         ):
             TorchDriver(checkpoint, config)
+        with pytest.raises(ValueError, match=r"num_pages=60 of page_size=4 take .* lower num_pages"):
+            LLM(str(folders["plain"]), page_size=4, num_pages=60, max_model_len=48)
     monkeypatch.setattr(torch, "empty_like", refuse)
     with pytest.raises(ValueError, match=r"the weights in .* take .* GiB as torch.float32, more than cpu has left"):
         load_checkpoint(folders["plain"])

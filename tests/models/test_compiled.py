@@ -7,6 +7,7 @@ import pytest
 import torch
 from tiny_families import write_checkpoint
 from torch import fx, nn
+from torch.utils.flop_counter import FlopCounterMode
 
 from dlstep import LLM, SamplingParams
 from dlstep.models import load_checkpoint
@@ -15,7 +16,7 @@ from dlstep.models.experts import EXPERTS
 from dlstep.models.merged import Slice, merge_products
 from dlstep.models.routing import install_routers
 
-PROMPTS = [(3, 5, 7, 11), (4, 6, 8, 10, 12, 14, 16, 18, 20), (9,)]
+PROMPTS = [(3, 5, 7, 11), (4, 6, 8, 10, 12, 14, 16, 18, 20), (9, 13)]
 LIMIT = SamplingParams(max_tokens=12, ignore_eos=True)
 # Which products a layer of each family is left with, kind by kind: of queries, keys and values together, of gate and up.
 PRODUCTS = {"dream": 4, "sdar": 4, "stable_diffcoder": 4}
@@ -66,6 +67,19 @@ def test_answers_are_the_same_and_nothing_is_compiled_twice(family: str, tmp_pat
         assert recorder.products == PRODUCTS[family]
 
 
+def test_other_networks_change_nothing(tmp_path: Path) -> None:
+    write_checkpoint(tmp_path, "sdar", seed=1)
+    options: dict[str, Any] = {"model_name": "sdar", "max_model_len": 64}
+    recorder, compiled = Recorder(), []
+    first, second = (LLM(str(tmp_path), **options) for _ in range(2))
+    for llm in (first, second):
+        compile_layers(llm.engine.driver.network, backend=recorder)  # pyright: ignore[reportAttributeAccessIssue]
+    for llm in (first, second, LLM(str(tmp_path), **options), first):
+        llm.generate(PROMPTS[:2], LIMIT, progress=False)
+        compiled.append(len(recorder.graphs))
+    assert compiled[0] == compiled[-1] > 0
+
+
 @torch.inference_mode()
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_slice_is_the_layer_that_it_replaces(family: str, tmp_path: Path) -> None:
@@ -76,7 +90,12 @@ def test_a_slice_is_the_layer_that_it_replaces(family: str, tmp_path: Path) -> N
     for name, module in after.named_modules():
         if isinstance(module, Slice):
             rows = torch.randn(5, module.whole.in_features)
-            torch.testing.assert_close(module(rows), before.get_submodule(name)(rows))
+            work = []
+            for layer in (before.get_submodule(name), module):
+                with FlopCounterMode(display=False) as counter:
+                    work.append((layer(rows), counter.get_total_flops()))
+            torch.testing.assert_close(work[1][0], work[0][0])
+            assert work[1][1] == work[0][1] > 0
             count += 1
     assert count >= 2 * 2
     assert sum(each.numel() for each in after.parameters()) == sum(each.numel() for each in before.parameters())

@@ -8,7 +8,7 @@ from ..driver.profile import REGION, profiled
 
 # Parts of kernels' names, by what the kernels do; a name counts where it is found first.
 KINDS = {
-    "experts": ("_multiply_gated", "_multiply_down", "_add_choices", "_pairs", "_lay_", "_choose_best", "_multiply_part"),
+    "experts": ("_multiply_gated", "_multiply_down", "_add_choices", "_pairs", "_choose_best", "_multiply_part"),
     "attention": ("_attend", "_join", "_store_rows"),
     "head": ("_read_head", "_answer_rows", "_read_rows"),
     "products": ("nvjet", "gemm", "cutlass", "splitK"),

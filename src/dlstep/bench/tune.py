@@ -16,7 +16,16 @@ from .kernel_cases import USUAL, Case, Sizes, cases
 from .kernels import kernel_device
 
 Parameters = dict[str, int]
-MODULES = ("attention", "experts", "head", "mean", "merge", "pages", "parts", "sampling")  # that launch kernels
+MODULES = (
+    "attention",
+    "experts",
+    "head",
+    "mean",
+    "merge",
+    "pages",
+    "parts",
+    "sampling",
+)  # whose parameters are searched
 GAIN = 0.97  # of the time before: what is hardly faster is not worth an entry
 GRIDS: dict[str, Mapping[str, tuple[int, ...]]] = {
     "attention": {"block_n": (32, 64, 128), "num_warps": (4, 8), "num_stages": (2, 3, 4), "occupancy": (1, 2)},

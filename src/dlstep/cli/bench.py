@@ -107,6 +107,7 @@ def _measured(kind: str, chosen: Namespace) -> tuple[list[dict[str, object]], tu
     if kind == "tune-kernels":
         return tuned_rows(chosen.out), ()
     if kind == "decode":
+        _refuse_options_of_shapes(chosen)
         return (shape_rows(chosen), SHAPE_COLUMNS) if chosen.shape else (decode_rows(chosen.model, chosen.device or "cpu"), ())
     return (memory_rows() if chosen.memory else host_rows(chosen.strategy, tuple(chosen.batches), tuple(chosen.lengths))), ()
 
@@ -128,6 +129,15 @@ def host_rows(strategy: str, batches: tuple[int, ...], lengths: tuple[int, ...])
         disable=not console.is_terminal,
     )
     return [asdict(row) for row in measured]
+
+
+def _refuse_options_of_shapes(chosen: Namespace) -> None:
+    """Raise ValueError for an option that does nothing without --shape."""
+    names = ("context", "batches", "tokens_per_forward", "enforce_eager", "compile_layers", "layers", "profile", "plot")
+    without = _decode_parser()
+    given = [name for name in names if chosen[name] != without.get_default(name)]
+    if chosen.shape is None and given:
+        raise ValueError(f"--{given[0]} does nothing without --shape: give one of {SHAPES}")
 
 
 def memory_rows() -> list[dict[str, object]]:

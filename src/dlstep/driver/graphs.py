@@ -22,7 +22,7 @@ from .lowering import Batch, Gathered, Target, View, batch_of
 from .profile import region
 
 MOST_ROWS = 8192  # a larger forward keeps a device busy without
-PADDING = {"slots": -1, "penalised": -1, "soft_rows": -1}  # of other arrays it is 0
+PADDING = {"slots": -1, "penalised": -1, "soft_rows": -1, "temperatures": 1, "fresh": 1}  # of other arrays it is 0
 OF_ROWS = ("tokens", "positions", "slots")
 OF_SPANS = ("found", "left", "fresh")
 OF_SOFT = ("soft_rows", "soft_ids", "soft_probabilities", "soft_residuals")  # more than one number of a soft row in two of them
@@ -101,7 +101,7 @@ class Graphs:
             return self._step(self._filled(bucket, gathered)[1]).cpu()[:, :wanted]
         if captured is None:
             captured = self._captured[bucket] = self._capture(bucket, gathered)
-        fill(captured.arena, bucket, gathered, self._target, self._laid.get(bucket))
+        fill(captured.arena, bucket, gathered, self._target, self._laid.pop(bucket, None))
         self._laid[bucket] = gathered.spans
         captured.graph.replay()
         captured.received.copy_(captured.answer, non_blocking=True)

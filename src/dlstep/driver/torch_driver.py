@@ -27,9 +27,9 @@ class TorchDriver:
     """A device for the states of one `Config`; `run` is all that the engine needs.
 
     The parts of `run` (`follow`, `lower`, `forward`, `sample`, `unpack`) are public so that their costs can be
-    measured. The network is used where it is; with `device` it is moved there. On a CUDA device forwards of windows are
+    measured. The network is used where it is; with `device` it is moved there. On a CUDA device forwards that sample are
     padded to buckets and, unless `enforce_eager`, captured as graphs, in place of `lower`, `forward` and `sample`. Raises
-    ValueError if the configuration does not fit the network.
+    ValueError if the configuration does not fit the network, torch.OutOfMemoryError if pages do not fit the device.
     """
 
     def __init__(
@@ -223,7 +223,7 @@ class TorchDriver:
 def _empty_pages(
     shapes: tuple[KVShape, ...], config: Config, dtype: torch.dtype, device: torch.device
 ) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
-    """Pages of keys, and of values, for each layer. Raises ValueError with the numbers if they do not fit."""
+    """Pages of keys, and of values, for each layer. Raises torch.OutOfMemoryError with the numbers if they do not fit."""
     # One slot more than the pages have: rows that are not stored end there.
     slots = config.num_pages * config.page_size + 1
 
@@ -234,7 +234,7 @@ def _empty_pages(
         return pages(), pages()
     except torch.OutOfMemoryError as error:
         needed = in_gib(slots * kv_bytes_per_token(shapes, dtype))
-        raise ValueError(
+        raise torch.OutOfMemoryError(
             f"num_pages={config.num_pages} of page_size={config.page_size} take {needed}, more than {device} has left: "
             f"lower num_pages, or let it be -1 for as many as fit ({error})"
         ) from error

@@ -62,6 +62,10 @@ def attend(
     return paged_attention(queries, key_pages, value_pages, layout, scale=scaling)[None], None
 
 
+# It launches kernels of its own, of which there is nothing to compile.
+_UNCOMPILED = torch.compiler.disable(attend)
+
+
 def install() -> None:
     """Make the attention known to transformers; once is enough, more does no harm."""
-    AttentionInterface.register(ATTENTION, attend)
+    AttentionInterface.register(ATTENTION, _UNCOMPILED)

@@ -10,10 +10,8 @@ import torch._dynamo  # pyright: ignore[reportMissingTypeStubs]
 import torch.fx.experimental._config
 from torch import fx, nn
 from torch._dynamo.backends.registry import lookup_backend  # pyright: ignore[reportMissingTypeStubs]
-from transformers import AttentionInterface, PreTrainedModel
-from transformers.modeling_layers import GradientCheckpointingLayer
+from transformers import PreTrainedModel
 
-from .attention import ATTENTION, attend
 from .merged import merge_products
 
 Backend = str | Callable[..., Any]
@@ -22,15 +20,15 @@ MOST_VERSIONS = 64  # of one function: sizes of every network of a process count
 
 def compile_layers(network: PreTrainedModel, *, backend: Backend = "inductor") -> None:
     """Let every layer of `network` be compiled when it first runs; layers of one kind share the result, for any number of
-    rows. Products of the same rows are merged into one. `backend` is what torch.compile takes.
+    rows (a single one is compiled for itself). Products of the same rows are merged into one. `backend` is what
+    torch.compile takes.
     """
     merge_products(network)
-    AttentionInterface.register(ATTENTION, torch.compiler.disable(attend))
     settings: Any = torch._dynamo.config
     # Beyond the limit layers would run as they are, and round differently from one step to the next.
     settings.recompile_limit = max(settings.recompile_limit, MOST_VERSIONS)
     for layer in network.modules():
-        if isinstance(layer, GradientCheckpointingLayer):
+        if hasattr(layer, "self_attn"):
             layer.forward = _compiled(layer.forward, backend)
 
 
