@@ -140,10 +140,10 @@ def test_the_table_of_launch_parameters_is_written_as_it_stands(tmp_path) -> Non
 def test_the_command_line(capsys: pytest.CaptureFixture[str], tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(SHAPES, "sdar-1.7b", shrunk("sdar-1.7b"))
     picture = tmp_path / "steps.png"
-    arguments = ["bench", "decode", "--shape", "sdar-1.7b", "--device", "cpu", "--context", "64", "--batches", "[1,2]"]
+    arguments = ["bench", "decode", "--shape", "sdar-1.7b", "--device", "cpu", "--contexts", "[64,96]", "--batches", "[1,2]"]
     assert main([*arguments, "--layers", "1", "--tokens-per-forward", "3", "--plot", str(picture), "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
-    assert [row["batch"] for row in rows] == [1, 2]
+    assert [(row["context"], row["batch"]) for row in rows] == [(64, 1), (64, 2), (96, 1), (96, 2)]
     assert rows[0]["tokens_per_step"] == pytest.approx(3.0, abs=0.1)
     assert picture.stat().st_size > 1000
     assert main(["bench", "decode", "--shape", "nothing"]) == 2

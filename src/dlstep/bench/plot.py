@@ -13,18 +13,21 @@ def check_plot() -> None:
 
 
 def plot_decode(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
-    """Step time over batch beside the least time, and the tokens in a second."""
+    """Step time over batch beside the least time, and the tokens in a second; a line for each context."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(8, 3.5), layout="constrained")
     times, speed = figure.subplots(1, 2)
-    batches = [row["batch"] for row in rows]
-    times.plot(batches, [row["step_us"] / 1e3 for row in rows], "o-", label="step")
-    times.plot(batches, [row["roofline_us"] / 1e3 for row in rows], "s--", label="least")
+    for color, context in enumerate(dict.fromkeys(row["context"] for row in rows)):
+        line = [row for row in rows if row["context"] == context]
+        batches, style = [row["batch"] for row in line], {"color": f"C{color}"}
+        times.plot(batches, [row["step_us"] / 1e3 for row in line], "o-", label=f"step, context {context}", **style)
+        times.plot(batches, [row["roofline_us"] / 1e3 for row in line], "s--", label="least", **style)
+        speed.plot(batches, [row["tokens_per_s"] for row in line], "o-", **style)
     times.set(xlabel="requests", ylabel="milliseconds", xscale="log", yscale="log", title=rows[0]["shape"])
     times.legend()
-    speed.plot(batches, [row["tokens_per_s"] for row in rows], "o-")
-    speed.set(xlabel="requests", ylabel="tokens a second", xscale="log", yscale="log", title=f"context {rows[0]['context']}")
+    speed.set(xlabel="requests", ylabel="tokens a second", xscale="log", yscale="log")
+    batches = sorted({row["batch"] for row in rows})
     for axes in (times, speed):
         axes.set_xticks(batches, [str(batch) for batch in batches])
         axes.minorticks_off()

@@ -15,12 +15,12 @@ from ..views import table
 from .options import new_parser
 
 HOST_EXAMPLE = "dlstep bench host --json\ndlstep bench host --strategy all --batches [32]\ndlstep bench host --memory"
-DECODE_EXAMPLE = "dlstep bench decode --model tiny-bd\ndlstep bench decode --shape sdar-8b --batches [1,8,32] --plot steps.png"
+DECODE_EXAMPLE = "dlstep bench decode\ndlstep bench decode --shape sdar-8b --contexts [512,4096] --plot steps.png"
 KERNELS_EXAMPLE = "dlstep bench kernels --json"
 TUNE_EXAMPLE = "dlstep bench tune-kernels --out launch.json"
 EXAMPLES = f"{HOST_EXAMPLE}\n{DECODE_EXAMPLE}\n{KERNELS_EXAMPLE}\n{TUNE_EXAMPLE}"
 # What a table shows of a row; JSON has all.
-SHAPE_COLUMNS = ("batch", "rows", "step_us", "roofline_us", "ratio", "host_share", "host_us", "tokens_per_s")
+SHAPE_COLUMNS = ("context", "batch", "rows", "step_us", "roofline_us", "ratio", "host_share", "host_us", "tokens_per_s")
 KERNEL_COLUMNS = ("kernel", "case", "equal", "us", "least_us", "share")
 SHAPES = "sdar-1.7b, sdar-8b, llada2-mini, dream-7b, fast-dllm-v2-1.5b, diffusion-gemma-26b"
 
@@ -73,7 +73,7 @@ def _decode_parser() -> ArgumentParser:
         "--device", type=str | None, default=None, help="cpu or cuda; with --shape by default cuda if there is."
     )
     decode.add_argument("--shape", type=str | None, default=None, help=f"Instead of a model, one of {SHAPES}.")
-    decode.add_argument("--context", type=int, default=4096, help="--shape: tokens of each prompt.")
+    decode.add_argument("--contexts", type=list[int], default=[4096], help="--shape: tokens of each prompt, as [512,4096].")
     decode.add_argument("--batches", type=list[int], default=[1, 8, 32], help="--shape: requests at a time, as [1,8,32].")
     decode.add_argument("--tokens_per_forward", type=float, default=2.5, help="--shape: tokens taken of a request in a step.")
     decode.add_argument("--enforce_eager", action="store_true", help="--shape: no CUDA graphs.")
@@ -133,7 +133,7 @@ def host_rows(strategy: str, batches: tuple[int, ...], lengths: tuple[int, ...])
 
 def _refuse_options_of_shapes(chosen: Namespace) -> None:
     """Raise ValueError for an option that does nothing without --shape."""
-    names = ("context", "batches", "tokens_per_forward", "enforce_eager", "compile_layers", "layers", "profile", "plot")
+    names = ("contexts", "batches", "tokens_per_forward", "enforce_eager", "compile_layers", "layers", "profile", "plot")
     without = _decode_parser()
     given = [name for name in names if chosen[name] != without.get_default(name)]
     if chosen.shape is None and given:
@@ -173,7 +173,7 @@ def shape_rows(chosen: Namespace) -> list[dict[str, object]]:
     device = torch.device(chosen.device or ("cuda" if torch.cuda.is_available() else "cpu"))
     measured = measure_shape(
         shape,
-        [Load(batch, chosen.context, chosen.tokens_per_forward) for batch in chosen.batches],
+        [Load(batch, context, chosen.tokens_per_forward) for context in chosen.contexts for batch in chosen.batches],
         device=device,
         dtype=torch.bfloat16 if device.type == "cuda" else torch.float32,
         layers=chosen.layers,
