@@ -20,6 +20,7 @@ from dlstep import LLM, SamplingParams, Strategy
 from dlstep.models import FAMILIES
 from dlstep.models.adapter import apply_adapter
 from dlstep.models.adapter_files import read_adapter
+from dlstep.models.compiled import compile_layers
 from dlstep.models.names import Rule
 from dlstep.models.shards import SINGLE, read_contents
 from dlstep.strategies.d2f import D2F
@@ -164,6 +165,14 @@ def test_a_network_with_an_adapter_is_that_of_peft(family: str, form: str, merge
     assert type(ours) is type(case(family).network)
     assert (logits(ours) - theirs).abs().max() < CLOSE
     assert (logits(case(family).network) - theirs).abs().max() > 0.1
+
+
+@pytest.mark.parametrize("form", ["list", "dora", "regex", "whole modules"])
+def test_a_kept_adapter_is_compiled_with_its_layers(form: str, tmp_path: Path) -> None:
+    theirs = logits(saved(tmp_path, "sdar", **(FORMS | PLAIN_FORMS)[form]))
+    ours = case("sdar").applied(tmp_path, merge=False)
+    compile_layers(ours, backend="eager")
+    assert (logits(ours) - theirs).abs().max() < CLOSE
 
 
 @pytest.mark.parametrize("merge", [True, False], ids=["merged", "kept"])
