@@ -3,6 +3,7 @@
 The pure functions and values load at once and need no array library; `LLM`, `Session` and `EngineConfig` load when used.
 """
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -33,13 +34,13 @@ from .core import (
 
 if TYPE_CHECKING:
     from .config import EngineConfig as EngineConfig
-    from .engine import Output as Output
     from .llm import LLM as LLM, Draft as Draft
+    from .output import Output as Output
     from .session import Session as Session
 
 __version__ = "0.1.0"
 
-_LATER = {"EngineConfig": "config", "LLM": "llm", "Draft": "llm", "Output": "engine", "Session": "session"}
+_LATER = {"EngineConfig": "config", "LLM": "llm", "Draft": "llm", "Output": "output", "Session": "session"}
 
 
 def __getattr__(name: str) -> object:
@@ -51,3 +52,9 @@ def __getattr__(name: str) -> object:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *_LATER})
+
+
+if "IPython" in sys.modules:  # a notebook: states, plans and traces are drawn
+    from .views.notebook import register
+
+    register()

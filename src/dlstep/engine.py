@@ -1,6 +1,5 @@
-"""What an `LLM` and a `Session` share: the engine they run on, how prompts come in, and the answer that comes out."""
+"""The engine that an `LLM` and a `Session` run on, and how prompts come in."""
 
-from collections.abc import Sequence as Items
 from dataclasses import dataclass, replace
 from operator import attrgetter
 from pathlib import Path
@@ -8,45 +7,16 @@ from typing import TYPE_CHECKING
 
 from . import tiny
 from .config import EngineConfig
-from .core import FinishReason, Sequence, State, init
+from .core import State, init
 from .loop import Driver
+from .output import Prompt
 from .resolve import build, embedded_models_for, resolve, trained_further
-from .text import Tokenizer, cut, decode
+from .text import Tokenizer
 
 if TYPE_CHECKING:
     from .models import Checkpoint
 
-Prompt = str | Items[int]
 DEFAULT_MEMORY_SHARE = 0.9
-
-
-@dataclass(frozen=True, slots=True)
-class Output:
-    """The answer to one prompt.
-
-    `text` ends in front of the first stop string; `token_ids` are all emitted tokens, `probabilities` the one each had when
-    it was decided. `nfe` counts the forwards that the request took part in, `steps` those that sampled a position of it.
-    `error` says why `finish_reason` is `rejected` or `error`.
-    """
-
-    prompt: str | tuple[int, ...]
-    text: str
-    token_ids: tuple[int, ...]
-    probabilities: tuple[float, ...]
-    finish_reason: FinishReason | None
-    nfe: int
-    steps: int
-    error: str = ""
-
-    @property
-    def tokens_per_forward(self) -> float:
-        """Emitted tokens / `nfe`; 0 before the first forward."""
-        return len(self.token_ids) / self.nfe if self.nfe else 0.0
-
-    @property
-    def tokens_per_step(self) -> float:
-        """Emitted tokens / `steps`; 0 before the first sampling forward."""
-        return len(self.token_ids) / self.steps if self.steps else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,18 +112,3 @@ def encode(engine: Engine, prompt: Prompt) -> tuple[int, ...]:
         raise ValueError(f"the prompt {prompt!r} is text and the engine has no tokenizer: give token ids")
     end = "" if not prompt or prompt.endswith(engine.prompt_end) else engine.prompt_end
     return tuple(engine.tokenizer.encode(prompt + end))
-
-
-def output_of(sequence: Sequence, prompt: Prompt, tokenizer: Tokenizer | None) -> Output:
-    """What is certain of the answer of `sequence`, finished or not."""
-    tokens = sequence.answer
-    return Output(
-        prompt=prompt if isinstance(prompt, str) else tuple(prompt),
-        text=cut(decode(tokenizer, tokens), sequence.request.params.stop),
-        token_ids=tokens,
-        probabilities=sequence.probabilities,
-        finish_reason=sequence.finish,
-        nfe=sequence.nfe,
-        steps=sequence.steps,
-        error=sequence.error,
-    )

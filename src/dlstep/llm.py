@@ -10,8 +10,9 @@ from typing import Any
 from .chat import Conversation, as_conversations, chat_prompt
 from .config import EngineConfig, engine_config
 from .core import DlstepError, Request, SamplingParams, Sequence, State, abort, add, commit, prune, rebuild
-from .engine import Engine, Output, Prompt, encode, load_engine, output_of
+from .engine import Engine, encode, load_engine
 from .loop import Driver, run_next
+from .output import Output, Prompt, output_of
 from .session import Session
 from .text import TextStream, Tokenizer, decode
 

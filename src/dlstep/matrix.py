@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from . import strategies
+from .config import EngineConfig
 from .core import Request, SamplingParams, Spec, Strategy
 from .core.sequence import open_sequence
-from .resolve import SAMPLING_MODES, TRAININGS, misfit, unsupported
+from .resolve import SAMPLING_MODES, TRAININGS, Description, misfit, resolve, unsupported
 
 if TYPE_CHECKING:
     from .models.families import Family
@@ -91,3 +92,18 @@ def _opened(strategy: Strategy, request: Request) -> int:
     spec = next(spec for spec in _SPECS if not strategy.unfit(spec))
     goal = open_sequence(request, len(PROMPT) + 1, (), strategy.grid(request))
     return strategy.init(goal, spec).final
+
+
+def unfit_strategies(model: Description) -> dict[str, str]:
+    """For each strategy that can be named why it cannot decode the model, or nothing if it can."""
+    return {name: _unfit(name, model) for name in strategies.available()}
+
+
+def _unfit(name: str, model: Description) -> str:
+    if why := misfit(name, strategies.load(name)(), model.decoding_strategy, model.spec):
+        return why
+    try:
+        resolve(EngineConfig(decoding_strategy=name), model)
+    except ValueError as error:
+        return str(error)
+    return ""

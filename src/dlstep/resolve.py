@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from . import strategies
 from .config import STRATEGY_OPTIONS, EngineConfig, embedded_models, given_strategy_options
 from .core import Config, Spec, Strategy
-from .core.engine import farthest
+from .core.lifecycle import farthest
 
 # Pages for so many positions are made unless `num_pages` says otherwise: 128 answers of the embedded models.
 DEFAULT_POSITIONS = 65_536

@@ -22,8 +22,9 @@ from .core import (
     rebuild,
     schedule,
 )
-from .engine import Engine, Output, Prompt, encode, output_of
+from .engine import Engine, encode
 from .loop import run_next
+from .output import Output, Prompt, output_of
 
 if TYPE_CHECKING:
     from .llm import LLM

@@ -1,15 +1,17 @@
 """Pictures show what is there, escaped, and stay short."""
 
+import sys
 from html.parser import HTMLParser
 from io import StringIO
 
 import pytest
+from IPython.core.interactiveshell import InteractiveShell
 from rich.console import Console, RenderableType
 from shadow_llm import make_llm
 
 from dlstep import LLM, Config, Request, SamplingParams, Session, Spec, add, init, views
-from dlstep.core.cells import PHASES, cells, event_rows, page_cells
 from dlstep.strategies import load
+from dlstep.views.cells import PHASES, cells, event_rows, page_cells
 
 PROMPT = "Max has 3 <b>shells</b> & more"
 PARAMS = SamplingParams(max_tokens=40, ignore_eos=True)
@@ -168,7 +170,11 @@ def test_without_a_tokenizer_ids_are_shown() -> None:
     assert "#7 #8 " in read(views.state_html(state))
 
 
-def test_notebooks_show_states_plans_and_traces(session: Session) -> None:
-    assert session.state._repr_html_() == views.state_html(session.state)
-    assert session.plan._repr_html_() == views.plan_html(session.plan)
-    assert session.trace._repr_html_() == views.trace_html(session.trace)
+def test_notebooks_show_states_plans_and_traces(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    shell = InteractiveShell()
+    monkeypatch.setattr(sys.modules["IPython"], "get_ipython", lambda: shell)
+    views.register()
+    drawn = shell.display_formatter.formatters["text/html"]
+    assert drawn(session.state) == views.state_html(session.state)
+    assert drawn(session.plan) == views.plan_html(session.plan)
+    assert drawn(session.trace) == views.trace_html(session.trace)

@@ -11,7 +11,7 @@ import torch
 from dlstep.bench import tune
 from dlstep.bench.busy import covered, kind_of
 from dlstep.bench.ceilings import Ceilings
-from dlstep.bench.decode_shape import Decode, Load, measure_shape
+from dlstep.bench.decode_shape import DecodeRow, Load, measure_shape
 from dlstep.bench.roofline import Need, need_of, network_of, touched
 from dlstep.bench.shapes import SHAPES, Shape, expert_stacks, random_checkpoint, shape_of, shortened
 from dlstep.cli import main
@@ -110,7 +110,7 @@ def test_bytes_and_operations_of_a_forward() -> None:
 def test_random_rows_choose_as_many_experts_as_is_counted() -> None:
     """Masked positions, too."""
     checkpoint = random_checkpoint(shrunk("llada2-mini"), CPU, FP32)
-    decode = Decode(checkpoint, shrunk("llada2-mini").strategy(2.5), Load(1, 96), enforce_eager=True)
+    decode = DecodeRow(checkpoint, shrunk("llada2-mini").strategy(2.5), Load(1, 96), enforce_eager=True)
     decode.prefill()
     seen: list[float] = []
     for module in checkpoint.network.modules():

@@ -5,7 +5,7 @@ from functools import cache
 from typing import Any
 
 from dlstep import LLM, Request, SamplingParams, tiny
-from dlstep.core.engine import farthest
+from dlstep.core.lifecycle import farthest
 
 LIMIT = SamplingParams(max_tokens=64)
 

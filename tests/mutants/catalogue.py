@@ -23,7 +23,7 @@ def change(why: str, file: str, old: str, new: str, defect: str = "") -> Mutant:
 
 
 COMMIT, SCHEDULE, FINISH = "core/commit.py", "core/schedule.py", "core/finish.py"
-ENGINE, CACHE, BLOCKS = "core/engine.py", "core/cache.py", "strategies/_blocks.py"
+LIFECYCLE, CACHE, BLOCKS = "core/lifecycle.py", "core/cache.py", "strategies/_blocks.py"
 
 MUTANTS = (
     change(
@@ -50,7 +50,7 @@ MUTANTS = (
     ),
     change(
         "a mask in a prompt is let in",
-        ENGINE,
+        LIFECYCLE,
         "if spec.mask_id is not None and spec.mask_id in request.prompt:",
         "if not request.prompt:",
         "L-8",
@@ -105,7 +105,7 @@ MUTANTS = (
     ),
     change(
         "a request that can never run is let in",
-        ENGINE,
+        LIFECYCLE,
         "    if rows > config.max_num_batched_tokens:\n        return (",
         "    if rows < 0:\n        return (",
         "Q-1",
@@ -247,19 +247,19 @@ MUTANTS = (
     ),
     change(
         "an aborted request keeps its pages",
-        ENGINE,
+        LIFECYCLE,
         "cache=state.cache.release(sequence.pages, sequence.storage.slot),",
         "cache=state.cache,",
     ),
     change(
         "a rebuilt state relies on the old device",
-        ENGINE,
+        LIFECYCLE,
         "waiting=waiting, line=START_LINE, releases=()",
         "waiting=waiting, releases=()",
     ),
     change(
         "a rebuilt state still finds old pages",
-        ENGINE,
+        LIFECYCLE,
         "    cache = _empty_cache(state.config, state.strategy)",
         "    cache = state.cache",
     ),

@@ -6,8 +6,8 @@ from time import perf_counter
 
 from .. import tiny
 from ..core import SamplingParams
-from ..engine import Output
 from ..llm import LLM
+from ..output import Output
 
 
 @dataclass(frozen=True, slots=True)

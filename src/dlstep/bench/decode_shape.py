@@ -19,7 +19,7 @@ from torch import Tensor
 from dlstep_kernels.choice import has_kernels
 
 from ..core import Config, Plan, Request, Samples, SamplingParams, State, Strategy, add, commit, init, schedule
-from ..core.engine import farthest
+from ..core.lifecycle import farthest
 from ..driver import TorchDriver
 from ..models import Checkpoint
 from ..models.compiled import compile_layers
@@ -79,7 +79,7 @@ class Decoded:
     matmul_tflop_s: float
 
 
-class ScriptedDriver(TorchDriver):
+class PacedDriver(TorchDriver):
     """A driver whose answers are scripted where they are unpacked, and which says what its parts on the host cost."""
 
     pace: Pace
@@ -106,13 +106,13 @@ class ScriptedDriver(TorchDriver):
         return samples
 
 
-class Decode:
+class DecodeRow:
     """A decode under way: `state` and the driver that goes with it."""
 
     def __init__(self, checkpoint: Checkpoint, strategy: Strategy, load: Load, *, enforce_eager: bool) -> None:
         self.name = checkpoint.name
         self.state = _filled(checkpoint, strategy, load)
-        self.driver = ScriptedDriver(checkpoint, self.state.config, enforce_eager=enforce_eager)
+        self.driver = PacedDriver(checkpoint, self.state.config, enforce_eager=enforce_eager)
         self.driver.pace = Pace(load.tokens_per_forward, checkpoint.spec.vocab_size)
         self.driver.scripted = checkpoint.decoding_strategy not in PACED_BY_OPTIONS
 
@@ -165,7 +165,7 @@ def measure_shape(
         strategy = shape.strategy(load.tokens_per_forward)
         cycle = getattr(strategy, "max_denoising_steps", 0)
         load = replace(load, steps=cycle + 1) if cycle else load  # one more that encodes it
-        decode = Decode(checkpoint, strategy, load, enforce_eager=enforce_eager)
+        decode = DecodeRow(checkpoint, strategy, load, enforce_eager=enforce_eager)
         yield _measured(decode, network_of(checkpoint.network), load, ceilings, trace if number == len(loads) else None)
         del decode
         gc.collect()  # the driver's pages
@@ -192,7 +192,7 @@ def _filled(checkpoint: Checkpoint, strategy: Strategy, load: Load) -> State:
     return state
 
 
-def _measured(decode: Decode, network: Network, load: Load, ceilings: Ceilings, trace: Path | None) -> Decoded:
+def _measured(decode: DecodeRow, network: Network, load: Load, ceilings: Ceilings, trace: Path | None) -> Decoded:
     """The figures of one load."""
     decode.prefill()
     for _ in range(WARM * load.steps):
@@ -234,7 +234,7 @@ def _measured(decode: Decode, network: Network, load: Load, ceilings: Ceilings, 
     )
 
 
-def _busy(decode: Decode, steps: int, trace: Path | None) -> Busy | None:
+def _busy(decode: DecodeRow, steps: int, trace: Path | None) -> Busy | None:
     """What the device does in a step, on average."""
 
     def run() -> None:

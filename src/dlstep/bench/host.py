@@ -29,7 +29,7 @@ from ..core import (
     init,
     schedule,
 )
-from ..core.engine import farthest
+from ..core.lifecycle import farthest
 from ..testing.scripted import ScriptedDriver
 from .answers import BATCHES, BLOCK, EOS, LENGTHS, SCRIPTS
 

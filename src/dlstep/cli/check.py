@@ -45,7 +45,7 @@ def facts_of(report: "Report") -> dict[str, Any]:
     """The report ready for JSON."""
     from torch import bfloat16, float32
 
-    from ..fit import unfit_strategies
+    from ..matrix import unfit_strategies
     from ..models.shapes import kv_bytes_per_token
 
     known: dict[str, Any] = {}

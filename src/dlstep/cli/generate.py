@@ -9,8 +9,8 @@ from jsonargparse import ArgumentParser, Namespace
 
 from ..chat import Conversation
 from ..config import engine_config
-from ..engine import Output
 from ..llm import LLM
+from ..output import Output
 from .options import add_config_option, add_engine_options, add_sampling_options, engine_options, new_parser, sampling_params
 
 EXAMPLES = """

@@ -6,7 +6,6 @@ Reading order: request, spec, grid, block, sequence, plan, cache, state, strateg
 from .block import Block as Block, Extra as Extra, Sealed as Sealed, open_block as open_block
 from .cache import Cache as Cache
 from .commit import commit as commit
-from .engine import abort as abort, add as add, init as init, prune as prune, rebuild as rebuild
 from .errors import (
     DlstepError as DlstepError,
     LineMismatch as LineMismatch,
@@ -14,6 +13,7 @@ from .errors import (
     SamplesMismatch as SamplesMismatch,
 )
 from .grid import Grid as Grid
+from .lifecycle import abort as abort, add as add, init as init, prune as prune, rebuild as rebuild
 from .plan import (
     NO_ROWS as NO_ROWS,
     PLAIN as PLAIN,

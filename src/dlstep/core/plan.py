@@ -118,12 +118,6 @@ class Plan:
     admissions: tuple[Admission, ...] = ()
     grants: tuple[Grant, ...] = ()
 
-    def _repr_html_(self) -> str:
-        """What a notebook shows."""
-        from .html import plan_html
-
-        return plan_html(self)
-
 
 @value
 class Rows:

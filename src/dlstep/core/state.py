@@ -36,12 +36,6 @@ class State:
         """Whether no request waits or runs."""
         return not self.running and not self.waiting
 
-    def _repr_html_(self) -> str:
-        """What a notebook shows."""
-        from .html import state_html
-
-        return state_html(self)
-
     def find(self, request_id: int) -> Sequence | None:
         """The sequence of a request, live or finished; None when it was never added. Costs the number of live requests."""
         finished = self.finished.get(request_id)

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from .codec import from_json, to_json
 from .commit import commit
-from .engine import abort, add, rebuild
 from .errors import ReplayDiverged
+from .lifecycle import abort, add, rebuild
 from .plan import Plan, Samples
 from .request import Request
 from .schedule import schedule
@@ -94,12 +94,6 @@ class Trace:
             state = apply(state, event)
             since.append(state)
         return state
-
-    def _repr_html_(self) -> str:
-        """What a notebook shows."""
-        from .html import trace_html
-
-        return trace_html(self)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write JSON lines: the first state, then one event a line."""

@@ -5,7 +5,7 @@ from dataclasses import replace
 import torch
 
 from ..core import START_LINE, Config, Plan, Request, SamplingParams, Strategy, add, init, schedule
-from ..core.engine import farthest
+from ..core.lifecycle import farthest
 from ..core.plan import Admission, Grant
 from ..models import Checkpoint
 from ..models.shapes import GIB, in_gib, kv_bytes_per_token, kv_shapes

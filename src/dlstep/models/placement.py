@@ -41,7 +41,7 @@ class Placement:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class LoadPlan:
     """Where tensors go, and what does not fit: names of tensors as checkpoints have them, with a word about each."""
 
     placements: tuple[Placement, ...]
@@ -71,7 +71,7 @@ def part_shape(shape: Shape, part: Part) -> Shape:
     return shape if half is None else (shape[0] // 2, *shape[1:])
 
 
-def make_plan(wanted: Wanted, stored: Mapping[str, Shape], rules: tuple[Rule, ...], ignored: tuple[str, ...]) -> Plan:
+def make_plan(wanted: Wanted, stored: Mapping[str, Shape], rules: tuple[Rule, ...], ignored: tuple[str, ...]) -> LoadPlan:
     """The plan for a checkpoint that holds tensors of the names and shapes `stored`.
 
     The first of `rules` that matches a name says where its tensor goes; without one it goes to the parameter of its own
@@ -104,7 +104,7 @@ def make_plan(wanted: Wanted, stored: Mapping[str, Shape], rules: tuple[Rule, ..
             parts.setdefault(part, name)
     used = tuple(rule for rule in rules if any(re.fullmatch(rule.pattern, tensor) for tensor in stored))
     missing = sorted({_described(wanted.names[first], part, used, rules) for first, part in _unfilled(wanted.shapes, filled)})
-    return Plan(tuple(placements), tuple(missing), tuple(unused), tuple(misshaped))
+    return LoadPlan(tuple(placements), tuple(missing), tuple(unused), tuple(misshaped))
 
 
 def _targets(tensor: str, rules: tuple[Rule, ...]) -> list[tuple[str, Part]]:

@@ -18,7 +18,7 @@ from transformers import PretrainedConfig, PreTrainedModel
 from .attention import ATTENTION, install
 from .experts import install_experts
 from .names import Rule
-from .placement import Part, Placement, Plan, Wanted, make_plan, shortened
+from .placement import LoadPlan, Part, Placement, Wanted, make_plan, shortened
 from .shapes import in_gib
 from .shards import READABLE, Contents, Stored, read_contents
 
@@ -45,7 +45,7 @@ def wanted_by(network: PreTrainedModel) -> Wanted:
 
 def plan_weights(
     network: PreTrainedModel, contents: Contents, rules: tuple[Rule, ...], ignored: tuple[str, ...]
-) -> tuple[Plan, tuple[str, ...]]:
+) -> tuple[LoadPlan, tuple[str, ...]]:
     """Where the tensors of a checkpoint go, and everything that keeps them from being loaded."""
     stored = {name: tensor.shape for name, tensor in contents.tensors.items()}
     plan = make_plan(wanted_by(network), stored, rules, ignored)

@@ -6,7 +6,7 @@ from typing import Any, Literal, get_type_hints
 from hypothesis import reject, strategies as st
 
 from ..core import Config, Request, SamplingParams, Spec, Strategy, Thresholds
-from ..core.engine import farthest, sized
+from ..core.lifecycle import farthest, sized
 from ..core.spec import AcceptRule
 
 VOCABULARY = 50

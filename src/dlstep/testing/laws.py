@@ -27,9 +27,9 @@ from ..core import (
     schedule,
 )
 from ..core.codec import from_json, to_json
-from ..core.engine import refusal, sized
 from ..core.finish import answer_limit
 from ..core.grid import Grid
+from ..core.lifecycle import refusal, sized
 from .checks import check_answer, check_order, check_ownership, check_tampering
 from .generators import MAX_MODEL_LEN, Case, ample, batches, cases, crowds, hyperparameters, specs
 from .harness import Run, alone, disturbed, outcomes, run_case, shadow

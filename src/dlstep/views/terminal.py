@@ -7,15 +7,8 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from .core import Plan, Sequence, State, Trace
-from .core.cells import Phase, Use, cells, event_rows, page_cells, piece, row_counts, sequences, status
-from .core.html import (
-    page_map_html as page_map_html,
-    plan_html as plan_html,
-    sequence_html as sequence_html,
-    state_html as state_html,
-    trace_html as trace_html,
-)
+from ..core import Plan, Sequence, State, Trace
+from .cells import Phase, Use, cells, event_rows, page_cells, piece, row_counts, sequences, status
 
 PHASE_STYLES: dict[Phase, str] = {
     "prompt": "dim",

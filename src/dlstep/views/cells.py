@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from .block import Block, Sealed
-from .plan import Samples, Span
-from .sequence import Sequence
-from .spec import Spec
-from .state import State
-from .trace import Abort, Add, Rebuild, Trace, apply
+from ..core.block import Block, Sealed
+from ..core.plan import Samples, Span
+from ..core.sequence import Sequence
+from ..core.spec import Spec
+from ..core.state import State
+from ..core.trace import Abort, Add, Rebuild, Trace, apply
 
 # final: can no longer change; held: final, but still in the window; open: decided, its block is not; draft: undecided, what
 # the network is fed there; masked: undecided, fed as a mask; void: behind the end of the answer.

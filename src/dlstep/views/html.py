@@ -3,12 +3,12 @@
 from collections.abc import Iterable
 from html import escape
 
+from ..core.plan import Plan, Span
+from ..core.sequence import Sequence
+from ..core.spec import Spec
+from ..core.state import State
+from ..core.trace import Trace
 from .cells import PHASES, USES, Cell, EventRow, PageCell, cells, event_rows, page_cells, piece, row_counts, sequences, status
-from .plan import Plan, Span
-from .sequence import Sequence
-from .spec import Spec
-from .state import State
-from .trace import Trace
 
 COLOURS = {
     "prompt": "#e3e3e3",
