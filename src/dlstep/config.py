@@ -103,6 +103,10 @@ class EngineConfig:
     """num_pages=-1: GiB that keys and values may take, which must be said on a CPU; None on cuda: what is left."""
     gpu_memory_utilization: Annotated[float, Interval(gt=0.0, le=1.0)] | None = None
     """num_pages=-1 on cuda: share of the memory that network, forward and pages may take together; None: 0.9."""
+    session_pages: Annotated[int, Gt(0)] | None = None
+    """Pages that each session has to itself, taken when it begins; None: for one request of max_model_len."""
+    max_sessions: Annotated[int, Ge(1)] = 8
+    """Most sessions that hold pages at a time; of more, the one that rested longest computes them anew when it goes on."""
     max_model_len: Annotated[int, Gt(1)] | None = None
     """Most tokens of a prompt and its answer together; None: what the model was made for."""
     max_num_batched_tokens: Annotated[int, Gt(0)] = 4096
@@ -156,7 +160,8 @@ class EngineConfig:
 ENGINE_OPTIONS = {
     "model", "model_name", "mask_token_id", "use_lora", "lora_path", "pre_merge_lora", "decoding_strategy", "sampling_mode",
     "page_size", "num_pages", "kv_cache_gib", "gpu_memory_utilization", "max_model_len", "max_num_batched_tokens",
-    "max_num_reqs", "enable_prefix_caching", "device", "dtype", "enforce_eager", "compile_layers",
+    "max_num_reqs", "enable_prefix_caching", "device", "dtype", "enforce_eager", "compile_layers", "session_pages",
+    "max_sessions",
     "seed",
 }  # fmt: skip
 STRATEGY_OPTIONS = tuple(field.name for field in fields(EngineConfig) if field.name not in ENGINE_OPTIONS)

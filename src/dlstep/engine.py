@@ -1,4 +1,4 @@
-"""The engine that an `LLM` and a `Session` run on, and how prompts come in."""
+"""The engine that an `LLM` and a `Session` run on."""
 
 from dataclasses import dataclass, replace
 from operator import attrgetter
@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 from . import tiny
 from .config import EngineConfig
-from .core import State, init
-from .loop import Driver
-from .output import Prompt
+from .core import Driver, State, init
+from .core.lifecycle import farthest
 from .resolve import build, embedded_models_for, resolve, trained_further
 from .text import Tokenizer
 
@@ -23,8 +22,8 @@ DEFAULT_MEMORY_SHARE = 0.9
 class Engine:
     """What an `LLM` is made of: the state before any request, and what turns plans into samples and text into tokens.
 
-    A text prompt that does not end with `prompt_end` gets it. `chat_template` renders conversations if the tokenizer has
-    none of its own.
+    A session gets `session_pages` pages; 0 stands for as many as one longest request feeds. A text prompt that does not end
+    with `prompt_end` gets it. `chat_template` renders conversations if the tokenizer has none of its own.
     """
 
     first: State
@@ -33,6 +32,16 @@ class Engine:
     name: str
     prompt_end: str = ""
     chat_template: str | None = None
+    session_pages: int = 0
+
+    def __post_init__(self) -> None:
+        config = self.first.config
+        longest = -(-farthest(self.first.strategy, config.max_model_len) // config.page_size)
+        # Another number than the LLM's own: that is what drivers tell histories of sessions by.
+        pages = self.session_pages or longest + (longest == config.num_pages)
+        if pages < longest:
+            raise ValueError(f"session_pages={pages} cannot hold one longest request: give at least {longest}")
+        object.__setattr__(self, "session_pages", pages)
 
 
 def load_engine(config: EngineConfig) -> Engine:
@@ -59,6 +68,7 @@ def load_engine(config: EngineConfig) -> Engine:
 
     from .driver import TorchDriver
     from .models import adapt, load_checkpoint, read_adapter
+    from .models.fingerprint import fingerprint
 
     device = config.device or ("cuda" if torch.cuda.is_available() else "cpu")
     dtype = None if config.dtype is None else attrgetter(config.dtype)(torch)
@@ -71,6 +81,7 @@ def load_engine(config: EngineConfig) -> Engine:
         adapt(checkpoint, adapter, merge=config.pre_merge_lora is not False)
         declared = trained_further(checkpoint.decoding_strategy, config)
         checkpoint = replace(checkpoint, description=replace(checkpoint.description, decoding_strategy=declared))
+    spec = replace(checkpoint.spec, fingerprint=fingerprint(checkpoint.network))
     if config.compile_layers if config.compile_layers is not None else has_kernels(checkpoint.network.device):
         from .models.compiled import compile_layers
 
@@ -78,17 +89,25 @@ def load_engine(config: EngineConfig) -> Engine:
     resolved = resolve(config, checkpoint)
     if resolved.num_pages == -1:
         resolved = replace(resolved, **_pages_for_memory(resolved, checkpoint))
-    core_config, strategy = build(resolved, checkpoint.spec)
+    core_config, strategy = build(resolved, spec)
     state = init(core_config, strategy)
     # A question without its newline is no question to models that were trained on whole lines.
     embedded = path.resolve() in [tiny.path(name).resolve() for name in tiny.names()]
     try:
-        driver = TorchDriver(checkpoint, core_config, enforce_eager=config.enforce_eager)
+        driver = TorchDriver(checkpoint, core_config, enforce_eager=config.enforce_eager, max_histories=config.max_sessions)
     except torch.OutOfMemoryError as error:
         raise ValueError(str(error)) from error
     template = checkpoint.description.family.chat_template
     prompt_end = "\n" if embedded else ""
-    return Engine(state, driver, checkpoint.tokenizer, checkpoint.name, prompt_end=prompt_end, chat_template=template)
+    return Engine(
+        state,
+        driver,
+        checkpoint.tokenizer,
+        checkpoint.name,
+        prompt_end=prompt_end,
+        chat_template=template,
+        session_pages=config.session_pages or 0,
+    )
 
 
 def _pages_for_memory(config: EngineConfig, checkpoint: "Checkpoint") -> dict[str, int | None]:
@@ -102,13 +121,3 @@ def _pages_for_memory(config: EngineConfig, checkpoint: "Checkpoint") -> dict[st
         checkpoint, core_config, strategy, gib=config.kv_cache_gib, share=share, captures=not config.enforce_eager
     )
     return {**limits, "num_pages": pages}
-
-
-def encode(engine: Engine, prompt: Prompt) -> tuple[int, ...]:
-    """The tokens of a prompt that is text or tokens already."""
-    if not isinstance(prompt, str):
-        return tuple(prompt)
-    if engine.tokenizer is None:
-        raise ValueError(f"the prompt {prompt!r} is text and the engine has no tokenizer: give token ids")
-    end = "" if not prompt or prompt.endswith(engine.prompt_end) else engine.prompt_end
-    return tuple(engine.tokenizer.encode(prompt + end))

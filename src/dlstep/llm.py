@@ -1,35 +1,29 @@
 """`LLM`: text in, text out, on top of the loop. It keeps a state between calls, so that equal prefixes are found again."""
 
-from collections.abc import Generator, Iterator, Sequence as Items
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Sequence as Items
+from functools import partial
 from os import fspath
 from pathlib import Path
-from typing import Any
+from reprlib import repr as short
+from typing import Any, TypeVar
 
 from .chat import Conversation, as_conversations, chat_prompt
 from .config import EngineConfig, engine_config
-from .core import DlstepError, Request, SamplingParams, Sequence, State, abort, add, commit, prune, rebuild
-from .engine import Engine, encode, load_engine
-from .loop import Driver, run_next
+from .core import Request, SamplingParams, State, Update
+from .decode import Decode
+from .engine import Engine, load_engine
 from .output import Output, Prompt, output_of
+from .prompts import as_list, encode
 from .session import Session
-from .text import TextStream, Tokenizer, decode
+from .sharing import Feed, SharedDecode
+from .stream import Draft, Drafts, Stream
 
-
-@dataclass(frozen=True, slots=True)
-class Draft:
-    """An answer after one forward: the text that became certain, and behind it the tokens of the window.
-
-    The text of an undecided position is None; that of a decided one may still move or vanish behind the end.
-    """
-
-    piece: str
-    window: tuple[str | None, ...]
+Item = TypeVar("Item")
 
 
 class LLM:
-    """A model and its decoding strategy, ready to generate.
+    """A model and its decoding strategy, ready to generate; threads may share it, their calls then share forwards.
 
     `LLM()` is an embedded model, `LLM(folder, **options)` a checkpoint; options are the fields of `EngineConfig`. Raises
     ValueError for options that are unknown, out of range or contradict the model.
@@ -37,8 +31,11 @@ class LLM:
 
     def __init__(self, model: str | Path | None = None, **options: Any) -> None:
         name = None if model is None else fspath(model)
-        self._engine = load_engine(engine_config({"model": name, **options}))
-        self._state = self._engine.first
+        self._start(load_engine(engine_config({"model": name, **options})))
+
+    def _start(self, engine: Engine) -> None:
+        self._engine = engine
+        self._shared = SharedDecode(Decode(engine.first, engine.driver))
 
     @classmethod
     def from_config(cls, config: EngineConfig) -> "LLM":
@@ -49,7 +46,7 @@ class LLM:
     def of(cls, engine: Engine) -> "LLM":
         """An LLM around an engine that was put together by hand, on any driver."""
         llm = cls.__new__(cls)
-        llm._engine, llm._state = engine, engine.first
+        llm._start(engine)
         return llm
 
     @property
@@ -59,8 +56,8 @@ class LLM:
 
     @property
     def state(self) -> State:
-        """The state between calls: no requests, and the pages of earlier ones as far as they can be found again."""
-        return self._state
+        """The state now: requests under way, and the pages of earlier ones as far as they can be found again."""
+        return self._shared.state
 
     def __repr__(self) -> str:
         return f"LLM({self._engine.name!r}, {self._engine.first.strategy!r})"
@@ -79,20 +76,31 @@ class LLM:
         finish reason `rejected`. Ctrl-C aborts the requests; the LLM can be used again.
         """
         listed = as_list(prompts)
-        shared = isinstance(sampling_params, SamplingParams)
-        params = [sampling_params] * len(listed) if shared else list(sampling_params)
-        if len(params) != len(listed):
-            raise ValueError(f"{len(params)} sampling_params were given for {len(listed)} prompts: give one, or one each")
+        params = params_for(len(listed), sampling_params)
         from .progress import progress_bar
 
-        with self._requests(listed, params) as (ids, live), progress_bar(ids, enabled=progress) as show:
-            show(live.state)
-            while not live.state.done:
-                live.step()
-                show(live.state)
-            sequences = [live.state.finished[request_id] for request_id in ids]
         tokenizer = self._engine.tokenizer
-        return [output_of(sequence, prompt, tokenizer) for sequence, prompt in zip(sequences, listed, strict=True)]
+        feeds = self._submit([encode(self._engine, prompt) for prompt in listed], params)
+        try:
+            with progress_bar(len(feeds), enabled=progress) as show:
+                for feed in feeds:
+                    while not feed.ended:
+                        self._shared.advance(lambda feed=feed: feed.ended)
+                        show(self._shared.state)
+        finally:
+            for feed in feeds:
+                if not feed.ended:
+                    self._shared.abandon(feed.id)
+        return [output_of(feed.sequence, prompt, tokenizer) for feed, prompt in zip(feeds, listed, strict=True)]
+
+    def _submit(self, prompts: list[tuple[int, ...]], params: Items[SamplingParams]) -> list[Feed]:
+        """A request for each prompt; equal ones are told apart by their seeds. None is let in unless all can be."""
+        asked: Counter[tuple[tuple[int, ...], SamplingParams]] = Counter()
+        requests: list[Request] = []
+        for prompt, wanted in zip(prompts, params, strict=True):
+            requests.append(Request(0, prompt, wanted, index=asked[prompt, wanted]))
+            asked[prompt, wanted] += 1
+        return [self._shared.submit(request.prompt, request.params, index=request.index) for request in requests]
 
     def chat(
         self,
@@ -113,110 +121,43 @@ class LLM:
         """The token ids to which an answer is the next turn after `messages`: a prompt for `stream` and sessions, too."""
         return chat_prompt(self._engine.tokenizer, self._engine.chat_template, messages)
 
-    def stream(self, prompt: Prompt, sampling_params: SamplingParams = SamplingParams()) -> Generator[str, None, Output]:
+    def stream(self, prompt: Prompt, sampling_params: SamplingParams = SamplingParams()) -> Stream[str]:
         """Pieces of the answer as they become final; joined they are the text of `generate`. Returns the output.
 
-        Leaving the loop early aborts the request. Raises ValueError for a request that could never run, DlstepError when the
-        model fails on it.
+        The request waits from now on and shares forwards with all others. Leaving the loop early aborts it. Raises ValueError
+        for a request that could never run, DlstepError when the model fails on it.
         """
-        drafts = self.stream_drafts(prompt, sampling_params)
-        while True:
-            try:
-                draft = next(drafts)
-            except StopIteration as stop:
-                return stop.value
-            if draft.piece:
-                yield draft.piece
+        return self._stream(prompt, sampling_params, Drafts.piece)
 
-    def stream_drafts(
-        self, prompt: Prompt, sampling_params: SamplingParams = SamplingParams()
-    ) -> Generator[Draft, None, Output]:
-        """Like `stream`, with a draft after every forward: the piece that became final, and what the window holds now."""
+    def stream_drafts(self, prompt: Prompt, sampling_params: SamplingParams = SamplingParams()) -> Stream[Draft]:
+        """Like `stream`, with a draft after every forward: the piece that became final, and the window as it is now."""
+        return self._stream(prompt, sampling_params, Drafts.draft)
+
+    def _stream(self, prompt: Prompt, params: SamplingParams, items: Callable[[Drafts, Update], list[Item]]) -> Stream[Item]:
         tokenizer = self._engine.tokenizer
-        with self._requests([prompt], [sampling_params]) as ((request_id,), live):
-            text = TextStream(tokenizer, sampling_params.stop)
-            seen = len(live.sequence(request_id).request.prompt)
-            while (sequence := live.sequence(request_id)).finish is None:
-                live.step()
-                sequence = live.sequence(request_id)
-                if sequence.finish is None:
-                    piece = ""
-                    if sequence.settled > seen:
-                        piece = text.push(sequence.tokens(seen, sequence.settled))
-                        seen = sequence.settled
-                    yield Draft(piece, tuple(window_texts(sequence, tokenizer)))
-            if sequence.finish == "rejected":
-                raise ValueError(sequence.error)
-            if sequence.finish == "error":
-                raise DlstepError(sequence.error)
-            if rest := text.close(sequence.answer):
-                yield Draft(rest, ())
-        return output_of(sequence, prompt, tokenizer)
+        check_params(params)
+        feed = self._shared.submit(encode(self._engine, prompt), params, keeps=True)
+        drafts = Drafts(tokenizer, self._engine.first.config.spec, params.stop)
+        return Stream(self._shared, feed, partial(items, drafts), prompt, tokenizer)
 
     def session(self) -> Session:
         """A decode to be stepped through by hand; it shares the driver with this LLM."""
         return Session(self._engine)
 
-    @contextmanager
-    def _requests(self, prompts: Items[Prompt], params: Items[SamplingParams]) -> Iterator[tuple[list[int], "_Live"]]:
-        """Requests for `prompts` while the block runs; afterwards they are gone and the state is kept."""
-        state = self._state
-        ids: list[int] = []
-        for prompt, wanted in zip(prompts, params, strict=True):
-            ids.append(state.arrivals)
-            state = add(state, Request(state.arrivals, encode(self._engine, prompt), wanted))
-        live = _Live(state, self._engine.driver)
-        whole = False
-        try:
-            yield ids, live
-            whole = True
-        finally:
-            state = live.state
-            for request_id in ids:
-                state = abort(state, request_id)
-            # Where a forward was broken off, nobody knows what the device holds.
-            self._state = prune(state if whole or live.between_steps else rebuild(state))
+
+def params_for(count: int, given: SamplingParams | Items[SamplingParams]) -> list[SamplingParams]:
+    """Parameters for each of `count` prompts, from shared ones or one for each."""
+    if isinstance(given, SamplingParams):
+        return [given] * count
+    listed: list[Any] = list(given) if isinstance(given, list | tuple) else [given]
+    for params in listed:
+        check_params(params)
+    if len(listed) != count:
+        raise ValueError(f"{len(listed)} sampling_params were given for {count} prompts: give one, or one each")
+    return listed
 
 
-class _Live:
-    """The state of a decode that is under way; replaced only by the one after a whole step."""
-
-    def __init__(self, state: State, driver: Driver) -> None:
-        self.state, self._driver = state, driver
-        self.between_steps = True
-
-    def step(self) -> None:
-        """One forward."""
-        self.between_steps = False
-        planned, samples = run_next(self.state, self._driver)
-        self.state = commit(planned, samples)
-        self.between_steps = True
-
-    def sequence(self, request_id: int) -> Sequence:
-        """The sequence of a request that was added."""
-        found = self.state.find(request_id)
-        assert found is not None
-        return found
-
-
-def as_list(prompts: Prompt | Items[Prompt]) -> list[Prompt]:
-    """One prompt or many as a list: text is one prompt, and so are integers."""
-    if isinstance(prompts, str):
-        return [prompts]
-    many = list(prompts)
-    if many and all(isinstance(part, int) for part in many):
-        return [tuple(part for part in many if isinstance(part, int))]
-    for part in many:
-        if isinstance(part, int):
-            raise ValueError("prompts mixes token ids and whole prompts: give one list of ids, or a list of prompts")
-    return [part for part in many if not isinstance(part, int)]
-
-
-def window_texts(sequence: Sequence, tokenizer: Tokenizer | None) -> Iterator[str | None]:
-    """Text of each answer position behind the settled ones that lies in the window; None where undecided."""
-    start = max(sequence.settled, len(sequence.request.prompt))
-    for block in sequence.window:
-        for offset, token in enumerate(block.tokens):
-            position = block.start + offset
-            if start <= position < sequence.limit:
-                yield None if position in block.undecided else decode(tokenizer, (token,))
+def check_params(given: object) -> None:
+    """Raise ValueError for what is no `SamplingParams`."""
+    if not isinstance(given, SamplingParams):
+        raise ValueError(f"sampling_params must be SamplingParams, got {short(given)}")

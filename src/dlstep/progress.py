@@ -1,6 +1,6 @@
 """Progress bars for batches of requests and for loading."""
 
-from collections.abc import Callable, Iterator, Sequence as Items
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
@@ -19,21 +19,24 @@ from .core import State
 
 
 @contextmanager
-def progress_bar(ids: Items[int], *, enabled: bool) -> Iterator[Callable[[State], None]]:
-    """A function that draws how far the requests `ids` are, on stderr; it draws nothing where stderr is no terminal."""
+def progress_bar(total: int, *, enabled: bool) -> Iterator[Callable[[State], None]]:
+    """A function that draws how many of `total` requests have ended, on stderr; nothing where stderr is no terminal.
+
+    Requests of other callers count as not ended while they are live.
+    """
     console = Console(stderr=True)
     columns = (TextColumn("answers"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.fields[rate]}"))
     with Progress(*columns, console=console, transient=True, disable=not (enabled and console.is_terminal)) as bar:
-        task = bar.add_task("answers", total=len(ids), rate="")
+        task = bar.add_task("answers", total=total, rate="")
         first_step: list[int] = []
 
         def show(state: State) -> None:
             if bar.disable:
                 return
             first_step[:] = first_step or [state.step]
-            live = len(state.running) + len(state.waiting)
+            ended = max(0, total - len(state.running) - len(state.waiting))
             running = f"step {state.step - first_step[0]}, {len(state.running)} running, {len(state.waiting)} waiting"
-            bar.update(task, completed=len(ids) - live, rate=running)
+            bar.update(task, completed=ended, rate=running)
 
         yield show
 

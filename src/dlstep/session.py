@@ -1,30 +1,31 @@
 """`Session`: a decode that is stepped through by hand, rewound, forked, saved and resumed."""
 
+from collections.abc import Iterable
 from dataclasses import fields, replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
+from weakref import finalize
 
 from .core import (
-    Abort,
-    Add,
+    START_LINE,
     Event,
     Plan,
-    Rebuild,
     Request,
     Samples,
     SamplingParams,
+    Sequence,
     State,
     Strategy,
     Trace,
-    abort,
-    add,
-    commit,
+    WaitingQueue,
+    init,
     rebuild,
     schedule,
 )
-from .engine import Engine, encode
-from .loop import run_next
+from .decode import Decode
+from .engine import Engine
 from .output import Output, Prompt, output_of
+from .prompts import encode
 
 if TYPE_CHECKING:
     from .llm import LLM
@@ -33,31 +34,40 @@ if TYPE_CHECKING:
 class Session:
     """A state and how it came about. Every forward can be looked at, taken back, and taken again in another way.
 
-    Sessions of one `LLM` share its driver; whichever runs next rebuilds what the device no longer holds, by itself.
+    Each session of an `LLM` has pages of its own, which are given back when it is closed or collected. Where the device lost
+    them to others, the next step computes them anew by itself.
     """
 
     def __init__(self, engine: Engine, trace: Trace | None = None) -> None:
         self._engine = engine
-        self._first = engine.first if trace is None else trace.first
+        self._first = first_state(engine) if trace is None else trace.first
         self._events: list[Event] = [] if trace is None else list(trace.events)
-        self._state = self._first if trace is None else trace.state
+        state = self._first if trace is None else trace.replay()
+        self._decode = Decode(state, engine.driver, record=self._events.append, prunes=False)
         self._samples = next((event for event in reversed(self._events) if isinstance(event, Samples)), None)
         self._prompts: dict[int, str] = {}
-        # Before each forward of this session: state, number of events, samples.
+        # Before each step of this session: state, number of events, samples.
         self._points: list[tuple[State, int, Samples | None]] = []
-        self._broken_off = False
+        self._close = finalize(self, self._decode.close)
+        self._close.atexit = False
 
     @classmethod
     def resume(cls, llm: "LLM", source: Trace | State) -> "Session":
         """A session that goes on from a saved trace or state, in this process or another: it ends in the same tokens.
 
-        Raises ValueError if the state was made for another model or other budgets than those of `llm`.
+        The number of pages is that of the saved decode. Raises ValueError if the state was made for another model, with other
+        weights or another dtype, or for other budgets than those of `llm`; ReplayDiverged if the trace does not hold together.
         """
         trace = source if isinstance(source, Trace) else Trace(source)
         theirs, ours = trace.first.config, llm.engine.first.config
+        if theirs.spec.fingerprint != ours.spec.fingerprint:
+            raise ValueError(
+                f"the saved decode was made by other weights, another adapter or another dtype than {llm.engine.name} has: "
+                "load what it was made with"
+            )
         for field in fields(ours):
             was, now = attrgetter(field.name)(theirs), attrgetter(field.name)(ours)
-            if was != now:
+            if was != now and field.name != "num_pages":
                 shown = "" if field.name == "spec" else f": {was!r} there, {now!r} here"
                 raise ValueError(f"the saved decode was made for another {field.name}{shown}; give the LLM the same options")
         return cls(llm.engine, trace)
@@ -65,12 +75,12 @@ class Session:
     @property
     def state(self) -> State:
         """The state now."""
-        return self._state
+        return self._decode.state
 
     @property
     def plan(self) -> Plan:
         """What the next step would run."""
-        return schedule(self._state)
+        return schedule(self._decode.state)
 
     @property
     def samples(self) -> Samples | None:
@@ -83,27 +93,26 @@ class Session:
         return Trace(self._first, tuple(self._events))
 
     def __repr__(self) -> str:
-        state = self._state
+        state = self._decode.state
         counts = f"{len(state.running)} running, {len(state.waiting)} waiting, {len(state.finished)} finished"
         return f"Session(step {state.step}, {counts}, {state.strategy!r})"
 
     def submit(self, prompt: Prompt, sampling_params: SamplingParams = SamplingParams()) -> int:
         """Add a prompt, text or token ids; the id of its request."""
-        request_id = self._state.arrivals
-        request = Request(request_id, encode(self._engine, prompt), sampling_params)
-        self._apply(Add(request), add(self._state, request))
+        request_id = self.state.arrivals
+        self._decode.add(Request(request_id, encode(self._engine, prompt), sampling_params))
         self._prompts.pop(request_id, None)
         if isinstance(prompt, str):
             self._prompts[request_id] = prompt
         return request_id
 
-    def abort(self, request_id: int) -> None:
+    def abort(self, request_id: int, reason: str = "") -> None:
         """End a request; nothing happens if it has ended."""
-        self._apply(Abort(request_id), abort(self._state, request_id))
+        self._decode.abort(request_id, reason)
 
     def output(self, request_id: int) -> Output:
-        """What is certain of an answer by now. Raises ValueError for an id that was never submitted."""
-        sequence = self._state.find(request_id)
+        """The answer as far as it is certain by now. Raises ValueError for an id that was never submitted."""
+        sequence = self.state.find(request_id)
         if sequence is None:
             raise ValueError(f"request {request_id} was never submitted to this session")
         return output_of(sequence, self._prompts.get(request_id, sequence.request.prompt), self._engine.tokenizer)
@@ -111,28 +120,22 @@ class Session:
     def step(self) -> State:
         """One forward, and the state after it. If the driver fails the session stays as it was and can step again.
 
-        Raises ValueError when no request is left to run.
+        Where the device lost what it held of this session, the forwards that it takes to get further than before. Raises
+        ValueError when no request is left to run.
         """
-        if self._state.done:
+        if self.state.done:
             raise ValueError("no request waits or runs: submit a prompt first")
-        before = (self._state, len(self._events), self._samples)
-        state = rebuild(self._state) if self._broken_off else self._state
-        # A forward that raises leaves the device in a state that nobody knows, so the next one must rely on nothing.
-        self._broken_off = True
-        planned, samples = run_next(state, self._engine.driver)
-        self._broken_off = False
-        if planned is not self._state:
-            self._apply(Rebuild(), planned)
-        self._apply(samples, commit(planned, samples))
-        self._samples = samples
+        before = (self.state, len(self._events), self._samples)
+        self._decode.step()
+        self._samples = next(event for event in reversed(self._events) if isinstance(event, Samples))
         self._points.append(before)
-        return self._state
+        return self.state
 
     def run(self) -> State:
         """Steps until every request has ended; Ctrl-C stops between two steps or breaks one off, which is then not taken."""
-        while not self._state.done:
+        while not self.state.done:
             self.step()
-        return self._state
+        return self.state
 
     def back(self, steps: int = 1) -> State:
         """The state as it was so many steps ago; what was submitted or aborted since is undone too.
@@ -141,9 +144,14 @@ class Session:
         """
         if not 1 <= steps <= len(self._points):
             raise ValueError(f"this session can go back 1 to {len(self._points)} steps, got {steps}")
-        self._state, events, self._samples = self._points[-steps]
+        state, events, self._samples = self._points[-steps]
         del self._points[-steps:], self._events[events:]
-        return self._state
+        self._decode.rewind(state)
+        return state
+
+    def close(self) -> None:
+        """Give the session's pages back; it can still be looked at, and a further step takes pages anew."""
+        self._decode.close()
 
     def fork(self, **changes: Any) -> "Session":
         """A second session that begins at this state, with some fields of the strategy changed; both can go on.
@@ -151,14 +159,18 @@ class Session:
         A changed threshold holds for the requests under way too, also for those that brought their own. Raises ValueError
         for a name that the strategy does not have, and for a change that the blocks under way do not allow.
         """
-        state = rebuild(changed(self._state, changes))
+        state = changed(self.state, changes)
+        # The pages hold what both read, unless a change of options also changes what a cache that is not exact may hold.
+        if state.line != START_LINE and not ((state.strategy.exact or not changes) and self._decode.fork()):
+            state = rebuild(state)
         branch = Session(self._engine, Trace(state))
         branch._prompts = dict(self._prompts)
         return branch
 
-    def _apply(self, event: Event, state: State) -> None:
-        self._events.append(event)
-        self._state = state
+
+def first_state(engine: Engine) -> State:
+    """The state in which a session of `engine` begins: with pages of its own."""
+    return init(replace(engine.first.config, num_pages=engine.session_pages), engine.first.strategy)
 
 
 def changed(state: State, changes: dict[str, Any]) -> State:
@@ -177,10 +189,11 @@ def changed(state: State, changes: dict[str, Any]) -> State:
         if rows > budget:
             raise ValueError(f"{changes} needs {rows} rows at once for request {request.id}; max_num_batched_tokens={budget}")
 
-    def moved(sequences: tuple[Any, ...]) -> tuple[Any, ...]:
-        return tuple(sequence.asking(overridden(sequence.request, changes)) for sequence in sequences)
+    def moved(sequences: Iterable[Sequence]) -> list[Sequence]:
+        return [sequence.asking(overridden(sequence.request, changes)) for sequence in sequences]
 
-    return replace(state, strategy=strategy, running=moved(state.running), waiting=moved(state.waiting))
+    running, waiting = moved(state.running), moved(state.waiting)
+    return replace(state, strategy=strategy, running=tuple(running), waiting=WaitingQueue().push_front(waiting))
 
 
 def overridden(request: Request, changes: dict[str, Any]) -> Request:

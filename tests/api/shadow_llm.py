@@ -4,8 +4,8 @@ from collections.abc import Callable
 from functools import cache
 
 from dlstep import LLM, Config, Plan, Samples, Spec, init
+from dlstep.core import Driver
 from dlstep.engine import Engine
-from dlstep.loop import Driver
 from dlstep.models.pieces import pieces
 from dlstep.strategies import load
 from dlstep.testing.shadow import ShadowDriver
@@ -46,4 +46,6 @@ def make_llm(
     limits = {"max_model_len": 128, "max_num_batched_tokens": 256, "max_num_reqs": 4} | budgets
     config = Config(spec(), page_size=PAGE_SIZE, num_pages=num_pages, **limits)
     state = init(config, load(strategy)(block_size=8))
-    return LLM.of(Engine(state, wrap(ShadowDriver(PAGE_SIZE, num_pages, spec(), eos_share)), build_tokenizer(), "shadow"))
+    return LLM.of(
+        Engine(state, wrap(ShadowDriver(PAGE_SIZE, num_pages, spec(), eos_share, places=4)), build_tokenizer(), "shadow")
+    )

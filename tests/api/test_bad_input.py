@@ -4,8 +4,7 @@ import pytest
 from shadow_llm import make_llm, spec
 
 from dlstep import LLM, Plan, Rows, Samples, SamplingParams, Thresholds
-from dlstep.core import DlstepError
-from dlstep.loop import Driver
+from dlstep.core import DlstepError, Driver
 
 GOOD = "How many"
 SHORT = SamplingParams(max_tokens=12)
@@ -67,7 +66,7 @@ def test_prompts_that_are_no_prompts(llm: LLM) -> None:
         ({"temperature": -0.5}, "temperature must be at least 0.0, got -0.5"),
         ({"temperature": float("nan")}, "temperature must be"),
         ({"top_p": 0.0}, "top_p must be more than 0.0"),
-        ({"stop": "text"}, "stop must be a tuple"),
+        ({"stop": "text"}, "stop must be a list of items that are each a text"),
     ],
 )
 def test_sampling_parameters_out_of_range(options: dict[str, object], message: str) -> None:

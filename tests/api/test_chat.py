@@ -9,7 +9,7 @@ from shadow_llm import make_llm
 from dlstep import LLM, Plan, Samples, SamplingParams
 from dlstep.chat import as_conversations, chat_prompt
 from dlstep.cli import main
-from dlstep.loop import Driver
+from dlstep.core import Driver
 from dlstep.tiny.tokenizer import EOS_ID, build_tokenizer
 
 LINES = "{% for message in messages %}{{ message['content'] }}\n{% endfor %}"

@@ -123,7 +123,7 @@ def test_two_sessions_take_turns_on_one_device(llm: LLM) -> None:
             if not session.state.done:
                 session.step()
     assert [session.output(0).token_ids for session in sessions] == expected
-    assert any(isinstance(event, Rebuild) for event in sessions[0].trace.events)
+    assert not any(isinstance(event, Rebuild) for session in sessions for event in session.trace.events), "a place was lost"
 
 
 def test_a_fault_leaves_the_session_as_it_was() -> None:
@@ -190,8 +190,8 @@ def test_a_saved_decode_is_resumed_in_another_process(session: Session, tmp_path
 
 
 def test_resuming_under_other_budgets_is_an_error(session: Session) -> None:
-    with pytest.raises(ValueError, match="made for another num_pages: 64 there, 32 here"):
-        Session.resume(make_llm(num_pages=32), session.state)
+    with pytest.raises(ValueError, match="made for another max_num_reqs: 4 there, 2 here"):
+        Session.resume(make_llm(max_num_reqs=2), session.state)
 
 
 def test_a_session_shows_what_it_is(session: Session) -> None:

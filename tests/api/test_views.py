@@ -111,7 +111,7 @@ def test_a_state_is_shown_escaped(session: Session) -> None:
     assert "<b>" in text
     assert "&" in text
     assert "request 0, running" in text
-    assert "64 pages of 8 positions" in text
+    assert "16 pages of 8 positions" in text
     for phase in ("prompt", "open", "masked"):
         assert f", {phase}, " in html
 

@@ -97,7 +97,7 @@ def test_fewer_layers_and_unknown_names() -> None:
 
 def test_bytes_and_operations_of_a_forward() -> None:
     network = network_of(random_checkpoint(shrunk("llada2-mini"), CPU, FP32).network)
-    span = Span(0, 96, (0,) * 32, 128, Grid(0, 32), tuple(range(100, 128)), (0,) * 28, SamplingParams(), 0)
+    span = Span(0, 0, 96, (0,) * 32, 128, Grid(0, 32), tuple(range(100, 128)), (0,) * 28, SamplingParams(), 0)
     assert (network.expert_count, network.chosen, network.heads) == (16, 2, 4)
     assert network.experts == 16 * 3 * 64 * 32  # the first layer has none
     share = 1 - (14 / 16) ** 32

@@ -16,7 +16,7 @@ GRID = Grid(0, 4)
 def span(number: int, start: int, count: int, wanted: tuple[int, ...] = (), **others) -> Span:
     tokens = tuple(range(100 * number + start, 100 * number + start + count))
     params = others.pop("params", SamplingParams())
-    return Span(number, start, tokens, start + count, GRID, wanted, (0,) * len(wanted), params, -1, **others)
+    return Span(number, number, start, tokens, start + count, GRID, wanted, (0,) * len(wanted), params, -1, **others)
 
 
 def tables_of(*tables: tuple[int, ...]) -> PageTables:

@@ -152,7 +152,7 @@ def test_another_line_is_refused_until_the_state_is_rebuilt(checkpoints):
         state = commit(state, driver.run(schedule(state)))
         early = state if number == 1 else early
     stale = schedule(early)
-    with pytest.raises(LineMismatch, match=r"step 2 continues line \d+, this driver is on line \d+: rebuild\(state\)"):
+    with pytest.raises(LineMismatch, match=r"step 2 goes on from line \d+, which the device does not hold: rebuild\(state\)"):
         driver.run(stale)
     with pytest.raises(LineMismatch):
         TorchDriver(checkpoints["plain"], config).run(schedule(state))

@@ -56,7 +56,7 @@ def test_no_forward_sees_an_older_token(strategy: type[Strategy], data: st.DataO
             assert sequence is not None
             tokens = sequence.tokens(0, span.end)
             for position in (*range(span.start), *range(span.stop, span.end)):
-                held = device.slots[device.slot(span.id, position)]
+                held = device.now.slots[device.slot(span.arrival, position)]
                 assert (held.position, held.token) == (position, tokens[position]), f"{held} is read, not {tokens[position]}"
 
     run_case(data.draw(cases(strategy)), watch=watch)
@@ -104,9 +104,9 @@ def test_fast_dllm_v2_feeds_seeds_blocks_and_parts(data: st.DataObject) -> None:
             where = (span.start + span.query_only + span.final_rows, span.stop, span.end)
             if first == start:
                 assert where == (start, start, start) and span.wanted == (start,) and span.tokens, "no seed"
-            elif first == corner or (span.id, start) not in fed or not value.fdv2_use_block_cache:
+            elif first == corner or (span.arrival, start) not in fed or not value.fdv2_use_block_cache:
                 assert where == (start, end, end)
-                fed.add((span.id, start))
+                fed.add((span.arrival, start))
             else:
                 assert where == (corner, min(corner + sub, end), end)
             if not after.ending:
@@ -131,9 +131,9 @@ def test_dual_cache_feeds_canvases_blocks_and_ends(data: st.DataObject) -> None:
             start = span.wanted[0] - (span.wanted[0] - length) % value.block_size
             end = min(start + value.block_size, limit)
             assert span.wanted[-1] < end
-            if value.cache == "none" or (span.id, start) not in fed or (shift and span.wanted[0] == start):
+            if value.cache == "none" or (span.arrival, start) not in fed or (shift and span.wanted[0] == start):
                 assert (span.start, span.stop) == (0, limit)
-                fed.add((span.id, start))
+                fed.add((span.arrival, start))
             else:
                 assert (span.start, span.stop) == (start, end if value.cache == "dual" else limit)
 

@@ -57,7 +57,7 @@ def test_every_step_writes_commits_and_feeds_what_the_rule_says() -> None:
         sure = random.choice((0.1, 0.5, 1.0))
         while not state.done:
             plan = schedule(state)
-            (span,), (block,) = plan.spans, (state.running or state.waiting)[0].window
+            (span,), (block,) = plan.spans, next(iter((*state.running, *state.waiting))).window
             fed = fed_as(table, span.soft, span)
             for position, row in zip(range(span.start, span.stop), fed, strict=True):
                 token = span.tokens[position - span.start]

@@ -21,7 +21,7 @@ class TorchLowering:
     def __init__(self, state: State) -> None:
         config = state.config
         self._tables = PageTables(max_num_reqs=config.max_num_reqs, width=config.max_model_len // config.page_size + 2)
-        held = tuple(Admission(sequence.id, sequence.pages) for sequence in state.running)
+        held = tuple(Admission(sequence.request.arrival, sequence.pages) for sequence in state.running)
         self._tables.apply(Plan(state.step, state.line, (), admissions=held))
         self._target = Target(config.page_size, config.spec.head_shift, (), torch.device("cpu"), torch.float32)
 

@@ -3,9 +3,11 @@
 Reading order: request, spec, grid, block, sequence, plan, cache, state, strategy, then engine, schedule, finish, commit.
 """
 
-from .block import Block as Block, Extra as Extra, Sealed as Sealed, open_block as open_block
+from .block import Block as Block, Extra as Extra, Sealed as Sealed, open_block as open_block, positions as positions
 from .cache import Cache as Cache
+from .checks import check_ranges as check_ranges
 from .commit import commit as commit
+from .driver import Driver as Driver, HistoryDriver as HistoryDriver
 from .errors import (
     DlstepError as DlstepError,
     LineMismatch as LineMismatch,
@@ -13,7 +15,15 @@ from .errors import (
     SamplesMismatch as SamplesMismatch,
 )
 from .grid import Grid as Grid
-from .lifecycle import abort as abort, add as add, init as init, prune as prune, rebuild as rebuild
+from .lifecycle import (
+    abort as abort,
+    add as add,
+    adopt as adopt,
+    fail as fail,
+    init as init,
+    prune as prune,
+    rebuild as rebuild,
+)
 from .plan import (
     NO_ROWS as NO_ROWS,
     PLAIN as PLAIN,
@@ -30,7 +40,13 @@ from .plan import (
     next_line as next_line,
     span_of as span_of,
 )
-from .request import Request as Request, SamplingParams as SamplingParams, Thresholds as Thresholds
+from .queue import WaitingQueue as WaitingQueue
+from .request import (
+    Probability as Probability,
+    Request as Request,
+    SamplingParams as SamplingParams,
+    Thresholds as Thresholds,
+)
 from .schedule import schedule as schedule
 from .sequence import FinishReason as FinishReason, Goal as Goal, Ledger as Ledger, Sequence as Sequence
 from .soft import Merge as Merge, SoftTokens as SoftTokens
@@ -40,7 +56,12 @@ from .strategy import Strategy as Strategy
 from .trace import (
     Abort as Abort,
     Add as Add,
+    Adopt as Adopt,
     Event as Event,
+    Fail as Fail,
+    Prune as Prune,
     Rebuild as Rebuild,
     Trace as Trace,
 )
+from .updates import Cell as Cell, Update as Update, updates as updates
+from .values import value as value

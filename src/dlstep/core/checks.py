@@ -1,13 +1,134 @@
-"""Range checks of user-given values: one message shape for all of them."""
+"""The door: values that users give are checked for type and range where they come in, once, with one shape of message.
 
-from collections.abc import Iterator
+NumPy and torch scalars and 1-D arrays are taken for the numbers that they hold. What the annotations of a dataclass say is
+all there is to check: `Annotated` bounds, `Literal` choices, tuples, optional values, other dataclasses.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import fields, is_dataclass
 from functools import cache
 from operator import attrgetter
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from reprlib import repr as short
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Protocol, Union, cast, get_args, get_origin, get_type_hints, runtime_checkable
 
 from annotated_types import Ge, Gt, Interval, Le, Lt
 
 _Limit = tuple[str, Any]
+_Convert = Callable[[Any], Any]  # the value as it is kept; raises TypeError for what it cannot be
+
+
+@runtime_checkable
+class _Array(Protocol):
+    """Scalars and arrays of NumPy and torch, and of the standard library."""
+
+    def tolist(self) -> Any: ...
+
+
+def plain(given: object) -> Any:
+    """`given` as Python's own numbers and lists, where it is an array or a scalar of a library."""
+    return given.tolist() if isinstance(given, _Array) else given
+
+
+def _whole(given: Any) -> int:
+    given = plain(given)
+    if type(given) is not int:
+        raise TypeError
+    return given
+
+
+def _real(given: Any) -> float:
+    given = plain(given)
+    if type(given) is not int and type(given) is not float:
+        raise TypeError
+    try:
+        return float(given)
+    except OverflowError as error:
+        raise TypeError from error
+
+
+def _truth(given: Any) -> bool:
+    given = plain(given)
+    if type(given) is not bool:
+        raise TypeError
+    return given
+
+
+def _instance(kind: type) -> _Convert:
+    def convert(given: Any) -> Any:
+        if not isinstance(given, kind):
+            raise TypeError
+        return given
+
+    return convert
+
+
+def _items(item: _Convert, kind: object) -> _Convert:
+    def convert(given: Any) -> tuple[Any, ...]:
+        listed: Any = plain(given)
+        if not isinstance(listed, list | tuple):
+            raise TypeError
+        many = cast(list[Any], listed)
+        if set(map(type, many)) <= {kind}:  # the usual case, without a call for each item
+            return tuple(many)
+        return tuple([item(part) for part in many])
+
+    return convert
+
+
+def _chosen(choices: tuple[Any, ...]) -> _Convert:
+    def convert(given: Any) -> Any:
+        given = plain(given)
+        if not any(type(given) is type(choice) and given == choice for choice in choices):
+            raise TypeError
+        return given
+
+    return convert
+
+
+def _either(ways: list[_Convert]) -> _Convert:
+    def convert(given: Any) -> Any:
+        for way in ways:
+            try:
+                return way(given)
+            except TypeError:
+                continue
+        raise TypeError
+
+    return convert
+
+
+_PLAIN: dict[Any, tuple[str, _Convert]] = {
+    int: ("a whole number", _whole),
+    float: ("a number", _real),
+    bool: ("True or False", _truth),
+    str: ("a text", _instance(str)),
+    bytes: ("bytes", _instance(bytes)),
+    NoneType: ("None", _instance(NoneType)),
+}
+
+
+def _reading(hint: Any) -> tuple[str, _Convert] | None:
+    """What a hint asks for, in words, and how a value is taken for it; None for hints that are not looked at."""
+    if hint in _PLAIN:
+        return _PLAIN[hint]
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        return _reading(arguments[0])
+    if origin is Literal:
+        return f"one of {', '.join(map(repr, arguments))}", _chosen(arguments)
+    if origin is tuple and len(arguments) == 2 and arguments[1] is Ellipsis:
+        item = _reading(arguments[0])
+        return None if item is None else (f"a list of items that are each {item[0]}", _items(item[1], arguments[0]))
+    if origin in (Union, UnionType):
+        ways = [_reading(argument) for argument in arguments]
+        known = [way for way in ways if way is not None]
+        return (
+            (" or ".join(words for words, _ in known), _either([way for _, way in known])) if len(known) == len(ways) else None
+        )
+    if isinstance(hint, type) and is_dataclass(hint):
+        return f"a {hint.__name__}", _instance(hint)
+    return None
 
 
 def _limits(bound: object) -> Iterator[_Limit]:
@@ -28,17 +149,19 @@ def _limits(bound: object) -> Iterator[_Limit]:
             return
 
 
+def _limits_of(hint: Any) -> tuple[_Limit, ...]:
+    """The bounds of a hint; those of `Annotated[...] | None` count too."""
+    alternatives = (hint,) if get_origin(hint) is Annotated else get_args(hint)
+    bounds = [bound for part in alternatives if get_origin(part) is Annotated for bound in get_args(part)[1:]]
+    return tuple(limit for bound in bounds for limit in _limits(bound))
+
+
 @cache
-def _field_limits(cls: type) -> tuple[tuple[str, tuple[_Limit, ...]], ...]:
-    """Each bounded field of a dataclass with its limits; `Annotated[...] | None` counts too."""
-    found: list[tuple[str, tuple[_Limit, ...]]] = []
-    for name, hint in get_type_hints(cls, include_extras=True).items():
-        alternatives = (hint,) if get_origin(hint) is Annotated else get_args(hint)
-        bounds = [bound for part in alternatives if get_origin(part) is Annotated for bound in get_args(part)[1:]]
-        limits = tuple(limit for bound in bounds for limit in _limits(bound))
-        if limits:
-            found.append((name, limits))
-    return tuple(found)
+def _checked_fields(cls: type) -> tuple[tuple[str, str, _Convert, tuple[_Limit, ...]], ...]:
+    """Each field of a dataclass that can be checked: its name, what it must be, how it is taken, its limits."""
+    hints = get_type_hints(cls, include_extras=True)
+    readings = [(field.name, _reading(hints[field.name])) for field in fields(cls) if field.init]
+    return tuple((name, *reading, _limits_of(hints[name])) for name, reading in readings if reading is not None)
 
 
 def _holds(words: str, value: Any, limit: Any) -> bool:
@@ -54,15 +177,19 @@ def _holds(words: str, value: Any, limit: Any) -> bool:
 
 
 def check_ranges(value: object) -> None:
-    """Raise ValueError naming class, field, bound and value for the first field of `value` out of its annotated range.
+    """Raise ValueError naming class, field and value for the first field of a dataclass of a wrong type or out of range.
 
-    NaN is in no range; None is not checked.
+    To be called in `__post_init__`. Fields are kept as Python's own numbers and tuples. NaN is in no range.
     """
     cls = type(value)
-    for name, limits in _field_limits(cls):
+    for name, words, convert, limits in _checked_fields(cls):
         given = attrgetter(name)(value)
-        if given is None:
-            continue
-        for words, limit in limits:
-            if not _holds(words, given, limit):
-                raise ValueError(f"{cls.__name__}.{name} must be {words} {limit}, got {given!r}")
+        try:
+            kept = convert(given)
+        except TypeError:
+            raise ValueError(f"{cls.__name__}.{name} must be {words}, got {short(given)}") from None
+        if kept is not given:
+            object.__setattr__(value, name, kept)
+        for bound, limit in limits if kept is not None else ():
+            if not _holds(bound, kept, limit):
+                raise ValueError(f"{cls.__name__}.{name} must be {bound} {limit}, got {short(given)}")

@@ -1,19 +1,39 @@
 """Values of the core as plain JSON data and back: equal values, equal text, in every process.
 
-Dataclasses carry their class as `module:name` and only the fields that differ from the defaults. Reading builds nothing but
-dataclasses of modules of this package, or of modules the reader has imported.
+Dataclasses carry the path of their class, `dlstep.core:Sequence`, and only the fields that differ from the defaults. Reading
+makes values of the core, strategies and what strategies keep, and nothing else; it imports strategies of this package only.
+One's own strategies can be read once their module is imported.
 """
 
 import sys
 from dataclasses import MISSING, fields, is_dataclass
+from functools import cache
 from importlib import import_module
 from operator import attrgetter
+from pkgutil import iter_modules
 from typing import Any, cast
 
 from rpds import HashTrieMap, List
 
-_PACKAGE = __name__.partition(".")[0]
+from .block import Extra
+from .strategy import Strategy
+
+CORE = __name__.rpartition(".")[0]
+_STRATEGIES = f"{CORE.rpartition('.')[0]}.strategies"
 _CLASS = "class"
+
+
+@cache
+def _core_classes() -> dict[str, type]:
+    """The value classes of the core by name."""
+    modules = [vars(sys.modules[f"{CORE}.{module.name}"]) for module in iter_modules(sys.modules[CORE].__path__)]
+    found = [cls for names in modules for cls in names.values() if isinstance(cls, type) and is_dataclass(cls)]
+    return {cls.__name__: cls for cls in found if cls.__module__.startswith(f"{CORE}.")}
+
+
+def class_path(cls: type) -> str:
+    """Where a class is found again."""
+    return f"{CORE if _core_classes().get(cls.__name__) is cls else cls.__module__}:{cls.__qualname__}"
 
 
 def to_json(value: Any) -> Any:
@@ -33,11 +53,10 @@ def to_json(value: Any) -> Any:
         return {"list": [to_json(item) for item in cast("List[Any]", value)]}
     if not is_dataclass(value) or isinstance(value, type):
         raise TypeError(f"a {type(value).__name__} cannot be written: {value!r}")
-    cls = type(value)
-    data: dict[str, Any] = {_CLASS: f"{cls.__module__}:{cls.__qualname__}"}
+    data: dict[str, Any] = {_CLASS: class_path(type(value))}
     for field in fields(value):
         given = attrgetter(field.name)(value)
-        if field.default is MISSING or (field.default is not given and field.default != given):
+        if field.init and (field.default is MISSING or (field.default is not given and field.default != given)):
             data[field.name] = to_json(given)
     return data
 
@@ -47,7 +66,7 @@ def from_json(data: Any) -> Any:
     match data:
         case list():
             return tuple(from_json(item) for item in cast(list[Any], data))
-        case {"bytes": text}:
+        case {"bytes": str(text)}:
             return bytes.fromhex(text)
         case {"set": items}:
             return frozenset(from_json(item) for item in items)
@@ -55,9 +74,9 @@ def from_json(data: Any) -> Any:
             return HashTrieMap({from_json(key): from_json(value) for key, value in items})
         case {"list": items}:
             return List([from_json(item) for item in items])
-        case {"class": name, **values}:
+        case {"class": str(name), **values}:
             cls = _class(name)
-            known = {field.name for field in fields(cls)}
+            known = {field.name for field in fields(cls) if field.init}
             unknown = sorted(set(values) - known)
             if unknown:
                 raise ValueError(f"{name} has no field {unknown[0]!r}: the data is of another version")
@@ -68,11 +87,19 @@ def from_json(data: Any) -> Any:
             return data
 
 
-def _class(name: str) -> Any:
-    module_name, _, class_name = name.partition(":")
-    if module_name != _PACKAGE and not module_name.startswith(f"{_PACKAGE}.") and module_name not in sys.modules:
+def _class(path: str) -> Any:
+    module_name, _, class_name = path.partition(":")
+    if module_name == CORE:
+        if class_name not in _core_classes():
+            raise ValueError(f"the core has no value class {class_name!r}")
+        return _core_classes()[class_name]
+    if module_name.startswith(f"{_STRATEGIES}."):
+        own = [module.name for module in iter_modules(import_module(_STRATEGIES).__path__)]
+        if module_name.removeprefix(f"{_STRATEGIES}.") in own:
+            import_module(module_name)
+    if module_name not in sys.modules:
         raise ValueError(f"the data holds a {class_name} of module {module_name}: import that module before reading")
-    cls = vars(import_module(module_name)).get(class_name)
-    if not isinstance(cls, type) or not is_dataclass(cls):
-        raise ValueError(f"module {module_name} has no value class {class_name}")
+    cls = vars(sys.modules[module_name]).get(class_name)
+    if not (isinstance(cls, type) and is_dataclass(cls) and issubclass(cls, Strategy | Extra)):
+        raise ValueError(f"module {module_name} has no strategy, and nothing that one keeps, named {class_name}")
     return cls

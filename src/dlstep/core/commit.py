@@ -7,7 +7,8 @@ from rpds import List
 from .cache import Cache, prefix_keys
 from .errors import SamplesMismatch
 from .finish import ended, judge
-from .plan import Plan, Rows, Samples, Span, next_line
+from .plan import Plan, Rows, Samples, Span
+from .queue import WaitingQueue
 from .sequence import NOTHING_STORED, Sequence, Storage
 from .state import State
 from .strategy import Strategy
@@ -18,32 +19,32 @@ def forgotten(strategy: Strategy, sequence: Sequence, state: State) -> Sequence:
     return strategy.forget(sequence.holding(NOTHING_STORED), state.config.spec)
 
 
-def _transfer(state: State, plan: Plan) -> tuple[Cache, list[Sequence], tuple[Sequence, ...]]:
-    """Ownership as `plan` changes it: the cache, who runs, who waits. Ids that are gone since the plan are passed over."""
+def _transfer(state: State, plan: Plan) -> tuple[Cache, list[Sequence], WaitingQueue]:
+    """Ownership as `plan` changes it: the cache, who runs, who waits. Requests that are gone since the plan are passed over."""
     cache, running, waiting = state.cache, list(state.running), state.waiting
     if plan.preemptions:
         gone = set(plan.preemptions)
-        victims = [sequence for sequence in running if sequence.goal.request.id in gone]
+        victims = [sequence for sequence in running if sequence.goal.request.arrival in gone]
         for victim in reversed(victims):
             cache = cache.release(victim.pages, victim.ledger.storage.slot)
-        running = [sequence for sequence in running if sequence.goal.request.id not in gone]
-        waiting = tuple(forgotten(state.strategy, victim, state) for victim in victims) + waiting
+        running = [sequence for sequence in running if sequence.goal.request.arrival not in gone]
+        waiting = waiting.push_front([forgotten(state.strategy, victim, state) for victim in victims])
     if plan.admissions:
-        entering = {admission.id: admission for admission in plan.admissions}
-        admitted = [sequence for sequence in waiting if sequence.goal.request.id in entering]
-        waiting = tuple(sequence for sequence in waiting if sequence.goal.request.id not in entering)
-        for sequence in admitted:
-            admission = entering[sequence.goal.request.id]
+        entering = [(admission, waiting.get(admission.arrival)) for admission in plan.admissions]
+        waiting = waiting.remove([admission.arrival for admission in plan.admissions])
+        for admission, sequence in entering:
+            if sequence is None:
+                continue
             pages = admission.shared
             cache = cache.share(pages, admission.slot)
             key = cache.keys[pages[-1]] if pages else b""
             stored = len(pages) * state.config.page_size
             running.append(sequence.holding(Storage(stored, List(pages[::-1]), len(pages), key, admission.slot)))
     if plan.grants:
-        places = {sequence.goal.request.id: place for place, sequence in enumerate(running)}
+        places = {sequence.goal.request.arrival: place for place, sequence in enumerate(running)}
         for grant in plan.grants:
             cache = cache.take(grant.pages)
-            place = places.get(grant.id)
+            place = places.get(grant.arrival)
             if place is None:
                 # The device has stored to them, whatever prefix they held before.
                 cache = cache.release(grant.pages)
@@ -53,7 +54,7 @@ def _transfer(state: State, plan: Plan) -> tuple[Cache, list[Sequence], tuple[Se
             table = held.table
             for page in grant.pages:
                 table = table.push_front(page)
-            running[place] = sequence.holding(Storage(held.stored, table, held.published, held.prefix_key, held.slot))
+            running[place] = sequence.holding(held.growing(table))
     return cache, running, waiting
 
 
@@ -67,7 +68,7 @@ def _published(cache: Cache, sequence: Sequence, held: Storage, page_size: int) 
     keys = tuple(prefix_keys(grid, page_size, page, held.prefix_key, start, sequence.tokens(start, stored)))
     pages = tuple(islice(held.table, len(held.table) - page))[::-1]
     cache = cache.publish(zip(pages, keys, strict=False))
-    return cache, Storage(stored, held.table, page + len(keys), keys[-1], held.slot)
+    return cache, held.publishing(page + len(keys), keys[-1])
 
 
 def _advance(state: State, sequence: Sequence, span: Span, rows: Rows) -> Sequence:
@@ -93,11 +94,11 @@ def commit(state: State, samples: Samples) -> State:
             f"{state.line}: commit what schedule(state) planned"
         )
     cache, running, waiting = _transfer(state, plan)
-    answers = {span.id: (span, rows) for span, rows in zip(plan.spans, samples.rows, strict=True)}
+    answers = {span.arrival: (span, rows) for span, rows in zip(plan.spans, samples.rows, strict=True)}
     still: list[Sequence] = []
     done: list[Sequence] = []
     for before in running:
-        answer = answers.get(before.goal.request.id)
+        answer = answers.get(before.goal.request.arrival)
         if answer is None:
             still.append(before)
             continue
@@ -106,7 +107,7 @@ def commit(state: State, samples: Samples) -> State:
         stored = before.final if span.wanted else span.stop
         held = before.ledger.storage
         if stored != held.stored:
-            held = Storage(stored, held.table, held.published, held.prefix_key, held.slot)
+            held = held.reaching(stored)
             if config.enable_prefix_caching:
                 cache, held = _published(cache, before, held, config.page_size)
         after = _advance(state, before.counted(held, 1), span, rows) if span.wanted else before.counted(held, 0)
@@ -118,21 +119,25 @@ def commit(state: State, samples: Samples) -> State:
             cache = cache.unpublish(before.pages)
         cache = cache.release(before.pages, before.ledger.storage.slot)
         done.append(after)
+    finished, ended, live = state.filed(done) if done else (state.finished, state.ended, state.live)
     return State(
         config=config,
         strategy=state.strategy,
         cache=cache,
         waiting=waiting,
         running=tuple(still),
-        finished=state.finished.update({sequence.goal.request.id: sequence for sequence in done}) if done else state.finished,
+        finished=finished,
+        ended=ended,
+        live=live,
         step=state.step + 1,
-        line=next_line(samples),
+        line=samples.line,
         arrivals=state.arrivals,
         releases=_releases(state, plan, done),
     )
 
 
 def _releases(state: State, plan: Plan, done: list[Sequence]) -> tuple[int, ...]:
-    """Ids that ended since `plan`: aborted ones it did not know of, and those it finished."""
+    """Who gave pages back since `plan`: those aborted meanwhile, admitted by it or before, and those it finished."""
     told = len(plan.releases)
-    return state.releases[told:] + tuple(sequence.goal.request.id for sequence in done)
+    gone = tuple([a.arrival for a in plan.admissions if state.waiting.get(a.arrival) is None]) if plan.admissions else ()
+    return state.releases[told:] + gone + tuple([sequence.goal.request.arrival for sequence in done])

@@ -5,6 +5,7 @@ on the device; this file defines them.
 """
 
 from array import array
+from hashlib import blake2b
 from typing import Literal
 
 Purpose = Literal["sample", "renoise", "open"]
@@ -27,6 +28,15 @@ def key(seed: int, position: int, draw: int, purpose: Purpose) -> int:
     for counter in (position, draw, PURPOSES[purpose]):
         value = mix(value ^ counter)
     return value
+
+
+def derived_seed(seed: int, prompt: tuple[int, ...], index: int) -> int:
+    """The 64-bit seed of a request that brings none: `index` tells equal requests of one call apart.
+
+    It depends on nothing else, so that a request is answered the same whenever it comes and whatever its options are.
+    """
+    numbers = array("q", (index, *prompt)).tobytes()
+    return int.from_bytes(blake2b(numbers, digest_size=8, key=(seed & _MASK).to_bytes(8, "little")).digest(), "little")
 
 
 def uniform(draw_key: int, index: int) -> float:

@@ -1,15 +1,15 @@
-"""Entering and leaving: init, add, abort, rebuild, prune."""
+"""Entering and leaving: init, add, adopt, abort, fail, rebuild, prune."""
 
 from dataclasses import fields, replace
 from operator import attrgetter
 
 from .cache import Cache
 from .commit import forgotten
-from .draws import mix
+from .draws import derived_seed
 from .finish import answer_limit, ended, stop_ids
 from .plan import START_LINE
 from .request import Request, SamplingParams
-from .sequence import Sequence, open_sequence
+from .sequence import FinishReason, Sequence, open_sequence
 from .spec import Config
 from .state import State
 from .strategy import Strategy
@@ -76,6 +76,8 @@ def refusal(state: State, request: Request) -> str:
         return f"stop={params.stop!r} needs the bytes of the tokens; give stop_token_ids instead"
     if spec.mask_id is not None and spec.mask_id in params.stop_token_ids:
         return f"stop_token_ids holds the mask id {spec.mask_id}, which is never sampled"
+    if any(not 0 <= stop_id < spec.vocab_size for stop_id in params.stop_token_ids):
+        return f"stop_token_ids holds an id outside [0, {spec.vocab_size}), the ids of the tokenizer"
     known = {field.name for field in fields(state.strategy)}
     for field in fields(params.thresholds):
         if attrgetter(field.name)(params.thresholds) is not None and field.name not in known:
@@ -92,42 +94,84 @@ def refusal(state: State, request: Request) -> str:
 def add(state: State, request: Request) -> State:
     """`state` with `request` waiting behind all others.
 
-    A request that could never run is finished at once with reason `rejected` and a sentence in `error`. Raises ValueError
-    if its id was used before.
+    A request that could never run is finished at once with reason `rejected` and a sentence in `error`. Without a seed of its
+    own it gets one that depends on its prompt, its `index` and the seed of the configuration only. Raises ValueError if its id
+    is in use.
     """
-    if state.find(request.id) is not None:
-        raise ValueError(f"request id {request.id} is in use in this state: give a new one, such as {state.arrivals}")
-    seed = request.params.seed
+    _check_id(state, request.id)
+    why, seed = refusal(state, request), request.params.seed
     if seed is None:
-        seed = mix(mix(state.config.seed) ^ state.arrivals)
+        seed = 0 if why else derived_seed(state.config.seed, request.prompt, request.index)
     request = replace(request, seed=seed, arrival=state.arrivals)
     limit = answer_limit(request, state.config)
     grid = state.strategy.grid(sized(request, state.config.max_model_len))
     sequence = open_sequence(request, limit, stop_ids(request.params, state.config.spec), grid)
-    why = refusal(state, request)
     if why:
         refused = ended(sequence, "rejected", len(request.prompt), f"request {request.id}: {why}")
-        return replace(state, finished=state.finished.insert(request.id, refused), arrivals=state.arrivals + 1)
-    sequence = state.strategy.init(sequence, state.config.spec)
-    return replace(state, waiting=(*state.waiting, sequence), arrivals=state.arrivals + 1)
+        done, order, live = state.filed((refused,))
+        return replace(state, finished=done, ended=order, live=live, arrivals=state.arrivals + 1)
+    return _queued(state, state.strategy.init(sequence, state.config.spec))
 
 
-def abort(state: State, request_id: int) -> State:
-    """`state` with the request finished by reason `abort`, holding nothing; unchanged if it is not live."""
+def adopt(state: State, sequence: Sequence, request_id: int) -> State:
+    """`state` with a sequence under way, of this state or another of the same model, waiting behind all others.
 
-    def others(sequences: tuple[Sequence, ...]) -> tuple[Sequence, ...]:
-        return tuple(sequence for sequence in sequences if sequence.request.id != request_id)
+    It goes on from where it is under a new id; what it was decided with, its seed included, stays. Raises ValueError for an id
+    in use, an answer that has ended, and a sequence that could not run here.
+    """
+    _check_id(state, request_id)
+    if sequence.ending is not None:
+        raise ValueError(f"request {sequence.id} has ended by {sequence.finish}: only one that is under way can be adopted")
+    request = replace(sequence.request, id=request_id, arrival=state.arrivals)
+    if state.strategy.grid(sized(request, state.config.max_model_len)) != sequence.goal.grid:
+        raise ValueError(f"request {sequence.id} has blocks of another size than {state.strategy!r} makes")
+    why = refusal(state, request)
+    if not why and sequence.limit > state.config.max_model_len:
+        why = f"its answer may reach {sequence.limit} tokens; max_model_len={state.config.max_model_len}"
+    if why:
+        raise ValueError(f"request {sequence.id} cannot be adopted: {why}")
+    return _queued(state, forgotten(state.strategy, sequence.asking(request), state))
 
-    sequence = next((s for s in (*state.running, *state.waiting) if s.request.id == request_id), None)
-    if sequence is None:
+
+def _check_id(state: State, request_id: int) -> None:
+    if request_id in state.live or request_id in state.finished:
+        raise ValueError(f"request id {request_id} is in use in this state: give a new one, such as {state.arrivals}")
+
+
+def _queued(state: State, sequence: Sequence) -> State:
+    """`state` with the newest sequence behind all others."""
+    request = sequence.goal.request
+    waiting, live = state.waiting.push(sequence), state.live.insert(request.id, request.arrival)
+    return replace(state, waiting=waiting, live=live, arrivals=state.arrivals + 1)
+
+
+def abort(state: State, request_id: int, reason: str = "") -> State:
+    """`state` with the request finished by reason `abort`, holding nothing; unchanged if it is not live.
+
+    `reason`, in words, is what its `error` says.
+    """
+    return _broken_off(state, request_id, "abort", reason)
+
+
+def fail(state: State, request_id: int, error: str) -> State:
+    """`state` with the request finished by reason `error`, holding nothing; unchanged if it is not live."""
+    return _broken_off(state, request_id, "error", error)
+
+
+def _broken_off(state: State, request_id: int, reason: FinishReason, words: str) -> State:
+    sequence = state.find(request_id)
+    if sequence is None or sequence.ending is not None:
         return state
+    arrival = sequence.goal.request.arrival
+    done, order, live = state.filed((ended(sequence, reason, sequence.settled, words),))
+    state = replace(state, finished=done, ended=order, live=live)
+    if state.waiting.get(arrival) is not None:
+        return replace(state, waiting=state.waiting.remove((arrival,)))
     return replace(
         state,
         cache=state.cache.release(sequence.pages, sequence.storage.slot),
-        running=others(state.running),
-        waiting=others(state.waiting),
-        finished=state.finished.insert(request_id, ended(sequence, "abort", sequence.settled)),
-        releases=(*state.releases, request_id),
+        running=tuple(other for other in state.running if other is not sequence),
+        releases=(*state.releases, arrival),
     )
 
 
@@ -136,12 +180,11 @@ def rebuild(state: State) -> State:
 
     Every sequence is forgotten and waits again, the prefix index is empty, and the next plan is one that any driver accepts.
     """
-    running = tuple(forgotten(state.strategy, sequence, state) for sequence in state.running)
-    waiting = running + state.waiting
+    running = [forgotten(state.strategy, sequence, state) for sequence in state.running]
     cache = _empty_cache(state.config, state.strategy)
-    return replace(state, cache=cache, running=(), waiting=waiting, line=START_LINE, releases=())
+    return replace(state, cache=cache, running=(), waiting=state.waiting.push_front(running), line=START_LINE, releases=())
 
 
 def prune(state: State) -> State:
     """`state` without its finished requests, so that a long-lived engine does not grow; their ids may be used again."""
-    return replace(state, finished=type(state.finished)())
+    return replace(state, finished=type(state.finished)(), ended=type(state.ended)())

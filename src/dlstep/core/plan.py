@@ -13,6 +13,9 @@ Statistic = Literal["entropy", "margin", "noise"]
 Ties = Literal["highest", "lowest"]
 Mode = Literal["encode", "denoise"]
 Carry = Literal["none", "fresh", "held"]
+# Numbers, because strings hash differently in every process.
+_MODES: dict[Mode, int] = {"encode": 0, "denoise": 1}
+_CARRIES: dict[Carry, int] = {"none": 0, "fresh": 1, "held": 2}
 
 
 @value
@@ -44,6 +47,9 @@ class Span:
     `wanted` are the positions (not rows) to sample, ascending, and `draws` the draw number of each. A strategy plans the
     window alone; `joins` lets the core put final rows that are not stored yet in front of it.
 
+    `id` is the caller's and may be used again; `arrival`, the request's arrival number, never is. Devices and `commit` go by
+    `arrival`.
+
     Only some strategies use the rest: `soft` inputs of window rows; `mode`, for networks that encode final tokens and
     denoise the window differently; `carry`, whether the network carries something from this window's forward to the next,
     and whether this one begins (`fresh`) or goes on (`held`); `penalty`, taken from the logit that a wanted position gives
@@ -51,6 +57,7 @@ class Span:
     """
 
     id: int
+    arrival: int
     start: int
     tokens: tuple[int, ...]
     end: int
@@ -72,31 +79,67 @@ class Span:
         """First position after the fed ones."""
         return self.start + len(self.tokens)
 
+    def behind(self, start: int, tokens: tuple[int, ...], *, query_only: int = 0, final_rows: int = 0) -> "Span":
+        """The span with rows of `tokens`, from `start` on, put in front of its own."""
+        return Span(
+            self.id, self.arrival, start, tokens + self.tokens, self.end, self.grid, self.wanted, self.draws, self.params,
+            self.seed, query_only, final_rows, self.joins, self.soft, self.mode, self.carry, self.penalty,
+        )  # fmt: skip
+
+    def mark(self) -> int:
+        """A number that differs where what the span puts on a device differs; the same in every process."""
+        grid, soft = self.grid, self.soft
+        blend = 0 if soft is None else hash((soft.positions, soft.ids, soft.probabilities, soft.residuals))
+        return hash(
+            (
+                self.arrival, self.start, self.tokens, self.end, grid.origin, grid.size, self.query_only, self.final_rows,
+                _MODES[self.mode], _CARRIES[self.carry], self.params.temperature, blend,
+            )
+        )  # fmt: skip
+
+
+def storing_span(request: Request, start: int, tokens: tuple[int, ...], grid: Grid) -> Span:
+    """A span that stores final `tokens` of `request` from `start` on, and wants nothing."""
+    stop = start + len(tokens)
+    return Span(
+        request.id, request.arrival, start, tokens, stop, grid, (), (), request.params, request.seed, final_rows=len(tokens)
+    )
+
 
 def span_of(
-    request: Request, start: int, tokens: tuple[int, ...], grid: Grid, wanted: tuple[int, ...], draws: tuple[int, ...]
+    request: Request,
+    start: int,
+    tokens: tuple[int, ...],
+    grid: Grid,
+    wanted: tuple[int, ...],
+    draws: tuple[int, ...],
+    *,
+    end: int | None = None,
+    joins: bool = True,
 ) -> Span:
-    """A span of `request` that feeds `tokens` from `start` on and sees everything up to their end."""
-    return Span(request.id, start, tokens, start + len(tokens), grid, wanted, draws, request.params, request.seed)
+    """A span of `request` that feeds `tokens` from `start` on and sees everything up to their end, or up to `end`."""
+    end = start + len(tokens) if end is None else end
+    params, seed = request.params, request.seed
+    return Span(request.id, request.arrival, start, tokens, end, grid, wanted, draws, params, seed, joins=joins)
 
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """Request `id` starts to hold pages: `shared` are full final pages of its prefix that it may only read.
+    """A request, by arrival number, starts to hold pages: `shared` are full final pages of its prefix that it may only read.
 
     `slot` is where the network keeps what it carries from forward to forward; None if the strategy carries nothing.
     """
 
-    id: int
+    arrival: int
     shared: tuple[int, ...]
     slot: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """Pages appended to the table of request `id`; nobody else holds them."""
+    """Pages appended to the table of the request of this arrival number; nobody else holds them."""
 
-    id: int
+    arrival: int
     pages: tuple[int, ...]
 
 
@@ -104,9 +147,9 @@ class Grant:
 class Plan:
     """One forward, and the changes of ownership that make it possible.
 
-    Order of effects: `releases` (requests that ended since the last plan) and `preemptions` give all their pages back,
-    `admissions` open tables, `grants` extend them, `spans` run. `line` names the history of the device this plan relies on;
-    `START_LINE` relies on none.
+    Order of effects: `releases` (requests that ended since the last plan) and `preemptions`, both arrival numbers, give all
+    their pages back, `admissions` open tables, `grants` extend them, `spans` run. `line` names the history of the device this
+    plan relies on; `START_LINE` relies on none and takes a place for `num_pages` pages.
     """
 
     step: int
@@ -117,6 +160,7 @@ class Plan:
     preemptions: tuple[int, ...] = ()
     admissions: tuple[Admission, ...] = ()
     grants: tuple[Grant, ...] = ()
+    num_pages: int = 0
 
 
 @value
@@ -142,13 +186,14 @@ NO_ROWS = Rows((), ())
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """The answer to `plan`: `rows[i]` answers `plan.spans[i]`.
+    """The answer to `plan`: `rows[i]` answers `plan.spans[i]`; `line` is that of the state after them.
 
     Raises SamplesMismatch when the numbers of rows and wanted positions differ.
     """
 
     plan: Plan
     rows: tuple[Rows, ...] = field(default=())
+    line: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if len(self.rows) != len(self.plan.spans):
@@ -163,6 +208,7 @@ class Samples:
                 )
         if self.plan.wants != PLAIN:
             self._check_extras()
+        object.__setattr__(self, "line", next_line(self.plan, self.rows))
 
     def _check_extras(self) -> None:
         wants = self.plan.wants
@@ -184,12 +230,16 @@ class Samples:
 START_LINE = 0
 
 
-def next_line(samples: Samples) -> int:
-    """The line of the state after `samples`: equal for equal histories, never START_LINE.
+def next_line(plan: Plan, rows: tuple[Rows, ...]) -> int:
+    """The line of the state after `plan` was answered with `rows`, never START_LINE: equal for equal histories only.
 
-    Only integers are hashed, whose hashes are the same in every process. What a device holds follows from the plans it
-    ran, so the tokens are more than enough to tell histories apart; probabilities would cost three times as much.
+    Folded in is all that the plan put on the device and who owns it since, and the sampled tokens. Only numbers are hashed,
+    whose hashes are the same in every process.
     """
-    parts = [hash(rows.tokens) for rows in samples.rows]
-    plan = samples.plan
-    return (hash((plan.line, plan.step, *parts)) & 0x3FFFFFFFFFFFFFFF) + 1
+    parts = [span.mark() for span in plan.spans]
+    parts += [hash(answer.tokens) for answer in rows]
+    if plan.releases or plan.preemptions or plan.admissions or plan.grants:
+        opened = tuple([(a.arrival, a.shared, -1 if a.slot is None else a.slot) for a in plan.admissions])
+        granted = tuple([(grant.arrival, grant.pages) for grant in plan.grants])
+        parts.append(hash((plan.releases, plan.preemptions, opened, granted)))
+    return (hash((plan.line, plan.step, plan.num_pages, *parts)) & 0x3FFFFFFFFFFFFFFF) + 1

@@ -1,4 +1,4 @@
-"""What a caller asks for: a prompt, how to sample, and when to stop. These values never change."""
+"""A request: a prompt, how to sample, and when to stop. These values never change."""
 
 from dataclasses import dataclass, field
 from typing import Annotated
@@ -8,6 +8,8 @@ from annotated_types import Ge, Gt, Interval
 from .checks import check_ranges
 
 Probability = Annotated[float, Interval(ge=0.0, le=1.0)]
+Seed = Annotated[int, Interval(ge=-(1 << 63), le=(1 << 64) - 1)]  # 64 bits, signed or not
+COLDEST = 1e-30  # logits divided by it, less the greatest of them, are still numbers in single precision
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,17 +35,17 @@ class SamplingParams:
     """How to sample an answer and where it ends.
 
     `max_tokens` counts emitted tokens. `temperature` 0 is greedy. `top_k` 0, `top_p` 1 and `min_p` 0 keep every token.
-    `seed` None lets the engine derive one from its own seed and the arrival number. `stop` strings need a model whose
-    tokenizer is known; the text is cut in front of the first of them. `max_nfe` counts forwards that sampled.
-    `max_repetition_run` ends an answer whose last so many tokens are equal.
+    Without a `seed` the engine derives one from its own seed and the prompt, so that the same call samples the same answer.
+    `stop` strings need a model whose tokenizer is known; the text is cut in front of the first of them. `max_nfe` counts
+    forwards that sampled. `max_repetition_run` ends an answer whose last so many tokens are equal.
     """
 
     max_tokens: Annotated[int, Ge(1)] = 512
-    temperature: Annotated[float, Interval(ge=0.0, lt=float("inf"))] = 0.0
-    top_k: Annotated[int, Ge(0)] = 0
+    temperature: Annotated[float, Interval(ge=0.0, le=1e30)] = 0.0
+    top_k: Annotated[int, Interval(ge=0, le=(1 << 31) - 1)] = 0
     top_p: Annotated[float, Interval(gt=0.0, le=1.0)] = 1.0
     min_p: Probability = 0.0
-    seed: int | None = None
+    seed: Seed | None = None
     ignore_eos: bool = False
     stop_token_ids: tuple[int, ...] = ()
     stop: tuple[str, ...] = ()
@@ -53,18 +55,19 @@ class SamplingParams:
 
     def __post_init__(self) -> None:
         check_ranges(self)
-        if isinstance(self.stop, str) or "" in self.stop:
-            raise ValueError(f"SamplingParams.stop must be a tuple of non-empty strings, got {self.stop!r}")
-        # Lists are taken too, and kept as tuples: parameters are hashed and compared.
-        object.__setattr__(self, "stop", tuple(self.stop))
-        object.__setattr__(self, "stop_token_ids", tuple(self.stop_token_ids))
+        if 0 < self.temperature < COLDEST:
+            raise ValueError(f"SamplingParams.temperature must be 0 or at least {COLDEST}, got {self.temperature}")
+        for text in self.stop:
+            if not text or any("\ud800" <= letter <= "\udfff" for letter in text):
+                raise ValueError(f"SamplingParams.stop must hold texts that are not empty and have bytes, got {text!r}")
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One prompt to answer. `id` is the caller's, unique in a state; `add` fills in `seed` and `arrival`.
+    """One prompt to answer. `id` is the caller's, unique in a state; `index` tells equal requests of one call apart.
 
-    Raises ValueError for an empty prompt: there is nothing to condition on.
+    `add` fills in `seed` and `arrival`, a number of the state's own that is never used again. Raises ValueError for an empty
+    prompt: there is nothing to condition on.
     """
 
     id: int
@@ -72,8 +75,9 @@ class Request:
     params: SamplingParams = field(default=SamplingParams())
     seed: int = 0
     arrival: int = -1
+    index: Annotated[int, Ge(0)] = 0
 
     def __post_init__(self) -> None:
+        check_ranges(self)
         if not self.prompt:
             raise ValueError(f"request {self.id}: the prompt is empty; give at least one token")
-        object.__setattr__(self, "prompt", tuple(self.prompt))

@@ -4,8 +4,10 @@ Sequences are served in order of arrival. Whoever gets no span, for lack of rows
 it. Only a younger sequence is preempted for an older one, and while one is, nothing is admitted.
 """
 
+from itertools import islice
+
 from .cache import Cache, prefix_keys
-from .plan import Admission, Grant, Plan, Span
+from .plan import Admission, Grant, Plan, Span, storing_span
 from .sequence import Sequence, Storage
 from .state import State
 
@@ -20,27 +22,20 @@ def fit(sequence: Sequence, window: Span, shift: int, budget: int) -> Span | Non
         start = window.start
         if shift and start and window.wanted and window.wanted[0] == start:
             # Row start-1 predicts position start; its keys and values are in the pages already.
-            return _in_front(sequence, window, start - 1, 1, 0) if len(window.tokens) < budget else None
+            return (
+                window.behind(start - 1, sequence.tokens(start - 1, start), query_only=1)
+                if len(window.tokens) < budget
+                else None
+            )
         return window if len(window.tokens) <= budget else None
     grid = sequence.goal.grid
     if window.joins and window.start == final and window.grid == grid and window.stop - stored <= budget:
-        return _in_front(sequence, window, stored, 0, final - stored)
+        return window.behind(stored, sequence.tokens(stored, final), final_rows=final - stored)
     reach = stored + budget
     stop = final if reach >= final else grid.start(reach)
     if stop <= stored:
         return None
-    request = sequence.goal.request
-    tokens = sequence.tokens(stored, stop)
-    return Span(request.id, stored, tokens, stop, grid, (), (), request.params, request.seed, 0, stop - stored)
-
-
-def _in_front(sequence: Sequence, window: Span, start: int, query_only: int, final_rows: int) -> Span:
-    """`window` with the rows from `start` on put in front of it."""
-    tokens = sequence.tokens(start, window.start) + window.tokens
-    return Span(
-        window.id, start, tokens, window.end, window.grid, window.wanted, window.draws, window.params, window.seed,
-        query_only, final_rows, window.joins, window.soft, window.mode, window.carry, window.penalty,
-    )  # fmt: skip
+    return storing_span(sequence.goal.request, stored, sequence.tokens(stored, stop), grid)
 
 
 def shared_pages(cache: Cache, sequence: Sequence, page_size: int) -> tuple[int, ...]:
@@ -67,6 +62,16 @@ def shared_pages(cache: Cache, sequence: Sequence, page_size: int) -> tuple[int,
     return tuple(pages)
 
 
+def next_key(sequence: Sequence, published: int, key: bytes, page_size: int) -> bytes | None:
+    """The prefix key of page `published` of a sequence, `key` being that of the page before; None unless all of it is final."""
+    grid = sequence.goal.grid
+    end = grid.end((published + 1) * page_size - 1)
+    if end > sequence.final:
+        return None
+    start = grid.end(published * page_size - 1) if published else 0
+    return next(prefix_keys(grid, page_size, published, key, start, sequence.tokens(start, end)))
+
+
 class _Draft:
     """The plan while it is being made; lives only inside `schedule`."""
 
@@ -80,11 +85,11 @@ class _Draft:
         self.preemptions: list[int] = []
         self.admissions: list[Admission] = []
 
-    def grant(self, request_id: int, count: int) -> None:
+    def grant(self, arrival: int, count: int) -> None:
         """Hand out `count` pages, which must be available."""
         pages = self.cache.next_pages(count)
         self.cache = self.cache.take(pages)
-        self.grants.append(Grant(request_id, pages))
+        self.grants.append(Grant(arrival, pages))
 
     def run(self, span: Span) -> None:
         """Add `span` to the forward."""
@@ -107,6 +112,7 @@ def schedule(state: State) -> Plan:
         preemptions=tuple(draft.preemptions),
         admissions=tuple(draft.admissions),
         grants=tuple(draft.grants),
+        num_pages=state.config.num_pages,
     )
 
 
@@ -127,25 +133,33 @@ def _continue_running(state: State, draft: _Draft) -> bool:
         if missing > 0:
             while missing > draft.cache.available and count > index + 1:
                 count -= 1
-                draft.preemptions.append(running[count].goal.request.id)
+                draft.preemptions.append(running[count].goal.request.arrival)
                 draft.cache = draft.cache.release(running[count].pages, running[count].ledger.storage.slot)
             if missing > draft.cache.available:
                 return False
-            draft.grant(sequence.goal.request.id, missing)
+            draft.grant(sequence.goal.request.arrival, missing)
         draft.run(span)
         index += 1
     return True
 
 
 def _admit_waiting(state: State, draft: _Draft) -> None:
-    """Plan waiting sequences in order until one does not fit; an admitted one gets all pages it needs so far."""
+    """Plan waiting sequences in order until one does not fit; an admitted one gets all pages it needs so far.
+
+    One whose next page is being computed in this very forward waits for it, so that equal prefixes are computed once.
+    """
     strategy, config = state.strategy, state.config
     room = config.max_num_reqs - len(state.running)
-    for sequence in state.waiting[:room]:
+    coming = _coming_keys(state) if room and state.waiting else set[bytes]()
+    for sequence in islice(state.waiting, room):
         if draft.budget <= 0:
             return
         window = strategy.schedule(sequence, config.spec)
         shared = shared_pages(draft.cache, sequence, config.page_size)
+        key = draft.cache.keys[shared[-1]] if shared else b""
+        coming_key = next_key(sequence, len(shared), key, config.page_size) if config.enable_prefix_caching else None
+        if coming_key in coming:
+            return
         missing = -(-window.end // config.page_size) - len(shared)
         if missing > draft.cache.available - draft.cache.unowned(shared):
             return
@@ -155,7 +169,24 @@ def _admit_waiting(state: State, draft: _Draft) -> None:
             return
         slot = draft.cache.slots[0] if strategy.carries else None
         draft.cache = draft.cache.share(shared, slot)
-        draft.admissions.append(Admission(sequence.goal.request.id, shared, slot))
+        arrival = sequence.goal.request.arrival
+        draft.admissions.append(Admission(arrival, shared, slot))
         if missing:
-            draft.grant(sequence.goal.request.id, missing)
+            draft.grant(arrival, missing)
         draft.run(span)
+        if coming_key is not None:
+            coming.add(coming_key)
+
+
+def _coming_keys(state: State) -> set[bytes]:
+    """For each running sequence that still stores final pages, the prefix key of the next one."""
+    if not state.config.enable_prefix_caching:
+        return set()
+    page_size = state.config.page_size
+    stores = [(sequence, sequence.ledger.storage) for sequence in state.running]
+    keys = [
+        next_key(sequence, held.published, held.prefix_key, page_size)
+        for sequence, held in stores
+        if held.stored < sequence.final
+    ]
+    return {key for key in keys if key is not None}

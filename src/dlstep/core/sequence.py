@@ -31,6 +31,18 @@ class Storage:
     prefix_key: bytes = b""
     slot: int | None = None
 
+    def reaching(self, stored: int) -> "Storage":
+        """The storage once positions `[0, stored)` are stored."""
+        return Storage(stored, self.table, self.published, self.prefix_key, self.slot)
+
+    def growing(self, table: "List[int]") -> "Storage":
+        """The storage with more pages."""
+        return Storage(self.stored, table, self.published, self.prefix_key, self.slot)
+
+    def publishing(self, published: int, prefix_key: bytes) -> "Storage":
+        """The storage with more pages that have a prefix key."""
+        return Storage(self.stored, self.table, published, prefix_key, self.slot)
+
 
 @dataclass(frozen=True, slots=True)
 class Watch:
@@ -172,8 +184,11 @@ class Sequence:
     def probabilities(self) -> tuple[float, ...]:
         """The probability that each token of `answer` had when it was decided."""
         start = len(self.request.prompt)
-        end = start + len(self.answer)
-        if end == start:
+        return self.probabilities_of(start, start + len(self.answer))
+
+    def probabilities_of(self, start: int, end: int) -> tuple[float, ...]:
+        """Probabilities of the answer's positions `[start, end)`; costs the positions from `start` on."""
+        if end <= start:
             return ()
         blocks = self._blocks(start, end)
         first = blocks[0].start

@@ -1,4 +1,4 @@
-"""What the model fixes and what the engine may use: the facts that every decision depends on."""
+"""Facts of the model and budgets of the engine, which every decision depends on."""
 
 from dataclasses import dataclass
 from typing import Annotated, Literal
@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 from annotated_types import Ge, Gt
 
 from .checks import check_ranges
+from .request import Seed
 
 AcceptRule = Literal["A", "B"]
 
@@ -18,7 +19,8 @@ class Spec:
     uniform-state model, whose undecided positions hold random ids. `head_shift` 1 means that
     row p-1 of the network predicts position p (Dream and its relatives). `accept_rule` "A" forces a token of a block only
     when the block before it is semi-complete, "B" always (Stable-DiffCoder). `pieces` are the bytes of each id, for stop
-    strings; empty when the tokenizer is not known.
+    strings; empty when the tokenizer is not known. `fingerprint` tells the weights and their dtype apart from others; empty
+    where there are none.
     """
 
     mask_id: int | None
@@ -27,13 +29,10 @@ class Spec:
     head_shift: Literal[0, 1] = 0
     accept_rule: AcceptRule = "A"
     pieces: tuple[bytes, ...] = ()
+    fingerprint: str = ""
 
     def __post_init__(self) -> None:
         check_ranges(self)
-        if self.head_shift not in (0, 1):
-            raise ValueError(f"Spec.head_shift must be 0 or 1, got {self.head_shift!r}")
-        if self.accept_rule not in ("A", "B"):
-            raise ValueError(f"Spec.accept_rule must be 'A' or 'B', got {self.accept_rule!r}")
         if self.mask_id in self.eos_ids:
             raise ValueError(f"Spec.mask_id {self.mask_id} is also in Spec.eos_ids {self.eos_ids}: they must differ")
 
@@ -53,7 +52,7 @@ class Config:
     max_num_batched_tokens: Annotated[int, Gt(0)] = 4096
     max_num_reqs: Annotated[int, Gt(0)] = 128
     enable_prefix_caching: bool = True
-    seed: int = 0
+    seed: Seed = 0
 
     def __post_init__(self) -> None:
         check_ranges(self)

@@ -1,23 +1,21 @@
 """A decode as a value: the state it began with and what happened since. Folding the events gives every later state."""
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from itertools import accumulate
 from operator import attrgetter
 from os import PathLike
-from pathlib import Path
 
-from .codec import from_json, to_json
 from .commit import commit
 from .errors import ReplayDiverged
-from .lifecycle import abort, add, rebuild
+from .lifecycle import abort, add, adopt, fail, prune, rebuild
 from .plan import Plan, Samples
 from .request import Request
 from .schedule import schedule
+from .sequence import Sequence
 from .state import State
-
-FORMAT = 1
+from .trace_file import read, write
+from .values import value
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,18 +26,40 @@ class Add:
 
 
 @dataclass(frozen=True, slots=True)
-class Abort:
-    """A request was aborted."""
+class Adopt:
+    """A sequence that was under way elsewhere arrived under a new id."""
 
+    sequence: Sequence
     id: int
 
 
 @dataclass(frozen=True, slots=True)
+class Abort:
+    """A request was aborted, for a `reason` in words."""
+
+    id: int
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Fail:
+    """A request ended by an error that did not come from the network."""
+
+    id: int
+    error: str
+
+
+@value
 class Rebuild:
     """The device was forgotten."""
 
 
-Event = Add | Abort | Rebuild | Samples
+@value
+class Prune:
+    """Finished requests were forgotten."""
+
+
+Event = Add | Adopt | Abort | Fail | Rebuild | Prune | Samples
 
 
 def apply(state: State, event: Event) -> State:
@@ -47,10 +67,16 @@ def apply(state: State, event: Event) -> State:
     match event:
         case Add():
             return add(state, event.request)
+        case Adopt():
+            return adopt(state, event.sequence, event.id)
         case Abort():
-            return abort(state, event.id)
+            return abort(state, event.id, event.reason)
+        case Fail():
+            return fail(state, event.id, event.error)
         case Rebuild():
             return rebuild(state)
+        case Prune():
+            return prune(state)
         case Samples():
             return commit(state, event)
 
@@ -96,45 +122,33 @@ class Trace:
         return state
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write JSON lines: the first state, then one event a line."""
-        lines = [{"dlstep_trace": FORMAT, "first": to_json(self.first)}, *map(to_json, self.events)]
-        with Path(path).open("w", encoding="utf-8") as file:
-            file.writelines(json.dumps(line, separators=(",", ":")) + "\n" for line in lines)
+        """Write JSON lines: the first state, then one event a line. A file that was there is replaced once all is written."""
+        write(path, self.first, self.events)
 
     @staticmethod
     def load(path: str | PathLike[str]) -> "Trace":
-        """Read what `save` wrote. Raises ValueError naming the file and line that is no part of a trace."""
-        values: list[Event] = []
-        first: State | None = None
-        with Path(path).open(encoding="utf-8") as file:
-            for number, line in enumerate(file, 1):
-                try:
-                    data = json.loads(line)
-                    if first is None:
-                        if data.get("dlstep_trace") != FORMAT:
-                            raise ValueError(f"format {data.get('dlstep_trace')!r} instead of {FORMAT}")
-                        first = from_json(data["first"])
-                    else:
-                        values.append(from_json(data))
-                except (ValueError, TypeError, KeyError, AttributeError) as error:
-                    raise ValueError(f"{path}, line {number}: not a line of a trace: {error}") from error
-        if first is None:
-            raise ValueError(f"{path}: the file is empty, a trace has at least its first state")
-        return Trace(first, tuple(values))
+        """Read what `save` wrote. Raises ValueError naming the file, the line and the field that is not as it was written."""
+        first, events = read(path)
+        if not isinstance(first, State) or not all(isinstance(event, Event) for event in events):
+            raise ValueError(f"{path}: not a trace: its first value must be a state, and all others events")
+        return Trace(first, events)
 
 
 def difference(planned: Plan, recorded: Plan) -> str:
-    """In words, the first field in which two different plans differ."""
-    for field in fields(Plan):
-        now, then = attrgetter(field.name)(planned), attrgetter(field.name)(recorded)
+    """In words, the first field in which two different plans differ; the line, in which all differences show, comes last."""
+    names = [field.name for field in fields(Plan) if field.name != "line"]
+    for name in (*names, "line"):
+        now, then = attrgetter(name)(planned), attrgetter(name)(recorded)
         if now == then:
             continue
-        if field.name == "spans":
+        if name == "spans":
             for index, (span, other) in enumerate(zip(now, then, strict=False)):
                 for part in fields(span):
                     one, two = attrgetter(part.name)(span), attrgetter(part.name)(other)
                     if one != two:
                         return f"span {index} of request {span.id}: {part.name} is {one!r} now, {two!r} was recorded"
             return f"{len(now)} spans now, {len(then)} were recorded"
-        return f"{field.name} is {now!r} now, {then!r} was recorded"
+        if name == "line":
+            return "the history differs: an earlier event, or the first state, is not the one that was recorded"
+        return f"{name} is {now!r} now, {then!r} was recorded"
     return "the plans are equal"

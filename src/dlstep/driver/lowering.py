@@ -131,7 +131,10 @@ def gather(plan: Plan, tables: PageTables, target: Target, slots: Mapping[int, i
     spans = plan.spans
     rows = tables.rows
     facts = np.array(
-        [(len(s.tokens), s.start, s.end, s.grid.origin, s.grid.size, s.query_only, len(s.wanted), rows[s.id]) for s in spans],
+        [
+            (len(s.tokens), s.start, s.end, s.grid.origin, s.grid.size, s.query_only, len(s.wanted), rows[s.arrival])
+            for s in spans
+        ],
         dtype=np.int64,
     ).T
     counts, starts, ends, _, _, query_only, wants, row_of = facts
@@ -208,7 +211,9 @@ def _carried(spans: tuple[Span, ...], slots: Mapping[int, int]) -> dict[str, np.
     """The places of all canvases, under the names that `carry_of` knows; nothing where nothing is carried."""
     if spans[0].carry == "none":
         return {}
-    facts = np.array([(1 + 2 * slots[span.id], span.draws[0] % 2, span.carry == "fresh") for span in spans], dtype=np.int64).T
+    facts = np.array(
+        [(1 + 2 * slots[span.arrival], span.draws[0] % 2, span.carry == "fresh") for span in spans], dtype=np.int64
+    ).T
     return {"found": facts[0] + 1 - facts[1], "left": facts[0] + facts[1], "fresh": facts[2]}
 
 

@@ -79,7 +79,8 @@ def largest_forwards(config: Config, strategy: Strategy) -> tuple[tuple[Plan, Pl
     for number in range(deep):
         state = add(state, _request(number, (token,) * length, 1))
     wanted, pages_of_wanted = _all_wanted(config, strategy, token)
-    return (schedule(state), wanted), max(pages, pages_of_wanted)
+    most = max(pages, pages_of_wanted)
+    return (replace(schedule(state), num_pages=most), replace(wanted, num_pages=most)), most
 
 
 def _all_wanted(config: Config, strategy: Strategy, token: int) -> tuple[Plan, int]:
@@ -87,7 +88,8 @@ def _all_wanted(config: Config, strategy: Strategy, token: int) -> tuple[Plan, i
     spec = config.spec
     request = _request(0, (token,), config.max_model_len - 1)
     roomy = replace(config, num_pages=-(-farthest(strategy, config.max_model_len) // config.page_size))
-    window = strategy.schedule(add(init(roomy, strategy), request).waiting[0], spec)
+    (sequence,) = add(init(roomy, strategy), request).waiting
+    window = strategy.schedule(sequence, spec)
     if window.mode == "encode":  # it may grow
         start, rows = window.start, min(strategy.atom(request), config.max_model_len)
         wanted = tuple(range(start + spec.head_shift, start + rows))
@@ -98,7 +100,7 @@ def _all_wanted(config: Config, strategy: Strategy, token: int) -> tuple[Plan, i
     plan = Plan(
         step=0,
         line=START_LINE,
-        spans=tuple(replace(window, id=number) for number in range(many)),
+        spans=tuple(replace(window, id=number, arrival=number) for number in range(many)),
         wants=strategy.wants,
         admissions=tuple(Admission(number, (), number if strategy.carries else None) for number in range(many)),
         grants=tuple(Grant(number, tuple(range(number * each, (number + 1) * each))) for number in range(many)),

@@ -11,8 +11,8 @@ class PageTables:
 
     def __init__(self, *, max_num_reqs: int, width: int) -> None:
         self.pages: Int64[np.ndarray, "reqs width"] = np.zeros((max_num_reqs, width), dtype=np.int64)
-        self.lengths: dict[int, int] = {}  # request id to number of pages
-        self.rows: dict[int, int] = {}  # request id to row
+        self.lengths: dict[int, int] = {}  # arrival number to number of pages
+        self.rows: dict[int, int] = {}  # arrival number to row
         self._free = list(range(max_num_reqs))[::-1]
 
     def clear(self) -> None:
@@ -20,30 +20,35 @@ class PageTables:
         self.rows, self.lengths = {}, {}
         self._free = list(range(len(self.pages)))[::-1]
 
+    def copy(self, other: "PageTables") -> None:
+        """Hold what `other` holds."""
+        self.pages, self.lengths, self.rows = other.pages.copy(), dict(other.lengths), dict(other.rows)
+        self._free = list(other._free)
+
     def apply(self, plan: Plan) -> None:
         """Ownership after `plan`. Raises DlstepError for an admission that finds no row or repeats one."""
-        for request_id in (*plan.releases, *plan.preemptions):
-            row = self.rows.pop(request_id, None)
+        for arrival in (*plan.releases, *plan.preemptions):
+            row = self.rows.pop(arrival, None)
             if row is not None:  # a request may end without ever having held pages
                 self._free.append(row)
-                del self.lengths[request_id]
+                del self.lengths[arrival]
         for admission in plan.admissions:
-            if admission.id in self.rows or not self._free:
+            if admission.arrival in self.rows or not self._free:
                 raise DlstepError(
-                    f"step {plan.step} admits request {admission.id}, which is live or one too many: "
+                    f"step {plan.step} admits request {admission.arrival}, which is live or one too many: "
                     f"{len(self.rows)} of {len(self.pages)} requests hold pages"
                 )
-            self.rows[admission.id] = self._free.pop()
-            self.lengths[admission.id] = 0
-            self._extend(admission.id, admission.shared)
+            self.rows[admission.arrival] = self._free.pop()
+            self.lengths[admission.arrival] = 0
+            self._extend(admission.arrival, admission.shared)
         for grant in plan.grants:
-            self._extend(grant.id, grant.pages)
+            self._extend(grant.arrival, grant.pages)
 
-    def _extend(self, request_id: int, pages: tuple[int, ...]) -> None:
-        held = self.lengths[request_id]
+    def _extend(self, arrival: int, pages: tuple[int, ...]) -> None:
+        held = self.lengths[arrival]
         count = held + len(pages)
         missing = count - self.pages.shape[1]
         if missing > 0:
             self.pages = np.pad(self.pages, ((0, 0), (0, max(missing, self.pages.shape[1]))))
-        self.pages[self.rows[request_id], held:count] = pages
-        self.lengths[request_id] = count
+        self.pages[self.rows[arrival], held:count] = pages
+        self.lengths[arrival] = count

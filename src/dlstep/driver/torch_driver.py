@@ -1,5 +1,9 @@
 """Runs plans on a network: owns the pages of keys and values, follows changes of ownership, answers with samples."""
 
+from collections import deque
+from dataclasses import replace
+from threading import Lock
+
 import torch
 from jaxtyping import Float, Float32
 from torch import Tensor, nn
@@ -8,32 +12,39 @@ from transformers import DiffusionGemmaForBlockDiffusion
 from dlstep_kernels import Drawn
 from dlstep_kernels.choice import has_kernels, head_and_sample, merge_embeddings, sample
 
-from ..core import START_LINE, Config, LineMismatch, Plan, Samples, next_line
+from ..core import Config, Plan, Samples
 from ..models import Checkpoint, PagedContext
 from ..models.attention import NO_MASK
 from ..models.diffusion_gemma import CanvasNetwork
 from ..models.shapes import KVShape, embedding_of, head_of, in_gib, kv_bytes_per_token, kv_shapes
 from .graphs import Graphs, Sizes
+from .history import Histories, History
 from .lowering import Batch, Carry, Target, gather, lower, pack, unpack
 from .profile import region
 from .tables import PageTables
 from .work import CarrySlots, Work, by_mode, lower_modes
 
-_BROKEN_LINE = -1  # no state is on it
 Answer = Float[Tensor, "w vocab"] | Drawn
 
 
 class TorchDriver:
-    """A device for the states of one `Config`; `run` is all that the engine needs.
+    """A device for the states of one `Config`, and for others that differ in `num_pages`; threads may share it.
 
-    The parts of `run` (`follow`, `lower`, `forward`, `sample`, `unpack`) are public so that their costs can be
+    States of `config.num_pages` pages have one history, those of other numbers `max_histories` more, in memory that is taken
+    when they begin. The parts of `run` (`follow`, `lower`, `forward`, `sample`, `unpack`) are public so that their costs can be
     measured. The network is used where it is; with `device` it is moved there. On a CUDA device forwards that sample are
     padded to buckets and, unless `enforce_eager`, captured as graphs, in place of `lower`, `forward` and `sample`. Raises
     ValueError if the configuration does not fit the network, torch.OutOfMemoryError if pages do not fit the device.
     """
 
     def __init__(
-        self, checkpoint: Checkpoint, config: Config, *, device: str | None = None, enforce_eager: bool = False
+        self,
+        checkpoint: Checkpoint,
+        config: Config,
+        *,
+        device: str | None = None,
+        enforce_eager: bool = False,
+        max_histories: int = 8,
     ) -> None:
         network = checkpoint.network
         if device is not None:
@@ -51,22 +62,31 @@ class TorchDriver:
         self._body, self._head = network.base_model, head_of(network)
         self._canvas = CanvasNetwork(network) if isinstance(network, DiffusionGemmaForBlockDiffusion) else None
         self._canvas_length = self._canvas.canvas_length if self._canvas else 0
-        self.line = START_LINE
-        self._last: Plan | None = None
-        self._tables = PageTables(max_num_reqs=config.max_num_reqs, width=config.max_model_len // config.page_size + 2)
-        self._slots = CarrySlots()
         views = tuple(dict.fromkeys(shape.view for shape in shapes))
+        self._shapes = shapes
         self._target = Target(config.page_size, spec.head_shift, views, network.device, network.dtype)
-        self._key_pages, self._value_pages = _empty_pages(shapes, config, network.dtype, network.device)
-        self._carried = self._empty_carried()
         kernels = has_kernels(network.device)
         # In 16 bits, ids are sampled from hidden states at once; logits are never written.
         self._fused = kernels and self._canvas is None and isinstance(self._head, nn.Linear) and network.dtype.itemsize == 2
-        sizes = Sizes(self._canvas_length, self._fused)
-        self._graphs = Graphs(self._captured_step, self._target, sizes, captures=not enforce_eager) if kernels else None
+        self._captures = not enforce_eager if kernels else None
+        self._histories = Histories(self._new_history(config.num_pages), self._new_history, max_histories)
+        self._now = self._histories.main
+        self._lock = Lock()
+        self._released: deque[int] = deque()
+
+    def _new_history(self, num_pages: int) -> History:
+        """A history without content. Raises torch.OutOfMemoryError with the numbers if there is no room for its pages."""
+        config = replace(self.config, num_pages=num_pages)
+        keys, values = _empty_pages(self._shapes, config, self.network.dtype, self.network.device)
+        tables = PageTables(max_num_reqs=config.max_num_reqs, width=config.max_model_len // config.page_size + 2)
+        graphs = None
+        if self._captures is not None:
+            sizes = Sizes(self._canvas_length, self._fused)
+            graphs = Graphs(self._captured_step, self._target, sizes, captures=self._captures)
+        return History(num_pages, keys, values, self._empty_carried(), tables, CarrySlots(), graphs)
 
     def _empty_carried(self) -> Float[Tensor, "places canvas hidden"]:
-        """Room for what canvases carry: the places that `Carry` names."""
+        """Self-conditioning buffers: the places that `Carry` names, two for each carry slot."""
         canvas = self._canvas
         size = (1 + 2 * self.config.max_num_reqs, canvas.canvas_length, canvas.hidden_size) if canvas else (0, 0, 0)
         return torch.zeros(size, dtype=self.network.dtype, device=self.network.device)
@@ -74,38 +94,59 @@ class TorchDriver:
     @property
     def graph_count(self) -> int:
         """How many graphs are captured so far."""
-        return self._graphs.count if self._graphs else 0
+        return sum(history.graphs.count for history in self._histories if history.graphs)
 
     @region("run")
     def run(self, plan: Plan) -> Samples:
         """The samples of `plan`.
 
-        A plan may be run again, with the same answer. Raises LineMismatch for one that relies on another history than
-        this driver's.
+        A plan may be run again, with the same answer. Raises LineMismatch for one that relies on a history that is not held
+        here, DlstepError for one that begins a history for which there is no room.
         """
-        self.follow(plan)
-        packed = self._replayed(plan)
-        if packed is None and (work := self.lower(plan)) is not None:
-            packed = self.sample(work, self.forward(work))
-        samples = self.unpack(plan, packed)
-        self.line = next_line(samples)
-        return samples
+        with self._lock:
+            self._forget_released()
+            self.follow(plan)
+            packed = self._replayed(plan)
+            if packed is None and (work := self.lower(plan)) is not None:
+                packed = self.sample(work, self.forward(work))
+            samples = self.unpack(plan, packed)
+            self._now.line = samples.line
+            return samples
+
+    def fork(self, line: int) -> bool:
+        """Copy the history on `line`, so that two states can go on from it; False if there is none or no room."""
+        with self._lock:
+            return self._histories.fork(line)
+
+    def release(self, line: int) -> None:
+        """Forget the history on `line`, now or before the next forward: a finalizer may ask for it at any time."""
+        self._released.append(line)
+        if self._lock.acquire(blocking=False):
+            try:
+                self._forget_released()
+            finally:
+                self._lock.release()
+
+    def _forget_released(self) -> None:
+        while self._released:
+            self._histories.release(self._released.popleft())
 
     @torch.inference_mode()
     def _replayed(self, plan: Plan) -> Float32[Tensor, "k w"] | None:
         """The answer of a padded, and perhaps captured, forward; None for a plan that is run in its own sizes."""
-        if self._graphs is None or not plan.spans:
+        graphs, tables, slots = self._now.graphs, self._now.tables, self._now.slots
+        if graphs is None or not plan.spans:
             return None
         encode, denoise = by_mode(plan, self._canvas_length)
         sampled = denoise or (None if self._canvas else encode)
         if sampled is None:
             return None
-        gathered = gather(sampled, self._tables, self._target, self._slots.slots)
-        if not self._graphs.takes(gathered):
+        gathered = gather(sampled, tables, self._target, slots.slots)
+        if not graphs.takes(gathered):
             return None
         if encode is not None and encode is not sampled:
-            self._encode(lower(encode, self._tables, self._target))
-        return self._graphs.run(gathered)
+            self._encode(lower(encode, tables, self._target))
+        return graphs.run(gathered)
 
     def _captured_step(self, batch: Batch) -> Float32[Tensor, "k w"]:
         """What is captured: a forward and the sampling of what it wants."""
@@ -115,27 +156,15 @@ class TorchDriver:
 
     @region("follow")
     def follow(self, plan: Plan) -> None:
-        """Take over the ownership of pages and carry slots as `plan` has it, once."""
-        if plan.line == START_LINE:
-            self._tables.clear()
-            self._slots.clear()
-        elif plan is self._last or plan == self._last:
-            return
-        elif plan.line != self.line:
-            raise LineMismatch(
-                f"step {plan.step} continues line {plan.line}, this driver is on line {self.line}: rebuild(state) makes a "
-                "state that any driver accepts"
-            )
-        # Should this forward fail, only the same plan may follow, or one that starts a line.
-        self.line, self._last = _BROKEN_LINE, None
-        self._tables.apply(plan)
-        self._slots.apply(plan)
-        self._last = plan
+        """Turn to the history that `plan` belongs to, and take over its changes of ownership, once."""
+        self._now = self._histories.place(plan)
+        self._now.follow(plan)
 
     @region("lower")
     def lower(self, plan: Plan) -> Work | None:
         """The tensors of `plan`; None if it has no spans."""
-        return lower_modes(plan, self._tables, self._slots, self._target, self._canvas_length) if plan.spans else None
+        now = self._now
+        return lower_modes(plan, now.tables, now.slots, self._target, self._canvas_length) if plan.spans else None
 
     @region("forward")
     @torch.inference_mode()
@@ -153,15 +182,15 @@ class TorchDriver:
         return answer
 
     def _paged(self, batch: Batch) -> PagedContext:
-        return PagedContext(self._key_pages, self._value_pages, batch.slots, batch.layouts)
+        return PagedContext(self._now.key_pages, self._now.value_pages, batch.slots, batch.layouts)
 
     def _denoise(self, batch: Batch, carry: Carry) -> Float32[Tensor, "w vocab"]:
         """Logits of canvases, and what they carry to their next forward."""
         canvas, temperatures = self._canvas, batch.settings.temperatures
         assert canvas is not None and temperatures is not None, "canvases are sampled at a temperature"
-        held = self._carried.index_select(0, carry.found).masked_fill(carry.fresh[:, None, None] != 0, 0.0)
+        held = self._now.carried.index_select(0, carry.found).masked_fill(carry.fresh[:, None, None] != 0, 0.0)
         logits = canvas.denoise(batch.tokens, batch.positions, held.flatten(0, 1), self._paged(batch))
-        self._carried.index_copy_(0, carry.left, canvas.signal(logits, temperatures).view_as(held))
+        self._now.carried.index_copy_(0, carry.left, canvas.signal(logits, temperatures).view_as(held))
         return logits
 
     def _encode(self, batch: Batch) -> Answer | None:
@@ -232,7 +261,7 @@ def _empty_pages(
 
     try:
         return pages(), pages()
-    except torch.OutOfMemoryError as error:
+    except RuntimeError as error:  # on a CPU an OutOfMemoryError has no class of its own
         needed = in_gib(slots * kv_bytes_per_token(shapes, dtype))
         raise torch.OutOfMemoryError(
             f"num_pages={config.num_pages} of page_size={config.page_size} take {needed}, more than {device} has left: "

@@ -34,11 +34,11 @@ class CarrySlots:
 
     def apply(self, plan: Plan) -> None:
         """Ownership after `plan`."""
-        for request_id in (*plan.releases, *plan.preemptions):
-            self.slots.pop(request_id, None)
+        for arrival in (*plan.releases, *plan.preemptions):
+            self.slots.pop(arrival, None)
         for admission in plan.admissions:
             if admission.slot is not None:
-                self.slots[admission.id] = admission.slot
+                self.slots[admission.arrival] = admission.slot
 
 
 def lower_modes(plan: Plan, tables: PageTables, slots: CarrySlots, target: Target, canvas_length: int) -> Work:

@@ -7,8 +7,7 @@ after a forward, and sealed if it is ready in a forward that leaves all blocks b
 from abc import abstractmethod
 from dataclasses import dataclass
 
-from ..core import Block, Extra, Rows, Sequence, Span, Spec
-from ..core.block import positions
+from ..core import Block, Extra, Rows, Sequence, Span, Spec, positions
 from ..core.soft import SoftTokens
 from ._blocks import Blockwise
 
@@ -80,7 +79,7 @@ class Revising(Blockwise):
         stop, request = final + len(tokens), goal.request
         first, end = first_wanted(blocks), min(stop, goal.limit)
         return Span(
-            request.id, final, tokens, stop, goal.grid, positions(first, end),
+            request.id, request.arrival, final, tokens, stop, goal.grid, positions(first, end),
             draws[first - final : end - final], request.params, request.seed,
             0, 0, joins, self.soft(blocks), "encode", "none", self.penalty(),
         )  # fmt: skip

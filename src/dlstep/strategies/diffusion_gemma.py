@@ -20,9 +20,21 @@ from typing import Annotated, final
 
 from annotated_types import Ge, Gt, Interval
 
-from ..core import Block, Grid, Request, Rows, SamplingParams, Sequence, Span, Spec, Strategy, Wants
-from ..core.block import Extra, positions
-from ..core.checks import check_ranges
+from ..core import (
+    Block,
+    Extra,
+    Grid,
+    Request,
+    Rows,
+    SamplingParams,
+    Sequence,
+    Span,
+    Spec,
+    Strategy,
+    Wants,
+    check_ranges,
+    positions,
+)
 from ..core.draws import integers
 
 _WANTS = Wants(statistics=frozenset({"entropy", "noise"}), ties="lowest", best=1)
@@ -121,6 +133,7 @@ class DiffusionGemma(Strategy):
         count = len(block.tokens)
         return Span(
             id=request.id,
+            arrival=request.arrival,
             start=block.start,
             tokens=block.tokens,
             end=block.end,

@@ -13,11 +13,8 @@ from typing import Annotated, final, get_args
 
 from annotated_types import Ge, Gt, Interval
 
-from ..core import Block, Grid, Merge, Request, Rows, Sequence, SoftTokens, Spec, Wants
-from ..core.block import positions
-from ..core.request import Probability
+from ..core import Block, Grid, Merge, Probability, Request, Rows, Sequence, SoftTokens, Spec, Wants, positions, value
 from ..core.soft import MergeMode
-from ..core.values import value
 from ._edit import Revising, Revision, first_wanted, remembering
 
 CONFIDENT = 0.9  # a block all of whose positions are this sure is ready, as in the paper's code

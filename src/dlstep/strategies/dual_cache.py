@@ -11,9 +11,7 @@ from typing import Annotated, Literal, final
 
 from annotated_types import Gt
 
-from ..core import Block, Grid, Request, Rows, Sequence, Span, Spec, Strategy, open_block
-from ..core.checks import check_ranges
-from ..core.request import Probability
+from ..core import Block, Grid, Probability, Request, Rows, Sequence, Span, Spec, Strategy, check_ranges, open_block, span_of
 from ._blocks import mask_of, masked_only
 from ._warm import cooled, warmed
 
@@ -89,7 +87,7 @@ class DualCache(Strategy):
         else:
             tokens = block.tokens
         draws = (sequence.ledger.steps - block.opened,) * len(wanted)
-        return Span(request.id, start, tokens, goal.limit, goal.grid, wanted, draws, request.params, request.seed)
+        return span_of(request, start, tokens, goal.grid, wanted, draws, end=goal.limit)
 
     def commit(self, sequence: Sequence, span: Span, rows: Rows, spec: Spec) -> Sequence:
         """Decide positions of the block; behind a full one the next opens, which begins with a refresh."""

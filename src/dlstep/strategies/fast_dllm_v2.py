@@ -12,9 +12,7 @@ from typing import Annotated, final
 
 from annotated_types import Gt
 
-from ..core import Block, Grid, Request, Rows, Sequence, Span, Spec, Strategy, open_block
-from ..core.checks import check_ranges
-from ..core.request import Probability
+from ..core import Block, Grid, Probability, Request, Rows, Sequence, Span, Spec, Strategy, check_ranges, open_block, span_of
 from ._blocks import mask_of, masked_only
 from ._warm import cooled, warmed
 
@@ -92,7 +90,7 @@ class FastDLLMV2(Strategy):
                 tokens, start = block.tokens[sub - start : stop - start], sub
         request = goal.request
         draws = (sequence.ledger.steps - block.opened,) * len(wanted)
-        return Span(request.id, start, tokens, end, goal.grid, wanted, draws, request.params, request.seed)
+        return span_of(request, start, tokens, goal.grid, wanted, draws, end=end)
 
     def commit(self, sequence: Sequence, span: Span, rows: Rows, spec: Spec) -> Sequence:
         """Decide positions of one sub-block; a full block becomes final and the next one opens."""

@@ -12,10 +12,7 @@ from typing import Annotated, final
 
 from annotated_types import Ge, Interval
 
-from ..core import Block, Grid, Request, Rows, Sequence, Spec, Wants
-from ..core.block import positions
-from ..core.request import Probability
-from ..core.values import value
+from ..core import Block, Grid, Probability, Request, Rows, Sequence, Spec, Wants, positions, value
 from ._blocks import mask_of
 from ._edit import Revising, Revision, first_wanted, remembering
 

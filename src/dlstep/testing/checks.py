@@ -23,6 +23,10 @@ def check_ownership(state: State) -> None:
     for sequence in state.running:
         assert len(set(sequence.pages)) == len(sequence.pages), "a page twice in a table"
         assert sequence.stored <= sequence.final <= max(sequence.settled, sequence.final)
+    live = {sequence.id: sequence.request.arrival for sequence in (*state.running, *state.waiting)}
+    assert {key: state.live[key] for key in state.live} == live, "an id does not find its request"
+    assert sorted(state.ended) == sorted(state.finished), "the finished requests are not those that ended"
+    assert len(state.waiting) == len(list(state.waiting))
     for sequence in (*state.waiting, *(state.finished[key] for key in state.finished)):
         assert not sequence.pages and not sequence.stored and sequence.storage.slot is None, (
             "a sequence that does not run holds pages"
@@ -70,11 +74,12 @@ def check_order(step: Step) -> None:
     assert served == live[: len(served)], "somebody was overtaken"
     assert live == [] or served, "the oldest got no span"
     assert not plan.preemptions or not plan.admissions
-    running = [sequence.id for sequence in planned.running]
+    running = [sequence.request.arrival for sequence in planned.running]
     victims = list(plan.preemptions)
     assert victims == running[::-1][: len(victims)], "the youngest are not the victims"
-    assert not set(victims) & set(served)
-    assert [admission.id for admission in plan.admissions] == served[len(planned.running) :]
+    serving = [span.arrival for span in plan.spans]
+    assert not set(victims) & set(serving)
+    assert [admission.arrival for admission in plan.admissions] == serving[len(planned.running) :]
 
 
 def check_tampering(trace: Trace) -> None:

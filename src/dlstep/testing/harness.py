@@ -2,12 +2,12 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from ..core import (
     Abort,
     Add,
     Config,
+    Driver,
     Plan,
     Rebuild,
     Request,
@@ -24,14 +24,6 @@ from .generators import Case
 from .shadow import ShadowDriver
 
 MOST_STEPS = 5000
-
-
-class Driver(Protocol):
-    """What runs a plan."""
-
-    def run(self, plan: Plan) -> Samples:
-        """The samples of `plan`."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +106,8 @@ def alone(config: Config, strategy: Strategy, request: Request, driver: Driver |
 
 def disturbed(run: Run) -> set[int]:
     """Ids that lost what the device held of them at some time: only exact strategies answer them as if they had not."""
-    return {request_id for step in run.steps for request_id in step.plan.preemptions}
+    ids = {sequence.request.arrival: sequence.id for step in run.steps for sequence in step.planned.running}
+    return {ids[arrival] for step in run.steps for arrival in step.plan.preemptions}
 
 
 Outcome = tuple[tuple[int, ...], str | None, tuple[float, ...]]

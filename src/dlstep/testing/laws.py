@@ -80,7 +80,7 @@ def written_before_read(strategy: type[Strategy], data: DataObject) -> None:
         for sequence in run.state.running:
             tokens = sequence.tokens(0, sequence.stored)
             for position, token in enumerate(tokens):
-                held = device.slots[device.slot(sequence.id, position)]
+                held = device.now.slots[device.slot(sequence.request.arrival, position)]
                 assert held.final and (held.position, held.token) == (position, token), f"{held} is stored, not {token}"
 
     run_case(data.draw(cases(strategy)), watch=watch)
@@ -156,7 +156,7 @@ def progress(strategy: type[Strategy], data: DataObject) -> None:
     losses: Counter[int] = Counter()
     for step in run.steps:
         assert step.plan.spans or step.planned.done, "nothing was planned though work is queued"
-        losses.update(step.plan.preemptions)
+        losses.update(sequence.id for sequence in step.planned.running if sequence.request.arrival in step.plan.preemptions)
         for span in step.plan.spans:
             before, after = step.before.find(span.id), step.after.find(span.id)
             assert before is not None and after is not None
@@ -273,8 +273,8 @@ def accounting(strategy: type[Strategy], data: DataObject) -> None:
             assert len(sequence.pages) <= -(-reach // case.config.page_size)
     for request in case.requests:
         opened = add(run.first, request)
-        if opened.waiting:
-            assert run.state.finished[request.id].steps <= case.strategy.measure(opened.waiting[0])
+        for sequence in opened.waiting:
+            assert run.state.finished[request.id].steps <= case.strategy.measure(sequence)
 
 
 def traces(strategy: type[Strategy], data: DataObject) -> None:

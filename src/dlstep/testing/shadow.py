@@ -5,9 +5,10 @@ sees, so a wrong, stale, unwritten or doubly counted slot changes the answer, an
 raises at once.
 """
 
-from dataclasses import dataclass
+from copy import deepcopy
+from dataclasses import dataclass, field
 
-from ..core import LineMismatch, Plan, Rows, Samples, Span, Spec, Wants, next_line
+from ..core import LineMismatch, Plan, Rows, Samples, Span, Spec, Wants
 from ..core.draws import integer, key, mix
 from ..core.plan import START_LINE
 
@@ -18,7 +19,7 @@ class ShadowError(AssertionError):
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """What one slot holds: whose row stored it, for which position and token, and whether as final."""
+    """Content of a slot: whose row stored it, for which position and token, and whether as final."""
 
     id: int
     position: int
@@ -27,6 +28,7 @@ class Slot:
     states: tuple[int, ...]
 
 
+BROKEN_LINE = -1  # no state is on it
 DENOISED, SPREAD = 11, 12  # numbers, because strings hash differently in every process
 
 
@@ -34,88 +36,138 @@ def _hash(*parts: object) -> int:
     return mix(hash(parts) & 0xFFFFFFFFFFFFFFFF)
 
 
-class ShadowDriver:
-    """Runs plans without a model; `page_size` and `spec` must be those of the states it serves.
+@dataclass
+class ShadowHistory:
+    """All that the device knows of one line; ids are arrival numbers."""
 
-    `eos_share` of the rows say end of sequence. `run` raises ShadowError for a plan that breaks a rule of ownership or reads
-    a slot that does not hold what it should, LineMismatch for one that relies on another history. Unless `exact`, window
-    positions that are not fed may hold what an earlier forward of the same sequence stored for another token.
-    """
+    num_pages: int
+    line: int = START_LINE
+    last: Plan | None = None
+    slots: dict[tuple[int, int], Slot] = field(default_factory=dict)
+    tables: dict[int, list[int]] = field(default_factory=dict)
+    owners: dict[int, int] = field(default_factory=dict)
+    carriers: dict[int, int] = field(default_factory=dict)  # request to carry slot
+    carried: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)  # slot and draw to window start and content
 
-    layers = 2
-
-    def __init__(self, page_size: int, num_pages: int, spec: Spec, eos_share: float = 0.05, *, exact: bool = True) -> None:
-        self.page_size, self.num_pages, self.eos_share, self.exact = page_size, num_pages, eos_share, exact
-        self.vocab_size, self.eos_id, self.mask_id = spec.vocab_size, spec.eos_ids[0], spec.mask_id
-        self.head_shift = spec.head_shift
-        self.line = START_LINE
-        self.last: Plan | None = None
-        self.slots: dict[tuple[int, int], Slot] = {}
-        self.tables: dict[int, list[int]] = {}
-        self.owners: dict[int, int] = {}
-        self.carriers: dict[int, int] = {}  # request id to carry slot
-        self.carried: dict[tuple[int, int], tuple[int, int]] = {}  # slot and draw to window start and what was carried
-
-    def run(self, plan: Plan) -> Samples:
-        """The samples of `plan`: a function of what its rows could see."""
-        if plan.line == START_LINE:
-            self.slots, self.tables, self.owners = {}, {}, {}
-            self.carriers, self.carried = {}, {}
-        elif plan != self.last:
-            if plan.line != self.line:
-                raise LineMismatch(f"the plan continues line {plan.line}, the device is on line {self.line}: rebuild(state)")
-            self._transfer(plan)
-        if plan.line == START_LINE:
-            self._transfer(plan)
-        samples = Samples(plan, self._forward(plan))
-        self.last, self.line = plan, next_line(samples)
-        return samples
-
-    def _transfer(self, plan: Plan) -> None:
-        for request_id in (*plan.releases, *plan.preemptions):
-            for page in self.tables.pop(request_id, ()):
+    def follow(self, plan: Plan, page_size: int) -> None:
+        """Take over the ownership of pages and carry slots as `plan` has it."""
+        for arrival in (*plan.releases, *plan.preemptions):
+            for page in self.tables.pop(arrival, ()):
                 self.owners[page] -= 1
-            self.carriers.pop(request_id, None)
+            self.carriers.pop(arrival, None)
         for admission in plan.admissions:
-            if admission.id in self.tables:
-                raise ShadowError(f"request {admission.id} is admitted while it holds pages")
-            self.tables[admission.id] = []
+            if admission.arrival in self.tables:
+                raise ShadowError(f"request {admission.arrival} is admitted while it holds pages")
+            self.tables[admission.arrival] = []
             for page in admission.shared:
-                self._own(admission.id, page, shared=True)
+                if not all(self.at((page, offset)).final for offset in range(page_size)):
+                    raise ShadowError(f"request {admission.arrival} shares page {page}, which is not full and final")
+                self._own(admission.arrival, page)
             if admission.slot is not None:
                 if admission.slot in self.carriers.values():
-                    raise ShadowError(f"request {admission.id} is given carry slot {admission.slot}, which somebody holds")
-                self.carriers[admission.id] = admission.slot
+                    raise ShadowError(f"request {admission.arrival} is given carry slot {admission.slot}, which somebody holds")
+                self.carriers[admission.arrival] = admission.slot
                 self.carried = {place: kept for place, kept in self.carried.items() if place[0] != admission.slot}
         for grant in plan.grants:
             for page in grant.pages:
-                self._own(grant.id, page, shared=False)
+                if self.owners.get(page):
+                    raise ShadowError(f"request {grant.arrival} is granted page {page}, which somebody holds")
+                for offset in range(page_size):
+                    self.slots.pop((page, offset), None)
+                self._own(grant.arrival, page)
 
-    def _own(self, request_id: int, page: int, shared: bool) -> None:
-        table = self.tables[request_id]
+    def _own(self, arrival: int, page: int) -> None:
+        table = self.tables[arrival]
         if not 0 <= page < self.num_pages or page in table:
-            raise ShadowError(f"request {request_id} is given page {page}, which it holds or which does not exist")
-        if not shared and self.owners.get(page):
-            raise ShadowError(f"request {request_id} is granted page {page}, which somebody holds")
-        if shared and not all(self._at((page, offset)).final for offset in range(self.page_size)):
-            raise ShadowError(f"request {request_id} shares page {page}, which is not full and final")
+            raise ShadowError(f"request {arrival} is given page {page}, which it holds or which does not exist")
         self.owners[page] = self.owners.get(page, 0) + 1
-        if not shared:
-            for offset in range(self.page_size):
-                self.slots.pop((page, offset), None)
         table.append(page)
 
-    def _at(self, slot: tuple[int, int]) -> Slot:
+    def at(self, slot: tuple[int, int]) -> Slot:
+        """What a slot holds. Raises ShadowError for an empty one."""
         try:
             return self.slots[slot]
         except KeyError:
             raise ShadowError(f"slot {slot} is read before anything was stored in it") from None
 
-    def slot(self, request_id: int, position: int) -> tuple[int, int]:
+
+class ShadowDriver:
+    """Runs plans without a model; `page_size` and `spec` must be those of the states it serves.
+
+    `eos_share` of the rows say end of sequence. `run` raises ShadowError for a plan that breaks a rule of ownership or reads
+    a slot that does not hold what it should, LineMismatch for one that relies on a history that is not there. Unless `exact`,
+    window positions that are not fed may hold what an earlier forward of the same sequence stored for another token.
+    `places` histories are held, the least recently used one is dropped for a new one. A `blind` device answers by position
+    and draw only: it says the same to prompts that differ.
+    """
+
+    layers = 2
+
+    def __init__(
+        self,
+        page_size: int,
+        num_pages: int,
+        spec: Spec,
+        eos_share: float = 0.05,
+        *,
+        exact: bool = True,
+        places: int = 1,
+        blind: bool = False,
+    ) -> None:
+        self.page_size, self.num_pages, self.eos_share, self.exact = page_size, num_pages, eos_share, exact
+        self.vocab_size, self.eos_id, self.mask_id = spec.vocab_size, spec.eos_ids[0], spec.mask_id
+        self.head_shift, self.places, self.blind = spec.head_shift, places, blind
+        self.histories: list[ShadowHistory] = []  # least recently used first
+        self.now = ShadowHistory(num_pages)
+
+    def run(self, plan: Plan) -> Samples:
+        """The samples of `plan`: a function of what its rows could see."""
+        self.now = history = self._place(plan)
+        if plan.line == START_LINE or plan != history.last:
+            # Should this forward fail, no plan may go on from it.
+            history.line, history.last = BROKEN_LINE, None
+            history.follow(plan, self.page_size)
+        samples = Samples(plan, self._forward(plan))
+        history.last, history.line = plan, samples.line
+        return samples
+
+    def fork(self, line: int) -> bool:
+        """Copy the history on `line`, if there is one and a place for it."""
+        found = self._on(line)
+        if found is None or len(self.histories) >= self.places:
+            return False
+        self.histories.append(deepcopy(found))
+        return True
+
+    def release(self, line: int) -> None:
+        """Forget the history on `line`."""
+        found = self._on(line)
+        if found is not None:
+            self.histories.remove(found)
+
+    def _on(self, line: int) -> ShadowHistory | None:
+        return next((history for history in self.histories if history.line == line), None)
+
+    def _place(self, plan: Plan) -> ShadowHistory:
+        """The history that `plan` goes on from, or repeats, or begins."""
+        if plan.line == START_LINE:
+            found = ShadowHistory(plan.num_pages)
+            broken = [history for history in self.histories if history.line == BROKEN_LINE]
+            while len(self.histories) >= self.places:
+                self.histories.remove(broken.pop() if broken else self.histories[0])
+        else:
+            found = self._on(plan.line) or next((history for history in self.histories if history.last == plan), None)
+            if found is None:
+                raise LineMismatch(f"no history on the device is on line {plan.line}: rebuild(state) begins a new one")
+            self.histories = [history for history in self.histories if history is not found]
+        self.histories.append(found)
+        return found
+
+    def slot(self, arrival: int, position: int) -> tuple[int, int]:
         """Page and offset of a position of a live request."""
-        table = self.tables.get(request_id)
+        table = self.now.tables.get(arrival)
         if table is None or position // self.page_size >= len(table):
-            raise ShadowError(f"request {request_id} has no page for position {position}")
+            raise ShadowError(f"request {arrival} has no page for position {position}")
         return table[position // self.page_size], position % self.page_size
 
     def _forward(self, plan: Plan) -> tuple[Rows, ...]:
@@ -132,37 +184,37 @@ class ShadowDriver:
             history = {place: (*history[place], states[place]) for place in history}
         for span in spans:
             if span.carry != "none":
-                kept = _hash(*(states[span.id, position] for position in range(span.start, span.stop)))
-                self.carried[self._carrier(span), span.draws[0]] = (span.start, kept)
+                kept = _hash(*(states[span.arrival, position] for position in range(span.start, span.stop)))
+                self.now.carried[self._carrier(span), span.draws[0]] = (span.start, kept)
         return tuple(self._sample(span, states, plan.wants) for span in spans)
 
     def _carrier(self, span: Span) -> int:
-        if span.id not in self.carriers or not span.wanted:
-            raise ShadowError(f"request {span.id} carries something over and holds no slot, or samples nothing")
-        return self.carriers[span.id]
+        if span.arrival not in self.now.carriers or not span.wanted:
+            raise ShadowError(f"request {span.arrival} carries something over and holds no slot, or samples nothing")
+        return self.now.carriers[span.arrival]
 
     def _embeddings(self, span: Span) -> dict[tuple[int, int], int]:
         """What the first layer gets of each row: position and token, and where there is one the soft or carried input."""
         final_rows = span.query_only + span.final_rows
         if span.final_rows and span.mode != "encode":
-            raise ShadowError(f"request {span.id} stores final rows in mode {span.mode}")
+            raise ShadowError(f"request {span.arrival} stores final rows in mode {span.mode}")
         if self.mask_id in span.tokens[:final_rows]:
-            raise ShadowError(f"request {span.id} feeds a mask as a final token of {span}")
+            raise ShadowError(f"request {span.arrival} feeds a mask as a final token of {span}")
         found: dict[tuple[int, int], int] = {}
         for row, token in enumerate(span.tokens):
-            found[span.id, span.start + row] = _hash(span.start + row, token)
+            found[span.arrival, span.start + row] = _hash(span.start + row, token)
         if span.soft is not None:
             soft, width = span.soft, span.soft.width
             for index, position in enumerate(soft.positions):
                 if not span.start + final_rows <= position < span.stop:
-                    raise ShadowError(f"request {span.id} feeds position {position} softly, which is no row of its window")
+                    raise ShadowError(f"request {span.arrival} feeds position {position} softly, which is no row of its window")
                 part = slice(index * width, (index + 1) * width)
-                place = (span.id, position)
+                place = (span.arrival, position)
                 found[place] = _hash(found[place], soft.ids[part], soft.probabilities[part], soft.residuals[index])
         if span.carry == "held":
-            start, kept = self.carried.get((self._carrier(span), span.draws[0] - 1), (-1, 0))
+            start, kept = self.now.carried.get((self._carrier(span), span.draws[0] - 1), (-1, 0))
             if start != span.start:
-                raise ShadowError(f"request {span.id} goes on with what nobody carried over to position {span.start}")
+                raise ShadowError(f"request {span.arrival} goes on with what nobody carried over to position {span.start}")
             found = {place: _hash(state, kept) for place, state in found.items()}
         if span.mode == "denoise":
             found = {place: _hash(state, DENOISED) for place, state in found.items()}
@@ -173,28 +225,28 @@ class ShadowDriver:
         final_stop = span.start + span.query_only + span.final_rows
         for row in range(span.query_only, len(span.tokens)):
             position = span.start + row
-            slot = self.slot(span.id, position)
-            if self.owners[slot[0]] != 1:
-                raise ShadowError(f"request {span.id} stores position {position} to page {slot[0]}, which it shares")
-            held = Slot(span.id, position, span.tokens[row], position < final_stop, history[span.id, position])
-            before = self.slots.get(slot)
+            slot = self.slot(span.arrival, position)
+            if self.now.owners[slot[0]] != 1:
+                raise ShadowError(f"request {span.arrival} stores position {position} to page {slot[0]}, which it shares")
+            held = Slot(span.arrival, position, span.tokens[row], position < final_stop, history[span.arrival, position])
+            before = self.now.slots.get(slot)
             if before is not None and before.final and (before.position, before.token) != (position, held.token):
-                raise ShadowError(f"request {span.id} overwrites {before} with {held}")
-            self.slots[slot] = held
+                raise ShadowError(f"request {span.arrival} overwrites {before} with {held}")
+            self.now.slots[slot] = held
 
     def _attend(self, span: Span, layer: int, states: dict[tuple[int, int], int]) -> dict[tuple[int, int], int]:
         """The new state of each row: its old one and all that its group sees."""
         first_fed = span.start + span.query_only
         seen: list[tuple[int, int]] = []  # group and state of each visible position
         for position in range(span.end):
-            held = self._at(self.slot(span.id, position))
+            held = self.now.at(self.slot(span.arrival, position))
             if held.position != position:
-                raise ShadowError(f"request {span.id} reads position {position}, the slot holds {held}")
+                raise ShadowError(f"request {span.arrival} reads position {position}, the slot holds {held}")
             fed = first_fed <= position < span.stop
-            if not fed and not held.final and (self.exact or held.id != span.id):
-                raise ShadowError(f"request {span.id} reads {held}, which is not final and not fed")
-            if fed and held.id != span.id:
-                raise ShadowError(f"request {span.id} reads {held} of another request")
+            if not fed and not held.final and (self.exact or held.id != span.arrival):
+                raise ShadowError(f"request {span.arrival} reads {held}, which is not final and not fed")
+            if fed and held.id != span.arrival:
+                raise ShadowError(f"request {span.arrival} reads {held} of another request")
             seen.append((span.grid.group(position), held.states[layer]))
         new: dict[tuple[int, int], int] = {}
         digests: dict[int, int] = {}
@@ -203,7 +255,7 @@ class ShadowDriver:
             group = span.grid.group(position)
             if group not in digests:
                 digests[group] = _hash(*(state for other, state in seen if other <= group))
-            place = (span.id, position)
+            place = (span.arrival, position)
             new[place] = _hash(layer, states[place], digests[group])
         return new
 
@@ -215,9 +267,9 @@ class ShadowDriver:
         for position, draw in zip(span.wanted, span.draws, strict=True):
             row = position - self.head_shift
             if not span.start <= row < span.stop:
-                raise ShadowError(f"request {span.id} wants position {position} but does not feed row {row}")
+                raise ShadowError(f"request {span.arrival} wants position {position} but does not feed row {row}")
             seed = span.seed if span.params.temperature else 0
-            parts = (states[span.id, row], position, draw, seed, span.penalty)
+            parts = (0 if self.blind else states[span.arrival, row], position, draw, seed, span.penalty)
             drawn.append(self._choice(*parts))
             others = [self._choice(*parts[:3], rank) for rank in range(1, wants.best + 2)]
             first = others[0] if seed else drawn[-1]

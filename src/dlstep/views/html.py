@@ -104,20 +104,20 @@ def state_html(state: State) -> str:
 
 def _span_row(span: Span, pages: dict[int, tuple[int, ...]]) -> tuple[object, ...]:
     query_only, final, window = row_counts(span)
-    granted = ", ".join(map(str, pages.get(span.id, ()))) or "none"
+    granted = ", ".join(map(str, pages.get(span.arrival, ()))) or "none"
     return span.id, f"{span.start} to {span.stop - 1}", query_only, final, window, len(span.wanted), span.end, granted
 
 
 def plan_html(plan: Plan) -> str:
     """A plan: what each span feeds and wants, and the pages that change hands."""
-    pages = {grant.id: grant.pages for grant in plan.grants}
+    pages = {grant.arrival: grant.pages for grant in plan.grants}
     columns = ("request", "positions", "query only", "final", "window", "wanted", "sees below", "new pages")
     table = _table(columns, (_span_row(span, pages) for span in plan.spans))
-    shared = {admission.id: len(admission.shared) for admission in plan.admissions}
+    shared = {admission.arrival: len(admission.shared) for admission in plan.admissions}
     changes = (
         ("released", plan.releases),
         ("preempted", plan.preemptions),
-        ("admitted", tuple(f"{request_id} with {count} shared pages" for request_id, count in shared.items())),
+        ("admitted", tuple(f"{arrival} with {count} shared pages" for arrival, count in shared.items())),
     )
     said = "; ".join(f"{name}: {', '.join(map(str, values))}" for name, values in changes if values)
     rows = sum(len(span.tokens) for span in plan.spans)

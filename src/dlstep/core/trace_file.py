@@ -1,0 +1,134 @@
+"""Traces as files: JSON lines that say of every field whether it is still as it was written.
+
+The first line holds the first state and the number of events, each other line an event; beside each lie checksums (CRC-32 of
+the field's JSON) under the names of the fields, and beside the samples of a step the line that they lead to.
+"""
+
+import json
+from collections.abc import Iterable
+from os import PathLike
+from pathlib import Path
+from secrets import token_hex
+from typing import Any, cast
+from zlib import crc32
+
+from .codec import from_json, to_json
+from .errors import DlstepError
+from .plan import Samples
+
+FORMAT = 2
+STATE_DEPTH, EVENT_DEPTH = 2, 5  # down to the fields of a configuration, and of a span of a plan of samples
+
+
+def _text(data: Any) -> str:
+    return json.dumps(data, separators=(",", ":"))
+
+
+def checks(data: Any, depth: int) -> Any:
+    """Checksums of `data`: of each field by itself, down to `depth` values within values."""
+    if depth and isinstance(data, dict):
+        return {name: checks(part, depth - 1) for name, part in cast(dict[str, Any], data).items()}
+    if depth and isinstance(data, list) and data and all(isinstance(part, dict) for part in cast(list[Any], data)):
+        return [checks(part, depth - 1) for part in cast(list[Any], data)]
+    return crc32(_text(data).encode())
+
+
+def changed(data: Any, tree: Any, path: str = "") -> str | None:
+    """The path of the first part of `data` that is not what the checksums in `tree` were made of; None if all is."""
+    if isinstance(tree, dict):
+        parts, known = (cast(dict[str, Any], data) if isinstance(data, dict) else {}), cast(dict[str, Any], tree)
+        for name in dict.fromkeys([*known, *parts]):
+            if name not in parts or name not in known:
+                return f"{path}{name}"
+            found = changed(parts[name], known[name], f"{path}{name}.")
+            if found is not None:
+                return found
+        return None
+    if isinstance(tree, list):
+        many, sums = (cast(list[Any], data) if isinstance(data, list) else []), cast(list[Any], tree)
+        if len(many) != len(sums):
+            return path.removesuffix(".")
+        found = (changed(part, each, f"{path}{place}.") for place, (part, each) in enumerate(zip(many, sums, strict=True)))
+        return next((place for place in found if place is not None), None)
+    return None if tree == crc32(_text(data).encode()) else path.removesuffix(".")
+
+
+def write(path: str | PathLike[str], first: Any, events: Iterable[Any]) -> None:
+    """Write a trace: into a new file that then takes the place of an old one, so that there is always a whole one."""
+    path, listed = Path(path).resolve(), list(events)
+    state = to_json(first)
+    lines: list[dict[str, Any]] = [{"dlstep_trace": FORMAT, "events": len(listed), "first": state}]
+    lines[0]["checks"] = checks(state, STATE_DEPTH)
+    for event in listed:
+        data = to_json(event)
+        line = {"line": event.line} if isinstance(event, Samples) else {}
+        lines.append({"event": data, **line, "checks": checks(data, EVENT_DEPTH)})
+    plain_file = path.is_file() or not path.exists()
+    target = path.with_name(f".{path.name}.{token_hex(4)}") if plain_file else path  # a pipe is written to as it is
+    try:
+        with target.open("w", encoding="utf-8") as file:
+            file.writelines(_text(line) + "\n" for line in lines)
+        if plain_file:
+            target.replace(path)
+    finally:
+        if plain_file:
+            target.unlink(missing_ok=True)
+
+
+def read(path: str | PathLike[str]) -> tuple[Any, tuple[Any, ...]]:
+    """The first value and the events of a trace.
+
+    Raises ValueError naming the file, the line and what is wrong with it, if it can be told the field.
+    """
+    first: Any = None
+    events: list[Any] = []
+    expected: Any = None
+    with Path(path).open("rb") as file:
+        for number, line in enumerate(file, 1):
+            try:
+                data: Any = json.loads(line)
+                if number == 1:
+                    if data.get("dlstep_trace") != FORMAT:
+                        raise ValueError(f"it is no trace of format {FORMAT}, which this version reads: save it anew")
+                    first, expected = _value(data, "first"), data["events"]
+                else:
+                    events.append(_value(data, "event"))
+            except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError, DlstepError) as error:
+                raise ValueError(f"{path}, line {number}: not a line of a trace: {_words(error)}") from error
+    if expected is None:
+        raise ValueError(f"{path}: the file is empty, a trace has at least its first state")
+    if len(events) != expected:
+        raise ValueError(
+            f"{path}: {len(events)} events are there, {expected} were written: the file is cut off or put together"
+        )
+    return first, tuple(events)
+
+
+def _words(error: BaseException) -> str:
+    return f"{error} is missing" if isinstance(error, KeyError) else str(error)
+
+
+def _value(data: Any, name: str) -> Any:
+    """The value in a line, every field of which is as it was written."""
+    place = changed(data[name], data["checks"])
+    if place is not None:
+        raise ValueError(f"{_told(data[name], place)} is not as it was written")
+    found = from_json(data[name])
+    if isinstance(found, Samples) and found.line != data["line"]:
+        raise ValueError(f"step {found.plan.step} leads to another line than the one that was written")
+    return found
+
+
+def _told(data: Any, place: str) -> str:
+    """A field, with the step and the request that it belongs to where it is one of samples."""
+    path = place.split(".")
+    step, request = "", ""
+    match data:
+        case {"plan": {"step": int(number), "spans": spans}} if path[0] in ("plan", "rows"):
+            step = f"step {number}, "
+            index = path[1:2] if path[0] == "rows" else path[2:3]
+            if index and index[0].isdigit() and int(index[0]) < len(spans):
+                request = f"request {spans[int(index[0])].get('id')}, "
+        case _:
+            pass
+    return f"{step}{request}{place}"

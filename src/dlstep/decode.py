@@ -1,0 +1,130 @@
+"""`Decode`: the one loop under everything that runs a model: calls, streams, sessions, benchmarks, servers."""
+
+from collections.abc import Callable
+
+from .core import (
+    Abort,
+    Add,
+    Adopt,
+    Driver,
+    Event,
+    Fail,
+    HistoryDriver,
+    LineMismatch,
+    Prune,
+    Rebuild,
+    Request,
+    Samples,
+    Sequence,
+    State,
+    Update,
+    schedule,
+    updates,
+)
+from .core.trace import apply
+
+
+class Decode:
+    """A state that moves, and the driver that moves it.
+
+    Every change of the state is an event of the core, told to `record`; folding them from the first state on gives `state`.
+    Unless `prunes` is false, requests that have ended are forgotten once a step has told of them. Not safe for threads.
+    """
+
+    def __init__(
+        self, state: State, driver: Driver, *, record: Callable[[Event], None] = lambda event: None, prunes: bool = True
+    ) -> None:
+        self._state = self._told = state
+        self._driver, self._record, self._prunes = driver, record, prunes
+        self._forward_failed = False
+
+    @property
+    def state(self) -> State:
+        """The state now."""
+        return self._state
+
+    def add(self, request: Request) -> None:
+        """Let `request` wait; one that could never run ends with the next step. Raises ValueError for an id in use."""
+        self._apply(Add(request))
+
+    def adopt(self, sequence: Sequence, request_id: int) -> None:
+        """Let a sequence under way elsewhere go on here under a new id. Raises what `core.adopt` raises."""
+        self._apply(Adopt(sequence, request_id))
+
+    def abort(self, request_id: int, reason: str = "") -> None:
+        """End a request; nothing happens if it has ended."""
+        self._apply(Abort(request_id, reason))
+
+    def fail(self, request_id: int, error: str) -> None:
+        """End a request by an error; nothing happens if it has ended."""
+        self._apply(Fail(request_id, error))
+
+    def step(self) -> tuple[Update, ...]:
+        """One forward; what happened to each request since the last step, those that ended first.
+
+        Where the device holds nothing of this state any more, all forwards that it takes to get further than before: each
+        step is a gain. If the driver raises, the state is that before the forward, no request is lost, and the next step
+        relies on nothing that the device holds. Without a request that runs or waits there is no forward.
+        """
+        if not self._state.done:
+            if self._forward_failed:
+                self._catch_up()
+            else:
+                try:
+                    self._forward()
+                except LineMismatch:
+                    self._catch_up()
+        return self._tell()
+
+    def rewind(self, state: State) -> None:
+        """Go on from `state`, an earlier or a changed one; no event is recorded."""
+        self._state = self._told = state
+
+    def fork(self) -> bool:
+        """Let the driver copy what it holds for this state, so that another `Decode` can go on from it, too."""
+        return isinstance(self._driver, HistoryDriver) and self._driver.fork(self._state.line)
+
+    def close(self) -> None:
+        """Let the driver forget what it holds for this state."""
+        if isinstance(self._driver, HistoryDriver):
+            self._driver.release(self._state.line)
+
+    def _apply(self, event: Event) -> None:
+        self._state = apply(self._state, event)
+        self._record(event)
+
+    def _forward(self) -> None:
+        plan = schedule(self._state)
+        self._forward_failed = True  # until the samples are here, nobody knows what the device holds
+        try:
+            samples: Samples = self._driver.run(plan)
+        except LineMismatch:
+            self._forward_failed = False
+            raise
+        self._forward_failed = False
+        self._apply(samples)
+
+    def _catch_up(self) -> None:
+        """Begin a history anew and run until the requests under way are further than they were.
+
+        A single forward may only store what was stored before. Another state that took the place of this one would find the
+        same, and neither would ever gain.
+        """
+        under_way = [sequence.request.arrival for sequence in self._state.running]
+        before = self._ahead(under_way)
+        self._apply(Rebuild())
+        self._forward()
+        while not self._state.done and under_way and self._ahead(under_way) >= before:
+            self._forward()
+
+    def _ahead(self, arrivals: list[int]) -> int:
+        """How many sampling forwards these requests may still take, by the strategy's own measure."""
+        live = [sequence for arrival in arrivals if (sequence := self._state.sequence(arrival)) is not None]
+        return sum(self._state.strategy.measure(sequence) for sequence in live)
+
+    def _tell(self) -> tuple[Update, ...]:
+        found = updates(self._told, self._state)
+        if self._prunes and self._state.ended:
+            self._apply(Prune())
+        self._told = self._state
+        return found

@@ -1,0 +1,22 @@
+"""A fingerprint of weights: equal for equal networks, in well under a second for any size."""
+
+from hashlib import blake2b
+
+import torch
+from torch import Tensor, nn
+
+SAMPLES = 64  # numbers of each tensor, evenly spread
+
+
+def fingerprint(network: nn.Module) -> str:
+    """32 hexadecimal digits from names, shapes, dtypes and evenly spread numbers of all weights, adapters included."""
+    digest = blake2b(digest_size=16)
+    samples: list[Tensor] = []
+    for name, tensor in sorted(network.state_dict().items()):
+        digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype};".encode())
+        flat = tensor.detach().reshape(-1)
+        places = torch.linspace(0, max(flat.numel() - 1, 0), min(SAMPLES, flat.numel()), device=flat.device).long()
+        samples.append(flat[places].float())
+    if samples:
+        digest.update(torch.cat(samples).cpu().numpy().tobytes())  # one copy for all
+    return digest.hexdigest()

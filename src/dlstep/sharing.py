@@ -1,0 +1,117 @@
+"""One `Decode` for many callers and threads: their requests share forwards, and each caller hears of its own."""
+
+from collections import deque
+from collections.abc import Callable
+from threading import Condition, Lock
+
+from .core import Request, SamplingParams, Sequence, State, Update
+from .decode import Decode
+
+
+class Feed:
+    """News of one request. `latest` is the last update; `news` holds all that were not taken yet, unless it is None."""
+
+    def __init__(self, request_id: int, *, keeps: bool) -> None:
+        self.id = request_id
+        self.latest: Update | None = None
+        self.news: deque[Update] | None = deque() if keeps else None
+
+    @property
+    def ended(self) -> bool:
+        """Whether the last update told of the answer's end."""
+        return self.latest is not None and self.latest.ending is not None
+
+    @property
+    def sequence(self) -> Sequence:
+        """The request as it was last heard of."""
+        assert self.latest is not None, "a request that ended was told of"
+        return self.latest.sequence
+
+    def push(self, update: Update) -> None:
+        """Take in what is new."""
+        self.latest = update
+        if self.news is not None:
+            self.news.append(update)
+
+
+class SharedDecode:
+    """Lets threads add requests to a `Decode` and wait for news of them.
+
+    Whoever waits while nobody runs a forward runs the next one, for all. What the driver raises reaches the thread that ran the
+    forward; the others go on with the next one.
+    """
+
+    def __init__(self, decode: Decode) -> None:
+        self._decode = decode
+        self._turn = Condition(Lock())  # not reentrant: a collected stream may abandon its request anywhere
+        self._running = False
+        self._next_id = decode.state.arrivals
+        self._feeds: dict[int, Feed] = {}
+        self._entering: deque[Request] = deque()
+        self._leaving: deque[int] = deque()
+
+    @property
+    def state(self) -> State:
+        """The state after the last forward, with all that came in since."""
+        with self._turn:
+            if not self._running:
+                self._take_in()
+        return self._decode.state
+
+    def submit(self, prompt: tuple[int, ...], params: SamplingParams, *, index: int = 0, keeps: bool = False) -> Feed:
+        """Let a request wait; the next forward may be its first. Raises ValueError for an empty prompt."""
+        with self._turn:
+            feed = Feed(self._next_id, keeps=keeps)
+            self._entering.append(Request(feed.id, prompt, params, index=index))
+            self._feeds[feed.id] = feed
+            self._next_id += 1
+        return feed
+
+    def abandon(self, request_id: int) -> None:
+        """End a request that nobody waits for any more; at once, or before the next forward. Safe in a finalizer."""
+        self._leaving.append(request_id)
+        if self._turn.acquire(blocking=False):
+            try:
+                if not self._running:
+                    self._take_in()
+            finally:
+                self._turn.release()
+
+    def advance(self, ready: Callable[[], bool]) -> None:
+        """Return once `ready`, or after one forward: one that this thread ran, or one that it waited for."""
+        with self._turn:
+            if self._running:
+                self._turn.wait()
+                return
+            if ready():
+                return
+            self._running = True
+            self._take_in()
+        updates: tuple[Update, ...] = ()
+        try:
+            updates = self._decode.step()
+        finally:
+            with self._turn:
+                self._running = False
+                self._deliver(updates)
+                self._take_in()
+                self._turn.notify_all()
+
+    def _deliver(self, updates: tuple[Update, ...]) -> None:
+        for update in updates:
+            feed = self._feeds.get(update.id)
+            if feed is not None:
+                feed.push(update)
+                if feed.ended:
+                    del self._feeds[update.id]
+
+    def _take_in(self) -> None:
+        """Requests that came and went since; only while no forward runs."""
+        while self._entering:
+            self._decode.add(self._entering.popleft())
+        while self._leaving:
+            request_id = self._leaving.popleft()
+            self._feeds.pop(request_id, None)
+            self._decode.abort(request_id)
+        if self._decode.state.done and self._decode.state.ended:
+            self._deliver(self._decode.step())  # no forward: those that ended are told of, and forgotten

@@ -1,0 +1,134 @@
+"""Answers as they grow: pieces of text that are certain, and drafts of what is not yet."""
+
+from codecs import getincrementaldecoder
+from collections import deque
+from collections.abc import Callable, Generator, Iterable
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+from weakref import finalize
+
+from .core import Cell, DlstepError, Spec, Update
+from .output import Output, Prompt, output_of
+from .sharing import Feed, SharedDecode
+from .text import TextStream, Tokenizer
+
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """An answer after one forward: the text that became certain, and behind it the tokens of the window.
+
+    The text of an undecided position is None; that of a decided one may still move or vanish behind the end. A character
+    that several tokens make is at the last of them.
+    """
+
+    piece: str
+    window: tuple[str | None, ...]
+
+
+class Drafts:
+    """Turns updates of one request into drafts; joined pieces are the text of the output."""
+
+    def __init__(self, tokenizer: Tokenizer | None, spec: Spec, stops: tuple[str, ...]) -> None:
+        self._text = TextStream(tokenizer, stops)
+        self._spec = spec
+
+    def piece(self, update: Update) -> list[str]:
+        """The text that `update` makes certain, if there is any. Costs what is new."""
+        piece = self._text.push(update.tokens) if update.ending is None else self._text.close(update.sequence.answer)
+        return [piece] if piece else []
+
+    def draft(self, update: Update) -> list[Draft]:
+        """The draft after `update`; none for an ending that brings no text. Costs what is new, and the window."""
+        piece = "".join(self.piece(update))
+        if update.ending is None:
+            return [Draft(piece, window_texts(update.window, self._spec.pieces))]
+        return [Draft(piece, ())] if piece else []
+
+
+def window_texts(cells: Iterable[Cell], pieces: tuple[bytes, ...]) -> tuple[str | None, ...]:
+    """The text of each cell, None where it is undecided; characters are put together over runs of decided ones."""
+    texts: list[str | None] = []
+    decoder = getincrementaldecoder("utf-8")("replace")
+    for cell in cells:
+        if cell.token is not None and cell.token < len(pieces):
+            texts.append(decoder.decode(pieces[cell.token]))
+            continue
+        _flush(texts, decoder.decode(b"", final=True))
+        decoder.reset()
+        texts.append(None if cell.token is None else "")
+    _flush(texts, decoder.decode(b"", final=True))
+    return tuple(texts)
+
+
+def _flush(texts: list[str | None], rest: str) -> None:
+    """What is left of a run belongs to its last cell."""
+    if rest:
+        texts[-1] = (texts[-1] or "") + rest
+
+
+class Stream(Generator[Item, None, Output], Generic[Item]):
+    """An answer under way; iterating it gives items, `yield from` and `output` the output at the end.
+
+    The request waits from the start and shares forwards with all others of its `LLM`. Closing the stream, or collecting it,
+    aborts a request that has not ended.
+    """
+
+    def __init__(
+        self,
+        shared: SharedDecode,
+        feed: Feed,
+        take: Callable[[Update], Iterable[Item]],
+        prompt: Prompt,
+        tokenizer: Tokenizer | None,
+    ) -> None:
+        self._shared, self._feed, self._take = shared, feed, take
+        self._prompt, self._tokenizer = prompt, tokenizer
+        self._items: deque[Item] = deque()
+        self._closed = False
+        self._abandon = finalize(self, shared.abandon, feed.id)
+        self._abandon.atexit = False
+
+    @property
+    def output(self) -> Output:
+        """The answer as far as it is certain now."""
+        if self._feed.latest is None:
+            raise ValueError("nothing is known of this answer before its first forward: iterate the stream first")
+        return output_of(self._feed.sequence, self._prompt, self._tokenizer)
+
+    def send(self, value: None) -> Item:
+        """The next item. Raises ValueError for a request that could never run, DlstepError when the model fails on it."""
+        del value
+        news = self._feed.news
+        assert news is not None, "streams keep all news"
+        while not self._items:
+            if self._closed:
+                raise StopIteration(self.output if self._feed.ended else None)
+            while not news:
+                self._shared.advance(lambda: bool(news))
+            update = news.popleft()
+            if update.ending is not None:
+                self._end(update)
+            self._items.extend(self._take(update))
+        return self._items.popleft()
+
+    def _end(self, update: Update) -> None:
+        self._closed = True
+        self._abandon.detach()
+        if update.sequence.finish == "rejected":
+            raise ValueError(update.sequence.error)
+        if update.sequence.finish == "error":
+            raise DlstepError(update.sequence.error)
+
+    def throw(self, typ: Any, val: Any = None, tb: Any = None) -> Item:
+        """Abort the request and raise what is given, as a generator that does not catch it would."""
+        self.close()
+        error = typ if val is None else val
+        raise error if tb is None else error.with_traceback(tb)
+
+    def close(self) -> None:
+        """Abort the request if it has not ended; the stream is over."""
+        self._closed = True
+        self._items.clear()
+        self._abandon()
