@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from shadow_llm import make_llm
 
-from dlstep import EngineConfig, SamplingParams
+from dlstep import EngineConfig, SamplingParams, Trace
 from dlstep.cli import main
 from dlstep.cli.main import COMMANDS
 from dlstep.cli.options import ENGINE_FIELDS, SAMPLING_FIELDS, SAMPLING_HELP, field_help
