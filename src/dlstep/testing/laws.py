@@ -34,6 +34,7 @@ from .checks import check_answer, check_order, check_ownership, check_tampering
 from .generators import MAX_MODEL_LEN, Case, ample, batches, cases, crowds, hyperparameters, specs
 from .harness import Run, alone, disturbed, outcomes, run_case, shadow
 from .shadow import ShadowDriver
+from .sharing import histories, told
 
 Law = Callable[[type[Strategy], DataObject], None]
 
@@ -313,7 +314,7 @@ def batch_is_its_members(strategy: type[Strategy], data: DataObject) -> None:
 
 
 def overrides(strategy: type[Strategy], data: DataObject) -> None:
-    """13. A request's thresholds: what it gives replaces the strategy's own value, and nothing else."""
+    """17. A request's thresholds: what it gives replaces the strategy's own value, and nothing else."""
     value = data.draw(hyperparameters(strategy))
     spec = data.draw(specs(value))
     (request, *_) = data.draw(batches(value, most=1))
@@ -331,7 +332,7 @@ def overrides(strategy: type[Strategy], data: DataObject) -> None:
 
 
 def folding(strategy: type[Strategy], data: DataObject) -> None:
-    """14. With one block at a time, storing a finished block with the next one's forward changes no answer, only `nfe`."""
+    """8. With one block at a time, storing a finished block with the next one's forward changes no answer, only `nfe`."""
     if not {"fold_commits", "buffer_size"} <= {field.name for field in fields(strategy)}:
         return
     value = replace(data.draw(hyperparameters(strategy)), buffer_size=1)
@@ -361,4 +362,6 @@ LAWS: tuple[Law, ...] = (
     traces,
     overrides,
     folding,
+    histories,
+    told,
 )

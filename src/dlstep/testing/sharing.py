@@ -1,0 +1,206 @@
+"""Laws of a device that several states share, and of what is told of a decode while it runs."""
+
+from collections import Counter
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from hypothesis.strategies import DataObject, booleans, integers, lists, sampled_from
+
+from ..core import Config, Event, Request, Sequence, State, Strategy, Trace, Update, init, updates
+from ..core.plan import Plan, Samples
+from ..decode import Decode
+from .checks import check_ownership
+from .generators import EOS, MAX_MODEL_LEN, ample, batches, cases, hyperparameters, specs, tight
+from .harness import Outcome, alone, outcomes, run_case, shadow
+from .shadow import ShadowDriver
+
+MOST_TURNS = 4000
+
+
+class Fault(Exception):
+    """What a driver raises in a law."""
+
+
+@dataclass
+class FaultyDriver:
+    """Raises before or after some forwards of another driver; they are counted from 0."""
+
+    driver: ShadowDriver
+    before: frozenset[int] = frozenset()
+    after: frozenset[int] = frozenset()
+    forwards: int = -1
+
+    def run(self, plan: Plan) -> Samples:
+        """The samples of `plan`, or a fault."""
+        self.forwards += 1
+        if self.forwards in self.before:
+            raise Fault
+        samples = self.driver.run(plan)
+        if self.forwards in self.after:
+            raise Fault  # the device has moved on
+        return samples
+
+
+def check_device(state: State, device: ShadowDriver) -> None:
+    """The history that ran last is that of `state`: its pages hold the tokens of the sequences that own them."""
+    history = device.now
+    for sequence in state.running:
+        arrival = sequence.request.arrival
+        assert history.tables[arrival] == list(sequence.pages), "the device has other pages for the request"
+        for position, token in enumerate(sequence.tokens(0, sequence.stored)):
+            held = history.slots[device.slot(arrival, position)]
+            assert held.final and (held.position, held.token) == (position, token), f"{held} is stored, not {token}"
+
+
+def _users(strategy: Strategy, config: Config, data: DataObject) -> list[tuple[Config, tuple[Request, ...]]]:
+    """Engines that share a device, with requests of the same ids and often of the same lengths, but of other prompts."""
+    first = short(data.draw(batches(strategy, most=2)))
+    users = [(config, first)]
+    for _ in range(data.draw(integers(1, 2))):
+        tokens = lists(integers(0, EOS), min_size=MAX_MODEL_LEN, max_size=MAX_MODEL_LEN)
+        prompt = tuple(data.draw(tokens))
+        alike = tuple(replace(request, prompt=prompt[: len(request.prompt)]) for request in first)
+        requests = alike if data.draw(booleans()) else short(data.draw(batches(strategy, most=2)))
+        more = data.draw(sampled_from([0, 0, 1, 7]))
+        users.append((replace(config, num_pages=config.num_pages + more), requests))
+    return users
+
+
+def short(requests: tuple[Request, ...]) -> tuple[Request, ...]:
+    """The requests with short answers: what is shared shows in the first steps."""
+    return tuple(replace(r, params=replace(r.params, max_tokens=min(r.params.max_tokens, 6))) for r in requests)
+
+
+def histories(strategy: type[Strategy], data: DataObject) -> None:
+    """14. Any number of states that take turns on one device answer as each would alone, whatever they do in between.
+
+    The device may be blind to prompts: equal samples then hide no difference of what is stored.
+    """
+    value = data.draw(hyperparameters(strategy))
+    spec = data.draw(specs(value))
+    config = data.draw(tight(spec, value, data.draw(batches(value, most=2))))
+    users = _users(value, config, data)
+    blind, places = data.draw(booleans()), data.draw(sampled_from([1, 2, len(users), len(users)]))
+    device = ShadowDriver(config.page_size, config.num_pages, spec, exact=value.exact, places=places, blind=blind)
+    faulty = FaultyDriver(device, *(frozenset(data.draw(lists(integers(0, 30), max_size=2))) for _ in range(2)))
+    decodes = [Decode(init(own, value), faulty, prunes=False) for own, _ in users]
+    coming = [list(requests) for _, requests in users]
+    gone: list[set[int]] = [set() for _ in users]
+    turns = data.draw(lists(integers(0, len(users) - 1), max_size=40))
+    for number in range(MOST_TURNS):
+        user = turns[number] if number < len(turns) else number % len(users)
+        decode = decodes[user]
+        if coming[user] and (number >= len(turns) or data.draw(booleans())):
+            decode.add(coming[user].pop(0))
+        if number < len(turns) and data.draw(integers(0, 19)) == 0:
+            request_id = data.draw(integers(0, 2))
+            if (found := decode.state.find(request_id)) is not None and found.ending is None:
+                gone[user].add(request_id)
+            decode.abort(request_id)
+        if not decode.state.done:
+            try:
+                decode.step()
+            except Fault:
+                continue
+            check_ownership(decode.state)
+            check_device(decode.state, device)
+        if not any(coming) and all(each.state.done for each in decodes):
+            break
+    else:
+        raise AssertionError(f"not finished after {MOST_TURNS} turns")
+    for (_, requests), decode, aborted in zip(users, decodes, gone, strict=True):
+        assert not len(decode.state.cache.owners)
+        for request in requests if value.exact else ():
+            if request.id in aborted or decode.state.finished[request.id].finish == "rejected":
+                continue
+            assert outcomes(decode.state)[request.id] == _calm(value, request, decode.state, blind)
+
+
+def _calm(value: Strategy, request: Request, state: State, blind: bool) -> Outcome:
+    """The outcome of a request alone on a device that is as blind."""
+    config = ample(state.config.spec)
+    device = ShadowDriver(config.page_size, config.num_pages, config.spec, exact=value.exact, blind=blind)
+    return outcomes(alone(config, value, request, device).state)[request.id]
+
+
+class Fold:
+    """What somebody knows of a decode who hears its updates only."""
+
+    def __init__(self) -> None:
+        self.tokens: dict[int, tuple[int, ...]] = {}
+        self.probabilities: dict[int, tuple[float, ...]] = {}
+        self.last: dict[int, Update] = {}
+        self.endings: Counter[int] = Counter()
+
+    def hear(self, told: tuple[Update, ...]) -> None:
+        """Take in the updates of one step."""
+        assert len({update.id for update in told}) == len(told), "a request is told of twice"
+        for update in told:
+            known, length = self.tokens.get(update.id, ()), len(update.sequence.request.prompt)
+            assert update.start == length + len(known), "an update leaves tokens out, or repeats some"
+            assert len(update.tokens) == len(update.probabilities)
+            self.tokens[update.id] = known + update.tokens
+            self.probabilities[update.id] = self.probabilities.get(update.id, ()) + update.probabilities
+            self.last[update.id] = update
+            self.endings[update.id] += update.ending is not None
+            _check_window(update)
+
+    def check(self, state: State) -> None:
+        """What was heard is what came out."""
+        assert set(self.endings) >= set(state.finished)
+        for request_id in state.finished:
+            sequence, last = state.finished[request_id], self.last[request_id]
+            assert self.tokens[request_id] == sequence.answer and self.probabilities[request_id] == sequence.probabilities
+            assert self.endings[request_id] == 1, "an ending is told of once"
+            assert (last.ending, last.steps, last.nfe) == (sequence.ending, sequence.steps, sequence.nfe)
+
+
+def _check_window(update: Update) -> None:
+    sequence = update.sequence
+    cells = {} if update.ending else dict(enumerate(update.window, update.stop))
+    undecided = {p for block in sequence.window for p in block.undecided if p >= update.stop}
+    if not update.ending:
+        assert {position for position, cell in cells.items() if cell.token is None} == undecided
+    for position, cell in cells.items():
+        assert cell.token is None or (cell.token,) == sequence.tokens(position, position + 1)
+
+
+def told(strategy: type[Strategy], data: DataObject) -> None:
+    """15. Folding the updates of a run, or of its trace, gives the run's outputs; settled text never changes."""
+    case = data.draw(cases(strategy))
+    run = run_case(case)
+    of_trace = Fold()
+    for before, after in pairwise(run.trace.states()):
+        of_trace.hear(updates(before, after))
+    of_trace.check(run.state)
+
+    faults = frozenset(data.draw(lists(integers(0, 12), max_size=2)))
+    live = Fold()
+    first = init(case.config, case.strategy)
+    events: list[Event] = []
+    decode = Decode(first, FaultyDriver(shadow(case.config, case.strategy), after=faults), record=events.append)
+    late = dict(case.late_aborts)
+    seen: dict[int, Sequence] = {}
+    for number in range(MOST_TURNS):
+        for request, arrival in zip(case.requests, case.arrive, strict=True):
+            if arrival == number:
+                decode.add(request)
+        for step, request_id in case.aborts:
+            if step == number:
+                decode.abort(request_id, "enough")
+        if number in late:
+            decode.fail(late[number], "broken")
+        try:
+            news = decode.step()
+        except Fault:
+            continue
+        assert not decode.state.finished, "what has ended is told of and forgotten"
+        live.hear(news)
+        seen |= {update.id: update.sequence for update in news if update.ending}
+        if number >= max((*case.arrive, 0)) and decode.state.done:
+            break
+    assert set(seen) == {request.id for request in case.requests}
+    for request_id, sequence in seen.items():
+        assert live.tokens[request_id] == sequence.answer and live.endings[request_id] == 1
+        assert live.probabilities[request_id] == sequence.probabilities
+    assert decode.state == Trace(first, tuple(events)).state, "the events are not what happened"
