@@ -4,6 +4,7 @@ import os
 import random
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import fields
 
 import pytest
@@ -53,14 +54,13 @@ def random_run(seed: int, name: str) -> tuple[State, int, int]:
     return state, preemptions, aborts
 
 
-def test_a_thousand_random_schedules_leave_no_page_owned(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_thousand_random_schedules_leave_no_page_owned(report: Callable[[str], None]) -> None:
     owned = preemptions = aborts = 0  # pages and carry slots
     for seed in range(1000):
         state, preempted, aborted = random_run(seed, strategies.available()[seed % len(strategies.available())])
         owned += len(state.cache.owners) + state.strategy.carries * (state.config.max_num_reqs - len(state.cache.slots))
         preemptions, aborts = preemptions + preempted, aborts + aborted
-    with capsys.disabled():
-        print(f"\n1000 random schedules, {preemptions} preemptions, {aborts} aborts: {owned} pages owned at the end")
+    report(f"1000 random schedules, {preemptions} preemptions, {aborts} aborts: {owned} pages owned at the end")
     assert not owned and preemptions > 100 and aborts > 100
 
 
