@@ -102,7 +102,7 @@ def run(options: Namespace) -> int:
 def _measured(kind: str, chosen: Namespace) -> tuple[list[dict[str, object]], tuple[str, ...]]:
     """The rows, and which columns a table shows; none: all."""
     if kind == "kernels":
-        from ..bench.kernels import measure_kernels
+        from ..bench.kernel.measure import measure_kernels
 
         return [asdict(row) for row in measure_kernels()], KERNEL_COLUMNS
     if kind == "tune-kernels":
@@ -191,8 +191,8 @@ def shape_rows(chosen: Namespace) -> list[dict[str, object]]:
 
 
 def tuned_rows(out: str | None) -> list[dict[str, object]]:
-    """Rows of `bench.tune`, after the table is written."""
-    from ..bench.tune import table_path, tune, write
+    """Rows of `bench.kernel.tune`, after the table is written."""
+    from ..bench.kernel.tune import table_path, tune, write
 
     rows = list(tune())
     write(rows, table_path(), None if out is None else Path(out))
