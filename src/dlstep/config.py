@@ -117,7 +117,7 @@ class EngineConfig:
     """`float32`, `bfloat16` or `float16`; None: float32 on a CPU, bfloat16 on cuda."""
     num_threads: Annotated[int, Gt(0)] | None = None
     """Threads that torch computes with on a CPU, in the whole process; None: OMP_NUM_THREADS if set, else one for a network of
-    less than 30 million parameters and torch's own number for a larger one."""
+    less than 10 million parameters and torch's own number for a larger one."""
     enforce_eager: bool = False
     """On cuda: launch every kernel of a forward by itself, without graphs; elsewhere that is done in any case."""
     compile_layers: bool | None = None

@@ -10,7 +10,7 @@ slower. So a small network gets one thread, and a large one torch's own number.
 import os
 from collections.abc import Mapping
 
-SMALL = 30_000_000  # parameters; below, a second thread gains little on an idle machine and loses much on a busy one
+SMALL = 10_000_000  # parameters; below, a second thread gains little on an idle machine and loses much on a busy one
 SPINS = "1000"  # turns of OpenMP's waiting loop before a thread sleeps, instead of millions
 
 _changed: dict[str, int] = {}  # torch's number before it was changed here, and the one it was changed to

@@ -4,6 +4,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Sequence as Items
+from itertools import pairwise
 
 from jsonargparse import ArgumentError, ArgumentParser, Namespace
 
@@ -11,7 +12,7 @@ from .. import __version__
 from ..core import DlstepError
 from ..threads import spin_less
 from . import bench, demo, generate, inspect, models
-from .options import new_parser
+from .options import check_yaml, new_parser
 
 SUMMARY = "Decode diffusion language models step by step."
 EXAMPLES = """
@@ -99,8 +100,14 @@ def parsed(arguments: Items[str]) -> Namespace:
     for number, argument in enumerate(arguments, 1):
         if UNDECODED.search(argument):
             raise ValueError(f"argument {number} is not UTF-8: {os.fsencode(argument)!r}")
+    arguments = underscored(arguments)
+    for name, value in pairwise((*arguments, "")):
+        if name == "--config" and value:
+            check_yaml(value)
+        elif name.startswith("--config="):
+            check_yaml(name.partition("=")[2])
     try:
-        return build_parser().parse_args(underscored(arguments))
+        return build_parser().parse_args(arguments)
     except RecursionError as error:
         raise ValueError("the value of an option nests lists or mappings too deeply to be read") from error
 

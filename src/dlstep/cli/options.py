@@ -9,7 +9,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 import yaml
 from docstring_parser import parse_from_object
-from jsonargparse import ActionConfigFile, ArgumentParser, DefaultHelpFormatter, Namespace
+from jsonargparse import ArgumentParser, DefaultHelpFormatter, Namespace
 
 from ..config import EngineConfig
 from ..core import SamplingParams
@@ -66,16 +66,8 @@ def add_options(parser: ArgumentParser, title: str, owner: type, chosen: tuple[F
         group.add_argument(f"--{field.name}", type=hint, default=default, help=texts[field.name])
 
 
-class ConfigFile(ActionConfigFile):
-    """Options from a YAML file of names and plain values: one that could keep the parser busy for minutes is refused."""
-
-    def __call__(self, parser: ArgumentParser, cfg: Namespace, values: str, option_string: str | None = None) -> None:
-        check_yaml(values)
-        super().__call__(parser, cfg, values, option_string)
-
-
 def check_yaml(source: str) -> None:
-    """Raise ValueError for YAML with aliases or deep nesting, in the file at `source` or in `source` itself."""
+    """Raise ValueError for YAML that could keep the parser busy for minutes, in the file at `source` or in `source` itself."""
     path = Path(source)
     where, text = (f"the file {source!r}", path.read_text(encoding="utf-8")) if path.is_file() else ("the text", source)
     depth, plain = 0, yaml.SequenceStartEvent | yaml.ScalarEvent
@@ -96,7 +88,7 @@ def add_config_option(parser: ArgumentParser) -> None:
     """`--config FILE.yaml`, whose names are those of the options."""
     parser.add_argument(
         "--config",
-        action=ConfigFile,
+        action="config",
         metavar="FILE",
         help="YAML file of options by their names; options after it override it.",
     )
