@@ -4,7 +4,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP_INSTALL := install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test lint pytest wheel mutants table kernels-aot clean
+# Two workers, each with one thread of torch; the one that is done first takes over tests of the other.
+PYTEST := $(BIN)/python -m pytest -n 2 --dist worksteal
+RUNS := 20
+
+.PHONY: demo test lint pytest night stress wheel mutants table kernels-aot clean
 .DELETE_ON_ERROR:
 
 # Stamp files: a target runs again only when what it depends on has changed.
@@ -35,7 +39,20 @@ lint: $(VENV)/.test
 	$(BIN)/lint-imports
 
 pytest: $(VENV)/.test
-	$(BIN)/python -m pytest
+	$(PYTEST)
+
+# Properties on examples that were never tried: RUNS times with a new seed each, then with many more examples.
+night: $(VENV)/.test
+	for run in $$(seq $(RUNS)); do \
+	    seed=$$($(BIN)/python -c 'import secrets; print(secrets.randbelow(2**32))'); \
+	    echo "run $$run of $(RUNS), seed $$seed"; \
+	    HYPOTHESIS_PROFILE=seeds $(PYTEST) -q tests/property tests/kernels --hypothesis-seed=$$seed || exit 1; \
+	done
+	HYPOTHESIS_PROFILE=night $(PYTEST) tests/property tests/kernels
+
+# Long forms of tests, which take minutes each.
+stress: $(VENV)/.test
+	$(PYTEST) -m stress
 
 # The wheel, in an environment of its own, generates without the source tree in reach.
 wheel: $(VENV)/.test

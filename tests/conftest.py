@@ -1,6 +1,8 @@
-"""Hypothesis profiles, and the marker for tests that need a device."""
+"""Hypothesis profiles, figures that tests report, and one thread for each worker."""
 
 import os
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 # Before anything imports transformers, which draws bars while it loads weights.
@@ -11,20 +13,42 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 if not any(map(Path.exists, (Path("/dev/nvidiactl"), Path("/dev/dxg")))):
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
+import pytest
 from hypothesis import HealthCheck, Phase, settings
 
-# No deadline: a busy machine is no error. `derandomize` makes a run in CI say the same thing every time.
-settings.register_profile("dev", max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("ci", max_examples=100, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+# No deadline: a busy machine is no error. `dev` and `ci` try the same examples in every run, so that a failure belongs to the
+# change that is tested; `seeds` and `night`, which `make night` runs, look for new ones.
+shared = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("dev", shared, max_examples=30, derandomize=True)
+settings.register_profile("ci", shared, max_examples=100, derandomize=True)
 # No shrinking and no shared examples: a mutant is caught or not, how small the example is does not matter.
 settings.register_profile(
-    "mutants",
-    max_examples=80,
-    deadline=None,
-    derandomize=True,
-    database=None,
-    phases=(Phase.explicit, Phase.generate),
-    suppress_health_check=[HealthCheck.too_slow],
+    "mutants", shared, max_examples=80, derandomize=True, database=None, phases=(Phase.explicit, Phase.generate)
 )
-settings.register_profile("night", max_examples=5000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("seeds", shared, max_examples=60, database=None)
+settings.register_profile("night", shared, max_examples=2000, database=None, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if "CI" in os.environ else "dev"))
+
+FIGURES = "figures"
+
+
+@pytest.fixture
+def report(record_property: Callable[[str, object], None]) -> Callable[[str], None]:
+    """A function that notes a line with what a test measured; all lines are printed at the end, whoever ran the test."""
+    return partial(record_property, FIGURES)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print what tests reported, and which tests were left out."""
+    called = [report for reports in terminalreporter.stats.values() for report in reports if _is_call(report)]
+    lines = [(report.nodeid, line) for report in called for name, line in report.user_properties if name == FIGURES]
+    if lines:
+        terminalreporter.section("figures")
+    for nodeid, line in sorted(lines):
+        terminalreporter.write_line(f"{nodeid.partition('::')[0]}: {line}")
+    if "not stress" in terminalreporter.config.option.markexpr:
+        terminalreporter.write_line("Tests marked `stress` are left out: they take minutes each. `make stress` runs them.")
+
+
+def _is_call(report: object) -> bool:
+    return isinstance(report, pytest.TestReport) and report.when == "call"

@@ -119,6 +119,9 @@ class EngineConfig:
     """`cpu`, `cuda` or `cuda:N`; None: cuda if there is one."""
     dtype: str | None = None
     """`float32`, `bfloat16` or `float16`; None: float32 on a CPU, bfloat16 on cuda."""
+    num_threads: Annotated[int, Gt(0)] | None = None
+    """Threads that torch computes with on a CPU, in the whole process; None: OMP_NUM_THREADS if set, else one for a network of
+    less than 10 million parameters and torch's own number for a larger one."""
     enforce_eager: bool = False
     """On cuda: launch every kernel of a forward by itself, without graphs; elsewhere that is done in any case."""
     compile_layers: bool | None = None
@@ -160,8 +163,8 @@ class EngineConfig:
 ENGINE_OPTIONS = {
     "model", "model_name", "mask_token_id", "use_lora", "lora_path", "pre_merge_lora", "decoding_strategy", "sampling_mode",
     "page_size", "num_pages", "kv_cache_gib", "gpu_memory_utilization", "max_model_len", "max_num_batched_tokens",
-    "max_num_reqs", "enable_prefix_caching", "device", "dtype", "enforce_eager", "compile_layers", "session_pages",
-    "max_sessions",
+    "max_num_reqs", "enable_prefix_caching", "device", "dtype", "num_threads", "enforce_eager", "compile_layers",
+    "session_pages", "max_sessions",
     "seed",
 }  # fmt: skip
 STRATEGY_OPTIONS = tuple(field.name for field in fields(EngineConfig) if field.name not in ENGINE_OPTIONS)

@@ -9,8 +9,10 @@ from . import tiny
 from .config import EngineConfig
 from .core import Driver, State, init
 from .core.lifecycle import farthest
+from .devices import check_room, find_device
 from .resolve import build, embedded_models_for, resolve, trained_further
 from .text import Tokenizer
+from .threads import set_threads
 
 if TYPE_CHECKING:
     from .models import Checkpoint
@@ -62,6 +64,8 @@ def load_engine(config: EngineConfig) -> Engine:
     if not path.is_dir():
         raise ValueError(f"no checkpoint folder at {model!r}, and the embedded models are {', '.join(tiny.names())}")
 
+    device = find_device(config.device)
+    check_room(config, device)
     import torch
 
     from dlstep_kernels.choice import has_kernels
@@ -69,14 +73,16 @@ def load_engine(config: EngineConfig) -> Engine:
     from .driver import TorchDriver
     from .models import adapt, load_checkpoint, read_adapter
     from .models.fingerprint import fingerprint
+    from .models.shapes import kv_bytes_per_token, kv_shapes
 
-    device = config.device or ("cuda" if torch.cuda.is_available() else "cpu")
     dtype = None if config.dtype is None else attrgetter(config.dtype)(torch)
     # Before the weights, which take longer: what is wrong with an adapter is told at once.
     adapter = None if config.lora_path is None or config.use_lora is False else read_adapter(Path(config.lora_path))
     checkpoint = load_checkpoint(
         path, device, dtype, model_name=config.model_name, mask_token_id=config.mask_token_id, progress=True
     )
+    if device == "cpu" or config.num_threads is not None:
+        set_threads(sum(parameter.numel() for parameter in checkpoint.network.parameters()), config.num_threads)
     if adapter is not None:
         adapt(checkpoint, adapter, merge=config.pre_merge_lora is not False)
         declared = trained_further(checkpoint.decoding_strategy, config)
@@ -89,6 +95,7 @@ def load_engine(config: EngineConfig) -> Engine:
     resolved = resolve(config, checkpoint)
     if resolved.num_pages == -1:
         resolved = replace(resolved, **_pages_for_memory(resolved, checkpoint))
+    check_room(resolved, device, kv_bytes_per_token(kv_shapes(checkpoint.network.config), checkpoint.network.dtype))
     core_config, strategy = build(resolved, spec)
     state = init(core_config, strategy)
     # A question without its newline is no question to models that were trained on whole lines.

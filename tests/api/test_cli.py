@@ -83,7 +83,6 @@ def test_a_rejected_request_is_told_and_exits_with_one(capsys: Captured) -> None
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["generate"], "prompts"),
         (["generate", ""], "the prompt is empty"),
         (["nonsense"], "invalid choice: 'nonsense'"),
         (["generate", "a", "--nonsense", "1"], "unrecognized arguments: --nonsense"),

@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 import torch
 
-from dlstep.bench import tune
 from dlstep.bench.busy import covered, kind_of
 from dlstep.bench.ceilings import Ceilings
 from dlstep.bench.decode_shape import DecodeRow, Load, measure_shape
+from dlstep.bench.kernel import tune
 from dlstep.bench.roofline import Need, need_of, network_of, touched
 from dlstep.bench.shapes import SHAPES, Shape, expert_stacks, random_checkpoint, shape_of, shortened
 from dlstep.cli import main

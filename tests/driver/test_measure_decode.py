@@ -2,8 +2,8 @@
 
 from dlstep.bench.decode import measure_decode
 from dlstep.models import load_checkpoint
-from dlstep.tiny.model import fresh_model, save_checkpoint
-from dlstep.tiny.recipes import TINY_BD
+from training.model import fresh_model, save_checkpoint
+from training.recipes import TINY_BD
 
 
 def test_rows_of_the_measurement(tmp_path):

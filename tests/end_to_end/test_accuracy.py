@@ -1,5 +1,6 @@
 """What the embedded models can do on 500 held-out problems, printed and checked."""
 
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -44,24 +45,22 @@ def test_every_strategy_is_measured() -> None:
 
 
 @pytest.mark.parametrize("strategy", LEAST)
-def test_accuracy_by_default(strategy: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_accuracy_by_default(strategy: str, report: Callable[[str], None]) -> None:
     right, rate, forwards = measured(strategy)
-    with capsys.disabled():
-        print(f"\n{COUNT} problems, {strategy}: {right:.1f} % right at {rate:.2f} tokens per forward, {forwards:.1f} forwards")
+    report(f"{COUNT} problems, {strategy}: {right:.1f} % right at {rate:.2f} tokens per forward, {forwards:.1f} forwards")
     least_right, least_rate = LEAST[strategy]
     assert right >= least_right and rate >= least_rate
 
 
-def test_several_blocks_cost_no_accuracy(capsys: pytest.CaptureFixture[str]) -> None:
+def test_several_blocks_cost_no_accuracy(report: Callable[[str], None]) -> None:
     single, single_rate, _ = measured("multi_bd", buffer_size=1)
     multi, multi_rate, _ = measured("multi_bd")
-    with capsys.disabled():
-        print(f"\nmulti_bd: 1 block {single:.1f} % at {single_rate:.2f}, 4 blocks {multi:.1f} % at {multi_rate:.2f}")
+    report(f"multi_bd: 1 block {single:.1f} % at {single_rate:.2f}, 4 blocks {multi:.1f} % at {multi_rate:.2f}")
     assert single >= 92 and single_rate >= 2.0
     assert multi >= single - 2 and multi_rate >= 3.0
 
 
-def test_folding_changes_no_answer_and_saves_a_forward_a_block(capsys: pytest.CaptureFixture[str]) -> None:
+def test_folding_changes_no_answer_and_saves_a_forward_a_block(report: Callable[[str], None]) -> None:
     folded, plain = answers("multi_bd", buffer_size=1), answers("multi_bd", buffer_size=1, fold_commits=False)
     assert [output.token_ids for output in folded] == [output.token_ids for output in plain]
     tokenizer = LLM("tiny-bd").engine.tokenizer
@@ -74,6 +73,5 @@ def test_folding_changes_no_answer_and_saves_a_forward_a_block(capsys: pytest.Ca
         saved += other.nfe - output.nfe
         stored += end // size - length // size  # blocks that were finished before the last one
         aligned += length % size == 0
-    with capsys.disabled():
-        print(f"\nfolding saves {saved} forwards; {stored} blocks were finished on the way, {aligned} prompts end with a block")
+    report(f"folding saves {saved} forwards; {stored} blocks were finished on the way, {aligned} prompts end with a block")
     assert abs(saved - stored - aligned) <= 0.02 * (stored + aligned)

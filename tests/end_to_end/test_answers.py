@@ -1,10 +1,10 @@
 """The embedded models, end to end: right answers, and the same ones whatever the engine is short of."""
 
 import ast
-import os
 import pickle
 import subprocess
 import sys
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -98,20 +98,31 @@ def test_a_second_turn_finds_the_first(name: str) -> None:
     assert session.output(second).token_ids == cold.generate(talk, LIMIT, progress=False)[0].token_ids
 
 
-SCRIPT = """
-import pickle, sys
+CHILD = """
+import ast, pickle, sys
 from dlstep import LLM, Session, Trace
-llm = LLM(**{options!r}, max_num_reqs=3)
-source = Trace.load({path!r}) if {path!r}.endswith("jsonl") else pickle.load(open({path!r}, "rb"))
-session = Session.resume(llm, source)
-state = session.run()
-print([state.finished[key].answer for key in sorted(state.finished)])
+for line in sys.stdin:
+    options, path = ast.literal_eval(line)
+    llm = LLM(**options, max_num_reqs=3)
+    source = Trace.load(path) if path.endswith("jsonl") else pickle.load(open(path, "rb"))
+    state = Session.resume(llm, source).run()
+    print([state.finished[key].answer for key in sorted(state.finished)], flush=True)
 """
+
+
+@pytest.fixture(scope="module")
+def other_process() -> Iterator[subprocess.Popen[str]]:
+    """A process that resumes what it is given a line about, each time with a new LLM, and prints the answers."""
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", CHILD], text=True, **pipes) as child:
+        yield child
 
 
 @pytest.mark.parametrize("name", DECODERS)
 @pytest.mark.parametrize("kind", ["trace", "pickle"])
-def test_a_saved_decode_goes_on_in_another_process(name: str, kind: str, tmp_path: Path) -> None:
+def test_a_saved_decode_goes_on_in_another_process(
+    name: str, kind: str, tmp_path: Path, other_process: subprocess.Popen[str]
+) -> None:
     session = DECODERS[name].llm(max_num_reqs=3).session()
     for prompt in prompts(5):
         session.submit(prompt, LIMIT)
@@ -123,9 +134,9 @@ def test_a_saved_decode_goes_on_in_another_process(name: str, kind: str, tmp_pat
     else:
         path.write_bytes(pickle.dumps(session.state))
     unfinished = 0 if exact(name) else len(session.state.running)  # those lose what they read
-    script = SCRIPT.format(options=DECODERS[name].options, path=str(path))
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, env=dict(os.environ))
-    answers = ast.literal_eval(done.stdout)
+    assert other_process.stdin and other_process.stdout
+    print((DECODERS[name].options, str(path)), file=other_process.stdin, flush=True)
+    answers = ast.literal_eval(other_process.stdout.readline())
     assert sum(one != two for one, two in zip(answers, expected(name), strict=False)) <= unfinished
     assert len(answers) == 5 and answers[-1] == expected(name)[4]
 

@@ -129,7 +129,7 @@ def _finished(process: "subprocess.Popen[bytes]", left: Callable[[], float], sto
 
 def run_kernels(report: Report, ceilings: Any) -> None:
     """Every kernel against its twin and the ceilings."""
-    from dlstep.bench.kernels import measure_kernels
+    from dlstep.bench.kernel.measure import measure_kernels
 
     rows = report.rows("kernels", measure_kernels(ceilings=ceilings))
     report.failed |= not all(row["equal"] for row in rows)

@@ -1,5 +1,6 @@
 """Whether an answer in bf16 depends on how many others are decoded with it: counted, not required."""
 
+from collections.abc import Callable
 from operator import eq
 from typing import Any
 
@@ -20,12 +21,11 @@ def answers(batch: int, dtype: str, **options: Any) -> list[tuple[int, ...]]:
 
 
 @pytest.mark.parametrize("name", ["multi_bd", "dmax", "diffusion_gemma"])
-def test_answers_at_other_batch_sizes(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_answers_at_other_batch_sizes(name: str, report: Callable[[str], None]) -> None:
     alone, *together = [answers(batch, "bfloat16", **DECODERS[name]) for batch in BATCHES]
     shares = [sum(map(eq, alone, others)) / len(alone) for others in together]
-    with capsys.disabled():
-        told = ", ".join(f"{share:.0%} at batch {batch}" for share, batch in zip(shares, BATCHES[1:], strict=True))
-        print(f"\n{name}: answers in bf16 that equal those at batch 1: {told}")
+    told = ", ".join(f"{share:.0%} at batch {batch}" for share, batch in zip(shares, BATCHES[1:], strict=True))
+    report(f"{name}: answers in bf16 that equal those at batch 1: {told}")
     assert all(map(len, alone))
 
 

@@ -1,5 +1,6 @@
 """The embedded models answer on a CUDA device what they answer on a CPU, under every strategy."""
 
+from collections.abc import Callable
 from operator import eq
 from typing import Any
 
@@ -37,7 +38,7 @@ def test_fp32_answers_equal_those_of_the_cpu(name: str, cuda_device: str) -> Non
 
 
 @pytest.mark.parametrize("name", DECODERS)
-def test_bf16_answers_are_nearly_as_often_right(name: str, cuda_device: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bf16_answers_are_nearly_as_often_right(name: str, cuda_device: str, report: Callable[[str], None]) -> None:
     """Rounding may send an answer another way, which must not be a worse one: at most 6 of 64 fewer are right."""
     problems = tiny.problems(64, seed=3)
     prompts = [problem.prompt for problem in problems]
@@ -48,8 +49,7 @@ def test_bf16_answers_are_nearly_as_often_right(name: str, cuda_device: str, cap
         right.append(sum(tiny.score(one, output.text).answer for one, output in zip(problems, outputs, strict=True)))
         tokens.append([output.token_ids for output in outputs])
     same = sum(map(eq, *tokens))
-    with capsys.disabled():
-        print(f"\n{name}: {right[0]} of 64 right in bf16, {right[1]} in fp32, {same} with equal tokens")
+    report(f"{name}: {right[0]} of 64 right in bf16, {right[1]} in fp32, {same} with equal tokens")
     assert right[0] >= right[1] - 6
 
 

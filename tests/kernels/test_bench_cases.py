@@ -8,7 +8,7 @@ pytest.importorskip("triton", reason="triton is not installed: it exists for Lin
 
 from triton_interpreter import needs_interpreter
 
-from dlstep.bench.kernel_cases import Sizes, cases
+from dlstep.bench.kernel.cases import Sizes, cases
 
 pytestmark = needs_interpreter
 SMALL = Sizes(batch=2, context=70, rows=4, wanted=3, vocabulary=97, hidden=32)

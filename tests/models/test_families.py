@@ -24,8 +24,8 @@ from dlstep import LLM, EngineConfig, SamplingParams
 from dlstep.models import FAMILIES, Description, read_description
 from dlstep.models.shapes import kv_shapes
 from dlstep.resolve import build, resolve
-from dlstep.tiny.model import save_tokenizer
 from dlstep.tiny.tokenizer import EOS_ID, MASK_ID
+from training.model import save_tokenizer
 
 Facts = dict[str, Any]
 NATIVE = ("qwen2", "llama", "qwen3", "qwen3_moe")

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -65,7 +66,7 @@ def write_large(folder: Path) -> int:
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no getrusage")
-def test_two_gigabytes_load_and_decode_in_little_more(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_two_gigabytes_load_and_decode_in_little_more(tmp_path: Path, report: Callable[[str], None]) -> None:
     try:
         total = write_large(tmp_path)
         assert total >= 2e9
@@ -75,6 +76,5 @@ def test_two_gigabytes_load_and_decode_in_little_more(tmp_path: Path, capsys: py
             path.unlink()
     assert done.returncode == 0, done.stderr
     peak = int(done.stdout.split()[-1])
-    with capsys.disabled():
-        print(f"\n{total / 1e9:.2f} GB of bfloat16 in {SHARDS} shards: loaded and decoded in {peak / 1e9:.2f} GB")
+    report(f"{total / 1e9:.2f} GB of bfloat16 in {SHARDS} shards: loaded and decoded in {peak / 1e9:.2f} GB")
     assert peak < ALLOWED

@@ -15,7 +15,7 @@ from tiny_configs import FACTS, REFERENCES, Facts
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from dlstep.tiny.model import save_tokenizer
+from training.model import save_tokenizer
 
 Named = Iterator[tuple[str, Tensor]]
 

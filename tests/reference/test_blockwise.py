@@ -1,5 +1,6 @@
 """Multi-block diffusion and D2F against a loop that computes everything anew."""
 
+from collections.abc import Callable
 from random import Random
 from typing import Any
 
@@ -23,13 +24,10 @@ def options(random: Random) -> dict[str, Any]:
 
 @pytest.mark.parametrize("head_shift", [0, 1])
 @pytest.mark.parametrize("name", ["multi_bd", "d2f"])
-def test_answers_are_those_of_the_loop(
-    pairs: list[Pair], name: str, head_shift: int, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_answers_are_those_of_the_loop(pairs: list[Pair], name: str, head_shift: int, report: Callable[[str], None]) -> None:
     def loop(network, prompt, limit, fields):
         return blockwise.decode(network, prompt, limit, blockwise.Rules(**fields, from_prompt=name == "d2f"))
 
     tally = compare(pairs, random_cases(head_shift, 120, BLOCK, options), name, loop, head_shift)
-    with capsys.disabled():
-        print(f"\n{name}, shift {head_shift}: {tally}")
+    report(f"{name}, shift {head_shift}: {tally}")
     assert tally.compared > 100 and tally.stopped > 15

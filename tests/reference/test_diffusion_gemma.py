@@ -1,6 +1,6 @@
 """DiffusionGemma: the loop against transformers' own, and the engine against the loop."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from functools import cache
 from pathlib import Path
@@ -133,7 +133,7 @@ def engine_answer(network: Network, prompt: list[int], vocabulary: int, count: i
     return list(state.finished[0].answer)
 
 
-def test_the_strategy_decides_as_the_loop_does(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_strategy_decides_as_the_loop_does(report: Callable[[str], None]) -> None:
     random = Random(3)
     compared = close = early = 0
     for seed in range(240):
@@ -156,8 +156,7 @@ def test_the_strategy_decides_as_the_loop_does(capsys: pytest.CaptureFixture[str
         assert engine_answer(network, prompt, vocabulary, count, asked, draws) == answer_of(tokens, asked), seed
         compared += 1
         early += len(answer_of(tokens, asked)) < asked.max_new_tokens
-    with capsys.disabled():
-        print(f"\ndiffusion_gemma: {compared} answers compared, {early} of them stopped early; {close} too close to call")
+    report(f"diffusion_gemma: {compared} answers compared, {early} of them stopped early; {close} too close to call")
     assert compared > 200 and early > 20
 
 
@@ -177,7 +176,7 @@ def driver_answer(checkpoint: Checkpoint, prompt: list[int], asked: Settings, se
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_the_engine_answers_as_the_loop_does(preset: Preset, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_engine_answers_as_the_loop_does(preset: Preset, tmp_path: Path, report: Callable[[str], None]) -> None:
     model = make_model(preset, torch.float32)
     checkpoint = load_checkpoint(write_folder(model, tmp_path), dtype=torch.float32)
     random = Random(11)
@@ -195,8 +194,7 @@ def test_the_engine_answers_as_the_loop_does(preset: Preset, tmp_path: Path, cap
             continue
         assert driver_answer(checkpoint, prompt, asked, seed) == answer_of(tokens, asked), (seed, gaps.smallest)
         compared += 1
-    with capsys.disabled():
-        print(f"\ndiffusion_gemma, {preset}: {compared} answers compared; {close} too close to call")
+    report(f"diffusion_gemma, {preset}: {compared} answers compared; {close} too close to call")
     assert compared > 15
 
 

@@ -1,5 +1,6 @@
 """Fast-dLLM with its caches against a loop that splices keys and values by hand."""
 
+from collections.abc import Callable
 from random import Random
 from typing import Any
 
@@ -18,13 +19,12 @@ def options(random: Random) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("head_shift", [0, 1])
-def test_answers_are_those_of_the_loop(pairs: list[Pair], head_shift: int, capsys: pytest.CaptureFixture[str]) -> None:
+def test_answers_are_those_of_the_loop(pairs: list[Pair], head_shift: int, report: Callable[[str], None]) -> None:
     def loop(network, prompt, limit, fields):
         return dual_cache.decode(network, prompt, limit, Rules(**fields))
 
     tally = compare(pairs, random_cases(17, 200, 4, options), "dual_cache", loop, head_shift)
-    with capsys.disabled():
-        print(f"\ndual_cache, shift {head_shift}: {tally}")
+    report(f"dual_cache, shift {head_shift}: {tally}")
     assert tally.compared > 150 and tally.stopped > 20
 
 

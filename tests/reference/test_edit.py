@@ -1,5 +1,6 @@
 """Edit sampling against a loop that computes everything anew."""
 
+from collections.abc import Callable
 from random import Random
 from typing import Any
 
@@ -26,13 +27,12 @@ def options(random: Random) -> dict[str, Any]:
     }
 
 
-def test_answers_are_those_of_the_loop(pairs: list[Pair], capsys: pytest.CaptureFixture[str]) -> None:
+def test_answers_are_those_of_the_loop(pairs: list[Pair], report: Callable[[str], None]) -> None:
     def loop(network, prompt, limit, fields):
         return edit.decode(network, prompt, limit, Rules(**fields))
 
     tally = compare(pairs, random_cases(7, 300, BLOCK, options), "multi_bd_edit", loop)
-    with capsys.disabled():
-        print(f"\nmulti_bd_edit: {tally}")
+    report(f"multi_bd_edit: {tally}")
     assert tally.compared > 200 and tally.stopped > 30
 
 

@@ -1,10 +1,10 @@
 """Fast-dLLM v2 against a loop that splices keys and values by hand."""
 
+from collections.abc import Callable
 from random import Random
 from typing import Any
 
 import fast_dllm_v2
-import pytest
 import torch
 from engine import Pair, compare, random_cases
 from fast_dllm_v2 import Rules
@@ -20,13 +20,12 @@ def options(random: Random) -> dict[str, Any]:
     }
 
 
-def test_answers_are_those_of_the_loop(pairs: list[Pair], capsys: pytest.CaptureFixture[str]) -> None:
+def test_answers_are_those_of_the_loop(pairs: list[Pair], report: Callable[[str], None]) -> None:
     def loop(network, prompt, limit, fields):
         return fast_dllm_v2.decode(network, prompt, limit, Rules(**fields))
 
     tally = compare(pairs, random_cases(13, 300, 4, options), "fast_dllm_v2", loop, head_shift=1)
-    with capsys.disabled():
-        print(f"\nfast_dllm_v2: {tally}")
+    report(f"fast_dllm_v2: {tally}")
     assert tally.compared > 200 and tally.stopped > 30
 
 

@@ -16,14 +16,14 @@ from transformers import (
 )
 
 from dlstep.tiny import names, path, problems
-from dlstep.tiny.batches import grid_of
-from dlstep.tiny.canvas import canvas_logits, draw_canvases
-from dlstep.tiny.layout import AbsoluteGrid, Noise, Sample, add_noise, answer_places, attention, lay_out, single_block_noise
-from dlstep.tiny.lessons import masked_canvas, shifted_blocks
-from dlstep.tiny.model import logits_at
-from dlstep.tiny.recipes import RECIPES, Stage
 from dlstep.tiny.task import draw_response
 from dlstep.tiny.tokenizer import VOCABULARY
+from training.batches import grid_of
+from training.canvas import canvas_logits, draw_canvases
+from training.layout import AbsoluteGrid, Noise, Sample, add_noise, answer_places, attention, lay_out, single_block_noise
+from training.lessons import masked_canvas, shifted_blocks
+from training.model import logits_at
+from training.recipes import RECIPES, Stage
 
 FOUR_MEGABYTES = 4_000_000
 QWEN = tuple(name for name in names() if RECIPES[name].lesson != "random canvas")

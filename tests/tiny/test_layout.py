@@ -7,7 +7,8 @@ import pytest
 import torch
 from hypothesis import given, strategies as st
 
-from dlstep.tiny.layout import (
+from dlstep.tiny.tokenizer import EOS_ID, MASK_ID
+from training.layout import (
     CLEAN,
     PADDING,
     AbsoluteGrid,
@@ -24,7 +25,6 @@ from dlstep.tiny.layout import (
     row_width,
     single_block_noise,
 )
-from dlstep.tiny.tokenizer import EOS_ID, MASK_ID
 
 MOST_BLOCKS = 4
 ids = st.integers(3, 138)

@@ -9,9 +9,9 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, DiffusionGemmaForBlockDiffusion
 
-from dlstep.tiny.card import Reading, loss_curve
-from dlstep.tiny.recipes import RECIPES, TINY_BD, Recipe, Stage
-from dlstep.tiny.train import STATE_NAME, Run, train
+from training.card import Reading, loss_curve
+from training.recipes import RECIPES, TINY_BD, Recipe, Stage
+from training.train import STATE_NAME, Run, train
 
 
 def shortened(recipe: Recipe) -> Recipe:

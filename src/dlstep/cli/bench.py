@@ -1,6 +1,6 @@
 """`dlstep bench`: rows of measurements, as a table or as JSON."""
 
-import json
+import sys
 from dataclasses import asdict
 from itertools import chain
 from pathlib import Path
@@ -12,6 +12,7 @@ from rich.progress import track
 from ..bench.answers import BATCHES, LENGTHS, SCRIPTS
 from ..strategies import ALIASES
 from ..views import table
+from .json_text import json_text
 from .options import new_parser
 
 HOST_EXAMPLE = "dlstep bench host --json\ndlstep bench host --strategy all --batches [32]\ndlstep bench host --memory"
@@ -90,7 +91,7 @@ def run(options: Namespace) -> int:
     rows, columns = _measured(options.kind, chosen)
     code = int(any(row.get("equal") is False for row in rows))
     if chosen.json:
-        print(json.dumps(rows))
+        print(json_text(rows))
         return code
     shown = [{name: row[name] for name in columns or row} for row in rows]
     lines = ((f"{value:.2f}" if isinstance(value, float) else value for value in row.values()) for row in shown)
@@ -101,7 +102,7 @@ def run(options: Namespace) -> int:
 def _measured(kind: str, chosen: Namespace) -> tuple[list[dict[str, object]], tuple[str, ...]]:
     """The rows, and which columns a table shows; none: all."""
     if kind == "kernels":
-        from ..bench.kernels import measure_kernels
+        from ..bench.kernel.measure import measure_kernels
 
         return [asdict(row) for row in measure_kernels()], KERNEL_COLUMNS
     if kind == "tune-kernels":
@@ -120,15 +121,15 @@ def host_rows(strategy: str, batches: tuple[int, ...], lengths: tuple[int, ...])
     names = list(SCRIPTS) if strategy == "all" else [ALIASES.get(strategy, strategy)]
     if names[0] not in SCRIPTS:
         raise ValueError(f"--strategy must be all or one of {', '.join(SCRIPTS)}, got {strategy!r}")
-    console = Console(stderr=True)
-    measured = track(
-        chain.from_iterable(host.measure(name, batches, lengths, lowering=TorchLowering) for name in names),
-        total=len(names) * len(batches) * len(lengths) * len(host.REGIMES),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    )
-    return [asdict(row) for row in measured]
+    console, rows = Console(stderr=True), []
+    total = len(names) * len(batches) * len(lengths) * len(host.REGIMES)
+    measured = chain.from_iterable(host.measure(name, batches, lengths, lowering=TorchLowering) for name in names)
+    for row in track(measured, total=total, console=console, transient=True, disable=not console.is_terminal):
+        rows.append(asdict(row))
+        if not console.is_terminal:
+            told = ", ".join(f"{name} {value}" for name, value in rows[-1].items() if isinstance(value, str | int))
+            print(f"measured {len(rows)} of {total}: {told}", file=sys.stderr)
+    return rows
 
 
 def _refuse_options_of_shapes(chosen: Namespace) -> None:
@@ -151,10 +152,11 @@ def decode_rows(model: str, device: str) -> list[dict[str, object]]:
     """Rows of `bench.decode`."""
     from .. import tiny
     from ..bench.decode import measure_decode
+    from ..devices import find_device
     from ..models import load_checkpoint
 
     path = tiny.path(model) if model in tiny.names() else Path(model)
-    return [dict(row) for row in measure_decode(load_checkpoint(path, device))]
+    return [dict(row) for row in measure_decode(load_checkpoint(path, find_device(device)))]
 
 
 def shape_rows(chosen: Namespace) -> list[dict[str, object]]:
@@ -164,13 +166,14 @@ def shape_rows(chosen: Namespace) -> list[dict[str, object]]:
     from ..bench.decode_shape import Load, measure_shape
     from ..bench.plot import check_plot, plot_decode
     from ..bench.shapes import shape_of
+    from ..devices import find_device
     from ..driver.profile import check_trace
 
     shape = shape_of(chosen.shape)
     check_trace(chosen.profile)
     if chosen.plot is not None:
         check_plot()
-    device = torch.device(chosen.device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    device = torch.device(find_device(chosen.device))
     measured = measure_shape(
         shape,
         [Load(batch, context, chosen.tokens_per_forward) for context in chosen.contexts for batch in chosen.batches],
@@ -188,8 +191,8 @@ def shape_rows(chosen: Namespace) -> list[dict[str, object]]:
 
 
 def tuned_rows(out: str | None) -> list[dict[str, object]]:
-    """Rows of `bench.tune`, after the table is written."""
-    from ..bench.tune import table_path, tune, write
+    """Rows of `bench.kernel.tune`, after the table is written."""
+    from ..bench.kernel.tune import table_path, tune, write
 
     rows = list(tune())
     write(rows, table_path(), None if out is None else Path(out))

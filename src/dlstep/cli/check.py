@@ -1,11 +1,11 @@
 """`dlstep models check`: what a checkpoint folder is and what is wrong with it, without loading its weights."""
 
-import json
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from jsonargparse import ArgumentParser, Namespace
 
+from .json_text import json_text
 from .options import new_parser
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def run(options: Namespace) -> int:
 
     report = check(options.path, options.model_name)
     facts = facts_of(report)
-    print(json.dumps(facts) if options.json else "\n".join(lines(facts)))
+    print(json_text(facts) if options.json else "\n".join(lines(facts)))
     return int(bool(report.problems))
 
 

@@ -1,6 +1,5 @@
 """`dlstep demo`: blocks filling before your eyes, then what faster decoding costs in accuracy."""
 
-import json
 import sys
 import time
 from inspect import getdoc
@@ -16,6 +15,7 @@ from ..core import SamplingParams
 from ..llm import LLM
 from ..session import Session
 from ..views import sequence_view, table
+from .json_text import json_text
 from .options import new_parser
 
 EXAMPLES = """
@@ -58,7 +58,7 @@ def run(options: Namespace) -> int:
             rows.append(measure(decoder, value, problems, options.device))
             print(f"measured {decoder.label}, {decoder.knob} {value}", file=sys.stderr)
     if options.json:
-        print(json.dumps([as_json(row) for row in rows]))
+        print(json_text([as_json(row) for row in rows]))
     else:
         print_table(rows, console)
     return 0

@@ -1,6 +1,5 @@
 """`dlstep generate`: prompts in, answers out."""
 
-import json
 import sys
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
@@ -11,6 +10,7 @@ from ..chat import Conversation
 from ..config import engine_config
 from ..llm import LLM
 from ..output import Output
+from .json_text import json_text
 from .options import add_config_option, add_engine_options, add_sampling_options, engine_options, new_parser, sampling_params
 
 EXAMPLES = """
@@ -64,7 +64,7 @@ def run(options: Namespace) -> int:
         else:
             outputs = llm.generate(options.prompts, params, progress=options.progress)
     if options.json:
-        print(json.dumps([as_row(output) for output in outputs]))
+        print(json_text([as_row(output) for output in outputs]))
     for output in outputs:
         if not options.json:
             print(output.text)

@@ -1,6 +1,5 @@
 """`dlstep strategies` and `dlstep replay`: what needs no model."""
 
-import json
 import sys
 from dataclasses import asdict, dataclass, fields
 from inspect import getdoc
@@ -15,6 +14,7 @@ from ..core import ReplayDiverged, Trace
 from ..core.trace import Abort, Add, Rebuild
 from ..matrix import Features, matrix
 from ..resolve import embedded_models_for
+from .json_text import json_text
 from .options import new_parser
 
 
@@ -62,7 +62,7 @@ def run_strategies(options: Namespace) -> int:
     rows = strategy_rows()
     if options.json:
         listed = ({"name": r.name, "summary": r.summary, "model": r.model, "options": r.options} for r in rows)
-        print(json.dumps(list(listed)))
+        print(json_text(list(listed)))
         return 0
     table = Table("strategy", "what it does", "options and defaults", "embedded model", show_lines=True)
     for row in rows:
@@ -75,7 +75,7 @@ def print_matrix(*, as_json: bool) -> int:
     """Strategy against model, and strategy against feature."""
     rows = matrix()
     if as_json:
-        print(json.dumps([asdict(row) for row in rows]))
+        print(json_text([asdict(row) for row in rows]))
         return 0
     models = Table("a network trained as", "decodes with", "and not with", title="Models and strategies")
     for training in rows[0].models:
@@ -119,7 +119,7 @@ def run_replay(options: Namespace) -> int:
     except ReplayDiverged as error:
         state, divergence = None, str(error)
     if options.json:
-        print(json.dumps({"steps": steps, **counts, "divergence": divergence}))
+        print(json_text({"steps": steps, **counts, "divergence": divergence}))
     elif state is None:
         print(f"diverged: {divergence}")
     else:

@@ -1,14 +1,18 @@
 """Parsing, dispatch, and how errors are told: one line on stderr and exit code 2."""
 
 import os
+import re
 import sys
 from collections.abc import Callable, Sequence as Items
+from itertools import pairwise
 
 from jsonargparse import ArgumentError, ArgumentParser, Namespace
 
+from .. import __version__
 from ..core import DlstepError
+from ..threads import spin_less
 from . import bench, demo, generate, inspect, models
-from .options import new_parser
+from .options import check_yaml, new_parser
 
 SUMMARY = "Decode diffusion language models step by step."
 EXAMPLES = """
@@ -18,6 +22,11 @@ EXAMPLES = """
     dlstep strategies                             what can decode, and with which options
     dlstep models                                 what can be decoded
 """
+
+CLOSED_PIPE = 128 + 13  # what a shell says of a process that SIGPIPE ended
+UNDECODED = re.compile("[\udc80-\udcff]")  # bytes that are not UTF-8, as Python keeps them
+MISSING_ARGUMENT = re.compile(r"the following arguments are required: ([\w.-]+)\.(\w+)$")
+MISSING_COMMAND = re.compile(r'expected "((?:[\w-]+\.)*)(\w+)" to be one of \{(.*)\}, but it was not provided')
 
 # Name, the parser of its options, what it does: exit code from options.
 COMMANDS: dict[str, tuple[str, Callable[[], ArgumentParser], Callable[[Namespace], int]]] = {
@@ -33,6 +42,7 @@ COMMANDS: dict[str, tuple[str, Callable[[], ArgumentParser], Callable[[Namespace
 def build_parser() -> ArgumentParser:
     """The parser of the whole command line."""
     parser = new_parser("dlstep COMMAND ...", SUMMARY, EXAMPLES)
+    parser.add_argument("--version", action="version", version=f"dlstep {__version__}", help="Print the version and stop.")
     commands = parser.add_subcommands(required=True, dest="command")
     parsers = {name: make() for name, (_, make, _) in COMMANDS.items()}
     for name, (summary, _, _) in COMMANDS.items():
@@ -49,15 +59,73 @@ def underscored(arguments: Items[str]) -> list[str]:
 
 
 def main(arguments: Items[str] | None = None) -> int:
-    """Run the command line; the exit code is 0, 1 when an answer or a check failed, 2 for a wrong request, 130 for Ctrl-C."""
+    """Run the command line.
+
+    The exit code is 0, 1 when an answer or a check failed, 2 for a wrong request, 130 for Ctrl-C, and 141 when whoever reads
+    the output stopped reading.
+    """
     # stderr is for progress of decodes and for errors; loading an embedded model is over before its bar is drawn.
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    os.environ.update(spin_less())  # before torch is loaded
     try:
-        options = build_parser().parse_args(underscored(sys.argv[1:] if arguments is None else arguments))
+        try:
+            return _run(sys.argv[1:] if arguments is None else arguments)
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        return _closed_pipe()
+    except SystemExit as stop:
+        if isinstance(stop.__context__, BrokenPipeError):  # rich's way
+            return _closed_pipe()
+        raise
+
+
+def _run(arguments: Items[str]) -> int:
+    """The exit code of a command; errors are told in a line on stderr."""
+    try:
+        options = parsed(arguments)
         return COMMANDS[options.command][2](options[options.command])
+    except BrokenPipeError:
+        raise
     except (ArgumentError, ValueError, OSError, DlstepError) as error:
-        print(f"dlstep: error: {' '.join(str(error).split())}", file=sys.stderr)
+        print(f"dlstep: error: {explained(' '.join(str(error).split()))}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("dlstep: interrupted", file=sys.stderr)
         return 130
+
+
+def parsed(arguments: Items[str]) -> Namespace:
+    """The options that the arguments say. Raises ArgumentError or ValueError for wrong ones."""
+    for number, argument in enumerate(arguments, 1):
+        if UNDECODED.search(argument):
+            raise ValueError(f"argument {number} is not UTF-8: {os.fsencode(argument)!r}")
+    arguments = underscored(arguments)
+    for name, value in pairwise((*arguments, "")):
+        if name == "--config" and value:
+            check_yaml(value)
+        elif name.startswith("--config="):
+            check_yaml(name.partition("=")[2])
+    try:
+        return build_parser().parse_args(arguments)
+    except RecursionError as error:
+        raise ValueError("the value of an option nests lists or mappings too deeply to be read") from error
+
+
+def explained(message: str) -> str:
+    """The parser's message; where something is missing, as a sentence that says what to give."""
+    if found := MISSING_ARGUMENT.search(message):
+        command, name = found[1].replace(".", " "), found[2].removesuffix("s")
+        return f"dlstep {command} needs a {name}: `dlstep {command} --help` shows examples"
+    if found := MISSING_COMMAND.search(message):
+        names = ", ".join(COMMANDS) if found[2] == "command" else found[3].replace(",", ", ")
+        return f"{' '.join(('dlstep', *found[1].split('.')[:-1]))} needs a {found[2]}: give one of {names}"
+    return message
+
+
+def _closed_pipe() -> int:
+    """The exit code of a command whose output nobody reads; nothing more is written, by Python at its end either."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in (sys.stdout, sys.stderr):
+        os.dup2(nowhere, stream.fileno())
+    return CLOSED_PIPE

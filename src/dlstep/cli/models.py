@@ -1,6 +1,5 @@
 """`dlstep models`: the families of networks that can be decoded, and what can be asked about a checkpoint."""
 
-import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +8,7 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from . import check
+from .json_text import json_text
 from .options import new_parser
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def run(options: Namespace) -> int:
         return ACTIONS[options.action][2](options[options.action])
     rows = family_rows()
     if options.json:
-        print(json.dumps(rows))
+        print(json_text(rows))
     elif options.markdown:
         print(page(rows), end="")
     else:

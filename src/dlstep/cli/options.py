@@ -3,9 +3,11 @@
 from argparse import RawDescriptionHelpFormatter
 from dataclasses import MISSING, Field, fields
 from inspect import cleandoc
+from pathlib import Path
 from textwrap import indent
 from typing import Any, get_args, get_origin, get_type_hints
 
+import yaml
 from docstring_parser import parse_from_object
 from jsonargparse import ArgumentParser, DefaultHelpFormatter, Namespace
 
@@ -25,6 +27,8 @@ SAMPLING_HELP = {
     "max_nfe": "Most forwards that sample.",
     "max_repetition_run": "End an answer whose last so many tokens are equal.",
 }
+DEEPEST = 8  # levels of a --config file
+TOP = 2  # the number of the event that says what the file holds, behind those that open stream and document
 # `seed` is the request's here: with one caller the engine's own says nothing more. A request's thresholds are those of the
 # strategy options for the same reason.
 ENGINE_FIELDS = tuple(field for field in fields(EngineConfig) if field.name != "seed")
@@ -54,17 +58,39 @@ def add_options(parser: ArgumentParser, title: str, owner: type, chosen: tuple[F
         hint = hints[field.name]
         default = field.default
         if get_origin(hint) is tuple:
-            hint, default = list[get_args(hint)[0]], []
+            item = get_args(hint)[0]
+            hint, default = list[item] | item, []  # one without brackets, too
         if field.name == "decoding_strategy":
             hint = str | None
         assert default is not MISSING, f"{owner.__name__}.{field.name} has no default"
         group.add_argument(f"--{field.name}", type=hint, default=default, help=texts[field.name])
 
 
+def check_yaml(source: str) -> None:
+    """Raise ValueError for YAML that could keep the parser busy for minutes, in the file at `source` or in `source` itself."""
+    path = Path(source)
+    where, text = (f"the file {source!r}", path.read_text(encoding="utf-8")) if path.is_file() else ("the text", source)
+    depth, plain = 0, yaml.SequenceStartEvent | yaml.ScalarEvent
+    try:
+        for number, event in enumerate(yaml.parse(text, Loader=yaml.SafeLoader)):
+            if number == TOP and isinstance(event, plain):
+                raise ValueError(f"--config: {where} holds no names and values, like `max_tokens: 32`")
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            if depth > DEEPEST:
+                raise ValueError(f"--config: {where} nests lists and mappings more than {DEEPEST} deep, and options are flat")
+            if isinstance(event, yaml.AliasEvent):
+                raise ValueError(f"--config: {where} has the alias *{event.anchor}: write its value out")
+    except yaml.YAMLError as error:
+        raise ValueError(f"--config: {where} is no YAML: {error}") from error
+
+
 def add_config_option(parser: ArgumentParser) -> None:
     """`--config FILE.yaml`, whose names are those of the options."""
     parser.add_argument(
-        "--config", action="config", metavar="FILE", help="YAML file of options by their names; options behind it override it."
+        "--config",
+        action="config",
+        metavar="FILE",
+        help="YAML file of options by their names; options after it override it.",
     )
 
 
@@ -87,5 +113,5 @@ def sampling_params(options: Namespace) -> SamplingParams:
     """The request options. Raises ValueError for values out of range."""
     values: dict[str, Any] = {field.name: options[field.name] for field in SAMPLING_FIELDS}
     for name in ("stop", "stop_token_ids"):
-        values[name] = tuple(values[name])
+        values[name] = tuple(values[name]) if isinstance(values[name], list) else (values[name],)
     return SamplingParams(**values)

@@ -24,7 +24,7 @@ def load(name: str) -> type[Strategy]:
     """
     name = ALIASES.get(name, name)
     if "." in name:
-        return import_module(name).STRATEGY
+        return _outside(name)
     if any(module.name == name for module in pkgutil.iter_modules(__path__)) and not name.startswith("_"):
         return import_module(f"{__name__}.{name}").STRATEGY
     for point in entry_points(group=ENTRY_POINTS):
@@ -33,3 +33,22 @@ def load(name: str) -> type[Strategy]:
     raise ValueError(
         f"decoding strategy {name!r} is unknown: choose from {', '.join(available())}, or give a dotted module path"
     )
+
+
+def _outside(name: str) -> type[Strategy]:
+    """The strategy class of the module with this dotted path. Raises ValueError if there is no such module or class."""
+    parts = name.split(".")
+    try:
+        if not all(map(str.isidentifier, parts)):
+            raise ModuleNotFoundError(name=name)
+        module = import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name not in (name, *(".".join(parts[:count]) for count in range(1, len(parts)))):
+            raise  # the module is there and lacks one that it imports
+        raise ValueError(
+            f"decoding strategy {name!r} is unknown: Python finds no module {error.name!r}; give one of "
+            f"{', '.join(available())}, or add the folder of your module to PYTHONPATH"
+        ) from error
+    if "STRATEGY" not in vars(module):
+        raise ValueError(f"decoding strategy {name!r} has no class: let its last line be STRATEGY = YourStrategy")
+    return module.STRATEGY

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from dlstep.tiny.layout import COPIES, PADDING, Rows, Sample, answer_places, prompt_lengths
 from dlstep.tiny.tokenizer import EOS_ID, PAD_ID
+from training.layout import COPIES, PADDING, Rows, Sample, answer_places, prompt_lengths
 
 SHORTEST_CANVAS, LONGEST_CANVAS = 32, 64  # answer positions
 

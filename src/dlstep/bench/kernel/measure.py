@@ -7,8 +7,8 @@ import torch
 
 from dlstep_kernels import has_kernels
 
-from .ceilings import Ceilings, measure_ceilings, timed_us
-from .kernel_cases import USUAL, Case, Sizes, cases
+from ..ceilings import Ceilings, measure_ceilings, timed_us
+from .cases import USUAL, Case, Sizes, cases
 
 
 @dataclass(frozen=True, slots=True)

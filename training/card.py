@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import assert_never
 
-from dlstep.tiny.masks import LONGEST_CANVAS, SHORTEST_CANVAS
-from dlstep.tiny.recipes import BLOCK_SIZE, BUFFER_SIZE, CANVAS_LENGTH, Recipe, Stage
+from training.masks import LONGEST_CANVAS, SHORTEST_CANVAS
+from training.recipes import BLOCK_SIZE, BUFFER_SIZE, CANVAS_LENGTH, Recipe, Stage
 
 PLOT_WIDTH = 50  # characters of the longest bar
 MOST_LINES = 30  # of the loss curve
@@ -33,7 +33,7 @@ It knows nothing but this task.
 ## Training
 
 ```
-python -m dlstep.tiny.train {name} --seed {seed}{device}
+python -m training.train {name} --seed {seed}{device}
 ```
 
 {steps} steps on {stories} stories took {minutes:.1f} {clock}{start}. Muon (peak rate {muon_rate})

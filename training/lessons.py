@@ -14,9 +14,10 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from transformers import PreTrainedModel, Qwen3ForCausalLM
 
-from dlstep.tiny.batches import grid_of, rounded
-from dlstep.tiny.canvas import canvas_loss
-from dlstep.tiny.layout import (
+from dlstep.tiny.tokenizer import EOS_ID, MASK_ID, VOCABULARY
+from training.batches import grid_of, rounded
+from training.canvas import canvas_loss
+from training.layout import (
     CLEAN,
     COPIES,
     Noise,
@@ -33,10 +34,9 @@ from dlstep.tiny.layout import (
     row_width,
     single_block_noise,
 )
-from dlstep.tiny.masks import LONGEST_CANVAS, SHORTEST_CANVAS, canvas_masks, lay_out_canvases, sub_block_masks
-from dlstep.tiny.model import logits_at, soft_embeddings
-from dlstep.tiny.recipes import BLOCK_SIZE, BUFFER_SIZE, Recipe, Stage
-from dlstep.tiny.tokenizer import EOS_ID, MASK_ID, VOCABULARY
+from training.masks import LONGEST_CANVAS, SHORTEST_CANVAS, canvas_masks, lay_out_canvases, sub_block_masks
+from training.model import logits_at, soft_embeddings
+from training.recipes import BLOCK_SIZE, BUFFER_SIZE, Recipe, Stage
 
 RANDOM_SHARE = 0.03  # of the answer tokens of a model that edits
 SOFT_SHARE = 0.5  # of its batches, which feed its own tokens blended with the mask

@@ -18,7 +18,7 @@ from dlstep_kernels.routing import choose_experts
 from dlstep_kernels.sampling import Drawn, Noise, Reading, Settings, sample
 from dlstep_kernels.tiles import Tiles, lay_tiles, tiled_attention
 
-from .roofline import Need
+from ..roofline import Need
 
 PAGE_SIZE = 32
 SETS = 4  # of inputs, which take turns

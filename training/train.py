@@ -1,4 +1,4 @@
-"""Train one of the tiny models: `python -m dlstep.tiny.train NAME`.
+"""Train one of the tiny models: `python -m training.train NAME`.
 
 This file owns the training loop, its saved state and the command line. A run is a function of the recipe and the seed:
 stopping and resuming it changes nothing. It never measures accuracy; that is the decoding engine's work.
@@ -17,14 +17,14 @@ from torch import Tensor, nn
 from transformers import DiffusionGemmaForBlockDiffusion, PreTrainedModel, Qwen3ForCausalLM
 
 from dlstep.tiny import path
-from dlstep.tiny.batches import Cursor, fold_seed, stream
-from dlstep.tiny.canvas import fresh_canvas_model, load_canvas_model, save_canvas_model
-from dlstep.tiny.card import Reading, RunRecord, write_card
-from dlstep.tiny.layout import Sample
-from dlstep.tiny.lessons import lesson_loss
-from dlstep.tiny.model import fresh_model, load_model, save_checkpoint, save_tokenizer
-from dlstep.tiny.recipes import RECIPES, Recipe
 from dlstep.tiny.tokenizer import build_tokenizer
+from training.batches import Cursor, fold_seed, stream
+from training.canvas import fresh_canvas_model, load_canvas_model, save_canvas_model
+from training.card import Reading, RunRecord, write_card
+from training.layout import Sample
+from training.lessons import lesson_loss
+from training.model import fresh_model, load_model, save_checkpoint, save_tokenizer
+from training.recipes import RECIPES, Recipe
 
 STATE_NAME = "training.pt"
 SAVE_EVERY = 250  # steps
@@ -161,7 +161,7 @@ def train(recipe: Recipe, output: Path, run: Run, *, report: Report | None = Non
 
 def main() -> None:
     """The command line."""
-    parser = argparse.ArgumentParser(prog="python -m dlstep.tiny.train", description="Train a tiny model.")
+    parser = argparse.ArgumentParser(prog="python -m training.train", description="Train a tiny model.")
     parser.add_argument("name", choices=tuple(RECIPES))
     parser.add_argument("--output", type=Path, help="checkpoint folder to write (default: ./NAME)")
     parser.add_argument("--seed", type=int, default=0)

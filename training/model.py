@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 from transformers import GenerationConfig, Qwen3Config, Qwen3ForCausalLM
 
-from dlstep.tiny.recipes import BLOCK_SIZE, BUFFER_SIZE, Recipe
 from dlstep.tiny.tokenizer import EMBEDDING_ROWS, EOS_ID, MASK_ID, PAD_ID, build_tokenizer
+from training.recipes import BLOCK_SIZE, BUFFER_SIZE, Recipe
 
 
 def configuration(recipe: Recipe) -> Qwen3Config:

@@ -11,9 +11,9 @@ from typing import Any
 
 import torch
 
-from .ceilings import timed_us
-from .kernel_cases import USUAL, Case, Sizes, cases
-from .kernels import kernel_device
+from ..ceilings import timed_us
+from .cases import USUAL, Case, Sizes, cases
+from .measure import kernel_device
 
 Parameters = dict[str, int]
 MODULES = (

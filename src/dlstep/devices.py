@@ -1,0 +1,64 @@
+"""Devices by name, and whether what was asked for fits into their memory. Wrong requests are told before weights are loaded."""
+
+import os
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .config import EngineConfig
+
+GIB = 1 << 30
+TABLE_ROW_BYTES = 16  # of a request's page table, at least
+NAME = re.compile(r"cpu|cuda(?::(\d+))?", re.ASCII)
+
+
+def find_device(name: str | None) -> str:
+    """The device of this name, cuda if it is None and there is one, else cpu; torch is imported here.
+
+    Raises ValueError, before torch is imported where it can, for a device that is none or is not here.
+    """
+    matched = None if name is None else NAME.fullmatch(name)
+    if name is not None and matched is None:
+        raise ValueError(f"device must be cpu, cuda or cuda:N, got {name!r}")
+    import torch
+
+    found = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if name is None:
+        return "cuda" if found else "cpu"
+    if name.startswith("cuda") and int(matched[1] or 0 if matched else 0) >= found:
+        held = f"{found} CUDA devices" if found else "no CUDA device"
+        raise ValueError(f"device={name!r} is not here, torch finds {held}: give cpu, or leave device out")
+    return name
+
+
+def memory_of(device: str) -> int | None:
+    """Bytes of memory of a device, or of this machine for the CPU; None where nobody says."""
+    import torch
+
+    if device != "cpu":
+        return torch.cuda.mem_get_info(device)[1]
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):  # Windows has no sysconf, other systems not these names
+        return None
+
+
+def check_room(config: "EngineConfig", device: str, position_bytes: int = 1) -> None:
+    """Raise ValueError if pages or page tables cannot fit into the memory of `device`.
+
+    `position_bytes` are those of one position's keys and values. Before a model is known it is 1 and options that are None
+    count as 1, so that only what can never fit is refused.
+    """
+    room = memory_of(device)
+    if room is None:
+        return
+    pages, size, requests = max(1, config.num_pages or 1), config.page_size or 1, config.max_num_reqs
+    for options, taken in (
+        (f"pages of num_pages={pages} and page_size={size}", pages * size * position_bytes),
+        (f"page tables of max_num_reqs={requests}", requests * TABLE_ROW_BYTES),
+    ):
+        if taken > room:
+            raise ValueError(
+                f"{options} take at least {taken / GIB:,.0f} GiB, and the memory of {device} is {room / GIB:,.0f} GiB: "
+                "lower what is too large"
+            )

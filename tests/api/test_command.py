@@ -1,0 +1,182 @@
+"""The command as a process of its own: wrong requests, closed pipes, and output that other programs read."""
+
+import json
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dlstep import __version__
+from dlstep.cli import main
+from dlstep.cli.json_text import json_text
+
+DLSTEP = [sys.executable, "-c", "from dlstep.cli import main; raise SystemExit(main())"]
+
+
+def run(*arguments: str | bytes, **options: str) -> subprocess.CompletedProcess[str]:
+    """The command with these arguments; `options` are environment variables."""
+    environment = {**os.environ, "COLUMNS": "80", **options}
+    return subprocess.run([*DLSTEP, *arguments], capture_output=True, text=True, check=False, timeout=120, env=environment)
+
+
+WRONG = {
+    "no cuda": (["--device", "cuda"], ["device='cuda'", "no CUDA device", "cpu"]),
+    "no such device": (["--device", "xyz"], ["device must be cpu, cuda or cuda:N, got 'xyz'"]),
+    "a device of another kind": (["--device", "meta"], ["device must be cpu, cuda or cuda:N, got 'meta'"]),
+    "pages": (["--num_pages", "1000000000000"], ["num_pages=1000000000000", "GiB", "lower"]),
+    "a page": (["--page_size", "1000000000"], ["page_size=1000000000", "GiB", "lower"]),
+    "requests": (["--max_num_reqs", "1000000000000"], ["max_num_reqs=1000000000000", "GiB", "lower"]),
+    "no such module": (["--decoding_strategy", "foo.bar"], ["'foo.bar' is unknown", "no module 'foo'", "multi_bd"]),
+    "half a module": (["--decoding_strategy", "json.foo"], ["'json.foo' is unknown", "no module 'json.foo'"]),
+    "no path of a module": (["--decoding_strategy", "..foo"], ["'..foo' is unknown"]),
+    "no strategy in it": (["--decoding_strategy", "json.decoder"], ["'json.decoder' has no class", "STRATEGY"]),
+    "bytes": ([b"\xff\xfe"], ["argument 3 is not UTF-8: b'\\xff\\xfe'"]),
+    "deep value": (["--stop_token_ids", "[" * 3000 + "]" * 3000], ["too deeply"]),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_a_wrong_request_is_one_sentence(case: str) -> None:
+    arguments, parts = WRONG[case]
+    if case == "no cuda" and Path("/dev/nvidiactl").exists():
+        pytest.skip("there is a CUDA device here")
+    done = run("generate", "a prompt", *arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("dlstep: error: ") and done.stderr.count("\n") == 1
+    assert all(part in done.stderr for part in parts), done.stderr
+
+
+BOMB = "a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n" for n in range(1, 40))
+FILES = {
+    "deep lists": ("stop: " + "[" * 5000 + "]" * 5000, "nests lists and mappings more than 8 deep"),
+    "deep mappings": ("".join(f"{' ' * n}a:\n" for n in range(50)), "nests lists and mappings more than 8 deep"),
+    "aliases": (BOMB, "has the alias *a0"),
+    "no YAML": ("stop: [", "is no YAML"),
+    "no mapping": ("- stop\n", "holds no names and values"),
+}
+
+
+@pytest.mark.parametrize("case", FILES)
+def test_a_config_file_that_is_none_is_one_sentence(case: str, tmp_path: Path) -> None:
+    text, message = FILES[case]
+    (tmp_path / "options.yaml").write_text(text)
+    done = run("generate", "a prompt", "--config", str(tmp_path / "options.yaml"))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("dlstep: error: ") and done.stderr.count("\n") == 1
+    assert message in done.stderr
+
+
+def test_a_config_file_of_other_bytes_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "options.yaml").write_bytes(b"stop: \xff\n")
+    done = run("generate", "a prompt", "--config", str(tmp_path / "options.yaml"))
+    assert done.returncode == 2 and done.stderr.count("\n") == 1 and done.stderr.startswith("dlstep: error: ")
+
+
+def test_device_and_sizes_are_checked_before_weights_load(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """An empty folder: whoever looked into it would say so."""
+    for arguments, message in ((["--device", "xyz"], "device must be"), (["--num_pages", "1000000000000"], "num_pages=")):
+        assert main(["generate", "a", "--model", str(tmp_path), *arguments]) == 2
+        assert message in capsys.readouterr().err
+
+
+CLOSED = {
+    "a table": ["strategies"],
+    "json": ["strategies", "--json"],
+    "a page": ["models", "--markdown"],
+    "help": ["generate", "--help"],
+    "an answer": ["generate", "a prompt", "--max_tokens", "4"],
+    "the version": ["--version"],
+}
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="pipes of Windows are closed in another way")
+@pytest.mark.parametrize("case", CLOSED)
+def test_a_closed_pipe_is_silent(case: str) -> None:
+    """As `dlstep ... | head -0`: the reader is gone before anything is written."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        done = subprocess.run(
+            [*DLSTEP, *CLOSED[case]], stdout=writer, stderr=subprocess.PIPE, text=True, check=False, timeout=120
+        )
+    finally:
+        os.close(writer)
+    assert done.returncode in (0, 141)  # the parser of options itself ignores that nobody reads its help
+    assert "ipe" not in done.stderr and "Traceback" not in done.stderr and "Exception" not in done.stderr
+    if case != "an answer":
+        assert done.stderr == ""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="pipes of Windows are closed in another way")
+def test_errors_that_nobody_reads_are_silent_as_well() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        code = subprocess.run([*DLSTEP, "nonsense"], stdout=writer, stderr=writer, check=False, timeout=120).returncode
+    finally:
+        os.close(writer)
+    assert code == 141
+
+
+def no_constants(name: str) -> object:
+    """What a strict parser does with NaN."""
+    raise AssertionError(f"{name} is not JSON")
+
+
+def test_json_has_no_word_for_numbers_that_are_not_finite() -> None:
+    rows = [
+        {"ratio": math.nan, "bounds": (-math.inf, math.inf, 1.5), "all": {"count": 3, "text": "NaN", "none": None, "yes": True}}
+    ]
+    read = json.loads(json_text(rows), parse_constant=no_constants)
+    assert read == [{"ratio": None, "bounds": [None, None, 1.5], "all": {"count": 3, "text": "NaN", "none": None, "yes": True}}]
+
+
+def test_an_answer_without_probabilities_is_json(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    from dlstep import LLM, Output
+
+    broken = Output("a", "", (0,), (math.nan,), "error", 1, 1, "row of NaN")
+    monkeypatch.setattr(LLM, "generate", lambda *arguments, **options: [broken])
+    assert main(["generate", "a", "--json"]) == 1
+    assert json.loads(capsys.readouterr().out, parse_constant=no_constants)[0]["probabilities"] == [None]
+
+
+def test_stop_texts_need_no_brackets(capsys: pytest.CaptureFixture[str]) -> None:
+    def text(*arguments: str) -> str:
+        assert main(["generate", "Max has 53 shells. Later Max buys 39 more. How many shells does Max have?", *arguments]) == 0
+        return capsys.readouterr().out
+
+    whole = text()
+    assert text("--stop", "=") == text("--stop", "['=', never]") == text("--stop+", "=", "--stop+", "never")
+    assert text("--stop", "=").strip() == whole.partition("=")[0].strip() != whole.strip()
+    assert text("--stop", ";") == whole
+    assert text("--stop_token_ids", "7") == text("--stop_token_ids", "[7]")
+
+
+def test_the_version() -> None:
+    done = run("--version")
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"dlstep {__version__}\n", "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ([], "dlstep needs a command: give one of demo, generate, strategies, models, replay, bench"),
+        (["generate"], "dlstep generate needs a prompt: `dlstep generate --help` shows examples"),
+        (["replay"], "dlstep replay needs a file: `dlstep replay --help` shows examples"),
+        (["models", "check"], "dlstep models check needs a path: `dlstep models check --help` shows examples"),
+        (["bench"], "dlstep bench needs a kind: give one of host, decode, kernels, tune-kernels"),
+    ],
+)
+def test_what_is_missing_is_named(arguments: list[str], sentence: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments) == 2
+    assert capsys.readouterr().err == f"dlstep: error: {sentence}\n"
+
+
+def test_bench_host_says_how_far_it_is() -> None:
+    done = run("bench", "host", "--batches", "[1]", "--lengths", "[64]", "--json")
+    assert done.returncode == 0
+    rows = json.loads(done.stdout)
+    assert done.stderr.count("\n") == len(rows) and f"measured {len(rows)} of {len(rows)}: " in done.stderr
