@@ -2,6 +2,7 @@
 
 import sys
 import time
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -10,9 +11,7 @@ from dlstep.cli import main
 from dlstep.cli.yaml_file import load
 
 NAMES = "abcdefghij"
-BOMB = "a: &a [x, x]\n" + "".join(
-    f"{name}: &{name} [{', '.join([f'*{before}'] * 9)}]\n" for before, name in zip(NAMES, NAMES[1:], strict=False)
-)
+BOMB = "a: &a [x, x]\n" + "".join(f"{name}: &{name} [{', '.join([f'*{before}'] * 9)}]\n" for before, name in pairwise(NAMES))
 MARK = "\nfrom pathlib import Path\nPath({mark!r}).write_text('was here')\nSTRATEGY = print\n"
 
 

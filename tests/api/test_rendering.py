@@ -40,7 +40,8 @@ QWEN = """\
             {%- set content = content.split('</think>')[-1].lstrip('\\n') %}
         {%- endif %}
         {%- if loop.last or (not loop.last and reasoning_content) %}
-            {{- '<|im_start|>' + message.role + '\\n<think>\\n' + reasoning_content.strip('\\n') + '\\n</think>\\n\\n' + content }}
+            {{- '<|im_start|>' + message.role + '\\n<think>\\n' + reasoning_content.strip('\\n') }}
+            {{- '\\n</think>\\n\\n' + content }}
         {%- endif %}
         {%- if message.tool_calls %}{{- '<tools>' }}{%- endif %}
         {{- '<|im_end|>\\n' }}
@@ -130,7 +131,7 @@ BOMBS = {
 def test_a_bomb_is_refused_in_time(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rendering, "RENDER_SECONDS", 1.0)
     begun, threads = time.monotonic(), threading.active_count()
-    with pytest.raises(ValueError, match="the chat template (cannot render these messages: .|has 999999 characters)"):
+    with pytest.raises(ValueError, match=r"the chat template (cannot render these messages: .|has 999999 characters)"):
         render(BOMBS[name], TALK, TOKENS)
     assert time.monotonic() - begun < 15
     assert threading.active_count() == threads
@@ -154,7 +155,7 @@ def test_a_bomb_is_refused_in_time(name: str, monkeypatch: pytest.MonkeyPatch) -
     ],
 )
 def test_a_template_that_cannot_be_rendered_gives_a_sentence(template: str) -> None:
-    with pytest.raises(ValueError, match="the chat template cannot render these messages: ."):
+    with pytest.raises(ValueError, match=r"the chat template cannot render these messages: ."):
         render(template, TALK, TOKENS)
 
 

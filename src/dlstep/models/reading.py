@@ -1,6 +1,7 @@
 """How files that somebody else wrote are read: bounded, and every failure becomes one ValueError that names the file."""
 
 import json
+import re
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -12,7 +13,7 @@ LARGEST_JSON = 64 << 20  # bytes
 # Errors that libraries raise for contents they do not expect. A missing file is none of them.
 BROKEN = (
     ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RuntimeError, AssertionError, ImportError,
-    SafetensorError, StrictDataclassError,
+    SafetensorError, StrictDataclassError, re.error,
 )  # fmt: skip
 
 
@@ -45,7 +46,7 @@ def said(error: BaseException) -> str:
     text = " ".join(str(error).split())
     return (
         text
-        if isinstance(error, ValueError | SafetensorError | StrictDataclassError) and text
+        if isinstance(error, ValueError | SafetensorError | StrictDataclassError | re.error) and text
         else f"{type(error).__name__} {text}".strip()
     )
 

@@ -41,6 +41,10 @@ def objects(facts: Mapping[str, Any]) -> Iterator[Any]:
 
 def check_facts(facts: Mapping[str, Any]) -> None:
     """Raise ValueError for a number that nothing can be built with, before anything is."""
+    ends = facts.get("eos_token_id")
+    for end in ends if isinstance(ends, list) else [ends]:
+        if end is not None and (not isinstance(end, int) or isinstance(end, bool)):
+            raise ValueError(f"eos_token_id={end!r} is not an id of its network: give a number, or a list of them")
     for found in objects(facts):
         for name, most in BOUNDS.items():
             value = found.get(name)
