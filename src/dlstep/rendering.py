@@ -16,10 +16,11 @@ from time import monotonic
 from typing import Any, ClassVar
 
 from jinja2 import Environment, Template, TemplateError, nodes
+from jinja2.exceptions import SecurityError
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 from jinja2.runtime import Context, Undefined
-from jinja2.sandbox import ImmutableSandboxedEnvironment, SecurityError
+from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace
 
 RENDER_SECONDS = 10.0
@@ -254,7 +255,8 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
         elif isinstance(left, str | bytes):
             check_formats([left])
             given = list(right) if isinstance(right, tuple) else [right]
-            self.check(left, given if ("*" if isinstance(left, str) else b"*") in left else list(filter(is_no_number, given)))
+            # A number is printed; only a star takes it as a width.
+            self.check(left, given if "*" in as_text(left) else list(filter(is_no_number, given)))
         return super().call_binop(context, operator, left, right)
 
 
@@ -279,15 +281,20 @@ def is_no_number(value: object) -> bool:
     return not isinstance(value, int | float)
 
 
-def marked(node: nodes.Expr, name: str) -> nodes.Expr:
+def marked(node: Any, name: str) -> nodes.Expr:
     """An expression with a filter around it."""
     return nodes.Filter(node, name, [], [], None, None, lineno=node.lineno)
+
+
+def as_text(text: str | bytes) -> str:
+    """A format as text, byte by byte if it is none."""
+    return text if isinstance(text, str) else text.decode("latin-1")
 
 
 def check_formats(texts: list[Any]) -> None:
     """Raise OverBudget for a format with a width that is too large."""
     for text in texts:
-        if isinstance(text, str | bytes) and WIDTH.search(text if isinstance(text, str) else text.decode("latin-1")):
+        if isinstance(text, str | bytes) and WIDTH.search(as_text(text)):
             raise OverBudget(f"it formats to a width above {LARGEST_COUNT}")
 
 

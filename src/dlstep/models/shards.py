@@ -104,7 +104,7 @@ def read_header(path: Path) -> list[Stored]:
         content = file.read(length)
     with Refused(f"{path} has no valid safetensors header, download it again"):
         header: Any = json.loads(content)
-        tensors = sorted((_stored(*entry, path) for entry in header.items() if entry[0] != METADATA), key=_place)
+        tensors = sorted((_stored(name, header[name], path) for name in header if name != METADATA), key=_place)
     end = max((stored.offset + stored.size for stored in tensors), default=0)
     if size < 8 + length + end:
         raise ValueError(f"{path} is cut off: it has {size} of {8 + length + end} bytes, download it again")
