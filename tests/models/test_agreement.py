@@ -257,6 +257,7 @@ def test_check_and_loading_say_the_same(name: str, folder: Path, capsys: Capture
     assert sentence in message
     assert len(problems) == 1 or name == "an expert of many digits"
     assert "\n" not in message
+    assert "libtorch" not in message
 
 
 BAD_ADAPTERS: dict[str, tuple[Damage, str]] = {

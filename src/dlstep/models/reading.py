@@ -43,7 +43,9 @@ def said(error: BaseException) -> str:
     """The message of an error on one line, with its class where the message alone says little."""
     if isinstance(error, RecursionError):
         return "it is nested too deeply"
-    text = " ".join(str(error).split())
+    # Behind the first line of an error of torch stand the frames of its stack.
+    lines = str(error).strip().splitlines()[: 1 if isinstance(error, RuntimeError) else None]
+    text = " ".join(" ".join(lines).split())
     return (
         text
         if isinstance(error, ValueError | SafetensorError | StrictDataclassError | re.error) and text
