@@ -15,24 +15,22 @@ def chat_prompt(tokenizer: Tokenizer | None, template: str | None, messages: Con
     The tokenizer's own chat template is used, or else `template`. It writes the special tokens itself, so none is added when
     its text is encoded. Raises ValueError when there is none, and for messages that it cannot render.
     """
-    from jinja2 import TemplateError
+    from .rendering import render
 
     check_conversation(messages)
     if tokenizer is None:
         raise ValueError("a conversation needs a tokenizer, and the engine has none: give token ids to generate()")
-    if not tokenizer.chat_template and template is None:
+    own: Any = tokenizer.chat_template or template
+    if isinstance(own, Mapping):
+        own = own.get("default")
+    if own is None:
         raise ValueError(
             "neither the tokenizer nor the family of the model has a chat template: give a plain prompt, or put a "
             "chat_template.jinja into the checkpoint folder"
         )
-    own = None if tokenizer.chat_template else template
-    plain = [dict(message) for message in messages]
-    try:
-        # As text, which every version of transformers returns in the same way.
-        text = tokenizer.apply_chat_template(plain, chat_template=own, add_generation_prompt=True, tokenize=False)
-    except TemplateError as error:
-        raise ValueError(f"the chat template cannot render these messages: {error}") from error
-    assert isinstance(text, str), "one conversation renders to one text"
+    if not isinstance(own, str):
+        raise ValueError(f"the chat template of the tokenizer must be a text, got {type(own).__name__}")
+    text = render(own, messages, tokenizer.special_tokens_map)
     return tuple(tokenizer.encode(text, add_special_tokens=False))
 
 

@@ -99,6 +99,17 @@ def unfit_strategies(model: Description) -> dict[str, str]:
     return {name: _unfit(name, model) for name in strategies.available()}
 
 
+def declared_problem(model: Description) -> str:
+    """Why a checkpoint cannot be decoded as it asks for itself; empty where it can, or where it asks for nothing."""
+    if model.decoding_strategy is None:
+        return ""
+    try:
+        resolve(EngineConfig(), model)
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
 def _unfit(name: str, model: Description) -> str:
     if why := misfit(name, strategies.load(name)(), model.decoding_strategy, model.spec):
         return why

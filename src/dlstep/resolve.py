@@ -12,6 +12,7 @@ from . import strategies
 from .config import STRATEGY_OPTIONS, EngineConfig, embedded_models, given_strategy_options
 from .core import Config, Spec, Strategy
 from .core.lifecycle import farthest
+from .declared import check_name, check_options
 
 # Pages for so many positions are made unless `num_pages` says otherwise: 128 answers of the embedded models.
 DEFAULT_POSITIONS = 65_536
@@ -146,6 +147,8 @@ def _with_strategy(config: EngineConfig, model: Description) -> tuple[Strategy, 
             f"{model.name} does not say how it wants to be decoded: "
             f"give decoding_strategy, one of {', '.join(strategies.available())}"
         )
+    if config.decoding_strategy is None:
+        check_name(model.name, name)
     chosen = strategies.load(name)
     known = [field.name for field in fields(chosen)]
     given = given_strategy_options(config)
@@ -154,6 +157,7 @@ def _with_strategy(config: EngineConfig, model: Description) -> tuple[Strategy, 
             raise ValueError(
                 f"strategy {name!r} has no option {option!r}, but {option}={value!r} is given: it knows {', '.join(known)}"
             )
+    check_options(model.name, model.options, chosen)
     said = {option: value for option, value in model.options.items() if option in known}
     said |= {option: value for option, value in _block_sizes(name, model, given).items() if option in known}
     if "canvas_length" in said and given.get("canvas_length", said["canvas_length"]) != said["canvas_length"]:

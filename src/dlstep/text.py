@@ -22,6 +22,9 @@ class Tokenizer(Protocol):
     @property
     def chat_template(self) -> Any: ...
 
+    @property
+    def special_tokens_map(self) -> Mapping[str, Any]: ...
+
     def convert_ids_to_tokens(self, ids: int) -> Any: ...
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]: ...
@@ -29,10 +32,6 @@ class Tokenizer(Protocol):
     def decode(
         self, token_ids: list[int], *, skip_special_tokens: bool, clean_up_tokenization_spaces: bool
     ) -> str | list[str]: ...
-
-    def apply_chat_template(
-        self, conversation: list[dict[str, str]], *, chat_template: str | None, add_generation_prompt: bool, tokenize: bool
-    ) -> Any: ...
 
 
 def decode(tokenizer: Tokenizer | None, tokens: Items[int]) -> str:

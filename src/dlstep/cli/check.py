@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 EXAMPLES = """
     dlstep models check /path/to/checkpoint
     dlstep models check /path/to/checkpoint --model_name dream_reasoner --json
+    dlstep models check /path/to/checkpoint --lora_path /path/to/adapter
 """
 
 
@@ -27,6 +28,7 @@ def parser() -> ArgumentParser:
     )
     options.add_argument("path", type=str, metavar="PATH", help="The checkpoint folder.")
     options.add_argument("--model_name", type=str | None, default=None, help="Family, where config.json leaves a doubt.")
+    options.add_argument("--lora_path", type=str | None, default=None, help="Folder of a LoRA adapter for it.")
     options.add_argument("--json", action="store_true", help="Print a JSON object, and nothing else, on stdout.")
     return options
 
@@ -35,22 +37,24 @@ def run(options: Namespace) -> int:
     """Print the report; 1 if the checkpoint could not be loaded."""
     from ..models.check import check
 
-    report = check(options.path, options.model_name)
-    facts = facts_of(report)
+    facts = facts_of(check(options.path, options.model_name, options.lora_path))
     print(json_text(facts) if options.json else "\n".join(lines(facts)))
-    return int(bool(report.problems))
+    return int(bool(facts["problems"]))
 
 
 def facts_of(report: "Report") -> dict[str, Any]:
     """The report ready for JSON."""
     from torch import bfloat16, float32
 
-    from ..matrix import unfit_strategies
+    from ..matrix import declared_problem, unfit_strategies
     from ..models.shapes import kv_bytes_per_token
 
     known: dict[str, Any] = {}
+    problems = list(report.problems)
     if report.description is not None:
         description, shapes = report.description, report.kv_shapes
+        if declared := declared_problem(description):
+            problems.append(declared)
         dtypes = {"16-bit": bfloat16, "32-bit": float32}
         layers = Counter((shape.kv_heads, shape.head_dim, shape.window) for shape in shapes)
         known = {
@@ -67,9 +71,11 @@ def facts_of(report: "Report") -> dict[str, Any]:
                 for (heads, size, window), count in layers.items()
             ],
             "decoding_strategy": description.decoding_strategy,
-            "strategies": unfit_strategies(description),
+            "strategies": {} if declared else unfit_strategies(description),
         }
-    return {"folder": str(report.folder), "stored_bytes": report.stored_bytes, **known, "problems": list(report.problems)}
+        if not declared and all(known["strategies"].values()):
+            problems += [f"not {name}: {why}" for name, why in known["strategies"].items()]
+    return {"folder": str(report.folder), "stored_bytes": report.stored_bytes, **known, "problems": problems}
 
 
 def lines(facts: dict[str, Any]) -> list[str]:

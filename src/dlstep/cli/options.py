@@ -13,6 +13,7 @@ from jsonargparse import ArgumentParser, DefaultHelpFormatter, Namespace
 
 from ..config import EngineConfig
 from ..core import SamplingParams
+from . import yaml_file
 
 SAMPLING_HELP = {
     "max_tokens": "Most tokens of an answer.",
@@ -42,7 +43,9 @@ class HelpFormatter(RawDescriptionHelpFormatter, DefaultHelpFormatter):
 def new_parser(usage: str, summary: str, examples: str) -> ArgumentParser:
     """A parser that raises instead of exiting; its help shows `usage`, a sentence and examples before the options."""
     description = f"{summary}\n\nexamples:\n{indent(cleandoc(examples), '  ')}"
-    return ArgumentParser(usage=usage, description=description, formatter_class=HelpFormatter, exit_on_error=False)
+    return ArgumentParser(
+        usage=usage, description=description, formatter_class=HelpFormatter, exit_on_error=False, parser_mode=yaml_file.MODE
+    )
 
 
 def field_help(owner: type) -> dict[str, str]:

@@ -52,14 +52,19 @@ def adapt(checkpoint: Checkpoint, adapter: Adapter, *, merge: bool) -> None:
     apply_adapter(checkpoint.network, adapter, description.family.weights, stored, merge=merge)
 
 
-@torch.no_grad()
-def apply_adapter(
-    network: PreTrainedModel, adapter: Adapter, rules: tuple[Rule, ...], stored: Mapping[str, Shape], *, merge: bool
-) -> None:
-    """Apply an adapter to `network`, whose checkpoint has tensors of the names and shapes `stored`.
+@dataclass(frozen=True, slots=True)
+class AdapterPlan:
+    """What an adapter changes in a network: products that are added, and tensors that replace those of `placed`."""
 
-    Merged, products and sums are computed in float32 and rounded once; otherwise peft's modules take the place of those
-    that are adapted. Biases and whole modules that the adapter brings replace those of the network either way.
+    pairs: list[Pair]
+    replaced: dict[str, Tensor]
+    placed: Mapping[str, tuple[Placement, ...]]
+
+
+def plan_adapter(
+    network: PreTrainedModel, adapter: Adapter, rules: tuple[Rule, ...], stored: Mapping[str, Shape], *, merge: bool
+) -> AdapterPlan:
+    """What `apply_adapter` would do; the network needs no memory.
 
     Raises ValueError naming every tensor that is missing, not used, of another shape or that cannot be adapted.
     """
@@ -79,15 +84,29 @@ def apply_adapter(
         problems += [f"not supported beside the weights: {name}, merge it with pre_merge_lora=True" for name in beside]
     if problems:
         raise ValueError(f"the adapter in {adapter.folder} does not fit {type(network).__name__}: {shortened(problems)}")
+    return AdapterPlan(pairs, replaced, placed)
 
-    for name, tensor in replaced.items():
-        for place in placed[name]:
+
+@torch.no_grad()
+def apply_adapter(
+    network: PreTrainedModel, adapter: Adapter, rules: tuple[Rule, ...], stored: Mapping[str, Shape], *, merge: bool
+) -> None:
+    """Apply an adapter to `network`, whose checkpoint has tensors of the names and shapes `stored`.
+
+    Merged, products and sums are computed in float32 and rounded once; otherwise peft's modules take the place of those
+    that are adapted. Biases and whole modules that the adapter brings replace those of the network either way.
+
+    Raises what `plan_adapter` raises, before anything is changed.
+    """
+    plan = plan_adapter(network, adapter, rules, stored, merge=merge)
+    for name, tensor in plan.replaced.items():
+        for place in plan.placed[name]:
             _view(network, place).copy_(_rows(tensor, place))
     if merge:
-        for pair in pairs:
+        for pair in plan.pairs:
             _merge(network, pair)
     else:
-        _keep(network, pairs)
+        _keep(network, plan.pairs)
 
 
 def _targeted(network: PreTrainedModel, adapter: Adapter, placed: Mapping[str, tuple[Placement, ...]]) -> set[str]:

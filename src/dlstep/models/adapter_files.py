@@ -1,15 +1,19 @@
 """What the folder of a LoRA adapter holds: its options, as peft understands them, and its tensors. A pickle is never opened."""
 
-import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from math import isfinite
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 from safetensors.torch import load_file
 from torch import Tensor
 
-from .shards import PICKLES
+from .patterns import Patterns
+from .reading import Refused, read_object
+from .shards import PICKLES, read_header
+from .sizes import is_count
 
 CONFIG, TENSORS = "adapter_config.json", "adapter_model.safetensors"
 PREFIX = "base_model.model."  # what peft puts in front of the names of the network that it wraps
@@ -42,6 +46,7 @@ class Adapter:
     pairs: dict[str, dict[str, Tensor]]
     others: dict[str, Tensor]
     prefix: str = PREFIX
+    patterns: Patterns = field(default_factory=lambda: Patterns("the adapter"), compare=False)
 
     @property
     def all_linear(self) -> bool:
@@ -50,29 +55,53 @@ class Adapter:
         return isinstance(targets, str) and targets.lower() == "all-linear"
 
     def targets(self, module: str) -> bool:
-        """Whether it is for the module of this name."""
-        from peft.tuners.tuners_utils import check_target_module_exists
+        """Whether it is for the module of this name, by peft's rules: a text is a pattern, a list holds ends of names."""
+        excluded = self.config.exclude_modules
+        if (excluded and self._named("exclude_modules", excluded, module)) or self.saves(f"{module}.weight"):
+            return False
+        chosen = self.config.target_modules
+        if not self._named("target_modules", chosen, module):
+            return False
+        layers = self.config.layers_to_transform
+        if isinstance(chosen, str) or module in chosen or layers in (None, []):
+            return True
+        return self._layer(module) in ([layers] if isinstance(layers, int) else layers)
 
-        return bool(check_target_module_exists(self.config, module))
+    def _named(self, option: str, names: Any, module: str) -> bool:
+        """Whether a pattern matches the name of a module, or a list holds an end of it."""
+        if isinstance(names, str):
+            return self.patterns.fullmatch(option, names, module) is not None
+        return module in names or any(module.endswith(f".{name}") for name in names)
+
+    def _layer(self, module: str) -> int | None:
+        """The number of the layer that a module is in; None if its name does not say."""
+        stated = self.config.layers_pattern
+        for pattern in [stated] if isinstance(stated, str) and stated else stated or [r"[^.]*"]:
+            start = r".*?\." if not stated else r"(?:^|.*?\.)"
+            match = self.patterns.fullmatch("layers_pattern", rf"{start}{pattern}\.(?P<layer_number>\d+)\..*", module)
+            if match is not None:
+                return int(match["layer_number"])
+        return None
 
     def rank(self, module: str) -> int:
         """The rank of what it adds to a module."""
-        return self._of(module, self.config.rank_pattern, self.config.r)
+        return self._of(module, "rank_pattern", self.config.r)
 
     def alpha(self, module: str) -> float:
         """The numerator of the scale of what it adds to a module."""
-        return float(self._of(module, self.config.alpha_pattern, self.config.lora_alpha))
+        return float(self._of(module, "alpha_pattern", self.config.lora_alpha))
 
-    def _of(self, module: str, pattern: dict[str, Any] | None, default: Any) -> Any:
-        from peft.utils.other import get_pattern_key
-
-        pattern = pattern or {}
-        return pattern.get(get_pattern_key(list(pattern), module), default)
+    def _of(self, module: str, option: str, default: Any) -> Any:
+        """What the first key of an option that is an end of the name says, or the default."""
+        found: dict[str, Any] = attrgetter(option)(self.config) or {}
+        keys = (key for key in found if self.patterns.fullmatch(option, rf"(.*\.)?({key})", module))
+        return found.get(next(keys, module), default)
 
     def saves(self, name: str) -> bool:
         """Whether the tensor of this name belongs to a module that was saved as a whole."""
         module = name.rpartition(".")[0]
-        return any(re.match(rf"(^|.*\.){saved}($|\..*)", module) for saved in self.config.modules_to_save or ())
+        saved = self.config.modules_to_save or ()
+        return any(self.patterns.fullmatch("modules_to_save", rf"(^|.*\.){each}($|\..*)", module) for each in saved)
 
     def replaces(self, name: str) -> bool:
         """Whether the tensor of this name takes the place of the network's."""
@@ -98,12 +127,18 @@ def read_adapter(folder: Path) -> Adapter:
         pickles = sorted(path.name for pattern in PICKLES for path in folder.glob(pattern))
         found = f" ({', '.join(pickles)} may hold code and is not read: convert it to safetensors)" if pickles else ""
         raise FileNotFoundError(f"{folder} holds no {TENSORS}{found}")
-    facts = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+    owner = f"the adapter in {folder}"
+    facts = read_object(folder / CONFIG)
     _check(folder, facts)
-    config = LoraConfig(**{name: value for name, value in facts.items() if name in USED})
+    patterns = Patterns(owner)
+    _check_values(patterns, facts)
+    with Refused(f"{folder / CONFIG}, read as a LoraConfig"):
+        config = LoraConfig(**{name: value for name, value in facts.items() if name in USED})
     pairs: dict[str, dict[str, Tensor]] = {}
     others: dict[str, Tensor] = {}
-    tensors = load_file(folder / TENSORS)
+    read_header(folder / TENSORS)
+    with Refused(f"{folder / TENSORS} cannot be read"):
+        tensors = load_file(folder / TENSORS)
     prefix = PREFIX if all(name.startswith(PREFIX) for name in tensors) else ""
     for name, tensor in tensors.items():
         name = name.removeprefix(prefix)
@@ -112,7 +147,7 @@ def read_adapter(folder: Path) -> Adapter:
         else:
             # Where peft wrapped a module, the one that it wrapped has a name of its own.
             others[re.sub(r"\.(base_layer|modules_to_save)(?=\.\w+$)", "", name)] = tensor
-    return Adapter(folder, config, pairs, others, prefix)
+    return Adapter(folder, config, pairs, others, prefix, patterns)
 
 
 def _check(folder: Path, facts: Any) -> None:
@@ -132,3 +167,49 @@ def _check(folder: Path, facts: Any) -> None:
         raise ValueError(
             f"the adapter in {folder} has options that are not supported: {', '.join(wrong)}; save it as a plain LoRA adapter"
         )
+
+
+def _check_values(patterns: Patterns, facts: dict[str, Any]) -> None:
+    """Raise ValueError for an option of another kind than peft writes, and for a pattern that is none."""
+    ways = {
+        "alpha_pattern": _is_table,
+        "exclude_modules": _is_text_or_names,
+        "layers_pattern": _is_text_or_names,
+        "layers_to_transform": lambda value: _is_number(value) or (isinstance(value, list) and all(map(_is_number, value))),
+        "lora_alpha": _is_number,
+        "modules_to_save": _is_names,
+        "r": is_count,
+        "rank_pattern": lambda value: _is_table(value) and all(map(is_count, value.values())),
+        "target_modules": _is_text_or_names,
+        "use_dora": lambda value: isinstance(value, bool),
+        "use_rslora": lambda value: isinstance(value, bool),
+    }
+    for name, fits in ways.items():
+        value = facts.get(name)
+        if value is not None and not fits(value):
+            raise ValueError(f"{patterns.owner} states {name}={value!r}, which is no value that peft writes: save it again")
+    for name in ("target_modules", "exclude_modules", "layers_pattern"):
+        if isinstance(value := facts.get(name), str) and value:
+            patterns.check(name, value)
+    for name in ("alpha_pattern", "rank_pattern", "modules_to_save"):
+        for value in facts.get(name) or ():
+            patterns.check(name, value)
+    if isinstance(listed := facts.get("layers_pattern"), list):
+        for value in listed:
+            patterns.check("layers_pattern", value)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
+
+
+def _is_names(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(name, str) for name in value)
+
+
+def _is_text_or_names(value: object) -> bool:
+    return isinstance(value, str) or _is_names(value)
+
+
+def _is_table(value: object) -> bool:
+    return isinstance(value, dict) and all(map(_is_number, value.values()))

@@ -1,14 +1,20 @@
 """What would happen if a checkpoint were loaded, found out from its config, its tokenizer and the headers of its weights."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 
+from .adapter import plan_adapter
+from .adapter_files import read_adapter
 from .description import Description, read_description
 from .shapes import KVShape, kv_shapes
 from .shards import Contents, read_contents
 from .weights import empty_network, plan_weights
+
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,32 +33,43 @@ class Report:
     problems: tuple[str, ...]
 
 
-def check(path: str | Path, model_name: str | None = None) -> Report:
-    """Look at the checkpoint folder at `path`. Its weights are not read, its code is not run.
+def check(path: str | Path, model_name: str | None = None, lora_path: str | Path | None = None) -> Report:
+    """Look at the checkpoint folder at `path`, and at the adapter for it at `lora_path`.
 
-    Raises FileNotFoundError if there is no such folder.
+    What is read and asked is what loading reads and asks, so both find the same faults. The checkpoint's weights are not read,
+    its code is not run. Raises FileNotFoundError if there is no such folder.
     """
     folder = Path(path).expanduser()
     if not folder.is_dir():
         raise FileNotFoundError(f"checkpoint folder {str(folder)!r} does not exist: give the path of a local folder")
-    description, contents = None, Contents({}, ())
     problems: list[str] = []
-    try:
-        description = read_description(folder, model_name)
-    except (ValueError, OSError) as error:
-        problems.append(str(error))
-    try:
-        contents = read_contents(folder)
-        problems += contents.problems
-    except FileNotFoundError as error:
-        problems.append(str(error))
     parameters, shapes = 0, ()
+    description = _found(problems, lambda: read_description(folder, model_name))
+    contents = _found(problems, lambda: read_contents(folder)) or Contents({}, ())
+    problems += contents.problems
+    adapter = None if lora_path is None else _found(problems, lambda: read_adapter(Path(lora_path)))
+    network = None
     if description is not None:
-        family = description.family
-        network = empty_network(family.network, description.config, torch.bfloat16)
+        family, config = description.family, description.config
+        network = _found(problems, lambda: empty_network(family.network, config, torch.bfloat16))
+    if description is not None and network is not None:
         parameters = sum(parameter.numel() for parameter in network.parameters())
         shapes = kv_shapes(network.config)
         if contents.tensors and not contents.problems:  # of damaged files half would be missing
-            problems += plan_weights(network, contents, family.weights, family.ignored)[1]
+            rules, ignored = description.family.weights, description.family.ignored
+            planned = _found(problems, lambda: plan_weights(network, contents, rules, ignored))
+            problems += planned[1] if planned else ()
+            stored = {name: tensor.shape for name, tensor in contents.tensors.items()}
+            if adapter is not None:
+                _found(problems, lambda: plan_adapter(network, adapter, rules, stored, merge=True))
     stored_bytes = sum(stored.size for stored in contents.tensors.values())
     return Report(folder, description, parameters, stored_bytes, shapes, tuple(problems))
+
+
+def _found(problems: list[str], read: Callable[[], Found]) -> Found | None:
+    """What `read` returns; None where it refuses the folder, and its sentence is added to the problems."""
+    try:
+        return read()
+    except (ValueError, OSError) as error:
+        problems.append(str(error))
+        return None

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from copy import deepcopy
 from typing import Any
 
+from .sizes import check_rope, objects
+
 Facts = Mapping[str, Any]
 Arguments = dict[str, Any]
 
@@ -41,7 +43,7 @@ def accept(facts: Facts, harmless: Mapping[str, tuple[Any, ...]]) -> None:
         value = facts.get(name)
         if value is not None and value not in values:
             allowed = " or ".join(repr(each) for each in values)
-            raise ValueError(f"{name}={value!r} is not supported, only {allowed} is")
+            raise ValueError(f"{name}={value!r} is not supported" + (f", only {allowed} is" if values else ""))
 
 
 def part(facts: Facts, name: str) -> Facts:
@@ -52,12 +54,30 @@ def part(facts: Facts, name: str) -> Facts:
     return found
 
 
+def stated_rope(facts: Facts) -> Facts:
+    """The object that states the rotary embedding; the same one may stand in the file under the old and the new name."""
+    new, old = part(facts, "rope_parameters"), part(facts, "rope_scaling")
+    if new and old and _without_base(new) != _without_base(old):
+        raise ValueError(
+            f"rope_parameters={new!r} and rope_scaling={old!r} state two rotary embeddings: keep the one that is meant"
+        )
+    return new or old
+
+
+def _without_base(stated: Facts) -> Arguments:
+    """The parameters without the base, under their new names."""
+    kept = {name: value for name, value in stated.items() if name not in ("type", "rope_type", "rope_theta")}
+    return {**kept, "rope_type": stated.get("rope_type", stated.get("type", "default"))}
+
+
 def rope(facts: Facts, *, partial: float | None = None) -> Arguments:
     """The rotary embedding, stated as `rope_parameters` or as `rope_theta` and `rope_scaling`.
 
     `partial` is the share of each head that is rotated, for classes that know one.
     """
-    stated = part(facts, "rope_parameters") or part(facts, "rope_scaling")
+    stated = stated_rope(facts)
+    check_rope(stated)
+    check_rope({"rope_theta": facts.get("rope_theta")})
     bases = {base for base in (stated.get("rope_theta"), facts.get("rope_theta")) if base is not None}
     if not bases:
         raise ValueError("it does not state rope_theta, neither by itself nor in rope_parameters")
@@ -199,10 +219,32 @@ def llada2(facts: Facts) -> Arguments:
     )
 
 
+# What decides how transformers loads and runs a network, and never what it computes: decided here, not by a file.
+LOADING = (
+    "attn_implementation",
+    "auto_map",
+    "experts_implementation",
+    "_attn_implementation",
+    "_attn_implementation_internal",
+    "_experts_implementation",
+    "_experts_implementation_internal",
+)
+
+
+def _own_facts(facts: Facts) -> Arguments:
+    """A copy of a file that transformers wrote, without what decides how a network is loaded."""
+    accept(facts, {"quantization_config": ()})
+    kept = deepcopy({name: value for name, value in facts.items() if name not in LOADING})
+    for inner in objects(kept):
+        for name in LOADING:
+            inner.pop(name, None)
+    return kept
+
+
 def native(facts: Facts) -> Arguments:
     """A file that transformers wrote: its class knows every fact, only the rotary base must not be left to it."""
     accept(facts, {"partial_rotary_factor": (1.0,)})
-    kept = {name: value for name, value in deepcopy(dict(facts)).items() if name not in ("rope_theta", "rope_scaling")}
+    kept = {name: value for name, value in _own_facts(facts).items() if name not in ("rope_theta", "rope_scaling")}
     return kept | {"rope_parameters": rope(facts)}
 
 
@@ -214,8 +256,13 @@ def native_moe(facts: Facts) -> Arguments:
 
 def diffusion_gemma(facts: Facts) -> Arguments:
     """A file that transformers wrote; each kind of layers has a rotary embedding of its own."""
-    stated = part(part(facts, "text_config"), "rope_parameters")
+    text, vision = part(facts, "text_config"), part(facts, "vision_config")
+    stated = part(text, "rope_parameters")
+    accept(facts, {"rope_parameters": (), "rope_scaling": ()})
+    accept(text, {"rope_scaling": ()})
+    accept(vision, {"model_type": ("gemma4_vision",)})
     for kind in ("full_attention", "sliding_attention"):
         if part(stated, kind).get("rope_theta") is None:
             raise ValueError(f"it does not state rope_theta for {kind}, in rope_parameters of its text_config")
-    return deepcopy(dict(facts))
+        check_rope(part(stated, kind))
+    return _own_facts(facts)

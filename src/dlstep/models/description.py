@@ -5,13 +5,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub.errors import StrictDataclassError
 from transformers import PretrainedConfig, PreTrainedTokenizerBase
 
 from ..core import Spec
 from .families import Family
 from .pieces import pieces
-from .recognise import read_facts, read_object, recognise
+from .reading import Refused, read_object
+from .recognise import read_facts, recognise
+from .sizes import check_config, check_eos, check_facts
 from .tokenizers import find_token, load_tokenizer
 
 # What the "dlstep" section of a config.json may say beside strategy options.
@@ -50,6 +51,7 @@ class _Sources:
     text: Any
     tokenizer: PreTrainedTokenizerBase
     vocabulary: dict[str, int]
+    pieces: tuple[bytes, ...]
     family: Family
 
 
@@ -67,7 +69,12 @@ def read_description(path: str | Path, model_name: str | None = None, *, mask_to
     own: Any = facts.get("dlstep") or {}
     if not isinstance(own, dict):
         raise ValueError(f"{folder / 'config.json'}: its section dlstep must be an object, got {own!r}")
-    tokenizer = load_tokenizer(folder)
+    declared: Any = own.get("decoding_strategy", family.decoding_strategy)
+    if not isinstance(declared, str | None):
+        raise ValueError(f"{folder / 'config.json'}: decoding_strategy of its section dlstep must be a name, got {declared!r}")
+    with Refused(f"the tokenizer in {folder} cannot be read"):
+        tokenizer = load_tokenizer(folder)
+        vocabulary, texts = tokenizer.get_vocab(), pieces(tokenizer)
     sources = _Sources(
         folder=folder,
         facts=facts,
@@ -75,7 +82,8 @@ def read_description(path: str | Path, model_name: str | None = None, *, mask_to
         generation=_generation_facts(folder),
         text=config.get_text_config(),
         tokenizer=tokenizer,
-        vocabulary=tokenizer.get_vocab(),
+        vocabulary=vocabulary,
+        pieces=texts,
         family=family,
     )
     return Description(
@@ -86,7 +94,7 @@ def read_description(path: str | Path, model_name: str | None = None, *, mask_to
         tokenizer=sources.tokenizer,
         spec=_spec(sources, mask_token_id),
         options=_options(sources),
-        decoding_strategy=sources.own.get("decoding_strategy", family.decoding_strategy),
+        decoding_strategy=declared,
         max_model_len=sources.text.max_position_embeddings,
     )
 
@@ -95,10 +103,11 @@ def _config(folder: Path, facts: dict[str, Any], family: Family) -> PretrainedCo
     """The configuration of the network, as transformers wants it."""
     made: Any = family.network.config_class
     assert made is not None, f"{family.network.__name__} has no configuration class"
-    try:
-        return made(**family.config(facts))
-    except (ValueError, TypeError, ZeroDivisionError, StrictDataclassError) as error:
-        raise ValueError(f"{folder / 'config.json'}, read as {family.name}: {error}") from error
+    with Refused(f"{folder / 'config.json'}, read as {family.name}"):
+        check_facts(facts)
+        config = made(**family.config(facts))
+        check_config(config)
+    return config
 
 
 def _generation_facts(folder: Path) -> dict[str, Any]:
@@ -121,7 +130,7 @@ def _spec(sources: _Sources, mask_token_id: int | None) -> Spec:
         vocab_size=vocab_size,
         head_shift=own.get("head_shift", family.head_shift),
         accept_rule=own.get("accept_rule", family.accept_rule),
-        pieces=pieces(sources.tokenizer),
+        pieces=sources.pieces,
     )
 
 
@@ -133,7 +142,7 @@ def _mask_id(sources: _Sources, explicit: int | None) -> int:
             f"{sources.folder}, read as {sources.family.name}, names no mask token, so it does not look like a diffusion "
             "language model: if it is one, give mask_token_id, or set it in its config.json"
         )
-    if not isinstance(mask_id, int) or not 0 <= mask_id < sources.text.vocab_size:
+    if not isinstance(mask_id, int) or isinstance(mask_id, bool) or not 0 <= mask_id < sources.text.vocab_size:
         raise ValueError(
             f"mask_token_id={mask_id!r} is not an id of {sources.folder}, whose network embeds {sources.text.vocab_size}"
         )
@@ -159,7 +168,7 @@ def _eos_ids(sources: _Sources) -> tuple[int, ...]:
         for named in given:
             ids += named if isinstance(named, list) else [named]
         if ids := [index for index in ids if index is not None]:
-            return tuple(dict.fromkeys(ids))
+            return check_eos(sources.folder, ids, text.vocab_size)
     raise ValueError(f"{sources.folder} names no end-of-sequence token: set eos_token_id in its config.json")
 
 
@@ -168,7 +177,9 @@ def _options(sources: _Sources) -> dict[str, Any]:
     generate, over these what config.json says for this engine.
     """
     facts, generation, block = sources.facts, sources.generation, sources.family.block_option
-    sampler = generation.get("sampler_config") or {}
+    sampler: Any = generation.get("sampler_config") or {}
+    if not isinstance(sampler, dict):
+        raise ValueError(f"{sources.folder / 'generation_config.json'}: sampler_config must be an object, got {sampler!r}")
     said = {block: facts.get(block)}
     said |= {name: generation.get(name) for name in GENERATION_OPTIONS} | {"entropy_bound": sampler.get("entropy_bound")}
     own = {name: value for name, value in sources.own.items() if name not in SPEC_FACTS}

@@ -1,6 +1,5 @@
 """Which family a checkpoint folder is of: told by config.json, and by names of tensors where that leaves a doubt."""
 
-import json
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -8,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from .families import FAMILIES, Family, Signs
+from .reading import read_object
 from .shards import INDEX, SINGLE, read_contents
 
 
@@ -19,17 +19,6 @@ def read_facts(folder: Path) -> dict[str, Any]:
     if not path.is_file():
         raise FileNotFoundError(f"{folder} holds no config.json: it is not a checkpoint folder")
     return read_object(path)
-
-
-def read_object(path: Path) -> dict[str, Any]:
-    """The object that a JSON file holds."""
-    try:
-        found: Any = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path} is no JSON: {error}") from error
-    if not isinstance(found, dict):
-        raise ValueError(f"{path} must hold a JSON object, got {type(found).__name__}")
-    return found
 
 
 def recognise(folder: Path, facts: dict[str, Any], model_name: str | None = None) -> Family:

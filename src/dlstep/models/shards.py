@@ -6,10 +6,15 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
+from safetensors import safe_open
+
+from .reading import Refused, read_json
+
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.ckpt")
 READABLE = {"F32": 4, "F16": 2, "BF16": 2}  # dtypes that can be loaded, and the bytes of a number
+METADATA = "__metadata__"  # the entry of a header that is no tensor
 LONGEST_HEADER = 100_000_000  # bytes, the limit of the format
 
 
@@ -57,7 +62,7 @@ def _pickles(folder: Path) -> str:
 
 def _read_index(folder: Path) -> Contents:
     """All shards that the index names, compared with what it says of them."""
-    index: Any = json.loads((folder / INDEX).read_text(encoding="utf-8"))
+    index = read_json(folder / INDEX)
     where: Any = index.get("weight_map") if isinstance(index, dict) else None
     if not isinstance(where, dict) or not where or not all(isinstance(file, str) for file in where.values()):
         raise ValueError("it has no weight_map of tensor names to file names")
@@ -96,21 +101,43 @@ def read_header(path: Path) -> list[Stored]:
             raise ValueError(f"{path} is cut off in its header, after {size} bytes: download it again")
         if length > LONGEST_HEADER:
             raise ValueError(f"{path} is no safetensors file: convert or download it again")
-        try:
-            header: Any = json.loads(file.read(length))
-            tensors = [_stored(name, facts, path) for name, facts in header.items() if name != "__metadata__"]
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise ValueError(f"{path} has no valid safetensors header ({error}): download it again") from None
+        content = file.read(length)
+    with Refused(f"{path} has no valid safetensors header, download it again"):
+        header: Any = json.loads(content)
+        tensors = sorted((_stored(name, header[name], path) for name in header if name != METADATA), key=_place)
     end = max((stored.offset + stored.size for stored in tensors), default=0)
     if size < 8 + length + end:
         raise ValueError(f"{path} is cut off: it has {size} of {8 + length + end} bytes, download it again")
-    return sorted(tensors, key=lambda stored: stored.offset)
+    _check_places(path, tensors, size - 8 - length)
+    # What is left to the library's own reader to find, which will open the file again for its data.
+    with Refused(f"{path} is no valid safetensors file, download it again"), safe_open(path, framework="np") as opened:
+        opened.keys()
+    return tensors
+
+
+def _place(stored: Stored) -> tuple[int, int]:
+    """Where the data of a tensor begin and end."""
+    return stored.offset, stored.offset + stored.size
+
+
+def _check_places(path: Path, tensors: list[Stored], size: int) -> None:
+    """Raise ValueError unless the data of the tensors, which are in order, fill `size` bytes without gap or overlap."""
+    before, end = "the header", 0
+    for stored in tensors:
+        if stored.offset != end:
+            what = "overlaps" if stored.offset < end else "leaves a gap behind"
+            raise ValueError(f"{path} is damaged: {stored.name} {what} {before}, download it again")
+        before, end = stored.name, stored.offset + stored.size
+    if size != end:
+        raise ValueError(f"{path} is damaged: {size - end} bytes follow its last tensor, download it again")
 
 
 def _stored(name: str, facts: dict[str, Any], path: Path) -> Stored:
     """One entry of a header. Raises ValueError if it contradicts itself."""
-    shape, dtype = tuple(map(int, facts["shape"])), str(facts["dtype"])
-    begin, end = map(int, facts["data_offsets"])
+    shape, dtype = tuple(facts["shape"]), str(facts["dtype"])
+    begin, end = facts["data_offsets"]
+    if not all(type(number) is int for number in (*shape, begin, end)):
+        raise ValueError(f"{name} has a shape or offsets that are no integers")
     needed = prod(shape) * READABLE[dtype] if dtype in READABLE else end - begin
     if min(shape, default=0) < 0 or not 0 <= begin <= end or end - begin != needed:
         raise ValueError(f"{name} of shape {list(shape)} and {dtype} has data from byte {begin} to {end}")

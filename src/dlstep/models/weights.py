@@ -19,6 +19,7 @@ from .attention import ATTENTION, install
 from .experts import install_experts
 from .names import Rule
 from .placement import LoadPlan, Part, Placement, Wanted, make_plan, shortened
+from .reading import Refused
 from .shapes import in_gib
 from .shards import READABLE, Contents, Stored, read_contents
 
@@ -26,11 +27,11 @@ MAPPED_BYTES = 128 << 20  # of a file that are read before their pages are given
 
 
 def empty_network(network: type[PreTrainedModel], config: PretrainedConfig, dtype: torch.dtype) -> PreTrainedModel:
-    """The network of this class without weights or memory."""
+    """The network of this class without weights or memory. Raises ValueError if the configuration makes none."""
     install()
-    with torch.device("meta"):
+    with Refused(f"no {network.__name__} can be made as config.json describes it"), torch.device("meta"):
         made: Any = network._from_config(copy.deepcopy(config), dtype=dtype, attn_implementation=ATTENTION)
-    return made
+        return made
 
 
 def wanted_by(network: PreTrainedModel) -> Wanted:
@@ -48,7 +49,8 @@ def plan_weights(
 ) -> tuple[LoadPlan, tuple[str, ...]]:
     """Where the tensors of a checkpoint go, and everything that keeps them from being loaded."""
     stored = {name: tensor.shape for name, tensor in contents.tensors.items()}
-    plan = make_plan(wanted_by(network), stored, rules, ignored)
+    with Refused("the names of the tensors cannot be read"):
+        plan = make_plan(wanted_by(network), stored, rules, ignored)
     used = sorted({placement.tensor for placement in plan.placements})
     unreadable = [(name, kind) for name in used if (kind := contents.tensors[name].dtype) not in READABLE]
     dtypes = (f"other dtype: {name} is {kind}, not one of {', '.join(READABLE)}" for name, kind in unreadable)

@@ -11,10 +11,19 @@ ALIASES = {"multi_block_diffusion": "multi_bd", "block_diffusion": "multi_bd", "
 ENTRY_POINTS = "dlstep.strategies"
 
 
+def own() -> tuple[str, ...]:
+    """Names of the strategies of this package, found without importing any."""
+    return tuple(module.name for module in pkgutil.iter_modules(__path__) if not module.name.startswith("_"))
+
+
 def available() -> tuple[str, ...]:
     """Names of the strategies of this package and of those that installed packages announce, found without importing any."""
-    own = {module.name for module in pkgutil.iter_modules(__path__) if not module.name.startswith("_")}
-    return tuple(sorted(own | {point.name for point in entry_points(group=ENTRY_POINTS)}))
+    return tuple(sorted({*own()} | {point.name for point in entry_points(group=ENTRY_POINTS)}))
+
+
+def is_known(name: str) -> bool:
+    """Whether a strategy is found by this name alone, without a path to a module."""
+    return ALIASES.get(name, name) in available()
 
 
 def load(name: str) -> type[Strategy]:
@@ -25,7 +34,7 @@ def load(name: str) -> type[Strategy]:
     name = ALIASES.get(name, name)
     if "." in name:
         return _outside(name)
-    if any(module.name == name for module in pkgutil.iter_modules(__path__)) and not name.startswith("_"):
+    if name in own():
         return import_module(f"{__name__}.{name}").STRATEGY
     for point in entry_points(group=ENTRY_POINTS):
         if point.name == name:

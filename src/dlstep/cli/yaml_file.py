@@ -1,0 +1,40 @@
+"""YAML as options may be written in it: plain values, no references, no tags, and no import by a name in a file."""
+
+from typing import Any
+
+import yaml
+from jsonargparse import get_loader, set_loader
+
+MODE = "plain_yaml"  # the name under which jsonargparse finds it
+LONGEST = 1 << 20  # characters
+DEEPEST = 20  # lists and mappings inside one another
+
+
+def load(text: str) -> Any:
+    """The value that a YAML text holds. Raises YAMLError for a text that is none, or that is refused.
+
+    References (`&name`, `*name`) are refused because a few lines of them can stand for more than fits into memory.
+    """
+    if len(text) > LONGEST:
+        raise yaml.YAMLError(f"it has {len(text)} characters, and at most {LONGEST} are read")
+    deep = 0
+    for event in yaml.parse(text, Loader=yaml.SafeLoader):
+        if isinstance(event, yaml.CollectionStartEvent):
+            deep += 1
+        elif isinstance(event, yaml.CollectionEndEvent):
+            deep -= 1
+        if isinstance(event, yaml.AliasEvent):
+            raise yaml.YAMLError(f"it refers to *{event.anchor}, and references are not supported: write the value out")
+        if deep > DEEPEST:
+            raise yaml.YAMLError(f"it is nested more than {DEEPEST} deep")
+    value = get_loader("yaml")(text)
+    named = value.get("decoding_strategy") if isinstance(value, dict) else None
+    if isinstance(named, str) and "." in named:
+        raise yaml.YAMLError(
+            f"decoding_strategy={named!r} is a dotted path, which imports a module: give it on the command line, as "
+            f"--decoding_strategy {named}"
+        )
+    return value
+
+
+set_loader(MODE, load, exceptions=(yaml.YAMLError, ValueError, RecursionError))

@@ -1,0 +1,69 @@
+"""How files that somebody else wrote are read: bounded, and every failure becomes one ValueError that names the file."""
+
+import json
+import re
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from huggingface_hub.errors import StrictDataclassError
+from safetensors import SafetensorError
+
+LARGEST_JSON = 64 << 20  # bytes
+# Errors that libraries raise for contents they do not expect. A missing file is none of them.
+BROKEN = (
+    ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RuntimeError, AssertionError, ImportError,
+    SafetensorError, StrictDataclassError, re.error,
+)  # fmt: skip
+
+
+class Refused:
+    """A context in which an error of a library becomes a ValueError that begins with `what`.
+
+    Libraries written in Rust raise `Exception` itself, and a panic raises a class of its own; both count as errors. Running
+    out of memory, interrupts and missing files pass through.
+    """
+
+    def __init__(self, what: str) -> None:
+        self.what = what
+
+    def __enter__(self) -> None:
+        """Begin."""
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /) -> None:
+        """Raise ValueError for an error of a library."""
+        del trace
+        if kind is None or error is None:
+            return
+        if kind is Exception or kind.__name__ == "PanicException" or issubclass(kind, BROKEN):
+            raise ValueError(f"{self.what}: {said(error)}") from error
+
+
+def said(error: BaseException) -> str:
+    """The message of an error on one line, with its class where the message alone says little."""
+    if isinstance(error, RecursionError):
+        return "it is nested too deeply"
+    # Behind the first line of an error of torch stand the frames of its stack.
+    lines = str(error).strip().splitlines()[: 1 if isinstance(error, RuntimeError) else None]
+    text = " ".join(" ".join(lines).split())
+    return (
+        text
+        if isinstance(error, ValueError | SafetensorError | StrictDataclassError | re.error) and text
+        else f"{type(error).__name__} {text}".strip()
+    )
+
+
+def read_json(path: Path) -> Any:
+    """The value that a JSON file holds. Raises ValueError for a file that is no JSON, too large or nested too deeply."""
+    if (size := path.stat().st_size) > LARGEST_JSON:
+        raise ValueError(f"{path} has {size} bytes, and at most {LARGEST_JSON} are read: check that it is the right file")
+    with Refused(f"{path} is no JSON"):
+        return json.loads(path.read_text(encoding="utf-8"))
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """The object that a JSON file holds."""
+    found = read_json(path)
+    if not isinstance(found, dict):
+        raise ValueError(f"{path} must hold a JSON object, got {type(found).__name__}")
+    return found

@@ -1,0 +1,67 @@
+"""YAML files of options: what would run code, import a module, or grow without bound is refused with one sentence."""
+
+import sys
+import time
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from dlstep.cli import main
+from dlstep.cli.yaml_file import load
+
+NAMES = "abcdefghij"
+BOMB = "a: &a [x, x]\n" + "".join(f"{name}: &{name} [{', '.join([f'*{before}'] * 9)}]\n" for before, name in pairwise(NAMES))
+MARK = "\nfrom pathlib import Path\nPath({mark!r}).write_text('was here')\nSTRATEGY = print\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (BOMB, "it refers to *a, and references are not supported"),
+        ("stop: &a [x]\nprompts: *a", "it refers to *a, and references are not supported"),
+        ("stop: " + "[" * 5000 + "]" * 5000, "it is nested more than 20 deep"),
+        ("{a: " * 3000 + "1" + "}" * 3000, "it is nested more than 20 deep"),
+        ("- " * 4000 + "1", "it is nested more than 20 deep"),
+        ("stop: [" + "x," * 600_000 + "]", "has 1200008 characters, and at most 1048576 are read"),
+        ("stop: !!python/object/apply:planted.run [1]", "could not determine a constructor for the tag"),
+        ("!!python/object/new:planted.Run {}", "could not determine a constructor for the tag"),
+        ("stop: !!python/name:planted.run", "could not determine a constructor for the tag"),
+        ("!!python/module:planted", "could not determine a constructor for the tag"),
+        ("decoding_strategy: planted", "decoding strategy 'planted' is unknown"),
+        ("decoding_strategy: inside.planted", "give it on the command line, as --decoding_strategy inside.planted"),
+        ("<<: {decoding_strategy: inside.planted}", "give it on the command line, as --decoding_strategy inside.planted"),
+        ("decoding_strategy: {class_path: planted.Run}", "Does not validate"),
+        ("class_path: planted.Run", "class_path"),
+        ("{{{", "Problems parsing config"),
+    ],
+)
+def test_a_file_of_options_is_refused_in_time(
+    text: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    mark = tmp_path / "mark"
+    (tmp_path / "inside").mkdir()
+    for place in ("planted.py", "inside/planted.py", "inside/__init__.py"):
+        (tmp_path / place).write_text(MARK.format(mark=str(mark)))
+    (tmp_path / "options.yaml").write_text(text)
+    begun = time.monotonic()
+    assert main(["generate", "Hello", "--config", str(tmp_path / "options.yaml")]) == 2
+    assert time.monotonic() - begun < 20
+    out, err = capsys.readouterr()
+    assert message in err
+    assert (err.count("\n"), out) == (1, "")
+    assert not mark.exists()
+    assert not {"planted", "inside", "inside.planted"} & set(sys.modules)
+
+
+def test_plain_values_are_read() -> None:
+    text = "max_tokens: 4\ntemperature: 1e-1\nstop: ['a: b', \"c\"]\nmodel:\nseed: 0x10\nignore_eos: true\n"
+    assert load(text) == {
+        "max_tokens": 4,
+        "temperature": 0.1,
+        "stop": ["a: b", "c"],
+        "model": None,
+        "seed": 16,
+        "ignore_eos": True,
+    }

@@ -1,0 +1,175 @@
+"""Chat templates: rendered as transformers renders them, and stopped where they would take too long or make too much."""
+
+import threading
+import time
+from typing import Any
+
+import pytest
+from transformers.utils.chat_template_utils import render_jinja_template
+
+from dlstep import rendering
+from dlstep.models import templates
+from dlstep.rendering import render
+
+TOKENS = {"bos_token": "<s>", "eos_token": "</s>"}
+TALK: list[dict[str, Any]] = [
+    {"role": "system", "content": "  Be kind. "},
+    {"role": "user", "content": "How many 日本 <b>&</b>?"},
+    {"role": "assistant", "content": "<think>three</think>\n\nThree."},
+    {"role": "user", "content": "And now?", "name": None},
+]
+QWEN = """\
+{%- if messages[0].role == 'system' %}{{- '<|im_start|>system\\n' + messages[0].content + '<|im_end|>\\n' }}{%- endif %}
+{%- set ns = namespace(multi_step_tool=true, last_query_index=messages|length - 1) %}
+{%- for message in messages[::-1] %}
+    {%- set index = (messages|length - 1) - loop.index0 %}
+    {%- if ns.multi_step_tool and message.role == "user" and message.content is string and not
+        (message.content.startswith('<tool_response>') and message.content.endswith('</tool_response>')) %}
+        {%- set ns.multi_step_tool = false %}
+        {%- set ns.last_query_index = index %}
+    {%- endif %}
+{%- endfor %}
+{%- for message in messages %}
+    {%- if message.content is string %}{%- set content = message.content %}{%- else %}{%- set content = '' %}{%- endif %}
+    {%- if (message.role == "user") or (message.role == "system" and not loop.first) %}
+        {{- '<|im_start|>' + message.role + '\\n' + content + '<|im_end|>' + '\\n' }}
+    {%- elif message.role == "assistant" %}
+        {%- set reasoning_content = '' %}
+        {%- if '</think>' in content %}
+            {%- set reasoning_content = content.split('</think>')[0].rstrip('\\n').split('<think>')[-1].lstrip('\\n') %}
+            {%- set content = content.split('</think>')[-1].lstrip('\\n') %}
+        {%- endif %}
+        {%- if loop.last or (not loop.last and reasoning_content) %}
+            {{- '<|im_start|>' + message.role + '\\n<think>\\n' + reasoning_content.strip('\\n') }}
+            {{- '\\n</think>\\n\\n' + content }}
+        {%- endif %}
+        {%- if message.tool_calls %}{{- '<tools>' }}{%- endif %}
+        {{- '<|im_end|>\\n' }}
+    {%- endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' }}{%- endif %}
+"""
+LLAMA = """\
+{% set loop_messages = messages %}{% if not date_string is defined %}{% set date_string = "26 Jul 2024" %}{% endif %}
+{% for message in loop_messages %}
+{% set content = '<|start_header_id|>' + message['role'] + '<|end_header_id|>\n\n'+ message['content'] | trim + '<|eot_id|>' %}
+{% if loop.index0 == 0 %}{% set content = bos_token + content %}{% endif %}{{ content }}{% endfor %}
+{{ '<|start_header_id|>assistant<|end_header_id|>\n\n' }}"""
+PARTS = """\
+{%- macro turn(message, deep=1) -%}{{ message.role|upper ~ ':' ~ message.content|tojson }}
+{%- if deep < 3 %}{{ turn(message, deep + 1) }}{% endif %}{%- endmacro -%}
+{%- for message in messages if message.role != 'system' -%}
+{% generation %}{{ turn(message) }}{% endgeneration %}{{ loop.revindex }}{{ '%s-%03d' % (message.role, loop.index) }}
+{% for key, value in message|dictsort %}{{ key }}={{ value|length }};{% else %}none{% endfor %}
+{%- if loop.index > 2 %}{% break %}{% endif %}{{ "{:>9}|{}".format(message.role, loop.length) }}{{ [1, (2, {'a': 'b'})] }}
+{%- endfor -%}
+{% set block %}{{ eos_token * 3 }}{{ dict(a=1, b=[2]).items()|list }}{% endset %}{{ block|replace('s', 'S')|indent(4) }}
+{{ messages|selectattr('role', 'equalto', 'user')|map(attribute='content')|join(', ') }}{{ missing }}{{ 7 // 2 ** 2 }}
+{% for row in [[1, [2, 3]], [4]] recursive %}{{ loop(row) if row is iterable else row }}{% endfor %}{{ 'x'.join(['a', 'b']) }}
+{{ range(3)|list }}{{ tools is none }}{{ documents }}{{ {'k': [1, 2]}['k'][0] }}{{ (1, 2) + (3,) }}{{ [1] * 2 }}{{ -3|abs }}"""
+
+
+@pytest.mark.parametrize("name", ["qwen", "llama", "parts", "chatml", "llada", "llada2"])
+def test_a_template_renders_as_transformers_renders_it(name: str) -> None:
+    own = {"qwen": QWEN, "llama": LLAMA, "parts": PARTS, "chatml": templates.CHATML, "llada": templates.LLADA}
+    template = own.get(name, templates.LLADA2)
+    without_none = [{key: value for key, value in message.items() if value is not None} for message in TALK]
+    (theirs,), _ = render_jinja_template([without_none], chat_template=template, add_generation_prompt=True, **TOKENS)
+    assert render(template, TALK, TOKENS) == theirs
+    assert len(theirs) > 100
+
+
+def test_reasoning_is_found_under_each_of_its_names() -> None:
+    template = "{% for m in messages %}{{ m.thinking }}|{{ m.reasoning_content }}|{{ m.content }}{% endfor %}"
+    for name in ("reasoning", "thinking", "reasoning_content"):
+        talk = [{"role": "assistant", "content": "4", name: "2+2"}]
+        (theirs,), _ = render_jinja_template([talk], chat_template=template, add_generation_prompt=True)
+        assert render(template, talk, {}) == theirs == "2+2|2+2|4"
+
+
+LOOP = "{% for i in range(99999) %}"
+DOUBLED = "{% set ns = namespace(x=%s) %}{% for i in range(60) %}{% set ns.x = %s %}{% endfor %}"
+BOMBS = {
+    "nested loops": LOOP * 4 + "{% endfor %}" * 4,
+    "nested loops of one list": "{% set many = range(99999) %}" + "{% for i in many %}" * 4 + "{% endfor %}" * 4,
+    "loops that print": LOOP * 3 + "xxxxxxxxxxxxxxxx" + "{% endfor %}" * 3,
+    "recursive loop": "{% for i in range(9999) recursive %}{{ loop(range(9999)) }}{% endfor %}",
+    "macro calls itself twice": "{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(60) }}",
+    "macro calls itself": "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
+    "sums in a loop": LOOP + "{% set a = range(99999)|map('string')|map('upper')|list|unique|list %}{% endfor %}",
+    "power": "{{ 9 ** (9 ** 9) }}",
+    "squares": DOUBLED.replace("%s", "9", 1).replace("%s", "ns.x * ns.x"),
+    "many characters": "{{ ('x' * 99999999999)|length }}",
+    "many items": "{{ ([messages] * 999999999)|length }}",
+    "doubled by +": DOUBLED.replace("%s", "'x'", 1).replace("%s", "ns.x + ns.x"),
+    "doubled by ~": DOUBLED.replace("%s", "'x'", 1).replace("%s", "ns.x ~ ns.x"),
+    "doubled by a list": DOUBLED.replace("%s", "'x'", 1).replace("%s", "[ns.x, ns.x]") + "{{ ns.x }}",
+    "doubled by a mapping": DOUBLED.replace("%s", "'x'", 1).replace("%s", "dict(a=ns.x, b=ns.x)") + "{{ ns.x == 1 }}",
+    "doubled by a block": "{% set ns = namespace(x='x') %}{% for i in range(60) %}{% set b %}{{ ns.x }}{{ ns.x }}{% endset %}"
+    "{% set ns.x = b %}{% endfor %}",
+    "doubled by join": DOUBLED.replace("%s", "'x'", 1).replace("%s", "[ns.x, ns.x]|join"),
+    "doubled by format": DOUBLED.replace("%s", "'x'", 1).replace("%s", "'%s%s'|format(ns.x, ns.x)"),
+    "replace": "{% set a = 'x' * 999999 %}{{ a.replace('x', a)|length }}",
+    "replace as a filter": "{% set a = 'x' * 999999 %}{{ a|replace('x', a)|length }}",
+    "translate": "{% set a = 'x' * 999999 %}{{ a.translate({120: a})|length }}",
+    "center": "{{ 'x'|center(99999999999)|length }}",
+    "ljust": "{{ 'x'.ljust(99999999999)|length }}",
+    "expandtabs": "{{ ('\\t' * 999999).expandtabs(9999)|length }}",
+    "width": "{{ '{:>99999999999}'.format(1)|length }}",
+    "width of %": "{{ ('%099999999999d' % 1)|length }}",
+    "width as an argument": "{{ ('%*d' % (999999999, 1))|length }}",
+    "width of the filter": "{{ '%99999999999d'|format(1)|length }}",
+    "width of the time": "{{ strftime_now('%99999999d') }}",
+    "indented": "{{ messages|tojson(indent=999999999)|length }}",
+    "kept": "{% set ns = namespace(x=[]) %}" + LOOP + "{% set ns.x = [i, ns.x] %}{% endfor %}{{ ns.x }}",
+    "deep brackets": "{{ " + "[" * 9999 + "]" * 9999 + " }}",
+    "deep loops": "{% for i in messages %}" * 60 + "{% endfor %}" * 60,
+    "long": "x" * 999_999,
+}
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_a_bomb_is_refused_in_time(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rendering, "RENDER_SECONDS", 1.0)
+    begun, threads = time.monotonic(), threading.active_count()
+    with pytest.raises(
+        ValueError, match=r"the chat template (cannot render these messages: .|has 999999 characters)"
+    ) as caught:
+        render(BOMBS[name], TALK, TOKENS)
+    assert "MemoryError" not in str(caught.value) or "deep" in name
+    assert time.monotonic() - begun < 15
+    assert threading.active_count() == threads
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{{ 1 / 0 }}",
+        "{{ messages.role.x }}",
+        "{{ messages|nothing }}",
+        "{% include 'config.json' %}",
+        "{{ messages + 1 }}",
+        "{{ ''.__class__.__mro__[1].__subclasses__() }}",
+        "{{ namespace.__init__.__globals__ }}",
+        "{{ raise_exception.__globals__['json'] }}",
+        "{{ messages.append(1) }}",
+        "{% set ns = namespace() %}{% set ns.__class__ = 1 %}",
+        "{{ cycler.__init__.__globals__.os.popen('echo') }}",
+        "{{ 'x'.join(5) }}",
+    ],
+)
+def test_a_template_that_cannot_be_rendered_gives_a_sentence(template: str) -> None:
+    with pytest.raises(ValueError, match=r"the chat template cannot render these messages: ."):
+        render(template, TALK, TOKENS)
+
+
+def test_a_long_conversation_is_within_the_bounds() -> None:
+    talk = [TALK[0], *({"role": role, "content": "word " * 100} for _ in range(1000) for role in ("user", "assistant"))]
+    for template in (QWEN, LLAMA):
+        (theirs,), _ = render_jinja_template([talk], chat_template=template, add_generation_prompt=True, **TOKENS)
+        assert render(template, talk, TOKENS) == theirs
+
+
+def test_a_second_rendering_has_the_whole_time_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rendering, "LARGEST_TOTAL", 300)
+    assert {render("{{ 'x' * 100 }}", TALK, {}) for _ in range(9)} == {"x" * 100}
