@@ -48,7 +48,7 @@ class Decode:
         self._state = self._told = state
         self._driver, self._record, self._prunes, self._turn = driver, record, prunes, turn
         self._forward_failed = False
-        self._held_line = START_LINE  # where this decode left the device last
+        self._held_line = state.line  # where this decode left the device last
 
     @property
     def state(self) -> State:
