@@ -241,7 +241,7 @@ def test_a_step_of_a_stream_costs_the_same_however_long_the_answer(monkeypatch: 
     stream = llm.stream("one", SamplingParams(max_tokens=2900, ignore_eos=True))
     costs: list[int] = []
     steps = llm.state.step
-    while (piece := next(stream, None)) is not None and llm.state.step < 10_000:
+    while next(stream, None) is not None and llm.state.step < 10_000:
         costs.append(looked + tokenizer.decoded)
         steps = llm.state.step
     third = len(costs) // 4

@@ -4,9 +4,10 @@ import gc
 from functools import cache
 from random import Random
 from typing import Any
+from weakref import WeakSet
 
 from dlstep import LLM, Output, SamplingParams, Session, strategies, tiny
-from dlstep.core import Rebuild, Samples, Sequence
+from dlstep.core import START_LINE, Rebuild, Samples, Sequence
 from dlstep.stream import Stream
 
 LENGTHS = (1, 2, 8, 9, 31, 33, 55, 64, 86, 130, 210, 300, 400)
@@ -60,6 +61,7 @@ class Crowd:
         self.sessions = [self.llm.session() for _ in range(sessions)]
         self.streams: list[Stream[str]] = []
         self.places = streams
+        self.loose: WeakSet[Session] = WeakSet()  # branches of sessions whose pages were computed anew
         self.asked: dict[int, Question] = {}  # of a stream, by identity
         self.right = self.spared = 0
         self.wrong: list[str] = []
@@ -133,8 +135,11 @@ class Crowd:
                 steps = sum(isinstance(event, Samples) for event in session.trace.events)
                 session.back(self.random.randint(1, min(4, max(1, steps // 3))))
             case 4 | 5:
-                self.finish(self.sessions[place := self.random.randrange(len(self.sessions))])
-                self.sessions[place] = session.fork()
+                branch = session.fork()
+                if rebuilt(session) or session in self.loose or branch.state.line == START_LINE:
+                    self.loose.add(branch)
+                self.finish(session)
+                self.sessions[self.sessions.index(session)] = branch
             case 6:
                 session.close()
             case 7:
@@ -150,7 +155,7 @@ class Crowd:
     def finish(self, session: Session) -> None:
         """Run a session to its end and check all that it was asked and did not abort."""
         session.run()
-        loose = not self.exact and rebuilt(session)
+        loose = not self.exact and (rebuilt(session) or session in self.loose)
         for sequence in map(session.state.finished.get, session.state.ended):
             assert isinstance(sequence, Sequence)
             if sequence.finish != "abort":
