@@ -1,8 +1,10 @@
 """`Decode`: the one loop under everything that runs a model: calls, streams, sessions, benchmarks, servers."""
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 
 from .core import (
+    START_LINE,
     Abort,
     Add,
     Adopt,
@@ -23,20 +25,30 @@ from .core import (
 )
 from .core.trace import apply
 
+NOBODY_ELSE = nullcontext()
+
 
 class Decode:
     """A state that moves, and the driver that moves it.
 
     Every change of the state is an event of the core, told to `record`; folding them from the first state on gives `state`.
-    Unless `prunes` is false, requests that have ended are forgotten once a step has told of them. Not safe for threads.
+    Unless `prunes` is false, requests that have ended are forgotten once a step has told of them. Not safe for threads;
+    each step holds `turn`, which several decodes on one driver may share.
     """
 
     def __init__(
-        self, state: State, driver: Driver, *, record: Callable[[Event], None] = lambda event: None, prunes: bool = True
+        self,
+        state: State,
+        driver: Driver,
+        *,
+        record: Callable[[Event], None] = lambda event: None,
+        prunes: bool = True,
+        turn: AbstractContextManager[object] = NOBODY_ELSE,
     ) -> None:
         self._state = self._told = state
-        self._driver, self._record, self._prunes = driver, record, prunes
+        self._driver, self._record, self._prunes, self._turn = driver, record, prunes, turn
         self._forward_failed = False
+        self._held_line = state.line  # where this decode left the device last
 
     @property
     def state(self) -> State:
@@ -66,14 +78,9 @@ class Decode:
         step is a gain. If the driver raises, the state is that before the forward, no request is lost, and the next step
         relies on nothing that the device holds. Without a request that runs or waits there is no forward.
         """
-        if not self._state.done:
-            if self._forward_failed:
-                self._catch_up()
-            else:
-                try:
-                    self._forward()
-                except LineMismatch:
-                    self._catch_up()
+        with self._turn:
+            if not self._state.done:
+                self._gain()
         return self._tell()
 
     def rewind(self, state: State) -> None:
@@ -86,12 +93,21 @@ class Decode:
 
     def close(self) -> None:
         """Let the driver forget what it holds for this state."""
-        if isinstance(self._driver, HistoryDriver):
-            self._driver.release(self._state.line)
+        if isinstance(self._driver, HistoryDriver) and self._held_line != START_LINE:
+            self._driver.release(self._held_line)
 
     def _apply(self, event: Event) -> None:
         self._state = apply(self._state, event)
         self._record(event)
+
+    def _gain(self) -> None:
+        if self._forward_failed:
+            self._catch_up()
+            return
+        try:
+            self._forward()
+        except LineMismatch:
+            self._catch_up()
 
     def _forward(self) -> None:
         plan = schedule(self._state)
@@ -102,6 +118,7 @@ class Decode:
             self._forward_failed = False
             raise
         self._forward_failed = False
+        self._held_line = samples.line
         self._apply(samples)
 
     def _catch_up(self) -> None:
@@ -112,6 +129,7 @@ class Decode:
         """
         under_way = [sequence.request.arrival for sequence in self._state.running]
         before = self._ahead(under_way)
+        self.close()  # what a rewound decode left behind, nobody will go on from
         self._apply(Rebuild())
         self._forward()
         while not self._state.done and under_way and self._ahead(under_way) >= before:

@@ -1,8 +1,10 @@
 """The engine that an `LLM` and a `Session` run on."""
 
-from dataclasses import dataclass, replace
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING
 
 from . import tiny
@@ -25,7 +27,8 @@ class Engine:
     """What an `LLM` is made of: the state before any request, and what turns plans into samples and text into tokens.
 
     A session gets `session_pages` pages; 0 stands for as many as one longest request feeds. A text prompt that does not end
-    with `prompt_end` gets it. `chat_template` renders conversations if the tokenizer has none of its own.
+    with `prompt_end` gets it. `chat_template` renders conversations if the tokenizer has none of its own. `turn` is held during
+    each step of an `LLM` or a session, so that none loses its pages to another thread halfway through a step.
     """
 
     first: State
@@ -35,6 +38,7 @@ class Engine:
     prompt_end: str = ""
     chat_template: str | None = None
     session_pages: int = 0
+    turn: AbstractContextManager[object] = field(default_factory=Lock, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         config = self.first.config

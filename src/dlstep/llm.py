@@ -35,7 +35,7 @@ class LLM:
 
     def _start(self, engine: Engine) -> None:
         self._engine = engine
-        self._shared = SharedDecode(Decode(engine.first, engine.driver))
+        self._shared = SharedDecode(Decode(engine.first, engine.driver, turn=engine.turn))
 
     @classmethod
     def from_config(cls, config: EngineConfig) -> "LLM":
@@ -80,8 +80,11 @@ class LLM:
         from .progress import progress_bar
 
         tokenizer = self._engine.tokenizer
-        feeds = self._submit([encode(self._engine, prompt) for prompt in listed], params)
+        requests = numbered([encode(self._engine, prompt) for prompt in listed], params)
+        feeds: list[Feed] = []
         try:
+            for request in requests:
+                feeds.append(self._shared.submit(request.prompt, request.params, index=request.index))
             with progress_bar(len(feeds), enabled=progress) as show:
                 for feed in feeds:
                     while not feed.ended:
@@ -92,15 +95,6 @@ class LLM:
                 if not feed.ended:
                     self._shared.abandon(feed.id)
         return [output_of(feed.sequence, prompt, tokenizer) for feed, prompt in zip(feeds, listed, strict=True)]
-
-    def _submit(self, prompts: list[tuple[int, ...]], params: Items[SamplingParams]) -> list[Feed]:
-        """A request for each prompt; equal ones are told apart by their seeds. None is let in unless all can be."""
-        asked: Counter[tuple[tuple[int, ...], SamplingParams]] = Counter()
-        requests: list[Request] = []
-        for prompt, wanted in zip(prompts, params, strict=True):
-            requests.append(Request(0, prompt, wanted, index=asked[prompt, wanted]))
-            asked[prompt, wanted] += 1
-        return [self._shared.submit(request.prompt, request.params, index=request.index) for request in requests]
 
     def chat(
         self,
@@ -143,6 +137,16 @@ class LLM:
     def session(self) -> Session:
         """A decode to be stepped through by hand; it shares the driver with this LLM."""
         return Session(self._engine)
+
+
+def numbered(prompts: list[tuple[int, ...]], params: Items[SamplingParams]) -> list[Request]:
+    """A request for each prompt; equal ones are told apart by their index, from which their seeds are derived."""
+    asked: Counter[tuple[tuple[int, ...], SamplingParams]] = Counter()
+    requests: list[Request] = []
+    for prompt, wanted in zip(prompts, params, strict=True):
+        requests.append(Request(0, prompt, wanted, index=asked[prompt, wanted]))
+        asked[prompt, wanted] += 1
+    return requests
 
 
 def params_for(count: int, given: SamplingParams | Items[SamplingParams]) -> list[SamplingParams]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import fields, replace
+from itertools import islice
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 from weakref import finalize
@@ -43,7 +44,7 @@ class Session:
         self._first = first_state(engine) if trace is None else trace.first
         self._events: list[Event] = [] if trace is None else list(trace.events)
         state = self._first if trace is None else trace.replay()
-        self._decode = Decode(state, engine.driver, record=self._events.append, prunes=False)
+        self._decode = Decode(state, engine.driver, record=self._events.append, prunes=False, turn=engine.turn)
         self._samples = next((event for event in reversed(self._events) if isinstance(event, Samples)), None)
         self._prompts: dict[int, str] = {}
         # Before each step of this session: state, number of events, samples.
@@ -126,7 +127,12 @@ class Session:
         if self.state.done:
             raise ValueError("no request waits or runs: submit a prompt first")
         before = (self.state, len(self._events), self._samples)
-        self._decode.step()
+        try:
+            self._decode.step()
+        except BaseException:
+            del self._events[before[1] :]
+            self._decode.rewind(before[0])
+            raise
         self._samples = next(event for event in reversed(self._events) if isinstance(event, Samples))
         self._points.append(before)
         return self.state
@@ -192,8 +198,10 @@ def changed(state: State, changes: dict[str, Any]) -> State:
     def moved(sequences: Iterable[Sequence]) -> list[Sequence]:
         return [sequence.asking(overridden(sequence.request, changes)) for sequence in sequences]
 
-    running, waiting = moved(state.running), moved(state.waiting)
-    return replace(state, strategy=strategy, running=tuple(running), waiting=WaitingQueue().push_front(waiting))
+    waiting = WaitingQueue().push_front(moved(state.waiting.front))
+    for sequence in moved(islice(state.waiting, len(state.waiting.front), None)):
+        waiting = waiting.push(sequence)
+    return replace(state, strategy=strategy, running=tuple(moved(state.running)), waiting=waiting)
 
 
 def overridden(request: Request, changes: dict[str, Any]) -> Request:

@@ -44,7 +44,7 @@ class SharedDecode:
     def __init__(self, decode: Decode) -> None:
         self._decode = decode
         self._turn = Condition(Lock())  # not reentrant: a collected stream may abandon its request anywhere
-        self._running = False
+        self._runner: object = None  # of the forward that runs now, if one does
         self._next_id = decode.state.arrivals
         self._feeds: dict[int, Feed] = {}
         self._entering: deque[Request] = deque()
@@ -54,7 +54,7 @@ class SharedDecode:
     def state(self) -> State:
         """The state after the last forward, with all that came in since."""
         with self._turn:
-            if not self._running:
+            if self._runner is None:
                 self._take_in()
         return self._decode.state
 
@@ -72,30 +72,33 @@ class SharedDecode:
         self._leaving.append(request_id)
         if self._turn.acquire(blocking=False):
             try:
-                if not self._running:
+                if self._runner is None:
                     self._take_in()
             finally:
                 self._turn.release()
 
     def advance(self, ready: Callable[[], bool]) -> None:
         """Return once `ready`, or after one forward: one that this thread ran, or one that it waited for."""
-        with self._turn:
-            if self._running:
-                self._turn.wait()
-                return
-            if ready():
-                return
-            self._running = True
-            self._take_in()
+        me = object()
         updates: tuple[Update, ...] = ()
         try:
+            with self._turn:
+                if ready():
+                    return
+                if self._runner is not None:
+                    self._turn.wait()
+                    return
+                self._runner = me
+                self._take_in()
             updates = self._decode.step()
         finally:
-            with self._turn:
-                self._running = False
-                self._deliver(updates)
-                self._take_in()
-                self._turn.notify_all()
+            # Whatever was raised, and wherever: the others must not wait for this thread.
+            if self._runner is me:
+                with self._turn:
+                    self._runner = None
+                    self._turn.notify_all()
+                    self._deliver(updates)
+                    self._take_in()
 
     def _deliver(self, updates: tuple[Update, ...]) -> None:
         for update in updates:

@@ -105,8 +105,10 @@ class Stream(Generator[Item, None, Output], Generic[Item]):
         while not self._items:
             if self._closed:
                 raise StopIteration(self.output if self._feed.ended else None)
-            while not news:
-                self._shared.advance(lambda: bool(news))
+            while not news and not self._closed:  # another thread may close it
+                self._shared.advance(lambda: bool(news) or self._closed)
+            if not news:
+                continue
             update = news.popleft()
             if update.ending is not None:
                 self._end(update)

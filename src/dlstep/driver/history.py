@@ -14,7 +14,7 @@ from .work import CarrySlots
 FREE_LINE = -1  # no state is on it
 
 
-@dataclass
+@dataclass(eq=False)
 class History:
     """Keys and values of one line of plans, and who owns them.
 
