@@ -1,6 +1,7 @@
 """The sampling kernels in the interpreter, against their twins."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,7 +10,25 @@ import torch
 pytest.importorskip("triton", reason="triton is not installed: it exists for Linux only")
 
 from hypothesis import example, given, settings, strategies as st
-from sampling_checks import DTYPES, READINGS, Problem, assert_same, launched, logits_of, problems, settings_of
+from sampling_checks import (
+    DTYPES,
+    EXTREME_READING,
+    EXTREME_TEMPERATURES,
+    READINGS,
+    ROUNDING,
+    Problem,
+    assert_extreme,
+    assert_same,
+    capped,
+    capped_blur,
+    extreme_logits,
+    extreme_settings,
+    launched,
+    logits_of,
+    problems,
+    scores_of,
+    settings_of,
+)
 from triton_interpreter import needs_interpreter
 
 from dlstep_kernels import Reading, Settings, SoftRows, head, mean, merge, sampling
@@ -38,6 +57,12 @@ SMALL = Problem(
 )  # fmt: skip
 
 
+# The largest logits are far from those read first: -lifted in exp2(fma(x, LOG2E, -lifted)) was rounded by 1e-5.
+FAR = replace(SMALL, rows=3, width=48, spread=100.0, temperatures=None, reading=Reading())
+# Ranges of logits are wider than what has a weight at temperature 1, but not at this one.
+HOT = replace(SMALL, rows=3, width=70, spread=1000.0, vocab_size=70, temperatures=(30.0, 300.0, 1e30))
+
+
 @ignored
 @settings(max_examples=60)
 @given(
@@ -47,12 +72,19 @@ SMALL = Problem(
     chunk=st.sampled_from((8, 16)),
 )
 @example(problem=SMALL, block=16, programs=1, chunk=8)
+@example(problem=FAR, block=16, programs=1, chunk=8)
+@example(problem=HOT, block=16, programs=1, chunk=8)
+@example(problem=HOT, block=16, programs=15, chunk=8)
 def test_sample_equals_the_twin(problem: Problem, block: int, programs: int, chunk: int) -> None:
     logits, chosen = logits_of(problem, "cpu"), settings_of(problem, "cpu")
     options = {"vocab_size": problem.vocab_size, "mask_id": problem.mask_id, "reading": problem.reading}
     with launched(sampling_kernels, block=block, programs=programs), launched(parts, chunk=chunk):
         found = sampling_kernels.sample(logits, chosen, **options)
-    assert_same(found, sampling.sample(logits, chosen, **options))
+    scores = scores_of(logits, chosen, vocab_size=problem.vocab_size, mask_id=problem.mask_id)
+    # Without noise, exponentials are relative to a logit up to 60 from the largest: two more roundings of that much.
+    blur = 0.0 if scores is not None else 2 * min(60.0, 8 * problem.spread) * ROUNDING
+    twin = sampling.sample(logits, chosen, **options)
+    assert_same(found, twin, problem.width, additions=problem.width // block + 5, scores=scores, blur=blur)
 
 
 @ignored
@@ -79,7 +111,13 @@ def test_head_and_sample_equals_the_twin(problem: Problem, depth: int, bulk: boo
     }  # fmt: skip
     with launched(head_kernels, bulk=int(bulk)):
         found = head_kernels.head_and_sample(hidden, weight, chosen, **options)
-    assert_same(found, head.head_and_sample(hidden, weight, chosen, **options))
+    logits = hidden.double() @ weight.double().T + (0.0 if bias is None else bias.double())
+    scores, blur = scores_of(capped(logits, softcap), chosen, vocab_size=problem.vocab_size, mask_id=problem.mask_id), 0.0
+    if softcap is not None:
+        coldest = min((t for t in problem.temperatures or () if t > 1e-30), default=1.0)
+        blur = capped_blur(softcap) / min(1.0, coldest)
+    twin = head.head_and_sample(hidden, weight, chosen, **options)
+    assert_same(found, twin, problem.width, additions=problem.width // 16 + 5, scores=scores, blur=blur)
 
 
 @ignored
@@ -92,7 +130,18 @@ def test_far_ranges(reading: Reading) -> None:
     for programs in (3, 12):
         with launched(sampling_kernels, programs=programs):
             found = sampling_kernels.sample(logits, Settings(), **options)
-        assert_same(found, sampling.sample(logits, Settings(), **options))
+        assert_same(found, sampling.sample(logits, Settings(), **options), 64, additions=9)
+
+
+@pytest.mark.parametrize("tempered", [True, False])
+@pytest.mark.parametrize("temperature", EXTREME_TEMPERATURES)
+def test_extreme_temperatures_stay_finite(temperature: float, tempered: bool) -> None:
+    """The head's weight is the identity: hidden states are the logits."""
+    chosen, logits = extreme_settings(temperature), extreme_logits()
+    options = {"vocab_size": 5, "mask_id": None, "reading": replace(EXTREME_READING, tempered=tempered)}
+    assert_extreme(sampling_kernels.sample(logits, chosen, **options), temperature, tempered=tempered)
+    found = head_kernels.head_and_sample(logits, torch.eye(5), chosen, **options)
+    assert_extreme(found, temperature, tempered=tempered)
 
 
 @settings(max_examples=10)
@@ -102,7 +151,8 @@ def test_no_rows(reading: Reading, dtype: torch.dtype) -> None:
     chosen = Settings(noise=sampling.Noise(nothing, nothing, nothing))
     options = {"vocab_size": 5, "mask_id": None, "reading": reading}
     logits = torch.zeros(0, 5, dtype=dtype)
-    assert_same(sampling_kernels.sample(logits, chosen, **options), sampling.sample(logits, chosen, **options))
+    found = sampling_kernels.sample(logits, chosen, **options)
+    assert_same(found, sampling.sample(logits, chosen, **options), 5, additions=1)
     hidden, weight = torch.zeros(0, 16, dtype=dtype), torch.zeros(5, 16, dtype=dtype)
     assert head_kernels.head_and_sample(hidden, weight, chosen, **options).tokens.shape == (0,)
 
