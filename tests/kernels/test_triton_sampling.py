@@ -15,7 +15,6 @@ from sampling_checks import (
     EXTREME_READING,
     EXTREME_TEMPERATURES,
     READINGS,
-    ROUNDING,
     Problem,
     assert_extreme,
     assert_same,
@@ -23,6 +22,7 @@ from sampling_checks import (
     capped_blur,
     extreme_logits,
     extreme_settings,
+    far_blur,
     launched,
     logits_of,
     problems,
@@ -81,8 +81,7 @@ def test_sample_equals_the_twin(problem: Problem, block: int, programs: int, chu
     with launched(sampling_kernels, block=block, programs=programs), launched(parts, chunk=chunk):
         found = sampling_kernels.sample(logits, chosen, **options)
     scores = scores_of(logits, chosen, vocab_size=problem.vocab_size, mask_id=problem.mask_id)
-    # Without noise, exponentials are relative to a logit up to 60 from the largest: two more roundings of that much.
-    blur = 0.0 if scores is not None else 2 * min(60.0, 8 * problem.spread) * ROUNDING
+    blur = far_blur(problem.spread, scores)
     twin = sampling.sample(logits, chosen, **options)
     assert_same(found, twin, problem.width, additions=problem.width // block + 5, scores=scores, blur=blur)
 
@@ -112,10 +111,8 @@ def test_head_and_sample_equals_the_twin(problem: Problem, depth: int, bulk: boo
     with launched(head_kernels, bulk=int(bulk)):
         found = head_kernels.head_and_sample(hidden, weight, chosen, **options)
     logits = hidden.double() @ weight.double().T + (0.0 if bias is None else bias.double())
-    scores, blur = scores_of(capped(logits, softcap), chosen, vocab_size=problem.vocab_size, mask_id=problem.mask_id), 0.0
-    if softcap is not None:
-        coldest = min((t for t in problem.temperatures or () if t > 1e-30), default=1.0)
-        blur = capped_blur(softcap) / min(1.0, coldest)
+    scores = scores_of(capped(logits, softcap), chosen, vocab_size=problem.vocab_size, mask_id=problem.mask_id)
+    blur = capped_blur(softcap, problem.temperatures)
     twin = head.head_and_sample(hidden, weight, chosen, **options)
     assert_same(found, twin, problem.width, additions=problem.width // 16 + 5, scores=scores, blur=blur)
 

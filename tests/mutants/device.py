@@ -3,6 +3,7 @@
 from .catalogue import Mutant, change
 
 LOWERING, SAMPLING = "driver/lowering.py", "dlstep_kernels/sampling.py"
+COMPILED = "models/compiled.py"
 SAMPLING_KERNELS, PARTS = "dlstep_kernels/gpu/sampling.py", "dlstep_kernels/gpu/parts.py"
 
 MUTANTS: tuple[Mutant, ...] = (
@@ -40,6 +41,13 @@ MUTANTS: tuple[Mutant, ...] = (
     change("an id at the edge of top_p is dropped", SAMPLING, "(before > top_p) &", "(before >= top_p) &"),
     change("top_p of 1 drops what a rounded sum leaves over", SAMPLING, "(before > top_p) & (top_p < 1.0)", "before > top_p"),
     change("an id at the edge of min_p is dropped", SAMPLING, "scores.exp() < settings", "scores.exp() <= settings"),
+    change("settings of torch are set in every call", COMPILED, "if not _prepared.get():", "if True:"),
+    change(
+        "each equal size is a size of its own by chance",
+        "models/compiled.py",
+        "use_duck_shape = False",
+        "use_duck_shape = True",
+    ),
     change(
         "products with whole logits are rounded",
         SAMPLING_KERNELS,
