@@ -75,3 +75,34 @@ def test_one_request_too_many_is_named():
     tables = tables_of((0,), (1,), (2,), (3,))
     with pytest.raises(DlstepError, match="one too many: 4 of 4 requests hold pages"):
         tables.apply(Plan(1, 1, (), admissions=(Admission(9, ()),)))
+
+
+FILTERS = {"temperature": 0.5, "top_k": 3, "top_p": 0.75, "min_p": 0.25}
+NAMES = {"temperature": "temperatures", **{name: name for name in ("top_k", "top_p", "min_p")}}
+
+
+@pytest.mark.parametrize("mate", [None, SamplingParams(), SamplingParams(temperature=2.0, top_k=7, top_p=0.5, min_p=0.125)])
+@pytest.mark.parametrize("name", FILTERS)
+def test_each_setting_of_a_request_reaches_its_rows_whoever_else_is_in_the_batch(name, mate):
+    own = span(0, 0, 4, (1, 2), params=SamplingParams(**{name: FILTERS[name]}))
+    mates = () if mate is None else (span(1, 0, 4, (3,), params=mate),)
+    found = lower(plan_of(own, *mates), tables_of((0, 1), (2, 3)), TARGET).settings
+    neutral = {"temperature": 0.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
+    for each in FILTERS:
+        column = getattr(found, NAMES[each])
+        rows = [neutral[each]] * 3 if column is None else column.tolist()
+        assert rows[:2] == [FILTERS[name] if each == name else neutral[each]] * 2, each
+        if mate is not None:
+            assert rows[2:] == [getattr(mate, each)], each
+    assert (found.noise is not None) == (found.temperatures is not None)
+
+
+def test_a_penalty_is_for_the_token_in_front_but_not_across_groups():
+    """Groups of four begin at 0, 4 and 8; position 3 begins the span, so that nothing is fed in front of it."""
+    own = span(0, 3, 7, (3, 4, 5, 7, 8, 9), penalty=1.5, params=SamplingParams(temperature=0.5))
+    mate = span(1, 0, 4, (1,), params=SamplingParams(temperature=2.0))
+    settings = lower(plan_of(own, mate), tables_of((0, 1, 2), (3,)), TARGET).settings
+    assert settings.penalty is not None
+    assert settings.penalty.ids.tolist()[:6] == [-1, -1, 4, 6, -1, 8]
+    assert settings.penalty.amounts.tolist() == [1.5] * 6 + [0.0]
+    assert settings.temperatures.tolist() == [0.0] * 6 + [2.0]  # what is penalised is greedy

@@ -11,7 +11,7 @@ from hypothesis import given, settings, strategies as st
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "kernels"))
 
-from routing_checks import assert_same, problem_of
+from routing_checks import assert_same, near_ties, problem_of
 from sampling_checks import DTYPES
 
 from dlstep_kernels import choose_experts, routing
@@ -33,31 +33,34 @@ LLADA2_MINI: dict[str, Any] = {"groups": 8, "kept_groups": 4, "count": 8, "norma
 def test_equals_the_twin(
     seed: int, rows: int, shape: tuple[int, int, int, int], width: int, dtype: torch.dtype, odd: float | None
 ) -> None:
-    """Logits are the same in any order of summation; only sums of scores may be equal but for rounding, by chance."""
+    """Logits are the same in any order of summation."""
     experts, groups, kept, count = shape
     hidden, weight, bias = (each.cuda() for each in problem_of(seed, rows, experts, groups, width, dtype))
     if odd is not None and rows:
         hidden[-1, 0] = odd
     options: dict[str, Any] = {"groups": groups, "kept_groups": kept, "count": count, "normalised": True, "scale": 2.5}
     found = choose_experts(hidden, weight, bias, **options)
-    assert_same(found, routing.choose_experts(hidden, weight, bias, **options), others=1)
+    near = near_ties(hidden, weight, bias, groups=groups, kept_groups=kept, count=count)
+    assert_same(found, routing.choose_experts(hidden, weight, bias, **options), near)
 
 
 def drawn(rows: int, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Factors are whole eighths and 128ths, so that the sums of 2048 products, below 2**17 of their units, are exact."""
     generator = torch.Generator("cuda").manual_seed(rows)
-    hidden = torch.randn(rows, 2048, device="cuda", generator=generator).to(dtype)
-    weight = (torch.randn(256, 2048, device="cuda", generator=generator) * 0.02).to(dtype)
+    hidden = torch.randint(-8, 9, (rows, 2048), device="cuda", generator=generator).div(8).to(dtype)
+    weight = torch.randint(-8, 9, (256, 2048), device="cuda", generator=generator).div(128).to(dtype)
     return hidden, weight, torch.randn(256, device="cuda", generator=generator) * 0.05
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("rows", [1, 17, 130, 1040, 4170])
 def test_routers_of_models(rows: int, dtype: torch.dtype) -> None:
-    """Rows in which two ratings are nearer than sums in another order are few, and may be answered otherwise."""
     hidden, weight, bias = drawn(rows, dtype)
     found = choose_experts(hidden, weight, bias, **LLADA2_MINI)
     truth = routing.choose_experts(hidden, weight, bias, **LLADA2_MINI)
-    assert_same(found, truth, tolerance=2e-6, others=rows // 500)
+    near = near_ties(hidden, weight, bias, groups=8, kept_groups=4, count=8)
+    assert int(near.sum()) <= 1 + rows // 50, "too few rows are compared"
+    assert_same(found, truth, near)
 
 
 def test_graphs_answer_the_same_bits_again() -> None:

@@ -12,12 +12,14 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from dlstep_kernels import Drawn, Penalty, Reading, Settings
+from dlstep_kernels.draws import draw_keys, uniform
 from dlstep_kernels.sampling import Noise
 
 STATISTICS = ("entropy", "margin", "noise", "log_sum")
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
-TEMPERATURES = (0.0, 0.0, 0.5, 1.0, 3.0, 1e-30, 1e30)
+TEMPERATURES = (0.0, 0.0, 0.5, 1.0, 3.0, 300.0, 1e-30, 1e30)
 ODD = (math.nan, math.inf, -math.inf)
+ROUNDING = 2.0**-24  # of one operation in fp32, relative to its result
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,7 @@ def problems(draw: st.DrawFn, rows: int, width: int, readings: st.SearchStrategy
         seed=draw(st.integers(0, 10**6)),
         rows=rows,
         width=width,
-        spread=draw(st.sampled_from((0.0, 2.0, 8.0, 100.0))),
+        spread=draw(st.sampled_from((0.0, 2.0, 8.0, 100.0, 1000.0))),
         odd=tuple(draw(st.lists(place, max_size=3))),
         empty=draw(st.booleans()),
         layout=draw(st.sampled_from(("rows", "padded", "every second", "one row"))),
@@ -106,22 +108,116 @@ def settings_of(problem: Problem, device: str) -> Settings:
     )
 
 
-def assert_same(found: Drawn, twin: Drawn, *, tolerance: float = 1e-6) -> None:
-    """Ids exactly, probabilities within `tolerance`, sums of many terms within ten times that."""
-    assert torch.equal(found.tokens, twin.tokens)
-    torch.testing.assert_close(found.probabilities, twin.probabilities, atol=tolerance, rtol=0)
-    for name, factor in (("margins", 1), ("entropies", 10), ("log_sums", 10)):
+def scores_of(logits: Tensor, chosen: Settings, *, vocab_size: int, mask_id: int | None) -> Tensor | None:
+    """Perturbed scores in double precision, NaN in greedy rows; None if all rows are greedy."""
+    if chosen.temperatures is None or chosen.noise is None:
+        return None
+    allowed, noise = logits[:, :vocab_size].double(), chosen.noise
+    if chosen.penalty is not None:
+        amounts = chosen.penalty.amounts[:, None].double()
+        ids = torch.arange(allowed.shape[1], device=logits.device)
+        allowed = torch.where(ids == chosen.penalty.ids[:, None], allowed - amounts, allowed)
+    if mask_id is not None and mask_id < allowed.shape[1]:
+        allowed = allowed.index_fill(1, torch.tensor([mask_id], device=logits.device), -math.inf)
+    numbers = uniform(draw_keys(noise.seeds, noise.positions, noise.draws), count=allowed.shape[1]).double()
+    temperatures = torch.where(chosen.temperatures > 0, chosen.temperatures, math.nan)[:, None].double()
+    return (allowed - allowed.amax(1, keepdim=True)) / temperatures - (-numbers.log()).log()
+
+
+def capped(logits: Tensor, softcap: float | None) -> Tensor:
+    """Logits as a softcap bends them."""
+    return logits if softcap is None else softcap * torch.tanh(logits / softcap)
+
+
+def capped_blur(softcap: float | None, temperatures: tuple[float, ...] | None) -> float:
+    """How far the two sides' scores may be apart for a softcap; logits that are equal stay so, whatever the temperature.
+
+    Ten roundings of tanh make the kernel's exponential, a difference that may halve it, a sum and a quotient of those, and
+    two make torch's.
+    """
+    coldest = min((each for each in temperatures or () if each > 1e-30), default=1.0)
+    return 0.0 if softcap is None else 12 * softcap * ROUNDING / min(1.0, coldest)
+
+
+def far_blur(spread: float, scores: Tensor | None) -> float:
+    """The same where no row is sampled from: exponentials are relative to a logit at most 60 off."""
+    return 2 * min(60.0, 8 * spread) * ROUNDING if scores is None else 0.0
+
+
+def assert_same(
+    found: Drawn, twin: Drawn, width: int, *, additions: int, scores: Tensor | None = None, blur: float = 0.0
+) -> None:
+    """Ids exactly, but where two perturbed `scores` are nearer than rounding; other numbers as far as rounding allows.
+
+    A weight is exp(s), and logits are such that only the temperature makes s a rounded number: five roundings on both sides
+    move s by 5 |s| * ROUNDING at most. The mean of |s| under the distribution is at most log(width), and p |s| at most 1/e.
+    An exponential is off by 2 units of the last place, 4 * ROUNDING, and there is one for each addition to a sum. What moves
+    every s by up to `blur` moves p by p (1 - p) * 2 * blur at most.
+    """
+    absolute = 5 / math.e * ROUNDING + blur / 2
+    relative = (5 * math.log(width) + 5 * additions) * ROUNDING
+    same = found.tokens == twin.tokens
+    if not bool(same.all()):
+        assert scores is not None, f"greedy ids {found.tokens} are not {twin.tokens}"
+        lost = (scores.amax(1) - scores.gather(1, found.tokens.clamp(0, scores.shape[1] - 1)[:, None]).squeeze(1))[~same]
+        # A winner's noise is at most 17, its s at least -20: neither is rounded more than 25 times, nor more than once each.
+        assert bool((lost <= 1000 * ROUNDING + 4 * blur).all()), f"scores of ids {found.tokens[~same]} are worse by {lost}"
+    torch.testing.assert_close(found.probabilities[same], twin.probabilities[same], atol=absolute, rtol=relative)
+    # An entropy weights errors with 1 + |s|, which a kernel takes relative to a logit at most 8 from the largest; a sum's
+    # logarithm has the sum's relative error, and the largest logit its own.
+    for name, limits in (
+        ("margins", (absolute + relative, 0.0)),
+        ("entropies", ((9 + math.log(width)) * (absolute + relative), relative)),
+        ("log_sums", (relative + blur, 4 * ROUNDING)),
+    ):
         one, other = getattr(found, name), getattr(twin, name)
         assert (one is None) == (other is None)
         if one is not None:
-            torch.testing.assert_close(one, other, atol=factor * tolerance, rtol=10 * tolerance)
+            torch.testing.assert_close(one, other, atol=limits[0], rtol=limits[1])
     assert (found.noise is None) == (twin.noise is None)
     assert twin.noise is None or torch.equal(found.noise, twin.noise)
     assert (found.best_ids is None) == (twin.best_ids is None)
     if twin.best_ids is not None:
-        torch.testing.assert_close(found.best_probabilities, twin.best_probabilities, atol=tolerance, rtol=0)
+        torch.testing.assert_close(found.best_probabilities, twin.best_probabilities, atol=absolute, rtol=relative)
         counted = (twin.best_probabilities > 1e-30) | (twin.tokens < 0)[:, None]
         assert torch.equal(found.best_ids[counted], twin.best_ids[counted])
+
+
+EXTREME_TEMPERATURES = (1e-30, 1e30)  # the least and the most that a request may have
+EXTREME_READING = Reading(frozenset(STATISTICS), ties="lowest", best=3)
+
+
+def extreme_logits(device: str = "cpu") -> Tensor:
+    """Three best ids apart from each other, two that are equal, and some far below, up to the largest logits of any model."""
+    rows = torch.tensor([[3.0, 1.0, 2.0, -3.0, 0.0], [1e4, 9.9e3, -1e4, -9e3, 0.0], [1e4, 1e4, -1e4, -1e4, -1e4]])
+    return rows.repeat_interleave(4, 0).to(device)
+
+
+def extreme_settings(temperature: float, device: str = "cpu") -> Settings:
+    """Every row at this temperature."""
+    rows = torch.arange(12, device=device)
+    return Settings(torch.full((12,), temperature, device=device), noise=Noise(rows, rows, rows))
+
+
+def assert_extreme(found: Drawn, temperature: float, *, tempered: bool) -> None:
+    """A temperature of almost nothing takes a best id, one beyond all logits takes any alike; all numbers are finite."""
+    logits = extreme_logits().double()
+    at = temperature if tempered else 1.0
+    shares = ((logits - logits.amax(1, keepdim=True)) / at).softmax(1)
+    tokens = found.tokens.cpu()
+    assert ((tokens >= 0) & (tokens < 5)).all()
+    if temperature < 1:
+        assert torch.equal(logits.gather(1, tokens[:, None])[:, 0], logits.amax(1))
+    drawn = shares.gather(1, tokens[:, None])[:, 0]
+    torch.testing.assert_close(found.probabilities.cpu().double(), drawn, atol=1e-6, rtol=0)
+    best = shares.sort(1, descending=True).values[:, :3]
+    torch.testing.assert_close(found.best_probabilities.cpu().double(), best, atol=1e-6, rtol=0)
+    own = (logits / temperature).softmax(1)  # entropies and margins are of what is sampled from
+    torch.testing.assert_close(found.entropies.cpu().double(), torch.special.entr(own).sum(1), atol=1e-5, rtol=0)
+    pair = own.topk(2).values
+    torch.testing.assert_close(found.margins.cpu().double(), pair[:, 0] - pair[:, 1], atol=1e-6, rtol=0)
+    sums = (logits / at).logsumexp(1)
+    torch.testing.assert_close(found.log_sums.cpu().double(), sums, atol=1e-5, rtol=4 * ROUNDING)
 
 
 @contextmanager

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 from hypothesis import assume, given, settings, strategies as st
+from sampling_checks import EXTREME_READING, EXTREME_TEMPERATURES, assert_extreme, extreme_logits, extreme_settings
 
 from dlstep.core import draws
 from dlstep_kernels import Penalty, Reading, Settings, sample
@@ -138,6 +139,34 @@ def test_no_id_is_forbidden_without_a_mask():
     assert drawn.tokens.tolist() == [2]
 
 
+def test_an_id_at_the_edge_of_a_filter_is_kept():
+    """Half of the probability lies before the second id, whose own is half of the best one's in the second row."""
+    logits = torch.tensor([[0.0, 0.0, -40.0], [math.log(2.0), 0.0, -40.0]])
+    halves = torch.tensor([0.5, 0.5])
+    reading = Reading(ties="lowest", best=3)
+    one, two = (
+        sample(logits, asked, vocab_size=3, mask_id=None, reading=reading).best_probabilities
+        for asked in (Settings(top_p=halves), Settings(min_p=halves))
+    )
+    assert one[0].tolist() == [0.5, 0.5, 0.0]
+    assert two[1].tolist() == pytest.approx([2 / 3, 1 / 3, 0.0], abs=1e-6)
+
+
+def test_top_p_of_one_drops_nothing():
+    """Not even where the rounded sum of all other probabilities is more than 1, beside a row that drops something."""
+    for seed in range(200):
+        logits = torch.randn(1, 64, generator=torch.Generator().manual_seed(seed))
+        logits[0, 0] = -20.0
+        if logits.sort(descending=True).values.softmax(-1).cumsum(-1)[0, -2] > 1:
+            break
+    else:
+        pytest.fail("no sum is rounded to more than 1")
+    asked = Settings(top_p=torch.tensor([1.0, 0.5]))
+    drawn = sample(logits.repeat(2, 1), asked, vocab_size=64, mask_id=None, reading=Reading(best=64))
+    assert (drawn.best_probabilities[0] > 0).all()
+    assert (drawn.best_probabilities[1] == 0).any()
+
+
 def test_a_row_does_not_depend_on_its_mates():
     logits = torch.randn(6, 50, generator=torch.Generator().manual_seed(0))
     params = [(0.0, 0, 1.0, 0.0), (0.7, 5, 0.8, 0.1), (0.0, 3, 1.0, 0.0)] * 2
@@ -161,11 +190,27 @@ def test_frequencies_are_the_softmax():
     torch.testing.assert_close(shares, logits[0].softmax(-1), atol=0.015, rtol=0)
 
 
-@pytest.mark.parametrize("temperature", [1e-30, 1e-44, 1e30])
-def test_extreme_temperatures_stay_finite(temperature):
-    logits = torch.tensor([[3.0, 1.0, 2.0]])
-    one = torch.zeros(1, dtype=torch.int64)
-    hot = Settings(torch.tensor([temperature]), noise=Noise(one, one, one))
-    drawn = sample(logits, hot, vocab_size=3, mask_id=3)
-    assert drawn.tokens[0] >= 0
-    assert 0 < drawn.probabilities[0] <= 1
+@pytest.mark.parametrize("tempered", [True, False])
+@pytest.mark.parametrize("temperature", EXTREME_TEMPERATURES)
+def test_extreme_temperatures_stay_finite(temperature, tempered):
+    reading = replace(EXTREME_READING, tempered=tempered)
+    drawn = sample(extreme_logits(), extreme_settings(temperature), vocab_size=5, mask_id=None, reading=reading)
+    assert_extreme(drawn, temperature, tempered=tempered)
+
+
+def test_a_temperature_without_a_normal_reciprocal_is_greedy():
+    drawn = sample(extreme_logits(), extreme_settings(1e-44), vocab_size=5, mask_id=None)
+    assert set(drawn.tokens[:8].tolist()) == {0}
+    assert drawn.probabilities[:8].tolist() == [1.0] * 8
+
+
+@pytest.mark.parametrize("temperature", EXTREME_TEMPERATURES)
+def test_filters_stay_finite_at_extreme_temperatures(temperature):
+    """Half of the probability is in the best ids when it is cold, in any three of five when it is hot."""
+    filters = {"top_p": torch.full((12,), 0.5), "top_k": torch.full((12,), 4), "min_p": torch.full((12,), 0.5)}
+    asked = replace(extreme_settings(temperature), **filters)
+    drawn = sample(extreme_logits(), asked, vocab_size=5, mask_id=None, reading=EXTREME_READING)
+    for each in (drawn.probabilities, drawn.best_probabilities, drawn.entropies, drawn.margins, drawn.log_sums):
+        assert each.isfinite().all()
+    kept = [1] * 8 + [2] * 4 if temperature < 1 else [3] * 12
+    assert (drawn.best_probabilities > 0).sum(1).tolist() == kept

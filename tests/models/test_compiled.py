@@ -1,17 +1,20 @@
 """Compiled layers answer what plain ones answer, and are compiled once: for all layers of a kind and any number of rows."""
 
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
 import torch
+import torch._dynamo.config as dynamo
+import torch.fx.experimental._config as shapes
 from tiny_families import write_checkpoint
 from torch import fx, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from dlstep import LLM, SamplingParams
 from dlstep.models import load_checkpoint
-from dlstep.models.compiled import compile_layers
+from dlstep.models.compiled import MOST_VERSIONS, compile_layers
 from dlstep.models.experts import EXPERTS
 from dlstep.models.merged import Slice, merge_products
 from dlstep.models.routing import install_routers
@@ -78,6 +81,30 @@ def test_other_networks_change_nothing(tmp_path: Path) -> None:
         llm.generate(PROMPTS[:2], LIMIT, progress=False)
         compiled.append(len(recorder.graphs))
     assert compiled[0] == compiled[-1] > 0
+
+
+def test_every_thread_compiles_for_any_number_of_rows_and_sets_that_once(tmp_path: Path) -> None:
+    """torch keeps the settings of a thread from all others, so that those of the thread that loaded are not enough."""
+    write_checkpoint(tmp_path, "sdar", seed=1)
+    llm, recorder = LLM(str(tmp_path), model_name="sdar", max_model_len=64), Recorder()
+    compile_layers(llm.engine.driver.network, backend=recorder)  # pyright: ignore[reportAttributeAccessIssue]
+    found: list[Any] = []
+
+    def work() -> None:
+        llm.generate(PROMPTS[:2], LIMIT, progress=False)
+        found.append((dynamo.recompile_limit, shapes.use_duck_shape, len(recorder.graphs)))
+        shapes.use_duck_shape = True
+        llm.generate(PROMPTS, LIMIT, progress=False)
+        found.append((dynamo.recompile_limit, shapes.use_duck_shape, len(recorder.graphs)))
+
+    thread = Thread(target=work)
+    thread.start()
+    thread.join()
+    (limit, duck, compiled), (limit_later, duck_later, compiled_later) = found
+    assert limit == limit_later == MOST_VERSIONS
+    assert not duck, "sizes that are equal by chance would be taken for one"
+    assert duck_later, "set again by a later call"
+    assert compiled == compiled_later > 0
 
 
 @torch.inference_mode()

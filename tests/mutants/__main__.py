@@ -1,7 +1,8 @@
-"""Apply each mutant of the catalogue to a copy of the sources and see which law or trace notices.
+"""Apply each mutant of the catalogue to a copy of the sources and see which test notices.
 
-A mutant counts as caught only if a test of `tests/property` or `tests/traces` fails; one that cannot be imported does not.
-The test that noticed a mutant before runs first: `noticed.json` names it, and is written anew with `--record`.
+A mutant counts as caught only if one of the tests of its file fails (`TESTS`); one that cannot be imported does not. The
+core, the strategies and their laws are copied alone, everything else with all sources. The test that noticed a mutant before
+runs first: `noticed.json` names it, and is written anew with `--record`.
 """
 
 import argparse
@@ -19,34 +20,61 @@ from time import perf_counter
 from rich.console import Console
 from rich.progress import Progress
 
-from . import catalogue, diffusion_gemma, dmax, dual_cache, fast_dllm_v2, multi_bd_edit
+from . import catalogue, device, diffusion_gemma, dmax, dual_cache, fast_dllm_v2, multi_bd_edit
 from .catalogue import Mutant
 
-MODULES = (catalogue, multi_bd_edit, dmax, fast_dllm_v2, dual_cache, diffusion_gemma)
+MODULES = (catalogue, multi_bd_edit, dmax, fast_dllm_v2, dual_cache, diffusion_gemma, device)
 MUTANTS = tuple(mutant for module in MODULES for mutant in module.MUTANTS)
 ROOT = Path(__file__).parents[2]
-TESTS = ("tests/traces", "tests/property")
+PURE = ("core", "strategies", "testing")
+LAWS = ("tests/traces", "tests/property")
+# Which tests may notice a mutant, by how its file's name begins; the first that fits counts.
+TESTS = {
+    **dict.fromkeys(PURE, LAWS),
+    "driver/lowering": ("tests/driver/test_lowering.py",),
+    "driver/": ("tests/driver",),
+    "models/compiled": ("tests/models/test_compiled.py",),
+    "models/": ("tests/models",),
+    "dlstep_kernels/gpu/sampling": ("tests/kernels/test_triton_sampling.py",),
+    "dlstep_kernels/gpu/parts": ("tests/kernels/test_triton_sampling.py",),
+    "dlstep_kernels/sampling": ("tests/kernels/test_sampling.py",),
+    "dlstep_kernels/": ("tests/kernels",),
+    "": ("tests/api", "tests/driver"),
+}
 # Whose laws can notice a change of a file that not all strategies share; every other file is everybody's.
 SHARED = {"_edit": ("multi_bd_edit", "dmax"), "_warm": ("fast_dllm_v2", "dual_cache")}
 FIRST = "traces or (multi_bd and not multi_bd_edit)"
 NOTICED = Path(__file__).with_name("noticed.json")
-FAILED = re.compile(r"^FAILED (tests/(?:property|traces)/\S+)", re.MULTILINE)
+FAILED = re.compile(r"^FAILED (tests/.+?)(?: - .*)?$", re.MULTILINE)
 
 
-def sources(folder: Path, mutant: Mutant | None) -> None:
-    """Copy the pure packages to `folder` and apply `mutant`."""
-    package = folder / "dlstep"
-    package.mkdir(parents=True)
-    (package / "__init__.py").write_text("")
-    for name in ("core", "strategies", "testing"):
-        shutil.copytree(ROOT / "src" / "dlstep" / name, package / name, ignore=shutil.ignore_patterns("__pycache__"))
+def tests_of(mutant: Mutant) -> tuple[str, ...]:
+    """Files and folders of the tests that may notice the mutant."""
+    return next(tests for beginning, tests in TESTS.items() if mutant.file.startswith(beginning))
+
+
+def path_of(mutant: Mutant) -> str:
+    """The mutant's file below `src`."""
+    return mutant.file if mutant.file.startswith("dlstep_kernels/") else f"dlstep/{mutant.file}"
+
+
+def sources(folder: Path, mutant: Mutant | None, *, pure: bool) -> None:
+    """Link the pure packages, or all sources, into `folder`, and apply `mutant`."""
+    if pure:
+        (folder / "dlstep").mkdir()
+        (folder / "dlstep" / "__init__.py").write_text("")
+    for name in [f"dlstep/{package}" for package in PURE] if pure else ("dlstep", "dlstep_kernels"):
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / "src" / name, folder / name, ignore=ignored, copy_function=os.symlink)
     if mutant is not None:
-        (package / mutant.file).write_text(mutated(mutant))
+        text = mutated(mutant)
+        (folder / path_of(mutant)).unlink()
+        (folder / path_of(mutant)).write_text(text)
 
 
 def mutated(mutant: Mutant) -> str:
     """The text of the mutant's file with its edits. Raises ValueError for an old text that does not occur just once."""
-    text = (ROOT / "src" / "dlstep" / mutant.file).read_text()
+    text = (ROOT / "src" / path_of(mutant)).read_text()
     for old, new in mutant.edits:
         if text.count(old) != 1:
             raise ValueError(f"{mutant.why}: {mutant.file} holds {text.count(old)} times {old!r}")
@@ -59,30 +87,31 @@ def name_of(mutant: Mutant) -> str:
     return f"{mutant.file}: {mutant.why}"
 
 
-def stages(mutant: Mutant | None, noticed: dict[str, str]) -> list[tuple[str, ...]]:
+def stages(mutant: Mutant, noticed: dict[str, str]) -> list[tuple[str, ...]]:
     """Arguments of pytest, one choice of tests after the other until one fails: those first that are likely to notice.
 
     Laws of strategies whose sources are unchanged are left out; rules and traces always run.
     """
-    if mutant is None:
-        return [TESTS]
     before = [(noticed[name_of(mutant)],)] if name_of(mutant) in noticed else []
+    tests = tests_of(mutant)
+    if tests != LAWS:
+        return [*before, tests]
     folder, _, name = mutant.file.removesuffix(".py").partition("/")
     if folder != "strategies" or (name.startswith("_") and name not in SHARED):
-        return [*before, (*TESTS, "-k", FIRST), (*TESTS, "-k", f"not ({FIRST})")]
-    return [*before, (*TESTS, "-k", " or ".join((*SHARED.get(name, (name,)), "rules", "traces")))]
+        return [*before, (*LAWS, "-k", FIRST), (*LAWS, "-k", f"not ({FIRST})")]
+    return [*before, (*LAWS, "-k", " or ".join((*SHARED.get(name, (name,)), "rules", "traces")))]
 
 
-def verdict(mutant: Mutant | None, noticed: dict[str, str]) -> str:
-    """The first law or trace that fails on `mutant`; empty if none does; starts with `!` if it cannot count."""
+def verdict(mutant: Mutant | None, choices: list[tuple[str, ...]], *, pure: bool) -> str:
+    """The first test that fails on `mutant`; empty if none does; starts with `!` if it cannot count."""
     with tempfile.TemporaryDirectory() as name:
-        sources(Path(name), mutant)
+        sources(Path(name), mutant, pure=pure)
         environment = {**os.environ, "PYTHONPATH": name, "HYPOTHESIS_PROFILE": "mutants", "PYTHONDONTWRITEBYTECODE": "1"}
         options = ("-x", "-q", "-rf", "--tb=line", "-p", "no:cacheprovider")
-        for tests in stages(mutant, noticed):
+        for tests in choices:
             command = [sys.executable, "-m", "pytest", *options, *tests]
             done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=1200, check=False)
-            gone = done.returncode == 4 and tests[0] not in TESTS  # the test that noticed it before has another name now
+            gone = done.returncode == 4 and "::" in tests[0]  # the test that noticed it before has another name now
             if done.returncode != 0 and not gone:
                 failed = FAILED.search(done.stdout)
                 counts = failed and done.returncode == 1
@@ -93,19 +122,22 @@ def verdict(mutant: Mutant | None, noticed: dict[str, str]) -> str:
 def main() -> int:
     """Print a line for each mutant; 0 if all are caught and the unchanged sources pass."""
     parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
-    parser.add_argument("words", nargs="*", help="only mutants whose description holds one of these, or of this defect")
+    parser.add_argument("words", nargs="*", help="only mutants whose file or description holds one of these, or of this defect")
     parser.add_argument("--record", action="store_true", help=f"write {NOTICED.name}: which test noticed which mutant")
     options = parser.parse_args()
     console, begin = Console(width=150), perf_counter()
-    chosen = [m for m in MUTANTS if not options.words or any(word in m.why or word == m.defect for word in options.words)]
+    chosen = [m for m in MUTANTS if not options.words or any(word in name_of(m) or word == m.defect for word in options.words)]
     for mutant in chosen:
         mutated(mutant)  # a stale one is told before the minutes that the others take
     noticed: dict[str, str] = json.loads(NOTICED.read_text()) if NOTICED.exists() else {}
     found: dict[str, str] = {}
     missed = 0
     with Progress(console=console, transient=True) as progress, ThreadPoolExecutor(os.cpu_count()) as pool:
-        task = progress.add_task("mutants", total=len(chosen) + 1)
-        work = {pool.submit(verdict, mutant, noticed): mutant for mutant in (None, *chosen)}
+        # The unchanged sources pass what the mutants must not.
+        passing = dict.fromkeys(tests_of(mutant) for mutant in chosen)
+        work = {pool.submit(verdict, None, [tests], pure=tests == LAWS): None for tests in passing}
+        work |= {pool.submit(verdict, m, stages(m, noticed), pure=tests_of(m) == LAWS): m for m in chosen}
+        task = progress.add_task("mutants", total=len(work))
         for done in as_completed(work):
             mutant, caught_by = work[done], done.result()
             progress.advance(task)

@@ -1,6 +1,7 @@
 """Layers compiled by torch: what lies between products of matrices and attention is fused into few kernels."""
 
 from collections.abc import Callable
+from contextvars import ContextVar
 from functools import cache
 from typing import Any
 from warnings import catch_warnings, simplefilter
@@ -16,6 +17,7 @@ from .merged import merge_products
 
 Backend = str | Callable[..., Any]
 MOST_VERSIONS = 64  # of one function: sizes of every network of a process count
+_prepared: ContextVar[bool] = ContextVar("prepared", default=False)  # whether this thread has the settings of `_prepare`
 
 
 def compile_layers(network: PreTrainedModel, *, backend: Backend = "inductor") -> None:
@@ -24,9 +26,6 @@ def compile_layers(network: PreTrainedModel, *, backend: Backend = "inductor") -
     torch.compile takes.
     """
     merge_products(network)
-    settings: Any = torch._dynamo.config
-    # Beyond the limit layers would run as they are, and round differently from one step to the next.
-    settings.recompile_limit = max(settings.recompile_limit, MOST_VERSIONS)
     for layer in network.modules():
         if hasattr(layer, "self_attn"):
             layer.forward = _compiled(layer.forward, backend)
@@ -48,16 +47,26 @@ def _merging(backend: Backend) -> Callable[..., Any]:
 def _compiled(forward: Callable[..., Any], backend: Backend) -> Callable[..., Any]:
     """`forward` compiled for any number of rows at once: bits must not depend on which number was met first."""
     compiled: Callable[..., Any] = torch.compile(forward, dynamic=True, backend=_merging(backend))
-    settings: Any = torch.fx.experimental._config
 
     def any_rows(*given: Any, **named: Any) -> Any:
+        if not _prepared.get():
+            _prepare()
         # Keys and values are in pages; a cache would be looked at by layer, and each layer compiled for itself.
         named["past_key_values"] = None
-        # That there are as many rows as something else is chance.
-        with settings.patch(use_duck_shape=False):
-            return compiled(*given, **named)
+        return compiled(*given, **named)
 
     return any_rows
+
+
+def _prepare() -> None:
+    """Change the settings of torch that layers are compiled with; it keeps them for each thread apart."""
+    dynamo: Any = torch._dynamo.config
+    # Beyond the limit layers would run as they are, and round differently from one step to the next.
+    dynamo.recompile_limit = max(dynamo.recompile_limit, MOST_VERSIONS)
+    shapes: Any = torch.fx.experimental._config
+    # That there are as many rows as something else is chance.
+    shapes.use_duck_shape = False
+    _prepared.set(True)
 
 
 def equals_once(graph: fx.GraphModule) -> fx.GraphModule:

@@ -78,7 +78,7 @@ def _add_up(numbers, keys, row, base, inverse, plane, splits, CHUNK: tl.constexp
         part = first + tl.arange(0, CHUNK)
         inside = part < splits
         at = row * splits + part
-        sunk = tl.maximum(tl.load(numbers + MAXIMA * plane + at, mask=inside, other=float("-inf")) - base, LEAST)
+        sunk = tl.load(numbers + MAXIMA * plane + at, mask=inside, other=float("-inf")) - base
         moved = tl.maximum(sunk * inverse, LEAST)
         shrink = tl.exp(moved)
         share = tl.load(numbers + TOTALS * plane + at, mask=inside, other=0.0)

@@ -52,7 +52,7 @@ def _sum_up(x, peak, top, inverse, total, moment, plain, ENTROPY: tl.constexpr, 
     before, peak = peak, tl.maximum(peak, top)
     base = tl.where(peak > float("-inf"), peak, 0.0)
     weights = tl.exp2((x - base) * (inverse * LOG2E))
-    sunk = tl.maximum(before - base, LEAST)
+    sunk = before - base  # not bounded: a high temperature divides it
     moved = tl.maximum(sunk * inverse, LEAST)
     shrink = tl.exp(moved)
     if ENTROPY:
@@ -161,9 +161,6 @@ def _scan(
     """
     tops, starts = tl.full([BLOCK // GROUP], float("-inf"), tl.float32), tl.zeros([BLOCK // GROUP], tl.int32)
     total, moment = tl.zeros([BLOCK // GROUP], tl.float32), tl.zeros([BLOCK // GROUP], tl.float32)
-    # Exponentials of base 2, relative to a rounded product, which is made up for at the end.
-    lifted = base * LOG2E
-    made_up = tl.exp2(-tl.fma(base, LOG2E, -lifted))
     coming = tl.load(logits + first + places, mask=first + places < width, other=float("-inf"))
     for start in range(first, stop, BLOCK):
         x = coming.to(tl.float32)
@@ -179,7 +176,8 @@ def _scan(
         if HIGHEST:
             better = top >= tops
         tops, starts = tl.where(better, top, tops), tl.where(better, start, starts)
-        weights = tl.exp2(tl.fma(x, LOG2E, -lifted))
+        # Subtracted first: a product with the logit itself would be rounded by more, the larger the logit.
+        weights = tl.exp2((x - base) * LOG2E)
         total += tl.sum(weights, 1)
         if ENTROPY:
             moment += tl.sum(weights * tl.maximum(x - base, LEAST), 1)
@@ -188,7 +186,7 @@ def _scan(
     place = tl.min(tl.where(tops == peak, starts, width - 1), 0)
     if HIGHEST:
         place = tl.max(tl.where(tops == peak, starts, 0), 0)
-    return peak, place, tl.sum(total, 0) * made_up, tl.sum(moment, 0) * made_up
+    return peak, place, tl.sum(total, 0), tl.sum(moment, 0)
 
 
 @triton.jit
@@ -219,11 +217,12 @@ def _scan_tiles(
         again = (tl.abs(peak - base) > (FAR_FOR_ENTROPY if ENTROPY else FAR)) & (peak > float("-inf"))
         base = tl.where(again, peak, base)
     moved = tl.where(peak > float("-inf"), base - peak, 0.0)
+    shrink = tl.exp2(moved * LOG2E)  # the reciprocal of the largest weight, whose product was rounded alike
     part = row * splits + tl.program_id(1)
     tl.store(numbers + MAXIMA * plane + part, peak)
-    tl.store(numbers + TOTALS * plane + part, total * tl.exp(moved))
+    tl.store(numbers + TOTALS * plane + part, total * shrink)
     if ENTROPY:
-        tl.store(numbers + MOMENTS * plane + part, (moment + total * moved) * tl.exp(moved))
+        tl.store(numbers + MOMENTS * plane + part, (moment + total * moved) * shrink)
     group = place + tl.arange(0, GROUP)
     x = tl.load(logits + group, mask=group < width, other=float("-inf")).to(tl.float32)
     x = _allowed(x, group, vocab_size, mask_id, penalised, penalty)

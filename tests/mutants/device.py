@@ -1,0 +1,69 @@
+"""Changes to the twins, the kernels and what drives them; tests of their own notice each."""
+
+from .catalogue import Mutant, change
+
+LOWERING, SAMPLING = "driver/lowering.py", "dlstep_kernels/sampling.py"
+COMPILED = "models/compiled.py"
+SAMPLING_KERNELS, PARTS = "dlstep_kernels/gpu/sampling.py", "dlstep_kernels/gpu/parts.py"
+
+MUTANTS: tuple[Mutant, ...] = (
+    change(
+        "top_p counts only if all requests of a batch have one",
+        LOWERING,
+        "if any(p.top_p < 1 for p in params):",
+        "if all(p.top_p < 1 for p in params):",
+    ),
+    change(
+        "top_k counts only if all requests of a batch have one",
+        LOWERING,
+        "if any(p.top_k for p in params):",
+        "if all(p.top_k for p in params):",
+    ),
+    change(
+        "min_p counts only if all requests of a batch have one",
+        LOWERING,
+        "if any(p.min_p > 0 for p in params):",
+        "if all(p.min_p > 0 for p in params):",
+    ),
+    change("min_p alone is not looked at", LOWERING, " or p.top_p < 1 or p.min_p > 0 for", " or p.top_p < 1 for"),
+    change(
+        "a penalty crosses groups",
+        LOWERING,
+        "if span.start < position != span.grid.start(position) else -1",
+        "if span.start < position else -1",
+    ),
+    change(
+        "a penalised row is sampled from",
+        LOWERING,
+        "[0.0 if span.penalty else span.params.temperature",
+        "[span.params.temperature",
+    ),
+    change("an id at the edge of top_p is dropped", SAMPLING, "(before > top_p) &", "(before >= top_p) &"),
+    change("top_p of 1 drops what a rounded sum leaves over", SAMPLING, "(before > top_p) & (top_p < 1.0)", "before > top_p"),
+    change("an id at the edge of min_p is dropped", SAMPLING, "scores.exp() < settings", "scores.exp() <= settings"),
+    change("settings of torch are set in every call", COMPILED, "if not _prepared.get():", "if True:"),
+    change(
+        "each equal size is a size of its own by chance",
+        "models/compiled.py",
+        "use_duck_shape = False",
+        "use_duck_shape = True",
+    ),
+    change(
+        "products with whole logits are rounded",
+        SAMPLING_KERNELS,
+        "weights = tl.exp2((x - base) * LOG2E)",
+        "weights = tl.exp2(x * LOG2E - base * LOG2E)",
+    ),
+    change(
+        "at high temperatures a range keeps weights of logits far below",
+        SAMPLING_KERNELS,
+        "    sunk = before - base  # not bounded: a high temperature divides it\n",
+        "    sunk = tl.maximum(before - base, LEAST)\n",
+    ),
+    change(
+        "at high temperatures a row keeps weights of ranges far below",
+        PARTS,
+        'sunk = tl.load(numbers + MAXIMA * plane + at, mask=inside, other=float("-inf")) - base',
+        'sunk = tl.maximum(tl.load(numbers + MAXIMA * plane + at, mask=inside, other=float("-inf")) - base, LEAST)',
+    ),
+)
