@@ -77,7 +77,8 @@ def check_yaml(source: str) -> None:
     try:
         for number, event in enumerate(yaml.parse(text, Loader=yaml.SafeLoader)):
             if number == TOP and isinstance(event, plain):
-                raise ValueError(f"--config: {where} holds no names and values, like `max_tokens: 32`")
+                absent = "" if path.is_file() else f", and there is no file {source!r}"
+                raise ValueError(f"--config: {where} holds no names and values, like `max_tokens: 32`{absent}")
             depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
             if depth > DEEPEST:
                 raise ValueError(f"--config: {where} nests lists and mappings more than {DEEPEST} deep, and options are flat")
