@@ -25,6 +25,7 @@ from dlstep.core import (
     SamplingParams,
     Sequence,
     State,
+    WaitingQueue,
     add,
     commit,
     init,
@@ -83,7 +84,7 @@ class TransformersDraws(TorchDriver):
         (canvas,) = sequence.window
         canvas = replace(canvas, tokens=tuple(self.ids().tolist()))
         opened = (sequence.moved(sequence.past, (canvas,), sequence.final, sequence.settled),)
-        return replace(state, running=opened) if state.running else replace(state, waiting=opened)
+        return replace(state, running=opened) if state.running else replace(state, waiting=WaitingQueue().push_front(opened))
 
 
 def decode_like_transformers(state: State, driver: TransformersDraws) -> tuple[Sequence, list[tuple[int, ...]]]:

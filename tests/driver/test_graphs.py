@@ -34,7 +34,7 @@ class Padded(TorchDriver):
     def __init__(self, checkpoint: Checkpoint, config: Config, *, counted: bool) -> None:
         super().__init__(checkpoint, config)
         sizes = Sizes(self._canvas_length, counted)
-        self._graphs = Graphs(self._captured_step, self._target, sizes, captures=False)
+        self._histories.main.graphs = Graphs(self._captured_step, self._target, sizes, captures=False)
 
 
 def roomier(gathered: Gathered, sizes: Sizes) -> Bucket:
@@ -104,7 +104,7 @@ def test_tiles_that_are_left_are_those_that_would_be_made(kind: str, checkpoints
         plan = schedule(state)
         samples = driver.run(plan)
         if any(span.wanted for span in plan.spans):
-            gathered = gather(plan, driver._tables, target)
+            gathered = gather(plan, driver._now.tables, target)
             bucket = bucket_of(gathered, Sizes())
             fresh = room_for(bucket, gathered, target)
             fill(fresh, bucket, gathered, target)
