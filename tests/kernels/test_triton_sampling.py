@@ -120,7 +120,11 @@ def test_head_and_sample_equals_the_twin(problem: Problem, depth: int, bulk: boo
 
 
 @ignored
-@pytest.mark.parametrize("reading", [Reading(), Reading(frozenset(("entropy", "log_sum"))), Reading(best=2)], ids=str)
+@pytest.mark.parametrize(
+    "reading",
+    [Reading(), Reading(frozenset(("entropy", "log_sum"))), Reading(best=2)],
+    ids=["plain", "entropy and sum", "best two"],
+)
 def test_far_ranges(reading: Reading) -> None:
     """What a program reads first, or all that it reads, may be far below the rest."""
     logits = torch.full((3, 64), -500.0)

@@ -1,0 +1,177 @@
+"""Rules that follow from no law alone, each for what it says: edges of ids, stops, seeds, prefixes and errors."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, strategies as st
+
+from dlstep.core import (
+    Config,
+    Request,
+    Rows,
+    Samples,
+    SamplingParams,
+    Span,
+    Spec,
+    State,
+    abort,
+    add,
+    commit,
+    init,
+    positions,
+    prune,
+    schedule,
+)
+from dlstep.strategies.d2f import D2F
+from dlstep.strategies.multi_bd import MultiBD
+from dlstep.testing import ScriptedDriver, ShadowDriver
+from dlstep.testing.generators import EOS, MASK, VOCABULARY
+
+PIECES = tuple(b"%c" % b"abcd"[token % 4] for token in range(VOCABULARY))
+SPEC = Spec(MASK, (EOS,), VOCABULARY, pieces=PIECES)
+CONFIG = Config(SPEC, page_size=4, num_pages=64, max_model_len=64, max_num_batched_tokens=256, max_num_reqs=8)
+ONE_BLOCK = MultiBD(block_size=4, buffer_size=1)
+
+
+def says(*tokens: int, prompt: int) -> ScriptedDriver:
+    """A driver whose answer to any prompt of this length is `tokens`, all of them sure."""
+
+    def rows(span: Span) -> Rows:
+        wanted = tuple(tokens[(position - prompt) % len(tokens)] for position in span.wanted)
+        return Rows(wanted, (1.0,) * len(wanted))
+
+    return ScriptedDriver(rows)
+
+
+def finish(state: State, driver: ScriptedDriver | ShadowDriver) -> State:
+    while not state.done:
+        state = commit(state, driver.run(schedule(state)))
+    return state
+
+
+def test_the_last_id_of_the_tokenizer_comes_in_and_the_next_does_not() -> None:
+    spec = replace(SPEC, mask_id=VOCABULARY, pieces=())
+    state = init(replace(CONFIG, spec=spec), ONE_BLOCK)
+    assert add(state, Request(0, (VOCABULARY - 1,))).waiting
+    refused = add(state, Request(0, (VOCABULARY + 1,))).finished[0]
+    assert "outside [0, 50)" in refused.error
+    plain = init(replace(CONFIG, spec=replace(spec, mask_id=0)), ONE_BLOCK)
+    assert "outside [0, 50)" in add(plain, Request(0, (VOCABULARY,))).finished[0].error
+
+
+def test_stop_ids_of_a_request_hold_when_ends_of_sequence_do_not() -> None:
+    params = SamplingParams(max_tokens=8, ignore_eos=True, stop_token_ids=(7,))
+    done = finish(add(init(CONFIG, ONE_BLOCK), Request(0, (1, 2, 3, 4), params)), says(5, EOS, 6, 7, 8, 9, prompt=4))
+    assert (done.finished[0].answer, done.finished[0].finish) == ((5, EOS, 6), "stop")
+
+
+@pytest.mark.parametrize("stops", [("cdab", "zz"), ("zz", "cdab")])
+def test_a_long_stop_string_is_found_across_blocks_beside_a_short_one(stops: tuple[str, ...]) -> None:
+    params = SamplingParams(max_tokens=16, stop=stops)
+    done = finish(add(init(CONFIG, ONE_BLOCK), Request(0, (1, 2, 3, 4), params)), says(1, 1, 2, 3, 0, 1, 1, 1, prompt=4))
+    assert (done.finished[0].answer, done.finished[0].finish) == ((1, 1, 2, 3, 0, 1), "stop")
+
+
+def test_an_aborted_answer_keeps_what_was_settled() -> None:
+    state = add(init(CONFIG, MultiBD(block_size=8, buffer_size=1)), Request(0, (1, 2, 3, 4), SamplingParams(max_tokens=20)))
+
+    def rows(span: Span) -> Rows:
+        return Rows((5,) * len(span.wanted), (1.0,) * 2 + (0.1,) * (len(span.wanted) - 2))
+
+    state = commit(state, ScriptedDriver(rows).run(schedule(state)))
+    (sequence,) = state.running
+    assert sequence.final < sequence.settled == 6
+    assert abort(state, 0).finished[0].answer == (5, 5)
+
+
+def test_positions_past_the_shared_ones() -> None:
+    edge = 1 << 18
+    for start, stop in ((edge - 2, edge), (edge - 2, edge + 3), (edge + 1, edge + 4)):
+        assert positions(start, stop) == tuple(range(start, stop))
+
+
+def test_releases_are_told_once() -> None:
+    state, device = init(CONFIG, ONE_BLOCK), ShadowDriver(4, 64, SPEC)
+    for number in range(40):
+        state = add(state, Request(number, (1, 2, 3), SamplingParams(max_tokens=4)))
+        state = commit(state, device.run(schedule(state)))
+        assert len(state.releases) <= 1
+        state = abort(state, number - 1)
+
+
+@given(seeds=st.tuples(st.integers(0, 9), st.integers(0, 9)), index=st.integers(0, 2))
+def test_a_seed_is_that_of_prompt_index_and_engine(seeds: tuple[int, int], index: int) -> None:
+    def seed(engine: int, prompt: tuple[int, ...], number: int, params: SamplingParams, before: int) -> int:
+        state = init(replace(CONFIG, seed=engine), ONE_BLOCK)
+        for other in range(before):
+            state = add(state, Request(100 + other, (9,)))
+        (*_, sequence) = add(state, Request(0, prompt, params, index=number)).waiting
+        return sequence.request.seed
+
+    first, second = seeds
+    base = seed(first, (1, 2), index, SamplingParams(), 0)
+    assert base == seed(first, (1, 2), index, SamplingParams(temperature=1.0, max_tokens=3), 3)
+    assert (base == seed(second, (1, 2), index, SamplingParams(), 0)) == (first == second)
+    assert base != seed(first, (1, 2), index + 1, SamplingParams(), 0)
+    assert base != seed(first, (2, 1), index, SamplingParams(), 0)
+    assert seed(first, (1, 2), index, SamplingParams(seed=5), 0) == 5
+
+
+def stored_rows(state: State, device: ShadowDriver) -> tuple[State, int]:
+    """The state at the end, and how many rows of final tokens were fed on the way."""
+    rows = 0
+    while not state.done:
+        plan = schedule(state)
+        rows += sum(span.final_rows for span in plan.spans)
+        state = commit(state, device.run(plan))
+    return state, rows
+
+
+@given(count=st.integers(2, 6), length=st.integers(1, 30), rows=st.sampled_from([16, 40, 256]), tail=st.booleans())
+def test_equal_prompts_that_come_together_compute_their_full_pages_once(count: int, length: int, rows: int, tail: bool) -> None:
+    prompt = tuple(range(1, length + 1))
+    params = SamplingParams(max_tokens=1, ignore_eos=True)
+    state = init(replace(CONFIG, max_num_batched_tokens=rows), ONE_BLOCK)
+    alone, _ = stored_rows(add(state, Request(0, prompt, params)), ShadowDriver(4, 64, SPEC))
+    for number in range(count):
+        own = (40 + number,) if tail else ()
+        state = add(state, Request(number, prompt + own, params))
+    done, fed = stored_rows(state, ShadowDriver(4, 64, SPEC))
+    full = length // 4 * 4
+    assert fed <= full + count * (length + tail - full), "a full page was computed twice"
+    assert all(done.finished[number].finish == "length" for number in range(count)) and alone.done
+
+
+def test_a_long_prefix_is_found_to_its_end_also_where_groups_are_longer_than_pages() -> None:
+    config = replace(CONFIG, page_size=1, num_pages=300, max_model_len=128)
+    device = ShadowDriver(1, 300, SPEC)
+    prompt = tuple(1 + number % 40 for number in range(60))
+    state = init(config, D2F(block_size=8, buffer_size=1))
+    for number in range(2):
+        state = add(state, Request(number, prompt, SamplingParams(max_tokens=8)))
+        plan = schedule(state)
+        state = finish(state, device)
+    assert len(plan.admissions[0].shared) == 60, "a prefix that is stored was not found whole"
+
+
+def test_pages_that_led_to_an_error_are_not_found_again() -> None:
+    state = add(init(CONFIG, ONE_BLOCK), Request(0, tuple(range(1, 13)), SamplingParams(max_tokens=8)))
+
+    def broken(span: Span) -> Rows:
+        return Rows((-1,) * len(span.wanted), (0.0,) * len(span.wanted))
+
+    state = finish(state, ScriptedDriver(broken))
+    assert state.finished[0].finish == "error" and not len(state.cache.index)
+
+
+def test_the_step_of_a_request_is_not_taken_by_another_of_its_id() -> None:
+    device = ShadowDriver(4, 64, SPEC)
+    state = add(init(CONFIG, ONE_BLOCK), Request(0, (1, 2, 3), SamplingParams(max_tokens=4)))
+    plan = schedule(state)
+    state = add(prune(abort(state, 0)), Request(0, (7, 8, 9, 10, 11), SamplingParams(max_tokens=4)))
+    samples = device.run(plan)
+    assert isinstance(samples, Samples)
+    state = commit(state, samples)
+    (sequence,) = state.waiting
+    assert (sequence.nfe, sequence.steps, sequence.request.prompt) == (0, 0, (7, 8, 9, 10, 11))
+    assert finish(state, device).finished[0].finish in ("stop", "length")
