@@ -20,17 +20,26 @@ from time import perf_counter
 from rich.console import Console
 from rich.progress import Progress
 
-from . import catalogue, device, diffusion_gemma, dmax, dual_cache, fast_dllm_v2, multi_bd_edit
+from . import catalogue, device, diffusion_gemma, dmax, dual_cache, fast_dllm_v2, multi_bd_edit, trust
 from .catalogue import Mutant
 
-MODULES = (catalogue, multi_bd_edit, dmax, fast_dllm_v2, dual_cache, diffusion_gemma, device)
+MODULES = (catalogue, multi_bd_edit, dmax, fast_dllm_v2, dual_cache, diffusion_gemma, device, trust)
 MUTANTS = tuple(mutant for module in MODULES for mutant in module.MUTANTS)
 ROOT = Path(__file__).parents[2]
-PURE = ("core", "strategies", "testing")
+PURE = ("core", "strategies", "testing", "decode.py")
 LAWS = ("tests/traces", "tests/property")
 # Which tests may notice a mutant, by how its file's name begins; the first that fits counts.
 TESTS = {
+    "core/trace_file": ("tests/api/test_tampered_traces.py",),
+    "core/codec": ("tests/api/test_tampered_traces.py",),
+    "core/checks": ("tests/api/test_types.py", "tests/api/test_bad_input.py"),
     **dict.fromkeys(PURE, LAWS),
+    "driver/history": ("tests/driver/test_histories.py", "tests/end_to_end/test_histories.py"),
+    "driver/torch_driver": ("tests/driver/test_histories.py", "tests/driver"),
+    "models/fingerprint": ("tests/models/test_fingerprint.py",),
+    "sharing": ("tests/api/test_sharing.py",),
+    "stream": ("tests/api/test_sharing.py", "tests/api/test_llm.py"),
+    "session": ("tests/api/test_session.py",),
     "driver/lowering": ("tests/driver/test_lowering.py",),
     "driver/": ("tests/driver",),
     "models/compiled": ("tests/models/test_compiled.py",),
@@ -63,9 +72,12 @@ def sources(folder: Path, mutant: Mutant | None, *, pure: bool) -> None:
     if pure:
         (folder / "dlstep").mkdir()
         (folder / "dlstep" / "__init__.py").write_text("")
-    for name in [f"dlstep/{package}" for package in PURE] if pure else ("dlstep", "dlstep_kernels"):
+    for name in [f"dlstep/{part}" for part in PURE] if pure else ("dlstep", "dlstep_kernels"):
         ignored = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(ROOT / "src" / name, folder / name, ignore=ignored, copy_function=os.symlink)
+        if name.endswith(".py"):
+            os.symlink(ROOT / "src" / name, folder / name)
+        else:
+            shutil.copytree(ROOT / "src" / name, folder / name, ignore=ignored, copy_function=os.symlink)
     if mutant is not None:
         text = mutated(mutant)
         (folder / path_of(mutant)).unlink()

@@ -86,8 +86,8 @@ MUTANTS = (
         (
             ("page, stored = held.published, held.stored", "page, stored = held.published, sequence.final"),
             (
-                "return cache, Storage(stored, held.table, page + len(keys), keys[-1], held.slot)",
-                "return cache, Storage(held.stored, held.table, page + len(keys), keys[-1], held.slot)",
+                "return cache, held.publishing(page + len(keys), keys[-1])",
+                "return cache, held.reaching(held.stored).publishing(page + len(keys), keys[-1])",
             ),
             (
                 "cache.publish(zip(pages, keys, strict=False))",
@@ -127,8 +127,8 @@ MUTANTS = (
     change(
         "what is stored alone is stored under another grid",
         SCHEDULE,
-        "return Span(request.id, stored, tokens, stop, grid, ()",
-        "return Span(request.id, stored, tokens, stop, type(grid)(0, grid.size), ()",
+        "return storing_span(sequence.goal.request, stored, sequence.tokens(stored, stop), grid)",
+        "return storing_span(sequence.goal.request, stored, sequence.tokens(stored, stop), type(grid)(0, grid.size))",
         "V-2",
     ),
     change(
@@ -143,7 +143,7 @@ MUTANTS = (
         "cache = cache.release(victim.pages, victim.ledger.storage.slot)",
         "cache = cache.release((), victim.ledger.storage.slot)",
     ),
-    change("a preempted sequence is lost", COMMIT, "for victim in victims) + waiting", "for victim in victims[:0]) + waiting"),
+    change("a preempted sequence is lost", COMMIT, "for victim in victims])", "for victim in victims[:0]])"),
     change(
         "a finished sequence keeps its pages",
         COMMIT,
@@ -196,8 +196,8 @@ MUTANTS = (
     change(
         "pages of an aborted grant keep the prefix they lost",
         COMMIT,
-        "            cache = cache.take(grant.pages)\n            place = places.get(grant.id)\n            if place is None:",
-        "            place = places.get(grant.id)\n            if place is not None:\n                cache = cache.take(grant.pages)\n            else:\n                continue",
+        "            cache = cache.take(grant.pages)\n            place = places.get(grant.arrival)\n            if place is None:",
+        "            place = places.get(grant.arrival)\n            if place is not None:\n                cache = cache.take(grant.pages)\n            else:\n                continue",
     ),
     change(
         "an evicted page can still be found",
@@ -222,9 +222,9 @@ MUTANTS = (
     change(
         "the oldest is preempted first",
         SCHEDULE,
-        "draft.preemptions.append(running[count].goal.request.id)\n"
+        "draft.preemptions.append(running[count].goal.request.arrival)\n"
         "                draft.cache = draft.cache.release(running[count].pages,",
-        "draft.preemptions.append(running[0].goal.request.id)\n"
+        "draft.preemptions.append(running[0].goal.request.arrival)\n"
         "                draft.cache = draft.cache.release(running[0].pages,",
     ),
     change(
@@ -254,8 +254,8 @@ MUTANTS = (
     change(
         "a rebuilt state relies on the old device",
         LIFECYCLE,
-        "waiting=waiting, line=START_LINE, releases=()",
-        "waiting=waiting, releases=()",
+        "waiting=state.waiting.push_front(running), line=START_LINE, releases=()",
+        "waiting=state.waiting.push_front(running), releases=()",
     ),
     change(
         "a rebuilt state still finds old pages",

@@ -29,8 +29,8 @@ MUTANTS = (
     change(
         "a block sees only what is fed and what is before it",
         FILE,
-        "tokens, goal.limit, goal.grid, wanted",
-        "tokens, start + len(tokens), goal.grid, wanted",
+        "goal.grid, wanted, draws, end=goal.limit)",
+        "goal.grid, wanted, draws)",
     ),
     change(
         "attention is causal between blocks", FILE, "Grid(self.reach(request), 1)", "Grid(len(request.prompt), self.block_size)"

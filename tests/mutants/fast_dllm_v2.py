@@ -48,8 +48,8 @@ MUTANTS = (
     change(
         "a part does not see what is right of it",
         FILE,
-        "tokens, end, goal.grid, wanted",
-        "tokens, start + len(tokens), goal.grid, wanted",
+        "goal.grid, wanted, draws, end=end)",
+        "goal.grid, wanted, draws)",
     ),
     change(
         "sub-blocks are counted from the first undecided position",

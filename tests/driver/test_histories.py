@@ -1,0 +1,114 @@
+"""Histories of one device: each keeps what it stored; too many make the one that rested longest go."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings, strategies as st
+from random_checkpoints import BLOCK, WORDS
+
+from dlstep.core import Config, LineMismatch, Request, SamplingParams, State, add, commit, init, schedule
+from dlstep.decode import Decode
+from dlstep.driver import TorchDriver
+from dlstep.models import Checkpoint
+from dlstep.strategies.multi_bd import MultiBD
+
+STRATEGY = MultiBD(block_size=BLOCK, buffer_size=2, accept_threshold=0.25)
+ROOM = {"page_size": 4, "max_model_len": 48, "max_num_batched_tokens": 12, "max_num_reqs": 2}
+PAGES = 14
+
+
+def state_of(checkpoint: Checkpoint, seed: int, *, num_pages: int = PAGES, length: int = 20) -> State:
+    """A state with one request, whose prompt is fed in several forwards."""
+    prompt = tuple(3 + (seed * 7 + place * (seed + 1)) % (WORDS - 3) for place in range(length))
+    config = Config(checkpoint.spec, num_pages=num_pages, **ROOM)
+    return add(init(config, STRATEGY), Request(0, prompt, SamplingParams(max_tokens=16, ignore_eos=True)))
+
+
+def driver_of(checkpoint: Checkpoint, places: int) -> TorchDriver:
+    return TorchDriver(checkpoint, Config(checkpoint.spec, num_pages=40, **ROOM), max_histories=places)
+
+
+def answer(state: State) -> tuple[int, ...]:
+    return state.finished[0].answer
+
+
+def step(state: State, driver: TorchDriver) -> State:
+    return commit(state, driver.run(schedule(state)))
+
+
+@settings(max_examples=12, deadline=None, derandomize=True)
+@given(
+    turns=st.lists(st.integers(0, 3), min_size=10, max_size=60),
+    places=st.integers(1, 4),
+    sizes=st.lists(st.sampled_from([13, 14, 40]), min_size=4, max_size=4),
+    lengths=st.lists(st.sampled_from([20, 20, 29]), min_size=4, max_size=4),
+)
+def test_states_that_take_turns_answer_as_alone(checkpoints, turns, places, sizes, lengths) -> None:
+    checkpoint = checkpoints["plain"]
+    driver = driver_of(checkpoint, places)
+    states = [state_of(checkpoint, n, num_pages=sizes[n], length=lengths[n]) for n in range(4)]
+    decodes = [Decode(state, driver, prunes=False) for state in states]
+    for turn in (*turns, *range(4)):
+        decodes[turn].step()
+    for number, decode in enumerate(decodes):
+        while not decode.state.done:
+            decode.step()
+        alone = Decode(states[number], driver_of(checkpoint, 1), prunes=False)
+        while not alone.state.done:
+            alone.step()
+        assert answer(decode.state) == answer(alone.state)
+
+
+def test_a_history_that_is_held_goes_on_and_one_that_went_does_not(checkpoints) -> None:
+    checkpoint = checkpoints["plain"]
+    driver = driver_of(checkpoint, 2)
+    first, second, third = (step(state_of(checkpoint, number), driver) for number in range(3))
+    step(second, driver)
+    step(third, driver)
+    with pytest.raises(LineMismatch, match="which the device does not hold"):
+        driver.run(schedule(first))
+
+
+def test_what_is_released_makes_room(checkpoints) -> None:
+    checkpoint = checkpoints["plain"]
+    driver = driver_of(checkpoint, 2)
+    first, second = (step(state_of(checkpoint, number), driver) for number in range(2))
+    driver.release(second.line)
+    third = step(state_of(checkpoint, 2), driver)
+    step(step(first, driver), driver)
+    step(third, driver)
+    driver.release(12345)  # nobody's
+
+
+def test_a_fork_goes_on_where_its_origin_was(checkpoints) -> None:
+    checkpoint = checkpoints["plain"]
+    driver = driver_of(checkpoint, 2)
+    state = state_of(checkpoint, 1)
+    while not state.running or not state.running[0].steps:
+        state = step(state, driver)
+    assert driver.fork(state.line) and not driver.fork(state.line), "there are two places"
+    origin = branch = state
+    while not origin.done:
+        origin = step(origin, driver)
+    strategy = replace(STRATEGY, accept_threshold=0.1)
+    branch = replace(branch, strategy=strategy)
+    while not branch.done:
+        branch = step(branch, driver)
+    again = replace(state_of(checkpoint, 1), strategy=STRATEGY)
+    fresh = driver_of(checkpoint, 1)
+    while not again.done:
+        again = replace(step(again, fresh), strategy=strategy if again.step + 1 >= state.step else STRATEGY)
+    assert answer(branch) == answer(again) and origin.finished[0].finish == "length"
+    assert not driver.fork(99)
+
+
+def test_the_main_history_is_kept_beside_the_others(checkpoints) -> None:
+    checkpoint = checkpoints["plain"]
+    driver = driver_of(checkpoint, 1)
+    main = step(state_of(checkpoint, 0, num_pages=40), driver)
+    for number in range(3):
+        step(state_of(checkpoint, number), driver)
+    main = step(main, driver)
+    driver.release(main.line)
+    with pytest.raises(LineMismatch):
+        driver.run(schedule(main))
