@@ -4,6 +4,7 @@ import json
 from dataclasses import asdict
 from itertools import chain
 from pathlib import Path
+from time import perf_counter, process_time
 
 from jsonargparse import ArgumentParser, Namespace
 from rich.console import Console
@@ -178,7 +179,8 @@ def session_rows(model: str, device: str, sessions: int) -> list[dict[str, objec
     from ..bench.sessions import measure_sessions
     from ..llm import LLM
 
-    return [asdict(measure_sessions(LLM(model, device=device, max_sessions=sessions), sessions))]
+    clock = process_time if device == "cpu" else perf_counter
+    return [asdict(measure_sessions(LLM(model, device=device, max_sessions=sessions), sessions, clock=clock))]
 
 
 def memory_rows() -> list[dict[str, object]]:
