@@ -1,11 +1,17 @@
 """What host cost is measured on is what it says."""
 
+import sys
 from random import Random
+from time import process_time
+from typing import Any
 
 import pytest
 
+from dlstep import LLM
 from dlstep.bench.answers import SCRIPTS
 from dlstep.bench.host import build
+from dlstep.bench.queue import Others, begin, measure_queue, serve
+from dlstep.bench.sessions import after_another, in_turns, timed
 from dlstep.core import Sequence, commit, schedule
 from dlstep.testing.scripted import ScriptedDriver
 
@@ -33,3 +39,37 @@ def test_so_many_tokens_are_taken_a_step(script: str, least: float, most: float)
     for _ in range(steps):
         state = commit(state, driver.run(schedule(state)))
     assert least <= (sum(map(taken, state.running)) - before) / steps / len(state.running) <= most
+
+
+def calls(others: Others, size: int) -> int:
+    """Calls of functions that it takes to serve 64 requests beside `size` others."""
+    state, count = begin(others, size), 0
+
+    def called(frame: Any, event: str, argument: Any) -> None:
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    sys.setprofile(called)
+    try:
+        serve(state, 64, prunes=others == "waiting")
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+@pytest.mark.parametrize(("others", "few", "many"), [("waiting", 50, 1000), ("ended", 0, 1000)])
+def test_a_request_costs_the_same_whoever_waits_or_has_ended(others: Others, few: int, many: int) -> None:
+    assert calls(others, many) <= 1.1 * calls(others, few)
+
+
+def test_a_request_takes_as_long_whoever_waits_or_has_ended() -> None:
+    rows = list(measure_queue((50, 1000), (0, 1000), served=64, repetitions=3))
+    assert [(row.others, row.count) for row in rows] == [("waiting", 50), ("waiting", 1000), ("ended", 0), ("ended", 1000)]
+    assert all(row.ratio < 1.8 for row in rows), rows
+
+
+def test_sessions_in_turns_take_the_forwards_of_sessions_in_a_row() -> None:
+    llm, prompts = LLM(), ["Max has 53 shells.", "Later Max buys 39 more.", "Max"]
+    (turns, steps), (row, others) = (timed(llm, prompts, run, process_time) for run in (in_turns, after_another))
+    assert steps == others
+    assert turns < 3 * row

@@ -99,7 +99,7 @@ def test_faults_in_sessions(strategy: str, seed: int) -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_faults_in_calls_and_streams(strategy: str, seed: int) -> None:
     llm, driver = moody_llm(strategy, seed)
-    due = expected(strategy)
+    due, driver.share = expected(strategy), 0.5
     streams = [llm.stream(prompt, params) for prompt, params in zip(PROMPTS, PARAMS, strict=True)]
     pieces = ["" for _ in streams]
     for _ in range(4):

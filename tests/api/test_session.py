@@ -113,6 +113,18 @@ def test_a_fork_that_cannot_go_on_is_an_error(session: Session, changes: dict[st
         session.fork(**changes)
 
 
+def test_a_changed_fork_keeps_the_order_of_who_waits(llm: LLM) -> None:
+    session = llm.session()
+    numbers = [session.submit(f"{PROMPT} {number}", PARAMS) for number in range(12)]
+    session.step()
+    session.back()
+    session.step()
+    branch = session.fork(accept_threshold=0.5)
+    waiting = [sequence.id for sequence in branch.state.waiting]
+    assert [sequence.id for sequence in branch.state.running] + waiting == numbers
+    assert not branch.state.waiting.front, "what holds no pages yet is found without a search"
+
+
 def test_two_sessions_take_turns_on_one_device(llm: LLM) -> None:
     expected = [llm.generate(text, PARAMS)[0].token_ids for text in (PROMPT, "other")]
     sessions = [llm.session(), llm.session()]

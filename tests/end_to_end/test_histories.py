@@ -1,9 +1,14 @@
 """Sessions, streams and calls of one `LLM` in turns: each request is answered as if it were alone."""
 
-import pytest
-from crowd import LEAST_ROWS, Crowd, alone, expected, fed_rows, prompts, rebuilt
+from concurrent.futures import ThreadPoolExecutor
+from random import Random
 
-from dlstep import LLM, SamplingParams, strategies, tiny
+import pytest
+from crowd import LEAST_ROWS, Crowd, Question, alone, expected, fed_rows, prompts, rebuilt
+
+from dlstep import LLM, Plan, Samples, SamplingParams, Session, strategies, tiny
+from dlstep.core import HistoryDriver
+from dlstep.engine import Engine
 
 STRATEGIES = sorted(strategies.available())
 ENGINES = {
@@ -37,7 +42,8 @@ def test_a_crowd_is_answered_as_each_alone(strategy: str, engine: str) -> None:
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_large_crowd_is_answered_as_each_alone(strategy: str, engine: str, capsys: pytest.CaptureFixture[str]) -> None:
     with capsys.disabled():
-        play(Crowd(strategy, 11, sessions=8, streams=4, **ENGINES[engine](strategy)), 200)
+        # Two hundred rounds for each strategy, on three engines.
+        play(Crowd(strategy, 11, sessions=8, streams=4, **ENGINES[engine](strategy)), 67)
 
 
 def test_prompts_in_pieces_of_two_sessions_are_kept_apart() -> None:
@@ -104,3 +110,132 @@ def test_a_fork_computes_no_prefix_anew(strategy: str) -> None:
     assert fed_rows(branch) == fed_rows(session, since)
     assert not rebuilt(branch) and not rebuilt(session)
     assert branch.output(0).token_ids == session.output(0).token_ids == expected(strategy, question)
+
+
+def stored_rows(session: Session, below: int) -> int:
+    """Rows of final tokens that the forwards of a session stored for positions in front of `below`."""
+    plans = [event.plan for event in session.trace.events if isinstance(event, Samples)]
+    stored = [(span.start + span.query_only, span.final_rows) for plan in plans for span in plan.spans]
+    return sum(max(0, min(start + rows, below) - start) for start, rows in stored)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("engine", ["by default", "prompts in pieces"])
+def test_equal_prompts_admitted_together_compute_their_pages_once(strategy: str, engine: str) -> None:
+    llm = LLM(decoding_strategy=strategy, page_size=8, **ENGINES[engine](strategy))
+    prompt = prompts(strategy)[9]
+    full = len(prompt) // 32 * 32  # whole pages, and whole blocks of any size
+    session = llm.session()
+    for number in range(4):
+        session.submit(prompt, SamplingParams(max_tokens=4, seed=number))
+    session.run()
+    lone = llm.session()
+    lone.submit(prompt, SamplingParams(max_tokens=4, seed=0))
+    lone.run()
+    assert stored_rows(session, full) == stored_rows(lone, full)
+    assert (stored_rows(lone, full) == full) is (strategy != "dual_cache"), "dual_cache computes all anew for each block"
+
+
+class Moody:
+    """A driver of a network that raises in some forwards, in front of them or behind them."""
+
+    def __init__(self, driver: HistoryDriver) -> None:
+        self.driver, self.random, self.raised = driver, Random(0), 0
+        self.fork, self.release = driver.fork, driver.release
+
+    def run(self, plan: Plan) -> Samples:
+        mood = self.random.random()
+        if mood < 0.1:
+            self.complain()
+        samples = self.driver.run(plan)
+        if mood > 0.9:
+            self.complain()
+        return samples
+
+    def complain(self) -> None:
+        self.raised += 1
+        raise self.random.choice((RuntimeError("device lost"), MemoryError(), KeyboardInterrupt()))
+
+
+@pytest.mark.parametrize("strategy", [name for name in STRATEGIES if strategies.load(name)().exact])
+def test_forwards_that_raise_change_no_answer(strategy: str) -> None:
+    engine = LLM(decoding_strategy=strategy, max_num_batched_tokens=LEAST_ROWS.get(strategy, 120)).engine
+    driver = Moody(engine.driver)
+    llm = LLM.of(Engine(engine.first, driver, engine.tokenizer, engine.name))
+    questions = [(prompt, SamplingParams(max_tokens=20, seed=0)) for prompt in prompts(strategy)[4:11]]
+    sessions = [llm.session() for _ in questions[:3]]
+    for session, question in zip(sessions, questions, strict=False):
+        session.submit(*question)
+    streams = [llm.stream(*question) for question in questions[3:]]
+    texts = ["" for _ in streams]
+    todo = [*range(len(questions))]
+    while todo:
+        for number in tuple(todo):
+            before = sessions[number].state if number < 3 else None
+            try:
+                if number < 3:
+                    sessions[number].step()
+                    over = sessions[number].state.done
+                else:
+                    piece = next(streams[number - 3], "")
+                    texts[number - 3] += piece
+                    over = not piece
+            except (RuntimeError, MemoryError, KeyboardInterrupt):
+                assert before is None or sessions[number].state is before
+                continue
+            if over:
+                todo.remove(number)
+    got = [session.output(0).token_ids for session in sessions] + [stream.output.token_ids for stream in streams]
+    assert got == [expected(strategy, question) for question in questions]
+    assert texts == [stream.output.text for stream in streams]
+    assert driver.raised > 3
+
+
+def threads_ask(strategy: str, count: int) -> int:
+    """Eight threads ask one `LLM`, a third of them in sessions; how many of `count` answers are wrong."""
+    llm = LLM(decoding_strategy=strategy, max_num_batched_tokens=LEAST_ROWS.get(strategy, 256), max_sessions=8)
+    asked = [(prompts(strategy)[n % 11], SamplingParams(max_tokens=9, seed=0)) for n in range(count)]
+
+    def answer(number: int, question: Question) -> bool:
+        if number % 3 == 0:
+            session = llm.session()
+            session.submit(*question)
+            session.run()
+            return session.output(0).token_ids == expected(strategy, question)
+        if number % 3 == 1:
+            stream = llm.stream(*question)
+            "".join(stream)
+            return stream.output.token_ids == expected(strategy, question)
+        return llm.generate(*question, progress=False)[0].token_ids == expected(strategy, question)
+
+    for question in asked[:11]:
+        expected(strategy, question)
+    with ThreadPoolExecutor(8) as threads:
+        wrong = count - sum(threads.map(answer, range(count), asked))
+    assert not llm.state.cache.owners and llm.state.done
+    return wrong
+
+
+def test_eight_threads_ask_a_model() -> None:
+    assert threads_ask("multi_bd", 40) == 0
+
+
+@pytest.mark.stress
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_eight_threads_ask_400_times(strategy: str) -> None:
+    assert threads_ask(strategy, 400) == 0
+
+
+def test_threads_with_more_sessions_than_places_all_finish() -> None:
+    llm = LLM(max_sessions=2, max_num_batched_tokens=40)
+    questions = [(prompt, SamplingParams(max_tokens=9, seed=0)) for prompt in prompts("multi_bd")[7:11]]
+
+    def answer(question: Question) -> tuple[int, ...]:
+        session = llm.session()
+        session.submit(*question)
+        session.run()
+        return session.output(0).token_ids
+
+    due = [expected("multi_bd", question) for question in questions]
+    with ThreadPoolExecutor(4) as threads:
+        assert list(threads.map(answer, questions)) == due

@@ -4,6 +4,7 @@ import sys
 from dataclasses import asdict
 from itertools import chain
 from pathlib import Path
+from time import perf_counter, process_time
 
 from jsonargparse import ArgumentParser, Namespace
 from rich.console import Console
@@ -15,8 +16,21 @@ from ..views import table
 from .json_text import json_text
 from .options import new_parser
 
-HOST_EXAMPLE = "dlstep bench host --json\ndlstep bench host --strategy all --batches [32]\ndlstep bench host --memory"
-DECODE_EXAMPLE = "dlstep bench decode\ndlstep bench decode --shape sdar-8b --contexts [512,4096] --plot steps.png"
+HOST_EXAMPLE = "\n".join(
+    (
+        "dlstep bench host --json",
+        "dlstep bench host --strategy all --batches [32]",
+        "dlstep bench host --memory",
+        "dlstep bench host --queue",
+    )
+)
+DECODE_EXAMPLE = "\n".join(
+    (
+        "dlstep bench decode",
+        "dlstep bench decode --sessions 8",
+        "dlstep bench decode --shape sdar-8b --contexts [512,4096] --plot steps.png",
+    )
+)
 KERNELS_EXAMPLE = "dlstep bench kernels --json"
 TUNE_EXAMPLE = "dlstep bench tune-kernels --out launch.json"
 EXAMPLES = f"{HOST_EXAMPLE}\n{DECODE_EXAMPLE}\n{KERNELS_EXAMPLE}\n{TUNE_EXAMPLE}"
@@ -47,6 +61,7 @@ def add_kinds(options: ArgumentParser) -> None:
     host.add_argument("--batches", type=list[int], default=list(BATCHES), help="Requests at a time, as [8,32].")
     host.add_argument("--lengths", type=list[int], default=list(LENGTHS), help="Tokens of a sequence, as [512,4096].")
     host.add_argument("--memory", action="store_true", help="Instead: bytes per token of a state of 1,048,576 tokens.")
+    host.add_argument("--queue", action="store_true", help="Instead: per request, beside many that wait or have ended.")
     decode = _decode_parser()
     checked = "Each kernel against its twin, then its time against the limits of the CUDA device, in bfloat16."
     kernels = new_parser("dlstep bench kernels [options]", checked, KERNELS_EXAMPLE)
@@ -73,6 +88,7 @@ def _decode_parser() -> ArgumentParser:
     decode.add_argument(
         "--device", type=str | None, default=None, help="cpu or cuda; with --shape by default cuda if there is."
     )
+    decode.add_argument("--sessions", type=int | None, default=None, help="Instead: so many sessions in turns, or in a row.")
     decode.add_argument("--shape", type=str | None, default=None, help=f"Instead of a model, one of {SHAPES}.")
     decode.add_argument("--contexts", type=list[int], default=[4096], help="--shape: tokens of each prompt, as [512,4096].")
     decode.add_argument("--batches", type=list[int], default=[1, 8, 32], help="--shape: requests at a time, as [1,8,32].")
@@ -109,7 +125,11 @@ def _measured(kind: str, chosen: Namespace) -> tuple[list[dict[str, object]], tu
         return tuned_rows(chosen.out), ()
     if kind == "decode":
         _refuse_options_of_shapes(chosen)
+        if chosen.sessions is not None:
+            return session_rows(chosen.model, chosen.device or "cpu", chosen.sessions), ()
         return (shape_rows(chosen), SHAPE_COLUMNS) if chosen.shape else (decode_rows(chosen.model, chosen.device or "cpu"), ())
+    if chosen.queue:
+        return queue_rows(), ()
     return (memory_rows() if chosen.memory else host_rows(chosen.strategy, tuple(chosen.batches), tuple(chosen.lengths))), ()
 
 
@@ -137,8 +157,31 @@ def _refuse_options_of_shapes(chosen: Namespace) -> None:
     names = ("contexts", "batches", "tokens_per_forward", "enforce_eager", "compile_layers", "layers", "profile", "plot")
     without = _decode_parser()
     given = [name for name in names if chosen[name] != without.get_default(name)]
+    if chosen.sessions is not None and (chosen.shape is not None or chosen.sessions < 1):
+        raise ValueError(f"--sessions must be at least 1 and goes with --model, not --shape; got {chosen.sessions}")
     if chosen.shape is None and given:
         raise ValueError(f"--{given[0]} does nothing without --shape: give one of {SHAPES}")
+
+
+def queue_rows() -> list[dict[str, object]]:
+    """Rows of `bench.queue`."""
+    from ..bench import queue
+
+    console = Console(stderr=True)
+    total = len(queue.WAITING) + len(queue.ENDED)
+    measured = track(
+        queue.measure_queue(), "requests beside others", total, console=console, transient=True, disable=not console.is_terminal
+    )
+    return [asdict(row) for row in measured]
+
+
+def session_rows(model: str, device: str, sessions: int) -> list[dict[str, object]]:
+    """One row of `bench.sessions`, with a place on the device for each session."""
+    from ..bench.sessions import measure_sessions
+    from ..llm import LLM
+
+    clock = process_time if device == "cpu" else perf_counter
+    return [asdict(measure_sessions(LLM(model, device=device, max_sessions=sessions), sessions, clock=clock))]
 
 
 def memory_rows() -> list[dict[str, object]]:

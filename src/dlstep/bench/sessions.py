@@ -1,0 +1,66 @@
+"""What it costs that sessions take turns: against the same sessions, one after the other."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import perf_counter
+
+from ..core import SamplingParams
+from ..llm import LLM
+from ..session import Session
+from ..tiny import problems
+
+PARAMS = SamplingParams(max_tokens=96, ignore_eos=True)
+REPETITIONS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class SessionsCost:
+    """Seconds of so many sessions of one request each; `ratio` is turns to one after the other."""
+
+    sessions: int
+    steps: int
+    turns_s: float
+    one_by_one_s: float
+    ratio: float
+
+
+def measure_sessions(
+    llm: LLM, sessions: int, *, repetitions: int = REPETITIONS, clock: Callable[[], float] = perf_counter
+) -> SessionsCost:
+    """The least times over interleaved repetitions. On a CPU that others use, too, `time.process_time` is the better clock."""
+    prompts = [problem.prompt for problem in problems(sessions, seed=3)]
+    turns, one_by_one = float("inf"), float("inf")
+    steps = 0
+    for _ in range(repetitions):
+        taken, steps = timed(llm, prompts, in_turns, clock)
+        turns = min(turns, taken)
+        taken, _ = timed(llm, prompts, after_another, clock)
+        one_by_one = min(one_by_one, taken)
+    return SessionsCost(sessions, steps, round(turns, 4), round(one_by_one, 4), round(turns / one_by_one, 3))
+
+
+def timed(llm: LLM, prompts: list[str], run: Callable[[list[Session]], None], clock: Callable[[], float]) -> tuple[float, int]:
+    """Seconds that fresh sessions take, one for each prompt, and their steps in all."""
+    begin = clock()
+    sessions = [llm.session() for _ in prompts]
+    for session, prompt in zip(sessions, prompts, strict=True):
+        session.submit(prompt, PARAMS)
+    run(sessions)
+    taken = clock() - begin
+    steps = sum(session.state.step for session in sessions)
+    for session in sessions:
+        session.close()
+    return taken, steps
+
+
+def in_turns(sessions: list[Session]) -> None:
+    """A step of each session that is not done, again and again."""
+    while live := [session for session in sessions if not session.state.done]:
+        for session in live:
+            session.step()
+
+
+def after_another(sessions: list[Session]) -> None:
+    """Each session to its end."""
+    for session in sessions:
+        session.run()
