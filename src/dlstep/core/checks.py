@@ -25,8 +25,13 @@ class _Array(Protocol):
     def tolist(self) -> Any: ...
 
 
+_OWN = {int, float, bool, str, bytes, NoneType, tuple, list}
+
+
 def plain(given: object) -> Any:
     """`given` as Python's own numbers and lists, where it is an array or a scalar of a library."""
+    if type(given) in _OWN:  # the usual case: looking for a method costs more
+        return given
     return given.tolist() if isinstance(given, _Array) else given
 
 

@@ -88,14 +88,13 @@ class Span:
 
     def mark(self) -> int:
         """A number that differs where what the span puts on a device differs; the same in every process."""
-        grid, soft = self.grid, self.soft
-        blend = 0 if soft is None else hash((soft.positions, soft.ids, soft.probabilities, soft.residuals))
+        grid, extra = self.grid, 0
+        if self.soft is not None or self.carry != "none" or self.mode != "encode":
+            blend = 0 if self.soft is None else self.soft.mark()
+            extra = hash((_MODES[self.mode], _CARRIES[self.carry], self.params.temperature, blend))
         return hash(
-            (
-                self.arrival, self.start, self.tokens, self.end, grid.origin, grid.size, self.query_only, self.final_rows,
-                _MODES[self.mode], _CARRIES[self.carry], self.params.temperature, blend,
-            )
-        )  # fmt: skip
+            (self.arrival, self.start, self.tokens, self.end, grid.origin, grid.size, self.query_only, self.final_rows, extra)
+        )
 
 
 def storing_span(request: Request, start: int, tokens: tuple[int, ...], grid: Grid) -> Span:

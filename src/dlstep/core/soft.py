@@ -40,6 +40,13 @@ class SoftTokens:
     residuals: tuple[float, ...]
     merge: Merge
 
+    def mark(self) -> int:
+        """A number that differs where the blends differ; the same in every process. Residuals follow from probabilities."""
+        at = self.positions
+        # Most lie side by side: first and last then say them all.
+        where = (at[0], at[-1]) if at and at[-1] - at[0] < len(at) else at
+        return hash((where, self.ids, self.probabilities))
+
     @property
     def width(self) -> int:
         """Ids for each position."""

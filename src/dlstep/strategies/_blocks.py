@@ -13,7 +13,7 @@ from typing import Annotated
 
 from annotated_types import Gt, Interval
 
-from ..core import Block, Probability, Request, Rows, Sequence, Span, Spec, Strategy, check_ranges, open_block, span_of
+from ..core import Block, Probability, Request, Rows, Sequence, Span, Spec, Strategy, check_ranges, open_block
 
 
 def mask_of(spec: Spec) -> int:
@@ -89,7 +89,9 @@ class Blockwise(Strategy):
             draws += (steps - block.opened,) * len(undecided)
         grid, request = sequence.goal.grid, sequence.goal.request
         end = final + len(tokens)
-        return span_of(request, final, tokens, grid, wanted, draws, end=end, joins=joins)
+        return Span(
+            request.id, request.arrival, final, tokens, end, grid, wanted, draws, request.params, request.seed, 0, 0, joins
+        )  # fmt: skip
 
     def commit(self, sequence: Sequence, span: Span, rows: Rows, spec: Spec) -> Sequence:
         """Decide, seal what is complete, open the next block."""
