@@ -11,7 +11,7 @@ from annotated_types import Ge, Gt, Interval
 
 from . import tiny
 from .core import Strategy
-from .core.checks import check_ranges
+from .core.checks import check_ranges, short
 from .core.request import Probability, Seed
 from .core.soft import MergeMode
 from .core.spec import Count, Length, Seats
@@ -131,9 +131,9 @@ class EngineConfig:
         check_ranges(self)
         if self.sampling_mode is not None and self.sampling_mode not in SAMPLING_MODES:
             modes = ", ".join(SAMPLING_MODES)
-            raise ValueError(f"EngineConfig.sampling_mode must be one of {modes}, got {self.sampling_mode!r}")
+            raise ValueError(f"EngineConfig.sampling_mode must be one of {modes}, got {short(self.sampling_mode)}")
         if self.dtype is not None and self.dtype not in DTYPES:
-            raise ValueError(f"EngineConfig.dtype must be one of {', '.join(DTYPES)}, got {self.dtype!r}")
+            raise ValueError(f"EngineConfig.dtype must be one of {', '.join(DTYPES)}, got {short(self.dtype)}")
         if self.num_pages == 0:
             raise ValueError("EngineConfig.num_pages must be above 0, or -1 for as many as there is memory for, got 0")
         for name, value in (("kv_cache_gib", self.kv_cache_gib), ("gpu_memory_utilization", self.gpu_memory_utilization)):

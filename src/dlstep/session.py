@@ -185,16 +185,18 @@ def changed(state: State, changes: dict[str, Any]) -> State:
         if name not in known:
             raise ValueError(f"{type(state.strategy).__name__} has no field {name!r}: it knows {', '.join(known)}")
     strategy: Strategy = replace(state.strategy, **changes)
+    said = short(changes)
     budget = state.config.max_num_batched_tokens
     for sequence in (*state.running, *state.waiting):
         request = sequence.request
         if strategy.grid(request) != state.strategy.grid(request):
-            raise ValueError(f"{short(changes)} would move the blocks of request {request.id}, which is under way")
+            raise ValueError(f"{said} would move the blocks of request {request.id}, which is under way")
         rows = strategy.atom(request) + state.config.spec.head_shift
         if rows > budget:
-            raise ValueError(
-                f"{short(changes)} needs {rows} rows at once for request {request.id}; max_num_batched_tokens={budget}"
-            )
+            raise ValueError(f"{said} needs {rows} rows at once for request {request.id}; max_num_batched_tokens={budget}")
+        if why := strategy.refuses(request):
+            raise ValueError(f"{said} does not go with request {request.id}, which is under way: {why}")
+    init(state.config, strategy)  # raises what the strategy cannot do with this model, these pages and these rows
 
     def moved(sequences: Iterable[Sequence]) -> list[Sequence]:
         return [sequence.asking(overridden(sequence.request, changes)) for sequence in sequences]

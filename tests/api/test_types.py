@@ -179,6 +179,8 @@ def test_every_field_takes_or_refuses_every_odd_value(cls: type) -> None:
 @example((SamplingParams, "temperature"), ("plain", 1e-40))
 @example((SamplingParams, "max_tokens"), ("plain", True))
 @example((Request, "prompt"), ("plain", [1.5, 2.5]))
+@example((Request, "index"), ("plain", 2**63))
+@example((strategies.load("diffusion_gemma"), "t_max"), ("plain", 1e30))
 @example((Request, "prompt"), ("plain", (2**63, 1)))
 def test_a_field_takes_a_value_or_says_why_not(place: tuple[type, str], recipe: Recipe) -> None:
     cls, name = place

@@ -90,7 +90,7 @@ def _real(given: Any) -> float:
     if type(given) is not int and type(given) is not float:
         raise TypeError
     try:
-        return float(given)
+        return float(given) + 0.0  # no negative zero, which equals zero and prints otherwise
     except OverflowError as error:
         raise TypeError from error
 

@@ -129,7 +129,8 @@ class Trace:
                 plans = [schedule(earlier) for earlier in reversed(since)]
                 if event.plan not in plans:
                     raise ReplayDiverged(f"event {number}, step {state.step}: {difference(plans[0], event.plan)}")
-                since = []
+            if isinstance(event, Samples | Rebuild):
+                since = []  # no earlier plan goes on from here
             state = apply(state, event)
             since.append(state)
         return state
