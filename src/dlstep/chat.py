@@ -55,7 +55,8 @@ def check_conversation(messages: object) -> None:
 
 def _own(message: Message) -> dict[str, Any]:
     """A message as a plain dictionary, its texts as plain ones."""
-    items: Any = dict.items(message) if issubclass(type(message), dict) else message.items()
+    given: Any = message
+    items: Any = dict.items(given) if issubclass(type(given), dict) else given.items()
     return {key: text_of(value) if issubclass(type(value), str) else value for key, value in items}
 
 

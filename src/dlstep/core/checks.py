@@ -5,6 +5,7 @@ are kept as plain ones. The annotations of a dataclass say all there is to check
 tuples, optional values, other dataclasses.
 """
 
+from array import array
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, is_dataclass
 from functools import cache
@@ -21,6 +22,7 @@ _Limit = tuple[str, Any]
 _Convert = Callable[[Any], Any]  # the value as it is kept; raises TypeError for what it cannot be
 
 LONGEST = 1 << 24  # items of a sequence that may be none of memory, like a range
+_OWN = {int, float, bool, str, bytes, list, tuple, dict, NoneType}
 ARRAY_LIBRARIES = ("numpy", "torch", "array", "jax", "jaxlib", "cupy", "pandas")
 
 
@@ -44,6 +46,8 @@ def short(given: object) -> str:
 
 def plain(given: object) -> Any:
     """`given` as Python's own numbers and lists, where it is an array or a scalar of a library."""
+    if type(given) in _OWN:
+        return given
     # Looked up in the class, because objects may answer to any name; only libraries of arrays are trusted with the call.
     owner = next((cls for cls in type(given).__mro__ if "tolist" in vars(cls)), None)
     if owner is None or str(owner.__module__).partition(".")[0] not in ARRAY_LIBRARIES:
@@ -59,10 +63,9 @@ def listed(given: object) -> list[Any] | tuple[Any, ...] | None:
     given = plain(given)
     if type(given) is list or type(given) is tuple:
         return cast("list[Any] | tuple[Any, ...]", given)
-    if issubclass(type(given), list):
-        return list.__getitem__(cast(list[Any], given), slice(None))  # past what a subclass makes of it
-    if issubclass(type(given), tuple):
-        return tuple.__getitem__(cast(tuple[Any, ...], given), slice(None))
+    base: Any = next((base for base in (list, tuple) if issubclass(type(given), base)), None)
+    if base is not None:
+        return base.__getitem__(given, slice(None))  # past what a subclass makes of it
     if not issubclass(type(given), Sequence) or issubclass(type(given), str | bytes | bytearray | memoryview):
         return None
     items = cast(Sequence[Any], given)
@@ -132,13 +135,21 @@ def _instance(kind: type) -> _Convert:
     return convert
 
 
+def _fits(numbers: list[Any] | tuple[Any, ...]) -> bool:
+    """Whether all of these integers have 64 bits and a sign."""
+    try:
+        array("q", numbers)
+    except OverflowError:
+        return False
+    return True
+
+
 def _items(item: _Convert, kind: object) -> _Convert:
     def convert(given: Any) -> tuple[Any, ...]:
         many = listed(given)
         if many is None:
             raise TypeError
-        kinds = set(map(type, many))
-        if kinds == {kind} and (kind is bytes or (kind is int and min(many) >= -_WORD and max(many) < _WORD)):
+        if set(map(type, many)) == {kind} and (kind is bytes or (kind is int and _fits(many))):
             return tuple(many)  # vocabularies and prompts, without a call for each item
         return tuple([item(part) for part in many])
 
