@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from recorded import recorded, setting
 
-from dlstep import Trace, strategies
+from dlstep import ReplayDiverged, Trace, strategies
 from dlstep.core import Add, Request, SamplingParams, abort, add, commit, fail, init, prune, schedule
 from dlstep.testing.checks import check_ownership
 from dlstep.testing.harness import shadow
@@ -71,3 +71,23 @@ def test_a_request_never_takes_the_step_of_another_one_with_its_id(name: str, en
 def test_an_event_says_what_is_wrong_with_it() -> None:
     with pytest.raises(ValueError, match=r"Add\.request must be a Request, got 5"):
         Add(5)  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize("name", strategies.available())
+def test_events_in_another_order_diverge_or_are_refused(name: str) -> None:
+    seen = {"diverged": 0, "refused": 0, "replayed": 0}
+    for seed in range(4):
+        trace, _ = recorded(name, seed, choices=20)
+        for number in range(len(trace.events) - 1):
+            one, two = trace.events[number : number + 2]
+            swapped = Trace(trace.first, (*trace.events[:number], two, one, *trace.events[number + 2 :]))
+            try:
+                swapped.replay()
+                seen["replayed"] += 1  # two arrivals after the end of everything, for example
+            except ReplayDiverged as error:
+                assert "event " in str(error) and ", step " in str(error)
+                seen["diverged"] += 1
+            except ValueError as error:
+                assert "request " in str(error)
+                seen["refused"] += 1
+    assert seen["diverged"] > seen["replayed"], seen
