@@ -20,11 +20,15 @@ from dlstep import SamplingParams
 from dlstep.core.codec import from_json, to_json
 
 
+class Asked(Exception):
+    """What hostile objects raise."""
+
+
 class Hostile:
     """An object that raises whatever is asked of it."""
 
     def _raise(self, *_: object, **__: object) -> Any:
-        raise RuntimeError("nobody may ask")
+        raise Asked("nobody may ask")
 
     __repr__ = __str__ = __eq__ = __hash__ = __index__ = __int__ = __float__ = __len__ = __iter__ = __bool__ = _raise
     __contains__ = __getitem__ = __lt__ = __le__ = __gt__ = __ge__ = __array__ = __fspath__ = tolist = item = _raise
@@ -34,7 +38,7 @@ class HostileLookup:
     """An object that raises when it is asked for an attribute that it lacks."""
 
     def __getattr__(self, name: str) -> Any:
-        raise RuntimeError(name)
+        raise Asked(name)
 
 
 def hostile(base: type, *names: str) -> Any:
@@ -55,6 +59,13 @@ class Level(enum.IntEnum):
 
 class Word(enum.StrEnum):
     ONE = "one"
+
+
+def hostile_message() -> Any:
+    """A message that nobody may look into."""
+    found = hostile(dict, "__eq__", "__repr__", "__iter__", "__len__", "__getitem__", "get", "keys", "items")
+    dict.update(found, role="user", content="x")
+    return found
 
 
 def deep(depth: int) -> list[Any]:
@@ -152,6 +163,8 @@ ODD: dict[str, Make] = {
     "hostile list": lambda: hostile(list, "__eq__", "__repr__", "__iter__", "__len__", "__getitem__", "copy"),
     "hostile tuple": lambda: hostile(tuple, "__eq__", "__hash__", "__repr__", "__iter__", "__len__", "__getitem__"),
     "hostile dict": lambda: hostile(dict, "__eq__", "__repr__", "__iter__", "__len__", "__getitem__", "get", "keys", "items"),
+    "hostile message": hostile_message,
+    "list of a hostile message": lambda: [hostile_message()],
     "int enum": lambda: Level.ONE,
     "str enum": lambda: Word.ONE,
     "subclass of the parameters": Settings,

@@ -35,7 +35,7 @@ def valid(cls: type) -> dict[str, Any]:
     if cls is Spec:
         return {"mask_id": 7, "eos_ids": (6,), "vocab_size": 8}
     if cls is Request:
-        return {"id": 0, "prompt": (1, 2)}
+        return {"id": 0, "prompt": (5, 6)}
     return {each.name: SMALL[each.name] for each in fields(cls) if each.name in SMALL} if issubclass(cls, Strategy) else {}
 
 
@@ -73,7 +73,7 @@ def use_request(value: Request) -> None:
 
 
 def sure(span: Span) -> Rows:
-    return Rows((0,) * len(span.wanted), (1.0,) * len(span.wanted))
+    return Rows((5,) * len(span.wanted), (1.0,) * len(span.wanted))
 
 
 def use_config(value: Config) -> None:

@@ -90,4 +90,4 @@ def test_events_in_another_order_diverge_or_are_refused(name: str) -> None:
             except ValueError as error:
                 assert "request " in str(error)
                 seen["refused"] += 1
-    assert seen["diverged"] > seen["replayed"], seen
+    assert seen["diverged"] and seen["refused"], seen

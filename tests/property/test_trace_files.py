@@ -322,5 +322,8 @@ def test_the_command_says_one_sentence(tmp_path: Path, capsys: pytest.CaptureFix
         assert (code == 2) == said.err.startswith("dlstep: error: ") and (code == 1) == said.out.startswith("diverged: ")
         codes.add(code)
     assert codes == {0, 1, 2}
+    path.write_bytes(saved("multi_bd", tmp_path)[1])
+    steps = sum(isinstance(event, Samples) for event in trace.events)
+    assert main(["replay", str(path)]) == 0 and f"replayed {steps} steps" in capsys.readouterr().out
     assert main(["replay", str(tmp_path)]) == 2
     capsys.readouterr()
