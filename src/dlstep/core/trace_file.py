@@ -12,12 +12,14 @@ from secrets import token_hex
 from typing import Any, cast
 from zlib import crc32
 
+from .checks import short
 from .codec import from_json, to_json
 from .errors import DlstepError
 from .plan import Samples
 
 FORMAT = 2
 DESCRIPTORS, STANDARD = ("/dev/fd", "/proc/self/fd"), ("/dev/stdout", "/dev/stderr")
+LONGEST = 500  # letters of what is wrong with a line, which may quote it
 STATE_DEPTH, EVENT_DEPTH = 2, 5  # down to the fields of a configuration, and of a span of a plan of samples
 
 
@@ -103,7 +105,7 @@ def read(path: str | PathLike[str]) -> tuple[Any, tuple[Any, ...]]:
                 else:
                     if data["number"] != len(events):
                         raise ValueError(
-                            f"event {data['number']} is where event {len(events)} should be: lines are moved or lost"
+                            f"event {short(data['number'])} is where event {len(events)} should be: lines are moved or lost"
                         )
                     events.append(_value(data, "event"))
             except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError, DlstepError) as error:
@@ -126,7 +128,8 @@ def _other_format(found: object) -> str:
 
 
 def _words(error: BaseException) -> str:
-    return f"{error} is missing" if isinstance(error, KeyError) else str(error)
+    words = f"{error} is missing" if isinstance(error, KeyError) else str(error)
+    return words if len(words) <= LONGEST else f"{words[:LONGEST]}..."
 
 
 def _value(data: Any, name: str) -> Any:
