@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence as Items
 from typing import Any
 
+from .core.checks import listed, short, text_of
 from .text import Tokenizer
 
 Message = Mapping[str, str]  # with `role` and `content`
@@ -30,23 +31,36 @@ def chat_prompt(tokenizer: Tokenizer | None, template: str | None, messages: Con
         )
     if not isinstance(own, str):
         raise ValueError(f"the chat template of the tokenizer must be a text, got {type(own).__name__}")
-    text = render(own, messages, tokenizer.special_tokens_map)
+    text = render(own, [_own(message) for message in messages], tokenizer.special_tokens_map)
     return tuple(tokenizer.encode(text, add_special_tokens=False))
 
 
-def check_conversation(messages: Items[Any]) -> None:
+def check_conversation(messages: object) -> None:
     """Raise ValueError unless `messages` are texts with roles, at least one of them."""
-    if not messages:
+    many = listed(messages)
+    if many is None:
+        raise ValueError(f"a conversation must be a list of messages with role and content, got {short(messages)}")
+    if not many:
         raise ValueError("a conversation needs at least one message, like {'role': 'user', 'content': 'Hello'}")
-    for number, message in enumerate(messages):
-        if not isinstance(message, Mapping):
-            raise ValueError(f"message {number} must be a mapping with role and content, got {message!r}")
+    for number, message in enumerate(many):
+        if not issubclass(type(message), Mapping):
+            raise ValueError(f"message {number} must be a mapping with role and content, got {short(message)}")
+        own = _own(message)
         for key in ("role", "content"):
-            if not isinstance(message.get(key), str):
-                raise ValueError(f"message {number} needs a text as its {key}, got {message.get(key)!r}")
+            if text_of(own.get(key)) is None:
+                raise ValueError(f"message {number} needs a text as its {key}, got {short(own.get(key))}")
+
+
+def _own(message: Message) -> dict[str, Any]:
+    """A message as a plain dictionary, its texts as plain ones."""
+    given: Any = message
+    items: Any = dict.items(given) if issubclass(type(given), dict) else given.items()
+    return {key: text_of(value) if issubclass(type(value), str) else value for key, value in items}
 
 
 def as_conversations(messages: Conversation | Items[Conversation]) -> list[Conversation]:
     """One conversation or many as a list; messages are one."""
-    many: list[Any] = list(messages)
-    return many if many and not any(isinstance(part, str | Mapping) for part in many) else [many]
+    many: Items[Any] | None = listed(messages)
+    if many is None:
+        raise ValueError(f"messages must be a conversation or a list of conversations, got {short(messages)}")
+    return list(many) if many and not any(issubclass(type(part), str | Mapping) for part in many) else [many]

@@ -11,9 +11,10 @@ from annotated_types import Ge, Gt, Interval
 
 from . import tiny
 from .core import Strategy
-from .core.checks import check_ranges
-from .core.request import Probability
+from .core.checks import check_ranges, short
+from .core.request import Probability, Seed
 from .core.soft import MergeMode
+from .core.spec import Count, Length, Seats
 
 DTYPES = ("float32", "bfloat16", "float16")
 SAMPLING_MODES = ("naive", "edit")
@@ -94,24 +95,24 @@ class EngineConfig:
     """diffusion_gemma: a canvas may end when it was best in so many forwards before, too."""
     confidence_threshold: Annotated[float, Gt(0.0)] | None = None
     """diffusion_gemma: a canvas may end when the mean entropy is below this, in nats."""
-    page_size: Annotated[int, Gt(0)] | None = None
+    page_size: Count | None = None
     """Positions of a page of keys and values; None: 1/64 of max_model_len, at most 32."""
-    num_pages: Annotated[int, Ge(-1)] | None = None
+    num_pages: Annotated[int, Interval(ge=-1, le=(1 << 31) - 1)] | None = None
     """Pages in all; None: for max_num_reqs longest requests, but for no more than 65536 positions or one such request; -1: as
     many as there is memory for."""
     kv_cache_gib: Annotated[float, Gt(0.0)] | None = None
     """num_pages=-1: GiB that keys and values may take, which must be said on a CPU; None on cuda: what is left."""
     gpu_memory_utilization: Annotated[float, Interval(gt=0.0, le=1.0)] | None = None
     """num_pages=-1 on cuda: share of the memory that network, forward and pages may take together; None: 0.9."""
-    session_pages: Annotated[int, Gt(0)] | None = None
+    session_pages: Count | None = None
     """Pages that each session has to itself, taken when it begins; None: for one request of max_model_len."""
-    max_sessions: Annotated[int, Ge(1)] = 8
+    max_sessions: Seats = 8
     """Most sessions that hold pages at a time; of more, the one that rested longest computes them anew when it goes on."""
-    max_model_len: Annotated[int, Gt(1)] | None = None
+    max_model_len: Length | None = None
     """Most tokens of a prompt and its answer together; None: what the model was made for."""
-    max_num_batched_tokens: Annotated[int, Gt(0)] = 4096
+    max_num_batched_tokens: Count = 4096
     """Most rows of one forward."""
-    max_num_reqs: Annotated[int, Gt(0)] = 128
+    max_num_reqs: Seats = 128
     """Most requests that are decoded at a time."""
     enable_prefix_caching: bool = True
     """Reuse pages of equal prefixes between requests."""
@@ -126,16 +127,16 @@ class EngineConfig:
     """On cuda: launch every kernel of a forward by itself, without graphs; elsewhere that is done in any case."""
     compile_layers: bool | None = None
     """Fuse what is small in the network's layers by torch.compile, for some seconds in the first steps; None: on cuda."""
-    seed: int = 0
+    seed: Seed = 0
     """Seed of the requests that bring none of their own."""
 
     def __post_init__(self) -> None:
         check_ranges(self)
         if self.sampling_mode is not None and self.sampling_mode not in SAMPLING_MODES:
             modes = ", ".join(SAMPLING_MODES)
-            raise ValueError(f"EngineConfig.sampling_mode must be one of {modes}, got {self.sampling_mode!r}")
+            raise ValueError(f"EngineConfig.sampling_mode must be one of {modes}, got {short(self.sampling_mode)}")
         if self.dtype is not None and self.dtype not in DTYPES:
-            raise ValueError(f"EngineConfig.dtype must be one of {', '.join(DTYPES)}, got {self.dtype!r}")
+            raise ValueError(f"EngineConfig.dtype must be one of {', '.join(DTYPES)}, got {short(self.dtype)}")
         if self.num_pages == 0:
             raise ValueError("EngineConfig.num_pages must be above 0, or -1 for as many as there is memory for, got 0")
         for name, value in (("kv_cache_gib", self.kv_cache_gib), ("gpu_memory_utilization", self.gpu_memory_utilization)):

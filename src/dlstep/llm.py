@@ -3,14 +3,13 @@
 from collections import Counter
 from collections.abc import Callable, Sequence as Items
 from functools import partial
-from os import fspath
-from pathlib import Path
-from reprlib import repr as short
-from typing import Any, TypeVar
+from pathlib import Path, PurePath
+from typing import Any, TypeVar, cast
 
 from .chat import Conversation, as_conversations, chat_prompt
 from .config import EngineConfig, engine_config
 from .core import Request, SamplingParams, State, Update
+from .core.checks import listed as items_of, plain, short
 from .decode import Decode
 from .engine import Engine, load_engine
 from .output import Output, Prompt, output_of
@@ -30,7 +29,7 @@ class LLM:
     """
 
     def __init__(self, model: str | Path | None = None, **options: Any) -> None:
-        name = None if model is None else fspath(model)
+        name = str(model) if issubclass(type(model), PurePath) else model
         self._start(load_engine(engine_config({"model": name, **options})))
 
     def _start(self, engine: Engine) -> None:
@@ -77,6 +76,8 @@ class LLM:
         """
         listed = as_list(prompts)
         params = params_for(len(listed), sampling_params)
+        if type(plain(progress)) is not bool:
+            raise ValueError(f"progress must be True or False, got {short(progress)}")
         from .progress import progress_bar
 
         tokenizer = self._engine.tokenizer
@@ -151,17 +152,18 @@ def numbered(prompts: list[tuple[int, ...]], params: Items[SamplingParams]) -> l
 
 def params_for(count: int, given: SamplingParams | Items[SamplingParams]) -> list[SamplingParams]:
     """Parameters for each of `count` prompts, from shared ones or one for each."""
-    if isinstance(given, SamplingParams):
-        return [given] * count
-    listed: list[Any] = list(given) if isinstance(given, list | tuple) else [given]
-    for params in listed:
+    many = items_of(given)
+    if many is None:
+        check_params(given)
+        return [cast(SamplingParams, given)] * count
+    for params in many:
         check_params(params)
-    if len(listed) != count:
-        raise ValueError(f"{len(listed)} sampling_params were given for {count} prompts: give one, or one each")
-    return listed
+    if len(many) != count:
+        raise ValueError(f"{len(many)} sampling_params were given for {count} prompts: give one, or one each")
+    return list(many)
 
 
 def check_params(given: object) -> None:
     """Raise ValueError for what is no `SamplingParams`."""
-    if not isinstance(given, SamplingParams):
+    if type(given) is not SamplingParams:
         raise ValueError(f"sampling_params must be SamplingParams, got {short(given)}")

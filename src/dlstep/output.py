@@ -42,7 +42,7 @@ def output_of(sequence: Sequence, prompt: Prompt, tokenizer: Tokenizer | None) -
     """What is certain of the answer of `sequence`, finished or not."""
     tokens = sequence.answer
     return Output(
-        prompt=prompt if isinstance(prompt, str) else tuple(prompt),
+        prompt=prompt if isinstance(prompt, str) else sequence.request.prompt,
         text=cut(decode(tokenizer, tokens), sequence.request.params.stop),
         token_ids=tokens,
         probabilities=sequence.probabilities,

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from . import strategies
 from .config import STRATEGY_OPTIONS, EngineConfig, embedded_models, given_strategy_options
 from .core import Config, Spec, Strategy
+from .core.checks import short
 from .core.lifecycle import farthest
 from .declared import check_name, check_options
 
@@ -100,7 +101,7 @@ def chosen_name(config: EngineConfig, default: str | None = None) -> str | None:
         return EDIT
     if mode is not None and SAMPLING_MODES.get(name, "naive") != mode:
         raise ValueError(
-            f"decoding_strategy={asked!r} does not go with sampling_mode={mode!r}: 'edit' needs multi_bd or dmax, "
+            f"decoding_strategy={short(asked)} does not go with sampling_mode={mode!r}: 'edit' needs multi_bd or dmax, "
             "and dmax needs 'edit'"
         )
     return name

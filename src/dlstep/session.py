@@ -23,6 +23,7 @@ from .core import (
     rebuild,
     schedule,
 )
+from .core.checks import plain, short
 from .decode import Decode
 from .engine import Engine
 from .output import Output, Prompt, output_of
@@ -100,6 +101,8 @@ class Session:
 
     def submit(self, prompt: Prompt, sampling_params: SamplingParams = SamplingParams()) -> int:
         """Add a prompt, text or token ids; the id of its request."""
+        if type(sampling_params) is not SamplingParams:
+            raise ValueError(f"sampling_params must be SamplingParams, got {short(sampling_params)}")
         request_id = self.state.arrivals
         self._decode.add(Request(request_id, encode(self._engine, prompt), sampling_params))
         self._prompts.pop(request_id, None)
@@ -113,9 +116,10 @@ class Session:
 
     def output(self, request_id: int) -> Output:
         """The answer as far as it is certain by now. Raises ValueError for an id that was never submitted."""
-        sequence = self.state.find(request_id)
+        request_id = plain(request_id)
+        sequence = self.state.find(request_id) if type(request_id) is int else None
         if sequence is None:
-            raise ValueError(f"request {request_id} was never submitted to this session")
+            raise ValueError(f"request {short(request_id)} was never submitted to this session")
         return output_of(sequence, self._prompts.get(request_id, sequence.request.prompt), self._engine.tokenizer)
 
     def step(self) -> State:
@@ -148,8 +152,9 @@ class Session:
 
         Raises ValueError for more steps than this session has taken.
         """
-        if not 1 <= steps <= len(self._points):
-            raise ValueError(f"this session can go back 1 to {len(self._points)} steps, got {steps}")
+        steps = plain(steps)
+        if type(steps) is not int or not 1 <= steps <= len(self._points):
+            raise ValueError(f"this session can go back 1 to {len(self._points)} steps, got {short(steps)}")
         state, events, self._samples = self._points[-steps]
         del self._points[-steps:], self._events[events:]
         self._decode.rewind(state)
@@ -186,14 +191,18 @@ def changed(state: State, changes: dict[str, Any]) -> State:
         if name not in known:
             raise ValueError(f"{type(state.strategy).__name__} has no field {name!r}: it knows {', '.join(known)}")
     strategy: Strategy = replace(state.strategy, **changes)
+    said = short(changes)
     budget = state.config.max_num_batched_tokens
     for sequence in (*state.running, *state.waiting):
         request = sequence.request
         if strategy.grid(request) != state.strategy.grid(request):
-            raise ValueError(f"{changes} would move the blocks of request {request.id}, which is under way")
+            raise ValueError(f"{said} would move the blocks of request {request.id}, which is under way")
         rows = strategy.atom(request) + state.config.spec.head_shift
         if rows > budget:
-            raise ValueError(f"{changes} needs {rows} rows at once for request {request.id}; max_num_batched_tokens={budget}")
+            raise ValueError(f"{said} needs {rows} rows at once for request {request.id}; max_num_batched_tokens={budget}")
+        if why := strategy.refuses(request):
+            raise ValueError(f"{said} does not go with request {request.id}, which is under way: {why}")
+    init(state.config, strategy)  # raises what the strategy cannot do with this model, these pages and these rows
 
     def moved(sequences: Iterable[Sequence]) -> list[Sequence]:
         return [sequence.asking(overridden(sequence.request, changes)) for sequence in sequences]

@@ -84,7 +84,7 @@ def test_one_conversation_or_many() -> None:
     [
         ([], "needs at least one message"),
         ([HELLO, []], "needs at least one message"),
-        ("Hello", "message 0 must be a mapping with role and content, got 'H'"),
+        ("Hello", "messages must be a conversation or a list of conversations, got 'Hello'"),
         ([*HELLO, "Hello"], "message 2 must be a mapping with role and content, got 'Hello'"),
         ([{"content": "Hello"}], "message 0 needs a text as its role, got None"),
         ([{"role": "user", "content": [{"type": "text"}]}], "message 0 needs a text as its content, got "),

@@ -52,7 +52,7 @@ MUTANTS = (
         "grid=sequence.goal.grid",
     ),
     change(
-        "gemma: one step too many", GEMMA, "block.opened == self.max_denoising_steps", "block.opened > self.max_denoising_steps"
+        "gemma: one step too many", GEMMA, "block.opened >= self.max_denoising_steps", "block.opened > self.max_denoising_steps"
     ),
     change(
         "gemma: one equal canvas too few",

@@ -259,3 +259,15 @@ def test_sampling_settings_of_a_request_are_refused(given_: dict[str, float]) ->
 def test_models_of_another_kind_are_refused(spec: Spec, word: str) -> None:
     with pytest.raises(ValueError, match=f"DiffusionGemma cannot decode this model: .*{word}"):
         init(Config(spec, 4, 64, MAX_MODEL_LEN, 64, 1), DiffusionGemma(canvas_length=4))
+
+
+@pytest.mark.parametrize("steps", [1, 4, 48])
+@pytest.mark.parametrize(("t_min", "t_max"), [(0.0, 1e-29), (0.0, 1e-30), (9e-31, 1.1e-30), (0.4, 1e29), (0.0, 5e-31)])
+def test_every_temperature_of_a_schedule_is_one_that_can_be_sampled_at(t_min: float, t_max: float, steps: int) -> None:
+    try:
+        value = DiffusionGemma(canvas_length=2, max_denoising_steps=steps, t_min=t_min, t_max=t_max)
+    except ValueError as error:
+        assert "t_max" in str(error)
+        return
+    for remaining in range(1, steps + 1):
+        SamplingParams(temperature=value.temperature(remaining))

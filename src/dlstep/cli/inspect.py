@@ -10,7 +10,7 @@ from rich.table import Table
 
 from .. import strategies
 from ..config import EngineConfig
-from ..core import ReplayDiverged, Trace
+from ..core import ReplayDiverged, Samples, Trace
 from ..core.trace import Abort, Add, Rebuild
 from ..matrix import Features, matrix
 from ..resolve import embedded_models_for
@@ -113,7 +113,7 @@ def run_replay(options: Namespace) -> int:
     trace = Trace.load(options.file)
     kinds = {"add": Add, "abort": Abort, "rebuild": Rebuild}
     counts = {name: sum(isinstance(event, kind) for event in trace.events) for name, kind in kinds.items()}
-    steps = len(trace.events) - sum(counts.values())
+    steps = sum(isinstance(event, Samples) for event in trace.events)
     try:
         state, divergence = trace.replay(), None
     except ReplayDiverged as error:

@@ -1,43 +1,89 @@
 """The door: values that users give are checked for type and range where they come in, once, with one shape of message.
 
-NumPy and torch scalars and 1-D arrays are taken for the numbers that they hold. What the annotations of a dataclass say is
-all there is to check: `Annotated` bounds, `Literal` choices, tuples, optional values, other dataclasses.
+NumPy and torch scalars and 1-D arrays are taken for the numbers that they hold; instances of subclasses of Python's own types
+are kept as plain ones. The annotations of a dataclass say all there is to check: `Annotated` bounds, `Literal` choices,
+tuples, optional values, other dataclasses.
 """
 
-from collections.abc import Callable, Iterator
+from array import array
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, is_dataclass
 from functools import cache
+from inspect import isabstract
 from operator import attrgetter
-from reprlib import repr as short
+from reprlib import Repr
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, Protocol, Union, cast, get_args, get_origin, get_type_hints, runtime_checkable
+from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin, get_type_hints
 
 from annotated_types import Ge, Gt, Interval, Le, Lt
 
+_WORD = 1 << 63
 _Limit = tuple[str, Any]
 _Convert = Callable[[Any], Any]  # the value as it is kept; raises TypeError for what it cannot be
 
-
-@runtime_checkable
-class _Array(Protocol):
-    """Scalars and arrays of NumPy and torch, and of the standard library."""
-
-    def tolist(self) -> Any: ...
+LONGEST = 1 << 24  # items of a sequence that may be none of memory, like a range
+_OWN = {int, float, bool, str, bytes, list, tuple, dict, NoneType}
+ARRAY_LIBRARIES = ("numpy", "torch", "array", "jax", "jaxlib", "cupy", "pandas")
 
 
-_OWN = {int, float, bool, str, bytes, NoneType, tuple, list}
+class _Short(Repr):
+    """Reprs of one short line, whatever the object does."""
+
+    def repr1(self, x: Any, level: int) -> str:
+        if type(x).__module__ == "builtins":
+            return super().repr1(x, level)
+        return self.repr_instance(x, level)
+
+    def repr_int(self, x: Any, level: int) -> str:
+        # Python refuses to print integers of thousands of digits.
+        return super().repr_int(x, level) if x.bit_length() < 1000 else f"<a whole number of {x.bit_length()} bits>"
+
+
+def short(given: object) -> str:
+    """`given` in a few words, for messages."""
+    return " ".join(_Short().repr(given).split())
 
 
 def plain(given: object) -> Any:
     """`given` as Python's own numbers and lists, where it is an array or a scalar of a library."""
-    if type(given) in _OWN:  # the usual case: looking for a method costs more
+    if type(given) in _OWN:
         return given
-    return given.tolist() if isinstance(given, _Array) else given
+    # Looked up in the class, because objects may answer to any name; only libraries of arrays are trusted with the call.
+    owner = next((cls for cls in type(given).__mro__ if "tolist" in vars(cls)), None)
+    if owner is None or str(owner.__module__).partition(".")[0] not in ARRAY_LIBRARIES:
+        return given
+    try:
+        return cast(Any, given).tolist()
+    except (RuntimeError, TypeError, ValueError):  # a tensor without values, or of a layout without lists
+        return given
+
+
+def listed(given: object) -> list[Any] | tuple[Any, ...] | None:
+    """The items of a list, a tuple, an array or another sequence that is no text and no bytes; None for anything else."""
+    given = plain(given)
+    if type(given) is list or type(given) is tuple:
+        return cast("list[Any] | tuple[Any, ...]", given)
+    base: Any = next((base for base in (list, tuple) if issubclass(type(given), base)), None)
+    if base is not None:
+        return base.__getitem__(given, slice(None))  # past what a subclass makes of it
+    if not issubclass(type(given), Sequence) or issubclass(type(given), str | bytes | bytearray | memoryview):
+        return None
+    items = cast(Sequence[Any], given)
+    return list(items) if len(items) <= LONGEST else None
+
+
+def text_of(given: object) -> str | None:
+    """A text that UTF-8 can hold, as a plain `str`; None for anything else."""
+    given = plain(given)
+    if not issubclass(type(given), str):
+        return None
+    text = str.__str__(cast(str, given))
+    return None if any("\ud800" <= letter <= "\udfff" for letter in text) else text
 
 
 def _whole(given: Any) -> int:
     given = plain(given)
-    if type(given) is not int:
+    if type(given) is not int or not -_WORD <= given < 2 * _WORD:
         raise TypeError
     return given
 
@@ -47,7 +93,7 @@ def _real(given: Any) -> float:
     if type(given) is not int and type(given) is not float:
         raise TypeError
     try:
-        return float(given)
+        return float(given) + 0.0  # no negative zero, which equals zero and prints otherwise
     except OverflowError as error:
         raise TypeError from error
 
@@ -59,23 +105,52 @@ def _truth(given: Any) -> bool:
     return given
 
 
+def _text(given: Any) -> str:
+    text = text_of(given)
+    if text is None:
+        raise TypeError
+    return text
+
+
+def _bytes(given: Any) -> bytes:
+    given = plain(given)
+    if type(given) is not bytes:
+        raise TypeError
+    return given
+
+
+def _nothing(given: Any) -> None:
+    if given is not None:
+        raise TypeError
+
+
 def _instance(kind: type) -> _Convert:
+    """Instances of an abstract class are those of its subclasses; a subclass of a value class may hold anything."""
+
     def convert(given: Any) -> Any:
-        if not isinstance(given, kind):
+        if not (issubclass(type(given), kind) if isabstract(kind) else type(given) is kind):
             raise TypeError
         return given
 
     return convert
 
 
+def _fits(numbers: list[Any] | tuple[Any, ...]) -> bool:
+    """Whether all of these integers have 64 bits and a sign."""
+    try:
+        array("q", numbers)
+    except OverflowError:
+        return False
+    return True
+
+
 def _items(item: _Convert, kind: object) -> _Convert:
     def convert(given: Any) -> tuple[Any, ...]:
-        listed: Any = plain(given)
-        if not isinstance(listed, list | tuple):
+        many = listed(given)
+        if many is None:
             raise TypeError
-        many = cast(list[Any], listed)
-        if set(map(type, many)) <= {kind}:  # the usual case, without a call for each item
-            return tuple(many)
+        if set(map(type, many)) == {kind} and (kind is bytes or (kind is int and _fits(many))):
+            return tuple(many)  # vocabularies and prompts, without a call for each item
         return tuple([item(part) for part in many])
 
     return convert
@@ -104,12 +179,12 @@ def _either(ways: list[_Convert]) -> _Convert:
 
 
 _PLAIN: dict[Any, tuple[str, _Convert]] = {
-    int: ("a whole number", _whole),
+    int: ("a whole number of 64 bits", _whole),
     float: ("a number", _real),
     bool: ("True or False", _truth),
-    str: ("a text", _instance(str)),
-    bytes: ("bytes", _instance(bytes)),
-    NoneType: ("None", _instance(NoneType)),
+    str: ("a text that UTF-8 can hold", _text),
+    bytes: ("bytes", _bytes),
+    NoneType: ("None", _nothing),
 }
 
 

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from annotated_types import Ge, Gt, Interval
 
-from .checks import check_ranges
+from .checks import check_ranges, short
 
 Probability = Annotated[float, Interval(ge=0.0, le=1.0)]
 Seed = Annotated[int, Interval(ge=-(1 << 63), le=(1 << 64) - 1)]  # 64 bits, signed or not
@@ -57,9 +57,8 @@ class SamplingParams:
         check_ranges(self)
         if 0 < self.temperature < COLDEST:
             raise ValueError(f"SamplingParams.temperature must be 0 or at least {COLDEST}, got {self.temperature}")
-        for text in self.stop:
-            if not text or any("\ud800" <= letter <= "\udfff" for letter in text):
-                raise ValueError(f"SamplingParams.stop must hold texts that are not empty and have bytes, got {text!r}")
+        if "" in self.stop:
+            raise ValueError(f"SamplingParams.stop must hold texts that are not empty, got {short(self.stop)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +72,9 @@ class Request:
     id: int
     prompt: tuple[int, ...]
     params: SamplingParams = field(default=SamplingParams())
-    seed: int = 0
+    seed: Seed = 0
     arrival: int = -1
-    index: Annotated[int, Ge(0)] = 0
+    index: Annotated[int, Interval(ge=0, le=(1 << 63) - 1)] = 0
 
     def __post_init__(self) -> None:
         check_ranges(self)

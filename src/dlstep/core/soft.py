@@ -29,15 +29,11 @@ class Merge:
 
 @value
 class SoftTokens:
-    """Soft inputs of some positions, ascending; `ids` and `probabilities` hold equally many entries for each of them.
-
-    `residuals` are what is left of each position's probability.
-    """
+    """Soft inputs of some positions, ascending; `ids` and `probabilities` hold equally many entries for each of them."""
 
     positions: tuple[int, ...]
     ids: tuple[int, ...]
     probabilities: tuple[float, ...]
-    residuals: tuple[float, ...]
     merge: Merge
 
     def mark(self) -> int:
@@ -51,3 +47,12 @@ class SoftTokens:
     def width(self) -> int:
         """Ids for each position."""
         return len(self.ids) // len(self.positions) if self.positions else 0
+
+    @property
+    def residuals(self) -> tuple[float, ...]:
+        """What is left of each position's probability; drivers work it out for all rows at once."""
+        width, sums = self.width, self.probabilities
+        if width > 1:
+            sums = tuple([sum(sums[index : index + width]) for index in range(0, len(sums), width)])
+        # Rounded probabilities may add up to a little more than 1.
+        return tuple([1.0 - total if total < 1.0 else 0.0 for total in sums])

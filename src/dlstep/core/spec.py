@@ -3,12 +3,15 @@
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from annotated_types import Ge, Gt
+from annotated_types import Interval
 
 from .checks import check_ranges
 from .request import Seed
 
 AcceptRule = Literal["A", "B"]
+Count = Annotated[int, Interval(ge=1, le=(1 << 31) - 1)]  # what devices count in 32 bits
+Seats = Annotated[int, Interval(ge=1, le=1 << 20)]  # each takes memory of its own
+Length = Annotated[int, Interval(ge=2, le=(1 << 31) - 1)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,9 +26,9 @@ class Spec:
     where there are none.
     """
 
-    mask_id: int | None
+    mask_id: Annotated[int, Interval(ge=0, le=(1 << 31) - 1)] | None
     eos_ids: tuple[int, ...]
-    vocab_size: Annotated[int, Ge(1)]
+    vocab_size: Count
     head_shift: Literal[0, 1] = 0
     accept_rule: AcceptRule = "A"
     pieces: tuple[bytes, ...] = ()
@@ -35,6 +38,10 @@ class Spec:
         check_ranges(self)
         if self.mask_id in self.eos_ids:
             raise ValueError(f"Spec.mask_id {self.mask_id} is also in Spec.eos_ids {self.eos_ids}: they must differ")
+        if self.pieces and len(self.pieces) < self.vocab_size:
+            raise ValueError(
+                f"Spec.pieces must be empty or have bytes for each of vocab_size={self.vocab_size} ids, got {len(self.pieces)}"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +53,11 @@ class Config:
     """
 
     spec: Spec
-    page_size: Annotated[int, Gt(0)] = 32
-    num_pages: Annotated[int, Gt(0)] = 256
-    max_model_len: Annotated[int, Ge(2)] = 2048
-    max_num_batched_tokens: Annotated[int, Gt(0)] = 4096
-    max_num_reqs: Annotated[int, Gt(0)] = 128
+    page_size: Count = 32
+    num_pages: Count = 256
+    max_model_len: Length = 2048
+    max_num_batched_tokens: Count = 4096
+    max_num_reqs: Seats = 128
     enable_prefix_caching: bool = True
     seed: Seed = 0
 

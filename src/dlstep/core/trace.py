@@ -6,6 +6,7 @@ from itertools import accumulate
 from operator import attrgetter
 from os import PathLike
 
+from .checks import check_ranges
 from .commit import commit
 from .errors import ReplayDiverged
 from .lifecycle import abort, add, adopt, fail, prune, rebuild
@@ -24,6 +25,9 @@ class Add:
 
     request: Request
 
+    def __post_init__(self) -> None:
+        check_ranges(self)
+
 
 @dataclass(frozen=True, slots=True)
 class Adopt:
@@ -31,6 +35,9 @@ class Adopt:
 
     sequence: Sequence
     id: int
+
+    def __post_init__(self) -> None:
+        check_ranges(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +47,9 @@ class Abort:
     id: int
     reason: str = ""
 
+    def __post_init__(self) -> None:
+        check_ranges(self)
+
 
 @dataclass(frozen=True, slots=True)
 class Fail:
@@ -47,6 +57,9 @@ class Fail:
 
     id: int
     error: str
+
+    def __post_init__(self) -> None:
+        check_ranges(self)
 
 
 @value
@@ -116,7 +129,8 @@ class Trace:
                 plans = [schedule(earlier) for earlier in reversed(since)]
                 if event.plan not in plans:
                     raise ReplayDiverged(f"event {number}, step {state.step}: {difference(plans[0], event.plan)}")
-                since = []
+            if isinstance(event, Samples | Rebuild):
+                since = []  # no earlier plan goes on from here
             state = apply(state, event)
             since.append(state)
         return state

@@ -1,7 +1,7 @@
 """Traces as files: JSON lines that say of every field whether it is still as it was written.
 
 The first line holds the first state and the number of events, each other line an event; beside each lie checksums (CRC-32 of
-the field's JSON) under the names of the fields, and beside the samples of a step the line that they lead to.
+the field's JSON) under the names of the fields, the number of the event, and beside samples the line that they lead to.
 """
 
 import json
@@ -12,11 +12,14 @@ from secrets import token_hex
 from typing import Any, cast
 from zlib import crc32
 
+from .checks import short
 from .codec import from_json, to_json
 from .errors import DlstepError
 from .plan import Samples
 
 FORMAT = 2
+DESCRIPTORS, STANDARD = ("/dev/fd", "/proc/self/fd"), ("/dev/stdout", "/dev/stderr")
+LONGEST = 500  # letters of what is wrong with a line, which may quote it
 STATE_DEPTH, EVENT_DEPTH = 2, 5  # down to the fields of a configuration, and of a span of a plan of samples
 
 
@@ -55,24 +58,32 @@ def changed(data: Any, tree: Any, path: str = "") -> str | None:
 
 def write(path: str | PathLike[str], first: Any, events: Iterable[Any]) -> None:
     """Write a trace: into a new file that then takes the place of an old one, so that there is always a whole one."""
-    path, listed = Path(path).resolve(), list(events)
+    given, listed = Path(path), list(events)
     state = to_json(first)
     lines: list[dict[str, Any]] = [{"dlstep_trace": FORMAT, "events": len(listed), "first": state}]
     lines[0]["checks"] = checks(state, STATE_DEPTH)
-    for event in listed:
+    for number, event in enumerate(listed):
         data = to_json(event)
         line = {"line": event.line} if isinstance(event, Samples) else {}
-        lines.append({"event": data, **line, "checks": checks(data, EVENT_DEPTH)})
-    plain_file = path.is_file() or not path.exists()
-    target = path.with_name(f".{path.name}.{token_hex(4)}") if plain_file else path  # a pipe is written to as it is
-    try:
-        with target.open("w", encoding="utf-8") as file:
+        lines.append({"number": number, "event": data, **line, "checks": checks(data, EVENT_DEPTH)})
+    if _is_stream(given):
+        with given.open("a", encoding="utf-8") as file:
             file.writelines(_text(line) + "\n" for line in lines)
-        if plain_file:
-            target.replace(path)
+        return
+    path = given.resolve()  # a link stays, the file that it leads to is replaced
+    target = path.with_name(f".{path.name[:100]}.{token_hex(4)}")
+    try:
+        with target.open("x", encoding="utf-8") as file:
+            file.writelines(_text(line) + "\n" for line in lines)
+        target.replace(path)
     finally:
-        if plain_file:
-            target.unlink(missing_ok=True)
+        target.unlink(missing_ok=True)
+
+
+def _is_stream(path: Path) -> bool:
+    """Whether a file is written to as it is: a pipe, a device, or what a descriptor of this process leads to."""
+    descriptor = path.absolute().parent in map(Path, DESCRIPTORS) or path.absolute() in map(Path, STANDARD)
+    return descriptor or (path.exists() and not path.is_file() and not path.is_dir())
 
 
 def read(path: str | PathLike[str]) -> tuple[Any, tuple[Any, ...]]:
@@ -89,9 +100,13 @@ def read(path: str | PathLike[str]) -> tuple[Any, tuple[Any, ...]]:
                 data: Any = json.loads(line)
                 if number == 1:
                     if data.get("dlstep_trace") != FORMAT:
-                        raise ValueError(f"it is no trace of format {FORMAT}, which this version reads: save it anew")
+                        raise ValueError(_other_format(data.get("dlstep_trace")))
                     first, expected = _value(data, "first"), data["events"]
                 else:
+                    if data["number"] != len(events):
+                        raise ValueError(
+                            f"event {short(data['number'])} is where event {len(events)} should be: lines are moved or lost"
+                        )
                     events.append(_value(data, "event"))
             except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError, DlstepError) as error:
                 raise ValueError(f"{path}, line {number}: not a line of a trace: {_words(error)}") from error
@@ -104,8 +119,17 @@ def read(path: str | PathLike[str]) -> tuple[Any, tuple[Any, ...]]:
     return first, tuple(events)
 
 
+def _other_format(found: object) -> str:
+    if type(found) is int:
+        return (
+            f"it is a trace of format {found}, this version reads format {FORMAT}: save it anew with the version that wrote it"
+        )
+    return f"it has no format number of a trace, dlstep_trace, which is {FORMAT}"
+
+
 def _words(error: BaseException) -> str:
-    return f"{error} is missing" if isinstance(error, KeyError) else str(error)
+    words = f"{error} is missing" if isinstance(error, KeyError) else str(error)
+    return words if len(words) <= LONGEST else f"{words[:LONGEST]}..."
 
 
 def _value(data: Any, name: str) -> Any:
@@ -124,11 +148,22 @@ def _told(data: Any, place: str) -> str:
     path = place.split(".")
     step, request = "", ""
     match data:
-        case {"plan": {"step": int(number), "spans": spans}} if path[0] in ("plan", "rows"):
+        case {"plan": {"step": int(number), "spans": [*spans]}}:
             step = f"step {number}, "
             index = path[1:2] if path[0] == "rows" else path[2:3]
-            if index and index[0].isdigit() and int(index[0]) < len(spans):
-                request = f"request {spans[int(index[0])].get('id')}, "
+            request = _id_of(spans[int(index[0])]) if index and index[0].isdigit() and int(index[0]) < len(spans) else ""
+        case {"request": asked}:
+            request = _id_of(asked)
+        case {"id": int()}:
+            request = _id_of(data)
         case _:
             pass
     return f"{step}{request}{place}"
+
+
+def _id_of(data: Any) -> str:
+    match data:
+        case {"id": int(number)}:
+            return f"request {number}, "
+        case _:
+            return ""

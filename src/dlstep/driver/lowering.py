@@ -3,7 +3,7 @@
 Costs a few array operations a step, none a token.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import accumulate, chain, pairwise
 
@@ -182,14 +182,15 @@ def _soft(spans: tuple[Span, ...]) -> dict[str, np.ndarray]:
     firsts = accumulate((len(span.tokens) for span in spans), initial=0)
     found = [(span.soft, first - span.start) for span, first in zip(spans, firsts, strict=False) if span.soft is not None]
 
-    def joined(parts: Iterator[tuple[float, ...]], dtype: type[np.generic]) -> np.ndarray:
-        return np.array(list(chain.from_iterable(parts)), dtype=dtype)
-
+    probabilities = np.array(list(chain.from_iterable(soft.probabilities for soft, _ in found)), dtype=np.float64)
+    rows = [first + position for soft, first in found for position in soft.positions]
+    # Rounded probabilities may add up to a little more than 1.
+    residuals = np.maximum(1.0 - probabilities.reshape(len(rows), -1).sum(axis=1), 0.0)
     return {
-        "soft_rows": np.array([first + position for soft, first in found for position in soft.positions], dtype=np.int64),
-        "soft_ids": joined((soft.ids for soft, _ in found), np.int64),
-        "soft_probabilities": joined((soft.probabilities for soft, _ in found), np.float32),
-        "soft_residuals": joined((soft.residuals for soft, _ in found), np.float32),
+        "soft_rows": np.array(rows, dtype=np.int64),
+        "soft_ids": np.array(list(chain.from_iterable(soft.ids for soft, _ in found)), dtype=np.int64),
+        "soft_probabilities": probabilities.astype(np.float32),
+        "soft_residuals": residuals.astype(np.float32),
     }
 
 

@@ -5,6 +5,7 @@ from importlib import import_module
 from importlib.metadata import entry_points
 
 from ..core import Strategy
+from ..core.checks import short
 from ._blocks import Blockwise as Blockwise, ByConfidence as ByConfidence
 
 ALIASES = {"multi_block_diffusion": "multi_bd", "block_diffusion": "multi_bd", "fast_dllm": "multi_bd"}
@@ -40,7 +41,7 @@ def load(name: str) -> type[Strategy]:
         if point.name == name:
             return point.load()
     raise ValueError(
-        f"decoding strategy {name!r} is unknown: choose from {', '.join(available())}, or give a dotted module path"
+        f"decoding strategy {short(name)} is unknown: choose from {', '.join(available())}, or give a dotted module path"
     )
 
 

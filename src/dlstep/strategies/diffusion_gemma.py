@@ -36,6 +36,7 @@ from ..core import (
     positions,
 )
 from ..core.draws import integers
+from ..core.request import COLDEST
 
 _WANTS = Wants(statistics=frozenset({"entropy", "noise"}), ties="lowest", best=1)
 _PLAIN = SamplingParams()
@@ -103,8 +104,8 @@ class DiffusionGemma(Strategy):
     canvas_length: Annotated[int, Gt(0)] = 256
     max_denoising_steps: Annotated[int, Gt(0)] = 48
     entropy_bound: Annotated[float, Interval(gt=0.0, lt=float("inf"))] = 0.1
-    t_min: Annotated[float, Interval(ge=0.0, le=1e30)] = 0.4
-    t_max: Annotated[float, Interval(gt=0.0, le=1e30)] = 0.8
+    t_min: Annotated[float, Interval(ge=0.0, le=1e29)] = 0.4
+    t_max: Annotated[float, Interval(gt=0.0, le=1e29)] = 0.8
     stability_threshold: Annotated[int, Ge(0)] = 1
     confidence_threshold: Annotated[float, Interval(gt=0.0, lt=float("inf"))] = 0.005
 
@@ -112,12 +113,15 @@ class DiffusionGemma(Strategy):
         check_ranges(self)
         if self.t_max <= self.t_min:
             raise ValueError(f"DiffusionGemma.t_max must be more than t_min={self.t_min}, got {self.t_max}")
-        if not self.temperature(1):
-            raise ValueError(f"DiffusionGemma.t_max must be more than 0 in single precision, got {self.t_max}")
+        if self.temperature(1) < COLDEST:
+            raise ValueError(
+                f"DiffusionGemma.t_max must be larger: no temperature may be less than {COLDEST}, and from t_max={self.t_max} "
+                f"they fall to {self.temperature(1)}"
+            )
 
     def temperature(self, remaining: int) -> float:
         """The temperature of the forward after which `remaining - 1` may follow, in single precision throughout."""
-        share = _fp32(remaining / self.max_denoising_steps)
+        share = _fp32(max(remaining, 1) / self.max_denoising_steps)
         return _fp32(_fp32(self.t_min) + _fp32(_fp32(self.t_max - self.t_min) * share))
 
     def init(self, sequence: Sequence, spec: Spec) -> Sequence:
@@ -155,7 +159,7 @@ class DiffusionGemma(Strategy):
         before = block.extra
         run = before.run + 1 if isinstance(before, Draft) and before.tokens == best else 1
         stable = run > self.stability_threshold
-        last = sequence.ledger.steps - block.opened == self.max_denoising_steps
+        last = sequence.ledger.steps - block.opened >= self.max_denoising_steps  # more if they were lowered meanwhile
         if last or (stable and fsum(rows.entropies) / len(best) < self.confidence_threshold):
             return self._committed(sequence, best, rows.best_probabilities, spec)
         canvas = renoised(rows.tokens, rows.noise, accepted(rows.entropies, self.entropy_bound))

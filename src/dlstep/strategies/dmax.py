@@ -103,13 +103,8 @@ class DMax(Revising):
                 probabilities += kept.probabilities
         if not at:
             return None
-        sums = probabilities
-        if top_k > 1:
-            sums = [sum(probabilities[index : index + top_k]) for index in range(0, len(probabilities), top_k)]
-        # Rounded probabilities may add up to a little more than 1.
-        residuals = tuple([1.0 - total if total < 1.0 else 0.0 for total in sums])
         merge = _merge(self.token_merge_mode, self.token_merge_renormalize, self.token_merge_weight)
-        return SoftTokens(at, ids, probabilities, residuals, merge)
+        return SoftTokens(at, ids, probabilities, merge)
 
     def revised(self, sequence: Sequence, blocks: tuple[Block, ...], rows: Rows, spec: Spec) -> tuple[Block, ...]:
         """The open blocks with masks filled from the left, all other tokens refreshed, and what they are fed as next."""

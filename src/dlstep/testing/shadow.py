@@ -210,7 +210,7 @@ class ShadowDriver:
                     raise ShadowError(f"request {span.arrival} feeds position {position} softly, which is no row of its window")
                 part = slice(index * width, (index + 1) * width)
                 place = (span.arrival, position)
-                found[place] = _hash(found[place], soft.ids[part], soft.probabilities[part], soft.residuals[index])
+                found[place] = _hash(found[place], soft.ids[part], soft.probabilities[part])
         if span.carry == "held":
             start, kept = self.now.carried.get((self._carrier(span), span.draws[0] - 1), (-1, 0))
             if start != span.start:

@@ -1,0 +1,93 @@
+"""Traces with events of every kind; and ids that are used again while a forward of their first owner is under way."""
+
+import pickle
+import random
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from recorded import recorded, setting
+
+from dlstep import ReplayDiverged, Trace, strategies
+from dlstep.core import Add, Request, SamplingParams, abort, add, commit, fail, init, prune, schedule
+from dlstep.testing.checks import check_ownership
+from dlstep.testing.harness import shadow
+
+KINDS = ("Add", "Adopt", "Abort", "Fail", "Rebuild", "Prune", "Samples")
+
+
+@pytest.mark.parametrize("name", strategies.available())
+def test_a_trace_of_every_event_folds_saves_loads_and_replays(name: str, tmp_path: Path) -> None:
+    counts: Counter[str] = Counter()
+    for seed in range(8):
+        trace, state = recorded(name, seed)
+        counts.update(type(event).__name__ for event in trace.events)
+        path = tmp_path / f"{seed}.jsonl"
+        trace.save(path)
+        loaded = Trace.load(path)
+        assert loaded == trace == pickle.loads(pickle.dumps(trace))
+        assert trace.state == trace.replay() == loaded.state == loaded.replay() == state
+        assert [*trace.states()][-1] == state
+        again = tmp_path / "again.jsonl"
+        loaded.save(again)
+        assert again.read_bytes() == path.read_bytes()
+        for between in loaded.states():
+            check_ownership(between)
+    assert set(counts) == set(KINDS)
+
+
+@pytest.mark.parametrize("name", strategies.available())
+@pytest.mark.parametrize("end", ["abort", "fail"])
+@pytest.mark.parametrize("waited", [0, 1, 2, 4])
+def test_a_request_never_takes_the_step_of_another_one_with_its_id(name: str, end: str, waited: int) -> None:
+    config, value = setting(name, random.Random(waited))
+    old = Request(0, (1, 2, 3), SamplingParams(max_tokens=12, ignore_eos=True))
+    mate = Request(1, (7, 8), SamplingParams(max_tokens=12, ignore_eos=True))
+    new = Request(0, (4, 5, 6, 9), SamplingParams(max_tokens=12, ignore_eos=True, temperature=0.5))
+    expected = {}
+    for request in (mate, new):
+        state, device = add(init(config, value), request), shadow(config, value)
+        while not state.done:
+            state = commit(state, device.run(schedule(state)))
+        expected[request.id] = state.finished[request.id].answer
+
+    state, device = add(add(init(config, value), old), mate), shadow(config, value)
+    for _ in range(waited):
+        state = commit(state, device.run(schedule(state)))
+    samples = device.run(schedule(state))
+    assert 0 in [span.id for span in samples.plan.spans], "nothing to be taken"
+    state = prune(abort(state, 0) if end == "abort" else fail(state, 0, "gone"))
+    state = commit(add(state, new), samples)
+    fresh = state.find(0)
+    assert fresh is not None and (fresh.nfe, fresh.request.prompt, fresh.answer) == (0, new.prompt, ())
+    check_ownership(state)
+    while not state.done:
+        state = commit(state, device.run(schedule(state)))
+        check_ownership(state)
+    assert state.finished[0].answer == expected[0]
+    assert state.finished[1].answer == expected[1]
+
+
+def test_an_event_says_what_is_wrong_with_it() -> None:
+    with pytest.raises(ValueError, match=r"Add\.request must be a Request, got 5"):
+        Add(5)  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize("name", strategies.available())
+def test_events_in_another_order_diverge_or_are_refused(name: str) -> None:
+    seen = {"diverged": 0, "refused": 0, "replayed": 0}
+    for seed in range(4):
+        trace, _ = recorded(name, seed, choices=20)
+        for number in range(len(trace.events) - 1):
+            one, two = trace.events[number : number + 2]
+            swapped = Trace(trace.first, (*trace.events[:number], two, one, *trace.events[number + 2 :]))
+            try:
+                swapped.replay()
+                seen["replayed"] += 1  # two arrivals after the end of everything, for example
+            except ReplayDiverged as error:
+                assert "event " in str(error) and ", step " in str(error)
+                seen["diverged"] += 1
+            except ValueError as error:
+                assert "request " in str(error)
+                seen["refused"] += 1
+    assert seen["diverged"] and seen["refused"], seen
