@@ -1,4 +1,4 @@
-"""What a user may choose about the engine: names, meaning and bounds of all options. How they are worked out with the facts
+"""Options of the engine: names, meaning and bounds. How they are worked out with the facts
 of a model is said in `resolve`.
 """
 

@@ -1,4 +1,4 @@
-"""What a checkpoint folder asks of decoding, checked before it is followed. Nothing is imported by a name in a folder."""
+"""Wishes of a checkpoint folder about decoding, checked before they are followed. Nothing is imported by a name in a folder."""
 
 from collections.abc import Mapping
 from dataclasses import fields

@@ -24,7 +24,7 @@ DEFAULT_MEMORY_SHARE = 0.9
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """What an `LLM` is made of: the state before any request, and what turns plans into samples and text into tokens.
+    """Parts of an `LLM`: the state before any request, the driver, and the tokenizer.
 
     A session gets `session_pages` pages; 0 stands for as many as one longest request feeds. A text prompt that does not end
     with `prompt_end` gets it. `chat_template` renders conversations if the tokenizer has none of its own. `turn` is held during
@@ -122,7 +122,7 @@ def load_engine(config: EngineConfig) -> Engine:
 
 
 def _pages_for_memory(config: EngineConfig, checkpoint: "Checkpoint") -> dict[str, int | None]:
-    """What replaces `num_pages=-1` and what goes with it in a resolved configuration."""
+    """Options in place of `num_pages=-1` and those that go with it in a resolved configuration."""
     from .driver.memory import pages_for
 
     limits = {"kv_cache_gib": None, "gpu_memory_utilization": None}

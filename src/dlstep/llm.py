@@ -50,7 +50,7 @@ class LLM:
 
     @property
     def engine(self) -> Engine:
-        """What this LLM is made of."""
+        """The parts of this LLM."""
         return self._engine
 
     @property

@@ -1,4 +1,4 @@
-"""What goes with what: every strategy against every family of models and every way of training a network, and what a
+"""The compatibility matrix: every strategy against every family of models and every way of training a network, and what a
 strategy can and cannot do.
 
 Nothing here is a list of its own: rows are asked of the code that decodes and of the code that refuses.
@@ -22,7 +22,7 @@ _SPECS = [Spec(mask, (1,), 9, head) for mask in (0, None) for head in (0, 1)]
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """What a strategy does, by default options.
+    """Features of a strategy with default options.
 
     `sampling_mode`: whether decided tokens may change. `blocks_in_flight`: unfinished blocks at a time. `exact`: preemption
     changes no answer. `shares_prefixes`: equal prompts are stored once. `cuts_prompts`: a long prompt may be fed in pieces.
@@ -72,7 +72,7 @@ def family_misfit(name: str, family: "Family") -> str:
 
 
 def features(name: str) -> Features:
-    """What the strategy of this name does."""
+    """Features of the strategy of this name."""
     strategy = strategies.load(name)()
     request = Request(0, PROMPT, SamplingParams(max_tokens=1))
     opened = _opened(strategy, request)

@@ -39,7 +39,7 @@ class Output:
 
 
 def output_of(sequence: Sequence, prompt: Prompt, tokenizer: Tokenizer | None) -> Output:
-    """What is certain of the answer of `sequence`, finished or not."""
+    """The answer of `sequence` as far as it is certain."""
     tokens = sequence.answer
     return Output(
         prompt=prompt if isinstance(prompt, str) else sequence.request.prompt,

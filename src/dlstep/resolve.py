@@ -72,7 +72,7 @@ def training_of(declared: str | None) -> Training | None:
 
 
 def trained_further(declared: str | None, config: EngineConfig) -> str | None:
-    """What a checkpoint that names `declared` as its strategy is taken to name once an adapter is applied to it.
+    """The strategy of a checkpoint that names `declared`, once an adapter is applied to it.
 
     One that saw everything has been taught to see its prompt in full and blocks behind it, so d2f is its own, unless
     `config` asks to decode it as it was before.
@@ -173,7 +173,7 @@ def _with_strategy(config: EngineConfig, model: Description) -> tuple[Strategy, 
 
 
 def _block_sizes(name: str, model: Description, given: dict[str, Any]) -> dict[str, Any]:
-    """What `bd_size`, the positions that see one another, means for the sizes of a strategy, unless those are stated.
+    """The sizes of a strategy that follow from `bd_size`, the positions that see one another, unless those are stated.
 
     fast_dllm_v2 divides them into sub-blocks, of eight positions unless something else is given; others take them as a block.
     """
@@ -220,7 +220,7 @@ def embedded_models_for(config: EngineConfig) -> list[str]:
 
 
 def build(config: EngineConfig, spec: Spec) -> tuple[Config, Strategy]:
-    """What `core.init` takes, from a resolved configuration.
+    """The arguments of `core.init`, from a resolved configuration.
 
     Raises ValueError for one that is not resolved.
     """

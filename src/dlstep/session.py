@@ -81,12 +81,12 @@ class Session:
 
     @property
     def plan(self) -> Plan:
-        """What the next step would run."""
+        """The plan of the next step."""
         return schedule(self._decode.state)
 
     @property
     def samples(self) -> Samples | None:
-        """What the last step answered; None before the first."""
+        """The samples of the last forward; None before the first."""
         return self._samples
 
     @property

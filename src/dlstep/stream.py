@@ -63,7 +63,7 @@ def window_texts(cells: Iterable[Cell], pieces: tuple[bytes, ...]) -> tuple[str 
 
 
 def _flush(texts: list[str | None], rest: str) -> None:
-    """What is left of a run belongs to its last cell."""
+    """Give the rest of a run to its last cell."""
     if rest:
         texts[-1] = (texts[-1] or "") + rest
 

@@ -117,7 +117,7 @@ class TextStream:
             del self._window[:begin]
 
     def close(self, tokens: Items[int]) -> str:
-        """What is left of the answer, which has all of `tokens`."""
+        """The rest of the answer, which has all of `tokens`."""
         piece = cut(decode(self._tokenizer, tokens), self._stops)[self._sent :]
         self._sent += len(piece)
         return piece

@@ -196,7 +196,7 @@ def paged_attention(
     *,
     scale: float,
 ) -> Float[Tensor, "n heads head_dim"]:
-    """What each packed row reads: the mean of the values it sees, weighted by softmax(scale * query @ key).
+    """Attention output of each packed row: the mean of the values it sees, weighted by softmax(scale * query @ key).
 
     Head h reads key and value head `h // (heads // kv_heads)`. A row that sees nothing reads zeros.
     """

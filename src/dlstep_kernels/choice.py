@@ -103,7 +103,7 @@ def mix_experts(
     *,
     activation: Activation,
 ) -> Float[Tensor, "n hidden"]:
-    """What the experts chosen for each row make of it, as `experts` says."""
+    """Output of the experts chosen for each row, as `experts` says."""
     alike = hidden.dtype == gate_up.dtype == down.dtype and gate_up.is_contiguous() and down.is_contiguous()
     answer = experts.mix_experts
     if alike and has_kernels(hidden.device):

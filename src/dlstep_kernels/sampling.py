@@ -26,7 +26,7 @@ class Noise:
 
 @dataclass(frozen=True, slots=True)
 class Penalty:
-    """What is taken from one id's logit in each row; id -1 is none."""
+    """A number taken from one id's logit in each row; id -1 is none."""
 
     ids: Int64[Tensor, " n"]
     amounts: Float32[Tensor, " n"]
@@ -50,7 +50,7 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What is reported of each row beside token and probability, and how.
+    """Statistics reported of each row beside token and probability, and how.
 
     `best` is how many most probable ids; `ties` says which of equal ids counts as larger. Probabilities are those of the
     distribution sampled from, or unless `tempered` of the plain softmax over the allowed ids.
@@ -144,7 +144,7 @@ def _filtered(scores: Float32[Tensor, "n vocab"], settings: Settings) -> Float32
 
 
 def _divisors(temperatures: Float32[Tensor, " n"]) -> Float32[Tensor, " n"]:
-    """What logits are divided by: 1 in greedy rows."""
+    """Divisors of logits: 1 in greedy rows."""
     return torch.where(temperatures > 0, temperatures, 1.0).clamp(min=torch.finfo(torch.float32).tiny)
 
 

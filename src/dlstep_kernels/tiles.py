@@ -181,7 +181,7 @@ def tiled_attention(
     *,
     scale: float,
 ) -> Float[Tensor, "n heads head_dim"]:
-    """What each row reads: the mean of the values it sees, weighted by softmax(scale * query @ key), computed in fp32.
+    """Attention output of each row: the mean of the values it sees, weighted by softmax(scale * query @ key), computed in fp32.
 
     Head h reads key and value head `h // (heads // kv_heads)`. A row that sees nothing, or is in no tile, reads zeros.
     """

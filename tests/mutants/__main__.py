@@ -30,8 +30,8 @@ PURE = ("core", "strategies", "testing", "decode.py")
 LAWS = ("tests/traces", "tests/property")
 # Which tests may notice a mutant, by how its file's name begins; the first that fits counts.
 TESTS = {
-    "core/trace_file": ("tests/api/test_tampered_traces.py",),
-    "core/codec": ("tests/api/test_tampered_traces.py",),
+    "core/trace_file": ("tests/property/test_trace_files.py", "tests/property/test_trace_saving.py"),
+    "core/codec": ("tests/property/test_trace_files.py",),
     "core/checks": ("tests/api/test_types.py", "tests/api/test_bad_input.py"),
     **dict.fromkeys(PURE, LAWS),
     "driver/history": ("tests/driver/test_histories.py", "tests/end_to_end/test_histories.py"),

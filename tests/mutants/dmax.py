@@ -49,7 +49,7 @@ MUTANTS = (
         "rows.best_ids[begin * top_k : new * top_k]",
         "rows.best_ids[: (new - begin) * top_k]",
     ),
-    change("what is not merged goes to nobody", FILE, "1.0 - total if total < 1.0 else 0.0", "0.0"),
+    change("what is not merged goes to nobody", "core/soft.py", "1.0 - total if total < 1.0 else 0.0", "0.0"),
     change(
         "a request's accept threshold is ignored",
         FILE,

@@ -146,7 +146,12 @@ MUTANTS: tuple[Mutant, ...] = (
         "tuple(range(start, stop))",
         "tuple(range(start, stop - 1))",
     ),
-    change("a plan of an earlier step is replayed", TRACE, "                since = []\n", ""),
+    change(
+        "a plan of an earlier step is replayed",
+        TRACE,
+        "                since = []  # no earlier plan goes on from here\n",
+        "                pass\n",
+    ),
     change(
         "a trace makes values of any class",
         CODEC,
@@ -171,10 +176,10 @@ MUTANTS: tuple[Mutant, ...] = (
     change(
         "a saved trace is written over in place",
         TRACE_FILE,
-        "plain_file = path.is_file() or not path.exists()",
-        "plain_file = False",
+        '    target = path.with_name(f".{path.name[:100]}.{token_hex(4)}")\n    try:\n        with target.open("x"',
+        '    target = path\n    try:\n        with target.open("w"',
     ),
-    change("a truth is a number", CHECKS, "    if type(given) is not int:\n", "    if not isinstance(given, int):\n"),
+    change("a truth is a number", CHECKS, "type(given) is not int or not -_WORD", "not isinstance(given, int) or not -_WORD"),
     change("limits of optional values are not looked at", CHECKS, "else get_args(hint)\n    bounds", "else ()\n    bounds"),
     change(
         "going back keeps the samples",

@@ -25,7 +25,7 @@ class Busy:
 
 
 def busy(run: Callable[[], None], trace: Path | None = None) -> Busy | None:
-    """What a device does in `run`; None if the profiler sees nothing. The profile is written to `trace`."""
+    """Work of a device during `run`; None if the profiler sees nothing. The profile is written to `trace`."""
     with profiled(trace) as profiler:
         run()
     # Regions with names are shown on the device, too.
@@ -40,7 +40,7 @@ def busy(run: Callable[[], None], trace: Path | None = None) -> Busy | None:
 
 
 def kind_of(name: str) -> str:
-    """What a kernel of this name does, as far as `KINDS` knows."""
+    """The kind of a kernel of this name, as far as `KINDS` knows."""
     return next((kind for kind, parts in KINDS.items() if any(part in name for part in parts)), "others")
 
 

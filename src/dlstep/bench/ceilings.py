@@ -1,4 +1,4 @@
-"""What a device can do at most, measured in plain torch: bytes copied and products of matrices in a second."""
+"""Limits of a device, measured in plain torch: bytes copied and products of matrices in a second."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

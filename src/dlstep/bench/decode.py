@@ -1,4 +1,4 @@
-"""What a decode step costs beside the network's forward, and beside a plain dense forward of the same size.
+"""Cost of a decode step beside the network's forward, and beside a plain dense forward of the same size.
 
 States are taken from real decodes and each is timed again and again: the same plan may be run any number of times. All
 parts are timed in turn within a repetition, and each figure is the least over the repetitions, averaged over the

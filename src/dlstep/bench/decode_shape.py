@@ -40,7 +40,7 @@ ROWS = 8192  # of a forward that prefills
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What is decoded: `batch` requests with `context` tokens each, `tokens_per_forward` taken of each in a step."""
+    """The decode to measure: `batch` requests with `context` tokens each, `tokens_per_forward` taken of each in a step."""
 
     batch: int
     context: int = CONTEXT
@@ -235,7 +235,7 @@ def _measured(decode: DecodeRow, network: Network, load: Load, ceilings: Ceiling
 
 
 def _busy(decode: DecodeRow, steps: int, trace: Path | None) -> Busy | None:
-    """What the device does in a step, on average."""
+    """Work of the device in a step, on average."""
 
     def run() -> None:
         for _ in range(steps):

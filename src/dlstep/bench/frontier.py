@@ -15,7 +15,7 @@ MAX_TOKENS = 64
 
 @dataclass(frozen=True, slots=True)
 class Decoder:
-    """What is compared: a strategy with some options, and the option that trades accuracy for speed."""
+    """One line of the comparison: a strategy with some options, and the option that trades accuracy for speed."""
 
     strategy: str
     options: dict[str, Any] = field(default_factory=dict)

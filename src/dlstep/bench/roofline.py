@@ -27,7 +27,7 @@ class Need:
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """What a forward's cost follows from: numbers of parameters by kind, and the layers' keys and values.
+    """Sizes that decide the cost of a forward: numbers of parameters by kind, and the layers' keys and values.
 
     `dense` parameters are read and multiplied with every row, those of `experts` by the share of experts that is chosen,
     those of the `head` with wanted rows only; `mean` says whether wanted rows are also turned back into embeddings.
@@ -72,7 +72,7 @@ def touched(network: Network, rows: int) -> float:
 
 
 def need_of(network: Network, plan: Plan) -> Need:
-    """What the forwards of `plan` need; spans of one mode make one forward."""
+    """Bytes and operations that the forwards of `plan` need; spans of one mode make one forward."""
     modes = {span.mode for span in plan.spans}
     return sum((_forward(network, [span for span in plan.spans if span.mode == mode]) for mode in modes), start=Need())
 

@@ -1,4 +1,4 @@
-"""What it costs that sessions take turns: against the same sessions, one after the other."""
+"""Cost of sessions that take turns, against the same sessions one after the other."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

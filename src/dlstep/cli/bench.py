@@ -48,7 +48,7 @@ def parser() -> ArgumentParser:
 
 
 def add_kinds(options: ArgumentParser) -> None:
-    """What can be measured; to be called once the parser has its place among the commands."""
+    """Add the kinds of measurement; to be called once the parser has its place among the commands."""
     kinds = options.add_subcommands(required=True, dest="kind")
     per_step = "Microseconds of schedule, lowering, unpacking and commit per request and step."
     host = new_parser("dlstep bench host [options]", per_step, HOST_EXAMPLE)

@@ -64,7 +64,7 @@ def parser() -> ArgumentParser:
 
 
 def add_actions(options: ArgumentParser) -> None:
-    """What can be asked beside the list; to be called once the parser has its place among the commands."""
+    """Add the actions beside the list; to be called once the parser has its place among the commands."""
     actions = options.add_subcommands(required=False, dest="action")
     for name, (summary, make, _) in ACTIONS.items():
         actions.add_subcommand(name, make(), help=summary)
@@ -92,7 +92,7 @@ def family_rows() -> list[dict[str, Any]]:
 
 
 def family_row(family: "Family") -> dict[str, Any]:
-    """What is fixed of a family, and the strategies for it, its own first."""
+    """Facts of a family, and the strategies for it, its own first."""
     from .. import strategies
     from ..matrix import family_misfit
 

@@ -189,7 +189,7 @@ _PLAIN: dict[Any, tuple[str, _Convert]] = {
 
 
 def _reading(hint: Any) -> tuple[str, _Convert] | None:
-    """What a hint asks for, in words, and how a value is taken for it; None for hints that are not looked at."""
+    """The words for a type hint, and the function that takes a value for it; None for hints that are not looked at."""
     if hint in _PLAIN:
         return _PLAIN[hint]
     origin, arguments = get_origin(hint), get_args(hint)

@@ -1,4 +1,4 @@
-"""What goes wrong between the core and whoever drives it. Bad arguments of a caller are ValueErrors."""
+"""Errors between the core and whoever drives it. Bad arguments of a caller are ValueErrors."""
 
 
 class DlstepError(Exception):

@@ -20,7 +20,7 @@ _CARRIES: dict[Carry, int] = {"none": 0, "fresh": 1, "held": 2}
 
 @value
 class Wants:
-    """What a strategy reads of each wanted row beside token and probability, and how the token is taken.
+    """Statistics that a strategy needs for each sampled position, and how ties are broken.
 
     `statistics`: `entropy` and `margin` of the distribution sampled from, `noise` a uniformly random id. `best` is how many
     most probable ids are reported with their probabilities. `ties` says which of equally probable ids greedy sampling takes.

@@ -1,4 +1,4 @@
-"""What to run next. A pure function of the state: call it as often as you like.
+"""Scheduling: the next plan, as a pure function of the state.
 
 Sequences are served in order of arrival. Whoever gets no span, for lack of rows or pages, ends the plan: nothing overtakes
 it. Only a younger sequence is preempted for an older one, and while one is, nothing is admitted.

@@ -18,7 +18,7 @@ NO_PAGES: "List[int]" = List([])
 
 @value
 class Storage:
-    """What the device holds of a sequence: the core's side of it.
+    """Pages and carry slot of a sequence on the device, as the core accounts for them.
 
     Final keys and values of positions `[0, stored)` are in the pages of `table`, newest first: it grows without being
     copied. The first `published` pages in order of position have a prefix key, `prefix_key` being the last. `slot` is where
@@ -46,7 +46,7 @@ class Storage:
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """What finish rules remember of the settled tokens, kept only if a request asks for it.
+    """Settled tokens that finish rules still need, kept only if a request asks for them.
 
     `run` counts the equal tokens at the settled end, `tail` are the bytes there that a stop string may still need.
     """
@@ -66,7 +66,7 @@ class Ending:
 
 @value
 class Goal:
-    """What never changes about a sequence: its request, and what follows from it and the model.
+    """The fixed part of a sequence: its request, and what follows from it and the model.
 
     The answer ends in front of position `limit` or at one of `stop_ids`; `grid` are the groups of its final positions.
     """
@@ -121,7 +121,7 @@ class Sequence:
 
     @property
     def request(self) -> Request:
-        """What was asked for."""
+        """The request."""
         return self.goal.request
 
     @property
@@ -146,7 +146,7 @@ class Sequence:
 
     @property
     def storage(self) -> Storage:
-        """What the device holds of the sequence."""
+        """Pages and carry slot of the sequence on the device."""
         return self.ledger.storage
 
     @property
@@ -171,7 +171,7 @@ class Sequence:
 
     @property
     def error(self) -> str:
-        """What went wrong, in words; empty if nothing did."""
+        """The error in words; empty if there is none."""
         return self.ending.error if self.ending else ""
 
     @property

@@ -50,7 +50,7 @@ class SoftTokens:
 
     @property
     def residuals(self) -> tuple[float, ...]:
-        """What is left of each position's probability; drivers work it out for all rows at once."""
+        """The rest of each position's probability; drivers work it out for all rows at once."""
         width, sums = self.width, self.probabilities
         if width > 1:
             sums = tuple([sum(sums[index : index + width]) for index in range(0, len(sums), width)])

@@ -68,7 +68,7 @@ class Strategy(ABC):
 
     @property
     def wants(self) -> Wants:
-        """What `commit` reads beside token and probability, and how tokens are taken."""
+        """Statistics that `commit` reads beside token and probability, and how ties are broken."""
         return PLAIN
 
     @property

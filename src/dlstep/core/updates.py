@@ -1,4 +1,4 @@
-"""What happened to each request between two states: the one account of progress that streams, servers and pages fold."""
+"""Updates: the difference between two states, request by request. Streams, servers and pages fold them."""
 
 from itertools import islice
 
@@ -79,7 +79,7 @@ class Update:
 
 
 def updates(before: State, after: State) -> tuple[Update, ...]:
-    """What changed for each request from `before` to `after`, a later state of the same decode: those that ended first.
+    """The news of each request from `before` to `after`, a later state of the same decode; those that ended come first.
 
     Between the two lie any additions, aborts and forwards, but no `prune`. Costs the number of running requests and of those
     that ended.

@@ -49,7 +49,7 @@ class Bucket:
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """What buckets follow: rows come in canvases of `canvas` (0: as they come), and if `counted` what is wanted beyond
+    """Rules for buckets: rows come in canvases of `canvas` (0: as they come), and if `counted` what is wanted beyond
     the real count costs nothing, so that it needs no bucket of its own.
     """
 

@@ -67,7 +67,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a forward is lowered for: sizes of pages, shift of the head, what layers see, and where it runs."""
+    """The target of lowering: sizes of pages, shift of the head, what layers see, and where it runs."""
 
     page_size: int
     head_shift: int

@@ -149,7 +149,7 @@ class TorchDriver:
         return graphs.run(gathered)
 
     def _captured_step(self, batch: Batch) -> Float32[Tensor, "k w"]:
-        """What is captured: a forward and the sampling of what it wants."""
+        """A forward and the sampling of its wanted rows: the part that graphs capture."""
         answer = self._encode(batch) if batch.carry is None else self._denoise(batch, batch.carry)
         assert answer is not None, "only forwards that sample are captured"
         return pack(self._drawn(batch, answer))
@@ -194,7 +194,7 @@ class TorchDriver:
         return logits
 
     def _encode(self, batch: Batch) -> Answer | None:
-        """What is wanted of a network that reads its window like final tokens; or final tokens stored."""
+        """Logits or samples of the wanted rows of a network that reads its window like final tokens; None if only stored."""
         if self._canvas is not None:
             return self._canvas.encode(batch.tokens, batch.positions, self._paged(batch))
         hidden = self._body(

@@ -9,7 +9,7 @@ from .tables import PageTables
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What a forward runs: `encode` first, then `denoise`. At most one of the two wants something."""
+    """The batches of a forward: `encode` first, then `denoise`. At most one of the two wants something."""
 
     encode: Batch | None
     denoise: Batch | None = None

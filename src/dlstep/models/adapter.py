@@ -25,7 +25,7 @@ ADAPTER = "default"  # the name of the only adapter among peft's
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """What an adapter adds to one module of the checkpoint: `alpha` / rank (or its root) times B @ A.
+    """The product that an adapter adds to one module of the checkpoint: `alpha` / rank (or its root) times B @ A.
 
     With a `magnitude`, the rows of the sum are then scaled to have these norms.
     """
@@ -54,7 +54,7 @@ def adapt(checkpoint: Checkpoint, adapter: Adapter, *, merge: bool) -> None:
 
 @dataclass(frozen=True, slots=True)
 class AdapterPlan:
-    """What an adapter changes in a network: products that are added, and tensors that replace those of `placed`."""
+    """Changes of an adapter to a network: products that are added, and tensors that replace those of `placed`."""
 
     pairs: list[Pair]
     replaced: dict[str, Tensor]
@@ -64,7 +64,7 @@ class AdapterPlan:
 def plan_adapter(
     network: PreTrainedModel, adapter: Adapter, rules: tuple[Rule, ...], stored: Mapping[str, Shape], *, merge: bool
 ) -> AdapterPlan:
-    """What `apply_adapter` would do; the network needs no memory.
+    """The changes that `apply_adapter` would make; the network needs no memory.
 
     Raises ValueError naming every tensor that is missing, not used, of another shape or that cannot be adapted.
     """
@@ -130,7 +130,7 @@ def _pairs(
     placed: Mapping[str, tuple[Placement, ...]],
     stored: Mapping[str, Shape],
 ) -> tuple[list[Pair], list[str]]:
-    """What is added to each module, and what does not fit."""
+    """Products added to each module, and problems with those that do not fit."""
     pairs: list[Pair] = []
     problems: list[str] = []
     needed = ("lora_A.weight", "lora_B.weight", "lora_magnitude_vector")[: 3 if adapter.config.use_dora else 2]

@@ -1,4 +1,4 @@
-"""What the folder of a LoRA adapter holds: its options, as peft understands them, and its tensors. A pickle is never opened."""
+"""Content of the folder of a LoRA adapter: its options, as peft understands them, and its tensors. A pickle is never opened."""
 
 import re
 from dataclasses import dataclass, field
@@ -92,7 +92,7 @@ class Adapter:
         return float(self._of(module, "alpha_pattern", self.config.lora_alpha))
 
     def _of(self, module: str, option: str, default: Any) -> Any:
-        """What the first key of an option that is an end of the name says, or the default."""
+        """The value of the first key of an option that is an end of the name, or the default."""
         found: dict[str, Any] = attrgetter(option)(self.config) or {}
         keys = (key for key in found if self.patterns.fullmatch(option, rf"(.*\.)?({key})", module))
         return found.get(next(keys, module), default)

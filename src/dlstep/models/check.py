@@ -1,4 +1,4 @@
-"""What would happen if a checkpoint were loaded, found out from its config, its tokenizer and the headers of its weights."""
+"""The result of loading a checkpoint, predicted from its config, its tokenizer and the headers of its weights."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -67,7 +67,7 @@ def check(path: str | Path, model_name: str | None = None, lora_path: str | Path
 
 
 def _found(problems: list[str], read: Callable[[], Found]) -> Found | None:
-    """What `read` returns; None where it refuses the folder, and its sentence is added to the problems."""
+    """The result of `read`; None where it refuses the folder, and its sentence is added to the problems."""
     try:
         return read()
     except (ValueError, OSError) as error:

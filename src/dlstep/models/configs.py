@@ -95,7 +95,7 @@ def rope(facts: Facts, *, partial: float | None = None) -> Arguments:
 
 
 def dense(facts: Facts, *, partial: float | None = None) -> Arguments:
-    """What all classes but DiffusionGemma's call by the same names."""
+    """Options that all classes but DiffusionGemma's call by the same names."""
     for kind in facts.get("layer_types") or ():
         accept({"layer_types": kind}, FULL)
     heads, hidden = require(facts, "num_attention_heads"), require(facts, "hidden_size")

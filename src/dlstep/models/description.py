@@ -1,4 +1,4 @@
-"""What a checkpoint folder says about its network, without the weights. No remote code, no network access."""
+"""Description of a checkpoint folder, read without its weights. No remote code, no network access."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ GENERATION_OPTIONS = ("max_denoising_steps", "t_min", "t_max", "stability_thresh
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """What a checkpoint folder says without its weights.
+    """Facts of a checkpoint folder, without its weights.
 
     `decoding_strategy` and the values of its `options` are what the network was trained for, or what the authors of its
     family decode it with; None and missing where neither says. `max_model_len` is the longest context it knows.
@@ -56,7 +56,7 @@ class _Sources:
 
 
 def read_description(path: str | Path, model_name: str | None = None, *, mask_token_id: int | None = None) -> Description:
-    """What the checkpoint folder at `path` says, its weights unread.
+    """Facts of the checkpoint folder at `path`, its weights unread.
 
     `model_name` names its family, whatever config.json says; `mask_token_id` is taken instead of the one the folder names.
     Raises FileNotFoundError for a missing folder or file, ValueError for a family that is not supported or a fact that
@@ -159,7 +159,7 @@ def _mask_ids(sources: _Sources, explicit: int | None) -> Iterator[Any]:
 
 
 def _eos_ids(sources: _Sources) -> tuple[int, ...]:
-    """What the files say, and what ends a turn in the family; the last resorts are its text part and its tokenizer."""
+    """Ids of the files, and those that end a turn in the family; the last resorts are its text part and its tokenizer."""
     text, tokenizer = sources.text, sources.tokenizer
     ends = [find_token(token, sources.vocabulary, text.vocab_size) for token in sources.family.ends]
     said = [sources.facts.get("eos_token_id"), sources.generation.get("eos_token_id"), *ends]

@@ -39,7 +39,7 @@ class _NoCache:
         self.layers = [_NoLayer(nothing, nothing) for nothing in empty]
 
     def update(self, keys: Tensor, values: Tensor, layer_idx: int) -> tuple[Tensor, Tensor]:
-        """What the encoder calls to store."""
+        """Store keys and values; the encoder calls this."""
         del layer_idx
         return keys, values
 
@@ -81,7 +81,7 @@ class CanvasNetwork:
             ).logits[0]
 
     def signal(self, logits: Float32[Tensor, "n vocab"], temperatures: Float32[Tensor, " n"]) -> Float[Tensor, "n hidden"]:
-        """What a forward tells the next one: the mean embedding under its distribution, rounded as transformers does."""
+        """Self-conditioning signal for the next forward: the mean embedding under its distribution, rounded as transformers does."""
         embedding = self._decoder.embed_tokens
         # The twin on every device: its kernel is not faster, and may round the other way.
         return mean_embeddings(logits, temperatures, embedding.weight) * embedding.embed_scale.to(embedding.weight.dtype)

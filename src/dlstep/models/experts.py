@@ -34,7 +34,7 @@ def _(hidden: Tensor, chosen: Tensor, weights: Tensor, gate_up: Tensor, down: Te
 
 
 def mix(module: nn.Module, hidden: Tensor, chosen: Tensor, weights: Tensor) -> Tensor:
-    """What the experts of `module`, which must be such as `fits` asks for, make of some rows: `hidden` of n, with `chosen`
+    """Output of the experts of `module`, which must be such as `fits` asks for, for some rows: `hidden` of n, with `chosen`
     and `weights` of n by k. Plain tensors, because a compiler traces this and cannot trace a check of shapes.
     """
     experts: Any = module

@@ -30,7 +30,7 @@ class Token:
 
 @dataclass(frozen=True, slots=True)
 class Signs:
-    """What tells a family by its checkpoint; empty means that only `model_name` chooses it.
+    """Signs of a family in its checkpoint; empty means that only `model_name` chooses it.
 
     `classes` are patterns of class and module names under `architectures` and `auto_map`, `model_types` those of
     `model_type`. Of families that share these, `tensor` (a pattern of whole names) asks for a tensor in the files, and

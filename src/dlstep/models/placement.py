@@ -13,7 +13,7 @@ READABLE_LINES = 20  # of a list of problems
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a network must be given: the shape of each parameter and saved buffer, and the names that each goes by.
+    """Tensors that a network needs: the shape of each parameter and saved buffer, and the names that each goes by.
 
     Tied parameters are one, under the first of their names.
     """
@@ -134,7 +134,7 @@ def _joined(shapes: list[Shape]) -> Shape:
 
 
 def _unfilled(shapes: Mapping[str, Shape], filled: Mapping[str, Mapping[Part, str]]) -> Iterator[tuple[str, Part]]:
-    """What is not filled: whole parameters, or the experts and halves that the others of a parameter leave out."""
+    """Parts that are not filled: whole parameters, or the experts and halves that the others of a parameter leave out."""
     for first, shape in shapes.items():
         parts = filled.get(first, {})
         if (None, None) in parts:
@@ -177,7 +177,7 @@ def tensor_names(parameter: str, part: Part, rules: Iterable[Rule]) -> Iterator[
 
 
 def _groups(target: str, parameter: str) -> dict[str, str] | None:
-    """What the groups of a pattern were if `target` expanded to `parameter`; None if it cannot have."""
+    """The groups of a pattern if `target` expanded to `parameter`; None if it cannot have."""
     pieces = re.split(r"\\(\d+)|\\g<(\w+)>", target)
     pattern, seen = "", set[str]()
     for literal, number, name in zip(pieces[::3], [*pieces[1::3], None], [*pieces[2::3], None], strict=True):

@@ -70,7 +70,7 @@ def _class_names(facts: dict[str, Any]) -> Iterator[str]:
 
 
 def _published_names(folder: Path, facts: dict[str, Any]) -> Iterator[str]:
-    """What the checkpoint may be called: in config.json, by its folder, or by that of a download cache."""
+    """Names that the checkpoint may have: in config.json, by its folder, or by that of a download cache."""
     if isinstance(known := facts.get("_name_or_path"), str):
         yield known
     yield folder.resolve().name

@@ -36,7 +36,7 @@ def _(
 
 
 def _route(router: Glm4MoeTopkRouter, hidden_states: Tensor) -> tuple[None, Tensor, Tensor]:
-    """What the class returns, but nothing for the logits: only losses of training read them.
+    """The result of the class, with nothing for the logits: only losses of training read them.
 
     Plain tensors, because a compiler traces this and cannot trace a check of shapes.
     """

@@ -1,4 +1,4 @@
-"""What a driver must know of a network: the shapes of its keys and values, and where it embeds and reads out."""
+"""Shapes of a network that a driver needs: those of its keys and values, and where it embeds and reads out."""
 
 from dataclasses import dataclass
 
@@ -16,7 +16,7 @@ def in_gib(count: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class KVShape:
-    """What a driver must keep of each position for one layer, and how it is read.
+    """Keys and values of a position for one layer, and how they are read.
 
     `window` None is full attention; `group` query heads share a key head.
     """
@@ -28,7 +28,7 @@ class KVShape:
 
     @property
     def view(self) -> tuple[int | None, int]:
-        """What the layout of its attention depends on."""
+        """The facts that the layout of its attention depends on."""
         return self.window, self.group
 
 
@@ -56,14 +56,14 @@ def kv_bytes_per_token(shapes: tuple[KVShape, ...], dtype: torch.dtype) -> int:
 
 
 def embedding_of(network: PreTrainedModel) -> nn.Embedding:
-    """What turns ids into vectors; it knows at least the ids of the tokenizer."""
+    """The layer that turns ids into vectors; it knows at least the ids of the tokenizer."""
     embedding = network.get_input_embeddings()
     assert isinstance(embedding, nn.Embedding), f"{type(network).__name__} embeds with a {type(embedding).__name__}"
     return embedding
 
 
 def head_of(network: PreTrainedModel) -> nn.Module:
-    """What turns hidden states into logits."""
+    """The layer that turns hidden states into logits."""
     head = network.get_output_embeddings()
     assert head is not None, f"{type(network).__name__} has no head"
     return head

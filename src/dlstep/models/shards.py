@@ -1,4 +1,4 @@
-"""What the safetensors files of a checkpoint hold, read from their headers alone. A pickle is never opened."""
+"""Tensors in the safetensors files of a checkpoint, read from their headers alone. A pickle is never opened."""
 
 import json
 from dataclasses import dataclass
@@ -39,7 +39,7 @@ class Contents:
 
 
 def read_contents(folder: Path) -> Contents:
-    """What the safetensors files in `folder` hold. Raises FileNotFoundError if there are none."""
+    """Tensors in the safetensors files in `folder`. Raises FileNotFoundError if there are none."""
     if (folder / SINGLE).is_file():
         try:
             tensors = read_header(folder / SINGLE)
@@ -55,7 +55,7 @@ def read_contents(folder: Path) -> Contents:
 
 
 def _pickles(folder: Path) -> str:
-    """What to do with the files that are there instead; empty if there are none."""
+    """Advice about the files that are there instead; empty if there are none."""
     others = sorted({path.name for pattern in PICKLES for path in folder.glob(pattern)})
     return f" ({', '.join(others)} may hold code and is not read: convert it to safetensors)" if others else ""
 

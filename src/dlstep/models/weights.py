@@ -35,7 +35,7 @@ def empty_network(network: type[PreTrainedModel], config: PretrainedConfig, dtyp
 
 
 def wanted_by(network: PreTrainedModel) -> Wanted:
-    """What a network must be given, tied parameters once."""
+    """Tensors that a network needs, tied parameters once."""
     tensors: dict[str, Tensor] = network.state_dict(keep_vars=True)
     names: dict[int, tuple[str, ...]] = {}
     for name, tensor in tensors.items():

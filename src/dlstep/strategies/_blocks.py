@@ -174,7 +174,7 @@ class ByConfidence(Blockwise):
     semi_complete_threshold: Annotated[float, Interval(gt=0.0, le=1.0)] = 0.9
 
     def decided(self, sequence: Sequence, rows: Rows, spec: Spec) -> tuple[Block, ...]:
-        """What each block takes; thresholds look at the block before as it was when the forward ran."""
+        """The blocks with what each takes; thresholds look at the block before as it was when the forward ran."""
         thresholds = sequence.goal.request.params.thresholds
         accept = thresholds.accept_threshold
         semi = thresholds.semi_complete_threshold

@@ -14,7 +14,7 @@ from ._blocks import Blockwise
 
 @dataclass(frozen=True, slots=True)
 class Revision(Extra):
-    """What a revised block remembers of the last forward: whether it was `ready`, and which share of its tokens stayed."""
+    """State of a revised block after its last forward: whether it was `ready`, and which share of its tokens stayed."""
 
     ready: bool = False
     stable: float = 0.0
@@ -46,7 +46,7 @@ class Revising(Blockwise):
         return None
 
     def penalty(self) -> float:
-        """What is taken from the logit that a position gives to the token in front of it."""
+        """The number taken from the logit that a position gives to the token in front of it."""
         return 0.0
 
     def decided(self, sequence: Sequence, rows: Rows, spec: Spec) -> tuple[Block, ...]:
@@ -92,7 +92,7 @@ class Revising(Blockwise):
 
 
 def revision(block: Block) -> Revision:
-    """What the block remembers; of a new block, nothing."""
+    """State of the block; empty for a new one."""
     return block.extra if isinstance(block.extra, Revision) else NEW
 
 

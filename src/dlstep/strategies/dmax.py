@@ -22,7 +22,7 @@ CONFIDENT = 0.9  # a block all of whose positions are this sure is ready, as in 
 
 @value
 class Softened(Revision):
-    """What a refreshed block remembers: likeliest ids of each decided position, and their probabilities, as `Rows` has them."""
+    """State of a refreshed block: likeliest ids of each decided position, and their probabilities, as `Rows` has them."""
 
     ids: tuple[int, ...] = ()
     probabilities: tuple[float, ...] = ()

@@ -22,7 +22,7 @@ REMASK_THRESHOLD = 0.4
 
 @value
 class Edited(Revision):
-    """What an edited block remembers: `post` counts forwards that found no mask in it.
+    """State of an edited block: `post` counts forwards that found no mask in it.
 
     `remasked` is a bitmap of the offsets that were turned back into a mask.
     """
@@ -37,7 +37,7 @@ STEADY = Edited(stable=1.0)
 
 @value
 class _Rule:
-    """What is in force for one request; `remask` is 0 if tokens are never turned back into masks."""
+    """Thresholds in force for one request; `remask` is 0 if tokens are never turned back into masks."""
 
     edit: float
     remask: float

@@ -1,4 +1,4 @@
-"""What must hold of one state, one answer, one plan, one trace. Each check raises AssertionError."""
+"""Checks of one state, one answer, one plan, one trace. Each check raises AssertionError."""
 
 from collections import Counter
 from dataclasses import replace

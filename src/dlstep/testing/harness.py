@@ -39,7 +39,7 @@ class Step:
 
 @dataclass
 class Run:
-    """What happened in a case, oldest first."""
+    """The record of a case, oldest step first."""
 
     case: Case
     first: State
@@ -56,7 +56,7 @@ class Run:
         self.state = apply(self.state, event)
 
     def enter(self, number: int) -> None:
-        """What comes before step `number`."""
+        """Arrivals, aborts and rebuilds before step `number`."""
         for request, arrival in zip(self.case.requests, self.case.arrive, strict=True):
             if arrival == number:
                 self._event(Add(request))

@@ -84,7 +84,7 @@ class ShadowHistory:
         table.append(page)
 
     def at(self, slot: tuple[int, int]) -> Slot:
-        """What a slot holds. Raises ShadowError for an empty one."""
+        """Content of a slot. Raises ShadowError for an empty one."""
         try:
             return self.slots[slot]
         except KeyError:
@@ -194,7 +194,7 @@ class ShadowDriver:
         return self.now.carriers[span.arrival]
 
     def _embeddings(self, span: Span) -> dict[tuple[int, int], int]:
-        """What the first layer gets of each row: position and token, and where there is one the soft or carried input."""
+        """Input of the first layer for each row: position and token, and where there is one the soft or carried input."""
         final_rows = span.query_only + span.final_rows
         if span.final_rows and span.mode != "encode":
             raise ShadowError(f"request {span.arrival} stores final rows in mode {span.mode}")

@@ -18,7 +18,7 @@ MOST_TURNS = 4000
 
 
 class Fault(Exception):
-    """What a driver raises in a law."""
+    """An error that a driver raises in a law."""
 
 
 @dataclass
@@ -124,7 +124,7 @@ def _calm(value: Strategy, request: Request, state: State, blind: bool) -> Outco
 
 
 class Fold:
-    """What somebody knows of a decode who hears its updates only."""
+    """A decode as its updates tell it."""
 
     def __init__(self) -> None:
         self.tokens: dict[int, tuple[int, ...]] = {}
@@ -146,7 +146,7 @@ class Fold:
             _check_window(update)
 
     def check(self, state: State) -> None:
-        """What was heard is what came out."""
+        """Compare what was heard with the outcome."""
         assert set(self.endings) >= set(state.finished)
         for request_id in state.finished:
             sequence, last = state.finished[request_id], self.last[request_id]

@@ -1,4 +1,4 @@
-"""What there is to see: positions with their phase, pages with their holders, events with what they did. Plain values.
+"""Things to see: positions with their phase, pages with their holders, events with what they did. Plain values.
 
 Pictures in HTML and on terminals are drawn from these, so that they show the same things by the same names.
 """
@@ -44,7 +44,7 @@ class PageCell:
 
 @dataclass(frozen=True, slots=True)
 class EventRow:
-    """What one event of a trace did: `fed` and `sampled` rows of a forward, and where the decode stood afterwards."""
+    """Effect of one event of a trace: `fed` and `sampled` rows of a forward, and where the decode stood afterwards."""
 
     number: int
     kind: str

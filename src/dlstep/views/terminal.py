@@ -66,14 +66,14 @@ def table(columns: Iterable[str], rows: Iterable[Iterable[object]], title: str =
 
 
 def plan_view(plan: Plan) -> RenderableType:
-    """What each span of a plan feeds and wants."""
+    """A table of what each span of a plan feeds and wants."""
     rows = ((s.id, f"{s.start} to {s.stop - 1}", *row_counts(s), len(s.wanted), s.end) for s in plan.spans)
     columns = ("request", "positions", "query only", "final", "window", "wanted", "sees below")
     return table(columns, rows, f"plan of step {plan.step}")
 
 
 def trace_view(trace: Trace) -> RenderableType:
-    """What each event of a trace did."""
+    """A table of what each event of a trace did."""
     columns = ("event", "kind", "step", "requests", "fed", "sampled", "emitted so far", "running", "waiting", "pages owned")
     rows = (
         (r.number, r.kind, r.step, ", ".join(map(str, r.requests)), r.fed, r.sampled, r.emitted, r.running, r.waiting, r.pages)
