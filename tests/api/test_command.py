@@ -27,15 +27,16 @@ WRONG = {
     "no cuda": (["--device", "cuda"], ["device='cuda'", "no CUDA device", "cpu"]),
     "no such device": (["--device", "xyz"], ["device must be cpu, cuda or cuda:N, got 'xyz'"]),
     "a device of another kind": (["--device", "meta"], ["device must be cpu, cuda or cuda:N, got 'meta'"]),
-    "pages": (["--num_pages", "1000000000000"], ["num_pages=1000000000000", "GiB", "lower"]),
+    "pages": (["--num_pages", "2000000000"], ["num_pages=2000000000", "GiB", "lower"]),
+    "more pages than can be counted": (["--num_pages", "1000000000000"], ["num_pages must be at most 2147483647"]),
     "a page": (["--page_size", "1000000000"], ["page_size=1000000000", "GiB", "lower"]),
-    "requests": (["--max_num_reqs", "1000000000000"], ["max_num_reqs=1000000000000", "GiB", "lower"]),
+    "requests": (["--max_num_reqs", "1000000000000"], ["max_num_reqs must be at most 1048576, got 1000000000000"]),
     "no such module": (["--decoding_strategy", "foo.bar"], ["'foo.bar' is unknown", "no module 'foo'", "multi_bd"]),
     "half a module": (["--decoding_strategy", "json.foo"], ["'json.foo' is unknown", "no module 'json.foo'"]),
     "no path of a module": (["--decoding_strategy", "..foo"], ["'..foo' is unknown"]),
     "no strategy in it": (["--decoding_strategy", "json.decoder"], ["'json.decoder' has no class", "STRATEGY"]),
     "bytes": ([b"\xff\xfe"], ["argument 3 is not UTF-8: b'\\xff\\xfe'"]),
-    "deep value": (["--stop_token_ids", "[" * 3000 + "]" * 3000], ["too deeply"]),
+    "deep value": (["--stop_token_ids", "[" * 3000 + "]" * 3000], ["stop_token_ids", " ... "]),
 }
 
 
@@ -52,9 +53,9 @@ def test_a_wrong_request_is_one_sentence(case: str) -> None:
 
 BOMB = "a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n" for n in range(1, 40))
 FILES = {
-    "deep lists": ("stop: " + "[" * 5000 + "]" * 5000, "nests lists and mappings more than 8 deep"),
-    "deep mappings": ("".join(f"{' ' * n}a:\n" for n in range(50)), "nests lists and mappings more than 8 deep"),
-    "aliases": (BOMB, "has the alias *a0"),
+    "deep lists": ("stop: " + "[" * 5000 + "]" * 5000, "is nested more than 20 deep"),
+    "deep mappings": ("".join(f"{' ' * n}a:\n" for n in range(50)), "is nested more than 20 deep"),
+    "aliases": (BOMB, "refers to *a0"),
     "no YAML": ("stop: [", "is no YAML"),
     "no mapping": ("- stop\n", "holds no names and values"),
 }
@@ -78,7 +79,10 @@ def test_a_config_file_of_other_bytes_is_one_sentence(tmp_path: Path) -> None:
 
 def test_device_and_sizes_are_checked_before_weights_load(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """An empty folder: whoever looked into it would say so."""
-    for arguments, message in ((["--device", "xyz"], "device must be"), (["--num_pages", "1000000000000"], "num_pages=")):
+    for arguments, message in (
+        (["--device", "xyz"], "device must be"),
+        (["--num_pages", "2000000000", "--page_size", "2000000000"], "num_pages="),
+    ):
         assert main(["generate", "a", "--model", str(tmp_path), *arguments]) == 2
         assert message in capsys.readouterr().err
 

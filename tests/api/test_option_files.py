@@ -33,7 +33,7 @@ MARK = "\nfrom pathlib import Path\nPath({mark!r}).write_text('was here')\nSTRAT
         ("<<: {decoding_strategy: inside.planted}", "give it on the command line, as --decoding_strategy inside.planted"),
         ("decoding_strategy: {class_path: planted.Run}", "Does not validate"),
         ("class_path: planted.Run", "class_path"),
-        ("{{{", "Problems parsing config"),
+        ("{{{", "is no YAML of options"),
     ],
 )
 def test_a_file_of_options_is_refused_in_time(

@@ -239,6 +239,6 @@ def test_statistics_come_when_they_are_wanted(checkpoints):
 
 
 def test_a_spec_of_another_network_is_refused(checkpoints):
-    spec = replace(checkpoints["plain"].spec, vocab_size=1000)
+    spec = replace(checkpoints["plain"].spec, vocab_size=1000, pieces=())
     with pytest.raises(ValueError, match=r"1000 ids and mask id 1, the network plain embeds 48"):
         TorchDriver(checkpoints["plain"], Config(spec))

@@ -31,7 +31,8 @@ def expected(name: str) -> list[tuple[int, ...]]:
 def pages(name: str, page_size: int, times: float = 1.0) -> dict[str, int]:
     """The fewest pages that hold one request of 128 tokens, or so many times as many."""
     least = -(-reach(name, 128) // page_size)
-    return {"max_num_reqs": 8, "max_model_len": 128, "page_size": page_size, "num_pages": int(times * least)}
+    held = int(times * least)
+    return {"max_num_reqs": 8, "max_model_len": 128, "page_size": page_size, "num_pages": held, "session_pages": held}
 
 
 ENGINES = {

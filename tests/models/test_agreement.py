@@ -135,7 +135,7 @@ BAD: dict[str, tuple[Damage, str]] = {
         config(dlstep={"decoding_strategy": "diffusion_gemma"}),
         "decoding_strategy='diffusion_gemma'",
     ),
-    "a shift as text": (config(dlstep={"head_shift": "1"}), "Spec.head_shift must be 0 or 1, got '1'"),
+    "a shift as text": (config(dlstep={"head_shift": "1"}), "Spec.head_shift must be one of 0, 1, got '1'"),
     "EOS as text": (
         config(eos_token_id="<eos>"),
         "eos_token_id='<eos>' is not an id of its network: give a number, or a list of them",

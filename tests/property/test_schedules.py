@@ -63,7 +63,8 @@ def test_random_schedules_leave_no_page_owned(name: str, count: int, report: Cal
         owned += len(state.cache.owners) + state.strategy.carries * (state.config.max_num_reqs - len(state.cache.slots))
         preemptions, aborts = preemptions + preempted, aborts + aborted
     report(f"{count} random schedules of {name}, {preemptions} preemptions, {aborts} aborts: {owned} pages owned at the end")
-    assert not owned and preemptions > 15 and aborts > 15
+    # Whoever feeds its whole canvas at once holds all of its pages from the start.
+    assert not owned and (preemptions > 15 or name == "dual_cache") and aborts > 15
 
 
 SCRIPT = """

@@ -24,6 +24,7 @@ EXAMPLES = """
 """
 
 CLOSED_PIPE = 128 + 13  # what a shell says of a process that SIGPIPE ended
+LONGEST_MESSAGE = 2000  # characters
 UNDECODED = re.compile("[\udc80-\udcff]")  # bytes that are not UTF-8, as Python keeps them
 MISSING_ARGUMENT = re.compile(r"the following arguments are required: ([\w.-]+)\.(\w+)$")
 MISSING_COMMAND = re.compile(r'expected "((?:[\w-]+\.)*)(\w+)" to be one of \{(.*)\}, but it was not provided')
@@ -88,7 +89,7 @@ def _run(arguments: Items[str]) -> int:
     except BrokenPipeError:
         raise
     except (ArgumentError, ValueError, OSError, DlstepError) as error:
-        print(f"dlstep: error: {explained(' '.join(str(error).split()))}", file=sys.stderr)
+        print(f"dlstep: error: {shortened(explained(' '.join(str(error).split())))}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("dlstep: interrupted", file=sys.stderr)
@@ -121,6 +122,12 @@ def explained(message: str) -> str:
         names = ", ".join(COMMANDS) if found[2] == "command" else found[3].replace(",", ", ")
         return f"{' '.join(('dlstep', *found[1].split('.')[:-1]))} needs a {found[2]}: give one of {names}"
     return message
+
+
+def shortened(message: str) -> str:
+    """The message with its middle left out where it is long, because it repeats what was given."""
+    kept = LONGEST_MESSAGE // 2
+    return message if len(message) <= LONGEST_MESSAGE else f"{message[:kept]} ... {message[-kept:]}"
 
 
 def _closed_pipe() -> int:

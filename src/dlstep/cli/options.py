@@ -28,8 +28,6 @@ SAMPLING_HELP = {
     "max_nfe": "Most forwards that sample.",
     "max_repetition_run": "End an answer whose last so many tokens are equal.",
 }
-DEEPEST = 8  # levels of a --config file
-TOP = 2  # the number of the event that says what the file holds, behind those that open stream and document
 # `seed` is the request's here: with one caller the engine's own says nothing more. A request's thresholds are those of the
 # strategy options for the same reason.
 ENGINE_FIELDS = tuple(field for field in fields(EngineConfig) if field.name != "seed")
@@ -70,22 +68,16 @@ def add_options(parser: ArgumentParser, title: str, owner: type, chosen: tuple[F
 
 
 def check_yaml(source: str) -> None:
-    """Raise ValueError for YAML that could keep the parser busy for minutes, in the file at `source` or in `source` itself."""
+    """Raise ValueError unless the file at `source`, or `source` itself, is YAML of names and values, and bounded."""
     path = Path(source)
     where, text = (f"the file {source!r}", path.read_text(encoding="utf-8")) if path.is_file() else ("the text", source)
-    depth, plain = 0, yaml.SequenceStartEvent | yaml.ScalarEvent
     try:
-        for number, event in enumerate(yaml.parse(text, Loader=yaml.SafeLoader)):
-            if number == TOP and isinstance(event, plain):
-                absent = "" if path.is_file() else f", and there is no file {source!r}"
-                raise ValueError(f"--config: {where} holds no names and values, like `max_tokens: 32`{absent}")
-            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-            if depth > DEEPEST:
-                raise ValueError(f"--config: {where} nests lists and mappings more than {DEEPEST} deep, and options are flat")
-            if isinstance(event, yaml.AliasEvent):
-                raise ValueError(f"--config: {where} has the alias *{event.anchor}: write its value out")
-    except yaml.YAMLError as error:
-        raise ValueError(f"--config: {where} is no YAML: {error}") from error
+        value = yaml_file.load(text)
+    except (yaml.YAMLError, RecursionError) as error:
+        raise ValueError(f"--config: {where} is no YAML of options: {error}") from error
+    if not isinstance(value, dict):
+        absent = "" if path.is_file() else f", and there is no file {source!r}"
+        raise ValueError(f"--config: {where} holds no names and values, like `max_tokens: 32`{absent}")
 
 
 def add_config_option(parser: ArgumentParser) -> None:

@@ -75,7 +75,8 @@ def largest_forwards(config: Config, strategy: Strategy) -> tuple[tuple[Plan, Pl
     length = max(1, min(budget, config.max_model_len) - atom - spec.head_shift)
     deep = max(1, min(config.max_num_reqs, -(-budget // length)))
     pages = deep * -(-farthest(strategy, config.max_model_len) // config.page_size)
-    state = init(replace(config, num_pages=pages), strategy)
+    # Equal prompts stand for any: none waits for another one's pages.
+    state = init(replace(config, num_pages=pages, enable_prefix_caching=False), strategy)
     for number in range(deep):
         state = add(state, _request(number, (token,) * length, 1))
     wanted, pages_of_wanted = _all_wanted(config, strategy, token)

@@ -81,7 +81,7 @@ class CanvasNetwork:
             ).logits[0]
 
     def signal(self, logits: Float32[Tensor, "n vocab"], temperatures: Float32[Tensor, " n"]) -> Float[Tensor, "n hidden"]:
-        """Self-conditioning signal for the next forward: the mean embedding under its distribution, rounded as transformers does."""
+        """Self-conditioning signal for the next forward: the mean embedding, rounded as transformers does."""
         embedding = self._decoder.embed_tokens
         # The twin on every device: its kernel is not faster, and may round the other way.
         return mean_embeddings(logits, temperatures, embedding.weight) * embedding.embed_scale.to(embedding.weight.dtype)

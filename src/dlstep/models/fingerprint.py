@@ -15,7 +15,8 @@ def fingerprint(network: nn.Module) -> str:
     for name, tensor in sorted(network.state_dict().items()):
         digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype};".encode())
         flat = tensor.detach().reshape(-1)
-        places = torch.linspace(0, max(flat.numel() - 1, 0), min(SAMPLES, flat.numel()), device=flat.device).long()
+        count = min(SAMPLES, flat.numel())
+        places = torch.arange(count, device=flat.device) * (flat.numel() - 1) // max(count - 1, 1)  # exact, whatever the size
         samples.append(flat[places].float())
     if samples:
         digest.update(torch.cat(samples).cpu().numpy().tobytes())  # one copy for all
