@@ -131,12 +131,14 @@ class Session:
         if self.state.done:
             raise ValueError("no request waits or runs: submit a prompt first")
         before = (self.state, len(self._events), self._samples)
+        taken = False
         try:
             self._decode.step()
-        except BaseException:
-            del self._events[before[1] :]
-            self._decode.rewind(before[0])
-            raise
+            taken = True
+        finally:
+            if not taken:  # some of the forwards that catch up may have been
+                del self._events[before[1] :]
+                self._decode.rewind(before[0])
         self._samples = next(event for event in reversed(self._events) if isinstance(event, Samples))
         self._points.append(before)
         return self.state

@@ -15,6 +15,7 @@ from transformers import DynamicCache, PreTrainedModel
 
 from .. import strategies
 from ..core import Config, Plan, Request, SamplingParams, State, Strategy, add, commit, init, schedule
+from ..decode import Decode
 from ..driver import TorchDriver, Work
 from ..driver.torch_driver import Answer
 from ..models import Checkpoint
@@ -135,9 +136,10 @@ def _decoding(
 
 
 def _walk(driver: TorchDriver, state: State, steps: int) -> State:
+    decode = Decode(state, driver, prunes=False)
     for _ in range(steps):
-        state = commit(state, driver.run(schedule(state)))
-    return state
+        decode.step()
+    return decode.state
 
 
 def _time(

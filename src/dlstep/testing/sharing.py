@@ -82,7 +82,8 @@ def histories(strategy: type[Strategy], data: DataObject) -> None:
     users = _users(value, config, data)
     blind, places = data.draw(booleans()), data.draw(sampled_from([1, 2, len(users), len(users)]))
     device = ShadowDriver(config.page_size, config.num_pages, spec, exact=value.exact, places=places, blind=blind)
-    faulty = FaultyDriver(device, *(frozenset(data.draw(lists(integers(0, 30), max_size=2))) for _ in range(2)))
+    before, after = (frozenset(data.draw(lists(integers(0, 30), max_size=2))) for _ in range(2))
+    faulty = FaultyDriver(device, before, after)
     decodes = [Decode(init(own, value), faulty, prunes=False) for own, _ in users]
     coming = [list(requests) for _, requests in users]
     gone: list[set[int]] = [set() for _ in users]
