@@ -120,6 +120,8 @@ def verdict(mutant: Mutant | None, choices: list[tuple[str, ...]], *, pure: bool
         sources(Path(name), mutant, pure=pure)
         environment = {**os.environ, "PYTHONPATH": name, "HYPOTHESIS_PROFILE": "mutants", "PYTHONDONTWRITEBYTECODE": "1"}
         options = ("-x", "-q", "-rf", "--tb=line", "-p", "no:cacheprovider")
+        if pure:  # files of traces are tested through the command, too
+            options += ("--ignore-glob=tests/property/test_trace_*.py",)
         for tests in choices:
             command = [sys.executable, "-m", "pytest", *options, *tests]
             done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=1200, check=False)

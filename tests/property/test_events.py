@@ -8,8 +8,21 @@ from pathlib import Path
 import pytest
 from recorded import recorded, setting
 
-from dlstep import ReplayDiverged, Trace, strategies
-from dlstep.core import Add, Request, SamplingParams, abort, add, commit, fail, init, prune, schedule
+from dlstep import strategies
+from dlstep.core import (
+    Add,
+    ReplayDiverged,
+    Request,
+    SamplingParams,
+    Trace,
+    abort,
+    add,
+    commit,
+    fail,
+    init,
+    prune,
+    schedule,
+)
 from dlstep.testing.checks import check_ownership
 from dlstep.testing.harness import shadow
 
