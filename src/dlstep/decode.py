@@ -111,6 +111,8 @@ class Decode:
 
     def _forward(self) -> None:
         plan = schedule(self._state)
+        if plan.line == START_LINE:
+            self.close()  # what a rewound decode left behind, nobody will go on from
         self._forward_failed = True  # until the samples are here, nobody knows what the device holds
         try:
             samples: Samples = self._driver.run(plan)
@@ -129,7 +131,6 @@ class Decode:
         """
         under_way = [sequence.request.arrival for sequence in self._state.running]
         before = self._ahead(under_way)
-        self.close()  # what a rewound decode left behind, nobody will go on from
         self._apply(Rebuild())
         self._forward()
         while not self._state.done and under_way and self._ahead(under_way) >= before:

@@ -59,6 +59,13 @@ def test_bench_refuses_options_that_do_nothing(capsys: Captured) -> None:
         assert f"{option[0]} does nothing without --shape" in failure(["bench", "decode", *option], capsys)
 
 
+def test_bench_refuses_what_does_not_go_together(capsys: Captured) -> None:
+    assert "--batches does nothing beside --queue" in failure(["bench", "host", "--queue", "--batches", "[4]"], capsys)
+    assert "--memory does nothing beside --queue" in failure(["bench", "host", "--queue", "--memory"], capsys)
+    assert "--sessions must be at least 1" in failure(["bench", "decode", "--sessions", "0"], capsys)
+    assert "not --shape" in failure(["bench", "decode", "--sessions", "2", "--shape", "sdar-8b"], capsys)
+
+
 def test_a_config_file_gives_options_and_the_command_line_overrides_them(capsys: Captured, tmp_path: Path) -> None:
     path = tmp_path / "options.yaml"
     path.write_text("model: tiny-bd\nmax_tokens: 3\nignore_eos: true\nstop: [never, there]\nnum_pages: 100\n")

@@ -239,3 +239,18 @@ def test_threads_with_more_sessions_than_places_all_finish() -> None:
     due = [expected("multi_bd", question) for question in questions]
     with ThreadPoolExecutor(4) as threads:
         assert list(threads.map(answer, questions)) == due
+
+
+def test_a_session_that_goes_back_leaves_no_pages_behind() -> None:
+    llm = LLM()
+    session = llm.session()
+    session.submit(prompts("multi_bd")[7], SamplingParams(max_tokens=20, seed=0))
+    for steps in (1, 2, 3):  # back to the first state, too
+        for _ in range(3):
+            session.step()
+        session.back(steps)
+    session.run()
+    assert len(list(llm.engine.driver._histories)) == 2, "the LLM's own, and that of the session"
+    session.back(2)
+    session.close()
+    assert len(list(llm.engine.driver._histories)) == 1

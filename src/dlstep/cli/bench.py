@@ -129,6 +129,7 @@ def _measured(kind: str, chosen: Namespace) -> tuple[list[dict[str, object]], tu
             return session_rows(chosen.model, chosen.device or "cpu", chosen.sessions), ()
         return (shape_rows(chosen), SHAPE_COLUMNS) if chosen.shape else (decode_rows(chosen.model, chosen.device or "cpu"), ())
     if chosen.queue:
+        _refuse_options_beside_queue(chosen)
         return queue_rows(), ()
     return (memory_rows() if chosen.memory else host_rows(chosen.strategy, tuple(chosen.batches), tuple(chosen.lengths))), ()
 
@@ -150,6 +151,14 @@ def host_rows(strategy: str, batches: tuple[int, ...], lengths: tuple[int, ...])
             told = ", ".join(f"{name} {value}" for name, value in rows[-1].items() if isinstance(value, str | int))
             print(f"measured {len(rows)} of {total}: {told}", file=sys.stderr)
     return rows
+
+
+def _refuse_options_beside_queue(chosen: Namespace) -> None:
+    """Raise ValueError for an option that --queue would ignore."""
+    plain = {"strategy": "multi_bd", "batches": list(BATCHES), "lengths": list(LENGTHS), "memory": False}
+    given = [name for name, value in plain.items() if chosen[name] != value]
+    if given:
+        raise ValueError(f"--{given[0]} does nothing beside --queue: leave one of them out")
 
 
 def _refuse_options_of_shapes(chosen: Namespace) -> None:
