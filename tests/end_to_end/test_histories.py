@@ -34,7 +34,7 @@ def play(crowd: Crowd, rounds: int) -> None:
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_crowd_is_answered_as_each_alone(strategy: str, engine: str) -> None:
-    play(Crowd(strategy, 7, sessions=3, streams=2, **ENGINES[engine](strategy)), 10)
+    play(Crowd(strategy, 7, sessions=3, streams=2, **ENGINES[engine](strategy)), 7)
 
 
 @pytest.mark.stress
