@@ -96,8 +96,8 @@ MUTANTS: tuple[Mutant, ...] = (
     change(
         "the queue begins behind its oldest",
         QUEUE,
-        "                    while head < self.tail and head not in back:",
-        "                    head += 1\n                    while head < self.tail and head not in back:",
+        "while head < self.tail and head not in back:",
+        "while head < self.tail:",
     ),
     Mutant(
         "a step is taken by whoever has the id",

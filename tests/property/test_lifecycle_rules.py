@@ -175,3 +175,11 @@ def test_the_step_of_a_request_is_not_taken_by_another_of_its_id() -> None:
     (sequence,) = state.waiting
     assert (sequence.nfe, sequence.steps, sequence.request.prompt) == (0, 0, (7, 8, 9, 10, 11))
     assert finish(state, device).finished[0].finish in ("stop", "length")
+
+
+def test_lines_of_histories_of_other_sizes_differ() -> None:
+    request = Request(0, (1, 2, 3), SamplingParams(max_tokens=8))
+    small, large = (add(init(replace(CONFIG, num_pages=pages), ONE_BLOCK), request) for pages in (32, 64))
+    driver = says(5, 6, prompt=3)
+    lines = [driver.run(schedule(state)).line for state in (small, large, small)]
+    assert lines[0] == lines[2] != lines[1], "one would go on in the pages of the other"
