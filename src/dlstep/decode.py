@@ -33,7 +33,7 @@ class Decode:
 
     Every change of the state is an event of the core, told to `record`; folding them from the first state on gives `state`.
     Unless `prunes` is false, requests that have ended are forgotten once a step has told of them. Not safe for threads;
-    each step holds `turn`, which several decodes on one driver may share.
+    a step that runs forwards holds `turn`, which several decodes on one driver may share.
     """
 
     def __init__(
@@ -78,8 +78,8 @@ class Decode:
         step is a gain. If the driver raises, the state is that before the forward, no request is lost, and the next step
         relies on nothing that the device holds. Without a request that runs or waits there is no forward.
         """
-        with self._turn:
-            if not self._state.done:
+        if not self._state.done:  # telling takes no turn: a stream may be collected while this thread holds it
+            with self._turn:
                 self._gain()
         return self._tell()
 

@@ -110,6 +110,23 @@ def test_a_stream_is_collected_during_a_forward() -> None:
     assert not streams and left_over(llm) == (0, 0, 0, 0)
 
 
+def test_a_stream_is_collected_during_a_forward_of_a_session() -> None:
+    llm, driver = watched_llm()
+    streams = [llm.stream("gone", PARAMS)]
+
+    def drop() -> None:
+        streams.clear()
+        gc.collect()
+
+    driver.before = drop
+    session = llm.session()
+    session.submit("other", PARAMS)
+    runner = threading.Thread(target=session.run, daemon=True)  # the step that collects must not wait for itself
+    runner.start()
+    runner.join(60)
+    assert not runner.is_alive() and session.output(0).finish_reason and left_over(llm) == (0, 0, 0, 0)
+
+
 def test_a_stream_is_collected_while_another_call_holds_the_lock() -> None:
     llm = make_llm()
     stream = llm.stream("gone", PARAMS)
