@@ -1,6 +1,6 @@
 """The pure core: immutable values and the functions between them. No arrays, no clock, no randomness of its own.
 
-Reading order: request, spec, grid, block, sequence, plan, cache, state, strategy, then engine, schedule, finish, commit.
+Reading order: request, spec, grid, block, plan, sequence, rule, cache, state, then lifecycle, schedule, finish, commit.
 """
 
 from .block import Block as Block, Extra as Extra, Sealed as Sealed, open_block as open_block, positions as positions
@@ -15,6 +15,7 @@ from .errors import (
     SamplesMismatch as SamplesMismatch,
 )
 from .grid import Grid as Grid
+from .ledger import FinishReason as FinishReason, Ledger as Ledger
 from .lifecycle import (
     abort as abort,
     add as add,
@@ -24,6 +25,7 @@ from .lifecycle import (
     prune as prune,
     rebuild as rebuild,
 )
+from .options import Options as Options, options_of as options_of, with_options as with_options
 from .plan import (
     NO_ROWS as NO_ROWS,
     PLAIN as PLAIN,
@@ -47,12 +49,12 @@ from .request import (
     SamplingParams as SamplingParams,
     Thresholds as Thresholds,
 )
+from .rule import Choice as Choice, Rule as Rule, Scope as Scope, best as best, draw as draw
 from .schedule import schedule as schedule
-from .sequence import FinishReason as FinishReason, Goal as Goal, Ledger as Ledger, Sequence as Sequence
+from .sequence import Goal as Goal, Sequence as Sequence, Strategy as Strategy
 from .soft import Merge as Merge, SoftTokens as SoftTokens
 from .spec import Config as Config, Spec as Spec
 from .state import State as State
-from .strategy import Strategy as Strategy
 from .trace import (
     Abort as Abort,
     Add as Add,

@@ -105,6 +105,24 @@ class Block:
             new_probabilities[offset] = probabilities[row]
         return Block(start, tuple(new_tokens), tuple(undecided), tuple(new_probabilities), self.given, self.opened, self.extra)
 
+    def mask(self, chosen: Sequence[int], mask_id: int) -> "Block":
+        """The block with its decided positions `chosen` undecided again: the inverse of `decide`."""
+        start = self.start
+        tokens, probabilities = list(self.tokens), list(self.probabilities)
+        for position in chosen:
+            tokens[position - start], probabilities[position - start] = mask_id, 0.0
+        undecided = tuple(sorted((*self.undecided, *chosen)))
+        return Block(start, tuple(tokens), undecided, tuple(probabilities), self.given, self.opened, self.extra)
+
+    def remembering(self, extra: Extra | None) -> "Block":
+        """The block with nothing but its memory changed."""
+        return Block(self.start, self.tokens, self.undecided, self.probabilities, self.given, self.opened, extra)
+
+    @property
+    def first(self) -> int:
+        """The first position that was not given: those that were are in front."""
+        return self.start + self.given.bit_length()
+
 
 def open_block(start: int, size: int, limit: int, prompt: tuple[int, ...], mask_id: int, opened: int = 0) -> Block:
     """A fresh block at `start`: prompt tokens that fall into it are given, positions at `limit` and above are void."""

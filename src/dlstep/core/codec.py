@@ -16,7 +16,7 @@ from typing import Any, cast
 from rpds import HashTrieMap, List
 
 from .block import Extra
-from .strategy import Strategy
+from .options import Options
 
 CORE = __name__.rpartition(".")[0]
 _STRATEGIES = f"{CORE.rpartition('.')[0]}.strategies"
@@ -100,6 +100,6 @@ def _class(path: str) -> Any:
     if module_name not in sys.modules:
         raise ValueError(f"the data holds a {class_name} of module {module_name}: import that module before reading")
     cls = vars(sys.modules[module_name]).get(class_name)
-    if not (isinstance(cls, type) and is_dataclass(cls) and issubclass(cls, Strategy | Extra)):
-        raise ValueError(f"module {module_name} has no strategy, and nothing that one keeps, named {class_name}")
+    if not (isinstance(cls, type) and is_dataclass(cls) and issubclass(cls, Options | Extra)):
+        raise ValueError(f"module {module_name} has no strategy, no rule, and nothing that one keeps, named {class_name}")
     return cls

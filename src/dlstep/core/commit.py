@@ -9,14 +9,14 @@ from .errors import SamplesMismatch
 from .finish import ended, judge
 from .plan import Plan, Rows, Samples, Span
 from .queue import WaitingQueue
-from .sequence import NOTHING_STORED, Sequence, Storage
+from .ledger import NOTHING_STORED, Storage
 from .state import State
-from .strategy import Strategy
+from .sequence import Sequence
 
 
-def forgotten(strategy: Strategy, sequence: Sequence, state: State) -> Sequence:
+def forgotten(sequence: Sequence, state: State) -> Sequence:
     """`sequence` when the device holds nothing of it any more."""
-    return strategy.forget(sequence.holding(NOTHING_STORED), state.config.spec)
+    return sequence.goal.strategy.forget(sequence.holding(NOTHING_STORED), state.config.spec)
 
 
 def _transfer(state: State, plan: Plan) -> tuple[Cache, list[Sequence], WaitingQueue]:
@@ -28,7 +28,7 @@ def _transfer(state: State, plan: Plan) -> tuple[Cache, list[Sequence], WaitingQ
         for victim in reversed(victims):
             cache = cache.release(victim.pages, victim.ledger.storage.slot)
         running = [sequence for sequence in running if sequence.goal.request.arrival not in gone]
-        waiting = waiting.push_front([forgotten(state.strategy, victim, state) for victim in victims])
+        waiting = waiting.push_front([forgotten(victim, state) for victim in victims])
     if plan.admissions:
         entering = [(admission, waiting.get(admission.arrival)) for admission in plan.admissions]
         waiting = waiting.remove([admission.arrival for admission in plan.admissions])
@@ -79,7 +79,10 @@ def _advance(state: State, sequence: Sequence, span: Span, rows: Rows) -> Sequen
         position = span.wanted[rows.tokens.index(-1)]
         end = max(sequence.settled, len(sequence.goal.request.prompt))
         return ended(sequence, "error", end, f"the logits of position {position} were not finite in step {state.step}")
-    return judge(state.strategy.commit(sequence, span, rows, spec), sequence.settled, spec)
+    strategy = sequence.goal.strategy
+    if strategy is not state.strategy and strategy.wants != state.strategy.wants:
+        rows = rows.trimmed(state.strategy.wants, strategy.wants)
+    return judge(strategy.commit(sequence, span, rows, spec), sequence.settled, spec)
 
 
 def commit(state: State, samples: Samples) -> State:

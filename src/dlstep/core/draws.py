@@ -8,8 +8,8 @@ from array import array
 from hashlib import blake2b
 from typing import Literal
 
-Purpose = Literal["sample", "renoise", "open"]
-PURPOSES: dict[Purpose, int] = {"sample": 0, "renoise": 1, "open": 2}
+Purpose = Literal["sample", "renoise", "open", "choose", "remask"]
+PURPOSES: dict[Purpose, int] = {"sample": 0, "renoise": 1, "open": 2, "choose": 3, "remask": 4}
 
 _MASK = (1 << 64) - 1
 

@@ -8,7 +8,8 @@ first rule that holds gives the reason. Tokens that are not settled are never em
 from itertools import takewhile
 
 from .request import Request, SamplingParams
-from .sequence import Ending, FinishReason, Sequence, Watch
+from .ledger import Ending, FinishReason, Watch
+from .sequence import Sequence
 from .spec import Config, Spec
 
 

@@ -1,18 +1,18 @@
 """Entering and leaving: init, add, adopt, abort, fail, rebuild, prune."""
 
-from dataclasses import fields, replace
-from operator import attrgetter
+from dataclasses import replace
 
 from .cache import Cache
 from .commit import forgotten
 from .draws import derived_seed
 from .finish import answer_limit, ended, stop_ids
+from .options import with_options
 from .plan import START_LINE
 from .request import Request, SamplingParams
-from .sequence import FinishReason, Sequence, open_sequence
+from .ledger import FinishReason
 from .spec import Config
 from .state import State
-from .strategy import Strategy
+from .sequence import Sequence, Strategy, open_sequence
 
 
 def init(config: Config, strategy: Strategy) -> State:
@@ -78,17 +78,38 @@ def refusal(state: State, request: Request) -> str:
         return f"stop_token_ids holds the mask id {spec.mask_id}, which is never sampled"
     if any(not 0 <= stop_id < spec.vocab_size for stop_id in params.stop_token_ids):
         return f"stop_token_ids holds an id outside [0, {spec.vocab_size}), the ids of the tokenizer"
-    known = {field.name for field in fields(state.strategy)}
-    for field in fields(params.thresholds):
-        if attrgetter(field.name)(params.thresholds) is not None and field.name not in known:
-            return f"{type(state.strategy).__name__} has no {field.name}; it knows {', '.join(sorted(known))}"
-    rows = state.strategy.atom(sized(request, config.max_model_len)) + spec.head_shift
+    return ""
+
+
+def strategy_of(state: State, request: Request) -> Strategy:
+    """The strategy of `request`: that of `state`, or a value of its own where it brings options.
+
+    Raises ValueError for options that the strategy does not have, or that would need another layout than `state` has.
+    """
+    options = request.params.options
+    return with_options(state.strategy, options) if options else state.strategy
+
+
+def misfit(state: State, strategy: Strategy, request: Request) -> str:
+    """Why `strategy` cannot decode `request` beside the other requests of `state`; empty if it can."""
+    config, name = state.config, type(state.strategy).__name__
+    sizes = sized(request, config.max_model_len)
+    if strategy is not state.strategy:
+        if type(strategy) is not type(state.strategy):
+            return f"it is decoded by {type(strategy).__name__}, the others by {name}"
+        if why := strategy.unfit(config.spec):
+            return f"{name} cannot decode this model with its options: {why}"
+        if strategy.carries != state.strategy.carries:
+            return "its options change whether the network carries something from forward to forward"
+        layouts = [(value.grid(sizes), value.reach(sizes)) for value in (strategy, state.strategy)]
+        if layouts[0] != layouts[1]:
+            return f"its options would give it other blocks than those of {state.strategy!r}: set them for the engine"
+        if not state.strategy.wants.covers(strategy.wants):
+            return f"its options need {strategy.wants}, the engine's samples have {state.strategy.wants}: set them for the engine"
+    rows = strategy.atom(sizes) + config.spec.head_shift
     if rows > config.max_num_batched_tokens:
-        return (
-            f"{type(state.strategy).__name__} must feed {rows} rows of this request at once; "
-            f"max_num_batched_tokens={config.max_num_batched_tokens}"
-        )
-    return state.strategy.refuses(request)
+        return f"{name} must feed {rows} rows of this request at once; max_num_batched_tokens={config.max_num_batched_tokens}"
+    return strategy.refuses(request)
 
 
 def add(state: State, request: Request) -> State:
@@ -99,18 +120,24 @@ def add(state: State, request: Request) -> State:
     is in use.
     """
     _check_id(state, request.id)
-    why, seed = refusal(state, request), request.params.seed
+    why, strategy = refusal(state, request), state.strategy
+    try:
+        strategy = strategy_of(state, request)
+    except ValueError as error:
+        why = why or str(error)
+    why, seed = why or misfit(state, strategy, request), request.params.seed
+    strategy = state.strategy if why else strategy
     if seed is None:
         seed = 0 if why else derived_seed(state.config.seed, request.prompt, request.index)
     request = replace(request, seed=seed, arrival=state.arrivals)
     limit = answer_limit(request, state.config)
-    grid = state.strategy.grid(sized(request, state.config.max_model_len))
-    sequence = open_sequence(request, limit, stop_ids(request.params, state.config.spec), grid)
+    grid = strategy.grid(sized(request, state.config.max_model_len))
+    sequence = open_sequence(request, limit, stop_ids(request.params, state.config.spec), grid, strategy)
     if why:
         refused = ended(sequence, "rejected", len(request.prompt), f"request {request.id}: {why}")
         done, order, live = state.filed((refused,))
         return replace(state, finished=done, ended=order, live=live, arrivals=state.arrivals + 1)
-    return _queued(state, state.strategy.init(sequence, state.config.spec))
+    return _queued(state, strategy.init(sequence, state.config.spec))
 
 
 def adopt(state: State, sequence: Sequence, request_id: int) -> State:
@@ -125,12 +152,12 @@ def adopt(state: State, sequence: Sequence, request_id: int) -> State:
     request = replace(sequence.request, id=request_id, arrival=state.arrivals)
     if state.strategy.grid(sized(request, state.config.max_model_len)) != sequence.goal.grid:
         raise ValueError(f"request {sequence.id} has blocks of another size than {state.strategy!r} makes")
-    why = refusal(state, request)
+    why = refusal(state, request) or misfit(state, sequence.goal.strategy, request)
     if not why and sequence.limit > state.config.max_model_len:
         why = f"its answer may reach {sequence.limit} tokens; max_model_len={state.config.max_model_len}"
     if why:
         raise ValueError(f"request {sequence.id} cannot be adopted: {why}")
-    return _queued(state, forgotten(state.strategy, sequence.asking(request), state))
+    return _queued(state, forgotten(sequence.asking(request), state))
 
 
 def _check_id(state: State, request_id: int) -> None:
@@ -180,7 +207,7 @@ def rebuild(state: State) -> State:
 
     Every sequence is forgotten and waits again, the prefix index is empty, and the next plan is one that any driver accepts.
     """
-    running = [forgotten(state.strategy, sequence, state) for sequence in state.running]
+    running = [forgotten(sequence, state) for sequence in state.running]
     cache = _empty_cache(state.config, state.strategy)
     return replace(state, cache=cache, running=(), waiting=state.waiting.push_front(running), line=START_LINE, releases=())
 

@@ -34,6 +34,12 @@ class Wants:
     tempered: bool = True
 
 
+    def covers(self, other: "Wants") -> bool:
+        """Whether rows with these statistics hold those of `other`, computed alike."""
+        alike = self.ties == other.ties and self.tempered == other.tempered
+        return alike and self.best >= other.best and self.statistics >= other.statistics
+
+
 PLAIN = Wants()
 
 
@@ -178,6 +184,23 @@ class Rows:
     best_ids: tuple[int, ...] = ()
     best_probabilities: tuple[float, ...] = ()
     noise: tuple[int, ...] = ()
+
+    def trimmed(self, held: "Wants", wanted: "Wants") -> "Rows":
+        """The rows as if less had been asked for: those of `held` as a strategy gets them that asks for `wanted`."""
+        ids, probabilities = self.best_ids, self.best_probabilities
+        if wanted.best != held.best:
+            width = held.best
+            kept = [index for index in range(len(ids)) if index % width < wanted.best]
+            ids, probabilities = tuple([ids[index] for index in kept]), tuple([probabilities[index] for index in kept])
+        return Rows(
+            self.tokens,
+            self.probabilities,
+            self.entropies if "entropy" in wanted.statistics else (),
+            self.margins if "margin" in wanted.statistics else (),
+            ids,
+            probabilities,
+            self.noise if "noise" in wanted.statistics else (),
+        )
 
 
 NO_ROWS = Rows((), ())

@@ -1,11 +1,13 @@
 """A request: a prompt, how to sample, and when to stop. These values never change."""
 
-from dataclasses import dataclass, field
-from typing import Annotated
+from dataclasses import dataclass, field, fields
+from operator import attrgetter
+from typing import Annotated, Any
 
 from annotated_types import Ge, Gt, Interval
 
 from .checks import check_ranges, short
+from .options import StrategyOptions, sorted_options
 
 Probability = Annotated[float, Interval(ge=0.0, le=1.0)]
 Seed = Annotated[int, Interval(ge=-(1 << 63), le=(1 << 64) - 1)]  # 64 bits, signed or not
@@ -29,6 +31,15 @@ class Thresholds:
     def __post_init__(self) -> None:
         check_ranges(self)
 
+    @property
+    def given(self) -> dict[str, float]:
+        """The thresholds that are set, by name."""
+        values = {field.name: attrgetter(field.name)(self) for field in fields(self)}
+        return {name: value for name, value in values.items() if value is not None}
+
+
+NO_THRESHOLDS = Thresholds()
+
 
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
@@ -37,7 +48,8 @@ class SamplingParams:
     `max_tokens` counts emitted tokens. `temperature` 0 is greedy. `top_k` 0, `top_p` 1 and `min_p` 0 keep every token.
     Without a `seed` the engine derives one from its own seed and the prompt, so that the same call samples the same answer.
     `stop` strings need a model whose tokenizer is known; the text is cut in front of the first of them. `max_nfe` counts
-    forwards that sampled. `max_repetition_run` ends an answer whose last so many tokens are equal.
+    forwards that sampled. `max_repetition_run` ends an answer whose last so many tokens are equal. `strategy_options`, a
+    mapping of names, change options of the strategy for this request alone; `thresholds` says six of them with their types.
     """
 
     max_tokens: Annotated[int, Ge(1)] = 512
@@ -51,14 +63,25 @@ class SamplingParams:
     stop: tuple[str, ...] = ()
     max_nfe: Annotated[int, Ge(1)] | None = None
     max_repetition_run: Annotated[int, Gt(1)] | None = None
-    thresholds: Thresholds = field(default=Thresholds())
+    thresholds: Thresholds = field(default=NO_THRESHOLDS)
+    strategy_options: StrategyOptions = ()
 
     def __post_init__(self) -> None:
         check_ranges(self)
+        object.__setattr__(self, "strategy_options", sorted_options("SamplingParams.strategy_options", self.strategy_options))
+        if twice := sorted(set(self.thresholds.given) & dict(self.strategy_options).keys()):
+            raise ValueError(f"SamplingParams.thresholds and strategy_options both set {twice[0]}: give it once")
         if 0 < self.temperature < COLDEST:
             raise ValueError(f"SamplingParams.temperature must be 0 or at least {COLDEST}, got {self.temperature}")
         if "" in self.stop:
             raise ValueError(f"SamplingParams.stop must hold texts that are not empty, got {short(self.stop)}")
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Options of the strategy that this request brings: those of `thresholds` and of `strategy_options`."""
+        if self.thresholds is NO_THRESHOLDS and not self.strategy_options:
+            return {}
+        return {**self.thresholds.given, **dict(self.strategy_options)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,8 @@ from itertools import islice
 
 from .cache import Cache, prefix_keys
 from .plan import Admission, Grant, Plan, Span, storing_span
-from .sequence import Sequence, Storage
+from .ledger import Storage
+from .sequence import Sequence
 from .state import State
 
 
@@ -118,14 +119,14 @@ def schedule(state: State) -> Plan:
 
 def _continue_running(state: State, draft: _Draft) -> bool:
     """Plan the running sequences; whether each of them that keeps its pages got a span."""
-    strategy, spec, page_size = state.strategy, state.config.spec, state.config.page_size
+    spec, page_size = state.config.spec, state.config.page_size
     shift = spec.head_shift
     running = state.running
     count = len(running)
     index = 0
     while index < count:
         sequence = running[index]
-        window = strategy.schedule(sequence, spec)
+        window = sequence.goal.strategy.schedule(sequence, spec)
         span = fit(sequence, window, shift, draft.budget)
         if span is None:
             return False
@@ -154,7 +155,7 @@ def _admit_waiting(state: State, draft: _Draft) -> None:
     for sequence in islice(state.waiting, room):
         if draft.budget <= 0:
             return
-        window = strategy.schedule(sequence, config.spec)
+        window = sequence.goal.strategy.schedule(sequence, config.spec)
         shared = shared_pages(draft.cache, sequence, config.page_size)
         key = draft.cache.keys[shared[-1]] if shared else b""
         coming_key = next_key(sequence, len(shared), key, config.page_size) if config.enable_prefix_caching else None

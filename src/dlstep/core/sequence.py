@@ -1,67 +1,21 @@
-"""One request on its way: what is decided, what is final, what is stored, and what was counted."""
+"""One request on its way, and the contract of the strategy that decides its tokens."""
 
+from abc import abstractmethod
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Literal
 
 from rpds import List
 
 from .block import Block, Extra, Sealed
 from .grid import Grid
+from .ledger import NEW_LEDGER, NOTHING_STORED, Ending, FinishReason, Ledger, Storage, Watch
+from .options import Options
+from .plan import PLAIN, Rows, Span, Wants
 from .request import Request
+from .spec import Spec
 from .values import value
 
-FinishReason = Literal["stop", "length", "nfe_limit", "repetition", "abort", "rejected", "error"]
 NO_BLOCKS: "List[Sealed]" = List([])
-NO_PAGES: "List[int]" = List([])
-
-
-@value
-class Storage:
-    """Pages and carry slot of a sequence on the device, as the core accounts for them.
-
-    Final keys and values of positions `[0, stored)` are in the pages of `table`, newest first: it grows without being
-    copied. The first `published` pages in order of position have a prefix key, `prefix_key` being the last. `slot` is where
-    the device keeps what it carries from forward to forward, for strategies that carry something.
-    """
-
-    stored: int = 0
-    table: "List[int]" = NO_PAGES
-    published: int = 0
-    prefix_key: bytes = b""
-    slot: int | None = None
-
-    def reaching(self, stored: int) -> "Storage":
-        """The storage once positions `[0, stored)` are stored."""
-        return Storage(stored, self.table, self.published, self.prefix_key, self.slot)
-
-    def growing(self, table: "List[int]") -> "Storage":
-        """The storage with more pages."""
-        return Storage(self.stored, table, self.published, self.prefix_key, self.slot)
-
-    def publishing(self, published: int, prefix_key: bytes) -> "Storage":
-        """The storage with more pages that have a prefix key."""
-        return Storage(self.stored, self.table, published, prefix_key, self.slot)
-
-
-@dataclass(frozen=True, slots=True)
-class Watch:
-    """Settled tokens that finish rules still need, kept only if a request asks for them.
-
-    `run` counts the equal tokens at the settled end, `tail` are the bytes there that a stop string may still need.
-    """
-
-    run: int = 0
-    tail: bytes = b""
-
-
-@dataclass(frozen=True, slots=True)
-class Ending:
-    """Why an answer ended, in front of which position, and in words if something went wrong."""
-
-    reason: FinishReason
-    end: int
-    error: str = ""
 
 
 @value
@@ -69,30 +23,14 @@ class Goal:
     """The fixed part of a sequence: its request, and what follows from it and the model.
 
     The answer ends in front of position `limit` or at one of `stop_ids`; `grid` are the groups of its final positions.
+    `strategy` is the state's own value, or another one with the options that the request brings.
     """
 
     request: Request
     limit: int
     stop_ids: tuple[int, ...]
     grid: Grid
-
-
-@value
-class Ledger:
-    """The core's side of a sequence: what is stored, forwards counted, settled tokens watched, and how it ended.
-
-    `steps` counts the forwards that sampled a position of the request, `nfe` all forwards it took part in.
-    """
-
-    storage: Storage = Storage()
-    steps: int = 0
-    nfe: int = 0
-    watch: Watch = Watch()
-    ending: Ending | None = None
-
-
-NOTHING_STORED = Storage()
-NEW_LEDGER = Ledger()
+    strategy: "Strategy"
 
 
 @value
@@ -251,7 +189,86 @@ class Sequence:
         """The sequence of another request, which differs in its parameters only."""
         return replace(self, goal=replace(self.goal, request=request))
 
+    def decoded_by(self, strategy: "Strategy") -> "Sequence":
+        """The sequence with another value of its strategy, which leaves the layout of its blocks as it is."""
+        return replace(self, goal=replace(self.goal, strategy=strategy))
 
-def open_sequence(request: Request, limit: int, stop_ids: tuple[int, ...], grid: Grid) -> Sequence:
-    """A sequence without blocks; a strategy's `init` gives it its window and `final`."""
-    return Sequence(Goal(request, limit, stop_ids, grid), (), 0, len(request.prompt))
+
+@dataclass(frozen=True, slots=True)
+class Strategy(Options):
+    """Decides what to feed and what to keep. A concrete strategy is a final frozen dataclass of its hyperparameters.
+
+    A request that brings options of its own is decoded by a value of its own, so a strategy reads nothing but itself.
+    All methods are pure. Batching, pages, admission, preemption, limits and finish rules are the core's: it feeds final
+    positions that are not stored, in front of the window's span where that changes nothing and alone otherwise, and never
+    shows a strategy a forward that samples nothing. Requests come in with `max_tokens` cut to what the model's length
+    leaves: prompt length + `max_tokens` is the end of the answer.
+    """
+
+    @abstractmethod
+    def init(self, sequence: Sequence, spec: Spec) -> Sequence:
+        """The state before the first forward: `sequence` as `open_sequence` made it, with its first window and `final`."""
+
+    @abstractmethod
+    def schedule(self, sequence: Sequence, spec: Spec) -> Span:
+        """The span of the window: what the next sampling forward feeds from `final` on, and wants."""
+
+    @abstractmethod
+    def commit(self, sequence: Sequence, span: Span, rows: Rows, spec: Spec) -> Sequence:
+        """The state after the forward that ran `span` answered `rows`, entry by entry of `span.wanted`."""
+
+    @abstractmethod
+    def grid(self, request: Request) -> Grid:
+        """The groups under which the final positions of `request` are stored."""
+
+    @abstractmethod
+    def atom(self, request: Request) -> int:
+        """The most positions of `request` that must be fed at once."""
+
+    @abstractmethod
+    def measure(self, sequence: Sequence) -> int:
+        """A number that every sampling forward lowers and that never falls below 0: the bound of `steps`."""
+
+    def forget(self, sequence: Sequence, spec: Spec) -> Sequence:
+        """The state when the device may hold nothing of the sequence; all else in `extra` must be true without a device.
+
+        A strategy that must do forwards again takes them off `steps`, so that its answer and limits stay the same.
+        """
+        del spec
+        return sequence
+
+    def reach(self, request: Request) -> int:
+        """First position that no forward of `request` feeds."""
+        return self.grid(request).cover(len(request.prompt) + request.params.max_tokens)
+
+    def unfit(self, spec: Spec) -> str:
+        """Why no request of such a model can be decoded this way, in words; empty if they can."""
+        del spec
+        return ""
+
+    def refuses(self, request: Request) -> str:
+        """Why `request` cannot be decoded this way, in words; empty if it can."""
+        del request
+        return ""
+
+    @property
+    def wants(self) -> Wants:
+        """Statistics that `commit` reads beside token and probability, and how ties are broken."""
+        return PLAIN
+
+    @property
+    def exact(self) -> bool:
+        """Whether preemption changes no answer; not so if a forward reads what earlier ones stored for other tokens."""
+        return True
+
+    @property
+    def carries(self) -> bool:
+        """Whether the network carries something from one forward of a sequence to its next."""
+        return False
+
+
+def open_sequence(
+    request: Request, limit: int, stop_ids: tuple[int, ...], grid: Grid, strategy: "Strategy"
+) -> Sequence:
+    """A sequence without blocks; the strategy's `init` gives it its window and `final`."""
+    return Sequence(Goal(request, limit, stop_ids, grid, strategy), (), 0, len(request.prompt))

@@ -8,9 +8,8 @@ from rpds import HashTrieMap, List
 from .cache import Cache
 from .plan import START_LINE
 from .queue import WaitingQueue
-from .sequence import Sequence
+from .sequence import Sequence, Strategy
 from .spec import Config
-from .strategy import Strategy
 
 
 @dataclass(frozen=True, slots=True)

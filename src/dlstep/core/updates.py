@@ -2,7 +2,8 @@
 
 from itertools import islice
 
-from .sequence import Ending, Sequence
+from .ledger import Ending
+from .sequence import Sequence
 from .state import State
 from .values import value
 

@@ -1,0 +1,80 @@
+"""Options: the fields of a strategy and of the rule that it holds, by flat names."""
+
+from abc import ABC
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields, replace
+from difflib import get_close_matches
+from operator import attrgetter, itemgetter
+from typing import Any, TypeVar
+
+from .checks import listed, plain, short, text_of
+
+
+@dataclass(frozen=True, slots=True)
+class Options(ABC):
+    """Base of values whose fields are options: strategies and rules."""
+
+
+Value = TypeVar("Value", bound=Options)
+StrategyOptions = tuple[tuple[str, Any], ...]  # in order of names, so that equal options are equal values
+MOST_OPTIONS = 1000
+
+
+def sorted_options(owner: str, given: object) -> StrategyOptions:
+    """Options from a mapping, or from pairs of name and value, in order of names.
+
+    Raises ValueError unless names are texts, given once, and values are numbers, texts, truth values, None or rules.
+    """
+    pairs = list(given.items()) if issubclass(type(given), Mapping) else listed(given)
+    if pairs is None or len(pairs) > MOST_OPTIONS:
+        raise ValueError(f"{owner} must be a mapping of names to values, got {short(given)}")
+    kept: dict[str, Any] = {}
+    for pair in pairs:
+        parts = listed(pair)
+        name = text_of(parts[0]) if parts is not None and len(parts) == 2 else None
+        if parts is None or name is None:
+            raise ValueError(f"{owner} must be a mapping of names to values, got {short(given)}")
+        option = plain(parts[1])
+        if not (option is None or type(option) in (bool, int, float, str) or issubclass(type(option), Options)):
+            raise ValueError(f"{owner}[{name!r}] must be a number, a text, True, False, None or a rule, got {short(option)}")
+        if name in kept:
+            raise ValueError(f"{owner} sets {name!r} twice")
+        kept[name] = option
+    return tuple(sorted(kept.items(), key=itemgetter(0)))
+
+
+def options_of(value: Options) -> dict[str, Any]:
+    """Every option of `value` by name: its fields, then those of the values that they hold, such as a rule's."""
+    own = {field.name: attrgetter(field.name)(value) for field in fields(value)}
+    held = [options_of(part) for part in own.values() if isinstance(part, Options)]
+    return {name: option for part in held for name, option in part.items()} | own
+
+
+def with_options(value: Value, options: Mapping[str, Any]) -> Value:
+    """`value` with some options changed; a rule that is given is put in first, so that its options can be given beside it.
+
+    Raises ValueError for a name that is no option, and for values out of range.
+    """
+    own = {field.name for field in fields(value)}
+    if not options:
+        return value
+    direct = {name: option for name, option in options.items() if name in own}
+    value = replace(value, **direct) if direct else value
+    rest = {name: option for name, option in options.items() if name not in own}
+    parts = {name: part for name in own if isinstance(part := attrgetter(name)(value), Options)}
+    changed: dict[str, Options] = {}
+    for name, part in parts.items():
+        known = options_of(part)
+        if taken := {option: rest.pop(option) for option in list(rest) if option in known}:
+            changed[name] = with_options(part, taken)
+    for name, option in rest.items():
+        raise ValueError(unknown_option(type(value).__name__, name, option, options_of(value)))
+    return replace(value, **changed) if changed else value
+
+
+def unknown_option(owner: str, name: str, value: object, known: Iterable[str]) -> str:
+    """A sentence for an option that `owner` does not have; it suggests the most similar name, or lists all."""
+    known = sorted(known)
+    near = get_close_matches(name, known, 1)
+    hint = f"did you mean {near[0]}?" if near else f"it knows {', '.join(known)}"
+    return f"{owner} has no option {name!r}, but {name}={short(value)} is given: {hint}"

@@ -1,0 +1,87 @@
+"""A decoding rule: which positions of a block to take after a forward, and which to take back. Carriers feed it."""
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import Literal
+
+from .block import Block
+from .options import Options
+from .plan import PLAIN, Rows, Wants
+from .sequence import Sequence
+from .spec import Spec
+
+Scope = Literal["undecided", "block", "answer"]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule(Options):
+    """Turns a block and the rows of a forward into the block after it. A concrete rule is a final frozen dataclass.
+
+    Pure, and a carrier may call it for several blocks of one forward. What it remembers of a block is an `Extra` in
+    `block.extra`, which must be true without a device.
+    """
+
+    @abstractmethod
+    def decided(self, sequence: Sequence, block: Block, rows: Rows, begin: int, must: bool, spec: Spec) -> Block:
+        """The block after a forward; row `begin + i` of `rows` answers entry i of the block's wanted positions.
+
+        The forward counts in `sequence` already; `draw(sequence, block)` is its number for this block. `must` says that
+        `measure` of the block must fall: nothing else would end the decode.
+        """
+
+    @property
+    def scope(self) -> Scope:
+        """Which positions are sampled: the `undecided` ones of a block, all of the `block`, or the undecided `answer`.
+
+        A rule that looks at the `answer` gets it as a single block, which a canvas alone can offer.
+        """
+        return "undecided"
+
+    @property
+    def revokes(self) -> bool:
+        """Whether decided positions may become masks again; a block is then settled when it is full, not before."""
+        return False
+
+    @property
+    def wants(self) -> Wants:
+        """Statistics that the rule reads beside token and probability, and how ties are broken."""
+        return PLAIN
+
+    def measure(self, block: Block) -> int:
+        """The most forwards that an unfinished block may still take; it never grows, and falls where `must` holds."""
+        return len(block.undecided)
+
+    def bound(self, size: int) -> int:
+        """The most forwards that a block of `size` undecided positions takes."""
+        return size
+
+    def unfit(self, spec: Spec) -> str:
+        """Why no model like this can be decoded by the rule, in words; empty if it can."""
+        del spec
+        return ""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice(Rule):
+    """A rule that takes positions for good, each with the token that was sampled there."""
+
+    @abstractmethod
+    def chosen(self, sequence: Sequence, block: Block, rows: Rows, begin: int, must: bool) -> list[int]:
+        """The rows that the block takes, ascending, at least one if `must`; row `begin + i` answers `block.undecided[i]`."""
+
+    def decided(self, sequence: Sequence, block: Block, rows: Rows, begin: int, must: bool, spec: Spec) -> Block:
+        """The block with what was chosen."""
+        del spec
+        chosen = self.chosen(sequence, block, rows, begin, must)
+        return block.decide(chosen, begin, rows.tokens, rows.probabilities) if chosen else block
+
+
+def draw(sequence: Sequence, block: Block) -> int:
+    """How many forwards sampled the block before the one that `sequence` has just counted."""
+    return sequence.ledger.steps - block.opened - 1
+
+
+def best(rows: Rows, begin: int, end: int) -> int:
+    """The row of `[begin, end)` with the most probable token, of equally probable ones the first."""
+    of_block = rows.probabilities[begin:end]
+    return begin + of_block.index(max(of_block))
