@@ -1,6 +1,6 @@
 """A decode as a value: the state it began with and what happened since. Folding the events gives every later state."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
 from itertools import accumulate
 from operator import attrgetter
@@ -8,6 +8,7 @@ from os import PathLike
 
 from .checks import check_ranges
 from .commit import commit
+from .diff import TraceDiff, differing, names_of
 from .errors import ReplayDiverged
 from .lifecycle import abort, add, adopt, fail, prune, rebuild
 from .plan import Plan, Samples
@@ -17,6 +18,7 @@ from .sequence import Sequence
 from .state import State
 from .trace_file import read, write
 from .values import value
+from .words import counted, listed
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +96,13 @@ def apply(state: State, event: Event) -> State:
             return commit(state, event)
 
 
+def folded(state: State, events: Iterable[Event]) -> State:
+    """The state after `events`."""
+    for event in events:
+        state = apply(state, event)
+    return state
+
+
 @dataclass(frozen=True, slots=True)
 class Trace:
     """The first state of a decode and its events, oldest first."""
@@ -112,10 +121,7 @@ class Trace:
     @property
     def state(self) -> State:
         """The last state."""
-        state = self.first
-        for event in self.events:
-            state = apply(state, event)
-        return state
+        return folded(self.first, self.events)
 
     def replay(self) -> State:
         """Plan every step anew, compare with the recorded plan, and commit the recorded samples; no model is needed.
@@ -134,6 +140,23 @@ class Trace:
             state = apply(state, event)
             since.append(state)
         return state
+
+    def diff(self, other: "Trace") -> TraceDiff:
+        """Where `other` parts from this trace, and how the states differ there and at the end; false if they are equal."""
+        differ = self.first.diff(other.first)
+        old, new, same = self.first, other.first, 0
+        if differ:
+            return TraceDiff(0, "", "", differ, self.state.diff(other.state), equal=False)
+        while same < min(len(self.events), len(other.events)) and self.events[same] == other.events[same]:
+            old = apply(old, self.events[same])
+            same += 1
+        rest, others = self.events[same:], other.events[same:]
+        new = old
+        if not rest and not others:
+            return TraceDiff(same, "", "", differ, differ, equal=True)
+        told = parting(rest[0], others[0]) if rest and others else (name_of(*rest[:1]), name_of(*others[:1]))
+        old, new = (apply(state, events[0]) if events else state for state, events in ((old, rest), (new, others)))
+        return TraceDiff(same, *told, old.diff(new), folded(old, rest[1:]).diff(folded(new, others[1:])), equal=False)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write JSON lines: the first state, then one event a line. A file that was there is replaced once all is written."""
@@ -166,3 +189,40 @@ def difference(planned: Plan, recorded: Plan) -> str:
             return "the history differs: an earlier event, or the first state, is not the one that was recorded"
         return f"{name} is {now!r} now, {then!r} was recorded"
     return "the plans are equal"
+
+
+def name_of(event: Event | None = None) -> str:
+    """An event in few words; empty for none."""
+    match event:
+        case None:
+            return ""
+        case Add():
+            return f"add request {event.request.id} of {counted(len(event.request.prompt), 'token')}"
+        case Adopt():
+            return f"adopt request {event.id}"
+        case Abort():
+            return f"abort request {event.id}" + (f": {event.reason}" if event.reason else "")
+        case Fail():
+            return f"fail request {event.id}: {event.error}"
+        case Rebuild():
+            return "rebuild: the device is forgotten"
+        case Prune():
+            return "prune: finished requests are forgotten"
+        case Samples():
+            return f"step {event.plan.step} of requests {listed([span.id for span in event.plan.spans])}"
+
+
+def parting(old: Event, new: Event) -> tuple[str, str]:
+    """Two different events in words, each with the first thing in which they differ."""
+    if not (isinstance(old, Samples) and isinstance(new, Samples)):
+        return name_of(old), name_of(new)
+    if old.plan != new.plan:
+        names = differing(old.plan, new.plan, names_of(old.plan))
+        return f"{name_of(old)}, another plan ({listed(names)})", f"{name_of(new)}, another plan"
+    for span, one, two in zip(old.plan.spans, old.rows, new.rows, strict=True):
+        answers = zip(span.wanted, zip(one.tokens, one.probabilities), zip(two.tokens, two.probabilities), strict=True)
+        for position, was, now in answers:
+            if was != now:
+                place = f"step {old.plan.step}, request {span.id}, position {position}:"
+                return tuple(f"{place} token {token}, probability {probability:.4g}" for token, probability in (was, now))
+    return f"{name_of(old)}, other statistics", f"{name_of(new)}, other statistics"

@@ -119,17 +119,6 @@ def sequences(state: State) -> tuple[Sequence, ...]:
     return tuple(sorted(everyone, key=lambda sequence: sequence.request.arrival))
 
 
-def piece(spec: Spec, token: int | None) -> str:
-    """The text of a token as it is shown: a special one, or one of an unknown tokenizer, by its number."""
-    if token is None:
-        return "\N{MIDDLE DOT}"
-    known = spec.pieces[token] if 0 <= token < len(spec.pieces) else b""
-    text = known.decode("utf-8", errors="replace").replace("\n", "\N{DOWNWARDS ARROW WITH CORNER LEFTWARDS}")
-    if token in spec.eos_ids:
-        return "\N{END OF PROOF}"
-    return text or f"#{token} "
-
-
 def row_counts(span: Span) -> tuple[int, int, int]:
     """How many rows of a span are query only, final, and of the window."""
     return span.query_only, span.final_rows, len(span.tokens) - span.query_only - span.final_rows

@@ -8,7 +8,8 @@ from ..core.sequence import Sequence
 from ..core.spec import Spec
 from ..core.state import State
 from ..core.trace import Trace
-from .cells import PHASES, USES, Cell, EventRow, PageCell, cells, event_rows, page_cells, piece, row_counts, sequences, status
+from ..core.words import piece
+from .cells import PHASES, USES, Cell, EventRow, PageCell, cells, event_rows, page_cells, row_counts, sequences, status
 
 COLOURS = {
     "prompt": "#e3e3e3",

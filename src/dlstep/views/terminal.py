@@ -8,7 +8,8 @@ from rich.table import Table
 from rich.text import Text
 
 from ..core import Plan, Sequence, State, Trace
-from .cells import Phase, Use, cells, event_rows, page_cells, piece, row_counts, sequences, status
+from ..core.words import piece
+from .cells import Phase, Use, cells, event_rows, page_cells, row_counts, sequences, status
 
 PHASE_STYLES: dict[Phase, str] = {
     "prompt": "dim",
