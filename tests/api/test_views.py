@@ -9,7 +9,8 @@ from IPython.core.interactiveshell import InteractiveShell
 from rich.console import Console, RenderableType
 from shadow_llm import make_llm
 
-from dlstep import LLM, Config, Request, SamplingParams, Session, Spec, add, init, views
+from dlstep import LLM, Config, Request, SamplingParams, Session, Spec, Trace, add, init, views
+from dlstep.core import Abort, Add, Adopt, Fail, Prune, Rebuild
 from dlstep.strategies import load
 from dlstep.views.cells import PHASES, cells, event_rows, page_cells
 
@@ -178,3 +179,33 @@ def test_notebooks_show_states_plans_and_traces(session: Session, monkeypatch: p
     assert drawn(session.state) == views.state_html(session.state)
     assert drawn(session.plan) == views.plan_html(session.plan)
     assert drawn(session.trace) == views.trace_html(session.trace)
+    states, first = session.state.diff(session.trace.first), session.trace.diff(Trace(session.trace.first))
+    assert drawn(states) == views.state_diff_html(states)
+    assert drawn(first) == views.trace_diff_html(first)
+
+
+def test_differences_are_shown_escaped(session: Session) -> None:
+    bold = session.fork(accept_threshold=0.0)
+    session.step()
+    bold.step()
+    bold.submit(PROMPT)
+    states = read(views.state_diff_html(session.state.diff(bold.state)))
+    assert "accept_threshold 0.9 -> 0" in states
+    assert "request 2 came: waiting" in states
+    assert " decided: " in states
+    other = Trace(session.trace.first, session.trace.events[:2])
+    traces = read(views.trace_diff_html(session.trace.diff(other)))
+    assert "the same for 2 events, parted by event 2" in traces
+    assert "old: step 0 of requests 0, 1" in traces and "new: ended" in traces
+    assert "no difference in" in read(views.trace_diff_html(session.trace.diff(session.trace)))
+    assert "no difference" in read(views.state_diff_html(session.state.diff(session.state)))
+
+
+def test_every_kind_of_event_has_a_row() -> None:
+    config = Config(Spec(mask_id=0, eos_ids=(1,), vocab_size=9), max_model_len=64, num_pages=4)
+    trace = Trace(init(config, load("multi_bd")(block_size=4)))
+    (waiting,) = add(trace.first, Request(7, (3, 4))).waiting
+    for event in (Add(Request(0, (7, 8))), Adopt(waiting, 2), Rebuild(), Fail(0, "gone"), Abort(2), Prune()):
+        trace = trace.extended(event)
+    rows = [(row.kind, row.requests) for row in event_rows(trace)]
+    assert rows == [("add", (0,)), ("adopt", (2,)), ("rebuild", ()), ("fail", (0,)), ("abort", (2,)), ("prune", ())]

@@ -3,23 +3,21 @@
 A difference is false exactly if the two values are equal. `str` of it is for people and fits 80 columns.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from itertools import groupby
-from operator import attrgetter
-from textwrap import wrap
+from operator import attrgetter, eq
 from typing import Any, Literal
 
 from .block import Block, Sealed
 from .request import Request
 from .sequence import Sequence
 from .spec import Spec
-from .words import WIDTH, clipped, counted, listed, more, piece, run_text
+from .words import clipped, counted, more, packed, piece, run_text
 
 Kind = Literal["decided", "changed", "taken back"]
 Fate = Literal["came", "gone", "ended", "went on"]
 MOST_REQUESTS, MOST_RUNS = 8, 12  # shown by `str`
-_UNSAID = ("goal", "window", "past", "extra", "ledger")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +72,9 @@ class RequestDiff:
         said = [f"{len(found)} {kind}" for kind in _KINDS if (found := self.of_kind(kind))]
         said += [f"{self.drafts} drafted anew"] if self.drafts else []
         said += [str(move.new) if self.fate == "came" else str(move) for move in self.moves]
-        said += [f"other {listed(self.others)}"] if self.others else []
+        said += [] if said else [f"other {name}" for name in self.others]
         fate = "" if self.fate == "went on" else f" {self.fate}"
-        yield from wrapped(f"request {self.id}{fate}: {', '.join(said)}" if said else f"request {self.id}{fate}")
+        yield from packed(said, f"request {self.id}{fate}{': ' if said else ''}")
         found = list(grouped(self.positions))
         for run in found[:MOST_RUNS]:
             yield clipped(f"  {run_words(run, spec)}")
@@ -105,8 +103,9 @@ class StateDiff:
     def __str__(self) -> str:
         if not self:
             return "no difference"
-        said = [*map(str, self.moves), *([f"other {listed(self.others)}"] if self.others else [])]
-        lines = list(wrapped(", ".join(said))) if said else []
+        said = [*map(str, self.moves)]
+        said += [] if said or self.requests else [f"other {name}" for name in self.others]
+        lines = packed(said) if said else []
         for each in self.requests[:MOST_REQUESTS]:
             lines += each.lines(self.spec)
         return "\n".join(lines + more(len(self.requests) - MOST_REQUESTS, "request"))
@@ -155,16 +154,11 @@ def _indented(value: StateDiff) -> list[str]:
 def _shown(value: object) -> str:
     match value:
         case (int(first), int(last)):
-            return f"{first}..{last}"
+            return f"{first} to {last - 1}"
         case float():
             return f"{value:g}"
         case _:
             return str(value)
-
-
-def wrapped(text: str) -> Iterator[str]:
-    """Lines of at most 78 columns, those after the first indented."""
-    yield from wrap(text, WIDTH - 2, subsequent_indent="  ", break_on_hyphens=False)
 
 
 def grouped(positions: Iterable[Position]) -> Iterator[tuple[Position, ...]]:
@@ -204,7 +198,7 @@ def _drafts(sequence: Sequence) -> dict[int, int]:
 
 
 def _status(sequence: Sequence, waits: bool) -> str:
-    return sequence.finish or ("waiting" if waits else "running")
+    return f"ended by {sequence.finish}" if sequence.finish else ("waiting" if waits else "running")
 
 
 def _counts(sequence: Sequence, waits: bool) -> dict[str, object]:
@@ -223,14 +217,15 @@ def _counts(sequence: Sequence, waits: bool) -> dict[str, object]:
     }
 
 
-def moves_of(old: dict[str, object], new: dict[str, object]) -> tuple[Move, ...]:
+def moves_of(old: Mapping[str, object], new: Mapping[str, object]) -> tuple[Move, ...]:
     """The entries that differ."""
     return tuple([Move(name, value, new[name]) for name, value in old.items() if value != new[name]])
 
 
 def differing(old: Any, new: Any, names: Iterable[str]) -> list[str]:
     """The fields among `names` that differ."""
-    return [name for name in names if attrgetter(name)(old) != attrgetter(name)(new)]
+    # Not by `!=`: persistent maps define equality only.
+    return [name for name in names if not eq(attrgetter(name)(old), attrgetter(name)(new))]
 
 
 def names_of(value: Any) -> list[str]:

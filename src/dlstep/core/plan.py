@@ -8,9 +8,9 @@ from .grid import Grid
 from .request import Request, SamplingParams
 from .soft import SoftTokens
 from .values import value
-from .words import clipped, counted, more, runs_text
+from .words import clipped, counted, fitting, more, runs_text
 
-MOST_SPANS, MOST_ROWS = 8, 6  # shown by `str`
+MOST_SPANS = 8  # shown by `str`
 
 Statistic = Literal["entropy", "margin", "noise"]
 Ties = Literal["highest", "lowest"]
@@ -230,8 +230,7 @@ class Samples:
         for span, rows in list(zip(self.plan.spans, self.rows, strict=True))[:MOST_SPANS]:
             found = zip(span.wanted, rows.tokens, rows.probabilities, strict=True)
             shown = [f"{position}: {token} ({probability:.2f})" for position, token, probability in found]
-            rest = [f"{len(shown) - MOST_ROWS} more"] if len(shown) > MOST_ROWS else []
-            lines.append(clipped(f"  request {span.id}  {'  '.join([*shown[:MOST_ROWS], *rest]) or 'none'}"))
+            lines.append(fitting(shown, f"  request {span.id}  ") if shown else f"  request {span.id}  none")
         return "\n".join(lines + more(len(self.rows) - MOST_SPANS, "request"))
 
     def _check_extras(self) -> None:

@@ -209,7 +209,8 @@ def name_of(event: Event | None = None) -> str:
         case Prune():
             return "prune: finished requests are forgotten"
         case Samples():
-            return f"step {event.plan.step} of requests {listed([span.id for span in event.plan.spans])}"
+            ids = [span.id for span in event.plan.spans]
+            return f"step {event.plan.step} of request{'s' if len(ids) > 1 else ''} {listed(ids) or 'none'}"
 
 
 def parting(old: Event, new: Event) -> tuple[str, str]:
@@ -220,9 +221,11 @@ def parting(old: Event, new: Event) -> tuple[str, str]:
         names = differing(old.plan, new.plan, names_of(old.plan))
         return f"{name_of(old)}, another plan ({listed(names)})", f"{name_of(new)}, another plan"
     for span, one, two in zip(old.plan.spans, old.rows, new.rows, strict=True):
-        answers = zip(span.wanted, zip(one.tokens, one.probabilities), zip(two.tokens, two.probabilities), strict=True)
-        for position, was, now in answers:
-            if was != now:
-                place = f"step {old.plan.step}, request {span.id}, position {position}:"
-                return tuple(f"{place} token {token}, probability {probability:.4g}" for token, probability in (was, now))
+        was = tuple(zip(span.wanted, one.tokens, one.probabilities, strict=True))
+        now = tuple(zip(span.wanted, two.tokens, two.probabilities, strict=True))
+        for answer, other in zip(was, now, strict=True):
+            if answer != other:
+                place = f"step {old.plan.step}, request {span.id}, position {answer[0]}"
+                first, second = (f"{place}: token {token}, probability {p:.4g}" for _, token, p in (answer, other))
+                return first, second
     return f"{name_of(old)}, other statistics", f"{name_of(new)}, other statistics"

@@ -71,3 +71,27 @@ def runs_text(positions: Iterable[int], most: int = 4) -> str:
 def more(number: int, noun: str) -> list[str]:
     """A line that says how many things are left out; none if none are."""
     return [f"and {counted(number, f'more {noun}')}"] if number > 0 else []
+
+
+def packed(items: Iterable[str], head: str = "", separator: str = ", ", indent: str = "  ") -> list[str]:
+    """The items after `head`, with `separator` between them, on as many lines as fit the width; no item is broken."""
+    lines, empty = [head], True
+    for item in items:
+        added = item if empty else f"{separator}{item}"
+        if not empty and len(lines[-1]) + len(added) + len(separator.rstrip()) > WIDTH:
+            lines[-1] += separator.rstrip()
+            lines.append(indent)
+            added = item
+        lines[-1] += added
+        empty = False
+    return [clipped(line) for line in lines]
+
+
+def fitting(items: Sequence[str], head: str = "", separator: str = "  ", width: int = WIDTH) -> str:
+    """As many of the items as fit on a line after `head`, and how many more there are."""
+    for count in range(len(items), 0, -1):
+        rest = [f"and {len(items) - count} more"] if count < len(items) else []
+        line = head + separator.join([*items[:count], *rest])
+        if len(line) <= width:
+            return line
+    return clipped(f"{head}{len(items)}", width)

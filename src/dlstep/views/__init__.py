@@ -1,5 +1,6 @@
 """Pictures of the core's values: HTML for notebooks, rich renderables for terminals."""
 
+from .diff_html import state_diff_html as state_diff_html, trace_diff_html as trace_diff_html
 from .html import (
     page_map_html as page_map_html,
     plan_html as plan_html,

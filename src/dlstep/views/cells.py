@@ -12,7 +12,7 @@ from ..core.plan import Samples, Span
 from ..core.sequence import Sequence
 from ..core.spec import Spec
 from ..core.state import State
-from ..core.trace import Abort, Add, Rebuild, Trace, apply
+from ..core.trace import Abort, Add, Adopt, Fail, Prune, Rebuild, Trace, apply
 
 # final: can no longer change; held: final, but still in the window; open: decided, its block is not; draft: undecided, what
 # the network is fed there; masked: undecided, fed as a mask; void: behind the end of the answer.
@@ -133,10 +133,16 @@ def event_rows(trace: Trace) -> Iterator[EventRow]:
         match event:
             case Add(request):
                 kind, requests = "add", (request.id,)
+            case Adopt(_, id):
+                kind, requests = "adopt", (id,)
             case Abort(id):
                 kind, requests = "abort", (id,)
+            case Fail(id):
+                kind, requests = "fail", (id,)
             case Rebuild():
                 kind, requests = "rebuild", ()
+            case Prune():
+                kind, requests = "prune", ()
             case Samples(plan):
                 kind, requests = "step", tuple(span.id for span in plan.spans)
                 fed = sum(len(span.tokens) for span in plan.spans)

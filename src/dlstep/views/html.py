@@ -40,7 +40,8 @@ def _table(head: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
     return f'<table style="border-collapse:collapse"><tr>{top}</tr>{body}</table>'
 
 
-def _note(text: str) -> str:
+def note(text: str) -> str:
+    """A line in grey."""
     return f'<div style="color:#666">{escape(text)}</div>'
 
 
@@ -66,7 +67,7 @@ def sequence_html(sequence: Sequence, state: State) -> str:
     if sequence.error:
         head += f". {sequence.error}"
     body = f"[{left_out} positions before] " if left_out else ""
-    return f"{_note(head)}<div>{body}{''.join(cell_html(cell, state.config.spec) for cell in shown[left_out:])}</div>"
+    return f"{note(head)}<div>{body}{''.join(cell_html(cell, state.config.spec) for cell in shown[left_out:])}</div>"
 
 
 def page_map_html(state: State) -> str:
@@ -77,7 +78,7 @@ def page_map_html(state: State) -> str:
     rest = f" and {behind} more" if behind else ""
     config = state.config
     head = f"{config.num_pages} pages of {config.page_size} positions, {config.num_pages - len(shown)} never used"
-    return f"{_note(head)}<div>{boxes}{rest}</div>"
+    return f"{note(head)}<div>{boxes}{rest}</div>"
 
 
 def _page_box(cell: PageCell) -> str:
@@ -95,7 +96,7 @@ def state_html(state: State) -> str:
     everyone = sequences(state)
     counts = f"{len(state.running)} running, {len(state.waiting)} waiting, {len(state.finished)} finished"
     left_out = max(0, len(everyone) - MOST_SEQUENCES)
-    more = _note(f"{left_out} earlier requests are not shown") if left_out else ""
+    more = note(f"{left_out} earlier requests are not shown") if left_out else ""
     shown = "".join(sequence_html(sequence, state) for sequence in everyone[left_out:])
     head = f"<b>state at step {state.step}</b>: {counts}, {escape(repr(state.strategy))}"
     return (
@@ -123,7 +124,7 @@ def plan_html(plan: Plan) -> str:
     said = "; ".join(f"{name}: {', '.join(map(str, values))}" for name, values in changes if values)
     rows = sum(len(span.tokens) for span in plan.spans)
     head = f"<b>plan of step {plan.step}</b>: {rows} rows of {len(plan.spans)} requests"
-    return f'<div style="{BOX}"><div>{head}</div>{table}{_note(said) if said else ""}</div>'
+    return f'<div style="{BOX}"><div>{head}</div>{table}{note(said) if said else ""}</div>'
 
 
 def _event_cells(row: EventRow) -> tuple[object, ...]:
@@ -136,7 +137,7 @@ def trace_html(trace: Trace) -> str:
     rows = list(event_rows(trace))
     left_out = max(0, len(rows) - MOST_EVENTS)
     columns = ("event", "kind", "step", "requests", "fed", "sampled", "emitted so far", "running", "waiting", "pages owned")
-    more = _note(f"{left_out} earlier events are not shown") if left_out else ""
+    more = note(f"{left_out} earlier events are not shown") if left_out else ""
     head = f"<b>trace</b> of {len(rows)} events, {sum(row.kind == 'step' for row in rows)} of them forwards"
     table = _table(columns, (_event_cells(row) for row in rows[left_out:]))
     return f'<div style="{BOX}"><div>{head}</div>{more}{table}</div>'

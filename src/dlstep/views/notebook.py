@@ -1,8 +1,9 @@
-"""Pictures in notebooks: IPython learns how to draw states, plans and traces. The core itself knows of no pictures."""
+"""Pictures in notebooks: IPython learns how to draw states, plans, traces and differences. The core itself has no pictures."""
 
 import sys
 
-from ..core import Plan, State, Trace
+from ..core import Plan, State, StateDiff, Trace, TraceDiff
+from .diff_html import state_diff_html, trace_diff_html
 from .html import plan_html, state_html, trace_html
 
 
@@ -16,3 +17,5 @@ def register() -> None:
     html.for_type(State, state_html)
     html.for_type(Plan, plan_html)
     html.for_type(Trace, trace_html)
+    html.for_type(StateDiff, state_diff_html)
+    html.for_type(TraceDiff, trace_diff_html)
