@@ -1,17 +1,18 @@
 """A decode as a value: the state it began with and what happened since. Folding the events gives every later state."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from itertools import accumulate
 from operator import attrgetter
 from os import PathLike
+from typing import cast
 
-from .checks import check_ranges
+from .checks import check_ranges, short
 from .commit import commit
 from .diff import TraceDiff, differing, names_of
 from .errors import ReplayDiverged
 from .lifecycle import abort, add, adopt, fail, prune, rebuild
-from .plan import Plan, Samples
+from .plan import START_LINE, Plan, Samples
 from .request import Request
 from .schedule import schedule
 from .sequence import Sequence
@@ -130,11 +131,13 @@ class Trace:
         """
         state = self.first
         since = [state]  # states from which this plan may have been made: arrivals and aborts may follow a plan
+        last = None  # number of the last samples
         for number, event in enumerate(self.events):
             if isinstance(event, Samples):
                 plans = [schedule(earlier) for earlier in reversed(since)]
                 if event.plan not in plans:
-                    raise ReplayDiverged(f"event {number}, step {state.step}: {difference(plans[0], event.plan)}")
+                    raise ReplayDiverged(f"event {number}, step {state.step}: {difference(plans[0], event.plan, last)}")
+                last = number
             if isinstance(event, Samples | Rebuild):
                 since = []  # no earlier plan goes on from here
             state = apply(state, event)
@@ -171,24 +174,50 @@ class Trace:
         return Trace(first, events)
 
 
-def difference(planned: Plan, recorded: Plan) -> str:
-    """In words, the first field in which two different plans differ; the line, in which all differences show, comes last."""
-    names = [field.name for field in fields(Plan) if field.name != "line"]
-    for name in (*names, "line"):
+def difference(planned: Plan, recorded: Plan, last: int | None = None) -> str:
+    """In words, how two different plans came to differ, and the first field in which they do.
+
+    `last` is the number of the event that holds the samples before them; None if these are the first.
+    """
+    effect = _effect(planned, recorded)
+    if planned.line == recorded.line:
+        return effect or "the plans are equal"
+    if START_LINE in (planned.line, recorded.line):
+        forgot, kept = (
+            ("the trace", "the recorded decode") if planned.line == START_LINE else ("the recorded decode", "the trace")
+        )
+        cause = f"in front of it {forgot} begins or forgets the device, {kept} does not: an event was lost or added"
+    elif last is None:
+        cause = "the first state is not the one that was recorded"
+    else:
+        cause = f"the samples of event {last}, or its plan, are not those that this step was recorded after"
+    return f"{cause}; {effect}" if effect else cause
+
+
+def _effect(planned: Plan, recorded: Plan) -> str:
+    """The first field, other than the line, in which two plans differ; empty if there is none."""
+    for name in names_of(planned):
         now, then = attrgetter(name)(planned), attrgetter(name)(recorded)
-        if now == then:
+        if name == "line" or now == then:
             continue
         if name == "spans":
             for index, (span, other) in enumerate(zip(now, then, strict=False)):
-                for part in fields(span):
-                    one, two = attrgetter(part.name)(span), attrgetter(part.name)(other)
-                    if one != two:
-                        return f"span {index} of request {span.id}: {part.name} is {one!r} now, {two!r} was recorded"
-            return f"{len(now)} spans now, {len(then)} were recorded"
-        if name == "line":
-            return "the history differs: an earlier event, or the first state, is not the one that was recorded"
-        return f"{name} is {now!r} now, {then!r} was recorded"
-    return "the plans are equal"
+                for part in differing(span, other, names_of(span)):
+                    told = _sides(attrgetter(part)(span), attrgetter(part)(other))
+                    return f"span {index} of request {span.id}: {part} {told}"
+            return f"{counted(len(now), 'span')} now, {len(then)} recorded"
+        return f"{name} {_sides(now, then)}"
+    return ""
+
+
+def _sides(now: object, then: object) -> str:
+    """Two different values; of tuples of one length the first entry that differs."""
+    if isinstance(now, tuple) and isinstance(then, tuple):
+        one, two = cast(tuple[object, ...], now), cast(tuple[object, ...], then)
+        if len(one) == len(two):
+            place = next(place for place, sides in enumerate(zip(one, two, strict=True)) if sides[0] != sides[1])
+            return f"entry {place} is {short(one[place])} now, {short(two[place])} was recorded"
+    return f"is {short(cast(object, now))} now, {short(cast(object, then))} was recorded"
 
 
 def name_of(event: Event | None = None) -> str:
@@ -218,7 +247,7 @@ def parting(old: Event, new: Event) -> tuple[str, str]:
     if not (isinstance(old, Samples) and isinstance(new, Samples)):
         return name_of(old), name_of(new)
     if old.plan != new.plan:
-        names = differing(old.plan, new.plan, names_of(old.plan))
+        names = ["device history" if name == "line" else name for name in differing(old.plan, new.plan, names_of(old.plan))]
         return f"{name_of(old)}, another plan ({listed(names)})", f"{name_of(new)}, another plan"
     for span, one, two in zip(old.plan.spans, old.rows, new.rows, strict=True):
         was = tuple(zip(span.wanted, one.tokens, one.probabilities, strict=True))

@@ -14,6 +14,7 @@ from .terminal import (
     USE_STYLES as USE_STYLES,
     answer_text as answer_text,
     fill_order as fill_order,
+    legend as legend,
     page_map as page_map,
     plan_view as plan_view,
     sequence_view as sequence_view,

@@ -8,7 +8,7 @@ from ..core.sequence import Sequence
 from ..core.spec import Spec
 from ..core.state import State
 from ..core.trace import Trace
-from ..core.words import piece
+from ..core.words import counted, piece
 from .cells import PHASES, USES, Cell, EventRow, PageCell, cells, event_rows, page_cells, row_counts, sequences, status
 
 COLOURS = {
@@ -62,8 +62,10 @@ def sequence_html(sequence: Sequence, state: State) -> str:
     """One request: its counts, and its positions coloured by phase and confidence."""
     shown = cells(sequence, state.config.spec)
     left_out = max(0, len(shown) - MOST_CELLS)
-    counts = f"final {sequence.final}, stored {sequence.stored}, {sequence.steps} steps, {sequence.nfe} forwards"
-    head = f"request {sequence.request.id}, {status(sequence, state)}: {counts}"
+    counts = f"{counted(sequence.steps, 'step')}, {counted(sequence.nfe, 'forward')}"
+    head = (
+        f"request {sequence.request.id}, {status(sequence, state)}: final {sequence.final}, stored {sequence.stored}, {counts}"
+    )
     if sequence.error:
         head += f". {sequence.error}"
     body = f"[{left_out} positions before] " if left_out else ""

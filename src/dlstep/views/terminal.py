@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..core import Plan, Sequence, State, Trace
-from ..core.words import piece
+from ..core.words import counted, piece
 from .cells import Phase, Use, cells, event_rows, page_cells, row_counts, sequences, status
 
 PHASE_STYLES: dict[Phase, str] = {
@@ -37,9 +37,18 @@ def answer_text(sequence: Sequence, state: State, *, prompt: bool = True) -> Tex
     return text
 
 
+def legend(phases: Iterable[Phase]) -> Text:
+    """The colours of `answer_text` by their names, and its underline."""
+    text = Text()
+    for phase in phases:
+        shown = f"\N{LIGHT SHADE} {phase}" if phase == "masked" else phase
+        text.append(shown, PHASE_STYLES[phase]).append("  ")
+    return text.append(f"probability below {SURE}", "underline")
+
+
 def sequence_view(sequence: Sequence, state: State) -> RenderableType:
     """A request in a frame that names its counts."""
-    counts = f"request {sequence.request.id}, {status(sequence, state)}, {sequence.nfe} forwards"
+    counts = f"request {sequence.request.id}, {status(sequence, state)}, {counted(sequence.nfe, 'forward')}"
     return Panel(answer_text(sequence, state), title=counts, title_align="left")
 
 
