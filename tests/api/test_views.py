@@ -1,8 +1,11 @@
 """Pictures show what is there, escaped, and stay short."""
 
+import math
 import sys
+import warnings
 from html.parser import HTMLParser
 from io import StringIO
+from itertools import combinations
 
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
@@ -13,6 +16,8 @@ from dlstep import LLM, Config, Request, SamplingParams, Session, Spec, Trace, a
 from dlstep.core import Abort, Add, Adopt, Fail, Prune, Rebuild
 from dlstep.strategies import load
 from dlstep.views.cells import PHASES, cells, event_rows, page_cells
+from dlstep.views.html import COLOURS
+from dlstep.views.terminal import PHASE_STYLES, USE_STYLES
 
 PROMPT = "Max has 3 <b>shells</b> & more"
 PARAMS = SamplingParams(max_tokens=40, ignore_eos=True)
@@ -182,6 +187,29 @@ def test_notebooks_show_states_plans_and_traces(session: Session, monkeypatch: p
     states, first = session.state.diff(session.trace.first), session.trace.diff(Trace(session.trace.first))
     assert drawn(states) == views.state_diff_html(states)
     assert drawn(first) == views.trace_diff_html(first)
+    written = shell.display_formatter.formatters["text/plain"]
+    for value in (session.state, session.plan, session.samples, session.trace, states, first):
+        assert written(value) == str(value)
+
+
+def test_a_notebook_without_widgets_is_not_warned(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules["IPython"], "get_ipython", InteractiveShell)
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        views.register()
+        warnings.warn("IProgress not found. Please update jupyter and ipywidgets.", UserWarning, stacklevel=1)
+        warnings.warn("something else", UserWarning, stacklevel=1)
+    assert [str(warning.message) for warning in seen] == ["something else"]
+
+
+def test_colours_can_be_told_apart() -> None:
+    """Those that mean something; what is empty is nearly white."""
+    full = ("prompt", "final", "held", "open", "owned", "shared", "cached")
+    colours = {name: tuple(int(COLOURS[name][at : at + 2], 16) for at in (1, 3, 5)) for name in full}
+    for one, two in combinations(full, 2):
+        assert math.dist(colours[one], colours[two]) > 35, (one, two)
+    assert all(sum(colour) > 3 * 140 for colour in colours.values()), "dark text is written on them"
+    assert len({*USE_STYLES.values(), PHASE_STYLES["open"]}) == len(USE_STYLES) + 1
 
 
 def test_differences_are_shown_escaped(session: Session) -> None:

@@ -90,6 +90,8 @@ def test_a_difference_leads_from_one_state_to_another(name: str) -> None:
 def test_short_texts_fit_a_terminal(name: str) -> None:
     for seed in range(4):
         trace, _ = recorded(name, seed)
+        check_text(trace)
+        assert str(trace).startswith(f"Trace of {len(trace.events)} events: ")
         for event, state in zip(trace.events, list(trace.states())[1:], strict=True):
             check_text(state)
             assert str(state).startswith(f"State at step {state.step}: {len(state.running)} running")

@@ -1,5 +1,6 @@
 """A decode as a value: the state it began with and what happened since. Folding the events gives every later state."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import accumulate
@@ -19,7 +20,7 @@ from .sequence import Sequence
 from .state import State
 from .trace_file import read, write
 from .values import value
-from .words import counted, listed
+from .words import counted, fitting, listed
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +111,11 @@ class Trace:
 
     first: State
     events: tuple[Event, ...] = ()
+
+    def __str__(self) -> str:
+        kinds = Counter("step" if isinstance(event, Samples) else type(event).__name__.lower() for event in self.events)
+        told = [counted(number, kind) for kind, number in kinds.items()]
+        return fitting(told, f"Trace of {counted(len(self.events), 'event')}: ") if told else "Trace without events"
 
     def extended(self, event: Event) -> "Trace":
         """The trace with one more event."""

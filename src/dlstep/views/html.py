@@ -14,14 +14,14 @@ from .cells import PHASES, USES, Cell, EventRow, PageCell, cells, event_rows, pa
 COLOURS = {
     "prompt": "#e3e3e3",
     "final": "#c3e6cb",
-    "held": "#d9d2f0",
+    "held": "#d3c4f5",
     "open": "#fde9b5",
     "draft": "#f7f7ff",
     "masked": "#ffffff",
     "void": "#f4f4f4",
     "owned": "#9fc5e8",
-    "shared": "#b4a7d6",
-    "cached": "#ffe599",
+    "shared": "#9a86cc",
+    "cached": "#f0a860",
     "free": "#ffffff",
 }
 BOX = "font:13px/1.7 ui-monospace,monospace;color:#111;background:#fafafa;border:1px solid #ccc;padding:8px;margin:4px 0"
@@ -29,12 +29,18 @@ BOX = "font:13px/1.7 ui-monospace,monospace;color:#111;background:#fafafa;border
 MOST_CELLS, MOST_PAGES, MOST_SEQUENCES, MOST_EVENTS = 600, 400, 32, 200
 
 
+def filled(name: str) -> str:
+    """The style of dark text on the colour of a phase or a use."""
+    return f"background:{COLOURS[name]};color:#111"
+
+
 def _span(style: str, title: str, text: str) -> str:
     return f'<span style="{style}" title="{escape(title)}">{escape(text)}</span>'
 
 
 def _table(head: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
-    cell = 'style="padding:1px 8px;text-align:left;border-bottom:1px solid #ddd"'
+    # Both colours, because notebooks in dark colours have their own for rows of tables.
+    cell = 'style="padding:1px 8px;text-align:left;border-bottom:1px solid #ddd;background:#fafafa;color:#111"'
     top = "".join(f"<th {cell}>{escape(name)}</th>" for name in head)
     body = "".join("<tr>" + "".join(f"<td {cell}>{escape(str(value))}</td>" for value in row) + "</tr>" for row in rows)
     return f'<table style="border-collapse:collapse"><tr>{top}</tr>{body}</table>'
@@ -48,9 +54,7 @@ def note(text: str) -> str:
 def cell_html(cell: Cell, spec: Spec) -> str:
     """One position: the background says its phase, the line below it how probable its token was, red to green."""
     line = "transparent" if cell.token is None or cell.phase == "draft" else f"hsl({round(120 * cell.probability)},75%,45%)"
-    style = (
-        f"background:{COLOURS[cell.phase]};border-bottom:3px solid {line};padding:0 1px;margin-right:1px;white-space:pre-wrap"
-    )
+    style = f"{filled(cell.phase)};border-bottom:3px solid {line};padding:0 1px;margin-right:1px;white-space:pre-wrap"
     undecided = "undecided" if cell.token is None else f"undecided, fed as token {cell.token}"
     token = (
         undecided if cell.phase in ("draft", "masked", "void") else f"token {cell.token}, probability {cell.probability:.3f}"
@@ -90,7 +94,7 @@ def _page_box(cell: PageCell) -> str:
 
 
 def _legend(names: Iterable[str]) -> str:
-    return " ".join(_span(f"background:{COLOURS[name]};border:1px solid #ccc;padding:0 4px", name, name) for name in names)
+    return " ".join(_span(f"{filled(name)};border:1px solid #ccc;padding:0 4px", name, name) for name in names)
 
 
 def state_html(state: State) -> str:

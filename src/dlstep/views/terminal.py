@@ -20,7 +20,7 @@ PHASE_STYLES: dict[Phase, str] = {
     "masked": "bright_black",
     "void": "bright_black dim",
 }
-USE_STYLES: dict[Use, str] = {"owned": "blue", "shared": "magenta", "cached": "yellow", "free": "bright_black"}
+USE_STYLES: dict[Use, str] = {"owned": "blue", "shared": "magenta", "cached": "cyan", "free": "bright_black"}
 # A token that was decided with less than this is underlined.
 SURE = 0.9
 
