@@ -1,6 +1,7 @@
 """What differs between two values of a decode, as values: positions decided, changed or taken back, and counts that moved.
 
-A difference is false exactly if the two values are equal. `str` of it is for people and fits 80 columns.
+A difference is false exactly if the two values are equal. `str` of it is for people and fits 80 columns; `others`, what
+differs besides, is shown only where nothing else does.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
