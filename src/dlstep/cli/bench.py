@@ -8,7 +8,6 @@ from pathlib import Path
 from time import perf_counter, process_time
 
 from jsonargparse import ArgumentParser, Namespace
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -128,7 +127,7 @@ def run(options: Namespace) -> int:
 def print_rows(names: Iterable[str], lines: Iterable[Iterable[object]]) -> None:
     """A table that fits a terminal of 80 columns: narrow, and its headings may wrap between words."""
     cells = [[str(value) for value in line] for line in lines]
-    made = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    made = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False)
     for place, name in enumerate(names):
         heading = name.replace("_", " ")
         widest = max(map(len, [*heading.split(), *(line[place] for line in cells)]))
