@@ -112,6 +112,7 @@ def test_fields_that_nothing_else_shows_are_named() -> None:
         (replace(state, line=5), "device history"),
         (replace(state, releases=(3,)), "releases"),
         (replace(state, arrivals=9), "arrivals"),
+        (replace(state, ended=state.ended.push_front(5)), "order of endings"),
         (replace(state, cache=replace(state.cache, fresh=3)), "pages"),
         (replace(state, config=replace(state.config, spec=replace(SPEC, head_shift=1))), "spec"),
     ):
@@ -119,6 +120,12 @@ def test_fields_that_nothing_else_shows_are_named() -> None:
         assert str(state.diff(changed)) == f"other {name}"
     (found,) = state.diff(replace(state, waiting=waiting)).requests
     assert (found.fate, found.others) == ("went on", ("params",))
+    block = sequence.window[0]
+    surer = replace(block, probabilities=tuple([1.0] * len(block.probabilities)))
+    blocks = state.waiting.remove([0]).push_front([replace(sequence, window=(surer, *sequence.window[1:]))])
+    (found,) = state.diff(replace(state, waiting=blocks)).requests
+    assert (found.positions, found.moves, found.others) == ((), (), ("window",))
+    assert str(state.diff(replace(state, waiting=blocks))) == "request 0: other window"
     assert state.diff(replace(state, config=replace(state.config, num_pages=8))).moves == (Move("num_pages", 16, 8),)
     options = replace(state.strategy, accept_threshold=0.25)
     assert state.diff(replace(state, strategy=options)).moves == (Move("accept_threshold", 0.9, 0.25),)
