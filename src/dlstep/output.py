@@ -4,6 +4,7 @@ from collections.abc import Sequence as Items
 from dataclasses import dataclass
 
 from .core import FinishReason, Sequence
+from .core.words import clipped, counted, printable
 from .text import Tokenizer, cut, decode
 
 Prompt = str | Items[int]
@@ -26,6 +27,13 @@ class Output:
     nfe: int
     steps: int
     error: str = ""
+
+    def __str__(self) -> str:
+        told = f"{counted(len(self.token_ids), 'token')} in {counted(self.nfe, 'forward')}"
+        ended = f"ended by {self.finish_reason}" if self.finish_reason else "not ended"
+        lines = [printable(self.text.strip())] if self.text.strip() else []
+        lines.append(f"{told}, {self.tokens_per_forward:.2f} tokens per forward, {ended}")
+        return "\n".join(map(clipped, [*lines, *([f"error: {printable(self.error)}"] if self.error else [])]))
 
     @property
     def tokens_per_forward(self) -> float:

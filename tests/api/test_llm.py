@@ -3,7 +3,7 @@
 import pytest
 from shadow_llm import Faulty, make_llm
 
-from dlstep import LLM, SamplingParams, Thresholds
+from dlstep import LLM, Output, SamplingParams, Thresholds
 from dlstep.llm import Draft
 
 PROMPT = "Max has 53 shells. Later Max buys 39 more."
@@ -129,3 +129,15 @@ def test_an_llm_shows_what_it_is(llm: LLM) -> None:
 def test_the_progress_bar_is_silent_without_a_terminal(llm: LLM, capfd: pytest.CaptureFixture[str]) -> None:
     llm.generate([PROMPT] * 3, LONG)
     assert capfd.readouterr() == ("", "")
+
+
+def test_an_output_is_shown_in_two_lines() -> None:
+    output = Output("a prompt", "one\ntwo \x1b[1m" + "x" * 90, (1, 2, 3), (0.5,) * 3, "stop", 2, 2)
+    first, second = str(output).splitlines()
+    assert first.startswith("one\N{DOWNWARDS ARROW WITH CORNER LEFTWARDS}two ") and first.endswith("x...") and len(first) == 80
+    assert "\x1b" not in str(output)
+    assert second == "3 tokens in 2 forwards, 1.50 tokens per forward, ended by stop"
+    rejected = Output("a", "", (), (), "rejected", 0, 0, "request 0: the prompt is too long")
+    assert str(rejected).splitlines()[-1] == "error: request 0: the prompt is too long"
+    running = Output("a", "", (), (), None, 1, 1)
+    assert str(running) == "0 tokens in 1 forward, 0.00 tokens per forward, not ended"

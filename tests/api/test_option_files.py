@@ -31,7 +31,7 @@ MARK = "\nfrom pathlib import Path\nPath({mark!r}).write_text('was here')\nSTRAT
         ("decoding_strategy: planted", "decoding strategy 'planted' is unknown"),
         ("decoding_strategy: inside.planted", "give it on the command line, as --decoding_strategy inside.planted"),
         ("<<: {decoding_strategy: inside.planted}", "give it on the command line, as --decoding_strategy inside.planted"),
-        ("decoding_strategy: {class_path: planted.Run}", "Does not validate"),
+        ("decoding_strategy: {class_path: planted.Run}", "takes a text or null"),
         ("class_path: planted.Run", "class_path"),
         ("{{{", "is no YAML of options"),
     ],

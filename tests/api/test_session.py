@@ -60,6 +60,19 @@ def test_going_back_and_on_again_ends_in_the_same(session: Session) -> None:
     session.trace.replay()
 
 
+def test_going_back_gives_the_samples_of_then(session: Session) -> None:
+    seen = [session.samples]
+    while not session.state.done:
+        session.step()
+        seen.append(session.samples)
+    while len(seen) > 1:
+        steps = min(2, len(seen) - 1)
+        session.back(steps)
+        del seen[-steps:]
+        assert session.samples == seen[-1]
+    assert session.samples is None
+
+
 def test_going_back_undoes_what_was_submitted_since(session: Session) -> None:
     session.step()
     session.step()

@@ -1,17 +1,23 @@
 """Pictures show what is there, escaped, and stay short."""
 
+import math
 import sys
+import warnings
 from html.parser import HTMLParser
 from io import StringIO
+from itertools import combinations
 
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
 from rich.console import Console, RenderableType
 from shadow_llm import make_llm
 
-from dlstep import LLM, Config, Request, SamplingParams, Session, Spec, add, init, views
+from dlstep import LLM, Config, Request, SamplingParams, Session, Spec, Trace, add, init, views
+from dlstep.core import Abort, Add, Adopt, Fail, Prune, Rebuild
 from dlstep.strategies import load
 from dlstep.views.cells import PHASES, cells, event_rows, page_cells
+from dlstep.views.html import COLOURS
+from dlstep.views.terminal import PHASE_STYLES, USE_STYLES
 
 PROMPT = "Max has 3 <b>shells</b> & more"
 PARAMS = SamplingParams(max_tokens=40, ignore_eos=True)
@@ -178,3 +184,56 @@ def test_notebooks_show_states_plans_and_traces(session: Session, monkeypatch: p
     assert drawn(session.state) == views.state_html(session.state)
     assert drawn(session.plan) == views.plan_html(session.plan)
     assert drawn(session.trace) == views.trace_html(session.trace)
+    states, first = session.state.diff(session.trace.first), session.trace.diff(Trace(session.trace.first))
+    assert drawn(states) == views.state_diff_html(states)
+    assert drawn(first) == views.trace_diff_html(first)
+    written = shell.display_formatter.formatters["text/plain"]
+    for value in (session.state, session.plan, session.samples, session.trace, states, first):
+        assert written(value) == str(value)
+
+
+def test_a_notebook_without_widgets_is_not_warned(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules["IPython"], "get_ipython", InteractiveShell)
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        views.register()
+        warnings.warn("IProgress not found. Please update jupyter and ipywidgets.", UserWarning, stacklevel=1)
+        warnings.warn("something else", UserWarning, stacklevel=1)
+    assert [str(warning.message) for warning in seen] == ["something else"]
+
+
+def test_colours_can_be_told_apart() -> None:
+    """Those that mean something; what is empty is nearly white."""
+    full = ("prompt", "final", "held", "open", "owned", "shared", "cached")
+    colours = {name: tuple(int(COLOURS[name][at : at + 2], 16) for at in (1, 3, 5)) for name in full}
+    for one, two in combinations(full, 2):
+        assert math.dist(colours[one], colours[two]) > 35, (one, two)
+    assert all(sum(colour) > 3 * 140 for colour in colours.values()), "dark text is written on them"
+    assert len({*USE_STYLES.values(), PHASE_STYLES["open"]}) == len(USE_STYLES) + 1
+
+
+def test_differences_are_shown_escaped(session: Session) -> None:
+    bold = session.fork(accept_threshold=0.0)
+    session.step()
+    bold.step()
+    bold.submit(PROMPT)
+    states = read(views.state_diff_html(session.state.diff(bold.state)))
+    assert "accept_threshold 0.9 -> 0" in states
+    assert "request 2 came: waiting" in states
+    assert " decided: " in states
+    other = Trace(session.trace.first, session.trace.events[:2])
+    traces = read(views.trace_diff_html(session.trace.diff(other)))
+    assert "the same for 2 events, parted by event 2" in traces
+    assert "old: step 0 of requests 0, 1" in traces and "new: ended" in traces
+    assert "no difference in" in read(views.trace_diff_html(session.trace.diff(session.trace)))
+    assert "no difference" in read(views.state_diff_html(session.state.diff(session.state)))
+
+
+def test_every_kind_of_event_has_a_row() -> None:
+    config = Config(Spec(mask_id=0, eos_ids=(1,), vocab_size=9), max_model_len=64, num_pages=4)
+    trace = Trace(init(config, load("multi_bd")(block_size=4)))
+    (waiting,) = add(trace.first, Request(7, (3, 4))).waiting
+    for event in (Add(Request(0, (7, 8))), Adopt(waiting, 2), Rebuild(), Fail(0, "gone"), Abort(2), Prune()):
+        trace = trace.extended(event)
+    rows = [(row.kind, row.requests) for row in event_rows(trace)]
+    assert rows == [("add", (0,)), ("adopt", (2,)), ("rebuild", ()), ("fail", (0,)), ("abort", (2,)), ("prune", ())]

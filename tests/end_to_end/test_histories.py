@@ -1,5 +1,6 @@
 """Sessions, streams and calls of one `LLM` in turns: each request is answered as if it were alone."""
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from random import Random
 
@@ -18,14 +19,14 @@ ENGINES = {
 }
 
 
-def play(crowd: Crowd, rounds: int) -> None:
+def play(crowd: Crowd, rounds: int, report: Callable[[str], None]) -> None:
     """So many rounds and the end: no answer is wrong, no page is owned."""
     for _ in range(rounds):
         crowd.round()
     owned = crowd.end()
-    print(
-        f"\n{crowd.strategy}: {crowd.right} answers as given alone, {len(crowd.wrong)} wrong, {crowd.spared} that an inexact "
-        f"cache may change, {owned} pages owned at the end"
+    report(
+        f"{crowd.strategy}, {rounds} rounds: {crowd.right} answers as given alone, {len(crowd.wrong)} wrong, {crowd.spared} "
+        f"that an inexact cache may change, {owned} pages owned at the end"
     )
     assert not crowd.wrong, "\n".join(crowd.wrong[:5])
     assert not owned and crowd.right > crowd.spared
@@ -33,17 +34,16 @@ def play(crowd: Crowd, rounds: int) -> None:
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("engine", ENGINES)
-def test_a_crowd_is_answered_as_each_alone(strategy: str, engine: str) -> None:
-    play(Crowd(strategy, 7, sessions=3, streams=2, **ENGINES[engine](strategy)), 7)
+def test_a_crowd_is_answered_as_each_alone(strategy: str, engine: str, report: Callable[[str], None]) -> None:
+    play(Crowd(strategy, 7, sessions=3, streams=2, **ENGINES[engine](strategy)), 7, report)
 
 
 @pytest.mark.stress
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("engine", ENGINES)
-def test_a_large_crowd_is_answered_as_each_alone(strategy: str, engine: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with capsys.disabled():
-        # Two hundred rounds for each strategy, on three engines.
-        play(Crowd(strategy, 11, sessions=8, streams=4, **ENGINES[engine](strategy)), 67)
+def test_a_large_crowd_is_answered_as_each_alone(strategy: str, engine: str, report: Callable[[str], None]) -> None:
+    # Two hundred rounds for each strategy, on three engines.
+    play(Crowd(strategy, 11, sessions=8, streams=4, **ENGINES[engine](strategy)), 67, report)
 
 
 def test_prompts_in_pieces_of_two_sessions_are_kept_apart() -> None:
@@ -222,8 +222,10 @@ def test_eight_threads_ask_a_model() -> None:
 
 @pytest.mark.stress
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_eight_threads_ask_400_times(strategy: str) -> None:
-    assert threads_ask(strategy, 400) == 0
+def test_eight_threads_ask_400_times(strategy: str, report: Callable[[str], None]) -> None:
+    wrong = threads_ask(strategy, 400)
+    report(f"{strategy}, 8 threads: {400 - wrong} of 400 answers right")
+    assert not wrong
 
 
 def test_threads_with_more_sessions_than_places_all_finish() -> None:

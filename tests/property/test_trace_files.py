@@ -147,6 +147,16 @@ def test_a_changed_file_with_fitting_checksums_is_read_or_refused(tmp_path: Path
             assert str(path) in str(error), error
 
 
+def test_a_file_with_another_number_of_events_is_refused(tmp_path: Path) -> None:
+    trace, content = saved("multi_bd", tmp_path)
+    path, lines, count = tmp_path / "changed.jsonl", content.splitlines(keepends=True), len(trace.events)
+    one_more = json.dumps({**json.loads(lines[-1]), "number": count}).encode()
+    for there in (*range(count), count + 1):  # whole lines: each by itself is as it was written
+        path.write_bytes(b"".join([*lines, one_more][: there + 1]))
+        with pytest.raises(ValueError, match=f"{there} events are there, {count} were written"):
+            Trace.load(path)
+
+
 def other_than(value: Any) -> Any:
     """A value of the same kind, and another one."""
     match value:

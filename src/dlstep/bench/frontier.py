@@ -69,10 +69,12 @@ def label(strategy: str, options: dict[str, Any]) -> str:
     return " ".join((strategy, *words))
 
 
-def measure(decoder: Decoder, value: float, problems: Items[tiny.Problem], device: str | None = None) -> Row:
+def measure(
+    decoder: Decoder, value: float, problems: Items[tiny.Problem], device: str | None = None, *, progress: bool = True
+) -> Row:
     """The figures of one decoder; the more is accepted at once, the faster and the less accurate it gets."""
     llm = decoder.model(value, device)
-    figures = evaluate(llm, problems, SamplingParams(max_tokens=MAX_TOKENS), progress=True)
+    figures = evaluate(llm, problems, SamplingParams(max_tokens=MAX_TOKENS), progress=progress)
     return Row(decoder.strategy, decoder.options, llm.engine.name, decoder.knob, value, figures)
 
 

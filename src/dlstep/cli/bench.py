@@ -1,6 +1,7 @@
 """`dlstep bench`: rows of measurements, as a table or as JSON."""
 
 import sys
+from collections.abc import Iterable
 from dataclasses import asdict
 from itertools import chain
 from pathlib import Path
@@ -8,11 +9,19 @@ from time import perf_counter, process_time
 
 from jsonargparse import ArgumentParser, Namespace
 from rich.console import Console
-from rich.progress import track
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    track,
+)
+from rich.table import Table
 
 from ..bench.answers import BATCHES, LENGTHS, SCRIPTS
 from ..strategies import ALIASES
-from ..views import table
 from .json_text import json_text
 from .options import new_parser
 
@@ -111,8 +120,21 @@ def run(options: Namespace) -> int:
         return code
     shown = [{name: row[name] for name in columns or row} for row in rows]
     lines = ((f"{value:.2f}" if isinstance(value, float) else value for value in row.values()) for row in shown)
-    Console().print(table(shown[0], lines))
+    print_rows(shown[0], lines)
     return code
+
+
+def print_rows(names: Iterable[str], lines: Iterable[Iterable[object]]) -> None:
+    """A table that fits a terminal of 80 columns: narrow, and its headings may wrap between words."""
+    cells = [[str(value) for value in line] for line in lines]
+    made = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False)
+    for place, name in enumerate(names):
+        heading = name.replace("_", " ")
+        widest = max(map(len, [*heading.split(), *(line[place] for line in cells)]))
+        made.add_column(heading, min_width=min(widest, 40))
+    for line in cells:
+        made.add_row(*line)
+    Console().print(made)
 
 
 def _measured(kind: str, chosen: Namespace) -> tuple[list[dict[str, object]], tuple[str, ...]]:
@@ -145,11 +167,17 @@ def host_rows(strategy: str, batches: tuple[int, ...], lengths: tuple[int, ...])
     console, rows = Console(stderr=True), []
     total = len(names) * len(batches) * len(lengths) * len(host.REGIMES)
     measured = chain.from_iterable(host.measure(name, batches, lengths, lowering=TorchLowering) for name in names)
-    for row in track(measured, total=total, console=console, transient=True, disable=not console.is_terminal):
-        rows.append(asdict(row))
-        if not console.is_terminal:
+    # Rows come a few at a time, half a minute apart: a spinner and a clock say that something happens meanwhile.
+    columns = (SpinnerColumn(), TextColumn("measuring"), BarColumn(20), MofNCompleteColumn(), TimeElapsedColumn())
+    last = TextColumn("{task.description}")
+    with Progress(*columns, last, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("", total=total)
+        for row in measured:
+            rows.append(asdict(row))
             told = ", ".join(f"{name} {value}" for name, value in rows[-1].items() if isinstance(value, str | int))
-            print(f"measured {len(rows)} of {total}: {told}", file=sys.stderr)
+            bar.update(task, advance=1, description=f"after {row.strategy}, {row.regime}, {row.length}")
+            if bar.disable:
+                print(f"measured {len(rows)} of {total}: {told}", file=sys.stderr)
     return rows
 
 

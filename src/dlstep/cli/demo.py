@@ -2,19 +2,23 @@
 
 import sys
 import time
+from collections.abc import Sequence as Items
 from inspect import getdoc
 
 from jsonargparse import ArgumentParser, Namespace
+from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group
 from rich.live import Live
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.table import Table
 from rich.text import Text
 
 from .. import tiny
-from ..bench.frontier import DECODERS, MAX_TOKENS, Row, as_json, label, measure
+from ..bench.frontier import DECODERS, MAX_TOKENS, Row, as_json, measure
 from ..core import SamplingParams
 from ..llm import LLM
 from ..session import Session
-from ..views import sequence_view, table
+from ..views import legend, sequence_view
 from .json_text import json_text
 from .options import new_parser
 
@@ -49,14 +53,8 @@ def run(options: Namespace) -> int:
             raise ValueError(f"--{name} must be at least 1, got {options[name]}")
     console = Console()
     if not options.json:
-        for decoder in SHOWN:
-            show(decoder.model(decoder.values[0], options.device), tiny.problems(options.shown, options.seed), console)
-    problems = tiny.problems(options.problems, options.seed)
-    rows: list[Row] = []
-    for decoder in DECODERS:
-        for value in decoder.values:
-            rows.append(measure(decoder, value, problems, options.device))
-            print(f"measured {decoder.label}, {decoder.knob} {value}", file=sys.stderr)
+        show_all(tiny.problems(options.shown, options.seed), options.device, console)
+    rows = measured(tiny.problems(options.problems, options.seed), options.device)
     if options.json:
         print(json_text([as_json(row) for row in rows]))
     else:
@@ -64,14 +62,29 @@ def run(options: Namespace) -> int:
     return 0
 
 
-def show(llm: LLM, problems: tuple[tiny.Problem, ...] | list[tiny.Problem], console: Console) -> None:
+def show_all(problems: Items[tiny.Problem], device: str | None, console: Console) -> None:
+    """Decode `problems` in several ways: on a terminal as pictures with a legend, else as text."""
+    if console.is_terminal:
+        console.print("Tiny models answer word problems, several positions in each forward.")
+        console.print(legend(("prompt", "masked", "draft", "open", "held", "final")))
+    for number, problem in enumerate([] if console.is_terminal else problems, 1):
+        console.print(f"problem {number}: {problem.prompt.strip()} ({problem.answer})", soft_wrap=True, highlight=False)
+    said: set[str] = set()
+    for decoder in SHOWN:
+        # The first model takes seconds, because torch and transformers are imported; the others are there at once.
+        with Console(stderr=True).status("loading torch, transformers and a model of a few megabytes"):
+            llm = decoder.model(decoder.values[0], device)
+        summary = getdoc(sys.modules[type(llm.state.strategy).__module__]) or ""
+        about = "the same, with another option" if decoder.strategy in said else summary.splitlines()[0].partition(": ")[2]
+        said.add(decoder.strategy)
+        show(llm, problems, console, f"{decoder.label}: {about}")
+
+
+def show(llm: LLM, problems: Items[tiny.Problem], console: Console, title: str) -> None:
     """Decode `problems`; on a terminal as a picture of the blocks that changes with every forward, else as text."""
     session = llm.session()
     for problem in problems:
         session.submit(problem.prompt, SamplingParams(max_tokens=MAX_TOKENS))
-    state = session.state
-    module = sys.modules[type(state.strategy).__module__]
-    title = f"{module.__name__.rpartition('.')[2]}: {(getdoc(module) or '').splitlines()[0]}"
     if console.is_terminal:
         with Live(console=console, auto_refresh=False) as live:
             live.update(picture(session, title), refresh=True)
@@ -81,11 +94,11 @@ def show(llm: LLM, problems: tuple[tiny.Problem, ...] | list[tiny.Problem], cons
                 time.sleep(SECONDS_PER_STEP)
         return
     session.run()
-    print(title)
-    for number, problem in enumerate(problems):
+    console.print(f"\n{title}", soft_wrap=True, highlight=False)
+    for number in range(len(problems)):
         output = session.output(number)
-        print(f"  {problem.prompt.strip()}\n  {output.text.strip()}")
-        print(f"  {len(output.token_ids)} tokens in {output.nfe} forwards, the answer is {problem.answer}\n")
+        text = f"  {number + 1}: {output.text.strip()}\n     {len(output.token_ids)} tokens in {output.nfe} forwards"
+        console.print(text, soft_wrap=True, highlight=False, markup=False)
 
 
 def picture(session: Session, title: str) -> Group:
@@ -95,22 +108,48 @@ def picture(session: Session, title: str) -> Group:
     return Group(Text(title, style="bold"), *(sequence_view(sequence, state) for sequence in found if sequence is not None))
 
 
+def measured(problems: Items[tiny.Problem], device: str | None) -> list[Row]:
+    """A row for each decoder and value, with a bar on stderr that leaves nothing behind; where there is no terminal, lines."""
+    console = Console(stderr=True)
+    points = [(decoder, value) for decoder in DECODERS for value in decoder.values]
+    columns = (TextColumn("measuring"), BarColumn(20), MofNCompleteColumn(), TextColumn("{task.description}"))
+    rows: list[Row] = []
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("", total=len(points))
+        for decoder, value in points:
+            said = f"{decoder.label}, {words(decoder.knob)} {value}"
+            bar.update(task, description=said)
+            rows.append(measure(decoder, value, problems, device, progress=False))
+            bar.advance(task)
+            if bar.disable:
+                print(f"measured {len(rows)} of {len(points)}: {said}", file=sys.stderr)
+    return rows
+
+
+def words(knob: str) -> str:
+    """An option in one word: `accept`, `entropy`."""
+    return knob.removesuffix("_threshold").removesuffix("_bound")
+
+
 def print_table(rows: list[Row], console: Console) -> None:
-    """The table, with what its columns mean."""
-    lines = (
-        (
-            label(row.strategy, row.options),
-            row.blocks,
-            f"{row.option.removesuffix('_threshold')} {row.value}",
-            f"{row.figures.answer:.1%}",
-            f"{row.figures.chain:.1%}",
-            f"{row.figures.tokens_per_forward:.2f}",
-            f"{row.figures.forwards:.1f}",
-            f"{row.figures.tokens_per_second:.0f}",
+    """A line for each decoder, with the figures for each value of its option; it fits a terminal of 80 columns."""
+    lines: list[tuple[str, ...]] = []
+    for decoder in DECODERS:
+        own = [row for row in rows if (row.strategy, row.options) == (decoder.strategy, decoder.options)]
+        figures = [row.figures for row in own]
+        lines.append(
+            (
+                decoder.label,
+                f"{words(decoder.knob)} {' '.join(str(row.value) for row in own)}",
+                " ".join(f"{100 * each.answer:3.0f}" for each in figures),
+                " ".join(f"{each.tokens_per_forward:.2f}" for each in figures),
+            )
         )
-        for row in rows
-    )
-    columns = ("strategy", "blocks", "option", "answers", "chains", "tokens per forward", "forwards", "tokens per second")
-    console.print(table(columns, lines, f"{rows[0].figures.problems} held-out problems, decoded together"))
-    console.print("blocks: unfinished at a time; answers: last number right; chains: every equation right")
-    console.print("forwards: mean of an answer")
+    made = Table("strategy", "option", "answers %", "tokens a forward", box=SIMPLE_HEAD, pad_edge=False)
+    for line in lines:
+        made.add_row(*line)
+    console.print(f"{rows[0].figures.problems} held-out problems, decoded together. Each option has three values; the figures")
+    console.print("stand in their order: right answers, and tokens that one forward decides.")
+    console.print(made)
+    console.print("The more a strategy decides at once, the faster it is and the more often wrong.")
+    console.print("--json prints all figures, README.md has them for 500 problems.")

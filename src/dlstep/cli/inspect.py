@@ -3,15 +3,17 @@
 import sys
 from dataclasses import asdict, dataclass, fields
 from inspect import getdoc
+from textwrap import wrap
 
 from jsonargparse import ArgumentParser, Namespace
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from .. import strategies
 from ..config import EngineConfig
-from ..core import ReplayDiverged, Samples, Trace
-from ..core.trace import Abort, Add, Rebuild
+from ..core import Abort, Add, Adopt, Fail, Prune, Rebuild, ReplayDiverged, Samples, Trace
+from ..core.words import counted
 from ..matrix import Features, matrix
 from ..resolve import embedded_models_for
 from .json_text import json_text
@@ -64,10 +66,15 @@ def run_strategies(options: Namespace) -> int:
         listed = ({"name": r.name, "summary": r.summary, "model": r.model, "options": r.options} for r in rows)
         print(json_text(list(listed)))
         return 0
-    table = Table("strategy", "what it does", "options and defaults", "embedded model", show_lines=True)
+    console = Console()
+    width = min(console.width, 100)
     for row in rows:
-        table.add_row(row.name, row.summary, "\n".join(f"{k}={v}" for k, v in row.options.items()), row.model or "none")
-    Console().print(table)
+        console.print(Text.assemble((row.name, "bold"), f", embedded model {row.model}" if row.model else ""))
+        listed = "  ".join(f"{name}={value}" for name, value in row.options.items())
+        for text in (row.summary, listed):
+            lines = wrap(text, width, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
+            console.print(Text("\n".join(lines)))
+    console.print(Text("Use: dlstep generate PROMPT --decoding_strategy NAME --OPTION VALUE", "dim"))
     return 0
 
 
@@ -91,8 +98,10 @@ def print_matrix(*, as_json: bool) -> int:
     for row in rows:
         values = asdict(row.features).values()
         features.add_row(row.strategy, *(("no", "yes")[v] if isinstance(v, bool) else str(v) for v in values))
-    Console().print(models, families, features)
-    print(getdoc(Features))
+    console = Console()
+    console.print(models, families, features)
+    for paragraph in (getdoc(Features) or "").split("\n\n"):
+        console.print(Text(f"{' '.join(paragraph.split())}\n"))
     return 0
 
 
@@ -111,7 +120,7 @@ def replay_parser() -> ArgumentParser:
 def run_replay(options: Namespace) -> int:
     """Print what was replayed, or the first divergence; 1 for the latter."""
     trace = Trace.load(options.file)
-    kinds = {"add": Add, "abort": Abort, "rebuild": Rebuild}
+    kinds = {"add": Add, "adopt": Adopt, "abort": Abort, "fail": Fail, "rebuild": Rebuild, "prune": Prune}
     counts = {name: sum(isinstance(event, kind) for event in trace.events) for name, kind in kinds.items()}
     steps = sum(isinstance(event, Samples) for event in trace.events)
     try:
@@ -124,5 +133,6 @@ def run_replay(options: Namespace) -> int:
         print(f"diverged: {divergence}")
     else:
         live = len(state.running) + len(state.waiting)
-        print(f"replayed {steps} steps of {counts['add']} requests, {live} of them unfinished: every plan is as recorded")
+        known = counted(counts["add"] + counts["adopt"], "request")
+        print(f"replayed {counted(steps, 'step')} of {known}, {live} of them unfinished: every plan is as recorded")
     return 0 if state is not None else 1

@@ -27,6 +27,18 @@ CLOSED_PIPE = 128 + 13  # what a shell says of a process that SIGPIPE ended
 LONGEST_MESSAGE = 2000  # characters
 UNDECODED = re.compile("[\udc80-\udcff]")  # bytes that are not UTF-8, as Python keeps them
 MISSING_ARGUMENT = re.compile(r"the following arguments are required: ([\w.-]+)\.(\w+)$")
+WRONG_TYPE = re.compile(r'Parser key "(?:[\w-]+\.)*(\w+)": (.*?)(?:Given value type: .*?)?(?:Given|Got) value: (.*)$')
+# Types as the parser names them, and in words.
+KINDS = {
+    "class 'int'": "a whole number",
+    "class 'float'": "a number",
+    "class 'bool'": "true or false",
+    "class 'str'": "a text",
+    "class 'list'": "a list like [1,2]",
+    "list[int]": "a list like [1,2]",
+    "list[str]": "a list like [one,two]",
+    "class 'NoneType'": "null",
+}
 MISSING_COMMAND = re.compile(r'expected "((?:[\w-]+\.)*)(\w+)" to be one of \{(.*)\}, but it was not provided')
 
 # Name, the parser of its options, what it does: exit code from options.
@@ -121,6 +133,9 @@ def explained(message: str) -> str:
     if found := MISSING_COMMAND.search(message):
         names = ", ".join(COMMANDS) if found[2] == "command" else found[3].replace(",", ", ")
         return f"{' '.join(('dlstep', *found[1].split('.')[:-1]))} needs a {found[2]}: give one of {names}"
+    if found := WRONG_TYPE.match(message):
+        kinds = list(dict.fromkeys(words for kind, words in KINDS.items() if kind in found[2]))
+        return f"--{found[1]} takes {' or '.join(kinds)}, got {found[3]!r}" if kinds else message
     return message
 
 

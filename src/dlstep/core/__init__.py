@@ -7,6 +7,13 @@ from .block import Block as Block, Extra as Extra, Sealed as Sealed, open_block 
 from .cache import Cache as Cache
 from .checks import check_ranges as check_ranges
 from .commit import commit as commit
+from .diff import (
+    Move as Move,
+    Position as Position,
+    RequestDiff as RequestDiff,
+    StateDiff as StateDiff,
+    TraceDiff as TraceDiff,
+)
 from .driver import Driver as Driver, HistoryDriver as HistoryDriver
 from .errors import (
     DlstepError as DlstepError,

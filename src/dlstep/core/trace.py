@@ -1,22 +1,26 @@
 """A decode as a value: the state it began with and what happened since. Folding the events gives every later state."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from itertools import accumulate
 from operator import attrgetter
 from os import PathLike
+from typing import cast
 
-from .checks import check_ranges
+from .checks import check_ranges, short
 from .commit import commit
+from .diff import TraceDiff, differing, names_of
 from .errors import ReplayDiverged
 from .lifecycle import abort, add, adopt, fail, prune, rebuild
-from .plan import Plan, Samples
+from .plan import START_LINE, Plan, Samples
 from .request import Request
 from .schedule import schedule
 from .sequence import Sequence
 from .state import State
 from .trace_file import read, write
 from .values import value
+from .words import counted, fitting, listed
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,12 +98,24 @@ def apply(state: State, event: Event) -> State:
             return commit(state, event)
 
 
+def folded(state: State, events: Iterable[Event]) -> State:
+    """The state after `events`."""
+    for event in events:
+        state = apply(state, event)
+    return state
+
+
 @dataclass(frozen=True, slots=True)
 class Trace:
     """The first state of a decode and its events, oldest first."""
 
     first: State
     events: tuple[Event, ...] = ()
+
+    def __str__(self) -> str:
+        kinds = Counter("step" if isinstance(event, Samples) else type(event).__name__.lower() for event in self.events)
+        told = [counted(number, kind) for kind, number in kinds.items()]
+        return fitting(told, f"Trace of {counted(len(self.events), 'event')}: ") if told else "Trace without events"
 
     def extended(self, event: Event) -> "Trace":
         """The trace with one more event."""
@@ -112,10 +128,7 @@ class Trace:
     @property
     def state(self) -> State:
         """The last state."""
-        state = self.first
-        for event in self.events:
-            state = apply(state, event)
-        return state
+        return folded(self.first, self.events)
 
     def replay(self) -> State:
         """Plan every step anew, compare with the recorded plan, and commit the recorded samples; no model is needed.
@@ -124,16 +137,35 @@ class Trace:
         """
         state = self.first
         since = [state]  # states from which this plan may have been made: arrivals and aborts may follow a plan
+        last = None  # number of the last samples
         for number, event in enumerate(self.events):
             if isinstance(event, Samples):
                 plans = [schedule(earlier) for earlier in reversed(since)]
                 if event.plan not in plans:
-                    raise ReplayDiverged(f"event {number}, step {state.step}: {difference(plans[0], event.plan)}")
+                    raise ReplayDiverged(f"event {number}, step {state.step}: {difference(plans[0], event.plan, last)}")
+                last = number
             if isinstance(event, Samples | Rebuild):
                 since = []  # no earlier plan goes on from here
             state = apply(state, event)
             since.append(state)
         return state
+
+    def diff(self, other: "Trace") -> TraceDiff:
+        """Where `other` parts from this trace, and how the states differ there and at the end; false if they are equal."""
+        differ = self.first.diff(other.first)
+        old, new, same = self.first, other.first, 0
+        if differ:
+            return TraceDiff(0, "", "", differ, self.state.diff(other.state), equal=False)
+        while same < min(len(self.events), len(other.events)) and self.events[same] == other.events[same]:
+            old = apply(old, self.events[same])
+            same += 1
+        rest, others = self.events[same:], other.events[same:]
+        new = old
+        if not rest and not others:
+            return TraceDiff(same, "", "", differ, differ, equal=True)
+        told = parting(rest[0], others[0]) if rest and others else (name_of(*rest[:1]), name_of(*others[:1]))
+        old, new = (apply(state, events[0]) if events else state for state, events in ((old, rest), (new, others)))
+        return TraceDiff(same, *told, old.diff(new), folded(old, rest[1:]).diff(folded(new, others[1:])), equal=False)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write JSON lines: the first state, then one event a line. A file that was there is replaced once all is written."""
@@ -148,21 +180,87 @@ class Trace:
         return Trace(first, events)
 
 
-def difference(planned: Plan, recorded: Plan) -> str:
-    """In words, the first field in which two different plans differ; the line, in which all differences show, comes last."""
-    names = [field.name for field in fields(Plan) if field.name != "line"]
-    for name in (*names, "line"):
+def difference(planned: Plan, recorded: Plan, last: int | None = None) -> str:
+    """In words, how two different plans came to differ, and the first field in which they do.
+
+    `last` is the number of the event that holds the samples before them; None if these are the first.
+    """
+    effect = _effect(planned, recorded)
+    if planned.line == recorded.line:
+        return effect or "the plans are equal"
+    if START_LINE in (planned.line, recorded.line):
+        forgot, kept = (
+            ("the trace", "the recorded decode") if planned.line == START_LINE else ("the recorded decode", "the trace")
+        )
+        cause = f"in front of it {forgot} begins or forgets the device, {kept} does not: an event was lost or added"
+    elif last is None:
+        cause = "the first state is not the one that was recorded"
+    else:
+        cause = f"the samples of event {last}, or its plan, are not those that this step was recorded after"
+    return f"{cause}; {effect}" if effect else cause
+
+
+def _effect(planned: Plan, recorded: Plan) -> str:
+    """The first field, other than the line, in which two plans differ; empty if there is none."""
+    for name in names_of(planned):
         now, then = attrgetter(name)(planned), attrgetter(name)(recorded)
-        if now == then:
+        if name == "line" or now == then:
             continue
         if name == "spans":
             for index, (span, other) in enumerate(zip(now, then, strict=False)):
-                for part in fields(span):
-                    one, two = attrgetter(part.name)(span), attrgetter(part.name)(other)
-                    if one != two:
-                        return f"span {index} of request {span.id}: {part.name} is {one!r} now, {two!r} was recorded"
-            return f"{len(now)} spans now, {len(then)} were recorded"
-        if name == "line":
-            return "the history differs: an earlier event, or the first state, is not the one that was recorded"
-        return f"{name} is {now!r} now, {then!r} was recorded"
-    return "the plans are equal"
+                for part in differing(span, other, names_of(span)):
+                    told = _sides(attrgetter(part)(span), attrgetter(part)(other))
+                    return f"span {index} of request {span.id}: {part} {told}"
+            return f"{counted(len(now), 'span')} now, {len(then)} recorded"
+        return f"{name} {_sides(now, then)}"
+    return ""
+
+
+def _sides(now: object, then: object) -> str:
+    """Two different values; of tuples of one length the first entry that differs."""
+    if isinstance(now, tuple) and isinstance(then, tuple):
+        one, two = cast(tuple[object, ...], now), cast(tuple[object, ...], then)
+        if len(one) == len(two):
+            place = next(place for place, sides in enumerate(zip(one, two, strict=True)) if sides[0] != sides[1])
+            return f"entry {place} is {short(one[place])} now, {short(two[place])} was recorded"
+    return f"is {short(cast(object, now))} now, {short(cast(object, then))} was recorded"
+
+
+def name_of(event: Event | None = None) -> str:
+    """An event in few words; empty for none."""
+    match event:
+        case None:
+            return ""
+        case Add():
+            return f"add request {event.request.id} of {counted(len(event.request.prompt), 'token')}"
+        case Adopt():
+            return f"adopt request {event.id}"
+        case Abort():
+            return f"abort request {event.id}" + (f": {event.reason}" if event.reason else "")
+        case Fail():
+            return f"fail request {event.id}: {event.error}"
+        case Rebuild():
+            return "rebuild: the device is forgotten"
+        case Prune():
+            return "prune: finished requests are forgotten"
+        case Samples():
+            ids = [span.id for span in event.plan.spans]
+            return f"step {event.plan.step} of request{'s' if len(ids) > 1 else ''} {listed(ids) or 'none'}"
+
+
+def parting(old: Event, new: Event) -> tuple[str, str]:
+    """Two different events in words, each with the first thing in which they differ."""
+    if not (isinstance(old, Samples) and isinstance(new, Samples)):
+        return name_of(old), name_of(new)
+    if old.plan != new.plan:
+        names = ["device history" if name == "line" else name for name in differing(old.plan, new.plan, names_of(old.plan))]
+        return f"{name_of(old)}, another plan ({listed(names)})", f"{name_of(new)}, another plan"
+    for span, one, two in zip(old.plan.spans, old.rows, new.rows, strict=True):
+        was = tuple(zip(span.wanted, one.tokens, one.probabilities, strict=True))
+        now = tuple(zip(span.wanted, two.tokens, two.probabilities, strict=True))
+        for answer, other in zip(was, now, strict=True):
+            if answer != other:
+                place = f"step {old.plan.step}, request {span.id}, position {answer[0]}"
+                first, second = (f"{place}: token {token}, probability {p:.4g}" for _, token, p in (answer, other))
+                return first, second
+    return f"{name_of(old)}, other statistics", f"{name_of(new)}, other statistics"

@@ -6,7 +6,7 @@ from importlib.metadata import entry_points
 
 from ..core import Strategy
 from ..core.checks import short
-from ._blocks import Blockwise as Blockwise, ByConfidence as ByConfidence
+from ._blocks import Blocks as Blocks, Blockwise as Blockwise
 
 ALIASES = {"multi_block_diffusion": "multi_bd", "block_diffusion": "multi_bd", "fast_dllm": "multi_bd"}
 ENTRY_POINTS = "dlstep.strategies"

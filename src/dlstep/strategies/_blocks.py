@@ -7,13 +7,15 @@ keeps its place for one more sampling forward.
 """
 
 from abc import abstractmethod
-from bisect import bisect_left
 from dataclasses import dataclass
 from typing import Annotated
 
 from annotated_types import Gt, Interval
 
-from ..core import Block, Probability, Request, Rows, Sequence, Span, Spec, Strategy, check_ranges, open_block
+from ..core import (
+    Block, Probability, Request, Rows, Rule, Sequence, Span, Spec, Strategy, Wants, check_ranges, open_block, positions,
+)  # fmt: skip
+from ..rules.threshold import Threshold
 
 
 def mask_of(spec: Spec) -> int:
@@ -28,8 +30,8 @@ def masked_only(spec: Spec) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Blockwise(Strategy):
-    """A window of blocks, decided from left to right; what a block takes in a forward is left to `decided`.
+class Blocks(Strategy):
+    """A window of blocks, decided from left to right; what is fed, and what a forward changes, is left to subclasses.
 
     `block_size` positions make a block, `buffer_size` blocks may be unfinished at a time. The next block opens, one a
     forward, once the last one is decided to at least `add_block_threshold`, or entirely if `token_stability_threshold` is
@@ -44,19 +46,15 @@ class Blockwise(Strategy):
 
     @abstractmethod
     def decided(self, sequence: Sequence, rows: Rows, spec: Spec) -> tuple[Block, ...]:
-        """The blocks of `sequence.window` after a forward; `rows` answer their undecided positions, in order.
+        """The blocks of `sequence.window` after a forward."""
 
-        A block is changed by `Block.decide`. The first block with undecided positions must decide at least one of them, so
-        that the decode ends.
-        """
-
+    @abstractmethod
     def stands_to(self, block: Block) -> int:
         """First position of a block of the window whose token may change as long as what is before it stands; else its end."""
-        return block.undecided[0] if block.undecided else block.end
 
+    @abstractmethod
     def stable_share(self, block: Block) -> float:
-        """The share of the block that `token_stability_threshold` looks at: of a block that is written once, all or nothing."""
-        return 0.0 if block.undecided else 1.0
+        """The share of the block that `token_stability_threshold` looks at."""
 
     def __post_init__(self) -> None:
         check_ranges(self)
@@ -74,25 +72,6 @@ class Blockwise(Strategy):
         window = self._opened(sequence, (block,), first, spec)
         return sequence.moved(sequence.past, window, first, length)
 
-    def schedule(self, sequence: Sequence, spec: Spec) -> Span:
-        """All open blocks, wanting their undecided positions."""
-        del spec
-        final, steps = sequence.final, sequence.ledger.steps
-        blocks, joins = (sequence.window, True) if self.fold_commits else self._unsealed(sequence)
-        tokens: tuple[int, ...] = ()
-        wanted: tuple[int, ...] = ()
-        draws: tuple[int, ...] = ()
-        for block in blocks:
-            undecided = block.undecided
-            tokens += block.tokens
-            wanted += undecided
-            draws += (steps - block.opened,) * len(undecided)
-        grid, request = sequence.goal.grid, sequence.goal.request
-        end = final + len(tokens)
-        return Span(
-            request.id, request.arrival, final, tokens, end, grid, wanted, draws, request.params, request.seed, 0, 0, joins
-        )  # fmt: skip
-
     def commit(self, sequence: Sequence, span: Span, rows: Rows, spec: Spec) -> Sequence:
         """Decide, seal what is complete, open the next block."""
         del span
@@ -101,11 +80,6 @@ class Blockwise(Strategy):
     def atom(self, request: Request) -> int:
         """The window of blocks, or the prompt if that is one group."""
         return max(self.grid(request).origin, self.block_size * self.buffer_size)
-
-    def measure(self, sequence: Sequence) -> int:
-        """Undecided positions of the answer: each sampling forward decides at least one, in the first open block."""
-        opened = sequence.window[-1].end if sequence.window else sequence.final
-        return sum(len(block.undecided) for block in sequence.window) + max(0, sequence.limit - opened)
 
     def _unsealed(self, sequence: Sequence) -> tuple[tuple[Block, ...], bool]:
         """The open blocks without those held, which are the core's to feed, and whether their span joins final rows."""
@@ -147,58 +121,92 @@ class Blockwise(Strategy):
         start = window[-1].end if window else final
         if start >= goal.limit:
             return window
-        if window and not self._wants_successor(sequence, window[-1]):
+        if window and not self._wants_successor(window[-1]):
             return window
         if any(stop_id in block.tokens[block.given.bit_length() :] for block in window for stop_id in goal.stop_ids):
             return window
         prompt = goal.request.prompt
         return (*window, open_block(start, self.block_size, goal.limit, prompt, mask_of(spec), sequence.ledger.steps))
 
-    def _wants_successor(self, sequence: Sequence, block: Block) -> bool:
-        thresholds = sequence.goal.request.params.thresholds
-        add, stability = thresholds.add_block_threshold, thresholds.token_stability_threshold
-        add = self.add_block_threshold if add is None else add
-        stability = self.token_stability_threshold if stability is None else stability
-        return block.progress >= add and self.stable_share(block) >= stability
+    def _wants_successor(self, block: Block) -> bool:
+        return block.progress >= self.add_block_threshold and self.stable_share(block) >= self.token_stability_threshold
 
 
 @dataclass(frozen=True, slots=True)
-class ByConfidence(Blockwise):
-    """Blocks that take every position whose probability is above `accept_threshold`.
+class Blockwise(Blocks):
+    """A grid of blocks that a rule decides.
 
-    A block with no such position takes its single best one if the block before it is decided to at least
-    `semi_complete_threshold` (accept rule "A") or in any case (rule "B"); ties go to the lowest position.
+    The first unfinished block must get further in each forward; a later one must if the block before it is decided to at
+    least `semi_complete_threshold` (accept rule "A") or in any case (rule "B").
     """
 
-    accept_threshold: Probability = 0.9
+    rule: Rule = Threshold()
     semi_complete_threshold: Annotated[float, Interval(gt=0.0, le=1.0)] = 0.9
 
+    def unfit(self, spec: Spec) -> str:
+        """A model without masks, and a rule that needs a canvas."""
+        if self.rule.scope == "answer":
+            return f"{type(self.rule).__name__} looks at the whole answer, which blocks are not open for: it needs a canvas"
+        return masked_only(spec) or self.rule.unfit(spec)
+
+    @property
+    def wants(self) -> Wants:
+        """What the rule reads."""
+        return self.rule.wants
+
+    def schedule(self, sequence: Sequence, spec: Spec) -> Span:
+        """All open blocks, wanting what the rule looks at: their undecided positions, or all of those not full."""
+        del spec
+        final, steps = sequence.final, sequence.ledger.steps
+        blocks, joins = (sequence.window, True) if self.fold_commits else self._unsealed(sequence)
+        whole = self.rule.scope == "block"
+        tokens: tuple[int, ...] = ()
+        wanted: tuple[int, ...] = ()
+        draws: tuple[int, ...] = ()
+        for block in blocks:
+            asked = block.undecided
+            if whole and asked:
+                asked = positions(block.first, min(block.end, sequence.goal.limit))
+            tokens += block.tokens
+            wanted += asked
+            draws += (steps - block.opened,) * len(asked)
+        grid, request = sequence.goal.grid, sequence.goal.request
+        end = final + len(tokens)
+        return Span(
+            request.id, request.arrival, final, tokens, end, grid, wanted, draws, request.params, request.seed, 0, 0, joins
+        )  # fmt: skip
+
+    def stands_to(self, block: Block) -> int:
+        """What was decided for good: with a rule that takes back, nothing of a block that is not full."""
+        if not block.undecided:
+            return block.end
+        return block.first if self.rule.revokes else block.undecided[0]
+
+    def stable_share(self, block: Block) -> float:
+        """All or nothing: whether the block is full."""
+        return 0.0 if block.undecided else 1.0
+
     def decided(self, sequence: Sequence, rows: Rows, spec: Spec) -> tuple[Block, ...]:
-        """The blocks with what each takes; thresholds look at the block before as it was when the forward ran."""
-        thresholds = sequence.goal.request.params.thresholds
-        accept = thresholds.accept_threshold
-        semi = thresholds.semi_complete_threshold
-        accept = self.accept_threshold if accept is None else accept
-        semi = self.semi_complete_threshold if semi is None else semi
-        tokens, probabilities = rows.tokens, rows.probabilities
-        above = [index for index, probability in enumerate(probabilities) if probability > accept]
-        forced = spec.accept_rule == "B"
-        forceable = True
+        """The blocks as the rule leaves them; whether one must get further follows from the blocks as the forward ran."""
+        rule, forced, whole, limit = self.rule, spec.accept_rule == "B", self.rule.scope == "block", sequence.goal.limit
+        must = True
         blocks: list[Block] = []
-        begin = taken = 0
+        begin = 0
         for block in sequence.window:
             count = len(block.undecided)
             if not count:
                 blocks.append(block)
-                forceable = True
+                must = True
                 continue
-            end = begin + count
-            first, taken = taken, bisect_left(above, end, taken)
-            chosen = above[first:taken]
-            if not chosen and (forceable or forced):
-                of_block = probabilities[begin:end]
-                chosen = [begin + of_block.index(max(of_block))]
-            blocks.append(block.decide(chosen, begin, tokens, probabilities) if chosen else block)
-            begin = end
-            forceable = 1.0 - count / len(block.tokens) >= semi
+            blocks.append(rule.decided(sequence, block, rows, begin, must or forced, spec))
+            begin += min(block.end, limit) - block.first if whole else count
+            must = 1.0 - count / len(block.tokens) >= self.semi_complete_threshold
         return tuple(blocks)
+
+    def measure(self, sequence: Sequence) -> int:
+        """What the rule says of the open blocks, and of those to come."""
+        rule, size = self.rule, self.block_size
+        opened = sequence.window[-1].end if sequence.window else sequence.final
+        full, rest = divmod(max(0, sequence.limit - opened), size)
+        to_come = full * rule.bound(size) + (rule.bound(rest) if rest else 0)
+        return sum(rule.measure(block) for block in sequence.window if block.undecided) + to_come

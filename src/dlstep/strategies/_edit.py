@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from ..core import Block, Extra, Rows, Sequence, Span, Spec, positions
 from ..core.soft import SoftTokens
-from ._blocks import Blockwise
+from ._blocks import Blocks
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ NEW = Revision()
 
 
 @dataclass(frozen=True, slots=True)
-class Revising(Blockwise):
+class Revising(Blocks):
     """Blocks whose tokens are revised until they are ready; the rule is `revised`, its state a `Revision` in each block.
 
     `revised` must make a block ready, without undecided positions, in its forward number `most_forwards` and in each later
@@ -59,7 +59,7 @@ class Revising(Blockwise):
 
     def stands_to(self, block: Block) -> int:
         """All of a ready block, of another one what was given."""
-        return block.end if revision(block).ready else block.start + block.given.bit_length()
+        return block.end if revision(block).ready else block.first
 
     def stable_share(self, block: Block) -> float:
         """The share of tokens that stayed; 0 for a block that no forward has sampled."""
@@ -98,9 +98,4 @@ def revision(block: Block) -> Revision:
 
 def first_wanted(blocks: tuple[Block, ...]) -> int:
     """The position that the first row of a forward answers; the others follow without a gap."""
-    return blocks[0].start + blocks[0].given.bit_length()
-
-
-def remembering(block: Block, extra: Extra) -> Block:
-    """The block with nothing but its memory changed."""
-    return Block(block.start, block.tokens, block.undecided, block.probabilities, block.given, block.opened, extra)
+    return blocks[0].first

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from ..core import Block, Extra, Sequence
+from ..core import Extra, Sequence
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,13 +13,11 @@ class Warm(Extra):
 WARM = Warm()
 
 
-def warmed(block: Block) -> Block:
-    """`block` after a forward that stored all that its next ones may read."""
-    return block if block.extra is not None else replace(block, extra=WARM)
+def warmed(sequence: Sequence) -> Sequence:
+    """`sequence` after a forward that stored all that the next ones of its block may read."""
+    return sequence if sequence.extra is not None else replace(sequence, extra=WARM)
 
 
 def cooled(sequence: Sequence) -> Sequence:
-    """`sequence` when the device holds nothing of it."""
-    if all(block.extra is None for block in sequence.window):
-        return sequence
-    return replace(sequence, window=tuple(replace(block, extra=None) for block in sequence.window))
+    """`sequence` when its next forward must store everything: a block begins, or the device holds nothing of it."""
+    return sequence if sequence.extra is None else replace(sequence, extra=None)

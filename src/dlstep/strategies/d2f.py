@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from typing import final
 
 from ..core import Grid, Request
-from ._blocks import ByConfidence
+from ._blocks import Blockwise
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class D2F(ByConfidence):
-    """Blocks behind the prompt, decided by confidence; see `ByConfidence` and `Blockwise` for the fields."""
+class D2F(Blockwise):
+    """Blocks behind the prompt, decided by a rule; see `Blocks` and `Blockwise` for the fields."""
 
     def grid(self, request: Request) -> Grid:
         """The prompt is one group, then groups of `block_size`."""

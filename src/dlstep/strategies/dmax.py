@@ -15,7 +15,7 @@ from annotated_types import Ge, Gt, Interval
 
 from ..core import Block, Grid, Merge, Probability, Request, Rows, Sequence, SoftTokens, Spec, Wants, positions, value
 from ..core.soft import MergeMode
-from ._edit import Revising, Revision, first_wanted, remembering
+from ._edit import Revising, Revision, first_wanted
 
 CONFIDENT = 0.9  # a block all of whose positions are this sure is ready, as in the paper's code
 
@@ -110,8 +110,7 @@ class DMax(Revising):
         """The open blocks with masks filled from the left, all other tokens refreshed, and what they are fed as next."""
         del spec
         goal, steps, last, first = sequence.goal, sequence.ledger.steps, self.most_forwards, first_wanted(blocks)
-        accept = goal.request.params.thresholds.accept_threshold
-        accept = self.accept_threshold if accept is None else accept
+        accept = self.accept_threshold
         revised: list[Block] = []
         begin = 0
         for block in blocks:
@@ -138,7 +137,7 @@ class DMax(Revising):
             rows.best_probabilities[begin * top_k : new * top_k],
         )
         if stays:
-            return remembering(block, after)
+            return block.remembering(after)
         new_tokens, new_probabilities = list(block.tokens), list(block.probabilities)
         if changes:
             kept = zip(tokens, held, probabilities[begin:old], block.probabilities[given:], strict=False)

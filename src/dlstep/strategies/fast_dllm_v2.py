@@ -84,7 +84,7 @@ class FastDLLMV2(Strategy):
             sub = first - (first - start) % self.block_size
             stop = min(sub + self.block_size, end)
             wanted = undecided[: bisect_left(undecided, stop)]
-            if block.extra is None or first == sub:
+            if sequence.extra is None or first == sub:
                 tokens = block.tokens
             else:
                 tokens, start = block.tokens[sub - start : stop - start], sub
@@ -96,18 +96,18 @@ class FastDLLMV2(Strategy):
         """Decide positions of one sub-block; a full block becomes final and the next one opens."""
         (block,) = sequence.window
         start, probabilities = block.start, rows.probabilities
-        accept = sequence.goal.request.params.thresholds.accept_threshold
-        accept = self.accept_threshold if accept is None else accept
+        accept = self.accept_threshold
         chosen = [row for row, probability in enumerate(probabilities) if probability > accept]
         block = block.decide(chosen or [probabilities.index(max(probabilities))], 0, rows.tokens, probabilities)
         if block.undecided:
             if self.fdv2_use_block_cache and span.stop > start:
-                block = warmed(block)
+                sequence = warmed(sequence)
             return sequence.moved(sequence.past, (block,), start, block.undecided[0])
         end = block.end
         if end == sequence.goal.limit:
             return sequence.moved(sequence.past, (block,), start, end)
-        return sequence.moved(sequence.past.push_front(block.sealed()), (self._opened(sequence, end, spec),), end, end)
+        past, window = sequence.past.push_front(block.sealed()), (self._opened(sequence, end, spec),)
+        return cooled(sequence).moved(past, window, end, end)
 
     def measure(self, sequence: Sequence) -> int:
         """Undecided positions of the answer: each forward decides at least one."""

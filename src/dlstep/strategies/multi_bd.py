@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from typing import final
 
 from ..core import Grid, Request
-from ._blocks import ByConfidence
+from ._blocks import Blockwise
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class MultiBD(ByConfidence):
-    """Blocks on the grid of the model, decided by confidence; see `ByConfidence` and `Blockwise` for the fields."""
+class MultiBD(Blockwise):
+    """Blocks on the grid of the model, decided by a rule; see `Blocks` and `Blockwise` for the fields."""
 
     def grid(self, request: Request) -> Grid:
         """Groups of `block_size` from position 0 on."""

@@ -14,7 +14,7 @@ from annotated_types import Ge, Interval
 
 from ..core import Block, Grid, Probability, Request, Rows, Sequence, Spec, Wants, positions, value
 from ._blocks import mask_of
-from ._edit import Revising, Revision, first_wanted, remembering
+from ._edit import Revising, Revision, first_wanted
 
 WANTS = Wants(ties="lowest", tempered=False)
 REMASK_THRESHOLD = 0.4
@@ -77,11 +77,6 @@ class MultiBDEdit(Revising):
         del request
         return Grid(0, self.block_size)
 
-    def refuses(self, request: Request) -> str:
-        """A threshold of what the strategy does not do."""
-        given = request.params.thresholds.remask_threshold
-        return "" if given is None or self.remasking else f"remask_threshold={given} does nothing without remasking=True"
-
     @property
     def wants(self) -> Wants:
         """Ties go to the lowest id; probabilities are those at temperature 1."""
@@ -99,9 +94,7 @@ class MultiBDEdit(Revising):
     def revised(self, sequence: Sequence, blocks: tuple[Block, ...], rows: Rows, spec: Spec) -> tuple[Block, ...]:
         """The open blocks with their masks filled and their tokens edited."""
         first, late = first_wanted(blocks), sequence.ledger.steps - self.most_forwards
-        accept = sequence.goal.request.params.thresholds.accept_threshold
-        accept = self.accept_threshold if accept is None else accept
-        chosen, changes = _compared(blocks, first, rows, accept, mask_of(spec))
+        chosen, changes = _compared(blocks, first, rows, self.accept_threshold, mask_of(spec))
         calm = not (changes or self.remasking)
         revised: list[Block] = []
         for block, fills in zip(blocks, chosen, strict=True):
@@ -109,7 +102,7 @@ class MultiBDEdit(Revising):
                 revised.append(_rewritten(block, first, fills, [], rows, STEADY))
             else:
                 mine = [position for position in changes if block.start <= position < block.end]
-                rule = self._rule(sequence.goal.request, spec)
+                rule = self._rule(spec)
                 if block.opened <= late:
                     revised.append(_timed_out(block, first, mine, rows, rule))
                 else:
@@ -117,14 +110,9 @@ class MultiBDEdit(Revising):
                     revised.append(_edited(block, first, fills, mine, end, rows, rule))
         return tuple(revised)
 
-    def _rule(self, request: Request, spec: Spec) -> _Rule:
-        given = request.params.thresholds
-        remask = 0.0
-        if self.remasking:
-            own = REMASK_THRESHOLD if self.remask_threshold is None else self.remask_threshold
-            remask = own if given.remask_threshold is None else given.remask_threshold
-        edit = self.edit_threshold if given.edit_threshold is None else given.edit_threshold
-        return _Rule(edit, remask, self.max_post_edit_steps, mask_of(spec))
+    def _rule(self, spec: Spec) -> _Rule:
+        remask = REMASK_THRESHOLD if self.remask_threshold is None else self.remask_threshold
+        return _Rule(self.edit_threshold, remask if self.remasking else 0.0, self.max_post_edit_steps, mask_of(spec))
 
 
 def _compared(blocks: tuple[Block, ...], first: int, rows: Rows, accept: float, mask: int) -> tuple[list[list[int]], list[int]]:
@@ -171,7 +159,7 @@ def _edited(block: Block, first: int, fills: list[int], changes: list[int], end:
     post = before.post if undecided else before.post + 1
     unsure = _unsure(block, first, end, rows, rule) if rule.remask else ()
     if not undecided and (post > rule.most_post or not (changes or unsure)):
-        return remembering(block, Edited(True, stable, post, before.remasked))
+        return block.remembering(Edited(True, stable, post, before.remasked))
     after = _rewritten(block, first, fills, changes, rows, Edited(False, stable, post, before.remasked))
     return _remasked(after, unsure, rule.mask) if unsure else after
 

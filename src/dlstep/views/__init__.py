@@ -1,5 +1,6 @@
 """Pictures of the core's values: HTML for notebooks, rich renderables for terminals."""
 
+from .diff_html import state_diff_html as state_diff_html, trace_diff_html as trace_diff_html
 from .html import (
     page_map_html as page_map_html,
     plan_html as plan_html,
@@ -13,6 +14,7 @@ from .terminal import (
     USE_STYLES as USE_STYLES,
     answer_text as answer_text,
     fill_order as fill_order,
+    legend as legend,
     page_map as page_map,
     plan_view as plan_view,
     sequence_view as sequence_view,

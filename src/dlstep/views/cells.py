@@ -12,7 +12,7 @@ from ..core.plan import Samples, Span
 from ..core.sequence import Sequence
 from ..core.spec import Spec
 from ..core.state import State
-from ..core.trace import Abort, Add, Rebuild, Trace, apply
+from ..core.trace import Abort, Add, Adopt, Fail, Prune, Rebuild, Trace, apply
 
 # final: can no longer change; held: final, but still in the window; open: decided, its block is not; draft: undecided, what
 # the network is fed there; masked: undecided, fed as a mask; void: behind the end of the answer.
@@ -119,17 +119,6 @@ def sequences(state: State) -> tuple[Sequence, ...]:
     return tuple(sorted(everyone, key=lambda sequence: sequence.request.arrival))
 
 
-def piece(spec: Spec, token: int | None) -> str:
-    """The text of a token as it is shown: a special one, or one of an unknown tokenizer, by its number."""
-    if token is None:
-        return "\N{MIDDLE DOT}"
-    known = spec.pieces[token] if 0 <= token < len(spec.pieces) else b""
-    text = known.decode("utf-8", errors="replace").replace("\n", "\N{DOWNWARDS ARROW WITH CORNER LEFTWARDS}")
-    if token in spec.eos_ids:
-        return "\N{END OF PROOF}"
-    return text or f"#{token} "
-
-
 def row_counts(span: Span) -> tuple[int, int, int]:
     """How many rows of a span are query only, final, and of the window."""
     return span.query_only, span.final_rows, len(span.tokens) - span.query_only - span.final_rows
@@ -144,10 +133,16 @@ def event_rows(trace: Trace) -> Iterator[EventRow]:
         match event:
             case Add(request):
                 kind, requests = "add", (request.id,)
+            case Adopt(_, id):
+                kind, requests = "adopt", (id,)
             case Abort(id):
                 kind, requests = "abort", (id,)
+            case Fail(id):
+                kind, requests = "fail", (id,)
             case Rebuild():
                 kind, requests = "rebuild", ()
+            case Prune():
+                kind, requests = "prune", ()
             case Samples(plan):
                 kind, requests = "step", tuple(span.id for span in plan.spans)
                 fed = sum(len(span.tokens) for span in plan.spans)

@@ -8,19 +8,20 @@ from ..core.sequence import Sequence
 from ..core.spec import Spec
 from ..core.state import State
 from ..core.trace import Trace
-from .cells import PHASES, USES, Cell, EventRow, PageCell, cells, event_rows, page_cells, piece, row_counts, sequences, status
+from ..core.words import counted, piece
+from .cells import PHASES, USES, Cell, EventRow, PageCell, cells, event_rows, page_cells, row_counts, sequences, status
 
 COLOURS = {
     "prompt": "#e3e3e3",
     "final": "#c3e6cb",
-    "held": "#d9d2f0",
+    "held": "#d3c4f5",
     "open": "#fde9b5",
     "draft": "#f7f7ff",
     "masked": "#ffffff",
     "void": "#f4f4f4",
     "owned": "#9fc5e8",
-    "shared": "#b4a7d6",
-    "cached": "#ffe599",
+    "shared": "#9a86cc",
+    "cached": "#f0a860",
     "free": "#ffffff",
 }
 BOX = "font:13px/1.7 ui-monospace,monospace;color:#111;background:#fafafa;border:1px solid #ccc;padding:8px;margin:4px 0"
@@ -28,27 +29,32 @@ BOX = "font:13px/1.7 ui-monospace,monospace;color:#111;background:#fafafa;border
 MOST_CELLS, MOST_PAGES, MOST_SEQUENCES, MOST_EVENTS = 600, 400, 32, 200
 
 
+def filled(name: str) -> str:
+    """The style of dark text on the colour of a phase or a use."""
+    return f"background:{COLOURS[name]};color:#111"
+
+
 def _span(style: str, title: str, text: str) -> str:
     return f'<span style="{style}" title="{escape(title)}">{escape(text)}</span>'
 
 
 def _table(head: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
-    cell = 'style="padding:1px 8px;text-align:left;border-bottom:1px solid #ddd"'
+    # Both colours, because notebooks in dark colours have their own for rows of tables.
+    cell = 'style="padding:1px 8px;text-align:left;border-bottom:1px solid #ddd;background:#fafafa;color:#111"'
     top = "".join(f"<th {cell}>{escape(name)}</th>" for name in head)
     body = "".join("<tr>" + "".join(f"<td {cell}>{escape(str(value))}</td>" for value in row) + "</tr>" for row in rows)
     return f'<table style="border-collapse:collapse"><tr>{top}</tr>{body}</table>'
 
 
-def _note(text: str) -> str:
+def note(text: str) -> str:
+    """A line in grey."""
     return f'<div style="color:#666">{escape(text)}</div>'
 
 
 def cell_html(cell: Cell, spec: Spec) -> str:
     """One position: the background says its phase, the line below it how probable its token was, red to green."""
     line = "transparent" if cell.token is None or cell.phase == "draft" else f"hsl({round(120 * cell.probability)},75%,45%)"
-    style = (
-        f"background:{COLOURS[cell.phase]};border-bottom:3px solid {line};padding:0 1px;margin-right:1px;white-space:pre-wrap"
-    )
+    style = f"{filled(cell.phase)};border-bottom:3px solid {line};padding:0 1px;margin-right:1px;white-space:pre-wrap"
     undecided = "undecided" if cell.token is None else f"undecided, fed as token {cell.token}"
     token = (
         undecided if cell.phase in ("draft", "masked", "void") else f"token {cell.token}, probability {cell.probability:.3f}"
@@ -60,12 +66,14 @@ def sequence_html(sequence: Sequence, state: State) -> str:
     """One request: its counts, and its positions coloured by phase and confidence."""
     shown = cells(sequence, state.config.spec)
     left_out = max(0, len(shown) - MOST_CELLS)
-    counts = f"final {sequence.final}, stored {sequence.stored}, {sequence.steps} steps, {sequence.nfe} forwards"
-    head = f"request {sequence.request.id}, {status(sequence, state)}: {counts}"
+    counts = f"{counted(sequence.steps, 'step')}, {counted(sequence.nfe, 'forward')}"
+    head = (
+        f"request {sequence.request.id}, {status(sequence, state)}: final {sequence.final}, stored {sequence.stored}, {counts}"
+    )
     if sequence.error:
         head += f". {sequence.error}"
     body = f"[{left_out} positions before] " if left_out else ""
-    return f"{_note(head)}<div>{body}{''.join(cell_html(cell, state.config.spec) for cell in shown[left_out:])}</div>"
+    return f"{note(head)}<div>{body}{''.join(cell_html(cell, state.config.spec) for cell in shown[left_out:])}</div>"
 
 
 def page_map_html(state: State) -> str:
@@ -76,7 +84,7 @@ def page_map_html(state: State) -> str:
     rest = f" and {behind} more" if behind else ""
     config = state.config
     head = f"{config.num_pages} pages of {config.page_size} positions, {config.num_pages - len(shown)} never used"
-    return f"{_note(head)}<div>{boxes}{rest}</div>"
+    return f"{note(head)}<div>{boxes}{rest}</div>"
 
 
 def _page_box(cell: PageCell) -> str:
@@ -86,7 +94,7 @@ def _page_box(cell: PageCell) -> str:
 
 
 def _legend(names: Iterable[str]) -> str:
-    return " ".join(_span(f"background:{COLOURS[name]};border:1px solid #ccc;padding:0 4px", name, name) for name in names)
+    return " ".join(_span(f"{filled(name)};border:1px solid #ccc;padding:0 4px", name, name) for name in names)
 
 
 def state_html(state: State) -> str:
@@ -94,7 +102,7 @@ def state_html(state: State) -> str:
     everyone = sequences(state)
     counts = f"{len(state.running)} running, {len(state.waiting)} waiting, {len(state.finished)} finished"
     left_out = max(0, len(everyone) - MOST_SEQUENCES)
-    more = _note(f"{left_out} earlier requests are not shown") if left_out else ""
+    more = note(f"{left_out} earlier requests are not shown") if left_out else ""
     shown = "".join(sequence_html(sequence, state) for sequence in everyone[left_out:])
     head = f"<b>state at step {state.step}</b>: {counts}, {escape(repr(state.strategy))}"
     return (
@@ -122,7 +130,7 @@ def plan_html(plan: Plan) -> str:
     said = "; ".join(f"{name}: {', '.join(map(str, values))}" for name, values in changes if values)
     rows = sum(len(span.tokens) for span in plan.spans)
     head = f"<b>plan of step {plan.step}</b>: {rows} rows of {len(plan.spans)} requests"
-    return f'<div style="{BOX}"><div>{head}</div>{table}{_note(said) if said else ""}</div>'
+    return f'<div style="{BOX}"><div>{head}</div>{table}{note(said) if said else ""}</div>'
 
 
 def _event_cells(row: EventRow) -> tuple[object, ...]:
@@ -135,7 +143,7 @@ def trace_html(trace: Trace) -> str:
     rows = list(event_rows(trace))
     left_out = max(0, len(rows) - MOST_EVENTS)
     columns = ("event", "kind", "step", "requests", "fed", "sampled", "emitted so far", "running", "waiting", "pages owned")
-    more = _note(f"{left_out} earlier events are not shown") if left_out else ""
+    more = note(f"{left_out} earlier events are not shown") if left_out else ""
     head = f"<b>trace</b> of {len(rows)} events, {sum(row.kind == 'step' for row in rows)} of them forwards"
     table = _table(columns, (_event_cells(row) for row in rows[left_out:]))
     return f'<div style="{BOX}"><div>{head}</div>{more}{table}</div>'

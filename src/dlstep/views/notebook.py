@@ -1,18 +1,39 @@
-"""Pictures in notebooks: IPython learns how to draw states, plans and traces. The core itself knows of no pictures."""
+"""Pictures in notebooks: IPython learns how to draw states, plans, traces and differences. The core itself has no pictures."""
 
 import sys
+import warnings
+from typing import Any
 
-from ..core import Plan, State, Trace
+from ..core import Plan, Samples, State, StateDiff, Trace, TraceDiff
+from .diff_html import state_diff_html, trace_diff_html
 from .html import plan_html, state_html, trace_html
+
+DRAWN = {
+    State: state_html,
+    Plan: plan_html,
+    Trace: trace_html,
+    StateDiff: state_diff_html,
+    TraceDiff: trace_diff_html,
+}
+SHORT = (State, Plan, Samples, Trace, StateDiff, TraceDiff)  # shown as `str` where there are no pictures
 
 
 def register() -> None:
-    """Let the running IPython draw values of the core as HTML; does nothing where none runs."""
+    """Let the running IPython draw values of the core as HTML, or write them in few lines; nothing where none runs."""
     ipython = sys.modules.get("IPython")
     shell = None if ipython is None else ipython.get_ipython()
     if shell is None:
         return
-    html = shell.display_formatter.formatters["text/html"]
-    html.for_type(State, state_html)
-    html.for_type(Plan, plan_html)
-    html.for_type(Trace, trace_html)
+    # tqdm, which transformers imports, asks every notebook for widgets; no bar of ours needs them.
+    warnings.filterwarnings("ignore", message="IProgress not found")
+    formatters = shell.display_formatter.formatters
+    for kind, draw in DRAWN.items():
+        formatters["text/html"].for_type(kind, draw)
+    for kind in SHORT:
+        formatters["text/plain"].for_type(kind, write)
+
+
+def write(value: object, printer: Any, cycle: bool) -> None:
+    """Print a value as `str` does; values of the core hold no cycles."""
+    del cycle
+    printer.text(str(value))

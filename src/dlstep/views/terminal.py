@@ -8,7 +8,8 @@ from rich.table import Table
 from rich.text import Text
 
 from ..core import Plan, Sequence, State, Trace
-from .cells import Phase, Use, cells, event_rows, page_cells, piece, row_counts, sequences, status
+from ..core.words import counted, piece
+from .cells import Phase, Use, cells, event_rows, page_cells, row_counts, sequences, status
 
 PHASE_STYLES: dict[Phase, str] = {
     "prompt": "dim",
@@ -19,7 +20,7 @@ PHASE_STYLES: dict[Phase, str] = {
     "masked": "bright_black",
     "void": "bright_black dim",
 }
-USE_STYLES: dict[Use, str] = {"owned": "blue", "shared": "magenta", "cached": "yellow", "free": "bright_black"}
+USE_STYLES: dict[Use, str] = {"owned": "blue", "shared": "magenta", "cached": "cyan", "free": "bright_black"}
 # A token that was decided with less than this is underlined.
 SURE = 0.9
 
@@ -36,9 +37,18 @@ def answer_text(sequence: Sequence, state: State, *, prompt: bool = True) -> Tex
     return text
 
 
+def legend(phases: Iterable[Phase]) -> Text:
+    """The colours of `answer_text` by their names, and its underline."""
+    text = Text()
+    for phase in phases:
+        shown = f"\N{LIGHT SHADE} {phase}" if phase == "masked" else phase
+        text.append(shown, PHASE_STYLES[phase]).append("  ")
+    return text.append(f"probability below {SURE}", "underline")
+
+
 def sequence_view(sequence: Sequence, state: State) -> RenderableType:
     """A request in a frame that names its counts."""
-    counts = f"request {sequence.request.id}, {status(sequence, state)}, {sequence.nfe} forwards"
+    counts = f"request {sequence.request.id}, {status(sequence, state)}, {counted(sequence.nfe, 'forward')}"
     return Panel(answer_text(sequence, state), title=counts, title_align="left")
 
 

@@ -1,0 +1,55 @@
+"""Differences of states and traces as HTML for notebooks."""
+
+from html import escape
+
+from ..core.diff import Kind, RequestDiff, StateDiff, TraceDiff, grouped, run_words
+from ..core.spec import Spec
+from .html import BOX, note
+
+# Dark on light, and each unlike the colours of phases.
+KIND_STYLES: dict[Kind, str] = {
+    "decided": "background:#c3e6cb;color:#111",
+    "changed": "background:#f5c6cb;color:#111",
+    "taken back": "background:#d6d8db;color:#111;text-decoration:line-through",
+}
+MOST_REQUESTS, MOST_RUNS = 32, 60
+
+
+def _chip(style: str, text: str) -> str:
+    return f'<span style="{style};padding:0 4px;margin-right:4px;white-space:pre-wrap">{escape(text)}</span>'
+
+
+def request_diff_html(request: RequestDiff, spec: Spec) -> str:
+    """One request: the counts that moved, and runs of positions coloured by what happened to them."""
+    fate = "" if request.fate == "went on" else f" {request.fate}"
+    said = [str(move.new) if request.fate == "came" else str(move) for move in request.moves]
+    said += [f"{request.drafts} drafted anew"] if request.drafts else []
+    said += [] if said or request.positions else [f"other {name}" for name in request.others]
+    runs = list(grouped(request.positions))
+    chips = "".join(_chip(KIND_STYLES[run[0].kind], run_words(run, spec)) for run in runs[:MOST_RUNS])
+    rest = f"and {len(runs) - MOST_RUNS} more" if len(runs) > MOST_RUNS else ""
+    return f"{note(f'request {request.id}{fate}: ' + ', '.join(said))}<div>{chips}{rest}</div>"
+
+
+def _body(diff: StateDiff) -> str:
+    others = [] if diff.moves or diff.requests else [f"other {name}" for name in diff.others]
+    said = ", ".join([*map(str, diff.moves), *others])
+    shown = "".join(request_diff_html(request, diff.spec) for request in diff.requests[:MOST_REQUESTS])
+    left_out = len(diff.requests) - MOST_REQUESTS
+    more = note(f"{left_out} more requests differ") if left_out > 0 else ""
+    return f"{note(said)}{shown}{more}" if diff else note("no difference")
+
+
+def state_diff_html(diff: StateDiff) -> str:
+    """The difference of two states, request by request."""
+    return f'<div style="{BOX}"><b>difference of two states</b>{_body(diff)}</div>'
+
+
+def trace_diff_html(diff: TraceDiff) -> str:
+    """The difference of two traces: the event that parts them, the states there and at the end."""
+    if not diff:
+        return f'<div style="{BOX}"><b>difference of two traces</b>{note(str(diff))}</div>'
+    events = (("old", diff.old), ("new", diff.new)) if diff.old or diff.new else ()
+    told = "".join(f"<div>{name}: {escape(words or 'ended')}</div>" for name, words in events)
+    there = f"<div><b>there</b></div>{_body(diff.there)}<div><b>at the end</b></div>{_body(diff.end)}"
+    return f'<div style="{BOX}"><b>difference of two traces</b>{note(diff.place)}{told}{there}</div>'
