@@ -78,7 +78,7 @@ def features(name: str) -> Features:
     opened = _opened(strategy, request)
     return Features(
         sampling_mode=SAMPLING_MODES.get(name, "naive"),
-        blocks_in_flight=strategy.buffer_size if isinstance(strategy, strategies.Blockwise) else 1,
+        blocks_in_flight=strategy.buffer_size if isinstance(strategy, strategies.Blocks) else 1,
         exact=strategy.exact,
         shares_prefixes=opened > 0,
         cuts_prompts=strategy.grid(request).origin < len(PROMPT),
@@ -90,7 +90,7 @@ def features(name: str) -> Features:
 def _opened(strategy: Strategy, request: Request) -> int:
     """Positions of the prompt that are final before the first forward."""
     spec = next(spec for spec in _SPECS if not strategy.unfit(spec))
-    goal = open_sequence(request, len(PROMPT) + 1, (), strategy.grid(request))
+    goal = open_sequence(request, len(PROMPT) + 1, (), strategy.grid(request), strategy)
     return strategy.init(goal, spec).final
 
 

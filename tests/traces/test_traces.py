@@ -77,7 +77,8 @@ def decode(name: str) -> tuple[dict, dict[int, list[list[tuple[int, int]]]], dic
     shift = 1 if trace["model_name"] in ("dream", "fast_dllm_v2") else 0
     rule = "B" if trace["model_name"] == "stable_diffcoder" else "A"
     spec = Spec(MASK, (EOS,), VOCABULARY, shift, rule)
-    strategy = strategies.load(trace["strategy"])(
+    strategy = strategies.make(
+        trace["strategy"],
         block_size=settings["block_size"],
         buffer_size=settings["buffer_size"],
         accept_threshold=ACCEPT.get(name, thresholds["accept_threshold"]),

@@ -7,11 +7,11 @@ from rpds import List
 from .cache import Cache, prefix_keys
 from .errors import SamplesMismatch
 from .finish import ended, judge
+from .ledger import NOTHING_STORED, Storage
 from .plan import Plan, Rows, Samples, Span
 from .queue import WaitingQueue
-from .ledger import NOTHING_STORED, Storage
-from .state import State
 from .sequence import Sequence
+from .state import State
 
 
 def forgotten(sequence: Sequence, state: State) -> Sequence:

@@ -7,8 +7,8 @@ first rule that holds gives the reason. Tokens that are not settled are never em
 
 from itertools import takewhile
 
-from .request import Request, SamplingParams
 from .ledger import Ending, FinishReason, Watch
+from .request import Request, SamplingParams
 from .sequence import Sequence
 from .spec import Config, Spec
 

@@ -6,13 +6,13 @@ from .cache import Cache
 from .commit import forgotten
 from .draws import derived_seed
 from .finish import answer_limit, ended, stop_ids
+from .ledger import FinishReason
 from .options import with_options
 from .plan import START_LINE
 from .request import Request, SamplingParams
-from .ledger import FinishReason
+from .sequence import Sequence, Strategy, open_sequence
 from .spec import Config
 from .state import State
-from .sequence import Sequence, Strategy, open_sequence
 
 
 def init(config: Config, strategy: Strategy) -> State:
@@ -105,7 +105,9 @@ def misfit(state: State, strategy: Strategy, request: Request) -> str:
         if layouts[0] != layouts[1]:
             return f"its options would give it other blocks than those of {state.strategy!r}: set them for the engine"
         if not state.strategy.wants.covers(strategy.wants):
-            return f"its options need {strategy.wants}, the engine's samples have {state.strategy.wants}: set them for the engine"
+            return (
+                f"its options need {strategy.wants}, the engine's samples have {state.strategy.wants}: set them for the engine"
+            )
     rows = strategy.atom(sizes) + config.spec.head_shift
     if rows > config.max_num_batched_tokens:
         return f"{name} must feed {rows} rows of this request at once; max_num_batched_tokens={config.max_num_batched_tokens}"

@@ -36,7 +36,6 @@ class Wants:
     best: int = 0
     tempered: bool = True
 
-
     def covers(self, other: "Wants") -> bool:
         """Whether rows with these statistics hold those of `other`, computed alike."""
         alike = self.ties == other.ties and self.tempered == other.tempered

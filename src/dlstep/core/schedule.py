@@ -7,8 +7,8 @@ it. Only a younger sequence is preempted for an older one, and while one is, not
 from itertools import islice
 
 from .cache import Cache, prefix_keys
-from .plan import Admission, Grant, Plan, Span, storing_span
 from .ledger import Storage
+from .plan import Admission, Grant, Plan, Span, storing_span
 from .sequence import Sequence
 from .state import State
 

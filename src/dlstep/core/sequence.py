@@ -267,8 +267,6 @@ class Strategy(Options):
         return False
 
 
-def open_sequence(
-    request: Request, limit: int, stop_ids: tuple[int, ...], grid: Grid, strategy: "Strategy"
-) -> Sequence:
+def open_sequence(request: Request, limit: int, stop_ids: tuple[int, ...], grid: Grid, strategy: "Strategy") -> Sequence:
     """A sequence without blocks; the strategy's `init` gives it its window and `final`."""
     return Sequence(Goal(request, limit, stop_ids, grid, strategy), (), 0, len(request.prompt))

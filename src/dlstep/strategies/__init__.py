@@ -3,8 +3,9 @@
 import pkgutil
 from importlib import import_module
 from importlib.metadata import entry_points
+from typing import Any
 
-from ..core import Strategy
+from ..core import Strategy, with_options
 from ..core.checks import short
 from ._blocks import Blocks as Blocks, Blockwise as Blockwise
 
@@ -43,6 +44,14 @@ def load(name: str) -> type[Strategy]:
     raise ValueError(
         f"decoding strategy {short(name)} is unknown: choose from {', '.join(available())}, or give a dotted module path"
     )
+
+
+def make(name: str, **options: Any) -> Strategy:
+    """The strategy of this name with options by their flat names, those of its rule included.
+
+    Raises ValueError for an unknown name, an option that it does not have, or a value out of range.
+    """
+    return with_options(load(name)(), options)
 
 
 def _outside(name: str) -> type[Strategy]:

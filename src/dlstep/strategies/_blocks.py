@@ -13,7 +13,19 @@ from typing import Annotated
 from annotated_types import Gt, Interval
 
 from ..core import (
-    Block, Probability, Request, Rows, Rule, Sequence, Span, Spec, Strategy, Wants, check_ranges, open_block, positions,
+    Block,
+    Probability,
+    Request,
+    Rows,
+    Rule,
+    Sequence,
+    Span,
+    Spec,
+    Strategy,
+    Wants,
+    check_ranges,
+    open_block,
+    positions,
 )  # fmt: skip
 from ..rules.threshold import Threshold
 

@@ -6,7 +6,20 @@ from typing import Annotated, Literal
 from annotated_types import Gt
 
 from ..core import (
-    Block, Grid, Request, Rows, Rule, Sequence, Span, Spec, Strategy, Wants, check_ranges, open_block, positions, span_of,
+    Block,
+    Grid,
+    Request,
+    Rows,
+    Rule,
+    Sequence,
+    Span,
+    Spec,
+    Strategy,
+    Wants,
+    check_ranges,
+    open_block,
+    positions,
+    span_of,
 )  # fmt: skip
 from ..rules.threshold import Threshold
 from ._blocks import mask_of, masked_only

@@ -1,11 +1,11 @@
 """Hypothesis generators of engines, strategies, requests and their arrivals. Small sizes: bugs live at edges."""
 
 from dataclasses import MISSING, dataclass, fields
-from typing import Any, Literal, get_type_hints
+from typing import Any, Literal, TypeVar, get_type_hints
 
 from hypothesis import reject, strategies as st
 
-from ..core import Config, Request, SamplingParams, Spec, Strategy, Thresholds
+from ..core import Config, Options, Request, SamplingParams, Spec, Strategy, Thresholds, options_of
 from ..core.lifecycle import farthest, sized
 from ..core.spec import AcceptRule
 
@@ -29,6 +29,7 @@ SMALL: dict[str, st.SearchStrategy[Any]] = {
     "stability_threshold": st.integers(0, 2),
     "confidence_threshold": st.sampled_from([0.1, 0.5, 0.9]),
 }
+Value = TypeVar("Value", bound=Options)
 THRESHOLDS = st.sampled_from([0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99, 1.0])
 
 
@@ -42,11 +43,17 @@ def specs(strategy: Strategy) -> st.SearchStrategy[Spec]:
 
 
 @st.composite
-def hyperparameters(draw: st.DrawFn, strategy: type[Strategy]) -> Strategy:
-    """Values of a strategy: sizes small, everything else as the field's type and bounds allow."""
+def hyperparameters(draw: st.DrawFn, strategy: type[Value]) -> Value:
+    """Values of a strategy or a rule: sizes small, everything else as the field's type and bounds allow.
+
+    A rule is one of the class that the strategy holds by default.
+    """
     hints = get_type_hints(strategy, include_extras=True)
     drawn: dict[str, st.SearchStrategy[Any]] = {}
     for field in fields(strategy):
+        if isinstance(field.default, Options):
+            drawn[field.name] = hyperparameters(type(field.default))
+            continue
         own = SMALL.get(field.name, st.from_type(hints[field.name]))
         if field.name.endswith("_threshold") and field.name not in SMALL:
             low = 0.1 if field.name == "semi_complete_threshold" else 0.0
@@ -65,7 +72,7 @@ def hyperparameters(draw: st.DrawFn, strategy: type[Strategy]) -> Strategy:
 
 def thresholds(strategy: Strategy) -> st.SearchStrategy[Thresholds]:
     """Per-request thresholds, those only that the strategy knows."""
-    known = {field.name for field in fields(strategy)} & {field.name for field in fields(Thresholds)}
+    known = options_of(strategy).keys() & {field.name for field in fields(Thresholds)}
     low = {"semi_complete_threshold": 0.1}
     options = {
         name: st.one_of(st.none(), THRESHOLDS.map(lambda value, name=name: max(value, low.get(name, 0.0))))

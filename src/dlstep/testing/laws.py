@@ -7,7 +7,6 @@ import pickle
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import fields, replace
-from operator import attrgetter
 from tempfile import TemporaryDirectory
 
 from hypothesis.strategies import DataObject, integers, lists, sampled_from
@@ -25,6 +24,7 @@ from ..core import (
     commit,
     rebuild,
     schedule,
+    with_options,
 )
 from ..core.codec import from_json, to_json
 from ..core.finish import answer_limit
@@ -314,20 +314,18 @@ def batch_is_its_members(strategy: type[Strategy], data: DataObject) -> None:
 
 
 def overrides(strategy: type[Strategy], data: DataObject) -> None:
-    """17. A request's thresholds: what it gives replaces the strategy's own value, and nothing else."""
+    """17. A request's options give the answer that the same options give engine-wide."""
     value = data.draw(hyperparameters(strategy))
     spec = data.draw(specs(value))
     (request, *_) = data.draw(batches(value, most=1))
-    if value.refuses(request):
-        return
-    given = {
-        field.name: chosen
-        for field in fields(request.params.thresholds)
-        if (chosen := attrgetter(field.name)(request.params.thresholds)) is not None
-    }
     plain = replace(request, params=replace(request.params, thresholds=Thresholds()))
     one = alone(ample(spec), value, request).state.finished[request.id]
-    two = alone(ample(spec), replace(value, **given), plain).state.finished[request.id]
+    try:
+        own = with_options(value, request.params.options)
+    except ValueError:
+        assert one.finish == "rejected"
+        return
+    two = alone(ample(spec), own, plain).state.finished[request.id]
     assert (one.answer, one.finish, one.steps) == (two.answer, two.finish, two.steps)
 
 
