@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from . import strategies
 from .config import STRATEGY_OPTIONS, EngineConfig, embedded_models, given_strategy_options
-from .core import Config, Spec, Strategy
+from .core import Config, Spec, Strategy, options_of, with_options
 from .core.checks import short
 from .core.lifecycle import farthest
 from .declared import check_name, check_options
@@ -151,7 +151,7 @@ def _with_strategy(config: EngineConfig, model: Description) -> tuple[Strategy, 
     if config.decoding_strategy is None:
         check_name(model.name, name)
     chosen = strategies.load(name)
-    known = [field.name for field in fields(chosen)]
+    known = list(options_of(chosen()))
     given = given_strategy_options(config)
     for option, value in given.items():
         if option not in known:
@@ -165,9 +165,9 @@ def _with_strategy(config: EngineConfig, model: Description) -> tuple[Strategy, 
         raise ValueError(
             f"canvas_length={given['canvas_length']} does not go with {model.name}, whose canvas has {said['canvas_length']}"
         )
-    strategy = chosen(**said | given)
+    strategy = with_options(chosen(), said | given)
     _check_fit(name, strategy, model)
-    filled = {option: attrgetter(option)(strategy) for option in known if option in STRATEGY_OPTIONS}
+    filled = {option: value for option, value in options_of(strategy).items() if option in STRATEGY_OPTIONS}
     mode = SAMPLING_MODES.get(name, "naive")
     return strategy, replace(config, decoding_strategy=name, sampling_mode=mode, **filled)
 
@@ -228,6 +228,6 @@ def build(config: EngineConfig, spec: Spec) -> tuple[Config, Strategy]:
         raise ValueError("the configuration is not complete: pass it through resolve(config, model) first")
     strategy = config.decoding_strategy
     if not isinstance(strategy, Strategy):
-        strategy = strategies.load(strategy)(**given_strategy_options(config))
+        strategy = strategies.make(strategy, **given_strategy_options(config))
     shared = {field.name: attrgetter(field.name)(config) for field in fields(Config) if field.name != "spec"}
     return Config(spec=spec, **shared), strategy

@@ -1,6 +1,5 @@
 """`Session`: a decode that is stepped through by hand, rewound, forked, saved and resumed."""
 
-from collections.abc import Iterable
 from dataclasses import fields, replace
 from itertools import islice
 from operator import attrgetter
@@ -16,14 +15,16 @@ from .core import (
     SamplingParams,
     Sequence,
     State,
-    Strategy,
     Trace,
     WaitingQueue,
     init,
     rebuild,
     schedule,
+    with_options,
 )
 from .core.checks import plain, short
+from .core.lifecycle import misfit
+from .core.options import sorted_options
 from .decode import Decode
 from .engine import Engine
 from .output import Output, Prompt, output_of
@@ -187,39 +188,24 @@ def first_state(engine: Engine) -> State:
 
 
 def changed(state: State, changes: dict[str, Any]) -> State:
-    """`state` under a strategy with `changes`; raises ValueError where sequences under way could not go on."""
-    known = [field.name for field in fields(state.strategy)]
-    for name in changes:
-        if name not in known:
-            raise ValueError(f"{type(state.strategy).__name__} has no field {name!r}: it knows {', '.join(known)}")
-    strategy: Strategy = replace(state.strategy, **changes)
+    """`state` under a strategy with `changes`, which hold for what is under way, too.
+
+    Raises ValueError for a name that the strategy does not have, and where sequences under way could not go on.
+    """
+    changes = dict(sorted_options("fork", changes))
+    after = replace(state, strategy=with_options(state.strategy, changes))
     said = short(changes)
-    budget = state.config.max_num_batched_tokens
-    for sequence in (*state.running, *state.waiting):
-        request = sequence.request
-        if strategy.grid(request) != state.strategy.grid(request):
+
+    def moved(sequence: Sequence) -> Sequence:
+        request, strategy = sequence.request, with_options(sequence.goal.strategy, changes)
+        if strategy.grid(request) != sequence.goal.grid:
             raise ValueError(f"{said} would move the blocks of request {request.id}, which is under way")
-        rows = strategy.atom(request) + state.config.spec.head_shift
-        if rows > budget:
-            raise ValueError(f"{said} needs {rows} rows at once for request {request.id}; max_num_batched_tokens={budget}")
-        if why := strategy.refuses(request):
+        if why := misfit(after, strategy, request):
             raise ValueError(f"{said} does not go with request {request.id}, which is under way: {why}")
-    init(state.config, strategy)  # raises what the strategy cannot do with this model, these pages and these rows
+        return sequence.decoded_by(after.strategy if strategy == after.strategy else strategy)
 
-    def moved(sequences: Iterable[Sequence]) -> list[Sequence]:
-        return [sequence.asking(overridden(sequence.request, changes)) for sequence in sequences]
-
-    waiting = WaitingQueue().push_front(moved(state.waiting.front))
-    for sequence in moved(islice(state.waiting, len(state.waiting.front), None)):
-        waiting = waiting.push(sequence)
-    return replace(state, strategy=strategy, running=tuple(moved(state.running)), waiting=waiting)
-
-
-def overridden(request: Request, changes: dict[str, Any]) -> Request:
-    """`request` whose own thresholds give way to the changed fields of the same name."""
-    thresholds = request.params.thresholds
-    own = {field.name for field in fields(thresholds) if attrgetter(field.name)(thresholds) is not None}
-    new = {name: value for name, value in changes.items() if name in own}
-    if not new:
-        return request
-    return replace(request, params=replace(request.params, thresholds=replace(thresholds, **new)))
+    init(state.config, after.strategy)  # raises what the strategy cannot do with this model, these pages and these rows
+    waiting = WaitingQueue().push_front([moved(sequence) for sequence in state.waiting.front])
+    for sequence in islice(state.waiting, len(state.waiting.front), None):
+        waiting = waiting.push(moved(sequence))
+    return replace(after, running=tuple(map(moved, state.running)), waiting=waiting)

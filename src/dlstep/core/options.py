@@ -1,6 +1,5 @@
 """Options: the fields of a strategy and of the rule that it holds, by flat names."""
 
-from abc import ABC
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
@@ -11,7 +10,7 @@ from .checks import listed, plain, short, text_of
 
 
 @dataclass(frozen=True, slots=True)
-class Options(ABC):
+class Options:
     """Base of values whose fields are options: strategies and rules."""
 
 

@@ -1,6 +1,6 @@
 """A decoding rule: which positions of a block to take after a forward, and which to take back. Carriers feed it."""
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Literal
 
@@ -14,7 +14,7 @@ Scope = Literal["undecided", "block", "answer"]
 
 
 @dataclass(frozen=True, slots=True)
-class Rule(Options):
+class Rule(Options, ABC):
     """Turns a block and the rows of a forward into the block after it. A concrete rule is a final frozen dataclass.
 
     Pure, and a carrier may call it for several blocks of one forward. What it remembers of a block is an `Extra` in

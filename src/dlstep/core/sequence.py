@@ -1,6 +1,6 @@
 """One request on its way, and the contract of the strategy that decides its tokens."""
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from itertools import chain
 
@@ -195,7 +195,7 @@ class Sequence:
 
 
 @dataclass(frozen=True, slots=True)
-class Strategy(Options):
+class Strategy(Options, ABC):
     """Decides what to feed and what to keep. A concrete strategy is a final frozen dataclass of its hyperparameters.
 
     A request that brings options of its own is decoded by a value of its own, so a strategy reads nothing but itself.
