@@ -180,26 +180,6 @@ def test_what_is_missing_is_named(arguments: list[str], sentence: str, capsys: p
     assert capsys.readouterr().err == f"dlstep: error: {sentence}\n"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        (["generate", "a", "--max_tokens", "x"], "--max_tokens takes a whole number, got 'x'"),
-        (["generate", "a", "--temperature", "x"], "--temperature takes a number, got 'x'"),
-        (["generate", "a", "--ignore_eos", "maybe"], "--ignore_eos takes true or false, got 'maybe'"),
-        (["generate", "a", "--block_size", "big"], "--block_size takes a whole number or null, got 'big'"),
-        (["generate", "a", "--stop_token_ids", "x"], "--stop_token_ids takes a whole number or a list like [1,2], got 'x'"),
-        (["generate", "a", "--stop_token_ids", "[1,x]"], "--stop_token_ids takes a whole number or a list like [1,2], got"),
-        (["demo", "--problems", "x"], "--problems takes a whole number, got 'x'"),
-        (["bench", "host", "--batches", "x"], "--batches takes a list like [1,2], got 'x'"),
-    ],
-)
-def test_a_value_of_another_type_is_told_in_words(
-    arguments: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(arguments) == 2
-    assert capsys.readouterr().err.startswith(f"dlstep: error: {sentence}")
-
-
 def test_bench_host_says_how_far_it_is(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     row = host.HostCost("multi_bd", "generated", 64, 1, 1.0, 1.0, 1.0, 1.0)
     total = len(host.REGIMES)

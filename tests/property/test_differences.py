@@ -189,3 +189,13 @@ def test_traces_that_begin_differently_share_no_event() -> None:
     found = trace.diff(other)
     assert found and found.same == 0 and found.there.others == ("device history",)
     assert found.place == "the first states differ"
+
+
+@pytest.mark.parametrize("other", [None, 5, "a state", (), State])
+def test_a_value_of_another_kind_is_refused(other: object) -> None:
+    trace, state = recorded("multi_bd", 0)
+    for value, kind in ((state, "State"), (trace, "Trace")):
+        with pytest.raises(ValueError, match=f"a {kind} is compared with another {kind}, got "):
+            value.diff(other)
+    with pytest.raises(ValueError, match="a State is compared with another State, got "):
+        state.diff(trace)

@@ -1,4 +1,4 @@
-"""What differs between two values of a decode, as values: positions decided, changed or taken back, and counts that moved.
+"""Differences of two states or traces, as values: positions decided, changed or taken back, and counts that moved.
 
 A difference is false exactly if the two values are equal. `str` of it is for people and fits 80 columns; `others`, what
 differs besides, is shown only where nothing else does.
@@ -11,6 +11,7 @@ from operator import attrgetter, eq
 from typing import Any, Literal
 
 from .block import Block, Sealed
+from .checks import short
 from .request import Request
 from .sequence import Sequence
 from .spec import Spec
@@ -68,14 +69,23 @@ class RequestDiff:
         """The positions of one kind."""
         return tuple([position for position in self.positions if position.kind == kind])
 
-    def lines(self, spec: Spec) -> Iterator[str]:
-        """The difference in words; the tokens of neighbouring positions stand together."""
+    @property
+    def said(self) -> list[str]:
+        """The difference in words, without tokens."""
         said = [f"{len(found)} {kind}" for kind in _KINDS if (found := self.of_kind(kind))]
         said += [f"{self.drafts} drafted anew"] if self.drafts else []
         said += [str(move.new) if self.fate == "came" else str(move) for move in self.moves]
-        said += [] if said else [f"other {name}" for name in self.others]
+        return said or [f"other {name}" for name in self.others]
+
+    @property
+    def title(self) -> str:
+        """The request and its fate, in front of what is said of it."""
         fate = "" if self.fate == "went on" else f" {self.fate}"
-        yield from packed(said, f"request {self.id}{fate}{': ' if said else ''}")
+        return f"request {self.id}{fate}{': ' if self.said else ''}"
+
+    def lines(self, spec: Spec) -> Iterator[str]:
+        """The difference in words; the tokens of neighbouring positions stand together."""
+        yield from packed(self.said, self.title)
         found = list(grouped(self.positions))
         for run in found[:MOST_RUNS]:
             yield clipped(f"  {run_words(run, spec)}")
@@ -101,12 +111,17 @@ class StateDiff:
         """The difference of a request; None if it is the same in both."""
         return next((each for each in self.requests if each.id == request_id), None)
 
+    @property
+    def said(self) -> list[str]:
+        """The difference in words, without the requests."""
+        if self.moves or self.requests:
+            return [*map(str, self.moves)]
+        return [f"other {name}" for name in self.others]
+
     def __str__(self) -> str:
         if not self:
             return "no difference"
-        said = [*map(str, self.moves)]
-        said += [] if said or self.requests else [f"other {name}" for name in self.others]
-        lines = packed(said) if said else []
+        lines = packed(self.said) if self.said else []
         for each in self.requests[:MOST_REQUESTS]:
             lines += each.lines(self.spec)
         return "\n".join(lines + more(len(self.requests) - MOST_REQUESTS, "request"))
@@ -203,7 +218,7 @@ def _status(sequence: Sequence, waits: bool) -> str:
 
 
 def _counts(sequence: Sequence, waits: bool) -> dict[str, object]:
-    """What is said of a request besides its tokens."""
+    """Counts of a request, by the names they are shown under."""
     window = sequence.window
     return {
         "status": _status(sequence, waits),
@@ -216,6 +231,13 @@ def _counts(sequence: Sequence, waits: bool) -> dict[str, object]:
         "stored": sequence.stored,
         "answer length": len(sequence.answer),
     }
+
+
+def check_same_kind(one: object, other: object) -> None:
+    """Raise ValueError unless `other` is of the class of `one`, so that they can be compared."""
+    kind = type(one).__name__
+    if type(other) is not type(one):
+        raise ValueError(f"a {kind} is compared with another {kind}, got {short(other)}")
 
 
 def moves_of(old: Mapping[str, object], new: Mapping[str, object]) -> tuple[Move, ...]:

@@ -7,7 +7,7 @@ from operator import attrgetter
 from rpds import HashTrieMap, List
 
 from .cache import Cache
-from .diff import Move, StateDiff, decided, differing, moves_of, names_of, requests_diff
+from .diff import Move, StateDiff, check_same_kind, decided, differing, moves_of, names_of, requests_diff
 from .plan import START_LINE
 from .queue import WaitingQueue
 from .sequence import Sequence, Strategy
@@ -77,7 +77,11 @@ class State:
         yield from ((sequence, False) for sequence in self.finished.values())
 
     def diff(self, other: "State") -> StateDiff:
-        """What differs in `other`, request by request; false if nothing does. Costs the positions of both states."""
+        """The differences of `other`, request by request; false if there are none. Costs the positions of both states.
+
+        Raises ValueError for what is no state.
+        """
+        check_same_kind(self, other)
         counts = ({"step": each.step, "pages held": len(each.cache.owners)} for each in (self, other))
         moves = (*moves_of(*counts), *self._options(other))
         requests = requests_diff(self.sequences(), other.sequences())

@@ -10,7 +10,7 @@ from typing import cast
 
 from .checks import check_ranges, short
 from .commit import commit
-from .diff import TraceDiff, differing, names_of
+from .diff import TraceDiff, check_same_kind, differing, names_of
 from .errors import ReplayDiverged
 from .lifecycle import abort, add, adopt, fail, prune, rebuild
 from .plan import START_LINE, Plan, Samples
@@ -151,7 +151,11 @@ class Trace:
         return state
 
     def diff(self, other: "Trace") -> TraceDiff:
-        """Where `other` parts from this trace, and how the states differ there and at the end; false if they are equal."""
+        """Where `other` parts from this trace, and how the states differ there and at the end; false if they are equal.
+
+        Raises ValueError for what is no trace.
+        """
+        check_same_kind(self, other)
         differ = self.first.diff(other.first)
         old, new, same = self.first, other.first, 0
         if differ:

@@ -21,23 +21,17 @@ def _chip(style: str, text: str) -> str:
 
 def request_diff_html(request: RequestDiff, spec: Spec) -> str:
     """One request: the counts that moved, and runs of positions coloured by what happened to them."""
-    fate = "" if request.fate == "went on" else f" {request.fate}"
-    said = [str(move.new) if request.fate == "came" else str(move) for move in request.moves]
-    said += [f"{request.drafts} drafted anew"] if request.drafts else []
-    said += [] if said or request.positions else [f"other {name}" for name in request.others]
     runs = list(grouped(request.positions))
     chips = "".join(_chip(KIND_STYLES[run[0].kind], run_words(run, spec)) for run in runs[:MOST_RUNS])
     rest = f"and {len(runs) - MOST_RUNS} more" if len(runs) > MOST_RUNS else ""
-    return f"{note(f'request {request.id}{fate}: ' + ', '.join(said))}<div>{chips}{rest}</div>"
+    return f"{note(request.title + ', '.join(request.said))}<div>{chips}{rest}</div>"
 
 
 def _body(diff: StateDiff) -> str:
-    others = [] if diff.moves or diff.requests else [f"other {name}" for name in diff.others]
-    said = ", ".join([*map(str, diff.moves), *others])
     shown = "".join(request_diff_html(request, diff.spec) for request in diff.requests[:MOST_REQUESTS])
     left_out = len(diff.requests) - MOST_REQUESTS
     more = note(f"{left_out} more requests differ") if left_out > 0 else ""
-    return f"{note(said)}{shown}{more}" if diff else note("no difference")
+    return f"{note(', '.join(diff.said))}{shown}{more}" if diff else note("no difference")
 
 
 def state_diff_html(diff: StateDiff) -> str:
