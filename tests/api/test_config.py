@@ -9,6 +9,7 @@ from dlstep import EngineConfig, Spec
 from dlstep.config import engine_config
 from dlstep.core import Config, Strategy, init
 from dlstep.resolve import build, resolve, trained_further
+from dlstep.rules.threshold import Threshold
 from dlstep.strategies.d2f import D2F
 from dlstep.strategies.multi_bd import MultiBD
 
@@ -44,7 +45,7 @@ def test_what_is_not_given_comes_from_the_checkpoint(facts: Facts) -> None:
 def test_what_is_given_wins(facts: Facts) -> None:
     options = EngineConfig(decoding_strategy="d2f", block_size=4, accept_threshold=0.5, page_size=16, max_model_len=100)
     config, strategy = made(options, facts)
-    assert strategy == D2F(block_size=4, buffer_size=2, accept_threshold=0.5)
+    assert strategy == D2F(block_size=4, buffer_size=2, rule=Threshold(0.5))
     assert (config.max_model_len, config.page_size) == (100, 16)
 
 

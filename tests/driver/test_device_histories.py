@@ -10,9 +10,10 @@ from dlstep.core import Config, LineMismatch, Request, SamplingParams, State, ad
 from dlstep.decode import Decode
 from dlstep.driver import TorchDriver
 from dlstep.models import Checkpoint
+from dlstep.rules.threshold import Threshold
 from dlstep.strategies.multi_bd import MultiBD
 
-STRATEGY = MultiBD(block_size=BLOCK, buffer_size=2, accept_threshold=0.25)
+STRATEGY = MultiBD(block_size=BLOCK, buffer_size=2, rule=Threshold(0.25))
 ROOM = {"page_size": 4, "max_model_len": 48, "max_num_batched_tokens": 12, "max_num_reqs": 2}
 PAGES = 14
 

@@ -28,13 +28,14 @@ from dlstep.core import (
 )
 from dlstep.driver import TorchDriver
 from dlstep.models import Checkpoint
+from dlstep.rules.threshold import Threshold
 from dlstep.strategies.d2f import D2F
 from dlstep.strategies.multi_bd import MultiBD
 
 STRATEGIES = {
-    "multi_bd": MultiBD(block_size=BLOCK, buffer_size=3, accept_threshold=0.25),
-    "d2f": D2F(block_size=BLOCK, buffer_size=2, accept_threshold=0.2, add_block_threshold=0.5),
-    "multi_bd, unfolded": MultiBD(block_size=BLOCK, buffer_size=2, accept_threshold=0.3, fold_commits=False),
+    "multi_bd": MultiBD(block_size=BLOCK, buffer_size=3, rule=Threshold(0.25)),
+    "d2f": D2F(block_size=BLOCK, buffer_size=2, add_block_threshold=0.5, rule=Threshold(0.2)),
+    "multi_bd, unfolded": MultiBD(block_size=BLOCK, buffer_size=2, fold_commits=False, rule=Threshold(0.3)),
 }
 ROOMY = {"page_size": 8, "num_pages": 64, "max_model_len": 64, "max_num_batched_tokens": 512, "max_num_reqs": 8}
 

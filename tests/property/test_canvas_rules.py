@@ -20,6 +20,8 @@ from dlstep.core import (
     init,
     schedule,
 )
+from dlstep.rules.quota import Quota
+from dlstep.rules.threshold import Threshold
 from dlstep.strategies.dual_cache import DualCache
 from dlstep.strategies.fast_dllm_v2 import FastDLLMV2
 from dlstep.testing.generators import ample, batches, cases, hyperparameters, specs
@@ -211,7 +213,7 @@ def test_dual_cache_by_hand() -> None:
 
 @pytest.mark.parametrize("own", [0.05, 1.0])
 def test_a_request_of_dual_cache_may_bring_its_threshold(own: float) -> None:
-    assert shapes(DualCache(4, accept_threshold=own), 2, 11, DUAL, 0.9) == [shape for shape, _ in DUAL]
+    assert shapes(DualCache(4, rule=Threshold(own, inclusive=True)), 2, 11, DUAL, 0.9) == [shape for shape, _ in DUAL]
 
 
 def test_dual_cache_shares_a_block_among_its_steps() -> None:
@@ -224,13 +226,13 @@ def test_dual_cache_shares_a_block_among_its_steps() -> None:
         ((2, 9, 10, (5, 7)), (0.1, 0.1)),
         ((0, 10, 10, (9,)), (0.1,)),  # a block of one position takes it in the first of its steps
     ]
-    assert shapes(DualCache(7, steps_per_block=3), 2, 8, script) == [shape for shape, _ in script]
+    assert shapes(DualCache(7, rule=Quota(3)), 2, 8, script) == [shape for shape, _ in script]
 
 
 @given(data=st.data())
 def test_dual_cache_takes_as_many_steps_as_it_is_told(data: st.DataObject) -> None:
-    value = replace(data.draw(hyperparameters(DualCache)), steps_per_block=data.draw(st.integers(1, 5)), accept_threshold=0.9)
-    assert isinstance(value, DualCache) and value.steps_per_block is not None
+    steps = data.draw(st.integers(1, 5))
+    value = replace(data.draw(hyperparameters(DualCache)), rule=Quota(steps))
     spec = data.draw(specs(value))
     plain = SamplingParams(max_tokens=data.draw(st.integers(1, 20)), ignore_eos=True)
     request = Request(0, (1,) * data.draw(st.integers(1, 9)), plain)
@@ -239,11 +241,11 @@ def test_dual_cache_takes_as_many_steps_as_it_is_told(data: st.DataObject) -> No
         left = {position for block in after.window for position in block.undecided}
         taken.setdefault(before.window[0].start, []).append(len(set(span.wanted) - left))
     for shares in taken.values():
-        assert len(shares) == min(value.steps_per_block, sum(shares))
+        assert len(shares) == min(steps, sum(shares))
         assert shares == sorted(shares, reverse=True) and shares[0] - shares[-1] <= 1
     accepting = replace(request, id=1, params=replace(plain, thresholds=Thresholds(accept_threshold=0.5)))
     refused = add(init(ample(spec), value), accepting).finished[1]
-    assert refused.finish == "rejected" and "steps_per_block" in refused.error
+    assert refused.finish == "rejected" and "has no option 'accept_threshold'" in refused.error
 
 
 @given(data=st.data())
@@ -261,7 +263,7 @@ def test_caches_change_nothing_where_nothing_is_read_from_them(data: st.DataObje
     else:
         assert isinstance(value, DualCache)
         caches = [replace(value, cache=cache) for cache in ("dual", "prefix", "none")]
-        at_once = [replace(cache, steps_per_block=1, accept_threshold=0.9) for cache in caches]
+        at_once = [replace(cache, rule=Quota(1)) for cache in caches]
         alone_in_block = request.params.max_tokens <= value.block_size
         caches.pop()  # without a cache the prompt sees the answer as it is
     for values in (at_once, caches if alone_in_block else []):

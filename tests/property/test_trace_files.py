@@ -17,7 +17,7 @@ from dlstep import ReplayDiverged, Trace, strategies
 from dlstep.cli import main
 from dlstep.core import Samples
 from dlstep.core.trace_file import EVENT_DEPTH, FORMAT, STATE_DEPTH, checks
-from dlstep.strategies import ByConfidence
+from dlstep.strategies import Blockwise
 from dlstep.strategies.multi_bd import MultiBD
 
 MUTATIONS = 3000 if settings.default is not None and settings.default.max_examples > 1000 else 300
@@ -281,7 +281,7 @@ class Harmless:
 
 @final
 @dataclass(frozen=True, slots=True)
-class OwnStrategy(ByConfidence):
+class OwnStrategy(Blockwise):
     """A strategy of one's own."""
 
     grid = MultiBD.grid

@@ -112,7 +112,7 @@ def compare(pairs: Sequence[Pair], cases: Sequence[Case], name: str, loop: Loop,
         if dense.smallest < CLOSE:
             tally.close += 1
             continue
-        strategy = strategies.load(name)(**case.options)
+        strategy = strategies.make(name, **case.options)
         answer = engine_answer(pair, case, strategy, head_shift)
         assert list(answer) == expected, case
         assert MASK not in answer and EOS not in answer

@@ -9,19 +9,23 @@ import pytest
 from dual_cache import Rules, share
 from engine import Pair, compare, random_cases
 
+from dlstep.rules.quota import Quota
+
 
 def options(random: Random) -> dict[str, Any]:
     if random.random() < 0.5:
         accept: dict[str, Any] = {"accept_threshold": random.choice((0.0, 0.2, 0.5, 0.9, 1.0))}
     else:
-        accept = {"steps_per_block": random.choice((1, 2, 3, 9))}
+        accept = {"rule": Quota(random.choice((1, 2, 3, 9)))}
     return accept | {"block_size": random.choice((3, 4)), "cache": random.choice(("none", "prefix", "dual", "dual"))}
 
 
 @pytest.mark.parametrize("head_shift", [0, 1])
 def test_answers_are_those_of_the_loop(pairs: list[Pair], head_shift: int, report: Callable[[str], None]) -> None:
     def loop(network, prompt, limit, fields):
-        return dual_cache.decode(network, prompt, limit, Rules(**fields))
+        rule = fields.pop("rule", None)
+        steps = {"steps_per_block": rule.steps_per_block} if rule else {}
+        return dual_cache.decode(network, prompt, limit, Rules(**fields, **steps))
 
     tally = compare(pairs, random_cases(17, 200, 4, options), "dual_cache", loop, head_shift)
     report(f"dual_cache, shift {head_shift}: {tally}")

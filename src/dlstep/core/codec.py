@@ -1,8 +1,8 @@
 """Values of the core as plain JSON data and back: equal values, equal text, in every process.
 
 Dataclasses carry the path of their class, `dlstep.core:Sequence`, and only the fields that differ from the defaults. Reading
-makes values of the core, strategies and what strategies keep, and nothing else; it imports strategies of this package only.
-One's own strategies can be read once their module is imported.
+makes values of the core, strategies, rules and what these keep, and nothing else; it imports strategies and rules of this
+package only. One's own can be read once their module is imported.
 """
 
 import sys
@@ -19,7 +19,7 @@ from .block import Extra
 from .options import Options
 
 CORE = __name__.rpartition(".")[0]
-_STRATEGIES = f"{CORE.rpartition('.')[0]}.strategies"
+_PARTS = tuple(f"{CORE.rpartition('.')[0]}.{name}" for name in ("strategies", "rules"))
 _CLASS = "class"
 
 
@@ -93,10 +93,9 @@ def _class(path: str) -> Any:
         if class_name not in _core_classes():
             raise ValueError(f"the core has no value class {class_name!r}")
         return _core_classes()[class_name]
-    if module_name.startswith(f"{_STRATEGIES}."):
-        own = [module.name for module in iter_modules(import_module(_STRATEGIES).__path__)]
-        if module_name.removeprefix(f"{_STRATEGIES}.") in own:
-            import_module(module_name)
+    package, _, name = module_name.rpartition(".")
+    if package in _PARTS and name in [module.name for module in iter_modules(import_module(package).__path__)]:
+        import_module(module_name)
     if module_name not in sys.modules:
         raise ValueError(f"the data holds a {class_name} of module {module_name}: import that module before reading")
     cls = vars(sys.modules[module_name]).get(class_name)
