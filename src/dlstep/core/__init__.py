@@ -56,7 +56,7 @@ from .request import (
     SamplingParams as SamplingParams,
     Thresholds as Thresholds,
 )
-from .rule import Choice as Choice, Rule as Rule, Scope as Scope, best as best, draw as draw
+from .rule import Choice as Choice, Rule as Rule, best as best, draw as draw
 from .schedule import schedule as schedule
 from .sequence import Goal as Goal, Sequence as Sequence, Strategy as Strategy
 from .soft import Merge as Merge, SoftTokens as SoftTokens

@@ -120,8 +120,16 @@ class Block:
 
     @property
     def first(self) -> int:
-        """The first position that was not given: those that were are in front."""
-        return self.start + self.given.bit_length()
+        """The first position that was not given."""
+        given = self.given
+        return self.start + (~given & (given + 1)).bit_length() - 1
+
+    def sampled(self, limit: int) -> tuple[int, ...]:
+        """The positions below `limit` that were not given: those that forwards may decide."""
+        given, stop = self.given, min(self.end, limit)
+        if given & (given + 1):  # not only in front
+            return tuple([p for p in positions(self.start, stop) if not given >> (p - self.start) & 1])
+        return positions(self.start + given.bit_length(), stop)
 
 
 def open_block(start: int, size: int, limit: int, prompt: tuple[int, ...], mask_id: int, opened: int = 0) -> Block:

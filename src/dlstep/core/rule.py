@@ -2,15 +2,12 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Literal
 
 from .block import Block
 from .options import Options
 from .plan import PLAIN, Rows, Wants
 from .sequence import Sequence
 from .spec import Spec
-
-Scope = Literal["undecided", "block", "answer"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,26 +26,36 @@ class Rule(Options, ABC):
         `measure` of the block must fall: nothing else would end the decode.
         """
 
-    @property
-    def scope(self) -> Scope:
-        """Which positions are sampled: the `undecided` ones of a block, all of the `block`, or the undecided `answer`.
+    def wanted(self, block: Block, limit: int, number: int) -> tuple[int, ...]:
+        """The positions that forward `number` of the unfinished block samples, ascending; at least one.
 
-        A rule that looks at the `answer` gets it as a single block, which a canvas alone can offer.
+        `number` counts from 0, positions at `limit` and above are void.
         """
-        return "undecided"
+        del limit, number
+        return block.undecided
+
+    @property
+    def whole(self) -> bool:
+        """Whether the answer must be a single block, which a canvas alone can offer."""
+        return False
 
     @property
     def revokes(self) -> bool:
-        """Whether decided positions may become masks again; a block is then settled when it is full, not before."""
+        """Whether decided positions may become masks again; a block is then settled when it is finished, not before."""
         return False
+
+    def finished(self, block: Block) -> bool:
+        """Whether nothing of the block changes any more. Asked only of a rule that revokes, and of full blocks."""
+        return not block.undecided
 
     @property
     def wants(self) -> Wants:
         """Statistics that the rule reads beside token and probability, and how ties are broken."""
         return PLAIN
 
-    def measure(self, block: Block) -> int:
+    def measure(self, sequence: Sequence, block: Block) -> int:
         """The most forwards that an unfinished block may still take; it never grows, and falls where `must` holds."""
+        del sequence
         return len(block.undecided)
 
     def bound(self, size: int) -> int:
@@ -77,7 +84,7 @@ class Choice(Rule):
 
 
 def draw(sequence: Sequence, block: Block) -> int:
-    """How many forwards sampled the block before the one that `sequence` has just counted."""
+    """The number of the forward that `sequence` has just counted among those that sampled the block, from 0 on."""
     return sequence.ledger.steps - block.opened - 1
 
 

@@ -28,7 +28,7 @@ class Quota(Choice):
     def chosen(self, sequence: Sequence, block: Block, rows: Rows, begin: int, must: bool) -> list[int]:
         """The most probable rows, as many as are due."""
         count = len(block.undecided)
-        size = min(block.end, sequence.goal.limit) - block.first
+        size = len(block.sampled(sequence.goal.limit))
         share, over = divmod(size, self.steps_per_block or size)
         due = max(share + (draw(sequence, block) < over), 1)
         falling = sorted(range(begin, begin + count), key=rows.probabilities.__getitem__, reverse=True)

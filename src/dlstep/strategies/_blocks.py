@@ -25,7 +25,6 @@ from ..core import (
     Wants,
     check_ranges,
     open_block,
-    positions,
 )  # fmt: skip
 from ..rules.threshold import Threshold
 
@@ -157,7 +156,7 @@ class Blockwise(Blocks):
 
     def unfit(self, spec: Spec) -> str:
         """A model without masks, and a rule that needs a canvas."""
-        if self.rule.scope == "answer":
+        if self.rule.whole:
             return f"{type(self.rule).__name__} looks at the whole answer, which blocks are not open for: it needs a canvas"
         return masked_only(spec) or self.rule.unfit(spec)
 
@@ -167,21 +166,20 @@ class Blockwise(Blocks):
         return self.rule.wants
 
     def schedule(self, sequence: Sequence, spec: Spec) -> Span:
-        """All open blocks, wanting what the rule looks at: their undecided positions, or all of those not full."""
+        """All open blocks, wanting what the rule looks at in those that it has not finished."""
         del spec
-        final, steps = sequence.final, sequence.ledger.steps
+        final, steps, rule, limit = sequence.final, sequence.ledger.steps, self.rule, sequence.goal.limit
         blocks, joins = (sequence.window, True) if self.fold_commits else self._unsealed(sequence)
-        whole = self.rule.scope == "block"
         tokens: tuple[int, ...] = ()
         wanted: tuple[int, ...] = ()
         draws: tuple[int, ...] = ()
         for block in blocks:
-            asked = block.undecided
-            if whole and asked:
-                asked = positions(block.first, min(block.end, sequence.goal.limit))
             tokens += block.tokens
-            wanted += asked
-            draws += (steps - block.opened,) * len(asked)
+            if self._open(block):
+                number = steps - block.opened
+                asked = rule.wanted(block, limit, number)
+                wanted += asked
+                draws += (number,) * len(asked)
         grid, request = sequence.goal.grid, sequence.goal.request
         end = final + len(tokens)
         return Span(
@@ -189,10 +187,13 @@ class Blockwise(Blocks):
         )  # fmt: skip
 
     def stands_to(self, block: Block) -> int:
-        """What was decided for good: with a rule that takes back, nothing of a block that is not full."""
-        if not block.undecided:
+        """What was decided for good: with a rule that takes back, nothing of a block that is not finished."""
+        if not self._open(block):
             return block.end
         return block.first if self.rule.revokes else block.undecided[0]
+
+    def _open(self, block: Block) -> bool:
+        return bool(block.undecided) or (self.rule.revokes and not self.rule.finished(block))
 
     def stable_share(self, block: Block) -> float:
         """All or nothing: whether the block is full."""
@@ -200,19 +201,18 @@ class Blockwise(Blocks):
 
     def decided(self, sequence: Sequence, rows: Rows, spec: Spec) -> tuple[Block, ...]:
         """The blocks as the rule leaves them; whether one must get further follows from the blocks as the forward ran."""
-        rule, forced, whole, limit = self.rule, spec.accept_rule == "B", self.rule.scope == "block", sequence.goal.limit
+        rule, forced, steps, limit = self.rule, spec.accept_rule == "B", sequence.ledger.steps, sequence.goal.limit
         must = True
         blocks: list[Block] = []
         begin = 0
         for block in sequence.window:
-            count = len(block.undecided)
-            if not count:
+            if not self._open(block):
                 blocks.append(block)
                 must = True
                 continue
             blocks.append(rule.decided(sequence, block, rows, begin, must or forced, spec))
-            begin += min(block.end, limit) - block.first if whole else count
-            must = 1.0 - count / len(block.tokens) >= self.semi_complete_threshold
+            begin += len(rule.wanted(block, limit, steps - block.opened - 1))
+            must = block.progress >= self.semi_complete_threshold
         return tuple(blocks)
 
     def measure(self, sequence: Sequence) -> int:
@@ -221,4 +221,4 @@ class Blockwise(Blocks):
         opened = sequence.window[-1].end if sequence.window else sequence.final
         full, rest = divmod(max(0, sequence.limit - opened), size)
         to_come = full * rule.bound(size) + (rule.bound(rest) if rest else 0)
-        return sum(rule.measure(block) for block in sequence.window if block.undecided) + to_come
+        return sum(rule.measure(sequence, block) for block in sequence.window if self._open(block)) + to_come

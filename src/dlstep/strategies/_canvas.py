@@ -18,7 +18,6 @@ from ..core import (
     Wants,
     check_ranges,
     open_block,
-    positions,
     span_of,
 )  # fmt: skip
 from ..rules.threshold import Threshold
@@ -44,7 +43,7 @@ class Canvas(Strategy):
 
     def __post_init__(self) -> None:
         check_ranges(self)
-        if self.rule.scope == "answer" and self.cache != "none":
+        if self.rule.whole and self.cache != "none":
             raise ValueError(
                 f"{type(self).__name__}.cache={self.cache!r} does not go with {type(self.rule).__name__}, which looks at the "
                 "whole answer: give cache='none'"
@@ -85,7 +84,8 @@ class Canvas(Strategy):
         """The canvas, the block, or the block and what follows, wanting what the rule looks at in the block."""
         goal, (block, *rest) = sequence.goal, sequence.window
         start, request = block.start, goal.request
-        wanted = positions(start, block.end) if self.rule.scope == "block" else block.undecided
+        number = sequence.ledger.steps - block.opened
+        wanted = self.rule.wanted(block, goal.limit, number)
         if sequence.extra is None or (spec.head_shift and wanted[0] == start):
             # With a shifted head, the row in front of the block is computed by refreshes only.
             start, tokens = 0, sequence.tokens(0, goal.limit)
@@ -93,16 +93,15 @@ class Canvas(Strategy):
             tokens = block.tokens + rest[0].tokens
         else:
             tokens = block.tokens
-        draws = (sequence.ledger.steps - block.opened,) * len(wanted)
-        return span_of(request, start, tokens, goal.grid, wanted, draws, end=goal.limit)
+        return span_of(request, start, tokens, goal.grid, wanted, (number,) * len(wanted), end=goal.limit)
 
     def commit(self, sequence: Sequence, span: Span, rows: Rows, spec: Spec) -> Sequence:
         """Decide positions of the block; behind a full one the next opens, which begins with a refresh."""
         del span
         block, *rest = sequence.window
         block = self.rule.decided(sequence, block, rows, 0, True, spec)
-        if block.undecided:
-            settled = block.start if self.rule.revokes else block.undecided[0]
+        if self._open(block):
+            settled = block.first if self.rule.revokes else block.undecided[0]
             sequence = sequence if self.cache == "none" else warmed(sequence)
             return sequence.moved(sequence.past, (block, *rest), 0, settled)
         if not rest:
@@ -115,16 +114,19 @@ class Canvas(Strategy):
         block, *rest = sequence.window
         full, left = divmod(len(rest[0].tokens) if rest else 0, self.block_size)
         to_come = full * self.rule.bound(self.block_size) + (self.rule.bound(left) if left else 0)
-        return (self.rule.measure(block) if block.undecided else 0) + to_come
+        return (self.rule.measure(sequence, block) if self._open(block) else 0) + to_come
 
     def forget(self, sequence: Sequence, spec: Spec) -> Sequence:
         """Nothing of the canvas is stored any more."""
         del spec
         return cooled(sequence)
 
+    def _open(self, block: Block) -> bool:
+        return bool(block.undecided) or (self.rule.revokes and not self.rule.finished(block))
+
     def _opened(self, sequence: Sequence, start: int, spec: Spec) -> tuple[Block, ...]:
         """The block at `start` and, as another one, what is left of the canvas behind it."""
         limit, prompt, steps, mask = sequence.goal.limit, sequence.goal.request.prompt, sequence.ledger.steps, mask_of(spec)
-        end = limit if self.rule.scope == "answer" else min(start + self.block_size, limit)
+        end = limit if self.rule.whole else min(start + self.block_size, limit)
         block = open_block(start, end - start, limit, prompt, mask, steps)
         return (block, open_block(end, limit - end, limit, prompt, mask)) if end < limit else (block,)
