@@ -63,7 +63,7 @@ def sized(request: Request, max_model_len: int) -> Request:
 
 
 def refusal(state: State, request: Request) -> str:
-    """Why `request` could never run in `state`; empty if it can."""
+    """Why `request` could never run in `state`, whatever decodes it; empty if it can."""
     config, spec, params = state.config, state.config.spec, request.params
     length = len(request.prompt)
     if length >= config.max_model_len:
@@ -81,13 +81,19 @@ def refusal(state: State, request: Request) -> str:
     return ""
 
 
-def strategy_of(state: State, request: Request) -> Strategy:
-    """The strategy of `request`: that of `state`, or a value of its own where it brings options.
+def judged(state: State, request: Request) -> tuple[Strategy, str]:
+    """The strategy that `request` would be decoded with, and why it could never run in `state`, or nothing if it can.
 
-    Raises ValueError for options that the strategy does not have, or that would need another layout than `state` has.
+    The strategy is that of `state`, or a value of its own where it brings options.
     """
-    options = request.params.options
-    return with_options(state.strategy, options) if options else state.strategy
+    strategy, why = state.strategy, refusal(state, request)
+    if options := request.params.options:
+        try:
+            strategy = with_options(strategy, options)
+        except ValueError as error:
+            why = why or str(error)
+    why = why or misfit(state, strategy, request)
+    return (state.strategy if why else strategy), why
 
 
 def misfit(state: State, strategy: Strategy, request: Request) -> str:
@@ -122,13 +128,8 @@ def add(state: State, request: Request) -> State:
     is in use.
     """
     _check_id(state, request.id)
-    why, strategy = refusal(state, request), state.strategy
-    try:
-        strategy = strategy_of(state, request)
-    except ValueError as error:
-        why = why or str(error)
-    why, seed = why or misfit(state, strategy, request), request.params.seed
-    strategy = state.strategy if why else strategy
+    strategy, why = judged(state, request)
+    seed = request.params.seed
     if seed is None:
         seed = 0 if why else derived_seed(state.config.seed, request.prompt, request.index)
     request = replace(request, seed=seed, arrival=state.arrivals)

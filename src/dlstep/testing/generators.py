@@ -1,6 +1,7 @@
 """Hypothesis generators of engines, strategies, requests and their arrivals. Small sizes: bugs live at edges."""
 
 from dataclasses import MISSING, dataclass, fields
+from operator import attrgetter
 from typing import Any, Literal, TypeVar, get_type_hints
 
 from hypothesis import reject, strategies as st
@@ -30,6 +31,7 @@ SMALL: dict[str, st.SearchStrategy[Any]] = {
     "confidence_threshold": st.sampled_from([0.1, 0.5, 0.9]),
 }
 Value = TypeVar("Value", bound=Options)
+Kind = type[Strategy] | Strategy  # a class, or a value whose class and rule are meant
 THRESHOLDS = st.sampled_from([0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99, 1.0])
 
 
@@ -43,16 +45,18 @@ def specs(strategy: Strategy) -> st.SearchStrategy[Spec]:
 
 
 @st.composite
-def hyperparameters(draw: st.DrawFn, strategy: type[Value]) -> Value:
+def hyperparameters(draw: st.DrawFn, like: type[Value] | Value) -> Value:
     """Values of a strategy or a rule: sizes small, everything else as the field's type and bounds allow.
 
-    A rule is one of the class that the strategy holds by default.
+    With a value all have its class, and the rules that they hold have the classes of those that it holds.
     """
-    hints = get_type_hints(strategy, include_extras=True)
+    example = like() if isinstance(like, type) else like
+    hints = get_type_hints(type(example), include_extras=True)
     drawn: dict[str, st.SearchStrategy[Any]] = {}
-    for field in fields(strategy):
-        if isinstance(field.default, Options):
-            drawn[field.name] = hyperparameters(type(field.default))
+    for field in fields(example):
+        held = attrgetter(field.name)(example)
+        if isinstance(held, Options):
+            drawn[field.name] = hyperparameters(held)
             continue
         own = SMALL.get(field.name, st.from_type(hints[field.name]))
         if field.name.endswith("_threshold") and field.name not in SMALL:
@@ -61,10 +65,10 @@ def hyperparameters(draw: st.DrawFn, strategy: type[Value]) -> Value:
         drawn[field.name] = own if field.default is MISSING else st.one_of(st.just(field.default), own)
         if field.name in SMALL:
             drawn[field.name] = own
-    for _ in range(4):
+    for _ in range(8):
         values = {name: draw(own) for name, own in drawn.items()}
         try:
-            return strategy(**values)
+            return type(example)(**values)
         except ValueError:  # values that contradict one another
             continue
     return reject()
@@ -158,9 +162,9 @@ class Case:
 
 
 @st.composite
-def cases(draw: st.DrawFn, strategy_type: type[Strategy], *, aborts: bool = True, rebuilds: bool = True) -> Case:
+def cases(draw: st.DrawFn, kind: Kind, *, aborts: bool = True, rebuilds: bool = True) -> Case:
     """Random arrivals, aborts, budgets, thresholds and device losses for one strategy."""
-    strategy = draw(hyperparameters(strategy_type))
+    strategy = draw(hyperparameters(kind))
     spec = draw(specs(strategy))
     requests = draw(batches(strategy))
     config = draw(tight(spec, strategy, requests))
@@ -179,9 +183,9 @@ def cases(draw: st.DrawFn, strategy_type: type[Strategy], *, aborts: bool = True
 
 
 @st.composite
-def crowds(draw: st.DrawFn, strategy_type: type[Strategy]) -> Case:
+def crowds(draw: st.DrawFn, kind: Kind) -> Case:
     """Many requests at once, on few pages and few rows: most plans must let somebody wait or take pages away."""
-    strategy = draw(hyperparameters(strategy_type))
+    strategy = draw(hyperparameters(kind))
     spec = draw(specs(strategy))
     prompts = st.lists(st.integers(0, EOS), min_size=1, max_size=12).map(tuple)
     asked = st.builds(SamplingParams, max_tokens=st.integers(4, 20), ignore_eos=st.just(True), seed=st.just(0))

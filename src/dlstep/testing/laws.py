@@ -1,4 +1,4 @@
-"""The laws of the engine, as functions of a strategy class and Hypothesis' `data`.
+"""The laws of the engine, as functions of a strategy, a class or a value with a rule, and Hypothesis' `data`.
 
 Each must hold for every strategy; `LAWS` lists them, numbered as in `docs/structure.md`. A law raises AssertionError.
 """
@@ -16,7 +16,6 @@ from ..core import (
     SamplingParams,
     Sequence,
     Span,
-    Strategy,
     Thresholds,
     Trace,
     abort,
@@ -29,19 +28,19 @@ from ..core import (
 from ..core.codec import from_json, to_json
 from ..core.finish import answer_limit
 from ..core.grid import Grid
-from ..core.lifecycle import refusal, sized
+from ..core.lifecycle import judged, sized
 from .checks import check_answer, check_order, check_ownership, check_tampering
-from .generators import MAX_MODEL_LEN, Case, ample, batches, cases, crowds, hyperparameters, specs
+from .generators import MAX_MODEL_LEN, Case, Kind, ample, batches, cases, crowds, hyperparameters, specs
 from .harness import Run, alone, disturbed, outcomes, run_case, shadow
 from .shadow import ShadowDriver
 from .sharing import histories, told
 
-Law = Callable[[type[Strategy], DataObject], None]
+Law = Callable[[Kind, DataObject], None]
 
 
-def functions(strategy: type[Strategy], data: DataObject) -> None:
+def functions(kind: Kind, data: DataObject) -> None:
     """1. `schedule` and `commit` are functions: equal values in, equal values out, arguments unchanged, also after pickling."""
-    for step in run_case(data.draw(cases(strategy))).steps:
+    for step in run_case(data.draw(cases(kind))).steps:
         frozen = pickle.dumps((step.planned, step.before, step.samples))
         planned, before, samples = pickle.loads(frozen)
         assert (planned, before, samples) == (step.planned, step.before, step.samples)
@@ -52,13 +51,13 @@ def functions(strategy: type[Strategy], data: DataObject) -> None:
         assert hash(before) == hash(step.before)
 
 
-def ownership(strategy: type[Strategy], data: DataObject) -> None:
+def ownership(kind: Kind, data: DataObject) -> None:
     """2. Pages: owned with multiplicity + cached + free = all; no page twice in a table; nothing owned at the end."""
-    run = run_case(data.draw(cases(strategy)), watch=lambda run: check_ownership(run.state))
+    run = run_case(data.draw(cases(kind)), watch=lambda run: check_ownership(run.state))
     assert not len(run.state.cache.owners)
 
 
-def single_writer(strategy: type[Strategy], data: DataObject) -> None:
+def single_writer(kind: Kind, data: DataObject) -> None:
     """3. Two sequences never store to one page; a shared page is full, final, read-only (the shadow raises)."""
 
     def watch(run: Run) -> None:
@@ -69,10 +68,10 @@ def single_writer(strategy: type[Strategy], data: DataObject) -> None:
                 if state.cache.owners[page] > 1 or page in state.cache.keys:
                     assert (index + 1) * size <= sequence.stored, "a shared page is not final"
 
-    run_case(data.draw(cases(strategy)), watch=watch)
+    run_case(data.draw(cases(kind)), watch=watch)
 
 
-def written_before_read(strategy: type[Strategy], data: DataObject) -> None:
+def written_before_read(kind: Kind, data: DataObject) -> None:
     """4. Every read slot was stored for that position with the final token (the shadow raises); so are all below `stored`."""
 
     def watch(run: Run) -> None:
@@ -84,12 +83,12 @@ def written_before_read(strategy: type[Strategy], data: DataObject) -> None:
                 held = device.now.slots[device.slot(sequence.request.arrival, position)]
                 assert held.final and (held.position, held.token) == (position, token), f"{held} is stored, not {token}"
 
-    run_case(data.draw(cases(strategy)), watch=watch)
+    run_case(data.draw(cases(kind)), watch=watch)
 
 
-def budgets(strategy: type[Strategy], data: DataObject) -> None:
+def budgets(kind: Kind, data: DataObject) -> None:
     """5. Spans, rows and positions stay within their limits."""
-    case = data.draw(cases(strategy))
+    case = data.draw(cases(kind))
     requests = {request.id: request for request in case.requests}
     for step in run_case(case).steps:
         assert len(step.plan.spans) <= case.config.max_num_reqs
@@ -123,9 +122,9 @@ def _check_draws(span: Span, sequence: Sequence, drawn: Counter[tuple[int, int]]
     assert not draws, "a wanted position is in no block of the window"
 
 
-def spans_are_sound(strategy: type[Strategy], data: DataObject) -> None:
+def spans_are_sound(kind: Kind, data: DataObject) -> None:
     """5. Rows hold the sequence's tokens, are cut at group ends only, serve every wanted position, and number its draws."""
-    case = data.draw(cases(strategy))
+    case = data.draw(cases(kind))
     drawn: Counter[tuple[int, int]] = Counter()
     for step in run_case(case).steps:
         shift = step.planned.config.spec.head_shift
@@ -149,9 +148,9 @@ def spans_are_sound(strategy: type[Strategy], data: DataObject) -> None:
                 assert span.final_rows == len(span.tokens), "a storing span holds rows that are not final"
 
 
-def progress(strategy: type[Strategy], data: DataObject) -> None:
+def progress(kind: Kind, data: DataObject) -> None:
     """6. Every forward stores or samples; each sampling one lowers the measure; both are bounded."""
-    case = data.draw(cases(strategy))
+    case = data.draw(cases(kind))
     run = run_case(case)
     storing: Counter[int] = Counter()
     losses: Counter[int] = Counter()
@@ -176,9 +175,9 @@ def progress(strategy: type[Strategy], data: DataObject) -> None:
         assert storing[request.id] <= (losses[request.id] + len(case.rebuilds) + 1) * groups
 
 
-def outputs(strategy: type[Strategy], data: DataObject) -> None:
+def outputs(kind: Kind, data: DataObject) -> None:
     """7. Answers are decided tokens, end where the reason says, and final tokens never change."""
-    case = data.draw(cases(strategy))
+    case = data.draw(cases(kind))
     run = run_case(case)
     for step in run.steps:
         for span in step.plan.spans:
@@ -194,12 +193,12 @@ def outputs(strategy: type[Strategy], data: DataObject) -> None:
         check_answer(run.state, request)
 
 
-def transparency(strategy: type[Strategy], data: DataObject) -> None:
+def transparency(kind: Kind, data: DataObject) -> None:
     """8. Memory pressure, prefix hits, batch mates, chunking, preemption and `rebuild` change no request's answer.
 
     A strategy that is not exact may answer differently what was preempted, and nothing else.
     """
-    case = data.draw(cases(strategy, aborts=False))
+    case = data.draw(cases(kind, aborts=False))
     if not case.strategy.exact:
         case = replace(case, rebuilds=())
     run = run_case(case)
@@ -209,16 +208,16 @@ def transparency(strategy: type[Strategy], data: DataObject) -> None:
             continue
         ours = run.state.finished[request.id]
         if ours.finish == "rejected":
-            assert refusal(run.first, request)
+            assert judged(run.first, request)[1]
             continue
         theirs = alone(ample(case.config.spec), case.strategy, request).state.finished[request.id]
         assert (ours.answer, ours.finish, ours.probabilities) == (theirs.answer, theirs.finish, theirs.probabilities)
         assert ours.steps == theirs.steps
 
 
-def second_turns(strategy: type[Strategy], data: DataObject) -> None:
+def second_turns(kind: Kind, data: DataObject) -> None:
     """8. A prompt that goes on from an earlier answer finds what is stored of it, and is answered as if it did not."""
-    value = data.draw(hyperparameters(strategy))
+    value = data.draw(hyperparameters(kind))
     spec = data.draw(specs(value))
     prompt = data.draw(lists(integers(0, 9), min_size=1, max_size=5).map(tuple))
     first = Request(0, prompt, SamplingParams(max_tokens=20, ignore_eos=True, seed=0))
@@ -235,15 +234,15 @@ def second_turns(strategy: type[Strategy], data: DataObject) -> None:
     assert (ours.answer, ours.finish, ours.steps) == (theirs.answer, theirs.finish, theirs.steps)
 
 
-def order(strategy: type[Strategy], data: DataObject) -> None:
+def order(kind: Kind, data: DataObject) -> None:
     """9. First come, first served: nothing overtakes a sequence without a span; only younger ones are preempted."""
-    for step in run_case(data.draw(cases(strategy) | crowds(strategy))).steps:
+    for step in run_case(data.draw(cases(kind) | crowds(kind))).steps:
         check_order(step)
 
 
-def aborts(strategy: type[Strategy], data: DataObject) -> None:
+def aborts(kind: Kind, data: DataObject) -> None:
     """10. An abort at any time frees what the request held and only that; the others end as they would; twice is once."""
-    case = data.draw(cases(strategy, rebuilds=False))
+    case = data.draw(cases(kind, rebuilds=False))
     run = run_case(case, watch=lambda run: check_ownership(run.state))
     gone = {request_id for _, request_id in case.aborts + case.late_aborts}
     for step in run.steps:
@@ -264,9 +263,9 @@ def aborts(strategy: type[Strategy], data: DataObject) -> None:
             assert undisturbed[request_id][0][: len(outcome[0])] == outcome[0], "an aborted answer is no prefix"
 
 
-def accounting(strategy: type[Strategy], data: DataObject) -> None:
+def accounting(kind: Kind, data: DataObject) -> None:
     """11. `measure` at the start bounds the sampling forwards, and pages never exceed what the answer's end needs."""
-    case = data.draw(cases(strategy))
+    case = data.draw(cases(kind))
     run = run_case(case)
     for step in run.steps:
         for sequence in step.after.running:
@@ -278,9 +277,9 @@ def accounting(strategy: type[Strategy], data: DataObject) -> None:
             assert run.state.finished[request.id].steps <= case.strategy.measure(sequence)
 
 
-def traces(strategy: type[Strategy], data: DataObject) -> None:
+def traces(kind: Kind, data: DataObject) -> None:
     """12. The fold of the trace is the run; it survives a file; rewinding and going on ends in the same answers."""
-    case = data.draw(cases(strategy))
+    case = data.draw(cases(kind))
     run = run_case(case)
     assert run.trace.state == run.trace.replay() == run.state
     with TemporaryDirectory() as folder:
@@ -300,9 +299,9 @@ def traces(strategy: type[Strategy], data: DataObject) -> None:
         assert outcomes(state) == outcomes(run.state)
 
 
-def batch_is_its_members(strategy: type[Strategy], data: DataObject) -> None:
+def batch_is_its_members(kind: Kind, data: DataObject) -> None:
     """8. A batch answers what its members answer alone, in the same engine."""
-    value = data.draw(hyperparameters(strategy))
+    value = data.draw(hyperparameters(kind))
     spec = data.draw(specs(value))
     requests = data.draw(batches(value))
     config = ample(spec)
@@ -313,9 +312,9 @@ def batch_is_its_members(strategy: type[Strategy], data: DataObject) -> None:
         assert (ours.answer, ours.finish, ours.nfe) == (theirs.answer, theirs.finish, theirs.nfe)
 
 
-def overrides(strategy: type[Strategy], data: DataObject) -> None:
+def overrides(kind: Kind, data: DataObject) -> None:
     """17. A request's options give the answer that the same options give engine-wide."""
-    value = data.draw(hyperparameters(strategy))
+    value = data.draw(hyperparameters(kind))
     spec = data.draw(specs(value))
     (request, *_) = data.draw(batches(value, most=1))
     plain = replace(request, params=replace(request.params, thresholds=Thresholds()))
@@ -329,11 +328,11 @@ def overrides(strategy: type[Strategy], data: DataObject) -> None:
     assert (one.answer, one.finish, one.steps) == (two.answer, two.finish, two.steps)
 
 
-def folding(strategy: type[Strategy], data: DataObject) -> None:
+def folding(kind: Kind, data: DataObject) -> None:
     """8. With one block at a time, storing a finished block with the next one's forward changes no answer, only `nfe`."""
-    if not {"fold_commits", "buffer_size"} <= {field.name for field in fields(strategy)}:
+    if not {"fold_commits", "buffer_size"} <= {field.name for field in fields(kind)}:
         return
-    value = replace(data.draw(hyperparameters(strategy)), buffer_size=1)
+    value = replace(data.draw(hyperparameters(kind)), buffer_size=1)
     spec = data.draw(specs(value))
     (request, *_) = data.draw(batches(value, most=1))
     one = alone(ample(spec), replace(value, fold_commits=True), request).state.finished[request.id]

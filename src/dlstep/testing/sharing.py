@@ -10,7 +10,7 @@ from ..core import Config, Event, Request, Sequence, State, Strategy, Trace, Upd
 from ..core.plan import Plan, Samples
 from ..decode import Decode
 from .checks import check_ownership
-from .generators import EOS, MAX_MODEL_LEN, ample, batches, cases, hyperparameters, specs, tight
+from .generators import EOS, MAX_MODEL_LEN, Kind, ample, batches, cases, hyperparameters, specs, tight
 from .harness import Outcome, alone, outcomes, run_case, shadow
 from .shadow import ShadowDriver
 
@@ -71,12 +71,12 @@ def short(requests: tuple[Request, ...]) -> tuple[Request, ...]:
     return tuple(replace(r, params=replace(r.params, max_tokens=min(r.params.max_tokens, 6))) for r in requests)
 
 
-def histories(strategy: type[Strategy], data: DataObject) -> None:
+def histories(kind: Kind, data: DataObject) -> None:
     """14. Any number of states that take turns on one device answer as each would alone, whatever they do in between.
 
     The device may be blind to prompts: equal samples then hide no difference of what is stored.
     """
-    value = data.draw(hyperparameters(strategy))
+    value = data.draw(hyperparameters(kind))
     spec = data.draw(specs(value))
     config = data.draw(tight(spec, value, data.draw(batches(value, most=2))))
     users = _users(value, config, data)
@@ -166,9 +166,9 @@ def _check_window(update: Update) -> None:
         assert cell.token is None or (cell.token,) == sequence.tokens(position, position + 1)
 
 
-def told(strategy: type[Strategy], data: DataObject) -> None:
+def told(kind: Kind, data: DataObject) -> None:
     """15. Folding the updates of a run, or of its trace, gives the run's outputs; settled text never changes."""
-    case = data.draw(cases(strategy))
+    case = data.draw(cases(kind))
     run = run_case(case)
     of_trace = Fold()
     for before, after in pairwise(run.trace.states()):

@@ -1,0 +1,306 @@
+"""Slow loops around decoding rules: one for a grid of blocks, one for a canvas, and the comparison with the engine.
+
+A slow rule is a function of a `View`: it takes and masks positions of one block after a forward. It is written from the
+paper's description, with lists and without anything of the engine. The network is a function without weights, whose
+probabilities are tenths, so that ties and exact thresholds are common.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from random import Random
+from typing import Any
+
+from counted_draws import number as drawn
+from models import EOS, MASK, WORDS
+from window import Block, open_window
+
+from dlstep import Config, Request, Rows, Samples, SamplingParams, Spec, State, Strategy, add, commit, init, schedule
+from dlstep.core import NO_ROWS, Rule, Span, Wants
+from dlstep.strategies.d2f import D2F
+from dlstep.strategies.dual_cache import DualCache
+from dlstep.strategies.multi_bd import MultiBD
+
+ALL = frozenset({"entropy", "margin"})
+
+
+class Network:
+    """What is said of a position is a function of all tokens it sees; in a share `calm` of all positions, of itself alone."""
+
+    def __init__(self, seed: int, calm: float) -> None:
+        self.seed, self.calm = seed, calm
+
+    def chances(self, position: int, seen: Sequence[int]) -> list[float]:
+        """The probability of each id; the mask's is 0."""
+        own = Random(self.seed * 1009 + position)
+        return _chances(self.seed, position, None if own.random() < self.calm else tuple(seen))
+
+
+@cache
+def _chances(seed: int, position: int, seen: tuple[int, ...] | None) -> list[float]:
+    random = Random(hash((seed, position, seen)))
+    ids = [token for token in range(WORDS) if token not in (MASK, EOS)]
+    random.shuffle(ids)
+    if random.random() < 0.1:
+        ids.insert(0, EOS)
+    parts = random.choice(((10,), (9, 1), (9, 1), (8, 1, 1), (6, 4), (5, 5), (4, 3, 3), (3, 3, 2, 2), (2,) * 5, (1,) * 10))
+    chances = [0.0] * WORDS
+    for token, tenths in zip(ids, parts, strict=False):
+        chances[token] = tenths / 10
+    return chances
+
+
+def entropy(chances: Sequence[float]) -> float:
+    """In nats."""
+    return -math.fsum(chance * math.log(chance) for chance in chances if chance)
+
+
+def ranked(chances: Sequence[float]) -> list[int]:
+    """All ids, the most probable first; of equally probable ones the highest first."""
+    return sorted(range(len(chances)), key=lambda token: (-chances[token], -token))
+
+
+@dataclass
+class View:
+    """One unfinished block after a forward, as a slow rule sees and changes it.
+
+    `positions` are those of the answer, `tokens` those of the whole request, `chances` what the network says of each position.
+    `number` counts the forwards that sampled the block before this one. `must` says that the block has to get further.
+    `memory` is the rule's own; `sure` holds the probability that each token had when it was taken. A rule that keeps a full
+    block going sets `memory["open"]`.
+    """
+
+    tokens: list[int]
+    positions: list[int]
+    chances: dict[int, list[float]]
+    number: int
+    must: bool
+    seed: int
+    size: int
+    memory: dict[str, Any]
+    sure: dict[int, float]
+
+    @property
+    def masked(self) -> list[int]:
+        """Positions without a token."""
+        return [position for position in self.positions if self.tokens[position] == MASK]
+
+    @property
+    def begin(self) -> int:
+        """Where the block begins, whatever of it was given."""
+        return self.memory["begin"]
+
+    def token(self, position: int) -> int:
+        """The most probable id."""
+        return ranked(self.chances[position])[0]
+
+    def confidence(self, position: int) -> float:
+        """The probability of the most probable id."""
+        return max(self.chances[position])
+
+    def margin(self, position: int) -> float:
+        """Best minus second-best probability."""
+        first, second = sorted(self.chances[position])[-2:][::-1]
+        return first - second
+
+    def entropy(self, position: int) -> float:
+        """In nats."""
+        return entropy(self.chances[position])
+
+    def top(self, count: int, score: Callable[[int], float], among: Sequence[int] | None = None) -> list[int]:
+        """The `count` masked positions with the largest scores; of equal ones the lowest first."""
+        pool = self.masked if among is None else among
+        return sorted(pool, key=lambda position: (-score(position), position))[:count]
+
+    def take(self, positions: Sequence[int]) -> None:
+        """Give positions their most probable ids."""
+        for position in positions:
+            self.tokens[position], self.sure[position] = self.token(position), self.confidence(position)
+
+    def mask(self, positions: Sequence[int]) -> None:
+        """Make positions masks again."""
+        for position in positions:
+            self.tokens[position] = MASK
+
+    def uniform(self, position: int, purpose: int) -> float:
+        """The uniform number in (0, 1) of a position in this forward."""
+        return ((drawn(self.seed, position, self.number, purpose, 0) >> 41) + 0.5) / (1 << 23)
+
+
+Slow = Callable[[View], None]
+
+
+@dataclass
+class Memory:
+    """Everything that outlives a forward of one block."""
+
+    number: int = 0
+    own: dict[str, Any] = field(default_factory=dict)
+    sure: dict[int, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Grid:
+    """How blocks of a grid are opened; `from_prompt` counts them from the prompt's end."""
+
+    size: int
+    buffer: int
+    add_block: float = 0.1
+    semi_complete: float = 0.9
+    from_prompt: bool = False
+
+
+def decode_grid(
+    network: Network, prompt: Sequence[int], limit: int, rule: Slow, grid: Grid, *, revokes: bool = False, seed: int = 0
+) -> tuple[list[int], int]:
+    """The answer and the number of forwards, on a grid of blocks that see all blocks before them."""
+    length = len(prompt)
+    first = length if grid.from_prompt else length // grid.size * grid.size
+    window = open_window(prompt, limit, first, (grid.size, grid.buffer), (grid.add_block, 0.0))
+    memories: dict[int, Memory] = {}
+    forwards = 0
+    while True:
+        forwards += 1
+        text = window.text
+        before_is_far = True
+        for block in window.blocks:
+            memory = memories.setdefault(block.start, Memory(own={"begin": block.start}))
+            if block.ready:
+                before_is_far = True
+                continue
+            must, before_is_far = before_is_far, block.progress >= grid.semi_complete
+            _decide_block(network, text, block, memory, must, seed, rule)
+        answer = window.seal()
+        if answer is not None:
+            return answer, forwards
+        if window.blocks and not revokes:  # tokens stay as they are, so that an answer may end in front of the first mask
+            masked = window.blocks[0].masked
+            settled = window.text[length : masked[0]] if masked else []
+            if EOS in settled:
+                return settled[: settled.index(EOS)], forwards
+        window.open_next()
+
+
+def _decide_block(network: Network, text: list[int], block: Block, memory: Memory, must: bool, seed: int, rule: Slow) -> None:
+    """One forward of one block of a grid."""
+    positions = list(block.editable)
+    chances = {position: network.chances(position, text[: block.end]) for position in positions}
+    tokens = list(text)
+    rule(View(tokens, positions, chances, memory.number, must, seed, len(block.tokens), memory.own, memory.sure))
+    memory.number += 1
+    block.tokens = tokens[block.start : block.end]
+    block.ready = not block.masked and not memory.own.get("open")
+    block.ratio = float(block.ready)
+
+
+def decode_canvas(
+    network: Network,
+    prompt: Sequence[int],
+    limit: int,
+    rule: Slow,
+    size: int | None,
+    *,
+    revokes: bool = False,
+    seed: int = 0,
+) -> tuple[list[int], int]:
+    """The answer and the number of forwards, on a canvas; with size None it is one block."""
+    length = len(prompt)
+    size = limit - length if size is None else size
+    canvas = [*prompt, *[MASK] * (limit - length)]
+    forwards = 0
+    for begin in range(length, limit, size):
+        memory = Memory(own={"begin": begin})
+        positions = list(range(begin, min(begin + size, limit)))
+        done = False
+        while not done:
+            chances = {position: network.chances(position, canvas) for position in positions}
+            view = View(canvas, positions, chances, memory.number, True, seed, len(positions), memory.own, memory.sure)
+            rule(view)
+            memory.number += 1
+            forwards += 1
+            done = not view.masked and not memory.own.get("open")
+            stands = positions[-1] + 1 if done else begin if revokes else ([*view.masked, limit])[0]
+            answer = canvas[length:stands]
+            if EOS in answer:
+                return answer[: answer.index(EOS)], forwards
+    return canvas[length:], forwards
+
+
+def rows_of(network: Network, state: State, span: Span, best: int) -> Rows:
+    """The answer of the network to a span of the engine."""
+    sequence = state.find(span.id)
+    assert sequence is not None and (span.start == 0 or span.start <= sequence.stored or span.final_rows)
+    text = sequence.tokens(0, span.start) + span.tokens
+    chances = [network.chances(position, text[: span.grid.cover(position + 1)]) for position in span.wanted]
+    orders = [ranked(row) for row in chances]
+    firsts = [(row[order[0]], row[order[1]]) for row, order in zip(chances, orders, strict=True)]
+    return Rows(
+        tuple(order[0] for order in orders),
+        tuple(first for first, _ in firsts),
+        tuple(entropy(row) for row in chances),
+        tuple(first - second for first, second in firsts),
+        tuple(token for order in orders for token in order[:best]),
+        tuple(row[token] for row, order in zip(chances, orders, strict=True) for token in order[:best]),
+    )
+
+
+def engine_answer(
+    network: Network, prompt: Sequence[int], limit: int, strategy: Strategy, seed: int = 0
+) -> tuple[list[int], int]:
+    """What the engine answers, and in how many forwards that sampled."""
+    config = Config(Spec(MASK, (EOS,), WORDS), page_size=4, num_pages=32, max_model_len=96, max_num_reqs=1)
+    params = SamplingParams(max_tokens=limit - len(prompt), seed=seed)
+    state = add(init(config, strategy), Request(0, tuple(prompt), params))
+    while not state.done:
+        plan, wants = schedule(state), strategy.wants
+        rows = [rows_of(network, state, span, wants.best) if span.wanted else NO_ROWS for span in plan.spans]
+        state = commit(state, Samples(plan, tuple(row.trimmed(Wants(ALL, best=wants.best), wants) for row in rows)))
+    (sequence,) = state.finished.values()
+    assert sequence.finish in ("stop", "length"), sequence.error
+    return list(sequence.answer), sequence.steps
+
+
+Make = Callable[[Random], tuple[Rule, Slow]]
+
+
+def check_on_grids(make: Make, count: int = 200) -> None:
+    """Compare engine and loop on random grids: `make` draws a rule with its slow form."""
+    random, stopped = Random(1), 0
+    for number in range(count):
+        rule, slow = make(random)
+        size, from_prompt = random.choice((1, 2, 3, 4, 8)), random.random() < 0.5
+        grid = Grid(size, random.choice((1, 1, 2, 4)), random.choice((0.1, 0.5)), random.choice((0.1, 0.5, 0.9)), from_prompt)
+        prompt, limit, network = _problem(number, random, size)
+        expected = decode_grid(network, prompt, limit, slow, grid, revokes=rule.revokes, seed=number)
+        carrier = D2F if from_prompt else MultiBD
+        strategy = carrier(
+            block_size=size,
+            buffer_size=grid.buffer,
+            add_block_threshold=grid.add_block,
+            semi_complete_threshold=grid.semi_complete,
+            rule=rule,
+        )
+        assert engine_answer(network, prompt, limit, strategy, number) == expected, (number, strategy)
+        stopped += len(expected[0]) < limit - len(prompt)
+    assert 0 < stopped < count
+
+
+def check_on_canvases(make: Make, count: int = 200) -> None:
+    """Compare engine and loop on random canvases."""
+    random, stopped = Random(2), 0
+    for number in range(count):
+        rule, slow = make(random)
+        size = random.choice((1, 2, 3, 4, 8))
+        prompt, limit, network = _problem(number, random, size)
+        whole = None if rule.whole else size
+        expected = decode_canvas(network, prompt, limit, slow, whole, revokes=rule.revokes, seed=number)
+        strategy = DualCache(block_size=size, cache="none", rule=rule)
+        assert engine_answer(network, prompt, limit, strategy, number) == expected, (number, strategy)
+        stopped += len(expected[0]) < limit - len(prompt)
+    assert 0 < stopped < count
+
+
+def _problem(number: int, random: Random, size: int) -> tuple[list[int], int, Network]:
+    prompt = [random.randrange(EOS + 1, WORDS) for _ in range(random.randrange(1, 2 * size + 2))]
+    return prompt, len(prompt) + random.randrange(1, 3 * size + 3), Network(number, random.choice((0.0, 0.5, 0.9)))
