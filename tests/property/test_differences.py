@@ -6,12 +6,16 @@ from itertools import pairwise, product
 import pytest
 from recorded import recorded
 
-from dlstep import (
+from dlstep.core import (
     Config,
+    Move,
     Plan,
+    Position,
+    Rebuild,
     Request,
     Samples,
     SamplingParams,
+    Sequence,
     Spec,
     State,
     Trace,
@@ -21,7 +25,6 @@ from dlstep import (
     schedule,
     strategies,
 )
-from dlstep.core import Move, Position, Rebuild, Sequence
 from dlstep.strategies import load
 from dlstep.testing import ShadowDriver
 
