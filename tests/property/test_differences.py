@@ -6,6 +6,7 @@ from itertools import pairwise, product
 import pytest
 from recorded import recorded
 
+from dlstep import strategies
 from dlstep.core import (
     Config,
     Move,
@@ -23,7 +24,6 @@ from dlstep.core import (
     commit,
     init,
     schedule,
-    strategies,
 )
 from dlstep.strategies import load
 from dlstep.testing import ShadowDriver
