@@ -49,6 +49,12 @@ def options_of(value: Options) -> dict[str, Any]:
     return {name: option for part in held for name, option in part.items()} | own
 
 
+def shown_options(value: Options) -> dict[str, Any]:
+    """Every option of `value` by name; of a rule that it holds, the name stands in its place."""
+    shown = {name: type(part).__name__ if isinstance(part, Options) else part for name, part in options_of(value).items()}
+    return dict(sorted(shown.items()))
+
+
 def with_options(value: Value, options: Mapping[str, Any]) -> Value:
     """`value` with some options changed; a rule that is given is put in first, so that its options can be given beside it.
 
