@@ -11,7 +11,7 @@ from jsonargparse import ArgumentError, ArgumentParser, Namespace
 from .. import __version__
 from ..core import DlstepError
 from ..threads import spin_less
-from . import bench, demo, generate, inspect, models
+from . import bench, compare, demo, generate, inspect, laws, models
 from .options import check_yaml, new_parser
 
 SUMMARY = "Decode diffusion language models step by step."
@@ -46,6 +46,8 @@ COMMANDS: dict[str, tuple[str, Callable[[], ArgumentParser], Callable[[Namespace
     "demo": ("Watch embedded models decode, then compare accuracy and speed.", demo.parser, demo.run),
     "generate": ("Answer prompts.", generate.parser, generate.run),
     "strategies": ("List decoding strategies and their options.", inspect.strategies_parser, inspect.run_strategies),
+    "compare": ("Compare decoding rules: accuracy against speed.", compare.parser, compare.run),
+    "laws": ("Hold your own strategy or rule to the laws of the engine.", laws.parser, laws.run),
     "models": ("List families of models, or check a checkpoint.", models.parser, models.run),
     "replay": ("Re-execute a saved trace without a model.", inspect.replay_parser, inspect.run_replay),
     "bench": ("Measure host cost, decode steps or kernels.", bench.parser, bench.run),

@@ -19,6 +19,8 @@ class Quota(Choice):
     Equal probabilities: the lowest position first. The positions that were not given when the block opened are shared out.
     """
 
+    SWEEP = ("steps_per_block", (1, 2, 3, 4, 8))
+
     steps_per_block: Annotated[int, Gt(0)] | None = None
     """Forwards that a block takes; None: one for each position."""
 

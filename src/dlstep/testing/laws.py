@@ -151,10 +151,11 @@ def spans_are_sound(kind: Kind, data: DataObject) -> None:
 def progress(kind: Kind, data: DataObject) -> None:
     """6. Every forward stores or samples; each sampling one lowers the measure; both are bounded."""
     case = data.draw(cases(kind))
-    run = run_case(case)
     storing: Counter[int] = Counter()
     losses: Counter[int] = Counter()
-    for step in run.steps:
+
+    def watch(run: Run) -> None:  # step by step: a decode that does not progress never ends
+        step = run.steps[-1]
         assert step.plan.spans or step.planned.done, "nothing was planned though work is queued"
         losses.update(sequence.id for sequence in step.planned.running if sequence.request.arrival in step.plan.preemptions)
         for span in step.plan.spans:
@@ -169,6 +170,8 @@ def progress(kind: Kind, data: DataObject) -> None:
                 assert after.stored == span.stop
             elif after.ending is None:
                 assert 0 <= case.strategy.measure(after) < case.strategy.measure(before), "the measure did not fall"
+
+    run_case(case, watch=watch)
     for request in case.requests:
         limit = answer_limit(request, case.config)
         groups = case.strategy.grid(sized(request, MAX_MODEL_LEN)).group(limit - 1) + 2

@@ -1,0 +1,149 @@
+"""Decoding rules against one another: accuracy and speed on the same problems, each rule over one of its own options."""
+
+import json
+import re
+from collections.abc import Iterator, Sequence as Items
+from dataclasses import dataclass, fields, replace
+from operator import attrgetter
+from pathlib import Path
+from typing import Any
+
+from .. import rules, strategies, tiny
+from ..core import Rule, SamplingParams, Strategy, options_of
+from ..core.checks import short
+from ..llm import LLM
+
+CARRIERS = ("multi_bd", "dual_cache")  # one on a grid of blocks, one on a canvas
+SHARES = (0.5, 0.7, 0.8, 0.9, 0.95)  # of an option up to 1, where its class says nothing else
+FACTORS = (0.25, 0.5, 1, 2, 4)  # of another option's default
+LARGEST_FILE = 1 << 26  # bytes
+_NUMBER = re.compile(r"-?\d+(?:\.\d+)?", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A prompt, and the answer that an output must end with: its last number, if the answer is one, or else its last words."""
+
+    prompt: str
+    answer: str
+
+    def is_right(self, text: str) -> bool:
+        """Whether `text` ends with the answer."""
+        expected = self.answer.strip().replace(",", "")
+        if _NUMBER.fullmatch(expected):
+            found = _NUMBER.findall(text.replace(",", ""))
+            return bool(found) and float(found[-1]) == float(expected)
+        return text.strip().rstrip(".").endswith(self.answer.strip().rstrip("."))
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A rule on a carrier, and the option that it is compared over; without a name there is nothing to vary."""
+
+    rule: str
+    strategy: str
+    value: Strategy
+    option: str
+    values: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A rule with `option` at `value`: `right` is the share of right answers, `forwards` the mean number of an answer's.
+
+    `tokens_per_forward` is a ratio of sums.
+    """
+
+    rule: str
+    strategy: str
+    model: str
+    option: str
+    value: Any
+    problems: int
+    right: float
+    tokens_per_forward: float
+    forwards: float
+
+
+def story_questions(count: int, seed: int) -> list[Question]:
+    """Held-out problems of the kind that the embedded models were made for."""
+    return [Question(problem.prompt, str(problem.answer)) for problem in tiny.problems(count, seed)]
+
+
+def read_questions(path: Path) -> list[Question]:
+    """Questions of a JSON list, or of lines of JSON objects, with the fields `prompt` (or `question`) and `answer`.
+
+    Of an answer with `####` only what is behind it counts. Raises ValueError naming the file and the entry that is none.
+    """
+    if not path.is_file():
+        raise ValueError(f"no file of problems at {short(str(path))}: give JSON lines with a prompt and an answer")
+    if path.stat().st_size > LARGEST_FILE:
+        raise ValueError(f"{path} has more than {LARGEST_FILE} bytes: give fewer problems")
+    try:
+        text = path.read_text(encoding="utf-8").strip()
+        lines = [line for line in text.splitlines() if line.strip()]
+        entries = json.loads(text) if text.startswith("[") else [json.loads(line) for line in lines]
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} holds no JSON: {short(str(error))}") from error
+    found: list[Question] = []
+    for number, entry in enumerate(entries, 1):
+        prompt = entry.get("prompt", entry.get("question")) if isinstance(entry, dict) else None
+        answer = entry.get("answer") if isinstance(entry, dict) else None
+        if not isinstance(prompt, str) or not isinstance(answer, str | int | float) or not str(answer).strip():
+            raise ValueError(f"{path}, entry {number}: needs a text `prompt` and an `answer`, got {short(entry)}")
+        found.append(Question(prompt, str(answer).rpartition("####")[2].strip()))
+    if not found:
+        raise ValueError(f"{path} holds no problem")
+    return found
+
+
+def sweep_of(rule: Rule) -> tuple[str, tuple[Any, ...]]:
+    """The option that a rule is compared over, and its values: what its class says, or else steps around its first number."""
+    if rule.SWEEP is not None:
+        return rule.SWEEP
+    for field in fields(rule):
+        given = attrgetter(field.name)(rule)
+        if type(given) in (int, float) and given:
+            steps = SHARES if type(given) is float and 0 < given <= 1 else [type(given)(given * each) for each in FACTORS]
+            return field.name, tuple(dict.fromkeys(step for step in steps if _takes(rule, field.name, step)))
+    return "", (None,)
+
+
+def _takes(rule: Rule, name: str, value: object) -> bool:
+    try:
+        replace(rule, **{name: value})
+    except ValueError:
+        return False
+    return True
+
+
+def entry_of(rule: str, strategy: Strategy) -> Entry:
+    """A rule on a carrier. Raises ValueError for a strategy that holds no rule, or one that the rule does not go with."""
+    name = strategies.SHELF.name_of(type(strategy)) or type(strategy).__name__
+    if not isinstance(options_of(strategy).get("rule"), Rule):
+        raise ValueError(f"strategy {name} holds no rule to be compared: choose from {', '.join(CARRIERS)}, d2f")
+    given = rules.SHELF.value(rule)
+    # A rule that looks at the whole answer reads nothing from stores, and rules are compared on equal terms.
+    equal = {"cache": "none"} if "cache" in options_of(strategy) else {}
+    value = replace(strategy, rule=given, **equal)  # pyright: ignore[reportCallIssue]
+    return Entry(rule, name, value, *sweep_of(given))
+
+
+def measured(llm: LLM, entry: Entry, questions: Items[Question], max_tokens: int) -> Iterator[Point]:
+    """The points of one line: all questions with all values of the option are decoded together."""
+    grid = [{entry.option: value} if entry.option else {} for value in entry.values]
+    params = [SamplingParams(max_tokens=max_tokens, strategy_options=tuple(options.items())) for options in grid]
+    prompts = [question.prompt for question in questions] * len(params)
+    outputs = llm.generate(prompts, [each for each in params for _ in questions], progress=False)
+    for index, value in enumerate(entry.values):
+        own = outputs[index * len(questions) : (index + 1) * len(questions)]
+        if refused := next((output for output in own if output.finish_reason in ("rejected", "error")), None):
+            raise ValueError(f"{entry.rule} on {entry.strategy}: {refused.error}")
+        forwards = sum(output.nfe for output in own)
+        right = sum(question.is_right(output.text) for question, output in zip(questions, own, strict=True))
+        tokens = sum(len(output.token_ids) for output in own)
+        name = llm.engine.name
+        yield Point(
+            entry.rule, entry.strategy, name, entry.option, value, len(own),
+            right / len(own), tokens / max(1, forwards), forwards / len(own),
+        )  # fmt: skip
