@@ -59,7 +59,7 @@ class ReMDM(Rule):
     steps_per_block: Annotated[int, Gt(0)] | None = None
     """Forwards that a block takes, those that mask again not counted; None: one for each position."""
     remask_forwards: Annotated[int, Ge(0)] | None = None
-    """Forwards of `llada` that mask again; None: 32."""
+    """Forwards of `llada` that mask again; None: as many as its last eighth has."""
     remask_count: Annotated[int, Gt(0)] | None = None
     """Tokens that one of them masks; None: 1."""
     eta: Probability | None = None
@@ -120,14 +120,17 @@ class ReMDM(Rule):
 
     def bound(self, size: int) -> int:
         """The schedule's length, and the forwards put in."""
-        return self._length(size) + (self._loops if self.variant == "llada" else 0)
+        return self._length(size) + (self._loops(size) if self.variant == "llada" else 0)
 
     def _length(self, size: int) -> int:
         return length(size, self.steps_per_block) if self.variant == "llada" else self.steps_per_block or size
 
-    @property
-    def _loops(self) -> int:
-        return 32 if self.remask_forwards is None else self.remask_forwards
+    def _early(self, size: int) -> int:
+        """Forwards in front of those that mask again."""
+        return max(self._length(size) * 7 // 8, 1)
+
+    def _loops(self, size: int) -> int:
+        return self._length(size) - self._early(size) if self.remask_forwards is None else self.remask_forwards
 
     @property
     def _stage(self) -> tuple[float, float]:
@@ -137,8 +140,8 @@ class ReMDM(Rule):
     def _looped(self, sequence: Sequence, block: Block, rows: Rows, begin: int, spec: Spec) -> Block:
         """The block after a forward of `llada`, and the masks of the next one, if it is one that masks again."""
         sampled, number = block.sampled(sequence.goal.limit), draw(sequence, block)
-        size, steps, count, loops = len(sampled), self.steps_per_block, self.remask_count or 1, self._loops
-        early = max(self._length(size) * 7 // 8, 1)
+        size, steps, count = len(sampled), self.steps_per_block, self.remask_count or 1
+        early, loops = self._early(size), self._loops(size)
         usual = number if number < early else max(early, number - loops)  # forwards of the schedule before this one
         if early <= number < early + loops:
             number_taken = min(count, due(size, steps, early))
@@ -157,7 +160,10 @@ class ReMDM(Rule):
         """Probabilities of a step: that a mask is taken, that a token becomes a mask, and the bound of the latter."""
         if step + 1 == total:
             return 1.0, 0.0, 0.0
-        share, following = self._share(step, total), self._share(step + 1, total)
+        begin, end = self._stage
+        staying = self.variant == "loop" and end < 1.0 - step / total <= begin
+        share = self._share(step, total)
+        following = share if staying else self._share(step + 1, total)
         bound = min(1.0, (1.0 - following) / share) if share else 1.0
         match self.variant:
             case "cap":
@@ -165,8 +171,7 @@ class ReMDM(Rule):
             case "rescale":
                 sigma = self._eta * bound
             case "loop":
-                begin, end = self._stage
-                sigma = min(self._eta, bound) if end < 1.0 - step / total <= begin else 0.0
+                sigma = min(self._eta, bound) if staying else 0.0
             case _:
                 sigma = 0.0
         return (following - (1.0 - sigma) * share) / (1.0 - share), sigma, bound
