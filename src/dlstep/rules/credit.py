@@ -67,39 +67,42 @@ class Credit(Rule):
         warm, seed, number = sequence.goal.request.params.temperature, sequence.goal.request.seed, draw(sequence, block)
         tokens: list[int] = []
         probabilities: list[float] = []
-        credits: list[dict[int, float]] = []
+        credits: list[tuple[tuple[int, ...], tuple[float, ...]]] = []
         for row, (position, ids, amounts) in enumerate(zip(undecided, memory.ids, memory.amounts, strict=True), begin):
             best_ids = rows.best_ids[row * BEST : row * BEST + BEST]
             best_probabilities = rows.best_probabilities[row * BEST : row * BEST + BEST]
-            credit = self._renewed(ids, amounts, best_ids[0], best_probabilities[0])
-            weighted, total = fused(best_ids, best_probabilities, credit, self.credit_weight)
+            ids, amounts = self._renewed(ids, amounts, best_ids[0], best_probabilities[0])
+            weighted, total = fused(best_ids, best_probabilities, ids, amounts, self.credit_weight)
             if warm:
                 weighted.setdefault(rows.tokens[row], rows.probabilities[row])
                 token = _drawn(weighted, key(seed, position, number, "sample"))
             else:
-                token = max(weighted, key=weighted.__getitem__)
+                token = max(weighted, key=weighted.__getitem__) if len(weighted) > 1 else ids[0]
             tokens.append(token)
             probabilities.append(weighted[token] / total)
-            credits.append(credit)
+            credits.append((ids, amounts))
         chosen = self._chosen(probabilities, must)
         block = block.decide(chosen, 0, tokens, probabilities)
         if not block.undecided:
             return block.remembering(None)
         taken = set(chosen)
         left = [credit for place, credit in enumerate(credits) if place not in taken]
-        return block.remembering(
-            Credits(tuple([tuple(credit) for credit in left]), tuple([tuple(credit.values()) for credit in left]))
-        )
+        return block.remembering(Credits(tuple([ids for ids, _ in left]), tuple([amounts for _, amounts in left])))
 
-    def _renewed(self, ids: tuple[int, ...], amounts: tuple[float, ...], best: int, probability: float) -> dict[int, float]:
-        """The credit of a position after a forward in which `best` was its most probable id."""
-        decay = self.credit_decay
-        credit = {token: kept for token, amount in zip(ids, amounts, strict=True) if (kept := amount * decay)}
-        gained = credit.pop(best, 0.0) + probability**self.credit_power
-        if len(credit) >= BEST:
-            del credit[min(credit, key=credit.__getitem__)]
-        credit[best] = gained
-        return credit
+    def _renewed(
+        self, ids: tuple[int, ...], amounts: tuple[float, ...], best: int, probability: float
+    ) -> tuple[tuple[int, ...], tuple[float, ...]]:
+        """The ids with credit and their credit after a forward in which `best`, the first of them, was the most probable."""
+        decay, gained = self.credit_decay, probability**self.credit_power
+        if not ids:
+            return (best,), (gained,)
+        if ids == (best,):
+            return ids, (amounts[0] * decay + gained,)
+        others = {token: kept for token, amount in zip(ids, amounts, strict=True) if (kept := amount * decay)}
+        gained += others.pop(best, 0.0)
+        if len(others) == BEST:
+            del others[min(others, key=others.__getitem__)]
+        return (best, *others), (gained, *others.values())
 
     def _chosen(self, probabilities: list[float], must: bool) -> list[int]:
         """Places whose probability is above the threshold, or else the best one where one must be taken."""
@@ -109,18 +112,22 @@ class Credit(Rule):
 
 
 def fused(
-    ids: Items[int], probabilities: Items[float], credit: Mapping[int, float], weight: float
+    ids: Items[int], probabilities: Items[float], credited: Items[int], amounts: Items[float], weight: float
 ) -> tuple[dict[int, float], float]:
-    """What credit makes of the probabilities of `ids`, for those that have credit, and what the sum of all ids then is.
+    """Probabilities of those of `ids` that are `credited`, as their credits raise them, and what all ids then sum to.
 
-    The most probable of all ids is among them, because the most probable one without credit has just gained some. Of equal
-    ones the first of `ids` comes first.
+    The most probable of all ids is among them, because the most probable one without credit has just gained some. Equally
+    probable ones are in the order of `ids`.
     """
+    if len(credited) == 1:  # the first of `ids`
+        raised = probabilities[0] * (1.0 + amounts[0]) ** weight
+        return {credited[0]: raised}, 1.0 + (raised - probabilities[0])
+    amount_of = dict(zip(credited, amounts, strict=True))
     weighted: dict[int, float] = {}
     total = 1.0
     for token, probability in zip(ids, probabilities, strict=True):
-        if token in credit:
-            weighted[token] = raised = probability * (1.0 + credit[token]) ** weight
+        if token in amount_of:
+            weighted[token] = raised = probability * (1.0 + amount_of[token]) ** weight
             total += raised - probability
     return weighted, total
 

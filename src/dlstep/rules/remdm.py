@@ -102,14 +102,14 @@ class ReMDM(Rule):
             return self._looped(sequence, block, rows, begin, spec)
         sampled, seed = block.sampled(sequence.goal.limit), sequence.goal.request.seed
         total, step = self._length(len(sampled)), _behind(block)
-        taken = self._lucky(block, step, total, seed)
-        lucky = set(taken)
-        rows_taken = [row for row, position in enumerate(block.undecided, begin) if position in lucky]
+        taken = self.lucky(block, step, total, seed)
+        kept = set(taken)
+        rows_taken = [row for row, position in enumerate(block.undecided, begin) if position in kept]
         after = block.decide(rows_taken, begin, rows.tokens, rows.probabilities)
-        block = masked(after, self._unlucky(block, sampled, step, total, seed), spec)
+        block = masked(after, self.unlucky(block, sampled, step, total, seed), spec)
         step += 1
-        while step < total and not self._lucky(block, step, total, seed):
-            block = masked(block, self._unlucky(block, sampled, step, total, seed), spec)
+        while step < total and not self.lucky(block, step, total, seed):
+            block = masked(block, self.unlucky(block, sampled, step, total, seed), spec)
             step += 1
         return block.remembering(Walk(step) if step < total else None)
 
@@ -190,7 +190,7 @@ class ReMDM(Rule):
             return min(high, step / total * high / (1.0 - begin))
         return high if time > end else 1.0 - time * (1.0 - high) / end
 
-    def _lucky(self, block: Block, step: int, total: int, seed: int) -> list[int]:
+    def lucky(self, block: Block, step: int, total: int, seed: int) -> list[int]:
         """The masks that a step takes."""
         chance, _, _ = self._chances(step, total)
         if chance >= 1.0 or not block.undecided:
@@ -198,7 +198,7 @@ class ReMDM(Rule):
         luck = _uniforms(seed, block, step, "choose")
         return [position for position in block.undecided if luck[position - block.start] < chance]
 
-    def _unlucky(self, block: Block, sampled: tuple[int, ...], step: int, total: int, seed: int) -> list[int]:
+    def unlucky(self, block: Block, sampled: tuple[int, ...], step: int, total: int, seed: int) -> list[int]:
         """The tokens that become masks in a step."""
         _, sigma, bound = self._chances(step, total)
         masks, start = set(block.undecided), block.start
