@@ -106,8 +106,8 @@ MUTANTS = (
     change(
         "a request that can never run is let in",
         LIFECYCLE,
-        "    if rows > config.max_num_batched_tokens:\n        return (",
-        "    if rows < 0:\n        return (",
+        "    if rows > config.max_num_batched_tokens:\n        return f",
+        "    if rows < 0:\n        return f",
         "Q-1",
     ),
     change(
@@ -134,8 +134,8 @@ MUTANTS = (
     change(
         "a preempted sequence still counts as stored",
         COMMIT,
-        "return strategy.forget(sequence.holding(NOTHING_STORED), state.config.spec)",
-        "return strategy.forget(sequence, state.config.spec)",
+        "sequence.goal.strategy.forget(sequence.holding(NOTHING_STORED), state.config.spec)",
+        "sequence.goal.strategy.forget(sequence, state.config.spec)",
     ),
     change(
         "a preempted sequence keeps its pages",
@@ -291,8 +291,8 @@ MUTANTS = (
     change(
         "an answer ends although positions before its end are undecided",
         BLOCKS,
-        "return block.undecided[0] if block.undecided",
-        "return block.undecided[-1] if block.undecided",
+        "return block.first if self.rule.revokes else block.undecided[0]",
+        "return block.first if self.rule.revokes else block.undecided[-1]",
     ),
     change(
         "a block is sealed although one before it is not",
@@ -306,12 +306,12 @@ MUTANTS = (
         "offset = undecided.pop(row - begin) - start",
         "offset = min(undecided.pop(row - begin) - start + 1, len(new_tokens) - 1)",
     ),
-    change("a forward may decide nothing", BLOCKS, "if not chosen and (forceable or forced):", "if not chosen and forced:"),
+    change("a forward may decide nothing", BLOCKS, "must = True\n        blocks:", "must = False\n        blocks:"),
     change(
         "draws are numbered by the request",
         BLOCKS,
-        "draws += (steps - block.opened,) * len(undecided)",
-        "draws += (steps,) * len(undecided)",
+        "draws += (number,) * len(asked)",
+        "draws += (steps,) * len(asked)",
     ),
     change(
         "draws do not advance",
@@ -322,26 +322,26 @@ MUTANTS = (
     change(
         "the block before is looked at after it was written",
         BLOCKS,
-        "forceable = 1.0 - count / len(block.tokens) >= semi",
-        "forceable = blocks[-1].progress >= semi",
+        "must = block.progress >= self.semi_complete_threshold",
+        "must = blocks[-1].progress >= self.semi_complete_threshold",
     ),
     change(
         "the next block opens whatever the last one holds",
         BLOCKS,
-        "return block.progress >= add and",
-        "return block.progress >= 0.0 * add and",
+        "return block.progress >= self.add_block_threshold and",
+        "return block.progress >= 0.0 and",
     ),
     change(
         "the stability threshold is ignored",
         BLOCKS,
-        "self.stable_share(block) >= stability",
+        "self.stable_share(block) >= self.token_stability_threshold",
         "self.stable_share(block) >= 0.0",
     ),
     change(
-        "a request's accept threshold is ignored",
-        BLOCKS,
-        "accept = self.accept_threshold if accept is None else accept",
-        "accept = self.accept_threshold",
+        "a request's options are ignored",
+        LIFECYCLE,
+        "            strategy = with_options(strategy, options)\n",
+        "            with_options(strategy, options)\n",
     ),
     change(
         "without folding, a sealed block frees its place at once",

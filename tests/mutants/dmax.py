@@ -51,12 +51,6 @@ MUTANTS = (
     ),
     change("what is not merged goes to nobody", "core/soft.py", "1.0 - total if total < 1.0 else 0.0", "0.0"),
     change(
-        "a request's accept threshold is ignored",
-        FILE,
-        "accept = self.accept_threshold if accept is None else accept",
-        "accept = self.accept_threshold",
-    ),
-    change(
         "a weight of 0 merges all the same",
         FILE,
         "best=self.token_merge_top_k if self.token_merge_weight else 0",

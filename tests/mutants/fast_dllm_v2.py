@@ -11,13 +11,13 @@ MUTANTS = (
     change(
         "a sub-block is fed alone before its first token is decided",
         FILE,
-        "if block.extra is None or first == sub:",
-        "if block.extra is None:",
+        "if sequence.extra is None or first == sub:",
+        "if sequence.extra is None:",
     ),
     change(
         "a sub-block is fed alone before its block was",
         FILE,
-        "if block.extra is None or first == sub:",
+        "if sequence.extra is None or first == sub:",
         "if first == sub:",
     ),
     change(
@@ -38,12 +38,12 @@ MUTANTS = (
         "if self.fdv2_use_block_cache and span.stop > start:",
         "if self.fdv2_use_block_cache and span.stop > start + len(block.tokens):",
     ),
-    change("a lost device still holds the block", WARM, "replace(block, extra=None) for block", "replace(block) for block"),
+    change("a lost device still holds the block", WARM, "else replace(sequence, extra=None)", "else sequence"),
     change(
         "sub-blocks to the right are decided early",
         FILE,
         "wanted = undecided[: bisect_left(undecided, stop)]",
-        "wanted = undecided[: bisect_left(undecided, stop + (block.extra is None))]",
+        "wanted = undecided[: bisect_left(undecided, stop + (sequence.extra is None))]",
     ),
     change(
         "a part does not see what is right of it",
@@ -91,14 +91,8 @@ MUTANTS = (
     change(
         "a full block is not final",
         FILE,
-        "(self._opened(sequence, end, spec),), end, end)",
-        "(self._opened(sequence, end, spec),), start, end)",
-    ),
-    change(
-        "a request's accept threshold is ignored",
-        FILE,
-        "accept = self.accept_threshold if accept is None else accept",
-        "accept = self.accept_threshold",
+        "moved(past, window, end, end)",
+        "moved(past, window, start, end)",
     ),
     change("draws are numbered by the request", FILE, "(sequence.ledger.steps - block.opened,)", "(sequence.ledger.steps,)"),
 )

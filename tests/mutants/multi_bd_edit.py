@@ -22,7 +22,7 @@ MUTANTS = (
     change(
         "edits that come too late are written",
         FILE,
-        "return remembering(block, Edited(True, stable,",
+        "return block.remembering(Edited(True, stable,",
         "return _rewritten(block, first, [], changes, rows, Edited(True, stable,",
     ),
     change(
@@ -54,13 +54,6 @@ MUTANTS = (
         "        new_probabilities[position - start] = probabilities[position - first]\n    return",
         "    return",
     ),
-    change(
-        "a request's edit threshold is ignored",
-        FILE,
-        "self.edit_threshold if given.edit_threshold is None else given.edit_threshold",
-        "self.edit_threshold",
-    ),
-    change("a request may set a threshold of what is not done", FILE, "given is None or self.remasking", "True"),
     change("the penalty is not passed on", FILE, "return self.penalty_lambda", "return 0.0"),
     change(
         "a block that is full stands, ready or not",

@@ -130,7 +130,7 @@ MUTANTS: tuple[Mutant, ...] = (
     change(
         "what is adopted counts as stored",
         LIFECYCLE,
-        "_queued(state, forgotten(state.strategy, sequence.asking(request), state))",
+        "_queued(state, forgotten(sequence.asking(request), state))",
         "_queued(state, sequence.asking(request))",
     ),
     change(
@@ -155,7 +155,7 @@ MUTANTS: tuple[Mutant, ...] = (
     change(
         "a trace makes values of any class",
         CODEC,
-        "and is_dataclass(cls) and issubclass(cls, Strategy | Extra)",
+        "and is_dataclass(cls) and issubclass(cls, Options | Extra)",
         "and is_dataclass(cls)",
     ),
     change(

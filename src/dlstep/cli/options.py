@@ -31,7 +31,7 @@ SAMPLING_HELP = {
 # `seed` is the request's here: with one caller the engine's own says nothing more. A request's thresholds are those of the
 # strategy options for the same reason.
 ENGINE_FIELDS = tuple(field for field in fields(EngineConfig) if field.name != "seed")
-SAMPLING_FIELDS = tuple(field for field in fields(SamplingParams) if field.name != "thresholds")
+SAMPLING_FIELDS = tuple(field for field in fields(SamplingParams) if field.name not in ("thresholds", "strategy_options"))
 
 
 class HelpFormatter(RawDescriptionHelpFormatter, DefaultHelpFormatter):
