@@ -289,6 +289,46 @@ def test_options_that_do_nothing_are_refused(options: dict[str, object], says: s
         with_options(ReMDM(), options)
 
 
+@given(salt=SALTS, size=st.integers(1, 8), data=st.data())
+def test_rules_may_change_in_the_middle_of_a_block(salt: int, size: int, data: st.DataObject) -> None:
+    """A fork may set other options: whatever a block was decided by before, each rule goes on and comes to an end."""
+    options = [Threshold(), Quota(2), RunningConfidence(2), RunningConfidence(), Saber(), Saber(1), Credit(1.0), ReMDM()]
+    options += [ReMDM("llada", 1), ReMDM("llada", 3, remask_forwards=2), ReMDM("cap", 3, eta=1.0), ReMDM("loop", 9, eta=1.0)]
+    changes = data.draw(st.lists(st.sampled_from(options), min_size=1, max_size=9))
+    strategies = [MultiBD(block_size=size, buffer_size=2, rule=rule) for rule in changes]
+    state = add(init(Config(SPEC), strategies[0]), Request(0, (1, 2), SamplingParams(max_tokens=9, seed=salt)))
+    (sequence,) = state.waiting
+    for forward in range(100):
+        strategy = strategies[min(forward, len(strategies) - 1)]
+        span = strategy.schedule(sequence, SPEC)
+        drawn = [hash((salt, forward, position)) for position in span.wanted]
+        best = tuple((number + rank) % EOS for number in drawn for rank in range(BEST))
+        chances = tuple((number % 11) / 10 / (1 + rank) for number in drawn for rank in range(BEST))
+        rows = Rows(best[::BEST], chances[::BEST], (), (), best, chances)
+        sequence = sequence.counted(sequence.storage, 1)
+        sequence = strategy.commit(sequence, span, rows, SPEC)
+        if sequence.settled == sequence.limit:
+            return
+        assert strategy.measure(sequence) > 0
+    raise AssertionError("a block does not end")
+
+
+def test_choices_depend_on_the_seed_alone() -> None:
+    """Equal seeds choose alike whoever else is decoded, and however a sequence is numbered; others choose otherwise."""
+    strategy = MultiBD(block_size=16, rule=ReMDM("cap", 24, eta=0.5))
+    state = init(Config(SPEC), strategy)
+    for number, seed in enumerate((1, 2, 1)):
+        state = add(state, Request(number, (1,), SamplingParams(max_tokens=15, seed=seed)))
+    texts: dict[int, list[tuple[int, ...]]] = {0: [], 1: [], 2: []}
+    driver = ScriptedDriver(lambda span: Rows(span.wanted, (0.5,) * len(span.wanted)))
+    while not state.done:
+        state = commit(state, driver.run(schedule(state)))
+        for number, seen in texts.items():
+            sequence = state.find(number) or state.finished[number]
+            seen.append(sequence.tokens(0, 16))
+    assert texts[0] == texts[2] != texts[1]
+
+
 # The rows that the rules' pages show.
 
 PAGES = Path(__file__).parents[2] / "docs" / "strategies"

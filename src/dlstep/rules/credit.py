@@ -63,7 +63,9 @@ class Credit(Rule):
         """The block with what is probable enough, or else the best position, and the credit of the others."""
         del spec
         undecided, extra = block.undecided, block.extra
-        memory = extra if isinstance(extra, Credits) else Credits(((),) * len(undecided), ((),) * len(undecided))
+        memory = extra if isinstance(extra, Credits) else None
+        if memory is None or len(memory.ids) != len(undecided):  # none, or another rule has been at the block since
+            memory = Credits(((),) * len(undecided), ((),) * len(undecided))
         warm, seed, number = sequence.goal.request.params.temperature, sequence.goal.request.seed, draw(sequence, block)
         tokens: list[int] = []
         probabilities: list[float] = []

@@ -116,7 +116,8 @@ class ReMDM(Rule):
     def measure(self, sequence: Sequence, block: Block) -> int:
         """Forwards of the schedule that are left."""
         total = self.bound(len(block.sampled(sequence.goal.limit)))
-        return total - (sequence.ledger.steps - block.opened if self.variant == "llada" else _behind(block))
+        done = sequence.ledger.steps - block.opened if self.variant == "llada" else _behind(block)
+        return max(total - done, 1)
 
     def bound(self, size: int) -> int:
         """The schedule's length, and the forwards put in."""
@@ -143,7 +144,9 @@ class ReMDM(Rule):
         size, steps, count = len(sampled), self.steps_per_block, self.remask_count or 1
         early, loops = self._early(size), self._loops(size)
         usual = number if number < early else max(early, number - loops)  # forwards of the schedule before this one
-        if early <= number < early + loops:
+        if number + 1 >= self.bound(size):
+            number_taken = size
+        elif early <= number < early + loops:
             number_taken = min(count, due(size, steps, early))
         else:
             number_taken = due(size, steps, usual + 1) - due(size, steps, usual)
@@ -158,7 +161,7 @@ class ReMDM(Rule):
 
     def _chances(self, step: int, total: int) -> tuple[float, float, float]:
         """Probabilities of a step: that a mask is taken, that a token becomes a mask, and the bound of the latter."""
-        if step + 1 == total:
+        if step + 1 >= total:
             return 1.0, 0.0, 0.0
         begin, end = self._stage
         staying = self.variant == "loop" and end < 1.0 - step / total <= begin

@@ -47,7 +47,7 @@ class RunningConfidence(Rule):
     def measure(self, sequence: Sequence, block: Block) -> int:
         """Forwards of the schedule that are left."""
         size = len(block.sampled(sequence.goal.limit))
-        return length(size, self.steps_per_block) - (sequence.ledger.steps - block.opened)
+        return max(length(size, self.steps_per_block) - (sequence.ledger.steps - block.opened), 1)
 
     def bound(self, size: int) -> int:
         """The schedule's length."""
