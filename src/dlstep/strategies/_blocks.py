@@ -196,8 +196,8 @@ class Blockwise(Blocks):
         return bool(block.undecided) or (self.rule.revokes and not self.rule.finished(block))
 
     def stable_share(self, block: Block) -> float:
-        """All or nothing: whether the block is full."""
-        return 0.0 if block.undecided else 1.0
+        """All or nothing: whether the block is finished."""
+        return 0.0 if self._open(block) else 1.0
 
     def decided(self, sequence: Sequence, rows: Rows, spec: Spec) -> tuple[Block, ...]:
         """The blocks as the rule leaves them; whether one must get further follows from the blocks as the forward ran."""

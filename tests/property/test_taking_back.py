@@ -1,0 +1,174 @@
+"""Carriers with a rule that takes back whatever it likes: full blocks that go on, masks for all there is, no order.
+
+The published rules that take back never leave a block full before it is finished; this one often does.
+"""
+
+import os
+from dataclasses import dataclass, replace
+from typing import Annotated, final
+
+import pytest
+from annotated_types import Interval
+from hypothesis import given, strategies as st
+
+from dlstep.core import (
+    Block,
+    Config,
+    Extra,
+    Request,
+    Rows,
+    Rule,
+    Samples,
+    SamplingParams,
+    Sequence,
+    Spec,
+    Strategy,
+    add,
+    check_ranges,
+    commit,
+    draw,
+    init,
+    schedule,
+)
+from dlstep.core.draws import key, uniform
+from dlstep.strategies.d2f import D2F
+from dlstep.strategies.dual_cache import DualCache
+from dlstep.strategies.multi_bd import MultiBD
+from dlstep.testing.generators import cases
+from dlstep.testing.harness import run_case
+from dlstep.testing.laws import LAWS, Law, functions, outputs, progress, spans_are_sound, transparency
+
+FEW = [functions, spans_are_sound, progress, outputs, transparency]
+CHOSEN = LAWS if os.environ.get("HYPOTHESIS_PROFILE") in ("seeds", "night") else FEW
+SPEC = Spec(99, (98,), 100)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Turns(Extra):
+    """Forwards that a block has taken."""
+
+    done: int
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Wavering(Rule):
+    """For `turns` forwards a block is filled, and each token becomes a mask again by chance; the last forward masks none."""
+
+    turns: Annotated[int, Interval(ge=1, le=5)] = 3
+    share: Annotated[float, Interval(ge=0.0, le=1.0)] = 0.5
+    rereads: bool = True
+
+    def __post_init__(self) -> None:
+        check_ranges(self)
+
+    @property
+    def revokes(self) -> bool:
+        return True
+
+    def wanted(self, block: Block, limit: int, number: int) -> tuple[int, ...]:
+        if self.rereads or not block.undecided:
+            return block.sampled(limit)
+        return block.undecided
+
+    def finished(self, block: Block) -> bool:
+        return isinstance(block.extra, Turns) and block.extra.done == self.turns
+
+    def decided(self, sequence: Sequence, block: Block, rows: Rows, begin: int, must: bool, spec: Spec) -> Block:
+        done = block.extra.done if isinstance(block.extra, Turns) else 0
+        number, seed, mask = draw(sequence, block), sequence.goal.request.seed, spec.mask_id
+        assert mask is not None and number == done, "a forward passed the block by"
+        asked = self.wanted(block, sequence.goal.limit, number)
+        found = {position: begin + row for row, position in enumerate(asked)}
+        taken = block.undecided
+        block = block.take(
+            taken, [rows.tokens[found[p]] for p in taken], [rows.probabilities[found[p]] for p in taken]
+        ).remembering(Turns(done + 1))
+        if done + 1 == self.turns:
+            return block
+        sampled = block.sampled(sequence.goal.limit)
+        masks = [p for p in sampled if uniform(key(seed, p, number, "remask"), 0) < self.share]
+        return block.mask(masks, mask)
+
+    def measure(self, sequence: Sequence, block: Block) -> int:
+        return self.turns - (sequence.ledger.steps - block.opened)
+
+    def bound(self, size: int) -> int:
+        return self.turns
+
+
+VALUES: list[Strategy] = [MultiBD(rule=Wavering()), D2F(rule=Wavering()), DualCache(rule=Wavering())]
+
+
+def named(value: Strategy) -> str:
+    return type(value).__name__
+
+
+@pytest.mark.parametrize("value", VALUES, ids=named)
+@pytest.mark.parametrize("law", CHOSEN, ids=lambda law: law.__name__)
+@given(data=st.data())
+def test_law(law: Law, value: Strategy, data: st.DataObject) -> None:
+    law(value, data)
+
+
+@pytest.mark.parametrize("value", VALUES, ids=named)
+@given(data=st.data())
+def test_blocks_are_settled_when_they_are_finished(value: Strategy, data: st.DataObject) -> None:
+    """What is given stays, what is void stays a mask, every block takes all its forwards, and nothing is settled before."""
+    case = data.draw(cases(value))
+    for step in run_case(case).steps:
+        mask = step.after.config.spec.mask_id
+        for sequence in step.after.running:
+            rule = sequence.goal.strategy.rule  # pyright: ignore[reportAttributeAccessIssue]
+            length = len(sequence.request.prompt)
+            for block in sequence.window:
+                known = [p for p in range(block.start, block.end) if p < length]
+                assert sequence.tokens(block.start, block.start + len(known)) == sequence.request.prompt[block.start : length]
+                void = range(max(block.start, sequence.limit), block.end)
+                assert all(block.tokens[p - block.start] == mask for p in void), "a void position was filled"
+                if rule.finished(block):
+                    continue
+                assert sequence.settled <= max(block.start, length), "a token is settled that may be taken back"
+                assert sequence.final <= block.start
+
+
+def opened(value: Strategy, forwards: int) -> list[int]:
+    """How many blocks are open after each forward."""
+    state = add(init(Config(SPEC), value), Request(0, (0,), SamplingParams(max_tokens=15), seed=0))
+    counts: list[int] = []
+    for _ in range(forwards):
+        plan = schedule(state)
+        rows = tuple(Rows(tuple([7] * len(span.wanted)), (0.5,) * len(span.wanted)) for span in plan.spans)
+        state = commit(state, Samples(plan, rows))
+        counts.append(len(state.running[0].window) if state.running else 0)
+    return counts
+
+
+def test_a_full_block_is_not_stable_before_it_is_finished() -> None:
+    value = MultiBD(block_size=4, buffer_size=2, rule=Wavering(turns=3, share=0.0))
+    assert opened(value, 2) == [2, 2]
+    stable = replace(value, token_stability_threshold=0.5)
+    assert opened(stable, 4) == [1, 1, 1, 1]
+    # Without folding, the finished block keeps its place for one more forward.
+    assert opened(replace(stable, fold_commits=False), 4) == [1, 1, 2, 1]
+    # All tokens of the first block are taken back in every forward but the last: the next one waits for them.
+    assert opened(replace(value, add_block_threshold=0.5, rule=Wavering(turns=3, share=1.0)), 4) == [1, 1, 1, 1]
+
+
+def test_an_end_of_sequence_that_is_taken_back_holds_nothing_up() -> None:
+    """While a token ends the sequence no block opens; once it is taken back the next one does."""
+    value = MultiBD(block_size=2, buffer_size=2, add_block_threshold=0.0, rule=Wavering(turns=2, share=1.0))
+    state = add(init(Config(SPEC), value), Request(0, (0, 0), SamplingParams(max_tokens=4)))
+    texts: list[tuple[int, ...]] = []
+    for token in (98, 7, 7, 7):
+        if state.done:
+            break
+        plan = schedule(state)
+        rows = tuple(Rows((token,) * len(span.wanted), (0.5,) * len(span.wanted)) for span in plan.spans)
+        state = commit(state, Samples(plan, rows))
+        sequence = state.find(0)
+        assert sequence is not None
+        texts.append(sequence.answer)
+    assert texts[-1] == (7, 7, 7, 7) and state.finished[0].finish == "length"
+    assert texts[0] == ()
