@@ -136,8 +136,11 @@ class Blocks(Strategy):
                 for block in window:
                     past = past.push_front(block.sealed())
                 window = self._opened(sequence, (), final, spec)
-            if window is before or window[-1].undecided or settled < window[-1].start:
-                break  # otherwise all that is open is pinned
+            if window is before or settled < window[-1].start:
+                break
+            if window[-1].undecided:
+                settled = self.stands_to(window[-1], limit)  # pinned tokens that it begins with
+                break
         return sequence.moved(past, window, final, settled)
 
     def _opened(self, sequence: Sequence, window: tuple[Block, ...], final: int, spec: Spec) -> tuple[Block, ...]:
