@@ -20,10 +20,10 @@ from time import perf_counter
 from rich.console import Console
 from rich.progress import Progress
 
-from . import catalogue, device, diffusion_gemma, dmax, dual_cache, fast_dllm_v2, multi_bd_edit, trust
+from . import catalogue, device, diffusion_gemma, dmax, dual_cache, fast_dllm_v2, multi_bd_edit, pins, trust
 from .catalogue import Mutant
 
-MODULES = (catalogue, multi_bd_edit, dmax, fast_dllm_v2, dual_cache, diffusion_gemma, device, trust)
+MODULES = (catalogue, multi_bd_edit, dmax, fast_dllm_v2, dual_cache, diffusion_gemma, device, trust, pins)
 MUTANTS = tuple(mutant for module in MODULES for mutant in module.MUTANTS)
 ROOT = Path(__file__).parents[2]
 PURE = ("core", "strategies", "testing", "decode.py")
