@@ -1,7 +1,7 @@
 """`LLM`: text in, text out, on top of the loop. It keeps a state between calls, so that equal prefixes are found again."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence as Items
+from collections.abc import Callable, Mapping, Sequence as Items
 from functools import partial
 from pathlib import Path, PurePath
 from typing import Any, TypeVar, cast
@@ -13,7 +13,7 @@ from .core.checks import listed as items_of, plain, short
 from .decode import Decode
 from .engine import Engine, load_engine
 from .output import Output, Prompt, output_of
-from .prompts import as_list, encode
+from .prompts import as_list, encode, encode_pins
 from .session import Session
 from .sharing import Feed, SharedDecode
 from .stream import Draft, Drafts, Stream
@@ -115,6 +115,13 @@ class LLM:
     def chat_prompt(self, messages: Conversation) -> tuple[int, ...]:
         """The token ids to which an answer is the next turn after `messages`: a prompt for `stream` and sessions, too."""
         return chat_prompt(self._engine.tokenizer, self._engine.chat_template, messages)
+
+    def pins(self, texts: Mapping[int, str | int]) -> dict[int, int]:
+        """Token ids for `SamplingParams(pinned=...)`: texts as their tokens, from their offset on, and ids.
+
+        Raises ValueError for a text without tokens, and where two of them meet.
+        """
+        return encode_pins(self._engine, texts)
 
     def stream(self, prompt: Prompt, sampling_params: SamplingParams = SamplingParams()) -> Stream[str]:
         """Pieces of the answer as they become final; joined they are the text of `generate`. Returns the output.

@@ -1,7 +1,7 @@
 """How prompts come in: text, token ids, arrays of ids, one of them or many."""
 
-from collections.abc import Sequence as Items
-from typing import Any
+from collections.abc import Mapping, Sequence as Items
+from typing import Any, cast
 
 from .core.checks import listed, plain, short, text_of
 from .engine import Engine
@@ -26,6 +26,39 @@ def encode(engine: Engine, prompt: Prompt) -> tuple[int, ...]:
         raise ValueError(f"the prompt {short(text)} is text and the engine has no tokenizer: give token ids")
     end = "" if not text or text.endswith(engine.prompt_end) else engine.prompt_end
     return tuple(engine.tokenizer.encode(text + end))
+
+
+def encode_pins(engine: Engine, given: object) -> dict[int, int]:
+    """Offsets in an answer with an id or a text each as offsets with ids; a text takes as many offsets as it has tokens.
+
+    Raises ValueError for anything else, for a text of no tokens, and where two of them meet.
+    """
+    due = "pins must be a mapping of offsets in the answer to texts or token ids"
+    if not issubclass(type(given), Mapping):
+        raise ValueError(f"{due}, got {short(given)}")
+    found: dict[int, int] = {}
+    for offset, what in cast("Mapping[Any, Any]", given).items():
+        offset, what = plain(offset), plain(what)
+        text = text_of(what)
+        if type(offset) is not int or (text is None and type(what) is not int):
+            raise ValueError(
+                f"pins must be a mapping of offsets in the answer to texts or token ids, got {short((offset, what))}"
+            )
+        ids = [what] if text is None else _ids_of(engine, offset, text)
+        for place, token in enumerate(ids, offset):
+            if place in found:
+                raise ValueError(f"pins has two tokens for offset {place}, one of them from {short(what)} at offset {offset}")
+            found[place] = token
+    return dict(sorted(found.items()))
+
+
+def _ids_of(engine: Engine, offset: int, text: str) -> list[int]:
+    if engine.tokenizer is None:
+        raise ValueError(f"pins[{offset}]={short(text)} is text and the engine has no tokenizer: give token ids")
+    ids = engine.tokenizer.encode(text, add_special_tokens=False)
+    if not ids:
+        raise ValueError(f"pins[{offset}]={short(text)} has no tokens")
+    return ids
 
 
 def as_list(prompts: Prompt | Items[Prompt]) -> list[Prompt]:

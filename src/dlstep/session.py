@@ -167,13 +167,17 @@ class Session:
         """Give the session's pages back; it can still be looked at, and a further step takes pages anew."""
         self._decode.close()
 
-    def fork(self, **changes: Any) -> "Session":
+    def fork(self, *, seed: int | None = None, **changes: Any) -> "Session":
         """A second session that begins at this state, with some fields of the strategy changed; both can go on.
 
-        A changed threshold holds for the requests under way too, also for those that brought their own. Raises ValueError
-        for a name that the strategy does not have, and for a change that the blocks under way do not allow.
+        A changed threshold holds for the requests under way too, also for those that brought their own. `seed` becomes the
+        seed of the requests under way: all noise from here on is drawn by it, and a canvas of random tokens that is not
+        committed begins anew. Raises ValueError for a name that the strategy does not have, and for a change that the blocks
+        under way do not allow.
         """
         state = changed(self.state, changes)
+        if seed is not None:
+            state = reseeded(state, seed)
         # The pages hold what both read, unless a change of options also changes what a cache that is not exact may hold.
         if state.line != START_LINE and not ((state.strategy.exact or not changes) and self._decode.fork()):
             state = rebuild(state)
@@ -185,6 +189,26 @@ class Session:
 def first_state(engine: Engine) -> State:
     """The state in which a session of `engine` begins: with pages of its own."""
     return init(replace(engine.first.config, num_pages=engine.session_pages), engine.first.strategy)
+
+
+def reseeded(state: State, seed: int) -> State:
+    """`state` with another seed of all requests under way. Raises ValueError for what is no seed."""
+    SamplingParams(seed=seed)  # says what is wrong with it
+    spec = state.config.spec
+
+    def asked(sequence: Sequence) -> Sequence:
+        request = replace(sequence.request, seed=seed, params=replace(sequence.request.params, seed=seed))
+        return sequence.asking(request)
+
+    running = tuple(map(asked, state.running))
+    # Those that wait hold nothing on a device, but may have a canvas of the old seed.
+    waits = [sequence.goal.strategy.forget(sequence, spec) for sequence in map(asked, state.waiting)]
+    queue, front = WaitingQueue(), len(state.waiting.front)
+    queue = queue.push_front(waits[:front])
+    for sequence in waits[front:]:
+        queue = queue.push(sequence)
+    state = replace(state, running=running, waiting=queue)
+    return rebuild(state) if state.strategy.carries else state
 
 
 def changed(state: State, changes: dict[str, Any]) -> State:

@@ -14,32 +14,28 @@ import subprocess
 import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from importlib import import_module
 from pathlib import Path
+from pkgutil import iter_modules
 from time import perf_counter
 
 from rich.console import Console
 from rich.progress import Progress
 
-from . import catalogue, device, diffusion_gemma, dmax, dual_cache, fast_dllm_v2, multi_bd_edit, rules, rules_taking_back, trust
 from .catalogue import Mutant
 
-MODULES = (catalogue, multi_bd_edit, dmax, fast_dllm_v2, dual_cache, diffusion_gemma, rules, rules_taking_back, device, trust)
+FOLDER = Path(__file__).parent
+MODULES = [import_module(f"{__package__}.{module.name}") for module in iter_modules([str(FOLDER)]) if module.name[0] != "_"]
 MUTANTS = tuple(mutant for module in MODULES for mutant in module.MUTANTS)
 ROOT = Path(__file__).parents[2]
 PURE = ("core", "rules", "strategies", "testing", "decode.py")
 LAWS = ("tests/traces", "tests/property")
-RULES = ("tests/reference/test_zoo.py", "tests/property/test_rules.py")
-TAKING_BACK = (
-    "tests/property/test_rules_taking_back.py",
-    "tests/reference/test_zoo_taking_back.py",
-    "tests/property/test_rules.py",
-)
+RULES = tuple(sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("tests/*/test_*") if re.search("zoo|_rules?_", path.name)))
 # Which tests may notice a mutant, by how its file's name begins; the first that fits counts.
 TESTS = {
     "core/trace_file": ("tests/property/test_trace_files.py", "tests/property/test_trace_saving.py"),
     "core/codec": ("tests/property/test_trace_files.py",),
     "core/checks": ("tests/api/test_types.py", "tests/api/test_bad_input.py"),
-    **dict.fromkeys(("rules/_schedule", "rules/running", "rules/saber", "rules/remdm", "rules/credit"), TAKING_BACK),
     "rules/": RULES,
     "core/rule": RULES,
     **dict.fromkeys(PURE, LAWS),

@@ -297,8 +297,8 @@ MUTANTS = (
     change(
         "a block is sealed although one before it is not",
         BLOCKS,
-        "            if stands < block.end:\n                break\n",
-        "            if stands < block.end:\n                continue\n",
+        "                if stands < block.end:\n                    break\n",
+        "                if stands < block.end:\n                    continue\n",
     ),
     change(
         "a token lands one position off",
@@ -346,8 +346,8 @@ MUTANTS = (
     change(
         "without folding, a sealed block frees its place at once",
         BLOCKS,
-        "        if self.fold_commits:\n            while window",
-        "        if True:\n            while window",
+        "            if self.fold_commits:\n                while window",
+        "            if True:\n                while window",
     ),
     change(
         "blocks open behind an end of sequence",

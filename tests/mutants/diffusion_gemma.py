@@ -30,8 +30,8 @@ MUTANTS = (
     change(
         "gemma: what is committed is what was sampled",
         GEMMA,
-        "return self._committed(sequence, best, rows.best_probabilities, spec)",
-        "return self._committed(sequence, rows.tokens, rows.best_probabilities, spec)",
+        "done = Block(block.start, best, (), chances",
+        "done = Block(block.start, rows.tokens, (), chances",
     ),
     change(
         "gemma: a canvas that reaches past the answer is final",
@@ -70,8 +70,8 @@ MUTANTS = (
     change(
         "gemma: the sum of the entropies counts, not their mean",
         GEMMA,
-        "fsum(rows.entropies) / len(best) <",
-        "fsum(rows.entropies) <",
+        "fsum(entropies) / (len(best) - len(pinned)) <",
+        "fsum(entropies) <",
     ),
     change(
         "gemma: the entropy of a position counts against itself",
@@ -103,8 +103,8 @@ MUTANTS = (
     change(
         "gemma: canvases open with the same noise",
         GEMMA,
-        'integers(goal.request.seed, start, stop, 0, "open"',
-        'integers(goal.request.seed, 0, length, 0, "open"',
+        'integers(request.seed, start, stop, 0, "open"',
+        'integers(request.seed, 0, length, 0, "open"',
     ),
     change(
         "gemma: a canvas that begins anew opens with other noise",

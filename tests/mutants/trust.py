@@ -65,7 +65,7 @@ MUTANTS: tuple[Mutant, ...] = (
     change(
         "updates repeat what is settled",
         UPDATES,
-        "len(request.prompt) if earlier is None else max(earlier.settled, len(request.prompt))",
+        "len(request.prompt) if untold else max(earlier.settled, len(request.prompt))",
         "len(request.prompt)",
     ),
     change(

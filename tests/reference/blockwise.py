@@ -1,6 +1,6 @@
 """Multi-block diffusion and D2F: confident positions become tokens once and for all, several blocks at a time."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from models import EOS, Dense
@@ -21,8 +21,8 @@ class Rules:
     from_prompt: bool = False
 
 
-def decode(network: Dense, prompt: Sequence[int], limit: int, rules: Rules) -> list[int]:
-    """The answer to `prompt`, whose positions end in front of `limit`."""
+def decode(network: Dense, prompt: Sequence[int], limit: int, rules: Rules, pins: Mapping[int, int] | None = None) -> list[int]:
+    """The answer to `prompt`, whose positions end in front of `limit`; `pins` are the tokens of pinned positions."""
     size, length = rules.block_size, len(prompt)
 
     def group(position: int) -> int:
@@ -32,11 +32,14 @@ def decode(network: Dense, prompt: Sequence[int], limit: int, rules: Rules) -> l
 
     first = length if rules.from_prompt else length // size * size
     gates = (rules.add_block_threshold, rules.token_stability_threshold)
-    window = open_window(prompt, limit, first, (size, rules.buffer_size), gates)
-    while True:
+    window = open_window(prompt, limit, first, (size, rules.buffer_size), gates, pins)
+    while (answer := window.step_over_pins()) is None:
         logits = network.predict(window.text, group)
         before_is_far = True
         for block in window.blocks:
+            if not block.editable:
+                before_is_far = True
+                continue
             masked, forceable = block.masked, before_is_far or rules.always_force
             before_is_far = block.progress >= rules.semi_complete_threshold  # as it was when the forward ran
             proposals = {position: network.propose(logits[position]) for position in masked}
@@ -59,3 +62,4 @@ def decode(network: Dense, prompt: Sequence[int], limit: int, rules: Rules) -> l
             if EOS in settled:
                 return settled[: settled.index(EOS)]
         window.open_next()
+    return answer

@@ -4,7 +4,8 @@ The network and the source of random numbers are arguments: with the numbers of 
 transformers draws them, the answer is that of transformers.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import torch
@@ -128,10 +129,34 @@ def accepted(entropies: Sequence[float], bound: float, gaps: Gaps) -> list[int]:
     return kept
 
 
-def denoise(network: Network, final: Sequence[int], count: int, draws: Draws, settings: Settings, gaps: Gaps) -> list[int]:
-    """A canvas of `count` positions behind the tokens `final`: the most probable tokens of its last forward."""
+@dataclass(frozen=True)
+class Asked:
+    """What a request brings, by position: tokens that are pinned, and tokens that a canvas opens with."""
+
+    pins: Mapping[int, int] = field(default_factory=dict[int, int])
+    opening: Mapping[int, int] = field(default_factory=dict[int, int])
+
+
+NOTHING = Asked()
+
+
+def denoise(
+    network: Network, final: Sequence[int], count: int, draws: Draws, settings: Settings, gaps: Gaps, asked: Asked = NOTHING
+) -> list[int]:
+    """A canvas of `count` positions behind the tokens `final`: the most probable tokens of its last forward.
+
+    Pinned positions hold their token in every forward; they are neither accepted nor renoised, and nothing is averaged over
+    them.
+    """
     start, steps, stability = len(final), settings.max_denoising_steps, settings.stability_threshold
     canvas, before = draws.opening(start, count), None
+    pins = {position - start: token for position, token in asked.pins.items() if start <= position < start + count}
+    free = [offset for offset in range(count) if offset not in pins]
+    for position, token in asked.opening.items():
+        if start <= position < start + count:
+            canvas[position - start] = token
+    for offset, token in pins.items():
+        canvas[offset] = token
     history: list[list[int]] = []
     for step in range(steps):
         share = torch.tensor((steps - step) / steps)  # from 1 down, in single precision as all that follows
@@ -139,11 +164,15 @@ def denoise(network: Network, final: Sequence[int], count: int, draws: Draws, se
         sampled = draws.sample(scores, start, step)
         noise = draws.noise(start, count, step)
         entropies = torch.distributions.Categorical(logits=scores).entropy()
-        kept = accepted(entropies.tolist(), settings.entropy_bound, gaps)
+        entropies = entropies[free]
+        kept = [free[index] for index in accepted(entropies.tolist(), settings.entropy_bound, gaps)]
         canvas = noise.clone()
         canvas[kept] = sampled[kept]
+        best = scores.argmax(-1)
+        for offset, token in pins.items():
+            canvas[offset] = best[offset] = token
 
-        history.append(scores.argmax(-1).tolist())
+        history.append(best.tolist())
         gaps.note_best(scores)
         gaps.note(entropies.mean() - settings.confidence_threshold)
         stable = len(history) > stability and all(other == history[-1] for other in history[-1 - stability :])
@@ -154,14 +183,24 @@ def denoise(network: Network, final: Sequence[int], count: int, draws: Draws, se
 
 
 def replay(
-    network: Network, prompt: Sequence[int], count: int, settings: Settings, draws: Draws, gaps: Gaps | None = None
+    network: Network,
+    prompt: Sequence[int],
+    count: int,
+    settings: Settings,
+    draws: Draws,
+    gaps: Gaps | None = None,
+    asked: Asked = NOTHING,
 ) -> list[int]:
     """The tokens behind `prompt`, in whole canvases of `count` positions."""
     gaps = gaps or Gaps()
     tokens = list(prompt)
     with torch.inference_mode():
         while len(tokens) - len(prompt) < settings.max_new_tokens:
-            canvas = denoise(network, tokens, count, draws, settings, gaps)
+            end = min(len(tokens) + count, len(prompt) + settings.max_new_tokens)
+            if all(position in asked.pins for position in range(len(tokens), end)):
+                canvas = [asked.pins[position] for position in range(len(tokens), end)]  # nothing is left to denoise
+            else:
+                canvas = denoise(network, tokens, count, draws, settings, gaps, asked)
             tokens += canvas
             if any(token in settings.eos_ids for token in canvas):
                 break

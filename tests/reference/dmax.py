@@ -1,6 +1,6 @@
 """DMax: tokens are predicted anew in every forward, and fed as blends of what they may be and of the mask."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -98,13 +98,13 @@ def soft_token(network: Dense, row: Tensor, proposal: Proposal, rules: Rules) ->
     return Soft(best, [chances[token] for token in best])
 
 
-def decode(network: Dense, prompt: Sequence[int], limit: int, rules: Rules) -> list[int]:
-    """The answer to `prompt`, whose positions end in front of `limit`."""
+def decode(network: Dense, prompt: Sequence[int], limit: int, rules: Rules, pins: Mapping[int, int] | None = None) -> list[int]:
+    """The answer to `prompt`, whose positions end in front of `limit`; `pins` are the tokens of pinned positions."""
     size = rules.block_size
     gates = (rules.add_block_threshold, rules.token_stability_threshold)
-    window = open_window(prompt, limit, len(prompt) // size * size, (size, rules.buffer_size), gates)
+    window = open_window(prompt, limit, len(prompt) // size * size, (size, rules.buffer_size), gates, pins)
     soft: dict[int, Soft] = {}
-    while True:
+    while (answer := window.step_over_pins()) is None:
         text, embedding = window.text, network.embedding
         inputs = embedding[torch.tensor(text)].clone()
         for position, descriptor in soft.items():
@@ -112,6 +112,8 @@ def decode(network: Dense, prompt: Sequence[int], limit: int, rules: Rules) -> l
         logits = network.predict(text, lambda position: position // size, inputs)
         soft = {}
         for block in window.blocks:
+            if not block.editable:
+                continue
             block.steps += 1
             editable = [position - block.start for position in block.editable]
             rows = logits[block.start : block.end]
@@ -126,6 +128,7 @@ def decode(network: Dense, prompt: Sequence[int], limit: int, rules: Rules) -> l
             return answer
         soft = {position: descriptor for position, descriptor in soft.items() if position >= len(window.sealed)}
         window.open_next()
+    return answer
 
 
 def soft_block(network: Dense, block: Block, rows: Tensor, proposals: Sequence[Proposal], rules: Rules) -> dict[int, Soft]:

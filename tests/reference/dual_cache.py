@@ -5,7 +5,7 @@ block begins with a forward over the canvas. With a prefix cache, what lies befo
 dual cache also what lies behind it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fast_dllm_v2 import finished, without
@@ -44,14 +44,18 @@ def share(count: int, steps: int | None, step: int) -> int | None:
     return count // steps + (step < count % steps)
 
 
-def decode(network: Dense, prompt: Sequence[int], limit: int, rules: Rules) -> list[int]:
-    """The answer to `prompt`, whose positions end in front of `limit`."""
+def decode(network: Dense, prompt: Sequence[int], limit: int, rules: Rules, pins: Mapping[int, int] | None = None) -> list[int]:
+    """The answer to `prompt`, whose positions end in front of `limit`; `pins` are the tokens of pinned positions."""
     length, size = len(prompt), rules.block_size
-    canvas = [*prompt, *[MASK] * (limit - length)]
+    canvas = [*prompt, *[(pins or {}).get(position, MASK) for position in range(length, limit)]]
+    answer = finished(canvas, length)
+    if answer is not None:
+        return answer
     for begin in range(length, limit, size):
         end = min(begin + size, limit)
         stored: Stored | None = None
         step = 0
+        count = canvas[begin:end].count(MASK)
         while masked := [position for position in range(begin, end) if canvas[position] == MASK]:
             # A shifted head predicts the first position of a block with the row in front of it, which only this one feeds.
             if stored is None or rules.cache == "none" or (network.shift and masked[0] == begin):
@@ -59,7 +63,7 @@ def decode(network: Dense, prompt: Sequence[int], limit: int, rules: Rules) -> l
             else:
                 start, logits = begin, refined(network, canvas, begin, end, stored, rules.cache)
             rows = {position: logits[position - network.shift - start] for position in masked}
-            quota = share(end - begin, rules.steps_per_block, step)
+            quota = share(count, rules.steps_per_block, step)
             for position, token in accepted(network, rows, quota, rules.accept_threshold).items():
                 canvas[position] = token
             step += 1

@@ -1,6 +1,6 @@
 """Edit sampling with a joint threshold: masks become tokens, and tokens become other tokens until nothing changes."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from models import MASK, Dense, Proposal
@@ -83,15 +83,17 @@ def penalised(logits: Tensor, block: Block, penalty: float) -> Tensor:
     return rows
 
 
-def decode(network: Dense, prompt: Sequence[int], limit: int, rules: Rules) -> list[int]:
-    """The answer to `prompt`, whose positions end in front of `limit`."""
+def decode(network: Dense, prompt: Sequence[int], limit: int, rules: Rules, pins: Mapping[int, int] | None = None) -> list[int]:
+    """The answer to `prompt`, whose positions end in front of `limit`; `pins` are the tokens of pinned positions."""
     size = rules.block_size
     gates = (rules.add_block_threshold, rules.token_stability_threshold)
-    window = open_window(prompt, limit, len(prompt) // size * size, (size, rules.buffer_size), gates)
+    window = open_window(prompt, limit, len(prompt) // size * size, (size, rules.buffer_size), gates, pins)
     histories: dict[int, History] = {}
-    while True:
+    while (answer := window.step_over_pins()) is None:
         logits = network.predict(window.text, lambda position: position // size)
         for block in window.blocks:
+            if not block.editable:
+                continue
             rows = penalised(logits, block, rules.penalty_lambda)
             editable = [position - block.start for position in block.editable]
             proposals = [network.propose(row) if i in editable else Proposal(MASK, 0.0) for i, row in enumerate(rows)]
@@ -104,6 +106,7 @@ def decode(network: Dense, prompt: Sequence[int], limit: int, rules: Rules) -> l
         if answer is not None:
             return answer
         window.open_next()
+    return answer
 
 
 def note_decisions(network: Dense, block: Block, editable: Sequence[int], proposals: Sequence[Proposal], rules: Rules) -> None:

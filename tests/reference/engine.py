@@ -35,6 +35,7 @@ class Case:
     max_model_len: int
     eos_bias: float
     options: dict[str, Any] = field(default_factory=dict)
+    pins: dict[int, int] = field(default_factory=dict)  # tokens of pinned positions
 
     @property
     def limit(self) -> int:
@@ -74,7 +75,9 @@ def engine_answer(pair: Pair, case: Case, strategy: Strategy, head_shift: int = 
         spec, page_size=4, num_pages=64, max_model_len=case.max_model_len, max_num_batched_tokens=512, max_num_reqs=1
     )
     driver = TorchDriver(pair.checkpoint, config)
-    state = add(init(config, strategy), Request(0, case.prompt, SamplingParams(max_tokens=case.max_tokens)))
+    offsets = {position - len(case.prompt): token for position, token in case.pins.items()}
+    params = SamplingParams(max_tokens=case.max_tokens, pinned=offsets)  # pyright: ignore[reportArgumentType]
+    state = add(init(config, strategy), Request(0, case.prompt, params))
     while not state.done:
         state = commit(state, driver.run(schedule(state)))
     sequence = state.finished[0]
@@ -98,7 +101,7 @@ class Tally:
         )
 
 
-Loop = Callable[[Dense, Sequence[int], int, dict[str, Any]], list[int]]
+Loop = Callable[..., list[int]]  # of the network, the prompt, the limit, the options, and the pins where there are any
 
 
 def compare(pairs: Sequence[Pair], cases: Sequence[Case], name: str, loop: Loop, head_shift: int = 0) -> Tally:
@@ -108,7 +111,7 @@ def compare(pairs: Sequence[Pair], cases: Sequence[Case], name: str, loop: Loop,
         pair = pairs[case.number % len(pairs)]
         pair.head.bias[EOS] = case.eos_bias
         dense = Dense(pair.network, head_shift)
-        expected = loop(dense, case.prompt, case.limit, case.options)
+        expected = loop(dense, case.prompt, case.limit, dict(case.options), *([case.pins] if case.pins else []))
         if dense.smallest < CLOSE:
             tally.close += 1
             continue

@@ -5,11 +5,12 @@ from dataclasses import asdict, replace
 from functools import cache
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 import torch
 from counted_draws import CountedDraws
-from diffusion_gemma import Draws, Gaps, GeneratorDraws, Network, Transformers, accepted, answer_of, replay
+from diffusion_gemma import Asked, Draws, Gaps, GeneratorDraws, Network, Transformers, accepted, answer_of, replay
 from gemma_recipe import CANVAS, VOCABULARY, Preset, Settings, generate, make_model, write_folder
 from torch import Tensor
 from transformers import DiffusionGemmaForBlockDiffusion
@@ -97,7 +98,9 @@ class Device:
         if span.carry == "fresh":
             canvas, before = self.draws.opening(span.start, len(canvas)), None
             # The core opens canvases by counting; a generator's are put in their place, before anything has seen them.
-            assert isinstance(self.draws, GeneratorDraws) or canvas.tolist() == list(span.tokens)
+            brings = sequence.request.params.pinned or sequence.request.params.canvas
+            assert isinstance(self.draws, GeneratorDraws) or brings or canvas.tolist() == list(span.tokens)
+            canvas = torch.tensor(span.tokens) if brings else canvas
         scores = self.network.logits(final, canvas, before) / torch.tensor(span.params.temperature)
         self.held = scores
         tokens = self.draws.sample(scores, span.start, span.draws[0])
@@ -119,11 +122,14 @@ def strategy_of(count: int, asked: Settings) -> Strategy:
     return strategies.load("diffusion_gemma")(**options)
 
 
-def engine_answer(network: Network, prompt: list[int], vocabulary: int, count: int, asked: Settings, draws: Draws) -> list[int]:
+def engine_answer(
+    network: Network, prompt: list[int], vocabulary: int, count: int, asked: Settings, draws: Draws, **brought: Any
+) -> list[int]:
     """What the engine's strategy answers."""
     strategy = strategy_of(count, asked)
     config = Config(Spec(None, asked.eos_ids, vocabulary), page_size=4, num_pages=32, max_model_len=96, max_num_reqs=1)
-    params = SamplingParams(max_tokens=asked.max_new_tokens, seed=draws.seed if isinstance(draws, CountedDraws) else 0)
+    seed = draws.seed if isinstance(draws, CountedDraws) else 0
+    params = SamplingParams(max_tokens=asked.max_new_tokens, seed=seed, **brought)
     state = add(init(config, strategy), Request(0, tuple(prompt), params))
     device = Device(network, draws)
     with torch.inference_mode():
@@ -158,6 +164,39 @@ def test_the_strategy_decides_as_the_loop_does(report: Callable[[str], None]) ->
         early += len(answer_of(tokens, asked)) < asked.max_new_tokens
     report(f"diffusion_gemma: {compared} answers compared, {early} of them stopped early; {close} too close to call")
     assert compared > 200 and early > 20
+
+
+def test_pins_and_canvases_are_treated_as_the_loop_does(report: Callable[[str], None]) -> None:
+    random = Random(5)
+    compared = close = pinned = 0
+    for seed in range(300):
+        vocabulary, count = random.choice((8, 20)), random.choice((2, 4, 5))
+        asked = Settings(
+            max_new_tokens=random.randrange(1, 3 * count + 1),
+            max_denoising_steps=random.choice((1, 2, 5, 8)),
+            entropy_bound=random.choice((0.05, 0.5, 2.0, 50.0)),
+            stability_threshold=random.choice((0, 1, 2)),
+            confidence_threshold=random.choice((0.05, 0.3, 1.0, 3.0)),
+            eos_ids=random.choice(((), (0,))),
+        )
+        prompt = [random.randrange(2, vocabulary) for _ in range(random.randrange(1, 10))]
+        length, limit = len(prompt), len(prompt) + asked.max_new_tokens
+        chances = random.choice((0.0, 0.3, 0.7, 1.0))
+        pins = {place: random.randrange(vocabulary) for place in range(length, limit) if random.random() < chances}
+        given = [random.randrange(vocabulary) for _ in range(random.choice((0, count, asked.max_new_tokens)))]
+        network, gaps = Scripted(seed, vocabulary, random.choice((0.0, 2.0, 6.0))), Gaps()
+        brought = Asked(pins, dict(enumerate(given, length)))
+        tokens = replay(network, prompt, count, asked, CountedDraws(seed, vocabulary, gaps), gaps, brought)
+        if gaps.smallest < 1e-6:
+            close += 1
+            continue
+        draws, offsets = CountedDraws(seed, vocabulary, Gaps()), {place - length: token for place, token in pins.items()}
+        answer = engine_answer(network, prompt, vocabulary, count, asked, draws, pinned=offsets, canvas=given)
+        assert answer == answer_of(tokens, asked), seed
+        compared += 1
+        pinned += bool(pins)
+    report(f"diffusion_gemma, scripted, with pins and canvases: {compared} answers compared; {close} too close to call")
+    assert compared > 200 and pinned > 100
 
 
 def driver_answer(checkpoint: Checkpoint, prompt: list[int], asked: Settings, seed: int) -> list[int]:

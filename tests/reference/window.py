@@ -1,6 +1,6 @@
 """The blocks that several of the loops keep open at a time, and when the next one opens."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from models import EOS, MASK
@@ -8,11 +8,14 @@ from models import EOS, MASK
 
 @dataclass
 class Block:
-    """Positions from `start` on; `editable` are those of the answer, the others are prompt or lie behind the answer."""
+    """Positions from `start` on; `editable` are those of the answer that are not pinned.
+
+    The others are prompt, pinned, or lie behind the answer.
+    """
 
     start: int
     tokens: list[int]
-    editable: range
+    editable: list[int]
     steps: int = 0  # forwards that it took part in
     ratio: float = 0.0  # share of its tokens that the last forward confirmed
     ready: bool = False  # nothing is masked, and its rule lets go of it in this very step
@@ -44,6 +47,7 @@ class Window:
     add_block_threshold: float
     token_stability_threshold: float
     sealed: list[int]
+    pins: Mapping[int, int] = field(default_factory=dict[int, int])  # tokens of pinned positions
     blocks: list[Block] = field(default_factory=list)
 
     @property
@@ -60,11 +64,33 @@ class Window:
             last = self.blocks[-1]
             if last.progress < self.add_block_threshold or last.ratio < self.token_stability_threshold:
                 return
-            if any(block.tokens[position - block.start] == EOS for block in self.blocks for position in block.editable):
+            if EOS in self.text[max(len(self.prompt), len(self.sealed)) : self.limit]:
                 return
         given = list(self.prompt[start : start + self.block_size])
-        editable = range(start + len(given), min(start + self.block_size, self.limit))
-        self.blocks.append(Block(start, given + [MASK] * (self.block_size - len(given)), editable))
+        tokens = given + [MASK] * (self.block_size - len(given))
+        editable: list[int] = []
+        for position in range(start + len(given), min(start + self.block_size, self.limit)):
+            if position in self.pins:
+                tokens[position - start] = self.pins[position]
+            else:
+                editable.append(position)
+        ready = not editable  # all of it is pinned: there is nothing to sample
+        self.blocks.append(Block(start, tokens, editable, ratio=float(ready), ready=ready))
+
+    def step_over_pins(self) -> list[int] | None:
+        """Seal blocks that were ready when they opened, and open more as long as nothing is left to sample.
+
+        The answer, if it ends at a pinned token before anything of it is sampled.
+        """
+        while True:
+            answer = self.seal()
+            if answer is not None:
+                return answer
+            if not all(block.ready for block in self.blocks):
+                break
+            self.open_next()
+        stands = self.text[len(self.prompt) : self.blocks[0].editable[0]] if self.blocks[0].editable else []
+        return stands[: stands.index(EOS)] if EOS in stands else None
 
     def seal(self) -> list[int] | None:
         """Let go of ready blocks from the left; the answer, once its end is among them."""
@@ -76,12 +102,20 @@ class Window:
         return answer if len(self.sealed) >= self.limit else None
 
 
-def open_window(prompt: Sequence[int], limit: int, first: int, sizes: tuple[int, int], gates: tuple[float, float]) -> Window:
-    """The window before the first forward: a block from `first` on, and one more if the prompt fills it far enough.
+def open_window(
+    prompt: Sequence[int],
+    limit: int,
+    first: int,
+    sizes: tuple[int, int],
+    gates: tuple[float, float],
+    pins: Mapping[int, int] | None = None,
+) -> Window:
+    """The window before the first forward: a block from `first` on, and one more if prompt and pins fill it far enough.
 
-    `sizes` are those of a block and of the buffer, `gates` the thresholds of progress and of stability.
+    `sizes` are those of a block and of the buffer, `gates` the thresholds of progress and of stability. `pins` are the tokens
+    of pinned positions.
     """
-    window = Window(prompt, limit, *sizes, *gates, list(prompt[:first]))
+    window = Window(prompt, limit, *sizes, *gates, list(prompt[:first]), pins or {})
     window.open_next()
     window.open_next()
     return window

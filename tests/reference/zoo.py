@@ -6,7 +6,7 @@ probabilities are tenths, so that ties and exact thresholds are common.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from random import Random
@@ -152,15 +152,26 @@ class Grid:
 
 
 def decode_grid(
-    network: Network, prompt: Sequence[int], limit: int, rule: Slow, grid: Grid, *, revokes: bool = False, seed: int = 0
+    network: Network,
+    prompt: Sequence[int],
+    limit: int,
+    rule: Slow,
+    grid: Grid,
+    *,
+    revokes: bool = False,
+    seed: int = 0,
+    pins: Mapping[int, int] | None = None,
 ) -> tuple[list[int], int]:
-    """The answer and the number of forwards, on a grid of blocks that see all blocks before them."""
+    """The answer and the number of forwards, on a grid of blocks that see all blocks before them.
+
+    `pins` are the tokens of pinned positions.
+    """
     length = len(prompt)
     first = length if grid.from_prompt else length // grid.size * grid.size
-    window = open_window(prompt, limit, first, (grid.size, grid.buffer), (grid.add_block, 0.0))
+    window = open_window(prompt, limit, first, (grid.size, grid.buffer), (grid.add_block, 0.0), pins)
     memories: dict[int, Memory] = {}
     forwards = 0
-    while True:
+    while (answer := window.step_over_pins()) is None:
         forwards += 1
         text = window.text
         before_is_far = True
@@ -180,6 +191,7 @@ def decode_grid(
             if EOS in settled:
                 return settled[: settled.index(EOS)], forwards
         window.open_next()
+    return answer, forwards
 
 
 def _decide_block(network: Network, text: list[int], block: Block, memory: Memory, must: bool, seed: int, rule: Slow) -> None:
@@ -203,24 +215,33 @@ def decode_canvas(
     *,
     revokes: bool = False,
     seed: int = 0,
+    pins: Mapping[int, int] | None = None,
 ) -> tuple[list[int], int]:
-    """The answer and the number of forwards, on a canvas; with size None it is one block."""
+    """The answer and the number of forwards, on a canvas; with size None it is one block.
+
+    `pins` are the tokens of pinned positions, which all forwards see.
+    """
+    pins = pins or {}
     length = len(prompt)
     size = limit - length if size is None else size
-    canvas = [*prompt, *[MASK] * (limit - length)]
+    canvas = [*prompt, *[pins.get(position, MASK) for position in range(length, limit)]]
     forwards = 0
     for begin in range(length, limit, size):
         memory = Memory(own={"begin": begin})
-        positions = list(range(begin, min(begin + size, limit)))
-        done = False
+        end = min(begin + size, limit)
+        positions = [position for position in range(begin, end) if position not in pins]
+        stands = positions[0] if positions else end
+        if EOS in canvas[length:stands]:
+            return canvas[length : canvas.index(EOS, length)], forwards
+        done = not positions
         while not done:
             chances = {position: network.chances(position, canvas) for position in positions}
-            view = View(canvas, positions, chances, memory.number, True, seed, len(positions), memory.own, memory.sure)
+            view = View(canvas, positions, chances, memory.number, True, seed, end - begin, memory.own, memory.sure)
             rule(view)
             memory.number += 1
             forwards += 1
             done = not view.masked and not memory.own.get("open")
-            stands = positions[-1] + 1 if done else begin if revokes else ([*view.masked, limit])[0]
+            stands = end if done else positions[0] if revokes else ([*view.masked, limit])[0]
             answer = canvas[length:stands]
             if EOS in answer:
                 return answer[: answer.index(EOS)], forwards
@@ -246,11 +267,17 @@ def rows_of(network: Network, state: State, span: Span, best: int) -> Rows:
 
 
 def engine_answer(
-    network: Network, prompt: Sequence[int], limit: int, strategy: Strategy, seed: int = 0
+    network: Network,
+    prompt: Sequence[int],
+    limit: int,
+    strategy: Strategy,
+    seed: int = 0,
+    pins: Mapping[int, int] | None = None,
 ) -> tuple[list[int], int]:
     """What the engine answers, and in how many forwards that sampled."""
+    offsets = {position - len(prompt): token for position, token in (pins or {}).items()}
     config = Config(Spec(MASK, (EOS,), WORDS), page_size=4, num_pages=32, max_model_len=96, max_num_reqs=1)
-    params = SamplingParams(max_tokens=limit - len(prompt), seed=seed)
+    params = SamplingParams(max_tokens=limit - len(prompt), seed=seed, pinned=offsets)  # pyright: ignore[reportArgumentType]
     state = add(init(config, strategy), Request(0, tuple(prompt), params))
     while not state.done:
         plan, wants = schedule(state), strategy.wants
@@ -264,7 +291,23 @@ def engine_answer(
 Make = Callable[[Random], tuple[Rule, Slow]]
 
 
-def check_on_grids(make: Make, count: int = 200) -> None:
+def random_pins(random: Random, first: int, limit: int) -> dict[int, int]:
+    """Tokens for some positions of an answer: single ones, a stretch, or all of it; at times the end is among them."""
+    room = range(first, limit)
+    kind = random.choice(("few", "few", "stretch", "both", "all"))
+    chosen: set[int] = set()
+    if kind in ("few", "both"):
+        chosen |= set(random.sample(room, random.randrange(0, min(4, len(room)) + 1)))
+    if kind in ("stretch", "both"):
+        begin = random.choice(room)
+        chosen |= set(range(begin, min(limit, begin + random.randrange(1, 10))))
+    if kind == "all":
+        chosen = set(room) - set(random.sample(room, random.choice((0, 0, 1))))
+    ends = random.random() < 0.4
+    return {place: EOS if ends and random.random() < 0.2 else random.randrange(EOS + 1, WORDS) for place in sorted(chosen)}
+
+
+def check_on_grids(make: Make, count: int = 200, *, pinned: bool = False) -> None:
     """Compare engine and loop on random grids: `make` draws a rule with its slow form."""
     random, stopped = Random(1), 0
     for number in range(count):
@@ -272,7 +315,8 @@ def check_on_grids(make: Make, count: int = 200) -> None:
         size, from_prompt = random.choice((1, 2, 3, 4, 8)), random.random() < 0.5
         grid = Grid(size, random.choice((1, 1, 2, 4)), random.choice((0.1, 0.5)), random.choice((0.1, 0.5, 0.9)), from_prompt)
         prompt, limit, network = _problem(number, random, size)
-        expected = decode_grid(network, prompt, limit, slow, grid, revokes=rule.revokes, seed=number)
+        pins = random_pins(random, len(prompt), limit) if pinned else {}
+        expected = decode_grid(network, prompt, limit, slow, grid, revokes=rule.revokes, seed=number, pins=pins)
         carrier = D2F if from_prompt else MultiBD
         strategy = carrier(
             block_size=size,
@@ -281,12 +325,12 @@ def check_on_grids(make: Make, count: int = 200) -> None:
             semi_complete_threshold=grid.semi_complete,
             rule=rule,
         )
-        assert engine_answer(network, prompt, limit, strategy, number) == expected, (number, strategy)
+        assert engine_answer(network, prompt, limit, strategy, number, pins) == expected, (number, strategy, pins)
         stopped += len(expected[0]) < limit - len(prompt)
     assert 0 < stopped < count
 
 
-def check_on_canvases(make: Make, count: int = 200) -> None:
+def check_on_canvases(make: Make, count: int = 200, *, pinned: bool = False) -> None:
     """Compare engine and loop on random canvases."""
     random, stopped = Random(2), 0
     for number in range(count):
@@ -294,9 +338,10 @@ def check_on_canvases(make: Make, count: int = 200) -> None:
         size = random.choice((1, 2, 3, 4, 8))
         prompt, limit, network = _problem(number, random, size)
         whole = None if rule.whole else size
-        expected = decode_canvas(network, prompt, limit, slow, whole, revokes=rule.revokes, seed=number)
+        pins = random_pins(random, len(prompt), limit) if pinned else {}
+        expected = decode_canvas(network, prompt, limit, slow, whole, revokes=rule.revokes, seed=number, pins=pins)
         strategy = DualCache(block_size=size, cache="none", rule=rule)
-        assert engine_answer(network, prompt, limit, strategy, number) == expected, (number, strategy)
+        assert engine_answer(network, prompt, limit, strategy, number, pins) == expected, (number, strategy, pins)
         stopped += len(expected[0]) < limit - len(prompt)
     assert 0 < stopped < count
 

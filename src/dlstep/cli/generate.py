@@ -2,7 +2,7 @@
 
 import sys
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 from jsonargparse import ArgumentParser, Namespace
 
@@ -11,7 +11,15 @@ from ..config import engine_config
 from ..llm import LLM
 from ..output import Output
 from .json_text import json_text
-from .options import add_config_option, add_engine_options, add_sampling_options, engine_options, new_parser, sampling_params
+from .options import (
+    add_config_option,
+    add_engine_options,
+    add_sampling_options,
+    engine_options,
+    new_parser,
+    pins_of,
+    sampling_params,
+)
 
 EXAMPLES = """
     dlstep generate 'Max has 53 shells. Later Max buys 39 more. How many shells does Max have?'
@@ -23,6 +31,7 @@ EXAMPLES = """
     dlstep generate 'a question' --chat --system 'Answer briefly.' --model /path/to/checkpoint
     dlstep generate 'a prompt' --model /path/to/checkpoint --lora_path /path/to/adapter
     dlstep generate 'a prompt' --stop+ ';' --stop+ 'END'
+    dlstep generate 'a prompt' --pinned '{"5": 42, "9": " shells"}' --max_tokens 16
 """
 
 
@@ -56,8 +65,11 @@ def run(options: Namespace) -> int:
     params = sampling_params(options)
     if options.system is not None and not options.chat:
         raise ValueError("--system is a message of a conversation: give --chat, too")
+    pins = None if options.pinned is None else pins_of(options)
     profile = nullcontext() if options.profile is None else _profiled(options.profile)
     llm = LLM.from_config(engine_config(engine_options(options)))
+    if pins is not None:
+        params = replace(params, pinned=llm.pins(pins))
     with profile:
         if options.chat:
             outputs = llm.chat(conversations(options), params, progress=options.progress)

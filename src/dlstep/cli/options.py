@@ -1,5 +1,6 @@
 """Dataclasses as command-line options: one flat name per field, the same in a YAML file."""
 
+import re
 from argparse import RawDescriptionHelpFormatter
 from dataclasses import MISSING, Field, fields
 from inspect import cleandoc
@@ -13,6 +14,7 @@ from jsonargparse import ArgumentParser, DefaultHelpFormatter, Namespace
 
 from ..config import EngineConfig
 from ..core import SamplingParams
+from ..core.checks import short
 from . import yaml_file
 
 SAMPLING_HELP = {
@@ -27,11 +29,14 @@ SAMPLING_HELP = {
     "stop": "Texts that end an answer; it is cut in front of the first.",
     "max_nfe": "Most forwards that sample.",
     "max_repetition_run": "End an answer whose last so many tokens are equal.",
+    "canvas": "Ids that a canvas of random tokens starts from instead (diffusion_gemma).",
 }
 # `seed` is the request's here: with one caller the engine's own says nothing more. A request's thresholds are those of the
-# strategy options for the same reason.
+# strategy options for the same reason. What is pinned may be text here, so it is an option of its own.
 ENGINE_FIELDS = tuple(field for field in fields(EngineConfig) if field.name != "seed")
-SAMPLING_FIELDS = tuple(field for field in fields(SamplingParams) if field.name not in ("thresholds", "strategy_options"))
+PINS = '{"5": 42, "9": " shells"}'
+OTHERWISE = ("thresholds", "strategy_options", "pinned")
+SAMPLING_FIELDS = tuple(field for field in fields(SamplingParams) if field.name not in OTHERWISE)
 
 
 class HelpFormatter(RawDescriptionHelpFormatter, DefaultHelpFormatter):
@@ -98,6 +103,13 @@ def add_engine_options(parser: ArgumentParser) -> None:
 def add_sampling_options(parser: ArgumentParser) -> None:
     """The options of a request."""
     add_options(parser, "sampling", SamplingParams, SAMPLING_FIELDS, SAMPLING_HELP)
+    parser.add_argument(
+        "--pinned",
+        type=Any,  # JSON has no numbers as keys
+        default=None,
+        metavar="JSON",
+        help=f"Tokens that stand fast: offsets in the answer with an id or a text each, like '{PINS}'.",
+    )
 
 
 def engine_options(options: Namespace) -> dict[str, Any]:
@@ -105,9 +117,17 @@ def engine_options(options: Namespace) -> dict[str, Any]:
     return {field.name: options[field.name] for field in ENGINE_FIELDS}
 
 
+def pins_of(options: Namespace) -> dict[int, Any]:
+    """What `--pinned` says; keys of JSON, which are texts, are numbers. Raises ValueError for what is no mapping of offsets."""
+    given = options.pinned
+    if not isinstance(given, dict) or not all(re.fullmatch("-?[0-9]{1,18}", str(offset)) for offset in given):
+        raise ValueError(f"--pinned takes offsets in the answer with an id or a text each, like '{PINS}', got {short(given)}")
+    return {int(offset): what for offset, what in given.items()}
+
+
 def sampling_params(options: Namespace) -> SamplingParams:
     """The request options. Raises ValueError for values out of range."""
     values: dict[str, Any] = {field.name: options[field.name] for field in SAMPLING_FIELDS}
-    for name in ("stop", "stop_token_ids"):
+    for name in ("stop", "stop_token_ids", "canvas"):
         values[name] = tuple(values[name]) if isinstance(values[name], list) else (values[name],)
     return SamplingParams(**values)

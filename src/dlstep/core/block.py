@@ -1,6 +1,7 @@
 """A block: consecutive positions that are decoded together. Which of them are decided is said, never read off a token."""
 
 from array import array
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -54,9 +55,9 @@ class Block:
 
     `undecided` lists, ascending, the positions of the answer that hold no token yet; they are fed as masks. Positions past
     the end of the answer are void: fed as masks, never wanted and not listed. `probabilities` go with `tokens`: 1.0 for given
-    ones, 0.0 for undecided ones. `given` is a bitmap of the offsets that the prompt fixed. `opened` is the number of sampling
-    forwards that the sequence had taken when the block opened: each one after it samples the block, as long as positions
-    are undecided, so that its draw number is the difference. `extra` is what a strategy keeps about the block.
+    ones, 0.0 for undecided ones. `given` is a bitmap of the offsets that the prompt or a pinned token fixed. `opened` is the
+    number of sampling forwards that the sequence had taken when the block opened: each one after it samples the block, as long
+    as positions are undecided, so that its draw number is the difference. `extra` is what a strategy keeps about the block.
     """
 
     start: int
@@ -140,11 +141,33 @@ class Block:
             return tuple([p for p in positions(self.start, stop) if not given >> (p - self.start) & 1])
         return positions(self.start + given.bit_length(), stop)
 
+    def pinning(self, pinned: Sequence[tuple[int, int]], origin: int) -> "Block":
+        """The block, which is fresh, with those of the `pinned` tokens given that fall into it; offsets count from `origin`."""
+        first, last = (bisect_left(pinned, (place - origin,)) for place in (self.start, self.end))
+        if first == last:
+            return self
+        start, given = self.start, self.given
+        tokens, probabilities = list(self.tokens), list(self.probabilities)
+        for offset, token in pinned[first:last]:
+            place = origin + offset - start
+            tokens[place], probabilities[place] = token, 1.0
+            given |= 1 << place
+        undecided = tuple([position for position in self.undecided if not given >> (position - start) & 1])
+        return Block(start, tuple(tokens), undecided, tuple(probabilities), given, self.opened, self.extra)
 
-def open_block(start: int, size: int, limit: int, prompt: tuple[int, ...], mask_id: int, opened: int = 0) -> Block:
-    """A fresh block at `start`: prompt tokens that fall into it are given, positions at `limit` and above are void."""
+
+def open_block(
+    start: int,
+    size: int,
+    limit: int,
+    prompt: tuple[int, ...],
+    mask_id: int,
+    opened: int = 0,
+    pinned: tuple[tuple[int, int], ...] = (),
+) -> Block:
+    """A fresh block at `start`: tokens of the prompt and `pinned` ones are given, positions at `limit` and above are void."""
     given = max(0, min(len(prompt) - start, size))
-    return Block(
+    block = Block(
         start=start,
         tokens=prompt[start : start + given] + (mask_id,) * (size - given),
         undecided=positions(start + given, min(start + size, limit)),
@@ -152,3 +175,4 @@ def open_block(start: int, size: int, limit: int, prompt: tuple[int, ...], mask_
         given=(1 << given) - 1,
         opened=opened,
     )
+    return block.pinning(pinned, len(prompt)) if pinned else block

@@ -5,7 +5,7 @@ from dataclasses import replace
 from .cache import Cache
 from .commit import forgotten
 from .draws import derived_seed
-from .finish import answer_limit, ended, stop_ids
+from .finish import answer_limit, ended, judge, stop_ids
 from .ledger import FinishReason
 from .options import with_options
 from .plan import START_LINE
@@ -59,7 +59,7 @@ def _empty_cache(config: Config, strategy: Strategy) -> Cache:
 def sized(request: Request, max_model_len: int) -> Request:
     """`request` with `max_tokens` cut to what `max_model_len` leaves; 1 at least, for prompts that leave nothing."""
     room = max(1, min(request.params.max_tokens, max_model_len - len(request.prompt)))
-    return replace(request, params=replace(request.params, max_tokens=room))
+    return replace(request, params=request.params.shortened(room))
 
 
 def refusal(state: State, request: Request) -> str:
@@ -78,6 +78,23 @@ def refusal(state: State, request: Request) -> str:
         return f"stop_token_ids holds the mask id {spec.mask_id}, which is never sampled"
     if any(not 0 <= stop_id < spec.vocab_size for stop_id in params.stop_token_ids):
         return f"stop_token_ids holds an id outside [0, {spec.vocab_size}), the ids of the tokenizer"
+    return _unpinnable(state, request) if params.pinned or params.canvas else ""
+
+
+def _unpinnable(state: State, request: Request) -> str:
+    """Why the request's pinned tokens, or its canvas, can be in no answer; empty if they can."""
+    config, spec, params = state.config, state.config.spec, request.params
+    room = config.max_model_len - len(request.prompt)
+    for offset, token in params.pinned:
+        if offset >= room:
+            return f"pinned[{offset}]={token} is behind the answer: max_model_len={config.max_model_len} leaves {room} tokens"
+        if token == spec.mask_id:
+            return f"pinned[{offset}]={token} is the mask id, which stands for no token"
+        if token >= spec.vocab_size:
+            return f"pinned[{offset}]={token} is outside [0, {spec.vocab_size}), the ids of the tokenizer"
+    for token in params.canvas:
+        if not 0 <= token < spec.vocab_size or token == spec.mask_id:
+            return f"canvas holds {token}, and ids are in [0, {spec.vocab_size}) without the mask's"
     return ""
 
 
@@ -117,6 +134,11 @@ def misfit(state: State, strategy: Strategy, request: Request) -> str:
     rows = strategy.atom(sizes) + config.spec.head_shift
     if rows > config.max_num_batched_tokens:
         return f"{name} must feed {rows} rows of this request at once; max_num_batched_tokens={config.max_num_batched_tokens}"
+    params = request.params
+    if params.pinned and not strategy.holds_pins:
+        return f"pinned={dict(params.pinned)} has no effect in {name}, which decodes around no pinned tokens: give none"
+    if params.canvas and not strategy.takes_canvas:
+        return f"canvas has no effect in {name}, which starts from no canvas of random tokens: give none"
     return strategy.refuses(request)
 
 
@@ -140,7 +162,13 @@ def add(state: State, request: Request) -> State:
         refused = ended(sequence, "rejected", len(request.prompt), f"request {request.id}: {why}")
         done, order, live = state.filed((refused,))
         return replace(state, finished=done, ended=order, live=live, arrivals=state.arrivals + 1)
-    return _queued(state, strategy.init(sequence, state.config.spec))
+    sequence = strategy.init(sequence, state.config.spec)
+    if sequence.settled > len(request.prompt):  # by pinned tokens, which may be the whole answer
+        sequence = judge(sequence, len(request.prompt), state.config.spec)
+        if sequence.ending is not None:
+            done, order, live = state.filed((sequence,))
+            return replace(state, finished=done, ended=order, live=live, arrivals=state.arrivals + 1)
+    return _queued(state, sequence)
 
 
 def adopt(state: State, sequence: Sequence, request_id: int) -> State:

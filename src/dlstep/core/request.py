@@ -1,16 +1,19 @@
 """A request: a prompt, how to sample, and when to stop. These values never change."""
 
-from dataclasses import dataclass, field, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
 from operator import attrgetter
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 from annotated_types import Ge, Gt, Interval
 
-from .checks import check_ranges, short
+from .checks import check_ranges, listed, plain, short
 from .options import StrategyOptions, sorted_options
 
 Probability = Annotated[float, Interval(ge=0.0, le=1.0)]
 Seed = Annotated[int, Interval(ge=-(1 << 63), le=(1 << 64) - 1)]  # 64 bits, signed or not
+Pins = tuple[tuple[int, int], ...]  # offset in the answer and token id, by offset
+LAST_ID = (1 << 31) - 1
 COLDEST = 1e-30  # logits divided by it, less the greatest of them, are still numbers in single precision
 
 
@@ -50,6 +53,10 @@ class SamplingParams:
     `stop` strings need a model whose tokenizer is known; the text is cut in front of the first of them. `max_nfe` counts
     forwards that sampled. `max_repetition_run` ends an answer whose last so many tokens are equal. `strategy_options`, a
     mapping of names, change options of the strategy for this request alone; `thresholds` says six of them with their types.
+
+    `pinned` maps offsets in the answer, counted from 0, to the ids that stand there: they are given like the prompt, never
+    sampled and never changed. `canvas` holds the ids that a strategy of random canvases starts from in place of random ones,
+    from offset 0 on; pinned tokens go before them.
     """
 
     max_tokens: Annotated[int, Ge(1)] = 512
@@ -65,9 +72,13 @@ class SamplingParams:
     max_repetition_run: Annotated[int, Gt(1)] | None = None
     thresholds: Thresholds = field(default=NO_THRESHOLDS)
     strategy_options: StrategyOptions = ()
+    pinned: Pins = ()
+    canvas: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         check_ranges(self)
+        if self.pinned != ():
+            object.__setattr__(self, "pinned", sorted_pins(self.pinned, self.max_tokens))
         object.__setattr__(self, "strategy_options", sorted_options("SamplingParams.strategy_options", self.strategy_options))
         if twice := sorted(set(self.thresholds.given) & dict(self.strategy_options).keys()):
             raise ValueError(f"SamplingParams.thresholds and strategy_options both set {twice[0]}: give it once")
@@ -82,6 +93,37 @@ class SamplingParams:
         if self.thresholds is NO_THRESHOLDS and not self.strategy_options:
             return {}
         return {**self.thresholds.given, **dict(self.strategy_options)}
+
+    def shortened(self, max_tokens: int) -> "SamplingParams":
+        """The parameters with fewer tokens to emit, and without the pinned tokens that are then behind the end."""
+        if not self.pinned:
+            return replace(self, max_tokens=max_tokens)
+        return replace(self, max_tokens=max_tokens, pinned=[pin for pin in self.pinned if pin[0] < max_tokens])
+
+
+def sorted_pins(given: object, max_tokens: int) -> Pins:
+    """Pinned tokens from a mapping, or from pairs of offset and id, in order of offsets.
+
+    Raises ValueError for what is no offset of the answer, no id, or given twice.
+    """
+    name = "SamplingParams.pinned"
+    pairs = list(cast("Mapping[Any, Any]", given).items()) if issubclass(type(given), Mapping) else listed(given)
+    if pairs is None:
+        raise ValueError(f"{name} must be a mapping of offsets in the answer to token ids, got {short(given)}")
+    kept: dict[int, int] = {}
+    for pair in pairs:
+        parts = listed(pair)
+        offset, token = [plain(part) for part in parts] if parts is not None and len(parts) == 2 else (None, None)
+        if type(offset) is not int or type(token) is not int:
+            raise ValueError(f"{name} must be a mapping of offsets in the answer to token ids, got {short(pair)} in it")
+        if not 0 <= offset < max_tokens:
+            raise ValueError(f"{name} must have offsets below max_tokens={max_tokens} and not below 0, got {short(offset)}")
+        if not 0 <= token <= LAST_ID:
+            raise ValueError(f"{name}[{offset}] must be a token id from 0 to {LAST_ID}, got {short(token)}")
+        if offset in kept:
+            raise ValueError(f"{name} must have each offset once, got {offset} twice")
+        kept[offset] = token
+    return tuple(sorted(kept.items()))
 
 
 @dataclass(frozen=True, slots=True)

@@ -257,6 +257,16 @@ class Strategy(Options, ABC):
         return PLAIN
 
     @property
+    def holds_pins(self) -> bool:
+        """Whether requests may pin tokens: `init` and `commit` open blocks with them, and step over blocks without gaps."""
+        return False
+
+    @property
+    def takes_canvas(self) -> bool:
+        """Whether requests may bring a canvas to start from."""
+        return False
+
+    @property
     def exact(self) -> bool:
         """Whether preemption changes no answer; not so if a forward reads what earlier ones stored for other tokens."""
         return True

@@ -40,6 +40,11 @@ def masked_only(spec: Spec) -> str:
     return "" if spec.mask_id is not None else "it has no mask id, which undecided positions are fed as"
 
 
+def still_open(rule: Rule, block: Block, limit: int) -> bool:
+    """Whether the rule goes on with a full block; one that was given as a whole is over before it begins."""
+    return rule.revokes and bool(block.sampled(limit)) and not rule.finished(block)
+
+
 @dataclass(frozen=True, slots=True)
 class Blocks(Strategy):
     """A window of blocks, decided from left to right; what is fed, and what a forward changes, is left to subclasses.
@@ -60,7 +65,7 @@ class Blocks(Strategy):
         """The blocks of `sequence.window` after a forward."""
 
     @abstractmethod
-    def stands_to(self, block: Block) -> int:
+    def stands_to(self, block: Block, limit: int) -> int:
         """First position of a block of the window whose token may change as long as what is before it stands; else its end."""
 
     @abstractmethod
@@ -79,9 +84,10 @@ class Blocks(Strategy):
         request = sequence.goal.request
         length = len(request.prompt)
         first = sequence.goal.grid.start(length)
-        block = open_block(first, self.block_size, sequence.limit, request.prompt, mask_of(spec))
-        window = self._opened(sequence, (block,), first, spec)
-        return sequence.moved(sequence.past, window, first, length)
+        block = open_block(
+            first, self.block_size, sequence.limit, request.prompt, mask_of(spec), pinned=request.params.pinned
+        )  # fmt: skip
+        return self._advanced(sequence.moved(sequence.past, (), first, length), (block,), spec)
 
     def commit(self, sequence: Sequence, span: Span, rows: Rows, spec: Spec) -> Sequence:
         """Decide, seal what is complete, open the next block."""
@@ -96,32 +102,45 @@ class Blocks(Strategy):
         """The open blocks without those held, which are the core's to feed, and whether their span joins final rows."""
         blocks = tuple(block for block in sequence.window if block.start >= sequence.final)
         # A block that was opened while nothing else was open waits for what is before it to be stored.
-        steps = sequence.ledger.steps
-        return blocks, len(blocks) < len(sequence.window) or any(b.opened < steps or b.given for b in blocks)
+        steps, length = sequence.ledger.steps, len(sequence.goal.request.prompt)
+        return blocks, len(blocks) < len(sequence.window) or any(b.opened < steps or b.start < length for b in blocks)
 
     def _retired(self, sequence: Sequence, window: tuple[Block, ...], spec: Spec) -> Sequence:
         """The sequence after its window changed: sealed blocks leave, or are held, and the next block may open."""
-        past, final, limit = sequence.past, sequence.final, sequence.goal.limit
-        if not self.fold_commits:
-            while window and window[0].end <= final:  # held, and stored by the forward that just ran
-                past, window = past.push_front(window[0].sealed()), window[1:]
-        settled = final
-        for block in window:
-            stands = self.stands_to(block)
-            settled = min(stands, limit)
-            if stands < block.end:
-                break
-            if block.end <= limit:
-                final = block.end
         if self.fold_commits:
-            while window and window[0].start < final:
-                past, window = past.push_front(window[0].sealed()), window[1:]
-        if settled < limit:
-            window = self._opened(sequence, window, final, spec)
+            return self._advanced(sequence, window, spec)
+        past, final = sequence.past, sequence.final
+        while window and window[0].end <= final:  # held, and stored by the forward that just ran
+            past, window = past.push_front(window[0].sealed()), window[1:]
+        return self._advanced(sequence.moved(past, sequence.window, final, sequence.settled), window, spec)
+
+    def _advanced(self, sequence: Sequence, window: tuple[Block, ...], spec: Spec) -> Sequence:
+        """The sequence with what stands in `window` sealed, and the next block open; several where all of one is pinned."""
+        past, final, limit = sequence.past, sequence.final, sequence.goal.limit
+        while True:
+            settled = final
+            for block in window:
+                stands = self.stands_to(block, limit)
+                settled = min(stands, limit)
+                if stands < block.end:
+                    break
+                if block.end <= limit:
+                    final = block.end
+            if self.fold_commits:
+                while window and window[0].start < final:
+                    past, window = past.push_front(window[0].sealed()), window[1:]
+            if settled >= limit:
+                break
+            before, window = window, self._opened(sequence, window, final, spec)
             if window and window[-1].start < final:  # all places are held: nothing is open, so none is held any longer
                 for block in window:
                     past = past.push_front(block.sealed())
                 window = self._opened(sequence, (), final, spec)
+            if window is before or settled < window[-1].start:
+                break
+            if window[-1].undecided:
+                settled = self.stands_to(window[-1], limit)  # pinned tokens that it begins with
+                break
         return sequence.moved(past, window, final, settled)
 
     def _opened(self, sequence: Sequence, window: tuple[Block, ...], final: int, spec: Spec) -> tuple[Block, ...]:
@@ -134,10 +153,11 @@ class Blocks(Strategy):
             return window
         if window and not self._wants_successor(window[-1]):
             return window
-        if any(stop_id in block.tokens[block.given.bit_length() :] for block in window for stop_id in goal.stop_ids):
+        prompt, pinned, steps = goal.request.prompt, goal.request.params.pinned, sequence.ledger.steps
+        length = len(prompt)
+        if any(stop_id in block.tokens[max(length - block.start, 0) :] for block in window for stop_id in goal.stop_ids):
             return window
-        prompt = goal.request.prompt
-        return (*window, open_block(start, self.block_size, goal.limit, prompt, mask_of(spec), sequence.ledger.steps))
+        return (*window, open_block(start, self.block_size, goal.limit, prompt, mask_of(spec), steps, pinned))
 
     def _wants_successor(self, block: Block) -> bool:
         return block.progress >= self.add_block_threshold and self.stable_share(block) >= self.token_stability_threshold
@@ -165,6 +185,11 @@ class Blockwise(Blocks):
         """What the rule reads."""
         return self.rule.wants
 
+    @property
+    def holds_pins(self) -> bool:
+        """Rules sample gaps only."""
+        return True
+
     def schedule(self, sequence: Sequence, spec: Spec) -> Span:
         """All open blocks, wanting what the rule looks at in those that it has not finished."""
         del spec
@@ -175,7 +200,7 @@ class Blockwise(Blocks):
         draws: tuple[int, ...] = ()
         for block in blocks:
             tokens += block.tokens
-            if self._open(block):
+            if self._open(block, limit):
                 number = steps - block.opened
                 asked = rule.wanted(block, limit, number)
                 wanted += asked
@@ -186,14 +211,14 @@ class Blockwise(Blocks):
             request.id, request.arrival, final, tokens, end, grid, wanted, draws, request.params, request.seed, 0, 0, joins
         )  # fmt: skip
 
-    def stands_to(self, block: Block) -> int:
+    def stands_to(self, block: Block, limit: int) -> int:
         """What was decided for good: with a rule that takes back, nothing of a block that is not finished."""
-        if not self._open(block):
+        if not self._open(block, limit):
             return block.end
         return block.first if self.rule.revokes else block.undecided[0]
 
-    def _open(self, block: Block) -> bool:
-        return bool(block.undecided) or (self.rule.revokes and not self.rule.finished(block))
+    def _open(self, block: Block, limit: int) -> bool:
+        return bool(block.undecided) or still_open(self.rule, block, limit)
 
     def stable_share(self, block: Block) -> float:
         """All or nothing: whether the block is finished."""
@@ -206,7 +231,7 @@ class Blockwise(Blocks):
         blocks: list[Block] = []
         begin = 0
         for block in sequence.window:
-            if not self._open(block):
+            if not self._open(block, limit):
                 blocks.append(block)
                 must = True
                 continue
@@ -217,8 +242,8 @@ class Blockwise(Blocks):
 
     def measure(self, sequence: Sequence) -> int:
         """What the rule says of the open blocks, and of those to come."""
-        rule, size = self.rule, self.block_size
+        rule, size, limit = self.rule, self.block_size, sequence.goal.limit
         opened = sequence.window[-1].end if sequence.window else sequence.final
-        full, rest = divmod(max(0, sequence.limit - opened), size)
+        full, rest = divmod(max(0, limit - opened), size)
         to_come = full * rule.bound(size) + (rule.bound(rest) if rest else 0)
-        return sum(rule.measure(sequence, block) for block in sequence.window if self._open(block)) + to_come
+        return sum(rule.measure(sequence, block) for block in sequence.window if self._open(block, limit)) + to_come

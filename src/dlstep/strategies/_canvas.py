@@ -21,7 +21,7 @@ from ..core import (
     span_of,
 )  # fmt: skip
 from ..rules.threshold import Threshold
-from ._blocks import mask_of, masked_only
+from ._blocks import mask_of, masked_only, still_open
 from ._warm import cooled, warmed
 
 Cached = Literal["none", "prefix", "dual"]
@@ -78,7 +78,7 @@ class Canvas(Strategy):
     def init(self, sequence: Sequence, spec: Spec) -> Sequence:
         """The first block behind the prompt, and the rest of the canvas."""
         length = len(sequence.goal.request.prompt)
-        return sequence.moved(sequence.past, self._opened(sequence, length, spec), 0, length)
+        return self._advanced(sequence, self._opened(sequence, length, spec), spec)
 
     def schedule(self, sequence: Sequence, spec: Spec) -> Span:
         """The canvas, the block, or the block and what follows, wanting what the rule looks at in the block."""
@@ -100,33 +100,47 @@ class Canvas(Strategy):
         del span
         block, *rest = sequence.window
         block = self.rule.decided(sequence, block, rows, 0, True, spec)
-        if self._open(block):
-            settled = block.first if self.rule.revokes else block.undecided[0]
+        if self._open(block, sequence.goal.limit):
             sequence = sequence if self.cache == "none" else warmed(sequence)
-            return sequence.moved(sequence.past, (block, *rest), 0, settled)
-        if not rest:
-            return sequence.moved(sequence.past, (block,), 0, block.end)
-        past, window = sequence.past.push_front(block.sealed()), self._opened(sequence, block.end, spec)
-        return cooled(sequence).moved(past, window, 0, block.end)
+        elif rest:
+            sequence = cooled(sequence)
+        return self._advanced(sequence, (block, *rest), spec)
+
+    def _advanced(self, sequence: Sequence, window: tuple[Block, ...], spec: Spec) -> Sequence:
+        """The sequence at its first block that is not finished, or at the last one; blocks that are pinned are passed by."""
+        past, limit = sequence.past, sequence.goal.limit
+        while not self._open(window[0], limit):
+            block, *rest = window
+            if not rest:
+                return sequence.moved(past, window, 0, block.end)
+            past, window = past.push_front(block.sealed()), self._opened(sequence, block.end, spec)
+        block = window[0]
+        return sequence.moved(past, window, 0, block.first if self.rule.revokes else block.undecided[0])
 
     def measure(self, sequence: Sequence) -> int:
         """What the rule says of the block, and of those to come."""
         block, *rest = sequence.window
         full, left = divmod(len(rest[0].tokens) if rest else 0, self.block_size)
         to_come = full * self.rule.bound(self.block_size) + (self.rule.bound(left) if left else 0)
-        return (self.rule.measure(sequence, block) if self._open(block) else 0) + to_come
+        return (self.rule.measure(sequence, block) if self._open(block, sequence.goal.limit) else 0) + to_come
 
     def forget(self, sequence: Sequence, spec: Spec) -> Sequence:
         """Nothing of the canvas is stored any more."""
         del spec
         return cooled(sequence)
 
-    def _open(self, block: Block) -> bool:
-        return bool(block.undecided) or (self.rule.revokes and not self.rule.finished(block))
+    @property
+    def holds_pins(self) -> bool:
+        """All forwards see them."""
+        return True
+
+    def _open(self, block: Block, limit: int) -> bool:
+        return bool(block.undecided) or still_open(self.rule, block, limit)
 
     def _opened(self, sequence: Sequence, start: int, spec: Spec) -> tuple[Block, ...]:
         """The block at `start` and, as another one, what is left of the canvas behind it."""
-        limit, prompt, steps, mask = sequence.goal.limit, sequence.goal.request.prompt, sequence.ledger.steps, mask_of(spec)
+        limit, request, steps, mask = sequence.goal.limit, sequence.goal.request, sequence.ledger.steps, mask_of(spec)
+        prompt, pinned = request.prompt, request.params.pinned
         end = limit if self.rule.whole else min(start + self.block_size, limit)
-        block = open_block(start, end - start, limit, prompt, mask, steps)
-        return (block, open_block(end, limit - end, limit, prompt, mask)) if end < limit else (block,)
+        block = open_block(start, end - start, limit, prompt, mask, steps, pinned)
+        return (block, open_block(end, limit - end, limit, prompt, mask, pinned=pinned)) if end < limit else (block,)

@@ -1,11 +1,13 @@
 """Moves that strategies share which revise a block: its tokens may change until the block is sealed.
 
-All answer positions of all open blocks are sampled in every forward, decided or not. A block is ready when its rule says so
-after a forward, and sealed if it is ready in a forward that leaves all blocks before it sealed; until then it is revised.
+All answer positions of all open blocks but the pinned ones are sampled in every forward, decided or not. A block is ready
+when its rule says so after a forward, and sealed if it is ready in a forward that leaves all blocks before it sealed; until
+then it is revised.
 """
 
 from abc import abstractmethod
 from dataclasses import dataclass
+from itertools import chain
 
 from ..core import Block, Extra, Rows, Sequence, Span, Spec, positions
 from ..core.soft import SoftTokens
@@ -21,6 +23,7 @@ class Revision(Extra):
 
 
 NEW = Revision()
+PINNED = Revision(ready=True, stable=1.0)  # of a block that opens without gaps
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +41,10 @@ class Revising(Blocks):
 
     @abstractmethod
     def revised(self, sequence: Sequence, blocks: tuple[Block, ...], rows: Rows, spec: Spec) -> tuple[Block, ...]:
-        """The open `blocks` after a forward whose row `i` answers position `first_wanted(blocks) + i`."""
+        """The open `blocks` after a forward whose row `i` answers entry `i` of `wanted_of(blocks)`.
+
+        Without pinned tokens, that is position `first_wanted(blocks) + i`.
+        """
 
     def soft(self, blocks: tuple[Block, ...]) -> SoftTokens | None:
         """Soft inputs of the open blocks."""
@@ -57,8 +63,14 @@ class Revising(Blocks):
         blocks = tuple(block for block in window if block.start >= sequence.final)
         return window[: len(window) - len(blocks)] + self.revised(sequence, blocks, rows, spec)
 
-    def stands_to(self, block: Block) -> int:
+    @property
+    def holds_pins(self) -> bool:
+        """Only what is no pin is sampled and revised."""
+        return True
+
+    def stands_to(self, block: Block, limit: int) -> int:
         """All of a ready block, of another one what was given."""
+        del limit
         return block.end if revision(block).ready else block.first
 
     def stable_share(self, block: Block) -> float:
@@ -77,10 +89,14 @@ class Revising(Blocks):
             tokens += held
             draws += (steps - block.opened,) * len(held)
         stop, request = final + len(tokens), goal.request
-        first, end = first_wanted(blocks), min(stop, goal.limit)
+        if request.params.pinned:
+            wanted = wanted_of(blocks, goal.limit)
+            draws = tuple([draws[position - final] for position in wanted])
+        else:
+            first, end = first_wanted(blocks), min(stop, goal.limit)
+            wanted, draws = positions(first, end), draws[first - final : end - final]
         return Span(
-            request.id, request.arrival, final, tokens, stop, goal.grid, positions(first, end),
-            draws[first - final : end - final], request.params, request.seed,
+            request.id, request.arrival, final, tokens, stop, goal.grid, wanted, draws, request.params, request.seed,
             0, 0, joins, self.soft(blocks), "encode", "none", self.penalty(),
         )  # fmt: skip
 
@@ -93,9 +109,26 @@ class Revising(Blocks):
 
 def revision(block: Block) -> Revision:
     """State of the block; empty for a new one."""
-    return block.extra if isinstance(block.extra, Revision) else NEW
+    if isinstance(block.extra, Revision):
+        return block.extra
+    return NEW if block.undecided else PINNED
 
 
 def first_wanted(blocks: tuple[Block, ...]) -> int:
-    """The position that the first row of a forward answers; the others follow without a gap."""
+    """The position that the first row of a forward answers; the others follow with no gap but at pinned tokens."""
     return blocks[0].first
+
+
+def wanted_of(blocks: tuple[Block, ...], limit: int) -> tuple[int, ...]:
+    """All positions of the answer in `blocks` that are not pinned."""
+    return tuple(chain.from_iterable([block.sampled(limit) for block in blocks]))
+
+
+def without_gaps(rows: Rows, blocks: tuple[Block, ...], limit: int) -> Rows:
+    """The rows as if pinned positions behind the first wanted one were sampled, too: as they are, with probability 1."""
+    first, end = first_wanted(blocks), min(blocks[-1].end, limit)
+    held = tuple(chain.from_iterable([block.tokens for block in blocks]))
+    tokens, probabilities = list(held[first - blocks[0].start : end - blocks[0].start]), [1.0] * (end - first)
+    for position, token, probability in zip(wanted_of(blocks, limit), rows.tokens, rows.probabilities, strict=True):
+        tokens[position - first], probabilities[position - first] = token, probability
+    return Rows(tuple(tokens), tuple(probabilities))

@@ -5,6 +5,7 @@ token may be noise, and nothing is decided before the canvas is committed. Each 
 are accepted in order of their entropy until the bound is used up, the others become fresh noise, and acceptance is not
 sticky: every forward decides anew. When the most probable tokens have stayed the same and the canvas is confident, or after
 `max_denoising_steps` forwards, the most probable tokens (not the sampled ones) are committed; the core then encodes them.
+Pinned positions hold their token throughout: the network says something of them too, which nobody looks at.
 
 Sources: `DiffusionGemmaForBlockDiffusion.generate` of transformers; the entropy bound is that of Ben-Hamu et al.,
 "Accelerated Sampling from Masked Diffusion Models via Entropy Bounded Unmasking", 2025.
@@ -16,7 +17,7 @@ from functools import lru_cache
 from itertools import accumulate
 from math import fsum
 from struct import Struct
-from typing import Annotated, final
+from typing import Annotated, TypeVar, final
 
 from annotated_types import Ge, Gt, Interval
 
@@ -41,6 +42,7 @@ from ..core.request import COLDEST
 _WANTS = Wants(statistics=frozenset({"entropy", "noise"}), ties="lowest", best=1)
 _PLAIN = SamplingParams()
 _FP32 = Struct("f")
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +129,8 @@ class DiffusionGemma(Strategy):
     def init(self, sequence: Sequence, spec: Spec) -> Sequence:
         """The prompt is final; the first canvas opens behind it."""
         length = len(sequence.goal.request.prompt)
-        return sequence.moved(sequence.past, (self._opened(sequence, length, spec),), length, length)
+        sequence = sequence.moved(sequence.past, (), length, length)
+        return self._behind(sequence, self._opened(sequence, length, spec), spec)
 
     def schedule(self, sequence: Sequence, spec: Spec) -> Span:
         """The whole canvas, fed and wanted; what is final is never fed with it, because that is encoded."""
@@ -155,15 +158,23 @@ class DiffusionGemma(Strategy):
         """Accept and renoise, or commit the most probable tokens if this forward was the canvas's last."""
         del span
         block = sequence.window[0]
-        best = rows.best_ids
+        best, chances, entropies = rows.best_ids, rows.best_probabilities, rows.entropies
+        pinned = _offsets(block.given) if block.given else ()
+        if pinned:
+            best = _with(best, block.tokens, pinned)
+            chances = _with(chances, block.probabilities, pinned)
+            entropies = _with(entropies, (0.0,) * len(best), pinned)
         before = block.extra
         run = before.run + 1 if isinstance(before, Draft) and before.tokens == best else 1
         stable = run > self.stability_threshold
         last = sequence.ledger.steps - block.opened >= self.max_denoising_steps  # more if they were lowered meanwhile
-        if last or (stable and fsum(rows.entropies) / len(best) < self.confidence_threshold):
-            return self._committed(sequence, best, rows.best_probabilities, spec)
-        canvas = renoised(rows.tokens, rows.noise, accepted(rows.entropies, self.entropy_bound))
-        block = Block(block.start, canvas, block.undecided, block.probabilities, 0, block.opened, Draft(best, run))
+        if last or (stable and fsum(entropies) / (len(best) - len(pinned)) < self.confidence_threshold):
+            done = Block(block.start, best, (), chances, block.given, block.opened)
+            return self._behind(sequence.moved(sequence.past, (), sequence.final, sequence.settled), done, spec)
+        canvas = renoised(rows.tokens, rows.noise, accepted(entropies, self.entropy_bound))
+        if pinned:
+            canvas = _with(canvas, block.tokens, pinned)
+        block = Block(block.start, canvas, block.undecided, block.probabilities, block.given, block.opened, Draft(best, run))
         return sequence.moved(sequence.past, (block,), sequence.final, sequence.settled)
 
     def forget(self, sequence: Sequence, spec: Spec) -> Sequence:
@@ -202,8 +213,13 @@ class DiffusionGemma(Strategy):
         return "its head is shifted; a canvas row predicts its own position" if spec.head_shift else ""
 
     def refuses(self, request: Request) -> str:
-        """A temperature or filter of the request's own."""
+        """A temperature or filter of the request's own, and a canvas that covers neither a canvas nor the answer."""
         params = request.params
+        if params.canvas and len(params.canvas) not in (self.canvas_length, params.max_tokens):
+            return (
+                f"canvas has {len(params.canvas)} ids: give canvas_length={self.canvas_length} of them for the first canvas, "
+                f"or max_tokens={params.max_tokens} for the answer"
+            )
         for name, given, plain in (
             ("temperature", params.temperature, _PLAIN.temperature),
             ("top_k", params.top_k, _PLAIN.top_k),
@@ -220,27 +236,60 @@ class DiffusionGemma(Strategy):
         return _WANTS
 
     @property
+    def holds_pins(self) -> bool:
+        """They hold their place in each canvas."""
+        return True
+
+    @property
+    def takes_canvas(self) -> bool:
+        """Its ids stand for the random ones of that many positions."""
+        return True
+
+    @property
     def carries(self) -> bool:
         """The network carries what it predicted to its next forward of the canvas (self-conditioning)."""
         return True
 
     def _opened(self, sequence: Sequence, start: int, spec: Spec) -> Block:
-        """A canvas of random ids at `start`; a position gets the same id whenever its canvas opens."""
+        """A canvas at `start`, of random ids where the request brings none; a position always gets the same id."""
         goal, length = sequence.goal, self.canvas_length
-        stop = start + length
-        tokens = integers(goal.request.seed, start, stop, 0, "open", spec.vocab_size)
-        return Block(start, tokens, positions(start, min(stop, goal.limit)), (0.0,) * length, opened=sequence.ledger.steps)
+        stop, request = start + length, goal.request
+        params, origin = request.params, len(request.prompt)
+        tokens = integers(request.seed, start, stop, 0, "open", spec.vocab_size)
+        if params.canvas:
+            own = params.canvas[start - origin : stop - origin]
+            tokens = own + tokens[len(own) :]
+        undecided = positions(start, min(stop, goal.limit))
+        block = Block(start, tokens, undecided, (0.0,) * length, opened=sequence.ledger.steps)
+        return block.pinning(params.pinned, origin) if params.pinned else block
 
-    def _committed(self, sequence: Sequence, tokens: tuple[int, ...], probabilities: tuple[float, ...], spec: Spec) -> Sequence:
-        """The sequence with its canvas decided: final unless the answer ends inside it, and the next one open behind it."""
-        before, goal = sequence.window[0], sequence.goal
-        block = Block(before.start, tokens, (), probabilities, opened=before.opened)
-        if block.end > goal.limit:
-            return sequence.moved(sequence.past, (block,), sequence.final, goal.limit)
-        past, end = sequence.past.push_front(block.sealed()), block.end
-        over = end == goal.limit or any(stop_id in tokens for stop_id in goal.stop_ids)
-        window = () if over else (self._opened(sequence, end, spec),)
-        return sequence.moved(past, window, end, end)
+    def _behind(self, sequence: Sequence, block: Block, spec: Spec) -> Sequence:
+        """The sequence at `block`, or if all of that is decided, at the next canvas that is not.
+
+        A decided canvas is final unless the answer ends inside it.
+        """
+        past, goal, end = sequence.past, sequence.goal, block.start
+        while not block.undecided:
+            if block.end > goal.limit:
+                return sequence.moved(past, (block,), end, goal.limit)
+            past, end = past.push_front(block.sealed()), block.end
+            if end == goal.limit or any(stop_id in block.tokens for stop_id in goal.stop_ids):
+                return sequence.moved(past, (), end, end)
+            block = self._opened(sequence, end, spec)
+        return sequence.moved(past, (block,), end, end)
+
+
+def _offsets(bitmap: int) -> tuple[int, ...]:
+    """The offsets of a bitmap."""
+    return tuple([offset for offset in range(bitmap.bit_length()) if bitmap >> offset & 1])
+
+
+def _with(values: tuple[Item, ...], others: tuple[Item, ...], offsets: tuple[int, ...]) -> tuple[Item, ...]:
+    """`values` with those of `others` at the `offsets`."""
+    mixed = list(values)
+    for offset in offsets:
+        mixed[offset] = others[offset]
+    return tuple(mixed)
 
 
 STRATEGY = DiffusionGemma

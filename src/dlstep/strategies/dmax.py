@@ -97,8 +97,12 @@ class DMax(Revising):
         for block in blocks:
             kept = block.extra
             if isinstance(kept, Softened):
-                first = block.start + block.given.bit_length()
-                at += positions(first, first + len(kept.ids) // top_k)
+                count = len(kept.ids) // top_k
+                if block.given & (block.given + 1):
+                    at += block.sampled(block.end)[:count]
+                else:
+                    first = block.start + block.given.bit_length()
+                    at += positions(first, first + count)
                 ids += kept.ids
                 probabilities += kept.probabilities
         if not at:
@@ -111,12 +115,29 @@ class DMax(Revising):
         del spec
         goal, steps, last, first = sequence.goal, sequence.ledger.steps, self.most_forwards, first_wanted(blocks)
         accept = self.accept_threshold
+        if goal.request.params.pinned:
+            return self._around_pins(sequence, blocks, rows)
         revised: list[Block] = []
         begin = 0
         for block in blocks:
             end = min(block.end, goal.limit) - first
             timed_out = steps - block.opened >= last
             revised.append(self._refreshed(block, begin, end, rows, accept, timed_out=timed_out))
+            begin = end
+        return tuple(revised)
+
+    def _around_pins(self, sequence: Sequence, blocks: tuple[Block, ...], rows: Rows) -> tuple[Block, ...]:
+        """The same for blocks with gaps between given tokens: each is refreshed as if it had no other positions."""
+        steps, limit = sequence.ledger.steps, sequence.goal.limit
+        revised: list[Block] = []
+        begin = 0
+        for block in blocks:
+            places = block.sampled(limit)
+            end = begin + len(places)
+            timed_out = steps - block.opened >= self.most_forwards
+            inner = _only(block, places)
+            after = self._refreshed(inner, begin, end, rows, self.accept_threshold, timed_out=timed_out)
+            revised.append(_put_back(block, places, after))
             begin = end
         return tuple(revised)
 
@@ -146,6 +167,24 @@ class DMax(Revising):
         new_probabilities[old + shift : new + shift] = probabilities[old:new]
         left = undecided[new - old :]
         return Block(block.start, tuple(new_tokens), left, tuple(new_probabilities), block.given, block.opened, after)
+
+
+def _only(block: Block, places: tuple[int, ...]) -> Block:
+    """The positions `places` of the block, as a block at position 0."""
+    start, undecided = block.start, set(block.undecided)
+    tokens = tuple([block.tokens[place - start] for place in places])
+    probabilities = tuple([block.probabilities[place - start] for place in places])
+    masked = tuple([index for index, place in enumerate(places) if place in undecided])
+    return Block(0, tokens, masked, probabilities, 0, block.opened, block.extra)
+
+
+def _put_back(block: Block, places: tuple[int, ...], inner: Block) -> Block:
+    """The block with its positions `places` as they are in `inner`."""
+    tokens, probabilities = list(block.tokens), list(block.probabilities)
+    for index, place in enumerate(places):
+        tokens[place - block.start], probabilities[place - block.start] = inner.tokens[index], inner.probabilities[index]
+    undecided = tuple([places[index] for index in inner.undecided])
+    return Block(block.start, tuple(tokens), undecided, tuple(probabilities), block.given, block.opened, inner.extra)
 
 
 @lru_cache(typed=True)

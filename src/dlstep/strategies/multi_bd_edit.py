@@ -14,7 +14,7 @@ from annotated_types import Ge, Interval
 
 from ..core import Block, Grid, Probability, Request, Rows, Sequence, Spec, Wants, positions, value
 from ._blocks import mask_of
-from ._edit import Revising, Revision, first_wanted
+from ._edit import Revising, Revision, first_wanted, without_gaps
 
 WANTS = Wants(ties="lowest", tempered=False)
 REMASK_THRESHOLD = 0.4
@@ -94,6 +94,8 @@ class MultiBDEdit(Revising):
     def revised(self, sequence: Sequence, blocks: tuple[Block, ...], rows: Rows, spec: Spec) -> tuple[Block, ...]:
         """The open blocks with their masks filled and their tokens edited."""
         first, late = first_wanted(blocks), sequence.ledger.steps - self.most_forwards
+        if sequence.goal.request.params.pinned:
+            rows = without_gaps(rows, blocks, sequence.goal.limit)
         chosen, changes = _compared(blocks, first, rows, self.accept_threshold, mask_of(spec))
         calm = not (changes or self.remasking)
         revised: list[Block] = []
@@ -154,7 +156,7 @@ def _edited(block: Block, first: int, fills: list[int], changes: list[int], end:
     undecided, probabilities = block.undecided, rows.probabilities
     stable = 1.0
     if changes:
-        stable -= len(changes) / (end - block.start - block.given.bit_length() - len(undecided))
+        stable -= len(changes) / (end - block.start - block.given.bit_count() - len(undecided))
         changes = [position for position in changes if probabilities[position - first] > rule.edit]
     post = before.post if undecided else before.post + 1
     unsure = _unsure(block, first, end, rows, rule) if rule.remask else ()
@@ -174,9 +176,9 @@ def _timed_out(block: Block, first: int, changes: list[int], rows: Rows, rule: _
 
 def _unsure(block: Block, first: int, end: int, rows: Rows, rule: _Rule) -> tuple[int, ...]:
     """The positions to mask again: decided ones that are unsure now, and were not masked again before."""
-    start = block.start + block.given.bit_length()
+    start = block.first
     probabilities = rows.probabilities[start - first : end - first]
-    if min(probabilities) >= rule.remask:
+    if not probabilities or min(probabilities) >= rule.remask:
         return ()
     done = block.extra.remasked if isinstance(block.extra, Edited) else 0
     low = [position for position, probability in enumerate(probabilities, start) if probability < rule.remask]

@@ -1,6 +1,6 @@
 """Hypothesis generators of engines, strategies, requests and their arrivals. Small sizes: bugs live at edges."""
 
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass, fields, replace
 from operator import attrgetter
 from typing import Any, Literal, TypeVar, get_type_hints
 
@@ -96,8 +96,39 @@ def thresholds(strategy: Strategy) -> st.SearchStrategy[Thresholds]:
     return st.one_of(st.just(Thresholds()), st.builds(Thresholds, **options))
 
 
-def params(strategy: Strategy) -> st.SearchStrategy[SamplingParams]:
-    """Limits and stops of all kinds, most of them absent in most requests."""
+@st.composite
+def params(draw: st.DrawFn, strategy: Strategy, *, often: bool = False) -> SamplingParams:
+    """Limits and stops of all kinds, most of them absent in most requests; pinned tokens in few, or `often`."""
+    plain = draw(_unpinned(strategy))
+    if draw(st.integers(0, 1 if often else 7)):
+        return plain
+    return replace(plain, pinned=draw(pins(plain.max_tokens)), canvas=draw(_canvases(strategy, plain.max_tokens)))
+
+
+@st.composite
+def pins(draw: st.DrawFn, max_tokens: int) -> dict[int, int]:
+    """Pinned tokens of an answer: a few, whole stretches, or all of it; now and then one that is refused."""
+    ids = st.one_of(st.integers(0, 9), st.integers(0, EOS))
+    offsets = draw(st.sets(st.integers(0, max_tokens - 1), max_size=6))
+    if draw(st.booleans()):
+        begin = draw(st.integers(0, max_tokens - 1))
+        offsets |= set(range(begin, min(max_tokens, begin + draw(st.sampled_from([2, 4, 8, 20])))))
+    found = {offset: draw(ids) for offset in sorted(offsets)}
+    if found and draw(st.integers(0, 15)) == 0:
+        found[min(found)] = draw(st.sampled_from([MASK, VOCABULARY]))
+    return found
+
+
+def _canvases(strategy: Strategy, max_tokens: int) -> st.SearchStrategy[tuple[int, ...]]:
+    """Canvases to start from, where the strategy takes them; some are of a length that is refused."""
+    if not strategy.takes_canvas:
+        return st.just(())
+    lengths = [max_tokens, *(each for name, each in options_of(strategy).items() if name == "canvas_length"), 3]
+    ids = st.integers(0, EOS)
+    return st.just(()) | st.sampled_from(lengths).flatmap(lambda n: st.lists(ids, min_size=n, max_size=n).map(tuple))
+
+
+def _unpinned(strategy: Strategy) -> st.SearchStrategy[SamplingParams]:
     return st.builds(
         SamplingParams,
         max_tokens=st.integers(1, 20),
@@ -113,8 +144,11 @@ def params(strategy: Strategy) -> st.SearchStrategy[SamplingParams]:
 
 
 @st.composite
-def batches(draw: st.DrawFn, strategy: Strategy, most: int = 5) -> tuple[Request, ...]:
-    """Requests whose prompts often share a prefix; some are too long, or hold a mask, and must be refused."""
+def batches(draw: st.DrawFn, strategy: Strategy, most: int = 5, *, pinned: bool = False) -> tuple[Request, ...]:
+    """Requests whose prompts often share a prefix; some are too long, or hold a mask, and must be refused.
+
+    Tokens are pinned rarely, or often if `pinned`.
+    """
     base = draw(st.lists(st.integers(0, EOS), min_size=MAX_MODEL_LEN, max_size=MAX_MODEL_LEN).map(tuple))
     tails = st.lists(st.integers(0, EOS), max_size=4).map(tuple)
     requests: list[Request] = []
@@ -123,7 +157,7 @@ def batches(draw: st.DrawFn, strategy: Strategy, most: int = 5) -> tuple[Request
         prompt = base[:cut] + draw(tails) or base[:1]
         if draw(st.integers(0, 11)) == 0:
             prompt = draw(st.sampled_from([(*prompt, MASK), (MASK, *prompt), base]))
-        requests.append(Request(number, prompt, draw(params(strategy))))
+        requests.append(Request(number, prompt, draw(params(strategy, often=pinned))))
     return tuple(requests)
 
 
@@ -173,11 +207,11 @@ class Case:
 
 
 @st.composite
-def cases(draw: st.DrawFn, kind: Kind, *, aborts: bool = True, rebuilds: bool = True) -> Case:
+def cases(draw: st.DrawFn, kind: Kind, *, aborts: bool = True, rebuilds: bool = True, pinned: bool = False) -> Case:
     """Random arrivals, aborts, budgets, thresholds and device losses for one strategy."""
     strategy = draw(hyperparameters(kind))
     spec = draw(specs(strategy))
-    requests = draw(batches(strategy))
+    requests = draw(batches(strategy, pinned=pinned))
     config = draw(tight(spec, strategy, requests))
     steps = st.integers(0, 12)
     arrive = tuple(sorted(draw(st.lists(steps, min_size=len(requests), max_size=len(requests)))))

@@ -32,6 +32,7 @@ from ..core.lifecycle import judged, sized
 from .checks import check_answer, check_order, check_ownership, check_tampering
 from .generators import MAX_MODEL_LEN, Case, Kind, ample, batches, cases, crowds, hyperparameters, specs
 from .harness import Run, alone, disturbed, outcomes, run_case, shadow
+from .pinning import pinned
 from .shadow import ShadowDriver
 from .sharing import histories, told
 
@@ -362,6 +363,7 @@ LAWS: tuple[Law, ...] = (
     traces,
     overrides,
     folding,
+    pinned,
     histories,
     told,
 )

@@ -68,7 +68,7 @@ def _users(strategy: Strategy, config: Config, data: DataObject) -> list[tuple[C
 
 def short(requests: tuple[Request, ...]) -> tuple[Request, ...]:
     """The requests with short answers: what is shared shows in the first steps."""
-    return tuple(replace(r, params=replace(r.params, max_tokens=min(r.params.max_tokens, 6))) for r in requests)
+    return tuple(replace(r, params=r.params.shortened(min(r.params.max_tokens, 6))) for r in requests)
 
 
 def histories(kind: Kind, data: DataObject) -> None:

@@ -1,0 +1,54 @@
+"""The law of pinned tokens and of canvases that requests bring."""
+
+from hypothesis.strategies import DataObject
+
+from ..core import Sequence
+from ..core.diff import decided
+from ..core.finish import answer_limit
+from .generators import Kind, cases
+from .harness import run_case
+
+
+def pinned(kind: Kind, data: DataObject) -> None:
+    """20. Pinned tokens are given: every forward that feeds one feeds it as it is, none samples it, the answer holds it.
+
+    A canvas is denoised whole, pins included, and opens with the tokens that the request brings. An answer without gaps takes
+    no forward.
+    """
+    case = data.draw(cases(kind, pinned=True))
+    run = run_case(case)
+    for step in run.steps:
+        for span in step.plan.spans:
+            sequence = step.planned.find(span.id)
+            assert sequence is not None
+            request, length = sequence.request, len(sequence.request.prompt)
+            brought = dict(enumerate(request.params.canvas, length)) if span.carry == "fresh" else {}
+            pins = {length + offset: token for offset, token in request.params.pinned}
+            for position, token in (brought | pins).items():
+                if span.start <= position < span.stop:
+                    assert span.tokens[position - span.start] == token, "another token is fed than the request brings"
+            assert span.mode == "denoise" or not pins.keys() & set(span.wanted), "a pinned position is sampled"
+        for sequence in step.after.running:
+            known = decided(sequence)
+            for position, token in pins_in_window(sequence).items():
+                assert known.get(position) == token, "a pinned position is undecided, or another token"
+    for request in case.requests:
+        done = run.state.finished[request.id]
+        if done.finish == "rejected":
+            continue
+        assert case.strategy.holds_pins or not request.params.pinned, "pinned tokens are ignored"
+        assert case.strategy.takes_canvas or not request.params.canvas, "a canvas is ignored"
+        held = zip(done.answer, done.probabilities, strict=True)
+        found = {offset: pair for offset, pair in enumerate(held) if offset in dict(request.params.pinned)}
+        kept = {offset: (token, 1.0) for offset, token in request.params.pinned if offset < len(done.answer)}
+        assert found == kept, "the answer holds other tokens than the pinned ones"
+        if len(request.params.pinned) >= answer_limit(request, case.config) - len(request.prompt):
+            assert done.nfe == 0, "an answer without gaps takes forwards"
+
+
+def pins_in_window(sequence: Sequence) -> dict[int, int]:
+    """Pinned tokens of a request, by position, as far as its blocks reach."""
+    length = len(sequence.request.prompt)
+    end = max([sequence.final, *(block.end for block in sequence.window)])
+    pins = {length + offset: token for offset, token in sequence.request.params.pinned}
+    return {position: token for position, token in pins.items() if position < end}

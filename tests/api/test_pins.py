@@ -1,0 +1,201 @@
+"""Pinned tokens as a user gives them: to `SamplingParams`, as text, to streams and sessions, and to the command."""
+
+import json
+from typing import Any
+
+import pytest
+
+from dlstep import LLM, SamplingParams
+from dlstep.cli import main
+
+STORY = "Max has 53 shells. Later Max buys 39 more. How many shells does Max have?\n"
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({"pinned": 5}, "SamplingParams.pinned must be a mapping of offsets in the answer to token ids, got 5"),
+    ({"pinned": {"0": 5}}, r"SamplingParams.pinned must be a mapping of .*, got \('0', 5\) in it"),
+    ({"pinned": {0: 1.5}}, r"got \(0, 1.5\) in it"),
+    ({"pinned": {True: 5}}, r"got \(True, 5\) in it"),
+    ({"pinned": [(0, 5, 6)]}, r"got \(0, 5, 6\) in it"),
+    ({"pinned": {-1: 5}}, "SamplingParams.pinned must have offsets below max_tokens=8 and not below 0, got -1"),
+    ({"pinned": {8: 5}}, "SamplingParams.pinned must have offsets below max_tokens=8 and not below 0, got 8"),
+    ({"pinned": {3: -2}}, r"SamplingParams.pinned\[3\] must be a token id from 0 to 2147483647, got -2"),
+    ({"pinned": {3: 2**40}}, r"SamplingParams.pinned\[3\] must be a token id from 0 to 2147483647, got 1099511627776"),
+    ({"pinned": [(3, 5), (2, 5), (3, 6)]}, "SamplingParams.pinned must have each offset once, got 3 twice"),
+    ({"canvas": 5}, "SamplingParams.canvas must be a list of items"),
+    ({"canvas": [1.5]}, "SamplingParams.canvas must be a list of items"),
+]
+
+
+@pytest.fixture(scope="module")
+def llm() -> LLM:
+    """The embedded model of blocks."""
+    return LLM()
+
+
+@pytest.mark.parametrize(("given", "message"), WRONG)
+def test_what_is_no_pin_is_refused_by_name(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        SamplingParams(max_tokens=8, **given)
+
+
+def test_pins_are_kept_in_order_whatever_they_are_given_as() -> None:
+    pinned: Any = {4: 7, 2: 9}
+    params = SamplingParams(max_tokens=8, pinned=pinned)
+    assert params.pinned == ((2, 9), (4, 7)) and hash(params) == hash(SamplingParams(max_tokens=8, pinned=((4, 7), (2, 9))))
+    assert params.shortened(4).pinned == ((2, 9),)
+
+
+@pytest.mark.parametrize(
+    ("pinned", "words"),
+    [
+        ({3: 1}, r"pinned\[3\]=1 is the mask id"),
+        ({3: 9999}, r"pinned\[3\]=9999 is outside \[0, 139\)"),
+        ({600: 5}, r"pinned\[600\]=5 is behind the answer: max_model_len=512 leaves \d+ tokens"),
+    ],
+)
+def test_pins_that_can_be_in_no_answer_are_rejected(llm: LLM, pinned: Any, words: str) -> None:
+    params = SamplingParams(max_tokens=700, pinned=pinned)
+    (output,) = llm.generate(STORY, params, progress=False)
+    assert output.finish_reason == "rejected" and not output.token_ids
+    with pytest.raises(ValueError, match=words):
+        list(llm.stream(STORY, params))
+
+
+@pytest.mark.parametrize(("strategy", "canvas"), [("fast_dllm_v2", False), ("multi_bd", True), ("dual_cache", True)])
+def test_a_strategy_that_cannot_refuses_by_name(strategy: str, canvas: bool) -> None:
+    own = LLM(decoding_strategy=strategy)
+    asked: dict[str, Any] = {"canvas": [5] * 8} if canvas else {"pinned": {0: 5}}
+    with pytest.raises(ValueError, match=rf"(pinned=\{{0: 5\}}|canvas) has no effect in {type(own.state.strategy).__name__}"):
+        list(own.stream(STORY, SamplingParams(max_tokens=8, **asked)))
+
+
+def test_text_takes_as_many_offsets_as_it_has_tokens(llm: LLM) -> None:
+    assert llm.pins({6: 40, 0: "72+"}) == {**dict(enumerate(llm.engine.tokenizer.encode("72+"))), 6: 40}  # pyright: ignore
+    for wrong, message in [
+        ({0: "72", 1: 5}, "pins has two tokens for offset 1, one of them from 5 at offset 1"),
+        ({0: ""}, r"pins\[0\]='' has no tokens"),
+        ({0: 1.5}, "pins must be a mapping of offsets in the answer to texts or token ids, got .0, 1.5."),
+        ("72", "pins must be a mapping of offsets in the answer to texts or token ids, got '72'"),
+    ]:
+        given: Any = wrong
+        with pytest.raises(ValueError, match=message):
+            llm.pins(given)
+
+
+@pytest.mark.parametrize("strategy", ["multi_bd", "d2f", "dmax", "dual_cache", "diffusion_gemma", "multi_bd_edit"])
+def test_generate_stream_and_session_hold_the_same_pins(strategy: str) -> None:
+    own = (
+        LLM(decoding_strategy="multi_bd", sampling_mode="edit")
+        if strategy == "multi_bd_edit"
+        else LLM(decoding_strategy=strategy)
+    )
+    pinned: Any = own.pins({0: "7", 3: "+", 5: "2"})
+    params = SamplingParams(max_tokens=24, pinned=pinned, seed=3)
+    (output,) = own.generate(STORY, params, progress=False)
+    assert output.text[:6:3] == "7+" and output.text[5] == "2"
+    assert "".join(own.stream(STORY, params)) == output.text
+    session = own.session()
+    number = session.submit(STORY, params)
+    session.run()
+    assert session.output(number).token_ids == output.token_ids
+    assert session.trace.replay() == session.state
+
+
+def test_an_answer_that_is_pinned_as_a_whole_takes_no_forward(llm: LLM) -> None:
+    pinned: Any = llm.pins({0: "0123456789"})
+    (output,) = llm.generate(STORY, SamplingParams(max_tokens=10, pinned=pinned), progress=False)
+    assert (output.text, output.nfe, output.finish_reason) == ("0123456789", 0, "length")
+    assert "".join(llm.stream(STORY, SamplingParams(max_tokens=10, pinned=pinned))) == "0123456789"
+
+
+def test_a_pinned_end_of_sequence_ends_the_answer_there(llm: LLM) -> None:
+    eos = llm.state.config.spec.eos_ids[0]
+    pinned: Any = {3: eos, 5: 40}
+    (output,) = llm.generate(STORY, SamplingParams(max_tokens=12, pinned=pinned), progress=False)
+    assert len(output.token_ids) == 3 and output.finish_reason == "stop"
+    (output,) = llm.generate(STORY, SamplingParams(max_tokens=12, pinned=pinned, ignore_eos=True), progress=False)
+    assert len(output.token_ids) == 12 and output.token_ids[3] == eos and output.token_ids[5] == 40
+    pinned = {0: eos}
+    (output,) = llm.generate(STORY, SamplingParams(max_tokens=12, pinned=pinned), progress=False)
+    assert (output.token_ids, output.nfe, output.finish_reason) == ((), 0, "stop")
+
+
+def test_stop_strings_and_repetitions_see_pinned_tokens(llm: LLM) -> None:
+    pinned: Any = llm.pins({0: "77a"})
+    (output,) = llm.generate(STORY, SamplingParams(max_tokens=40, pinned=pinned, stop=("7a",)), progress=False)
+    assert (output.text, output.finish_reason, output.nfe) == ("7", "stop", 0)
+    pinned = llm.pins({0: "77"})
+    (output,) = llm.generate(STORY, SamplingParams(max_tokens=40, pinned=pinned, max_repetition_run=2), progress=False)
+    assert output.finish_reason == "repetition" and output.text == "77" and not output.nfe
+
+
+def test_streams_tell_of_pins_that_were_settled_while_the_request_waited() -> None:
+    """One request at a time: the second one waits through updates before its first forward."""
+    own = LLM(max_num_reqs=1)
+    pinned: Any = own.pins({0: "53"})
+    params = SamplingParams(max_tokens=24, pinned=pinned)
+    first, second = own.stream(STORY, SamplingParams(max_tokens=64)), own.stream(STORY, params)
+    "".join(first)
+    (output,) = own.generate(STORY, params, progress=False)
+    assert "".join(second) == output.text and output.text.startswith("53")
+
+
+def test_the_command_takes_ids_and_texts(capsys: pytest.CaptureFixture[str]) -> None:
+    common = ["generate", STORY, "--max_tokens", "24", "--json", "--progress", "false"]
+    assert main([*common, "--pinned", '{"0": "7", "3": "+"}']) == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    assert row["text"][0] == "7" and row["text"][3] == "+"
+    for wrong in ("7", '{"a": 5}', "[3]"):
+        assert main([*common, "--pinned", wrong]) == 2
+        assert "--pinned takes offsets in the answer" in capsys.readouterr().err
+
+
+def test_a_canvas_is_where_denoising_starts() -> None:
+    own = LLM(decoding_strategy="diffusion_gemma")
+    (plain,) = own.generate(STORY, SamplingParams(max_tokens=16, seed=1), progress=False)
+    session = own.session()
+    canvas = tuple(plain.token_ids) + (5,) * (16 - len(plain.token_ids))
+    session.submit(STORY, SamplingParams(max_tokens=16, seed=1, canvas=canvas))
+    while not (span := next(span for span in session.plan.spans)).wanted:
+        session.step()
+    assert span.tokens[:16] == canvas
+    with pytest.raises(ValueError, match="canvas has 3 ids: give canvas_length="):
+        list(own.stream(STORY, SamplingParams(max_tokens=16, canvas=(5, 6, 7))))
+
+
+def forked(strategy: str, temperature: float, steps: int, seed: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """An answer, and that of a fork with another seed after some forwards."""
+    session = LLM(decoding_strategy=strategy).session()
+    session.submit(STORY, SamplingParams(max_tokens=24, temperature=temperature, seed=1, ignore_eos=True))
+    for _ in range(steps):
+        session.step()
+    branch = session.fork(seed=seed)
+    assert branch.state.sequence(0).request.seed == seed  # pyright: ignore[reportOptionalMemberAccess]
+    session.run()
+    branch.run()
+    assert branch.trace.replay() == branch.state
+    return session.output(0).token_ids, branch.output(0).token_ids
+
+
+@pytest.mark.parametrize("strategy", ["multi_bd", "dual_cache", "fast_dllm_v2", "dmax"])
+@pytest.mark.parametrize("steps", [0, 3])
+def test_a_fork_may_draw_other_noise_from_here_on(strategy: str, steps: int) -> None:
+    assert len({*forked(strategy, 0.0, steps, 7)}) == 1, "greedy answers do not depend on seeds"
+    assert len({*forked(strategy, 3.0, steps, 1)}) == 1, "the same seed goes on as before"
+    if strategy != "dmax":  # every token of which is refreshed by the likeliest one at the end
+        assert len({*forked(strategy, 3.0, steps, 7)}) == 2
+
+
+def test_a_fork_of_a_canvas_begins_it_anew() -> None:
+    one, other = forked("diffusion_gemma", 0.0, 3, 7)
+    assert one != other
+    own = LLM(decoding_strategy="diffusion_gemma")
+    (fresh,) = own.generate(STORY, SamplingParams(max_tokens=24, seed=7, ignore_eos=True), progress=False)
+    assert other == fresh.token_ids
+    session = own.session()
+    session.submit(STORY, SamplingParams(max_tokens=24, seed=1, ignore_eos=True))
+    waiting = session.fork(seed=7)  # nothing ran yet
+    waiting.run()
+    assert waiting.output(0).token_ids == fresh.token_ids
+    seed: Any = "x"
+    with pytest.raises(ValueError, match=r"SamplingParams.seed must be"):
+        session.fork(seed=seed)
