@@ -6,7 +6,7 @@ from difflib import get_close_matches
 from operator import attrgetter, itemgetter
 from typing import Any, TypeVar, cast
 
-from .checks import listed, plain, short, text_of
+from .checks import listed, plain, short, text_of, whole_numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,12 +17,14 @@ class Options:
 Value = TypeVar("Value", bound=Options)
 StrategyOptions = tuple[tuple[str, Any], ...]  # in order of names, so that equal options are equal values
 MOST_OPTIONS = 1000
+_PLAIN = (bool, int, float, str)
 
 
 def sorted_options(owner: str, given: object) -> StrategyOptions:
     """Options from a mapping, or from pairs of name and value, in order of names.
 
-    Raises ValueError unless names are texts, given once, and values are numbers, texts, truth values, None or rules.
+    Raises ValueError unless names are texts, given once, and values are numbers, texts, truth values, None,
+    rules, or whole numbers in a list, which are kept as a tuple.
     """
     pairs = list(cast("Mapping[Any, Any]", given).items()) if issubclass(type(given), Mapping) else listed(given)
     if pairs is None or len(pairs) > MOST_OPTIONS:
@@ -34,11 +36,15 @@ def sorted_options(owner: str, given: object) -> StrategyOptions:
         if parts is None or name is None:
             raise ValueError(f"{owner} must be a mapping of names to values, got {short(given)}")
         option = plain(parts[1])
-        if not (option is None or type(option) in (bool, int, float, str) or issubclass(type(option), Options)):
-            raise ValueError(f"{owner}[{name!r}] must be a number, a text, True, False, None or a rule, got {short(option)}")
+        many = whole_numbers(option)
+        if many is None and not (option is None or type(option) in _PLAIN or issubclass(type(option), Options)):
+            raise ValueError(
+                f"{owner}[{name!r}] must be a number, a text, True, False, None, a rule or a list of whole numbers, "
+                f"got {short(option)}"
+            )
         if name in kept:
             raise ValueError(f"{owner} sets {name!r} twice")
-        kept[name] = option
+        kept[name] = option if many is None else many
     return tuple(sorted(kept.items(), key=itemgetter(0)))
 
 
