@@ -73,7 +73,7 @@ class EarlyCommit(Rule):
         """The block with everything taken, or with what is due in the part that is under way."""
         limit, number = sequence.goal.limit, draw(sequence, block)
         asked = self.wanted(block, limit, number)
-        gap = self._due((number + 1) / self.bound(len(block.tokens)))
+        gap = self.due((number + 1) / self.bound(len(block.tokens)))
         if gap is not None and self._gap(block, limit, asked, rows, begin) >= gap:
             found = rows.at([begin + bisect_left(asked, position) for position in block.undecided], self.wants.best)
             return block.decide(range(len(block.undecided)), 0, found.tokens, found.probabilities)
@@ -94,7 +94,8 @@ class EarlyCommit(Rule):
         full, rest = divmod(size, self.part_size)
         return full * self.inner.bound(self.part_size) + (self.inner.bound(rest) if rest else 0)
 
-    def _due(self, progress: float) -> float | None:
+    def due(self, progress: float) -> float | None:
+        """The mean gap that ends the decode in a forward; `progress` is the share of all forwards, this one included."""
         if progress < 0.33:
             return self.early_gap
         return self.middle_gap if progress < 0.67 else self.late_gap
