@@ -62,11 +62,8 @@ def test_sliding(answer: str, expected: str) -> None:
     rule = Sliding(window=3)
     wanted = rule.wanted(block, len(cells) + 1, 0)
     chances = tuple(float(cells[position - 1]) for position in wanted)
-    spec = Spec(MASK, (98,), 100)
-    sequence = add(
-        init(Config(spec), DualCache(cache="none", rule=rule)), Request(0, (1,), SamplingParams(max_tokens=len(cells)))
-    )
-    (waiting,) = sequence.waiting
+    spec, request = Spec(MASK, (98,), 100), Request(0, (1,), SamplingParams(max_tokens=len(cells)))
+    (waiting,) = add(init(Config(spec), DualCache(cache="none", rule=rule)), request).waiting
     done = rule.decided(waiting, block, Rows((8,) * len(chances), chances), 0, True, spec)
     assert " ".join(str(offset) for offset, token in enumerate(done.tokens) if token == 8) == expected
 

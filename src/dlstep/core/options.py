@@ -55,6 +55,10 @@ def options_of(value: Options) -> dict[str, Any]:
     return {name: option for part in held for name, option in part.items()} | own
 
 
+def _held(option: object) -> dict[str, Any]:
+    return options_of(option) if isinstance(option, Options) else {}
+
+
 def with_options(value: Value, options: Mapping[str, Any]) -> Value:
     """`value` with some options changed; a rule that is given is put in first, so that its options can be given beside it.
 
@@ -70,6 +74,8 @@ def with_options(value: Value, options: Mapping[str, Any]) -> Value:
     changed: dict[str, Options] = {}
     for name, part in parts.items():
         known = options_of(part)
+        # A rule that is given for a rule within this one brings its options with it.
+        known |= {inner: option for given in rest if given in known for inner, option in _held(rest[given]).items()}
         if taken := {option: rest.pop(option) for option in list(rest) if option in known}:
             changed[name] = with_options(part, taken)
     for name, option in rest.items():
