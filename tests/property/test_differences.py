@@ -24,7 +24,9 @@ from dlstep.core import (
     commit,
     init,
     schedule,
+    with_options,
 )
+from dlstep.rules.quota import Quota
 from dlstep.strategies import load
 from dlstep.testing import ShadowDriver
 
@@ -130,8 +132,13 @@ def test_fields_that_nothing_else_shows_are_named() -> None:
     assert (found.positions, found.moves, found.others) == ((), (), ("window",))
     assert str(state.diff(replace(state, waiting=blocks))) == "request 0: other window"
     assert state.diff(replace(state, config=replace(state.config, num_pages=8))).moves == (Move("num_pages", 16, 8),)
-    options = replace(state.strategy, accept_threshold=0.25)
+    options = with_options(state.strategy, {"accept_threshold": 0.25})
     assert state.diff(replace(state, strategy=options)).moves == (Move("accept_threshold", 0.9, 0.25),)
+    other_rule = replace(state.strategy, rule=Quota(2))
+    assert state.diff(replace(state, strategy=other_rule)).moves == (Move("rule", "Threshold", "Quota"),)
+    decoded = state.waiting.remove([0]).push_front([sequence.decoded_by(options)])
+    (found,) = state.diff(replace(state, waiting=decoded)).requests
+    assert (found.positions, found.moves, found.others) == ((), (), ("strategy",))
 
 
 def start() -> State:

@@ -271,9 +271,8 @@ def request_diff(old: Sequence, new: Sequence, waited: bool, waits: bool) -> Req
     )
     drawn, drafted = _drafts(old), _drafts(new)
     drafts = sum(drafted.get(position, token) != token for position, token in drawn.items())
-    others = differing(old.request, new.request, names_of(Request)) + differing(
-        old.goal, new.goal, ("limit", "stop_ids", "grid")
-    )
+    others = differing(old.request, new.request, names_of(Request))
+    others += differing(old.goal, new.goal, ("limit", "stop_ids", "grid", "strategy"))
     others += differing(old, new, ("extra",)) + differing(old.ledger, new.ledger, ("watch", "storage", "ending"))
     if not (positions or drafts or moves):
         others += differing(old, new, ("window", "past"))

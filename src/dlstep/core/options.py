@@ -1,8 +1,9 @@
 """Options: the fields of a strategy and of the rule that it holds, by flat names."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import MISSING, dataclass, fields, replace
 from difflib import get_close_matches
+from inspect import isabstract
 from operator import attrgetter, itemgetter
 from typing import Any, TypeVar, cast
 
@@ -23,8 +24,8 @@ _PLAIN = (bool, int, float, str)
 def sorted_options(owner: str, given: object) -> StrategyOptions:
     """Options from a mapping, or from pairs of name and value, in order of names.
 
-    Raises ValueError unless names are texts, given once, and values are numbers, texts, truth values, None,
-    rules, or whole numbers in a list, which are kept as a tuple.
+    Raises ValueError unless names are texts, given once, and values are numbers, texts, truth values, None, rules, or whole
+    numbers in a list, which are kept as a tuple; the class of a rule stands for the value with its defaults.
     """
     pairs = list(cast("Mapping[Any, Any]", given).items()) if issubclass(type(given), Mapping) else listed(given)
     if pairs is None or len(pairs) > MOST_OPTIONS:
@@ -35,7 +36,9 @@ def sorted_options(owner: str, given: object) -> StrategyOptions:
         name = text_of(parts[0]) if parts is not None and len(parts) == 2 else None
         if parts is None or name is None:
             raise ValueError(f"{owner} must be a mapping of names to values, got {short(given)}")
-        option = plain(parts[1])
+        option: Any = plain(parts[1])
+        if issubclass(type(option), type) and issubclass(option, Options) and not isabstract(option):
+            option = by_default(cast(type[Options], option))
         many = whole_numbers(option)
         if many is None and not (option is None or type(option) in _PLAIN or issubclass(type(option), Options)):
             raise ValueError(
@@ -48,11 +51,25 @@ def sorted_options(owner: str, given: object) -> StrategyOptions:
     return tuple(sorted(kept.items(), key=itemgetter(0)))
 
 
+def by_default(cls: type[Value]) -> Value:
+    """The value of a class with its default options. Raises ValueError for an option that has no default."""
+    for field in fields(cls):
+        if field.init and field.default is MISSING and field.default_factory is MISSING:
+            raise ValueError(f"{cls.__name__}.{field.name} has no default: each option of a strategy or rule needs one")
+    return cls()
+
+
 def options_of(value: Options) -> dict[str, Any]:
     """Every option of `value` by name: its fields, then those of the values that they hold, such as a rule's."""
     own = {field.name: attrgetter(field.name)(value) for field in fields(value)}
     held = [options_of(part) for part in own.values() if isinstance(part, Options)]
     return {name: option for part in held for name, option in part.items()} | own
+
+
+def shown_options(value: Options) -> dict[str, Any]:
+    """Every option of `value` by name; of a rule that it holds, the name stands in its place."""
+    shown = {name: type(part).__name__ if isinstance(part, Options) else part for name, part in options_of(value).items()}
+    return dict(sorted(shown.items()))
 
 
 def _held(option: object) -> dict[str, Any]:
@@ -83,9 +100,9 @@ def with_options(value: Value, options: Mapping[str, Any]) -> Value:
     return replace(value, **changed) if changed else value
 
 
-def unknown_option(owner: str, name: str, value: object, known: Iterable[str]) -> str:
-    """A sentence for an option that `owner` does not have; it suggests the most similar name, or lists all."""
+def unknown_option(owner: str, name: str, value: object, known: Iterable[str], hint: str = "") -> str:
+    """A sentence for an option that `owner` does not have; without a `hint` it suggests the most similar name, or lists all."""
     known = sorted(known)
     near = get_close_matches(name, known, 1)
-    hint = f"did you mean {near[0]}?" if near else f"it knows {', '.join(known)}"
-    return f"{owner} has no option {name!r}, but {name}={short(value)} is given: {hint}"
+    hint = hint or (f"did you mean {near[0]}?" if near else f"it knows {', '.join(known)}")
+    return f"{owner} has no option {short(name)}, but {name[:40]}={short(value)} is given: {hint}"

@@ -8,6 +8,7 @@ from rpds import HashTrieMap, List
 
 from .cache import Cache
 from .diff import Move, StateDiff, check_same_kind, decided, differing, moves_of, names_of, requests_diff
+from .options import shown_options
 from .plan import START_LINE
 from .queue import WaitingQueue
 from .sequence import Sequence, Strategy
@@ -97,7 +98,8 @@ class State:
         if type(old) is not type(new):
             yield Move("strategy", type(old).__name__, type(new).__name__)
         else:
-            yield from (Move(name, attrgetter(name)(old), attrgetter(name)(new)) for name in differing(old, new, names_of(old)))
+            shown, now = shown_options(old), shown_options(new)
+            yield from moves_of({name: option for name, option in shown.items() if name in now}, now)
         one, two = self.config, other.config
         names = [name for name in names_of(one) if name != "spec"]
         yield from (Move(name, attrgetter(name)(one), attrgetter(name)(two)) for name in differing(one, two, names))

@@ -1,19 +1,21 @@
 """Decoding rules, one file each: which positions a block takes after a forward. The module name is the key."""
 
-import pkgutil
-from importlib import import_module
+from collections.abc import Mapping
+from typing import Any
 
 from ..core import Rule
-from ..core.checks import short
+from ..lookup import Shelf
+
+SHELF = Shelf("rule", "RULE", Rule, __name__)
+own, available, is_known, load, name_of = SHELF.own, SHELF.available, SHELF.is_known, SHELF.load, SHELF.name_of
+
+HOLDERS = ("rule", "inner")  # options whose value is a rule: that of a strategy, and that which another rule wraps
 
 
-def available() -> tuple[str, ...]:
-    """Names of the rules of this package, found without importing any."""
-    return tuple(module.name for module in pkgutil.iter_modules(__path__) if not module.name.startswith("_"))
+def with_values(options: Mapping[str, Any]) -> dict[str, Any]:
+    """`options` with every rule that is given by its name or class made a value, with default options.
 
-
-def load(name: str) -> type[Rule]:
-    """The rule class of module `name` here. Raises ValueError for an unknown name."""
-    if name not in available():
-        raise ValueError(f"decoding rule {short(name)} is unknown: choose from {', '.join(available())}")
-    return import_module(f"{__name__}.{name}").RULE
+    Raises ValueError for a name that leads nowhere.
+    """
+    named = {name: given for name, given in options.items() if name in HOLDERS and isinstance(given, str | type)}
+    return {**options, **{name: SHELF.value(given) for name, given in named.items()}}

@@ -1,0 +1,40 @@
+"""Ways of training a network: what it was taught to see and to say decides which strategies can decode it."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """One way of training, and the strategies of this package that decode such a network, its own first."""
+
+    name: str
+    strategies: tuple[str, ...]
+
+
+BLOCK_CAUSAL = "block-causal"
+EDITS = "block-causal, corrects tokens"
+PROMPT_IN_FULL = "prompt in full, blocks causal"
+SUB_BLOCKS = "block-causal, shifted head, sub-blocks"
+BIDIRECTIONAL = "bidirectional"
+RANDOM_CANVAS = "canvas of random tokens"
+
+_ENTRIES = (
+    Training(BLOCK_CAUSAL, ("multi_bd", "d2f")),
+    Training(EDITS, ("multi_bd_edit", "dmax", "multi_bd")),
+    Training(PROMPT_IN_FULL, ("d2f", "multi_bd")),
+    Training(SUB_BLOCKS, ("fast_dllm_v2", "multi_bd")),
+    Training(BIDIRECTIONAL, ("dual_cache", "d2f")),
+    Training(RANDOM_CANVAS, ("diffusion_gemma",)),
+)
+TRAININGS: dict[str, Training] = {training.name: training for training in _ENTRIES}
+
+
+def unsupported(strategy: str | None, training: str | None) -> str:
+    """Why a network of such training cannot be decoded with the strategy of this name; empty if it can.
+
+    Nothing is known of a network that does not say how it was trained, nor of a strategy from elsewhere.
+    """
+    if training is None or all(strategy not in each.strategies for each in TRAININGS.values()):
+        return ""
+    able = TRAININGS[training].strategies
+    return "" if strategy in able else f"it was trained {training}, which {', '.join(able)} can decode"
