@@ -28,7 +28,13 @@ MUTANTS = tuple(mutant for module in MODULES for mutant in module.MUTANTS)
 ROOT = Path(__file__).parents[2]
 PURE = ("core", "rules", "strategies", "testing", "decode.py")
 LAWS = ("tests/traces", "tests/property")
-RULES = ("tests/reference/test_zoo.py", "tests/property/test_rules.py")
+RULES = (
+    "tests/reference/test_zoo.py",
+    "tests/reference/test_zoo_windows.py",
+    "tests/property/test_window_rules.py",
+    "tests/property/test_rule_reductions.py",
+    "tests/property/test_rules.py",
+)
 # Which tests may notice a mutant, by how its file's name begins; the first that fits counts.
 TESTS = {
     "core/trace_file": ("tests/property/test_trace_files.py", "tests/property/test_trace_saving.py"),
