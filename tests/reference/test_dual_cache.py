@@ -23,9 +23,9 @@ def options(random: Random) -> dict[str, Any]:
 @pytest.mark.parametrize("head_shift", [0, 1])
 def test_answers_are_those_of_the_loop(pairs: list[Pair], head_shift: int, report: Callable[[str], None]) -> None:
     def loop(network, prompt, limit, fields):
-        rule = fields.pop("rule", None)
-        steps = {"steps_per_block": rule.steps_per_block} if rule else {}
-        return dual_cache.decode(network, prompt, limit, Rules(**fields, **steps))
+        others = {name: option for name, option in fields.items() if name != "rule"}  # the fields are the engine's, too
+        steps = {"steps_per_block": fields["rule"].steps_per_block} if "rule" in fields else {}
+        return dual_cache.decode(network, prompt, limit, Rules(**others, **steps))
 
     tally = compare(pairs, random_cases(17, 200, 4, options), "dual_cache", loop, head_shift)
     report(f"dual_cache, shift {head_shift}: {tally}")

@@ -314,7 +314,7 @@ def check_on_grids(make: Make, count: int = 200, *, pinned: bool = False) -> Non
         rule, slow = make(random)
         size, from_prompt = random.choice((1, 2, 3, 4, 8)), random.random() < 0.5
         grid = Grid(size, random.choice((1, 1, 2, 4)), random.choice((0.1, 0.5)), random.choice((0.1, 0.5, 0.9)), from_prompt)
-        prompt, limit, network = _problem(number, random, size)
+        prompt, limit, network = problem(number, random, size)
         pins = random_pins(random, len(prompt), limit) if pinned else {}
         expected = decode_grid(network, prompt, limit, slow, grid, revokes=rule.revokes, seed=number, pins=pins)
         carrier = D2F if from_prompt else MultiBD
@@ -336,7 +336,7 @@ def check_on_canvases(make: Make, count: int = 200, *, pinned: bool = False) -> 
     for number in range(count):
         rule, slow = make(random)
         size = random.choice((1, 2, 3, 4, 8))
-        prompt, limit, network = _problem(number, random, size)
+        prompt, limit, network = problem(number, random, size)
         whole = None if rule.whole else size
         pins = random_pins(random, len(prompt), limit) if pinned else {}
         expected = decode_canvas(network, prompt, limit, slow, whole, revokes=rule.revokes, seed=number, pins=pins)
@@ -346,6 +346,7 @@ def check_on_canvases(make: Make, count: int = 200, *, pinned: bool = False) -> 
     assert 0 < stopped < count
 
 
-def _problem(number: int, random: Random, size: int) -> tuple[list[int], int, Network]:
+def problem(number: int, random: Random, size: int) -> tuple[list[int], int, Network]:
+    """A prompt, the end of its answer, and a network."""
     prompt = [random.randrange(EOS + 1, WORDS) for _ in range(random.randrange(1, 2 * size + 2))]
     return prompt, len(prompt) + random.randrange(1, 3 * size + 3), Network(number, random.choice((0.0, 0.5, 0.9)))

@@ -3,7 +3,7 @@
 from array import array
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .values import value
 
@@ -127,6 +127,31 @@ class Block:
     def remembering(self, extra: Extra | None) -> "Block":
         """The block with nothing but its memory changed."""
         return Block(self.start, self.tokens, self.undecided, self.probabilities, self.given, self.opened, extra)
+
+    def part(self, start: int, end: int, opened: int, *, anew: bool = False) -> "Block":
+        """The positions `[start, end)` as a block of their own, which opened after `opened` sampling forwards.
+
+        With `anew`, what is decided in it counts as given.
+        """
+        begin, stop = start - self.start, end - self.start
+        undecided = self.undecided[bisect_left(self.undecided, start) : bisect_left(self.undecided, end)]
+        given = self.given >> begin & ((1 << (stop - begin)) - 1)
+        part = Block(start, self.tokens[begin:stop], undecided, self.probabilities[begin:stop], given, opened, self.extra)
+        return replace(part, given=part.decided) if anew else part
+
+    def with_part(self, part: "Block") -> "Block":
+        """The block with the tokens, the undecided positions and the memory of a part of it as they are in `part`."""
+        begin, stop = part.start - self.start, part.end - self.start
+        before, behind = bisect_left(self.undecided, part.start), bisect_left(self.undecided, part.end)
+        return Block(
+            self.start,
+            self.tokens[:begin] + part.tokens + self.tokens[stop:],
+            self.undecided[:before] + part.undecided + self.undecided[behind:],
+            self.probabilities[:begin] + part.probabilities + self.probabilities[stop:],
+            self.given,
+            self.opened,
+            part.extra,
+        )
 
     @property
     def first(self) -> int:

@@ -156,6 +156,17 @@ def _items(item: _Convert, kind: object) -> _Convert:
     return convert
 
 
+_whole_numbers = _items(_whole, int)
+
+
+def whole_numbers(given: object) -> tuple[int, ...] | None:
+    """The items of a list of whole numbers of 64 bits; None for anything else."""
+    try:
+        return _whole_numbers(given)
+    except TypeError:
+        return None
+
+
 def _chosen(choices: tuple[Any, ...]) -> _Convert:
     def convert(given: Any) -> Any:
         given = plain(given)

@@ -7,7 +7,7 @@ from inspect import isabstract
 from operator import attrgetter, itemgetter
 from typing import Any, TypeVar, cast
 
-from .checks import listed, plain, short, text_of
+from .checks import listed, plain, short, text_of, whole_numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,13 +18,14 @@ class Options:
 Value = TypeVar("Value", bound=Options)
 StrategyOptions = tuple[tuple[str, Any], ...]  # in order of names, so that equal options are equal values
 MOST_OPTIONS = 1000
+_PLAIN = (bool, int, float, str)
 
 
 def sorted_options(owner: str, given: object) -> StrategyOptions:
     """Options from a mapping, or from pairs of name and value, in order of names.
 
-    Raises ValueError unless names are texts, given once, and values are numbers, texts, truth values, None or rules; the class
-    of a rule stands for the value with its defaults.
+    Raises ValueError unless names are texts, given once, and values are numbers, texts, truth values, None, rules, or whole
+    numbers in a list, which are kept as a tuple; the class of a rule stands for the value with its defaults.
     """
     pairs = list(cast("Mapping[Any, Any]", given).items()) if issubclass(type(given), Mapping) else listed(given)
     if pairs is None or len(pairs) > MOST_OPTIONS:
@@ -38,11 +39,15 @@ def sorted_options(owner: str, given: object) -> StrategyOptions:
         option: Any = plain(parts[1])
         if issubclass(type(option), type) and issubclass(option, Options) and not isabstract(option):
             option = by_default(cast(type[Options], option))
-        if not (option is None or type(option) in (bool, int, float, str) or issubclass(type(option), Options)):
-            raise ValueError(f"{owner}[{name!r}] must be a number, a text, True, False, None or a rule, got {short(option)}")
+        many = whole_numbers(option)
+        if many is None and not (option is None or type(option) in _PLAIN or issubclass(type(option), Options)):
+            raise ValueError(
+                f"{owner}[{name!r}] must be a number, a text, True, False, None, a rule or a list of whole numbers, "
+                f"got {short(option)}"
+            )
         if name in kept:
             raise ValueError(f"{owner} sets {name!r} twice")
-        kept[name] = option
+        kept[name] = option if many is None else many
     return tuple(sorted(kept.items(), key=itemgetter(0)))
 
 
@@ -67,6 +72,10 @@ def shown_options(value: Options) -> dict[str, Any]:
     return dict(sorted(shown.items()))
 
 
+def _held(option: object) -> dict[str, Any]:
+    return options_of(option) if isinstance(option, Options) else {}
+
+
 def with_options(value: Value, options: Mapping[str, Any]) -> Value:
     """`value` with some options changed; a rule that is given is put in first, so that its options can be given beside it.
 
@@ -82,6 +91,8 @@ def with_options(value: Value, options: Mapping[str, Any]) -> Value:
     changed: dict[str, Options] = {}
     for name, part in parts.items():
         known = options_of(part)
+        # A rule that is given for a rule within this one brings its options with it.
+        known |= {inner: option for given in rest if given in known for inner, option in _held(rest[given]).items()}
         if taken := {option: rest.pop(option) for option in list(rest) if option in known}:
             changed[name] = with_options(part, taken)
     for name, option in rest.items():

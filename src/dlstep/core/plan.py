@@ -1,5 +1,6 @@
 """A plan says everything a device must do in one forward; samples are its answer."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -197,6 +198,19 @@ class Rows:
     best_ids: tuple[int, ...] = ()
     best_probabilities: tuple[float, ...] = ()
     noise: tuple[int, ...] = ()
+
+    def at(self, rows: Sequence[int], best: int) -> "Rows":
+        """Some of the rows, in this order; `best` is how many most probable ids each of them has."""
+        within = [index for row in rows for index in range(row * best, row * best + best)]
+        return Rows(
+            tuple([self.tokens[row] for row in rows]),
+            tuple([self.probabilities[row] for row in rows]),
+            tuple([self.entropies[row] for row in rows]) if self.entropies else (),
+            tuple([self.margins[row] for row in rows]) if self.margins else (),
+            tuple([self.best_ids[index] for index in within]),
+            tuple([self.best_probabilities[index] for index in within]),
+            tuple([self.noise[row] for row in rows]) if self.noise else (),
+        )
 
     def trimmed(self, held: "Wants", wanted: "Wants") -> "Rows":
         """The rows as if less had been asked for: those of `held` as a strategy gets them that asks for `wanted`."""

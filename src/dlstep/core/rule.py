@@ -43,6 +43,37 @@ class Rule(Options, ABC):
         return False
 
     @property
+    def grids(self) -> bool:
+        """Whether the blocks of a grid will do; a rule that looks beyond them needs a canvas."""
+        return not self.whole
+
+    @property
+    def windowed(self) -> bool:
+        """Whether a rule that looks at the whole answer may feed a part of the canvas, the one that `fed` names."""
+        return False
+
+    def opens(self, size: int, answer: int) -> int:
+        """How many positions a canvas opens as a block, where blocks have `size` and the answer has `answer` positions."""
+        del answer
+        return size
+
+    def ends(self, sequence: Sequence, block: Block, rows: Rows, size: int) -> int:
+        """Where a block of a canvas ends, asked behind its first forward; what lies behind the end is given back.
+
+        Row i answers entry i of the block's wanted positions; `size` is that of the canvas' blocks.
+        """
+        del sequence, rows, size
+        return block.end
+
+    def fed(self, block: Block, since: int) -> tuple[int, int] | None:
+        """First and last but one position that a forward between two refreshes of a canvas feeds; None: a refresh is due.
+
+        `since` counts the positions of the block that were decided by the last refresh and after it.
+        """
+        del since
+        return block.start, block.end
+
+    @property
     def revokes(self) -> bool:
         """Whether decided positions may become masks again; a block is then settled when it is finished, not before."""
         return False

@@ -36,5 +36,13 @@ class Quota(Choice):
         falling = sorted(range(begin, begin + count), key=rows.probabilities.__getitem__, reverse=True)
         return sorted(falling[:due])
 
+    def measure(self, sequence: Sequence, block: Block) -> int:
+        """The forwards that the schedule has left."""
+        return self.bound(len(block.sampled(sequence.goal.limit))) - (sequence.ledger.steps - block.opened)
+
+    def bound(self, size: int) -> int:
+        """The forwards of the schedule; each of them takes something."""
+        return min(size, self.steps_per_block or size)
+
 
 RULE = Quota

@@ -176,8 +176,8 @@ class Blockwise(Blocks):
 
     def unfit(self, spec: Spec) -> str:
         """A model without masks, and a rule that needs a canvas."""
-        if self.rule.whole:
-            return f"{type(self.rule).__name__} looks at the whole answer, which blocks are not open for: it needs a canvas"
+        if not self.rule.grids:
+            return f"{type(self.rule).__name__} looks at more than a block, which a grid does not offer: it needs a canvas"
         return masked_only(spec) or self.rule.unfit(spec)
 
     @property

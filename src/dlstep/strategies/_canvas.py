@@ -22,7 +22,7 @@ from ..core import (
 )  # fmt: skip
 from ..rules.threshold import Threshold
 from ._blocks import mask_of, masked_only, still_open
-from ._warm import cooled, warmed
+from ._warm import Warm, cooled, refreshed, warmed
 
 Cached = Literal["none", "prefix", "dual"]
 
@@ -31,7 +31,8 @@ Cached = Literal["none", "prefix", "dual"]
 class Canvas(Strategy):
     """Blocks of `block_size`, counted from the prompt's end, one at a time; `cache` says what their forwards read from stores.
 
-    A rule that looks at the whole answer gets it as a single block, and reads nothing from stores.
+    A rule that looks at the whole answer gets it as a single block, whatever `block_size` is. It reads from stores only if it
+    says which part of the canvas is fed beside them, and when everything is stored anew.
     """
 
     block_size: Annotated[int, Gt(0)] = 32
@@ -43,7 +44,7 @@ class Canvas(Strategy):
 
     def __post_init__(self) -> None:
         check_ranges(self)
-        if self.rule.whole and self.cache != "none":
+        if self.cache != "none" and self.rule.whole and not self.rule.windowed:
             raise ValueError(
                 f"{type(self).__name__}.cache={self.cache!r} does not go with {type(self.rule).__name__}, which looks at the "
                 "whole answer: give cache='none'"
@@ -86,7 +87,9 @@ class Canvas(Strategy):
         start, request = block.start, goal.request
         number = sequence.ledger.steps - block.opened
         wanted = self.rule.wanted(block, goal.limit, number)
-        if sequence.extra is None or (spec.head_shift and wanted[0] == start):
+        if self.rule.windowed:
+            start, tokens = self._window(sequence, block, wanted[0] - spec.head_shift)
+        elif sequence.extra is None or (spec.head_shift and wanted[0] == start):
             # With a shifted head, the row in front of the block is computed by refreshes only.
             start, tokens = 0, sequence.tokens(0, goal.limit)
         elif self.cache == "prefix" and rest:
@@ -97,11 +100,18 @@ class Canvas(Strategy):
 
     def commit(self, sequence: Sequence, span: Span, rows: Rows, spec: Spec) -> Sequence:
         """Decide positions of the block; behind a full one the next opens, which begins with a refresh."""
-        del span
         block, *rest = sequence.window
+        if sequence.ledger.steps - block.opened == 1:  # its first forward
+            end = self.rule.ends(sequence, block, rows, self.block_size)
+            if end < block.end:
+                block, rest = block.part(block.start, end, block.opened), list(self._rest(sequence, end, spec))
+        undecided = len(block.undecided)
         block = self.rule.decided(sequence, block, rows, 0, True, spec)
         if self._open(block, sequence.goal.limit):
-            sequence = sequence if self.cache == "none" else warmed(sequence)
+            if self.rule.windowed and self.cache != "none" and len(span.tokens) == sequence.goal.limit:
+                sequence = refreshed(sequence, undecided)
+            elif self.cache != "none":
+                sequence = warmed(sequence)
         elif rest:
             sequence = cooled(sequence)
         return self._advanced(sequence, (block, *rest), spec)
@@ -139,8 +149,25 @@ class Canvas(Strategy):
 
     def _opened(self, sequence: Sequence, start: int, spec: Spec) -> tuple[Block, ...]:
         """The block at `start` and, as another one, what is left of the canvas behind it."""
-        limit, request, steps, mask = sequence.goal.limit, sequence.goal.request, sequence.ledger.steps, mask_of(spec)
+        limit, request = sequence.goal.limit, sequence.goal.request
         prompt, pinned = request.prompt, request.params.pinned
-        end = limit if self.rule.whole else min(start + self.block_size, limit)
-        block = open_block(start, end - start, limit, prompt, mask, steps, pinned)
-        return (block, open_block(end, limit - end, limit, prompt, mask, pinned=pinned)) if end < limit else (block,)
+        end = limit if self.rule.whole else min(start + self.rule.opens(self.block_size, limit - len(prompt)), limit)
+        block = open_block(start, end - start, limit, prompt, mask_of(spec), sequence.ledger.steps, pinned)
+        return (block, *self._rest(sequence, end, spec))
+
+    def _rest(self, sequence: Sequence, end: int, spec: Spec) -> tuple[Block, ...]:
+        """What is left of the canvas from `end` on, as a block that is not opened; nothing if nothing is left."""
+        limit, request = sequence.goal.limit, sequence.goal.request
+        if end >= limit:
+            return ()
+        return (open_block(end, limit - end, limit, request.prompt, mask_of(spec), pinned=request.params.pinned),)
+
+    def _window(self, sequence: Sequence, block: Block, first: int) -> tuple[int, tuple[int, ...]]:
+        """The part of the canvas that the rule wants to be fed, from its first position on; `first` is a row that it needs."""
+        limit, part = sequence.goal.limit, None
+        if isinstance(sequence.extra, Warm):
+            part = self.rule.fed(block, sequence.extra.undecided - len(block.undecided))
+        if part is None:
+            return 0, sequence.tokens(0, limit)
+        start = min(part[0], first)
+        return start, sequence.tokens(start, limit if self.cache == "prefix" else part[1])

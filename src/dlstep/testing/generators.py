@@ -15,6 +15,8 @@ MASK, EOS = VOCABULARY - 1, VOCABULARY - 2
 MAX_MODEL_LEN = 32
 PIECES = tuple(b"%c" % b"abcd"[token % 4] for token in range(VOCABULARY))  # few letters: stop strings do occur
 
+GAPS = st.sampled_from([None, 0.0, 0.5, 1.0, 2.0, 3.0])
+
 SMALL: dict[str, st.SearchStrategy[Any]] = {
     "block_size": st.sampled_from([1, 2, 3, 4, 8]),
     "buffer_size": st.integers(1, 4),
@@ -40,6 +42,16 @@ SMALL: dict[str, st.SearchStrategy[Any]] = {
     "t_max": st.sampled_from([0.5, 0.8]),
     "stability_threshold": st.integers(0, 2),
     "confidence_threshold": st.sampled_from([0.1, 0.5, 0.9]),
+    "window": st.integers(1, 8),
+    "max_window": st.one_of(st.none(), st.integers(1, 8)),
+    "refresh_count": st.integers(1, 6),
+    "window_delay": st.integers(0, 3),
+    "delimiters": st.sets(st.integers(0, EOS)).map(lambda ids: tuple(sorted(ids))),
+    "part_size": st.integers(1, 8),
+    "region": st.one_of(st.just(()), st.tuples(st.integers(0, 8), st.integers(1, 8))),
+    "early_gap": GAPS,
+    "middle_gap": GAPS,
+    "late_gap": GAPS,
 }
 Value = TypeVar("Value", bound=Options)
 Kind = type[Strategy] | Strategy  # a class, or a value whose class and rule are meant
@@ -76,12 +88,14 @@ def hyperparameters(draw: st.DrawFn, like: type[Value] | Value) -> Value:
         drawn[field.name] = own if field.default is MISSING else st.one_of(st.just(field.default), own)
         if field.name in SMALL:
             drawn[field.name] = own
+    plainly = {name: attrgetter(name)(example) for name in drawn if name not in SMALL}
     for _ in range(8):
         values = {name: draw(own) for name, own in drawn.items()}
-        try:
-            return type(example)(**values)
-        except ValueError:  # values that contradict one another
-            continue
+        for chosen in (values, values | {name: kept for name, kept in plainly.items() if not isinstance(kept, Options)}):
+            try:
+                return type(example)(**chosen)
+            except ValueError:  # values that contradict one another: those of the example do not, as a rule
+                continue
     return reject()
 
 

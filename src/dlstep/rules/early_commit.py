@@ -1,0 +1,117 @@
+"""Early commit: once the gap between the two best tokens is wide enough, all that is undecided is taken at once.
+
+Often the answer stands long before the last forward. Until the gap is wide enough, each part of the answer takes its share in
+each forward, as in LLaDA.
+
+Source: Li et al., "Diffusion Language Model Knows the Answer Before It Decodes", 2025, arXiv 2508.19982 (Prophet), whose
+thresholds fall in three steps.
+Different here: Prophet's code measures the gap over five positions from where its tasks force the answer to begin, and never
+ends early without such a place. Here `region` names one, and without it all of the answer counts. SchED's smooth schedules
+(arXiv 2512.02892) are left out: their exact shapes could not be checked.
+"""
+
+from bisect import bisect_left
+from dataclasses import dataclass, replace
+from math import fsum, inf, log
+from typing import Annotated, final
+
+from annotated_types import Gt, Interval
+
+from ..core import Block, Rows, Rule, Sequence, Spec, Wants, check_ranges, draw
+from .quota import Quota
+
+Gap = Annotated[float, Interval(ge=0.0, le=1e6)]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class EarlyCommit(Rule):
+    """Takes the shares of a schedule, and everything as soon as the mean gap of the region is as wide as is due.
+
+    A gap is the difference of the two largest logits. Which of the three gaps is due depends on the share of the forwards that
+    the schedule takes for the whole answer, this one included. Parts of the answer are taken from left to right.
+    """
+
+    early_gap: Gap | None = 7.5
+    """Mean gap that ends the decode in the first 33 % of all forwards; None: nothing ends it there."""
+    middle_gap: Gap | None = 5.0
+    """The same from 33 % on."""
+    late_gap: Gap | None = 2.5
+    """The same from 67 % on."""
+    region: tuple[int, ...] = ()
+    """Offset in the answer and length of the positions whose gaps count, decided or not; empty: all positions of the answer."""
+    part_size: Annotated[int, Gt(0)] = 32
+    """Positions of a part; the schedule of the next one begins when it is full."""
+    inner: Quota = Quota()
+    """The schedule of each part."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self)
+        if self.region and (len(self.region) != 2 or self.region[0] < 0 or self.region[1] < 1):
+            raise ValueError(f"EarlyCommit.region must be an offset and a length, such as (12, 5), or empty, got {self.region}")
+
+    @property
+    def whole(self) -> bool:
+        """All positions are taken when the decode ends early."""
+        return True
+
+    @property
+    def wants(self) -> Wants:
+        """What the schedule reads, and the two most probable tokens of the plain softmax, whose logits the gap is of."""
+        return replace(self.inner.wants, best=max(2, self.inner.wants.best), tempered=False)
+
+    def unfit(self, spec: Spec) -> str:
+        """Models that the schedule cannot decode."""
+        return self.inner.unfit(spec)
+
+    def wanted(self, block: Block, limit: int, number: int) -> tuple[int, ...]:
+        """All undecided positions, and those of the region."""
+        region = self._region(block, limit)
+        return tuple(sorted({*block.undecided, *region})) if self.region else region
+
+    def decided(self, sequence: Sequence, block: Block, rows: Rows, begin: int, must: bool, spec: Spec) -> Block:
+        """The block with everything taken, or with what is due in the part that is under way."""
+        limit, number = sequence.goal.limit, draw(sequence, block)
+        asked = self.wanted(block, limit, number)
+        gap = self.due((number + 1) / self.bound(len(block.tokens)))
+        if gap is not None and self._gap(block, limit, asked, rows, begin) >= gap:
+            found = rows.at([begin + bisect_left(asked, position) for position in block.undecided], self.wants.best)
+            return block.decide(range(len(block.undecided)), 0, found.tokens, found.probabilities)
+        number = (block.undecided[0] - block.start) // self.part_size
+        start = block.start + number * self.part_size
+        opened = block.opened + number * self.inner.bound(self.part_size)
+        part = block.part(start, min(start + self.part_size, block.end), opened)
+        own = self.inner.wanted(part, limit, draw(sequence, part))
+        found = rows.at([begin + bisect_left(asked, position) for position in own], self.wants.best)
+        return block.with_part(self.inner.decided(sequence, part, found, 0, must, spec))
+
+    def measure(self, sequence: Sequence, block: Block) -> int:
+        """The forwards that the schedule has left."""
+        return self.bound(len(block.tokens)) - (sequence.ledger.steps - block.opened)
+
+    def bound(self, size: int) -> int:
+        """The forwards that the schedule takes for all parts."""
+        full, rest = divmod(size, self.part_size)
+        return full * self.inner.bound(self.part_size) + (self.inner.bound(rest) if rest else 0)
+
+    def due(self, progress: float) -> float | None:
+        """The mean gap that ends the decode in a forward; `progress` is the share of all forwards, this one included."""
+        if progress < 0.33:
+            return self.early_gap
+        return self.middle_gap if progress < 0.67 else self.late_gap
+
+    def _region(self, block: Block, limit: int) -> tuple[int, ...]:
+        sampled = block.sampled(limit)
+        return sampled[self.region[0] : sum(self.region)] if self.region else sampled
+
+    def _gap(self, block: Block, limit: int, asked: tuple[int, ...], rows: Rows, begin: int) -> float:
+        """The mean gap of the region; below any other if the answer ends in front of the region."""
+        region, chances, best = self._region(block, limit), rows.best_probabilities, self.wants.best
+        if not region:
+            return -inf
+        first = (begin + bisect_left(asked, region[0])) * best  # the rows of a region lie one behind the other
+        pairs = [chances[at : at + 2] for at in range(first, first + len(region) * best, best)]
+        return fsum([log(one / two) if two > 0.0 else inf for one, two in pairs]) / len(region)
+
+
+RULE = EarlyCommit
