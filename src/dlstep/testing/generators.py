@@ -24,6 +24,14 @@ SMALL: dict[str, st.SearchStrategy[Any]] = {
     "steps_per_block": st.one_of(st.none(), st.integers(1, 4)),
     "token_merge_top_k": st.integers(1, 3),
     "penalty_lambda": st.sampled_from([0.0, 0.0, 0.5]),
+    "entropy_threshold": st.sampled_from([0.0, 0.3, 0.5, 1.5, 3.0]),
+    "falling": st.sampled_from([0.0, 0.3, 1.0]),
+    "order_temperature": st.sampled_from([None, None, 0.1, 1.0]),
+    "factor": st.sampled_from([0.0, 0.5, 1.0, 5.0]),
+    "radius": st.integers(0, 4),
+    "base": st.integers(2, 4),
+    "skip": st.integers(0, 3),
+    "stride": st.one_of(st.none(), st.integers(1, 4)),
     "entropy_bound": st.sampled_from([0.1, 0.5, 1.0, 3.0]),
     "t_min": st.sampled_from([0.0, 0.4]),
     "t_max": st.sampled_from([0.5, 0.8]),
@@ -42,6 +50,11 @@ def specs(strategy: Strategy) -> st.SearchStrategy[Spec]:
     masks = (MASK, None)
     models = [Spec(mask, (EOS,), VOCABULARY, head, rule, PIECES) for mask in masks for head in heads for rule in rules]
     return st.sampled_from([spec for spec in models if not strategy.unfit(spec)])
+
+
+def _fits_a_model(value: Options) -> bool:
+    models = (Spec(MASK, (EOS,), VOCABULARY), Spec(None, (EOS,), VOCABULARY))
+    return not isinstance(value, Strategy) or not all(map(value.unfit, models))
 
 
 @st.composite
@@ -68,9 +81,11 @@ def hyperparameters(draw: st.DrawFn, like: type[Value] | Value) -> Value:
     for _ in range(8):
         values = {name: draw(own) for name, own in drawn.items()}
         try:
-            return type(example)(**values)
+            value = type(example)(**values)
         except ValueError:  # values that contradict one another
             continue
+        if _fits_a_model(value):
+            return value
     return reject()
 
 
