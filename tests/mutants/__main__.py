@@ -20,19 +20,20 @@ from time import perf_counter
 from rich.console import Console
 from rich.progress import Progress
 
-from . import catalogue, device, diffusion_gemma, dmax, dual_cache, fast_dllm_v2, multi_bd_edit, trust
+from . import catalogue, device, diffusion_gemma, dmax, dual_cache, fast_dllm_v2, multi_bd_edit, rules, trust
 from .catalogue import Mutant
 
-MODULES = (catalogue, multi_bd_edit, dmax, fast_dllm_v2, dual_cache, diffusion_gemma, device, trust)
+MODULES = (catalogue, multi_bd_edit, dmax, fast_dllm_v2, dual_cache, diffusion_gemma, device, rules, trust)
 MUTANTS = tuple(mutant for module in MODULES for mutant in module.MUTANTS)
 ROOT = Path(__file__).parents[2]
-PURE = ("core", "strategies", "testing", "decode.py")
+PURE = ("core", "rules", "strategies", "testing", "decode.py")
 LAWS = ("tests/traces", "tests/property")
 # Which tests may notice a mutant, by how its file's name begins; the first that fits counts.
 TESTS = {
     "core/trace_file": ("tests/property/test_trace_files.py", "tests/property/test_trace_saving.py"),
     "core/codec": ("tests/property/test_trace_files.py",),
     "core/checks": ("tests/api/test_types.py", "tests/api/test_bad_input.py"),
+    "rules/": ("tests/property/test_rule_reductions.py", "tests/reference", "-k", "zoo or reductions"),
     **dict.fromkeys(PURE, LAWS),
     "driver/history": ("tests/driver/test_device_histories.py", "tests/end_to_end/test_histories.py"),
     "driver/torch_driver": ("tests/driver/test_device_histories.py", "tests/driver"),
