@@ -1,33 +1,67 @@
-"""Every strategy has a page, whose table is complete and whose example prints what stands below it."""
+"""Every strategy and every rule has a page, whose table is complete and whose examples print what stands below them."""
 
 import re
 from dataclasses import MISSING, fields
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from dlstep import strategies
+from dlstep import rules, strategies
+from dlstep.core import Rule
 
 FOLDER = Path(__file__).parents[2] / "docs" / "strategies"
-NAMES = [name for name in strategies.available() if (FOLDER / f"{name}.md").exists()]
+OWNERS: dict[str, type[Any]] = {
+    **{name: strategies.load(name) for name in strategies.available()},
+    **{name: rules.load(name) for name in rules.available()},
+}
+NAMES = [name for name in OWNERS if (FOLDER / f"{name}.md").exists()]
+RULES = [name for name in NAMES if name in rules.available()]
+BY_HAND = "## Five rows by hand\n"
 
 
-def test_every_strategy_has_a_page() -> None:
-    assert sorted(path.stem for path in FOLDER.glob("*.md")) == list(strategies.available())
+def examples(page: str) -> list[tuple[str, str]]:
+    """Code and what it prints. Code without a printed answer below it is no example, and not allowed."""
+    found = re.findall(r"```python\n(.*?)```\n\n```text\n(.*?)```", page, re.DOTALL)
+    assert page.count("```python\n") == len(found), "code of the page prints nothing below it"
+    return found
+
+
+def printed(code: str, name: str, capsys: pytest.CaptureFixture[str]) -> str:
+    exec(compile(code, f"{name}.md", "exec"), {})
+    return capsys.readouterr().out
+
+
+def shown(default: object) -> str:
+    """A default as the table shows it: of a rule, the name of its module."""
+    return type(default).__module__.rpartition(".")[2] if isinstance(default, Rule) else str(default)
+
+
+def test_every_strategy_and_every_rule_has_a_page_and_a_name_of_its_own() -> None:
+    assert not set(strategies.available()) & set(rules.available())
+    assert sorted(path.stem for path in FOLDER.glob("*.md")) == sorted(OWNERS)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_example_prints_what_the_page_says(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     page = (FOLDER / f"{name}.md").read_text()
-    (code, said), *others = re.findall(r"```python\n(.*?)```\n\n```text\n(.*?)```", page, re.DOTALL)
+    (code, said), *others = examples(page.partition(BY_HAND)[0])
     assert not others
-    exec(compile(code, f"{name}.md", "exec"), {})
-    assert capsys.readouterr().out == said
-    assert len(said.splitlines()) >= 8
+    assert printed(code, name, capsys) == said
+    assert len(said.splitlines()) >= (3 if name in RULES else 8)
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_five_rows_are_taken_as_they_are_by_hand(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    _, heading, page = (FOLDER / f"{name}.md").read_text().partition(BY_HAND)
+    assert heading, "the page of a rule has a section of five rows that are decided by hand"
+    ((code, said),) = examples(page)
+    assert printed(code, name, capsys) == said
+    assert len(said.splitlines()) >= 5
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_table_names_every_parameter_with_its_default(name: str) -> None:
+def test_the_table_names_every_option_with_its_default(name: str) -> None:
     page = (FOLDER / f"{name}.md").read_text()
     table = dict(re.findall(r"^\| `(\w+)` \| `?\"?([^`\"|]*)\"?`? \| [^|]* \|$", page, re.MULTILINE))
-    assert table == {field.name: str(field.default) for field in fields(strategies.load(name)) if field.default is not MISSING}
+    assert table == {field.name: shown(field.default) for field in fields(OWNERS[name]) if field.default is not MISSING}

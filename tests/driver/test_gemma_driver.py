@@ -34,7 +34,8 @@ from dlstep.core import (
 )
 from dlstep.driver import TorchDriver, Work
 from dlstep.models import Checkpoint, load_checkpoint
-from dlstep.strategies.diffusion_gemma import DiffusionGemma, accepted
+from dlstep.rules._ranking import accepted
+from dlstep.strategies.diffusion_gemma import DiffusionGemma
 
 GEMMA = DiffusionGemma(CANVAS, STEPS, BOUND, confidence_threshold=CONFIDENCE)
 ROOMY = {"page_size": 8, "num_pages": 96, "max_model_len": 96, "max_num_batched_tokens": 512, "max_num_reqs": 8}

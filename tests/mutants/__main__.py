@@ -30,7 +30,9 @@ MUTANTS = tuple(mutant for module in MODULES for mutant in module.MUTANTS)
 ROOT = Path(__file__).parents[2]
 PURE = ("core", "rules", "strategies", "testing", "decode.py")
 LAWS = ("tests/traces", "tests/property")
-RULES = tuple(sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("tests/*/test_*") if re.search("zoo|_rules?_", path.name)))
+RULES = tuple(
+    sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("tests/*/test_*") if re.search("zoo|_rules?_", path.name))
+)
 # Which tests may notice a mutant, by how its file's name begins; the first that fits counts.
 TESTS = {
     "core/trace_file": ("tests/property/test_trace_files.py", "tests/property/test_trace_saving.py"),

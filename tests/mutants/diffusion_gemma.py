@@ -2,7 +2,7 @@
 
 from .catalogue import change
 
-GEMMA = "strategies/diffusion_gemma.py"
+GEMMA, RANKING = "strategies/diffusion_gemma.py", "rules/_ranking.py"
 
 MUTANTS = (
     change(
@@ -75,12 +75,12 @@ MUTANTS = (
     ),
     change(
         "gemma: the entropy of a position counts against itself",
-        GEMMA,
+        RANKING,
         "bisect_right(list(accumulate(ordered)), bound) + 1",
         "max(1, bisect_right(list(accumulate(ordered)), bound))",
     ),
     change(
-        "gemma: of equally uncertain positions the last are accepted", GEMMA, "[count - len(kept) :]", "[: len(kept) - count]"
+        "gemma: of equally uncertain positions the last are accepted", RANKING, "[count - len(kept) :]", "[: len(kept) - count]"
     ),
     change(
         "gemma: what is not accepted stays as sampled",

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from dlstep.core import Config, Request, Rows, SamplingParams, Sequence, Span, Spec, add, commit, init, schedule
-from dlstep.core.draws import integer, integers, key
+from dlstep.core.draws import integer, integers, key, uniform, uniforms
 from dlstep.strategies.diffusion_gemma import DiffusionGemma, accepted, renoised
 from dlstep.testing.generators import hyperparameters
 from dlstep.testing.scripted import ScriptedDriver
@@ -69,6 +69,8 @@ def test_the_temperature_falls_from_its_maximum_and_never_reaches_its_minimum(st
 def test_many_draws_at_once_are_the_single_ones(seed: int, start: int, count: int, bound: int) -> None:
     singly = tuple(integer(key(seed, position, 3, "open"), 0, bound) for position in range(start, start + count))
     assert integers(seed, start, start + count, 3, "open", bound) == singly
+    uniformly = [uniform(key(seed, position, 5, "choose"), 0) for position in range(start, start + count)]
+    assert list(uniforms(seed, start, start + count, 5, "choose")) == uniformly
 
 
 @dataclass(frozen=True)

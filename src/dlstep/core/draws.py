@@ -49,6 +49,11 @@ def integer(draw_key: int, index: int, bound: int) -> int:
     return ((mix(draw_key ^ mix(index)) >> 33) * bound) >> 31
 
 
+def uniforms(seed: int, start: int, stop: int, draw: int, purpose: Purpose) -> tuple[float, ...]:
+    """`uniform(key(seed, position, draw, purpose), 0)` for the positions of `[start, stop)`, all of them at once."""
+    return tuple([(number + 0.5) * 2.0**-23 for number in integers(seed, start, stop, draw, purpose, 1 << 23)])
+
+
 def integers(seed: int, start: int, stop: int, draw: int, purpose: Purpose, bound: int) -> tuple[int, ...]:
     """`integer(key(seed, position, draw, purpose), 0, bound)` for the positions of `[start, stop)`.
 

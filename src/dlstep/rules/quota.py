@@ -1,40 +1,182 @@
-"""Fixed schedules: each forward of a block takes its share of the positions, the most probable ones first.
+"""Fixed schedules: each forward of a block takes its share of the positions, the first ones of an order.
 
-Source: Nie et al., "Large Language Diffusion Models" (LLaDA), 2025, arXiv 2502.09992, `low_confidence`.
+Sources: Nie et al., "Large Language Diffusion Models" (LLaDA), 2025, arXiv 2502.09992 (even shares; `confidence`, `random`);
+Ye et al., "Dream 7B", 2025, arXiv 2508.15487 (one schedule over the whole answer; `margin`, `entropy`, `independent`, random
+numbers in the order); Cheng et al., "SDAR", 2025, arXiv 2510.06303 (`left`, the threshold beside the shares).
+
+LLaDA and Dream leave the order among equals open; here the lowest position comes first. Dream runs forwards that take nothing;
+here they are left out, which changes no greedy answer. LLaDA's option to take ends of sequence last has no effect on some
+of them with a temperature above 0 in its code; here it always has.
 """
 
 from dataclasses import dataclass
-from typing import Annotated, final
+from functools import lru_cache
+from math import ceil, log
+from typing import Annotated, Literal, final
 
-from annotated_types import Gt
+from annotated_types import Gt, Interval
 
-from ..core import Block, Choice, Rows, Sequence, check_ranges, draw
+from ..core import PLAIN, Block, Choice, Probability, Rows, Sequence, Wants, check_ranges, draw
+from ..core.draws import uniforms
+from ._ranking import highest
+
+Order = Literal["confidence", "margin", "entropy", "random", "left", "independent"]
+LAST = 0.001  # the share of masks that Dream's schedule counts with behind its last forward
+_BEHIND = float("-inf")
+_WANTS = {"margin": Wants(statistics=frozenset({"margin"})), "entropy": Wants(statistics=frozenset({"entropy"}))}
+
+
+def hazard(forward: int, forwards: int) -> float:
+    """The share of what is still masked that forward `forward` of Dream's schedule takes."""
+    masked, after = (1 + count * (LAST - 1) / forwards for count in (forward, forward + 1))
+    return 1 - after / masked
+
+
+@lru_cache(maxsize=1024)
+def dream_shares(size: int, forwards: int) -> tuple[int, ...]:
+    """How many of `size` positions each forward of Dream's schedule takes; those that would take none are left out."""
+    left, forward, shares = size, 0, list[int]()
+    while left:
+        # The forwards before this one take less than one position each.
+        forward = max(forward, min(ceil(forwards / (1 - LAST)) - left - 2, forwards - 1))
+        share = left if forward >= forwards - 1 else int(left * hazard(forward, forwards))
+        if share:
+            shares.append(share)
+        left, forward = left - share, forward + 1
+    return tuple(shares)
+
+
+def _numbers(seed: int, undecided: tuple[int, ...], number: int) -> list[float]:
+    """A uniform number in (0, 1) of each undecided position, of forward `number`."""
+    start = undecided[0]
+    drawn = uniforms(seed, start, undecided[-1] + 1, number, "choose")
+    return [drawn[position - start] for position in undecided]
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Quota(Choice):
-    """Takes an even share of a block in each of `steps_per_block` forwards; what is left over goes to the first ones.
+    """Takes a share of a block in each of `steps_per_block` forwards, the positions that come first in `order`.
 
-    Equal probabilities: the lowest position first. The positions that were not given when the block opened are shared out.
+    Equal ones: the lowest position first. The positions that were not given when the block opened are shared out; what is left
+    over of even shares goes to the first forwards.
     """
 
     SWEEP = ("steps_per_block", (1, 2, 3, 4, 8))
 
     steps_per_block: Annotated[int, Gt(0)] | None = None
     """Forwards that a block takes; None: one for each position."""
+    schedule: Literal["even", "dream"] = "even"
+    """Even shares, or Dream's, which go over the whole answer at once and need a canvas without a cache."""
+    order: Order = "confidence"
+    """Which positions come first: probable tokens, large margins, small entropies, random ones or those on the left;
+    independent: each position is taken by a random number of its own, with Dream's schedule only."""
+    order_temperature: Annotated[float, Interval(ge=1e-6, lt=float("inf"))] | None = None
+    """Draws the positions at random, in proportion to exp(number that is ordered by / this); None: the first ones."""
+    dynamic_threshold: Probability | None = None
+    """A forward takes every position with a probability above this, if they are not fewer than its share (SDAR)."""
+    eos_last: bool = False
+    """Tokens that end the answer are taken behind all others of the block."""
 
     def __post_init__(self) -> None:
         check_ranges(self)
+        if self.order == "independent" and self.schedule != "dream":
+            raise ValueError("Quota.order='independent' needs the chances of Dream's schedule: give schedule='dream', too")
+        if self.order_temperature is not None and self.order in ("random", "left", "independent"):
+            raise ValueError(
+                f"Quota.order_temperature={self.order_temperature} has no effect with order={self.order!r}: give order="
+                "'confidence', 'margin' or 'entropy', or no temperature"
+            )
+        if self.dynamic_threshold is not None and self.schedule == "dream":
+            raise ValueError(
+                f"Quota.dynamic_threshold={self.dynamic_threshold} does not go with schedule='dream': give schedule='even'"
+            )
+        if self.eos_last and self.order == "independent":
+            raise ValueError("Quota.eos_last=True has no effect with order='independent': give another order")
 
     def chosen(self, sequence: Sequence, block: Block, rows: Rows, begin: int, must: bool) -> list[int]:
-        """The most probable rows, as many as are due."""
-        count = len(block.undecided)
+        """The first rows of the order, as many as are due."""
+        number, end = draw(sequence, block), begin + len(block.undecided)
         size = len(block.sampled(sequence.goal.limit))
+        if self.order == "independent":
+            return self._independent(sequence, block, begin, number, size)
+        due = self._due(size, number)
+        if self.order == "confidence" and self.order_temperature is None and not self.eos_last:
+            scores = rows.probabilities[begin:end]
+        else:
+            scores = self._scores(sequence, block, rows, begin, number)
+        if self.dynamic_threshold is not None:
+            above = self.dynamic_threshold
+            pairs = enumerate(zip(rows.probabilities[begin:end], scores, strict=True), begin)
+            sure = [row for row, (probability, score) in pairs if probability > above and score != _BEHIND]
+            if len(sure) >= due:
+                return sure
+        return [begin + index for index in highest(scores, due)]
+
+    @property
+    def whole(self) -> bool:
+        """With Dream's schedule."""
+        return self.schedule == "dream"
+
+    @property
+    def wants(self) -> Wants:
+        """The number that is ordered by."""
+        return _WANTS.get(self.order, PLAIN)
+
+    def measure(self, sequence: Sequence, block: Block) -> int:
+        """The forwards of the schedule that are left; each takes a position, unless positions are taken independently."""
+        left = self.bound(len(block.sampled(sequence.goal.limit))) - (sequence.ledger.steps - block.opened)
+        return max(left if self.order == "independent" else min(left, len(block.undecided)), 1)
+
+    def bound(self, size: int) -> int:
+        """The forwards of the schedule."""
+        if self.order == "independent":
+            return self.steps_per_block or size
+        if self.schedule == "dream":
+            return len(dream_shares(size, self.steps_per_block or size))
+        return min(self.steps_per_block or size, size)
+
+    def _due(self, size: int, number: int) -> int:
+        """How many positions forward `number` of a block takes."""
+        if self.schedule == "dream":
+            shares = dream_shares(size, self.steps_per_block or size)
+            return shares[number] if number < len(shares) else size
         share, over = divmod(size, self.steps_per_block or size)
-        due = max(share + (draw(sequence, block) < over), 1)
-        falling = sorted(range(begin, begin + count), key=rows.probabilities.__getitem__, reverse=True)
-        return sorted(falling[:due])
+        return max(share + (number < over), 1)
+
+    def _independent(self, sequence: Sequence, block: Block, begin: int, number: int, size: int) -> list[int]:
+        """The rows of the positions whose own number is below the chance of this forward; all of them in the last one."""
+        undecided, forwards, seed = block.undecided, self.steps_per_block or size, sequence.goal.request.seed
+        if number >= forwards - 1:
+            return list(range(begin, begin + len(undecided)))
+        chance = hazard(number, forwards)
+        return [row for row, own in enumerate(_numbers(seed, undecided, number), begin) if own < chance]
+
+    def _scores(self, sequence: Sequence, block: Block, rows: Rows, begin: int, number: int) -> list[float]:
+        """A number for each undecided position; the largest are taken first."""
+        undecided, end = block.undecided, begin + len(block.undecided)
+        seed = sequence.goal.request.seed
+        match self.order:
+            case "confidence" | "independent":
+                scores = list(rows.probabilities[begin:end])
+            case "margin":
+                scores = list(rows.margins[begin:end])
+            case "entropy":
+                scores = [-entropy for entropy in rows.entropies[begin:end]]
+            case "random":
+                scores = _numbers(seed, undecided, number)
+            case "left":
+                scores = [-float(position) for position in undecided]
+        if (scale := self.order_temperature) is not None:
+            # The largest of score and Gumbel noise is a draw without replacement.
+            drawn = _numbers(seed, undecided, number)
+            scores = [score / scale - log(-log(own)) for score, own in zip(scores, drawn, strict=True)]
+        if self.eos_last:
+            stop_ids = sequence.goal.stop_ids
+            scores = [
+                _BEHIND if token in stop_ids else score for token, score in zip(rows.tokens[begin:end], scores, strict=True)
+            ]
+        return scores
 
     def measure(self, sequence: Sequence, block: Block) -> int:
         """The forwards that the schedule has left."""

@@ -11,10 +11,8 @@ Sources: `DiffusionGemmaForBlockDiffusion.generate` of transformers; the entropy
 "Accelerated Sampling from Masked Diffusion Models via Entropy Bounded Unmasking", 2025.
 """
 
-from bisect import bisect_right
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import accumulate
 from math import fsum
 from struct import Struct
 from typing import Annotated, TypeVar, final
@@ -38,6 +36,7 @@ from ..core import (
 )
 from ..core.draws import integers
 from ..core.request import COLDEST
+from ..rules._ranking import accepted
 
 _WANTS = Wants(statistics=frozenset({"entropy", "noise"}), ties="lowest", best=1)
 _PLAIN = SamplingParams()
@@ -51,24 +50,6 @@ class Draft(Extra):
 
     tokens: tuple[int, ...]
     run: int
-
-
-def accepted(entropies: tuple[float, ...], bound: float) -> list[int]:
-    """Indices that are accepted, ascending: each iff the entropies of those before it sum to at most `bound`.
-
-    Before it are the less uncertain ones, and of equally uncertain ones those at lower indices. At least one is accepted.
-    """
-    ordered = sorted(entropies)
-    count = bisect_right(list(accumulate(ordered)), bound) + 1
-    if count >= len(ordered):
-        return list(range(len(ordered)))
-    largest = ordered[count - 1]
-    kept = [index for index, entropy in enumerate(entropies) if entropy <= largest]
-    if len(kept) == count:
-        return kept
-    # As uncertain as the last one that is accepted, but behind it.
-    gone = [index for index in kept if entropies[index] == largest][count - len(kept) :]
-    return [index for index in kept if index not in gone]
 
 
 def renoised(tokens: tuple[int, ...], noise: tuple[int, ...], kept: list[int]) -> tuple[int, ...]:

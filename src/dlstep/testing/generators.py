@@ -37,6 +37,14 @@ SMALL: dict[str, st.SearchStrategy[Any]] = {
     "alpha_on": st.sampled_from([None, None, None, 0.3]),
     "token_merge_top_k": st.integers(1, 3),
     "penalty_lambda": st.sampled_from([0.0, 0.0, 0.5]),
+    "entropy_threshold": st.sampled_from([0.0, 0.3, 0.5, 1.5, 3.0]),
+    "falling": st.sampled_from([0.0, 0.3, 1.0]),
+    "order_temperature": st.sampled_from([None, None, 0.1, 1.0]),
+    "factor": st.sampled_from([0.0, 0.5, 1.0, 5.0]),
+    "radius": st.integers(0, 4),
+    "base": st.integers(2, 4),
+    "skip": st.integers(0, 3),
+    "stride": st.one_of(st.none(), st.integers(1, 4)),
     "entropy_bound": st.sampled_from([0.1, 0.5, 1.0, 3.0]),
     "t_min": st.sampled_from([0.0, 0.4]),
     "t_max": st.sampled_from([0.5, 0.8]),
@@ -67,6 +75,11 @@ def specs(strategy: Strategy) -> st.SearchStrategy[Spec]:
     return st.sampled_from([spec for spec in models if not strategy.unfit(spec)])
 
 
+def _fits_a_model(value: Options) -> bool:
+    models = (Spec(MASK, (EOS,), VOCABULARY), Spec(None, (EOS,), VOCABULARY))
+    return not isinstance(value, Strategy) or not all(map(value.unfit, models))
+
+
 @st.composite
 def hyperparameters(draw: st.DrawFn, like: type[Value] | Value) -> Value:
     """Values of a strategy or a rule: sizes small, everything else as the field's type and bounds allow.
@@ -93,9 +106,11 @@ def hyperparameters(draw: st.DrawFn, like: type[Value] | Value) -> Value:
         values = {name: draw(own) for name, own in drawn.items()}
         for chosen in (values, values | {name: kept for name, kept in plainly.items() if not isinstance(kept, Options)}):
             try:
-                return type(example)(**chosen)
+                value = type(example)(**chosen)
             except ValueError:  # values that contradict one another: those of the example do not, as a rule
                 continue
+            if _fits_a_model(value):
+                return value
     return reject()
 
 

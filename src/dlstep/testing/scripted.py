@@ -3,8 +3,25 @@
 import math
 from collections.abc import Callable, Sequence
 
-from ..core import NO_ROWS, Plan, Rows, Samples, Span, Spec, Ties
+from ..core import (
+    NO_ROWS,
+    Config,
+    Plan,
+    Request,
+    Rows,
+    Rule,
+    Samples,
+    SamplingParams,
+    Span,
+    Spec,
+    Ties,
+    add,
+    commit,
+    init,
+    schedule,
+)  # fmt: skip
 from ..core.draws import key, uniform
+from ..strategies.dual_cache import DualCache
 
 RowsOf = Callable[[Span], Rows]
 
@@ -18,6 +35,17 @@ class ScriptedDriver:
     def run(self, plan: Plan) -> Samples:
         """The scripted samples of `plan`."""
         return Samples(plan, tuple(self.rows_of(span) if span.wanted else NO_ROWS for span in plan.spans))
+
+
+def taken(rule: Rule, rows: Rows, seed: int = 0) -> tuple[int, ...]:
+    """Offsets that `rule` takes in the first forward of a block whose positions are answered by `rows`, all of them."""
+    size, mask = len(rows.tokens), max(rows.tokens) + 1
+    strategy = DualCache(block_size=size, cache="none", rule=rule)
+    state = init(Config(Spec(mask, (mask + 1,), mask + 2)), strategy)
+    state = add(state, Request(0, (0,), SamplingParams(max_tokens=size, seed=seed)))
+    sequence = commit(state, ScriptedDriver(lambda span: rows).run(schedule(state))).find(0)
+    assert sequence is not None, "a request stays in the state until it is pruned"
+    return tuple([offset for offset, token in enumerate(sequence.tokens(1, size + 1)) if token != mask])
 
 
 def sample_row(

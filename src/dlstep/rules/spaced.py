@@ -1,0 +1,65 @@
+"""Spacing: of the positions that another rule chooses, those are taken that are far enough from one another.
+
+Source: Luxembourg et al., "Plan for Speed: Dilated Scheduling for Masked Diffusion Language Models" (DUS), 2025, arXiv
+2506.19037, section 4.4.
+"""
+
+from dataclasses import dataclass
+from typing import Annotated, final
+
+from annotated_types import Gt
+
+from ..core import Block, Choice, Rows, Sequence, Spec, Wants, best, check_ranges
+from .threshold import Threshold
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Spaced(Choice):
+    """Goes through the choice of `inner`, the most probable position first, and takes those far enough from all taken.
+
+    Far enough is `stride` positions in a block that is all masks, fewer in proportion as it fills, and never less than two.
+    """
+
+    inner: Choice = Threshold()
+    """The rule whose choice is thinned out."""
+    stride: Annotated[int, Gt(0)] | None = None
+    """How far apart positions are that a block of masks takes at once; None: half of the block."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self)
+        if self.inner.revokes:
+            raise ValueError(f"Spaced.inner must take positions for good, but {self.inner!r} takes some back: give another")
+
+    def chosen(self, sequence: Sequence, block: Block, rows: Rows, begin: int, must: bool) -> list[int]:
+        """The rows of the inner rule that keep their distance."""
+        chosen = self.inner.chosen(sequence, block, rows, begin, must)
+        if len(chosen) < 2:
+            return chosen or ([best(rows, begin, begin + len(block.undecided))] if must else [])
+        undecided, size = block.undecided, len(block.sampled(sequence.goal.limit))
+        gap = max(2, len(undecided) * (self.stride or max(size // 2, 1)) // size)
+        taken: list[int] = []
+        kept: list[int] = []
+        for row in sorted(chosen, key=rows.probabilities.__getitem__, reverse=True):
+            position = undecided[row - begin]
+            if all(abs(position - other) >= gap for other in taken):
+                taken.append(position)
+                kept.append(row)
+        return sorted(kept)
+
+    @property
+    def wants(self) -> Wants:
+        """What the inner rule reads."""
+        return self.inner.wants
+
+    @property
+    def whole(self) -> bool:
+        """Whether the inner rule looks at the whole answer."""
+        return self.inner.whole
+
+    def unfit(self, spec: Spec) -> str:
+        """What the inner rule cannot decode."""
+        return self.inner.unfit(spec)
+
+
+RULE = Spaced
