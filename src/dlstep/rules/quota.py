@@ -178,13 +178,5 @@ class Quota(Choice):
             ]
         return scores
 
-    def measure(self, sequence: Sequence, block: Block) -> int:
-        """The forwards that the schedule has left."""
-        return self.bound(len(block.sampled(sequence.goal.limit))) - (sequence.ledger.steps - block.opened)
-
-    def bound(self, size: int) -> int:
-        """The forwards of the schedule; each of them takes something."""
-        return min(size, self.steps_per_block or size)
-
 
 RULE = Quota
