@@ -26,7 +26,8 @@ class Wants:
     """Statistics that a strategy needs for each sampled position, and how ties are broken.
 
     `statistics`: `entropy` and `margin` of the distribution sampled from, `noise` a uniformly random id. `best` is how many
-    most probable ids are reported with their probabilities. `ties` says which of equally probable ids greedy sampling takes.
+    most probable ids are reported with their probabilities. `named` is the largest number of ids that a span names for each
+    sampled position, whose probabilities are reported. `ties` says which of equally probable ids greedy sampling takes.
     Probabilities are those of the distribution sampled from, or unless `tempered` those of the plain softmax of the allowed
     ids' logits.
     """
@@ -35,11 +36,13 @@ class Wants:
     ties: Ties = "highest"
     best: int = 0
     tempered: bool = True
+    named: int = 0
 
     def covers(self, other: "Wants") -> bool:
         """Whether rows with these statistics hold those of `other`, computed alike."""
         alike = self.ties == other.ties and self.tempered == other.tempered
-        return alike and self.best >= other.best and self.statistics >= other.statistics
+        enough = self.best >= other.best and self.named >= other.named
+        return alike and enough and self.statistics >= other.statistics
 
 
 PLAIN = Wants()
@@ -61,7 +64,8 @@ class Span:
     Only some strategies use the rest: `soft` inputs of window rows; `mode`, for networks that encode final tokens and
     denoise the window differently; `carry`, whether the network carries something from this window's forward to the next,
     and whether this one begins (`fresh`) or goes on (`held`); `penalty`, taken from the logit that a wanted position gives
-    to the token fed in front of it in its group.
+    to the token fed in front of it in its group; `named` ids, equally many for each entry of `wanted` and at most
+    `Wants.named`, one entry after the other (-1 is none), whose probabilities are wanted.
     """
 
     id: int
@@ -81,6 +85,7 @@ class Span:
     mode: Mode = "encode"
     carry: Carry = "none"
     penalty: float = 0.0
+    named: tuple[int, ...] = ()
 
     @property
     def stop(self) -> int:
@@ -91,11 +96,14 @@ class Span:
         """The span with rows of `tokens`, from `start` on, put in front of its own."""
         return Span(
             self.id, self.arrival, start, tokens + self.tokens, self.end, self.grid, self.wanted, self.draws, self.params,
-            self.seed, query_only, final_rows, self.joins, self.soft, self.mode, self.carry, self.penalty,
+            self.seed, query_only, final_rows, self.joins, self.soft, self.mode, self.carry, self.penalty, self.named,
         )  # fmt: skip
 
     def mark(self) -> int:
-        """A number that differs where what the span puts on a device differs; the same in every process."""
+        """A number that differs where what the span puts on a device differs; the same in every process.
+
+        `wanted`, `named` and `penalty` only choose what is answered: they leave nothing on the device.
+        """
         grid, extra = self.grid, 0
         if self.soft is not None or self.carry != "none" or self.mode != "encode":
             blend = 0 if self.soft is None else self.soft.mark()
@@ -123,11 +131,12 @@ def span_of(
     *,
     end: int | None = None,
     joins: bool = True,
+    named: tuple[int, ...] = (),
 ) -> Span:
     """A span of `request` that feeds `tokens` from `start` on and sees everything up to their end, or up to `end`."""
     end = start + len(tokens) if end is None else end
     params, seed = request.params, request.seed
-    return Span(request.id, request.arrival, start, tokens, end, grid, wanted, draws, params, seed, joins=joins)
+    return Span(request.id, request.arrival, start, tokens, end, grid, wanted, draws, params, seed, joins=joins, named=named)
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +197,10 @@ class Rows:
     A row of non-finite logits is token -1, probability 0.0. `entropies` are in nats, `margins` are best minus second-best
     probability. `best_ids` holds the `Wants.best` most probable ids of each entry, one entry after the other and the most
     probable first, `noise` a uniformly random id for each.
+
+    `named_probabilities` has the layout of `Span.named`. Each is the id's probability under the same distribution as
+    `probabilities`: after temperature and filters where `Wants.tempered`, so that an id the filters removed has 0.0, and of
+    the plain softmax otherwise. -1, the mask id and ids past the vocabulary have 0.0.
     """
 
     tokens: tuple[int, ...]
@@ -197,9 +210,13 @@ class Rows:
     best_ids: tuple[int, ...] = ()
     best_probabilities: tuple[float, ...] = ()
     noise: tuple[int, ...] = ()
+    named_probabilities: tuple[float, ...] = ()
 
     def trimmed(self, held: "Wants", wanted: "Wants") -> "Rows":
-        """The rows as if less had been asked for: those of `held` as a strategy gets them that asks for `wanted`."""
+        """The rows as if less had been asked for: those of `held` as a strategy gets them that asks for `wanted`.
+
+        Named ids are the span's own, so that their probabilities stay.
+        """
         ids, probabilities = self.best_ids, self.best_probabilities
         if wanted.best != held.best:
             width = held.best
@@ -213,6 +230,7 @@ class Rows:
             ids,
             probabilities,
             self.noise if "noise" in wanted.statistics else (),
+            self.named_probabilities,
         )
 
 
@@ -258,13 +276,19 @@ class Samples:
     def _check_extras(self) -> None:
         wants = self.plan.wants
         for span, rows in zip(self.plan.spans, self.rows, strict=True):
-            wanted = len(span.wanted)
+            wanted, named = len(span.wanted), len(span.named)
+            if named > wanted * wants.named or (named and named % wanted):
+                raise SamplesMismatch(
+                    f"step {self.plan.step}, request {span.id}: {named} ids are named for {wanted} wanted positions; name "
+                    f"equally many for each, at most Wants.named={wants.named}"
+                )
             for name, numbers, due in (
                 ("entropies", rows.entropies, wanted if "entropy" in wants.statistics else 0),
                 ("margins", rows.margins, wanted if "margin" in wants.statistics else 0),
                 ("noise", rows.noise, wanted if "noise" in wants.statistics else 0),
                 ("best_ids", rows.best_ids, wanted * wants.best),
                 ("best_probabilities", rows.best_probabilities, wanted * wants.best),
+                ("named_probabilities", rows.named_probabilities, named),
             ):
                 if len(numbers) != due:
                     raise SamplesMismatch(
