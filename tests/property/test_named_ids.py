@@ -11,6 +11,7 @@ from naming import Loyal, Said
 from dlstep.core import (
     PLAIN,
     Config,
+    DlstepError,
     Plan,
     Request,
     Rows,
@@ -32,7 +33,7 @@ from dlstep.core.codec import from_json, to_json
 from dlstep.core.plan import next_line
 from dlstep.strategies.dual_cache import DualCache
 from dlstep.strategies.multi_bd import MultiBD
-from dlstep.testing import ScriptedDriver, ShadowDriver, ShadowError
+from dlstep.testing import ScriptedDriver, ShadowDriver
 from dlstep.testing.generators import EOS, MASK, VOCABULARY
 from dlstep.testing.laws import (
     LAWS,
@@ -134,7 +135,9 @@ def test_samples_have_a_probability_for_each_named_id() -> None:
     assert answered(plan_of((1,) * 4, Wants(named=2)), *(0.1,) * 4).rows  # of a request whose rule names fewer
     assert answered(plan_of((), Wants(named=2))).rows
     for named, wants in (((1,) * 3, Wants(named=2)), ((1,) * 12, Wants(named=2)), ((1,) * 4, Wants(best=0, ties="lowest"))):
-        with pytest.raises(SamplesMismatch, match=rf"{len(named)} ids are named for 4 wanted positions; .*named={wants.named}"):
+        with pytest.raises(
+            DlstepError, match=rf"request 0: {len(named)} ids are named for 4 wanted positions; .*named={wants.named}"
+        ):
             answered(plan_of(named, wants), *(0.1,) * len(named))
 
 
@@ -214,7 +217,7 @@ def test_a_shadow_answers_by_content_and_agrees_with_what_it_lists(heat: float) 
 
 def test_a_shadow_refuses_names_that_do_not_fit() -> None:
     for named, most in (((1,) * 5, 2), ((1,) * 8, 1), ((1,) * 4, 0)):
-        with pytest.raises(ShadowError, match=f"names {len(named)} ids"):
+        with pytest.raises(DlstepError, match=rf"{len(named)} ids are named for 4 wanted positions; .*named={most}"):
             shadow_rows(named, Wants(named=most, best=1))
 
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
-from .errors import SamplesMismatch
+from .errors import DlstepError, SamplesMismatch
 from .grid import Grid
 from .request import Request, SamplingParams
 from .soft import SoftTokens
@@ -91,6 +91,19 @@ class Span:
     def stop(self) -> int:
         """First position after the fed ones."""
         return self.start + len(self.tokens)
+
+    def named_width(self, most: int) -> int:
+        """How many ids are named for each wanted position.
+
+        Raises DlstepError if they are more than `most`, or not equally many for each.
+        """
+        wanted, named = len(self.wanted), len(self.named)
+        if named > wanted * most or (named and named % wanted):
+            raise DlstepError(
+                f"request {self.id}: {named} ids are named for {wanted} wanted positions; name equally many for each, at most "
+                f"Wants.named={most}"
+            )
+        return named // wanted if named else 0
 
     def behind(self, start: int, tokens: tuple[int, ...], *, query_only: int = 0, final_rows: int = 0) -> "Span":
         """The span with rows of `tokens`, from `start` on, put in front of its own."""
@@ -276,19 +289,14 @@ class Samples:
     def _check_extras(self) -> None:
         wants = self.plan.wants
         for span, rows in zip(self.plan.spans, self.rows, strict=True):
-            wanted, named = len(span.wanted), len(span.named)
-            if named > wanted * wants.named or (named and named % wanted):
-                raise SamplesMismatch(
-                    f"step {self.plan.step}, request {span.id}: {named} ids are named for {wanted} wanted positions; name "
-                    f"equally many for each, at most Wants.named={wants.named}"
-                )
+            wanted = len(span.wanted)
             for name, numbers, due in (
                 ("entropies", rows.entropies, wanted if "entropy" in wants.statistics else 0),
                 ("margins", rows.margins, wanted if "margin" in wants.statistics else 0),
                 ("noise", rows.noise, wanted if "noise" in wants.statistics else 0),
                 ("best_ids", rows.best_ids, wanted * wants.best),
                 ("best_probabilities", rows.best_probabilities, wanted * wants.best),
-                ("named_probabilities", rows.named_probabilities, named),
+                ("named_probabilities", rows.named_probabilities, wanted * span.named_width(wants.named)),
             ):
                 if len(numbers) != due:
                     raise SamplesMismatch(

@@ -266,7 +266,7 @@ class ShadowDriver:
         best: list[tuple[int, float]] = []
         spread: list[float] = []
         named: list[float] = []
-        width = self._named_width(span, wants)
+        width = span.named_width(wants.named)
         for number, (position, draw) in enumerate(zip(span.wanted, span.draws, strict=True)):
             row = position - self.head_shift
             if not span.start <= row < span.stop:
@@ -295,13 +295,6 @@ class ShadowDriver:
             tuple(integer(noise, 0, self.vocab_size) for noise in keys) if "noise" in wants.statistics else (),
             tuple(named),
         )
-
-    def _named_width(self, span: Span, wants: Wants) -> int:
-        """How many ids the span names for each wanted position."""
-        width, rest = divmod(len(span.named), len(span.wanted) or 1)
-        if rest or width > wants.named:
-            raise ShadowError(f"request {span.arrival} names {len(span.named)} ids, wants {span.wanted}, of {wants}")
-        return width
 
     def _chance(self, token: int, left: float, *parts: object) -> float:
         """The probability of an id that is neither drawn nor listed; all of them together have at most `left`."""
