@@ -20,10 +20,10 @@ from time import perf_counter
 from rich.console import Console
 from rich.progress import Progress
 
-from . import catalogue, device, diffusion_gemma, dmax, dual_cache, fast_dllm_v2, multi_bd_edit, trust
+from . import catalogue, device, diffusion_gemma, dmax, dual_cache, fast_dllm_v2, multi_bd_edit, named, trust
 from .catalogue import Mutant
 
-MODULES = (catalogue, multi_bd_edit, dmax, fast_dllm_v2, dual_cache, diffusion_gemma, device, trust)
+MODULES = (catalogue, multi_bd_edit, dmax, fast_dllm_v2, dual_cache, diffusion_gemma, device, trust, named)
 MUTANTS = tuple(mutant for module in MODULES for mutant in module.MUTANTS)
 ROOT = Path(__file__).parents[2]
 PURE = ("core", "strategies", "testing", "decode.py")
@@ -41,11 +41,15 @@ TESTS = {
     "stream": ("tests/api/test_sharing.py", "tests/api/test_llm.py"),
     "session": ("tests/api/test_session.py",),
     "driver/lowering": ("tests/driver/test_lowering.py",),
+    "driver/graphs": ("tests/driver/test_graphs.py",),
     "driver/": ("tests/driver",),
     "models/compiled": ("tests/models/test_compiled.py",),
     "models/": ("tests/models",),
     "dlstep_kernels/gpu/sampling": ("tests/kernels/test_triton_sampling.py",),
-    "dlstep_kernels/gpu/parts": ("tests/kernels/test_triton_sampling.py",),
+    **dict.fromkeys(
+        ("dlstep_kernels/gpu/parts", "dlstep_kernels/gpu/named", "dlstep_kernels/gpu/head"),
+        ("tests/kernels/test_triton_sampling.py",),
+    ),
     "dlstep_kernels/sampling": ("tests/kernels/test_sampling.py",),
     "dlstep_kernels/": ("tests/kernels",),
     "": ("tests/api", "tests/driver"),

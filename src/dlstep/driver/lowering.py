@@ -310,7 +310,7 @@ def unpack(plan: Plan, packed: Float32[Tensor, "k w"] | None) -> Samples:
     rest = numbers[len(numbers) - 2 * best :]
     best_ids = rest[:best].T.reshape(-1).astype(np.int64).tolist()
     best_probabilities = rest[best:].T.reshape(-1).tolist()
-    named = list(lines)[: -2 * best or None] if plan.wants.named else []
+    named = list(lines) if plan.wants.named else []  # and behind them lists of best ids
     bounds = pairwise(accumulate((len(span.wanted) for span in plan.spans), initial=0))
     return Samples(
         plan,
