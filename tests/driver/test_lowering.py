@@ -79,17 +79,17 @@ def test_one_request_too_many_is_named():
 
 
 def test_named_ids_of_requests_that_name_fewer_are_padded():
-    """Of three requests the first names two ids a row, the second one, the third none; a fourth wants nothing."""
+    """Of three requests the first names three ids a row, the second two, the third none; a fourth wants nothing."""
     tables = tables_of((0, 1), (2, 3), (4, 5), (6,))
     spans = (
-        span(0, 0, 4, (1, 2), named=(5, 6, 7, 8)),
-        span(1, 0, 4, (2, 3), named=(9, 10)),
+        span(0, 0, 4, (1,), named=(5, 6, 7)),
+        span(1, 0, 4, (2, 3), named=(8, 9, 10, 11)),
         span(2, 0, 4, (3,)),
         span(3, 0, 4),
     )
     plan = replace(plan_of(*spans), wants=Wants(named=3))
     settings = lower(plan, tables, TARGET).settings
-    assert settings.named.tolist() == [[5, 6], [7, 8], [9, -1], [10, -1], [-1, -1]]
+    assert settings.named.tolist() == [[5, 6, 7], [8, 9, -1], [10, 11, -1], [-1, -1, -1]]
     assert settings.temperatures is None and settings.noise is None
     for none in (replace(plan, spans=spans[2:]), plan_of(*spans[2:])):
         assert lower(none, tables, TARGET).settings.named is None

@@ -68,7 +68,6 @@ MUTANTS: tuple[Mutant, ...] = (
         "named[:width], axis=1)[begin:end]",
         "named[:width], axis=0)[:, begin:end]",
     ),
-    change("lists of best ids count as named", LOWERING, "list(lines)[: -2 * best or None]", "list(lines)"),
     change(
         "another number of named ids is no other bucket", GRAPHS, 'len(arrays["named"]) // len(arrays["wanted"]) if', "1 if"
     ),
