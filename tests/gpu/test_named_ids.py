@@ -1,4 +1,4 @@
-"""Named ids on a CUDA device: probabilities of sampled rows, from logits and from hidden states, in eager mode and in graphs."""
+"""Named ids on a CUDA device: their probabilities from logits and from hidden states, launched one by one and in graphs."""
 
 from dataclasses import replace
 from typing import Any
