@@ -210,6 +210,8 @@ def test_a_shadow_answers_by_content_and_agrees_with_what_it_lists(heat: float) 
         told[best.tokens[i]] = best.probabilities[i]
         assert own[:4] == tuple(told[token] for token in ids[8 * i : 8 * i + 4])
         assert own[4:7] == (0.0, 0.0, 0.0) and 0.0 < own[7] < 1.0
+    left = zip(found.named_probabilities[7::8], found.probabilities, strict=True)
+    assert len({round(own / (1 - drawn), 9) for own, drawn in left}) == 4  # each row has an answer of its own
     other = shadow_rows((7,) * 4, Wants(named=1), prompt=(1, 2, 3, 5), heat=heat).named_probabilities
     assert not set(other) & set(found.named_probabilities)
     assert shadow_rows(ids, Wants(named=8, best=2), heat=heat).named_probabilities == found.named_probabilities
