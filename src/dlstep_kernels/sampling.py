@@ -37,7 +37,8 @@ class Settings:
     """How to sample each row; a field is None where no row needs it.
 
     `temperatures` 0 is greedy, `top_k` 0, `top_p` 1 and `min_p` 0 keep every id. `noise` is needed with `temperatures` and
-    for the statistic of that name. `penalty` comes before everything else.
+    for the statistic of that name. `penalty` comes before everything else. `named` are ids whose probabilities are wanted,
+    equally many in each row; -1 is none.
     """
 
     temperatures: Float32[Tensor, " n"] | None = None
@@ -46,6 +47,7 @@ class Settings:
     min_p: Float32[Tensor, " n"] | None = None
     noise: Noise | None = None
     penalty: Penalty | None = None
+    named: Int64[Tensor, "n k"] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +79,7 @@ class Drawn:
     best_ids: Int64[Tensor, "n best"] | None = None
     best_probabilities: Float32[Tensor, "n best"] | None = None
     log_sums: Float32[Tensor, " n"] | None = None
+    named_probabilities: Float32[Tensor, "n k"] | None = None
 
 
 def sample(
@@ -96,7 +99,8 @@ def sample(
     id of equal ones. A row with NaN or +inf, or in which nothing allowed is finite, gets token -1, probability 0 and
     statistics 0. `entropies` are in nats, `margins` are largest minus second largest probability, `noise` are uniformly
     random ids below `vocab_size`, `log_sums` the logarithms of what exponentials were divided by to get probabilities.
-    Probable ids are ordered by logit; a place of probability 0 may hold any id. All is computed in fp32.
+    Probable ids are ordered by logit; a place of probability 0 may hold any id. `named_probabilities` are under the same
+    distribution as `probabilities`; forbidden and dropped ids have 0. All is computed in fp32.
     """
     logits = logits.float()
     largest = logits.amax(-1)  # NaN if there is one
@@ -122,6 +126,7 @@ def sample(
         noise=_noise(settings, vocab_size) if "noise" in reading.statistics else None,
         **_best(scores if reading.tempered else plain, measured, total, broken, reading),
         log_sums=_log_sums(best, total, settings, reading, broken) if "log_sum" in reading.statistics else None,
+        named_probabilities=None if settings.named is None else _named(measured, total, settings.named, broken),
     )
 
 
@@ -202,6 +207,15 @@ def _best(
         "best_ids": ids.masked_fill(broken[:, None], -1),
         "best_probabilities": probabilities.masked_fill(broken[:, None], 0.0),
     }
+
+
+def _named(
+    measured: Float32[Tensor, "n vocab"], total: Float32[Tensor, " n"], ids: Int64[Tensor, "n k"], broken: Bool[Tensor, " n"]
+) -> Float32[Tensor, "n k"]:
+    """The probability of each named id; 0 for one that is not there."""
+    last = measured.shape[1] - 1
+    found = measured.gather(1, ids.clamp(0, last)) / total[:, None]
+    return found.masked_fill((ids < 0) | (ids > last) | broken[:, None], 0.0)
 
 
 def _noise(settings: Settings, vocab_size: int) -> Int64[Tensor, " n"]:

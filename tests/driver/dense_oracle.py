@@ -47,7 +47,23 @@ class DenseDriver:
             self.sample(logits[position - self.head_shift].tolist(), span, position, draw, spec)
             for position, draw in zip(span.wanted, span.draws, strict=True)
         ]
-        return Rows(tuple(token for token, _ in answers), tuple(chance for _, chance in answers))
+        width = len(span.named) // len(span.wanted)
+        ids = [span.named[row * width : (row + 1) * width] for row in range(len(span.wanted))]
+        named = [
+            chance
+            for position, own in zip(span.wanted, ids, strict=True)
+            for chance in self.chances(logits[position - self.head_shift], span.params.temperature, own, spec)
+        ]
+        tokens, chances = zip(*answers, strict=True)
+        return Rows(tokens, chances, named_probabilities=tuple(named))
+
+    def chances(self, row: torch.Tensor, temperature: float, ids: tuple[int, ...], spec) -> list[float]:
+        """The softmax of what may be sampled, in double precision, at `ids`; 0 for others."""
+        row = row.double().clone()
+        row[spec.vocab_size :] = -math.inf
+        row[spec.mask_id] = -math.inf
+        shares = (row / (temperature or 1.0)).softmax(0)
+        return [float(shares[i]) if 0 <= i < len(shares) else 0.0 for i in ids]
 
     @torch.inference_mode()
     def logits(self, tokens: tuple[int, ...], span: Span) -> torch.Tensor:

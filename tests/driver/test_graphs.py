@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
+from naming import Loyal
 from random_gemmas import BOUND, CANVAS, CONFIDENCE, STEPS, write_gemma
 from triton_interpreter import needs_interpreter
 
@@ -50,6 +51,7 @@ def roomier(gathered: Gathered, sizes: Sizes) -> Bucket:
     ("kind", "strategy", "temperature"),
     [
         ("plain", MultiBD(4, 2), 0.8),
+        ("plain", MultiBD(4, 2, rule=Loyal(0.03)), 0.8),
         ("plain", DMax(4, 2, accept_threshold=0.2), 0.0),
         ("plain", DMax(4, 2, accept_threshold=0.2, token_merge_mode="iter_smooth_topk", token_merge_top_k=3), 0.0),
         ("sliding", MultiBDEdit(4, 2, max_post_edit_steps=0, penalty_lambda=1.0), 0.0),

@@ -5,9 +5,10 @@ from dataclasses import replace
 import pytest
 import torch
 
-from dlstep.core import Admission, DlstepError, Grant, Grid, Plan, SamplingParams, Span
+from dlstep.core import Admission, DlstepError, Grant, Grid, Plan, SamplingParams, Span, Wants
 from dlstep.driver import PageTables, lower
-from dlstep.driver.lowering import Target
+from dlstep.driver.lowering import Target, gather, pack, unpack
+from dlstep_kernels import Drawn
 
 TARGET = Target(page_size=4, head_shift=0, views=((None, 2),), device=torch.device("cpu"), dtype=torch.float32)
 GRID = Grid(0, 4)
@@ -75,6 +76,59 @@ def test_one_request_too_many_is_named():
     tables = tables_of((0,), (1,), (2,), (3,))
     with pytest.raises(DlstepError, match="one too many: 4 of 4 requests hold pages"):
         tables.apply(Plan(1, 1, (), admissions=(Admission(9, ()),)))
+
+
+def test_named_ids_of_requests_that_name_fewer_are_padded():
+    """Of three requests the first names three ids a row, the second two, the third none; a fourth wants nothing."""
+    tables = tables_of((0, 1), (2, 3), (4, 5), (6,))
+    spans = (
+        span(0, 0, 4, (1,), named=(5, 6, 7)),
+        span(1, 0, 4, (2, 3), named=(8, 9, 10, 11)),
+        span(2, 0, 4, (3,)),
+        span(3, 0, 4),
+    )
+    plan = replace(plan_of(*spans), wants=Wants(named=3))
+    settings = lower(plan, tables, TARGET).settings
+    assert settings.named.tolist() == [[5, 6, 7], [8, 9, -1], [10, 11, -1], [-1, -1, -1]]
+    assert settings.temperatures is None and settings.noise is None
+    for none in (replace(plan, spans=spans[2:]), plan_of(*spans[2:])):
+        assert lower(none, tables, TARGET).settings.named is None
+        assert "named" not in gather(none, tables, TARGET).arrays
+
+
+@pytest.mark.parametrize("named", [(1,), (1, 2, 3), (1,) * 8])
+def test_named_ids_that_do_not_fit_are_refused(named):
+    plan = replace(plan_of(span(0, 0, 4, (1, 2), named=named)), wants=Wants(named=3))
+    with pytest.raises(DlstepError, match=f"request 0: {len(named)} ids are named for 2 wanted .* at most Wants.named=3"):
+        lower(plan, tables_of((0, 1)), TARGET)
+
+
+@pytest.mark.parametrize("best", [0, 2])
+def test_named_probabilities_come_back_in_the_layout_of_each_span(best):
+    rows = torch.arange(5)
+    drawn = Drawn(
+        tokens=rows,
+        probabilities=rows / 8,
+        entropies=rows / 16,
+        best_ids=torch.stack((rows, rows), 1) if best else None,
+        best_probabilities=torch.full((5, 2), 0.25) if best else None,
+        named_probabilities=torch.arange(10).view(5, 2) / 16,
+    )
+    spans = (
+        span(0, 0, 4, (1, 2), named=(5, 6, 7, 8)),
+        span(1, 0, 4, (2, 3), named=(9, 10)),
+        span(2, 0, 4, (3,)),
+        span(3, 0, 4),
+    )
+    plan = replace(plan_of(*spans), wants=Wants(frozenset({"entropy"}), best=best, named=2))
+    found = unpack(plan, pack(drawn)).rows
+    sixteenths = [tuple(16 * chance for chance in each.named_probabilities) for each in found]
+    assert sixteenths == [(0, 1, 2, 3), (4, 6), (), ()]
+    assert [each.tokens for each in found] == [(0, 1), (2, 3), (4,), ()]
+    assert [len(each.best_ids) for each in found] == [2 * best, 2 * best, best, 0]
+    none = replace(plan, spans=tuple(replace(each, named=()) for each in spans))
+    answers = unpack(none, pack(replace(drawn, named_probabilities=None))).rows
+    assert answers == tuple(replace(each, named_probabilities=()) for each in found)
 
 
 FILTERS = {"temperature": 0.5, "top_k": 3, "top_p": 0.75, "min_p": 0.25}

@@ -7,10 +7,12 @@ import pytest
 import torch
 from dense_oracle import DenseDriver, dense_answers
 from hypothesis import given, settings, strategies as st
+from naming import Loyal
 from random_checkpoints import BLOCK, WORDS
 
 from dlstep.core import (
     Config,
+    DlstepError,
     LineMismatch,
     Plan,
     Request,
@@ -35,6 +37,7 @@ from dlstep.strategies.multi_bd import MultiBD
 STRATEGIES = {
     "multi_bd": MultiBD(block_size=BLOCK, buffer_size=3, rule=Threshold(0.25)),
     "d2f": D2F(block_size=BLOCK, buffer_size=2, add_block_threshold=0.5, rule=Threshold(0.2)),
+    "multi_bd, named ids": MultiBD(block_size=BLOCK, buffer_size=2, rule=Loyal(0.03)),
     "multi_bd, unfolded": MultiBD(block_size=BLOCK, buffer_size=2, fold_commits=False, rule=Threshold(0.3)),
 }
 ROOMY = {"page_size": 8, "num_pages": 64, "max_model_len": 64, "max_num_batched_tokens": 512, "max_num_reqs": 8}
@@ -237,6 +240,70 @@ def test_statistics_come_when_they_are_wanted(checkpoints):
         assert len(rows.entropies) == len(rows.margins) == len(span.wanted)
         assert all(0 < entropy < 4 for entropy in rows.entropies)
         assert all(0 <= margin <= chance for margin, chance in zip(rows.margins, rows.probabilities, strict=True))
+
+
+ALL_IDS = (*range(-1, WORDS + 3),)
+
+
+@pytest.mark.parametrize("network", ["plain", "shifted", "sliding"])
+@pytest.mark.parametrize("tempered", [True, False])
+def test_named_ids_have_the_probabilities_of_transformers(checkpoints, dense, network, tempered):
+    """Every id of the vocabulary is named, some requests are sampled at a temperature, and one names a single id."""
+    config = Config(checkpoints[network].spec, **ROOMY)
+    state = init(config, STRATEGIES["multi_bd"])
+    for number, heat in enumerate((0.0, 0.6, 1.7)):
+        params = SamplingParams(max_tokens=10, temperature=heat, seed=number, ignore_eos=True)
+        state = add(state, Request(number, tuple(range(3 + number, 14 + 2 * number)), params))
+    driver = TorchDriver(checkpoints[network], config)
+    wants = Wants(frozenset(("entropy", "margin", "noise")), best=3, tempered=tempered, named=len(ALL_IDS))
+    checked = 0
+    while not state.done:
+        planned = schedule(state)
+        ids = [(7,) if span.id == 2 else ALL_IDS for span in planned.spans]
+        spans = [replace(span, named=own * len(span.wanted)) for span, own in zip(planned.spans, ids, strict=True)]
+        samples = driver.run(replace(planned, spans=tuple(spans), wants=wants))
+        for span, rows in zip(spans, samples.rows, strict=True):
+            plain = span if tempered else replace(span, params=replace(span.params, temperature=0.0))
+            expected = dense[network].rows(state, plain).named_probabilities
+            assert rows.named_probabilities == pytest.approx(expected, abs=2e-6)
+            if span.id != 2:
+                own = [rows.named_probabilities[row * len(ALL_IDS) :][: len(ALL_IDS)] for row in range(len(span.wanted))]
+                assert [chances[token + 1] for chances, token in zip(own, rows.tokens, strict=True)] == [*rows.probabilities]
+                best = [(row, token) for row in range(len(own)) for token in rows.best_ids[3 * row : 3 * row + 3]]
+                assert [own[row][token + 1] for row, token in best] == [*rows.best_probabilities]
+                checked += len(own)
+        state = commit(state, samples)
+    assert checked > 20
+
+
+def test_ids_that_a_filter_removed_have_no_probability(checkpoints, dense):
+    config = Config(checkpoints["plain"].spec, **ROOMY)
+    state = init(config, STRATEGIES["multi_bd"])
+    for number, temperature in enumerate((0.0, 0.8)):
+        params = SamplingParams(max_tokens=8, temperature=temperature, top_k=4, seed=0)
+        state = add(state, Request(number, tuple(range(3, 15)), params))
+    plan = schedule(state)
+    spans = tuple([replace(span, named=(*range(WORDS),) * len(span.wanted)) for span in plan.spans])
+    for tempered in (True, False):
+        asked = replace(plan, spans=spans, wants=Wants(named=WORDS, tempered=tempered))
+        for span, rows in zip(spans, TorchDriver(checkpoints["plain"], config).run(asked).rows, strict=True):
+            plain = span if tempered else replace(span, params=replace(span.params, temperature=0.0))
+            whole = dense["plain"].rows(state, plain).named_probabilities
+            for row in range(len(span.wanted)):
+                found, expected = (each[row * WORDS :][:WORDS] for each in (rows.named_probabilities, whole))
+                if tempered:
+                    kept = sorted(expected)[-4:]
+                    expected = [chance / sum(kept) * (chance >= kept[0]) for chance in expected]
+                    assert sum(chance > 0 for chance in found) == 4
+                assert found == pytest.approx(expected, abs=2e-6)
+
+
+def test_ids_that_do_not_fit_are_told_before_the_forward(checkpoints):
+    state, config = crowded(checkpoints["plain"], STRATEGIES["multi_bd"])
+    plan = schedule(state)
+    spans = (replace(plan.spans[0], named=(1, 2, 3)), *plan.spans[1:])
+    with pytest.raises(DlstepError, match=r"request 0: 3 ids are named for \d+ wanted positions; .* at most Wants.named=1"):
+        TorchDriver(checkpoints["plain"], config).run(replace(plan, spans=spans, wants=Wants(named=1)))
 
 
 def test_a_spec_of_another_network_is_refused(checkpoints):

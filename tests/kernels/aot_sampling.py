@@ -1,6 +1,7 @@
 """Calls of the sampling kernels to compile: name, call, whether quick, and kernels that must use the tensor cores."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 
@@ -18,18 +19,23 @@ def _settings(rows: int, raced: bool) -> Settings:
     return Settings(torch.ones(rows), noise=noise, penalty=Penalty(whole, torch.ones(rows))) if raced else Settings(noise=noise)
 
 
-def _sample(rows: int, dtype: torch.dtype, reading: Reading, raced: bool) -> None:
+def _with_named(settings: Settings, count: int) -> Settings:
+    rows = settings.noise.seeds.shape[0] if settings.noise else 0
+    return replace(settings, named=torch.zeros(rows, count, dtype=torch.int64)) if count else settings
+
+
+def _sample(rows: int, dtype: torch.dtype, reading: Reading, raced: bool, named: int = 0) -> None:
     from dlstep_kernels.gpu.sampling import sample
 
     logits = torch.empty(rows, VOCAB, dtype=dtype)
-    sample(logits, _settings(rows, raced), vocab_size=151_936, mask_id=151_666, reading=reading)
+    sample(logits, _with_named(_settings(rows, raced), named), vocab_size=151_936, mask_id=151_666, reading=reading)
 
 
-def _head(rows: int, dtype: torch.dtype, reading: Reading, raced: bool, softcap: float | None = None) -> None:
+def _head(rows: int, dtype: torch.dtype, reading: Reading, raced: bool, softcap: float | None = None, named: int = 0) -> None:
     from dlstep_kernels.gpu.head import head_and_sample
 
     hidden, weight = torch.empty(rows, HIDDEN, dtype=dtype), torch.empty(VOCAB, HIDDEN, dtype=dtype)
-    settings = _settings(rows, raced)
+    settings = _with_named(_settings(rows, raced), named)
     head_and_sample(hidden, weight, settings, vocab_size=151_936, mask_id=151_666, reading=reading, softcap=softcap)
 
 
@@ -63,6 +69,9 @@ SAMPLING: list[tuple[str, Callable[[], object], bool, tuple[str, ...]]] = [
     ("head and sample, 256 rows, bf16, noise", lambda: _head(256, BF16, PLAIN, True), False, ("_read_head",)),
     ("head and sample, 256 rows, fp16, all, capped", lambda: _head(256, FP16, ALL, True, 30.0), False, ("_read_head",)),
     ("head and sample, 32 rows, fp32", lambda: _head(32, FP32, PLAIN, False), False, ()),
+    ("sample, 32 rows, bf16, named ids", lambda: _sample(32, BF16, PLAIN, True, named=2), False, ()),
+    ("head and sample, 32 rows, bf16, named ids", lambda: _head(32, BF16, ALL, True, named=2), True, ()),
+    ("head and sample, 32 rows, fp16, named ids, capped", lambda: _head(32, FP16, PLAIN, True, 30.0, named=2), False, ()),
     ("merge, 1 of 4096, bf16", lambda: _merge(BF16, 4096, 1), True, ()),
     ("merge, 3 of 2048, fp32", lambda: _merge(FP32, 2048, 3), False, ()),
     ("mean embedding, 2816, bf16", lambda: _mean(BF16, 2816), True, ("_blend_tiles",)),

@@ -39,6 +39,7 @@ class Problem:
     temperatures: tuple[float, ...] | None
     penalised: bool
     reading: Reading
+    named: int = 0
 
 
 READINGS = st.builds(
@@ -69,6 +70,7 @@ def problems(draw: st.DrawFn, rows: int, width: int, readings: st.SearchStrategy
         temperatures=draw(st.none() | temperatures),
         penalised=draw(st.booleans()),
         reading=draw(readings),
+        named=draw(st.sampled_from((0, 1, 3))),
     )
 
 
@@ -101,10 +103,14 @@ def settings_of(problem: Problem, device: str) -> Settings:
     if problem.penalised:
         ids = torch.randint(-1, problem.width, (rows,), generator=generator)
         penalty = Penalty(ids.to(device), torch.randint(0, 9, (rows,), generator=generator).div(2).to(device))
+    named = (
+        torch.randint(-1, problem.width + 2, (rows, problem.named), generator=generator).to(device) if problem.named else None
+    )
     return Settings(
         temperatures=None if problem.temperatures is None else torch.tensor(problem.temperatures, device=device),
         noise=Noise(seeds.to(device), (positions >> 44).abs().to(device), (draws >> 56).abs().to(device)),
         penalty=penalty,
+        named=named if problem.named else None,
     )
 
 
@@ -176,6 +182,9 @@ def assert_same(
             torch.testing.assert_close(one, other, atol=limits[0], rtol=limits[1])
     assert (found.noise is None) == (twin.noise is None)
     assert twin.noise is None or torch.equal(found.noise, twin.noise)
+    assert (found.named_probabilities is None) == (twin.named_probabilities is None)
+    if twin.named_probabilities is not None:
+        torch.testing.assert_close(found.named_probabilities, twin.named_probabilities, atol=absolute, rtol=relative)
     assert (found.best_ids is None) == (twin.best_ids is None)
     if twin.best_ids is not None:
         torch.testing.assert_close(found.best_probabilities, twin.best_probabilities, atol=absolute, rtol=relative)

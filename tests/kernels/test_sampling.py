@@ -23,13 +23,13 @@ def clearly(gap: float, least: float = 1e-4) -> None:
 
 
 def oracle(row, vocab_size, mask_id, reading, params, counters, penalty):
-    """Token, probability, entropy and margin of one row, and its most probable ids with their probabilities."""
+    """Token, probability, entropy and margin of one row, its most probable ids with their probabilities, and all of these."""
     temperature, top_k, top_p, min_p = params
     ties = reading.ties
     row = [x - penalty[1] * (i == penalty[0]) if math.isfinite(x) else x for i, x in enumerate(row)]
     allowed = {i: x for i, x in enumerate(row) if i < vocab_size and i != mask_id and x > -math.inf}
     if any(math.isnan(x) or x == math.inf for x in row) or not allowed:
-        return BROKEN, [(-1, 0.0)] * reading.best
+        return BROKEN, [(-1, 0.0)] * reading.best, {}
     best = max(allowed.values())
     plain = {i: x - best for i, x in allowed.items()}
     scores = {i: (x - best) / (temperature or 1.0) for i, x in allowed.items()}
@@ -68,7 +68,8 @@ def oracle(row, vocab_size, mask_id, reading, params, counters, penalty):
     sign = -1 if ties == "highest" else 1
     ranked = sorted(measured, key=lambda i: (-measured[i], sign * i))[: reading.best]
     likely = [(i, math.exp(measured[i]) / whole) for i in ranked]
-    return (token, math.exp(measured[token]) / whole, entropy, margin), likely
+    shares = {i: math.exp(x) / whole for i, x in measured.items()}
+    return (token, shares[token], entropy, margin), likely, shares
 
 
 @st.composite
@@ -117,11 +118,14 @@ def test_equals_the_rules(data, rows, ties):
     penalties = [data.draw(st.tuples(st.integers(-1, width - 1), st.sampled_from((0.0, 0.5, 3.0)))) for _ in rows]
     reading = Reading(frozenset(("entropy", "margin", "noise")), ties, data.draw(st.integers(0, 3)), data.draw(st.booleans()))
     penalty = Penalty(torch.tensor([id for id, _ in penalties]), torch.tensor([amount for _, amount in penalties]))
-    asked = replace(settings_of(params, counters), penalty=penalty)
+    named = [data.draw(st.lists(st.integers(-1, width + 1), min_size=3, max_size=3)) for _ in rows]
+    asked = replace(settings_of(params, counters), penalty=penalty, named=torch.tensor(named))
     drawn = sample(logits, asked, vocab_size=vocab_size, mask_id=mask_id, reading=reading)
     assert torch.equal(logits, before) or logits.isnan().any()
     for number, row in enumerate(rows):
-        expected, likely = oracle(row, vocab_size, mask_id, reading, params[number], counters[number], penalties[number])
+        expected, likely, shares = oracle(
+            row, vocab_size, mask_id, reading, params[number], counters[number], penalties[number]
+        )
         assert drawn.tokens[number] == expected[0]
         found = (drawn.probabilities[number], drawn.entropies[number], drawn.margins[number])
         assert [float(x) for x in found] == pytest.approx(expected[1:], abs=2e-5, rel=2e-5)
@@ -130,6 +134,12 @@ def test_equals_the_rules(data, rows, ties):
             assert float(drawn.best_probabilities[number, place]) == pytest.approx(probability, abs=2e-5)
             if probability > 0.0:
                 assert drawn.best_ids[number, place] == token
+        for place, each in enumerate(named[number]):
+            assert float(drawn.named_probabilities[number, place]) == pytest.approx(shares.get(each, 0.0), abs=2e-5)
+            if each not in shares:
+                assert drawn.named_probabilities[number, place] == 0.0
+            if each == expected[0]:
+                assert drawn.named_probabilities[number, place] == drawn.probabilities[number]
         if reading.best:
             assert (drawn.best_probabilities[number, len(likely) :] == 0.0).all()
 

@@ -28,7 +28,7 @@ FOLDER = Path(__file__).parent
 MODULES = [import_module(f"{__package__}.{module.name}") for module in iter_modules([str(FOLDER)]) if module.name[0] != "_"]
 MUTANTS = tuple(mutant for module in MODULES for mutant in module.MUTANTS)
 ROOT = Path(__file__).parents[2]
-PURE = ("core", "rules", "strategies", "testing", "decode.py")
+PURE = ("core", "rules", "strategies", "testing", "decode.py", "lookup.py")
 LAWS = ("tests/traces", "tests/property")
 RULES = tuple(
     sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("tests/*/test_*") if re.search("zoo|_rules?_", path.name))
@@ -48,11 +48,15 @@ TESTS = {
     "stream": ("tests/api/test_sharing.py", "tests/api/test_llm.py"),
     "session": ("tests/api/test_session.py",),
     "driver/lowering": ("tests/driver/test_lowering.py",),
+    "driver/graphs": ("tests/driver/test_graphs.py",),
     "driver/": ("tests/driver",),
     "models/compiled": ("tests/models/test_compiled.py",),
     "models/": ("tests/models",),
     "dlstep_kernels/gpu/sampling": ("tests/kernels/test_triton_sampling.py",),
-    "dlstep_kernels/gpu/parts": ("tests/kernels/test_triton_sampling.py",),
+    **dict.fromkeys(
+        ("dlstep_kernels/gpu/parts", "dlstep_kernels/gpu/named", "dlstep_kernels/gpu/head"),
+        ("tests/kernels/test_triton_sampling.py",),
+    ),
     "dlstep_kernels/sampling": ("tests/kernels/test_sampling.py",),
     "dlstep_kernels/": ("tests/kernels",),
     "": ("tests/api", "tests/driver"),

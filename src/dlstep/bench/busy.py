@@ -10,7 +10,7 @@ from ..driver.profile import REGION, profiled
 KINDS = {
     "experts": ("_multiply_gated", "_multiply_down", "_add_choices", "_pairs", "_choose_best", "_multiply_part"),
     "attention": ("_attend", "_join", "_store_rows"),
-    "head": ("_read_head", "_answer_rows", "_read_rows"),
+    "head": ("_read_head", "_answer_rows", "_read_rows", "_read_named", "_measure_named"),
     "products": ("nvjet", "gemm", "cutlass", "splitK"),
 }
 

@@ -28,10 +28,11 @@ class TorchLowering:
     def prepare(self, plan: Plan, samples: Samples) -> Tensor | None:
         """Follow the changes of ownership; the answer as a device gives it, None if nothing was wanted."""
         self._tables.apply(plan)
-        best = plan.wants.best
+        best, named = plan.wants.best, plan.wants.named
         parts: list[list[Iterable[float]]] = []
         for rows in samples.rows:
             part: list[Iterable[float]] = [rows.tokens, rows.probabilities, rows.entropies, rows.margins, rows.noise]
+            part += [rows.named_probabilities[place::named] for place in range(named)]
             part += [rows.best_ids[rank::best] for rank in range(best)]
             part += [rows.best_probabilities[rank::best] for rank in range(best)]
             parts.append(part)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from .errors import SamplesMismatch
+from .errors import DlstepError, SamplesMismatch
 from .grid import Grid
 from .request import Request, SamplingParams
 from .soft import SoftTokens
@@ -27,7 +27,8 @@ class Wants:
     """Statistics that a strategy needs for each sampled position, and how ties are broken.
 
     `statistics`: `entropy` and `margin` of the distribution sampled from, `noise` a uniformly random id. `best` is how many
-    most probable ids are reported with their probabilities. `ties` says which of equally probable ids greedy sampling takes.
+    most probable ids are reported with their probabilities. `named` is the largest number of ids that a span names for each
+    sampled position, whose probabilities are reported. `ties` says which of equally probable ids greedy sampling takes.
     Probabilities are those of the distribution sampled from, or unless `tempered` those of the plain softmax of the allowed
     ids' logits.
     """
@@ -36,11 +37,13 @@ class Wants:
     ties: Ties = "highest"
     best: int = 0
     tempered: bool = True
+    named: int = 0
 
     def covers(self, other: "Wants") -> bool:
         """Whether rows with these statistics hold those of `other`, computed alike."""
         alike = self.ties == other.ties and self.tempered == other.tempered
-        return alike and self.best >= other.best and self.statistics >= other.statistics
+        enough = self.best >= other.best and self.named >= other.named
+        return alike and enough and self.statistics >= other.statistics
 
 
 PLAIN = Wants()
@@ -62,7 +65,8 @@ class Span:
     Only some strategies use the rest: `soft` inputs of window rows; `mode`, for networks that encode final tokens and
     denoise the window differently; `carry`, whether the network carries something from this window's forward to the next,
     and whether this one begins (`fresh`) or goes on (`held`); `penalty`, taken from the logit that a wanted position gives
-    to the token fed in front of it in its group.
+    to the token fed in front of it in its group; `named` ids, equally many for each entry of `wanted` and at most
+    `Wants.named`, one entry after the other (-1 is none), whose probabilities are wanted.
     """
 
     id: int
@@ -82,21 +86,38 @@ class Span:
     mode: Mode = "encode"
     carry: Carry = "none"
     penalty: float = 0.0
+    named: tuple[int, ...] = ()
 
     @property
     def stop(self) -> int:
         """First position after the fed ones."""
         return self.start + len(self.tokens)
 
+    def named_width(self, most: int) -> int:
+        """How many ids are named for each wanted position.
+
+        Raises DlstepError if they are more than `most`, or not equally many for each.
+        """
+        wanted, named = len(self.wanted), len(self.named)
+        if named > wanted * most or (named and named % wanted):
+            raise DlstepError(
+                f"request {self.id}: {named} ids are named for {wanted} wanted positions; name equally many for each, at most "
+                f"Wants.named={most}"
+            )
+        return named // wanted if named else 0
+
     def behind(self, start: int, tokens: tuple[int, ...], *, query_only: int = 0, final_rows: int = 0) -> "Span":
         """The span with rows of `tokens`, from `start` on, put in front of its own."""
         return Span(
             self.id, self.arrival, start, tokens + self.tokens, self.end, self.grid, self.wanted, self.draws, self.params,
-            self.seed, query_only, final_rows, self.joins, self.soft, self.mode, self.carry, self.penalty,
+            self.seed, query_only, final_rows, self.joins, self.soft, self.mode, self.carry, self.penalty, self.named,
         )  # fmt: skip
 
     def mark(self) -> int:
-        """A number that differs where what the span puts on a device differs; the same in every process."""
+        """A number that differs where what the span puts on a device differs; the same in every process.
+
+        `wanted`, `named` and `penalty` only choose what is answered: they leave nothing on the device.
+        """
         grid, extra = self.grid, 0
         if self.soft is not None or self.carry != "none" or self.mode != "encode":
             blend = 0 if self.soft is None else self.soft.mark()
@@ -124,11 +145,12 @@ def span_of(
     *,
     end: int | None = None,
     joins: bool = True,
+    named: tuple[int, ...] = (),
 ) -> Span:
     """A span of `request` that feeds `tokens` from `start` on and sees everything up to their end, or up to `end`."""
     end = start + len(tokens) if end is None else end
     params, seed = request.params, request.seed
-    return Span(request.id, request.arrival, start, tokens, end, grid, wanted, draws, params, seed, joins=joins)
+    return Span(request.id, request.arrival, start, tokens, end, grid, wanted, draws, params, seed, joins=joins, named=named)
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +211,10 @@ class Rows:
     A row of non-finite logits is token -1, probability 0.0. `entropies` are in nats, `margins` are best minus second-best
     probability. `best_ids` holds the `Wants.best` most probable ids of each entry, one entry after the other and the most
     probable first, `noise` a uniformly random id for each.
+
+    `named_probabilities` has the layout of `Span.named`. Each is the id's probability under the same distribution as
+    `probabilities`: after temperature and filters where `Wants.tempered`, so that an id the filters removed has 0.0, and of
+    the plain softmax otherwise. -1, the mask id and ids past the vocabulary have 0.0.
     """
 
     tokens: tuple[int, ...]
@@ -198,6 +224,7 @@ class Rows:
     best_ids: tuple[int, ...] = ()
     best_probabilities: tuple[float, ...] = ()
     noise: tuple[int, ...] = ()
+    named_probabilities: tuple[float, ...] = ()
 
     def at(self, rows: Sequence[int], best: int) -> "Rows":
         """Some of the rows, in this order; `best` is how many most probable ids each of them has."""
@@ -213,7 +240,10 @@ class Rows:
         )
 
     def trimmed(self, held: "Wants", wanted: "Wants") -> "Rows":
-        """The rows as if less had been asked for: those of `held` as a strategy gets them that asks for `wanted`."""
+        """The rows as if less had been asked for: those of `held` as a strategy gets them that asks for `wanted`.
+
+        Named ids are the span's own, so that their probabilities stay.
+        """
         ids, probabilities = self.best_ids, self.best_probabilities
         if wanted.best != held.best:
             width = held.best
@@ -227,6 +257,7 @@ class Rows:
             ids,
             probabilities,
             self.noise if "noise" in wanted.statistics else (),
+            self.named_probabilities,
         )
 
 
@@ -279,6 +310,7 @@ class Samples:
                 ("noise", rows.noise, wanted if "noise" in wants.statistics else 0),
                 ("best_ids", rows.best_ids, wanted * wants.best),
                 ("best_probabilities", rows.best_probabilities, wanted * wants.best),
+                ("named_probabilities", rows.named_probabilities, wanted * span.named_width(wants.named)),
             ):
                 if len(numbers) != due:
                     raise SamplesMismatch(

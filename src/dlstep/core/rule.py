@@ -37,6 +37,15 @@ class Rule(Options, ABC):
         del limit, number
         return block.undecided
 
+    def named(self, block: Block, limit: int, number: int) -> tuple[int, ...]:
+        """The ids whose probabilities forward `number` reports: `wants.named` for each position of `wanted`, -1 is none.
+
+        They stand one position after the other; `Rows.named_probabilities` answers in the same order. Asked only of a rule
+        whose `wants.named` is above 0.
+        """
+        del block, limit, number
+        return ()
+
     @property
     def whole(self) -> bool:
         """Whether the answer must be a single block, which a canvas alone can offer."""

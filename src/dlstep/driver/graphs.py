@@ -22,7 +22,7 @@ from .lowering import Batch, Gathered, Target, View, batch_of
 from .profile import region
 
 MOST_ROWS = 8192  # a larger forward keeps a device busy without
-PADDING = {"slots": -1, "penalised": -1, "soft_rows": -1, "temperatures": 1, "fresh": 1}  # of other arrays it is 0
+PADDING = {"slots": -1, "penalised": -1, "named": -1, "soft_rows": -1, "temperatures": 1, "fresh": 1}  # of other arrays it is 0
 OF_ROWS = ("tokens", "positions", "slots")
 OF_SPANS = ("found", "left", "fresh")
 OF_SOFT = ("soft_rows", "soft_ids", "soft_probabilities", "soft_residuals")  # more than one number of a soft row in two of them
@@ -42,6 +42,7 @@ class Bucket:
     pages: int
     wanted: int
     soft: int
+    named: int
     names: tuple[str, ...]
     reading: Reading
     merge: Merge | None
@@ -141,6 +142,8 @@ def room_for(bucket: Bucket, gathered: Gathered, target: Target) -> Arena:
     arrays = gathered.arrays
     counts = dict.fromkeys(bucket.names, bucket.wanted)
     counts |= dict.fromkeys(OF_ROWS, bucket.rows)
+    if bucket.named:
+        counts["named"] = bucket.wanted * bucket.named
     counts |= {name: bucket.spans for name in OF_SPANS if name in arrays}
     counts |= {name: bucket.soft * (len(arrays[name]) // len(arrays["soft_rows"])) for name in OF_SOFT if name in arrays}
     sizes = {name: (arrays[name].dtype, count) for name, count in counts.items()} | {"filled": (np.dtype(np.int64), 1)}
@@ -208,6 +211,7 @@ def bucket_of(gathered: Gathered, sizes: Sizes) -> Bucket:
         pages=1 << (pages - 1).bit_length(),
         wanted=rows if sizes.canvas or sizes.counted else coarse["wanted"],
         soft=coarse.get("soft_rows", 0),
+        named=len(arrays["named"]) // len(arrays["wanted"]) if "named" in arrays else 0,
         names=tuple(arrays),
         reading=gathered.reading,
         merge=gathered.merge,

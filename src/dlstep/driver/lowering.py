@@ -3,7 +3,7 @@
 Costs a few array operations a step, none a token.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import accumulate, chain, pairwise
 
@@ -228,9 +228,9 @@ def _settings(plan: Plan, wants: Int64[np.ndarray, " s"], positions: Int64[np.nd
     spans, random_ids = plan.spans, "noise" in plan.wants.statistics
     params = [span.params for span in spans]
     penalised = any(span.penalty for span in spans)
+    found = _named(plan) if plan.wants.named else {}
     if not random_ids and not penalised and not any(p.temperature > 0 or p.top_k or p.top_p < 1 or p.min_p > 0 for p in params):
-        return {}
-    found: dict[str, np.ndarray] = {}
+        return found
 
     def per_row(name: str, values: list[float] | list[int], dtype: type[np.generic]) -> None:
         found[name] = np.repeat(np.array(values, dtype=dtype), wants)
@@ -255,12 +255,31 @@ def _settings(plan: Plan, wants: Int64[np.ndarray, " s"], positions: Int64[np.nd
     return found
 
 
+def _named(plan: Plan) -> dict[str, np.ndarray]:
+    """Named ids, as many for each wanted row as any span names; nothing if none does. Raises DlstepError if some do not fit."""
+    spans = plan.spans
+    width = max(span.named_width(plan.wants.named) for span in spans)
+    named = np.array(list(chain.from_iterable(_padded(span, width) for span in spans)), dtype=np.int64)
+    return {"named": named} if width else {}
+
+
+def _padded(span: Span, width: int) -> Iterable[int]:
+    """The named ids of a span, -1 behind those of each row that are fewer than `width`."""
+    count = len(span.wanted)
+    if len(span.named) == count * width:
+        return span.named
+    own = len(span.named) // count
+    pad = (-1,) * (width - own)
+    return chain.from_iterable((*span.named[row * own : (row + 1) * own], *pad) for row in range(count))
+
+
 def settings_of(tensors: Mapping[str, Tensor]) -> Settings:
     """Sampling settings from what there is of their tensors."""
     noise = Noise(tensors["seeds"], tensors["sampled"], tensors["draws"]) if "seeds" in tensors else None
     penalty = Penalty(tensors["penalised"], tensors["penalties"]) if "penalised" in tensors else None
     rest = {name: tensors.get(name) for name in ("temperatures", "top_k", "top_p", "min_p")}
-    return Settings(**rest, noise=noise, penalty=penalty)
+    named = tensors["named"].view(len(tensors["wanted"]), -1) if "named" in tensors else None
+    return Settings(**rest, noise=noise, penalty=penalty, named=named)
 
 
 def _predecessors(span: Span) -> list[int]:
@@ -291,6 +310,7 @@ def unpack(plan: Plan, packed: Float32[Tensor, "k w"] | None) -> Samples:
     rest = numbers[len(numbers) - 2 * best :]
     best_ids = rest[:best].T.reshape(-1).astype(np.int64).tolist()
     best_probabilities = rest[best:].T.reshape(-1).tolist()
+    named = list(lines) if plan.wants.named else []  # and behind them lists of best ids
     bounds = pairwise(accumulate((len(span.wanted) for span in plan.spans), initial=0))
     return Samples(
         plan,
@@ -303,16 +323,25 @@ def unpack(plan: Plan, packed: Float32[Tensor, "k w"] | None) -> Samples:
                 tuple(best_ids[begin * best : end * best]),
                 tuple(best_probabilities[begin * best : end * best]),
                 tuple(noise[begin:end]),
+                _named_of(span, named, begin, end) if named else (),
             )
-            for begin, end in bounds
+            for span, (begin, end) in zip(plan.spans, bounds, strict=True)
         ),
     )
+
+
+def _named_of(span: Span, named: list[Float32[np.ndarray, " w"]], begin: int, end: int) -> tuple[float, ...]:
+    """The probabilities of the ids that the span named, without padding; `named` has a line for each place of a row."""
+    width = len(span.named) // (end - begin or 1)
+    return tuple(np.stack(named[:width], axis=1)[begin:end].reshape(-1).tolist()) if width else ()
 
 
 def pack(drawn: Drawn) -> Float32[Tensor, "k w"]:
     """The answer as one tensor of a line for each number asked for. Ids are exact in fp32: they are below 2**24."""
     lines = [drawn.tokens, drawn.probabilities, drawn.entropies, drawn.margins, drawn.noise]
     kept = [line.float() for line in lines if line is not None]
+    if drawn.named_probabilities is not None:
+        kept += [*drawn.named_probabilities.T]
     if drawn.best_ids is not None and drawn.best_probabilities is not None:
         kept += [*drawn.best_ids.T.float(), *drawn.best_probabilities.T]
     return torch.stack(kept)

@@ -198,6 +198,8 @@ class Blockwise(Blocks):
         tokens: tuple[int, ...] = ()
         wanted: tuple[int, ...] = ()
         draws: tuple[int, ...] = ()
+        named: tuple[int, ...] = ()
+        names = rule.wants.named
         for block in blocks:
             tokens += block.tokens
             if self._open(block, limit):
@@ -205,10 +207,13 @@ class Blockwise(Blocks):
                 asked = rule.wanted(block, limit, number)
                 wanted += asked
                 draws += (number,) * len(asked)
+                if names:
+                    named += rule.named(block, limit, number)
         grid, request = sequence.goal.grid, sequence.goal.request
         end = final + len(tokens)
         return Span(
-            request.id, request.arrival, final, tokens, end, grid, wanted, draws, request.params, request.seed, 0, 0, joins
+            request.id, request.arrival, final, tokens, end, grid, wanted, draws, request.params, request.seed, 0, 0, joins,
+            named=named,
         )  # fmt: skip
 
     def stands_to(self, block: Block, limit: int) -> int:

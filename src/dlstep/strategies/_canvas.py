@@ -96,7 +96,8 @@ class Canvas(Strategy):
             tokens = block.tokens + rest[0].tokens
         else:
             tokens = block.tokens
-        return span_of(request, start, tokens, goal.grid, wanted, (number,) * len(wanted), end=goal.limit)
+        named = self.rule.named(block, goal.limit, number) if self.rule.wants.named else ()
+        return span_of(request, start, tokens, goal.grid, wanted, (number,) * len(wanted), end=goal.limit, named=named)
 
     def commit(self, sequence: Sequence, span: Span, rows: Rows, spec: Spec) -> Sequence:
         """Decide positions of the block; behind a full one the next opens, which begins with a refresh."""

@@ -137,6 +137,7 @@ def spans_are_sound(kind: Kind, data: DataObject) -> None:
             if case.strategy.exact or not span.wanted:
                 assert span.stop == span.end, "an exact strategy sees what it does not feed"
             assert list(span.wanted) == sorted(set(span.wanted))
+            assert len(span.named) == sequence.goal.strategy.wants.named * len(span.wanted), "ids are named for other rows"
             _check_draws(span, sequence, drawn)
             assert span.query_only in (0, 1) and span.query_only + span.final_rows <= len(span.tokens)
             in_front = span.query_only + span.final_rows

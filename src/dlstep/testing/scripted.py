@@ -59,9 +59,8 @@ def sample_row(
     """
     if not all(math.isfinite(value) for value in logits):
         return -1, 0.0
-    allowed = {i: value for i, value in enumerate(logits[: spec.vocab_size]) if i != spec.mask_id}
     temperature = span.params.temperature
-    scaled = {i: value / temperature for i, value in allowed.items()} if temperature else allowed
+    scaled = _scaled(logits, temperature, spec)
     best = max(scaled.values())
     total = sum(math.exp(value - best) for value in scaled.values())
     if temperature:
@@ -71,3 +70,19 @@ def sample_row(
         tied = [i for i, value in scaled.items() if value == best]
         token = max(tied) if ties == "highest" else min(tied)
     return token, math.exp(scaled[token] - best) / total
+
+
+def named_row(logits: Sequence[float], ids: Sequence[int], temperature: float, spec: Spec) -> tuple[float, ...]:
+    """Probabilities of `ids` in one row, in plain Python, as `sample_row` has them; 0.0 for ids that are never sampled."""
+    if not all(math.isfinite(value) for value in logits):
+        return (0.0,) * len(ids)
+    scaled = _scaled(logits, temperature, spec)
+    best = max(scaled.values())
+    total = sum(math.exp(value - best) for value in scaled.values())
+    return tuple([math.exp(scaled[i] - best) / total if i in scaled else 0.0 for i in ids])
+
+
+def _scaled(logits: Sequence[float], temperature: float, spec: Spec) -> dict[int, float]:
+    """Logits of the ids that may be sampled, divided by the temperature unless that is 0."""
+    allowed = {i: value for i, value in enumerate(logits[: spec.vocab_size]) if i != spec.mask_id}
+    return {i: value / temperature for i, value in allowed.items()} if temperature else allowed

@@ -29,7 +29,8 @@ class Slot:
 
 
 BROKEN_LINE = -1  # no state is on it
-DENOISED, SPREAD = 11, 12  # numbers, because strings hash differently in every process
+DENOISED, SPREAD, NAMED = 11, 12, 13  # numbers, because strings hash differently in every process
+LISTED = 8  # most probable ids that a device knows if ids are named, whatever it is asked to list
 
 
 def _hash(*parts: object) -> int:
@@ -264,18 +265,24 @@ class ShadowDriver:
         drawn: list[tuple[int, float]] = []
         best: list[tuple[int, float]] = []
         spread: list[float] = []
-        for position, draw in zip(span.wanted, span.draws, strict=True):
+        named: list[float] = []
+        width = span.named_width(wants.named)
+        for number, (position, draw) in enumerate(zip(span.wanted, span.draws, strict=True)):
             row = position - self.head_shift
             if not span.start <= row < span.stop:
                 raise ShadowError(f"request {span.arrival} wants position {position} but does not feed row {row}")
             seed = span.seed if span.params.temperature else 0
             parts = (0 if self.blind else states[span.arrival, row], position, draw, seed, span.penalty)
             drawn.append(self._choice(*parts))
-            others = [self._choice(*parts[:3], rank) for rank in range(1, wants.best + 2)]
+            count = max(wants.best, LISTED) if width else wants.best
+            others = [self._choice(*parts[:3], rank) for rank in range(1, count + 2)]
             first = others[0] if seed else drawn[-1]
             falling = [(token, first[1] * chance / 2**rank) for rank, (token, chance) in enumerate(others[1:], 1)]
             best += [first, *falling][: wants.best]
             spread.append(_hash(*parts, SPREAD) / 2**64)
+            told = dict([*falling[::-1], first, drawn[-1]])
+            ids = span.named[number * width : (number + 1) * width]
+            named += [told[token] if token in told else self._chance(token, 1 - drawn[-1][1], *parts[:3]) for token in ids]
         places = zip(span.wanted, span.draws, strict=True)
         keys = [key(span.seed, position, draw, "renoise") for position, draw in places]
         return Rows(
@@ -286,7 +293,13 @@ class ShadowDriver:
             tuple(token for token, _ in best),
             tuple(chance for _, chance in best),
             tuple(integer(noise, 0, self.vocab_size) for noise in keys) if "noise" in wants.statistics else (),
+            tuple(named),
         )
+
+    def _chance(self, token: int, left: float, *parts: object) -> float:
+        """The probability of an id that is neither drawn nor listed; all of them together have at most `left`."""
+        allowed = 0 <= token < self.vocab_size and token != self.mask_id
+        return left * _hash(*parts, NAMED, token) / 2**64 / self.vocab_size if allowed else 0.0
 
     def _choice(self, *parts: object) -> tuple[int, float]:
         """A token and its probability, drawn for `parts`."""

@@ -6,15 +6,17 @@ They are summed in fp32 like the twin's, in another order: ids are the twin's wh
 
 from typing import no_type_check
 
+import torch
 import triton
 import triton.language as tl
-from jaxtyping import Float, Int64
+from jaxtyping import Float, Float32, Int64
 from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from ..sampling import SIMPLE, Drawn, Reading, Settings
 from .draws import complement, order_key
 from .launch import Parameters, architecture, compiled_with, divided_up, parameters, power_of_two
+from .named import with_named
 from .parts import (
     LEAST,
     LOG2E,
@@ -210,6 +212,53 @@ def _read_head(
             x = tl.where(column[None, :] == found[:, None], float("-inf"), x)
 
 
+@triton.jit
+@no_type_check
+def _read_named(
+    hidden, weight, bias, softcap, hidden_stride, weight_stride, filled, width, depth, named, logits,
+    DEPTH: tl.constexpr, CAPPED: tl.constexpr,
+):  # fmt: skip
+    """The logit of one named id of a row; of an id that is not there, any."""
+    row = tl.program_id(0).to(tl.int64)
+    if filled is not None:  # noqa: SIM102
+        if row >= tl.load(filled):
+            return
+    at = row * tl.num_programs(1) + tl.program_id(1)
+    column = tl.minimum(tl.maximum(tl.load(named + at), 0), width - 1).to(tl.int64)
+    sums = tl.zeros([DEPTH], tl.float32)
+    for first in range(0, depth, DEPTH):
+        place = first + tl.arange(0, DEPTH)
+        inside = place < depth
+        left = tl.load(hidden + row * hidden_stride + place, mask=inside, other=0.0).to(tl.float32)
+        sums += left * tl.load(weight + column * weight_stride + place, mask=inside, other=0.0).to(tl.float32)
+    x = tl.sum(sums, 0)
+    if bias is not None:
+        x += tl.load(bias + column).to(tl.float32)
+    if CAPPED:
+        x = _capped(x, softcap)
+    tl.store(logits + at, x)
+
+
+def _named_logits(
+    hidden: Tensor,
+    weight: Tensor,
+    named: Int64[Tensor, "n k"],
+    bias: Tensor | None,
+    softcap: float | None,
+    filled: Tensor | None,
+) -> Float32[Tensor, "n k"]:
+    """Logits of named ids, before penalties."""
+    logits = torch.empty(named.shape, dtype=torch.float32, device=hidden.device)
+    chosen = parameters("read_named", architecture(hidden.device))
+    if named.numel():
+        _read_named[tuple(named.shape)](
+            hidden, weight, bias, 0.0 if softcap is None else softcap, hidden.stride(0), weight.stride(0), filled,
+            weight.shape[0], hidden.shape[1], named, logits,
+            DEPTH=min(chosen["depth"], power_of_two(hidden.shape[1])), CAPPED=softcap is not None, **compiled_with(chosen),
+        )  # fmt: skip
+    return logits
+
+
 def _chosen(hidden: Tensor, raced: bool, kept: int) -> Parameters:
     """Launch parameters by architecture, size of a number, what else takes registers (a list, noise), and rows."""
     name = f"{architecture(hidden.device)}/{hidden.dtype.itemsize}b"
@@ -268,4 +317,9 @@ def head_and_sample(
             PLAIN=plain, RACED=raced, CAPPED=softcap is not None, BULK=bulk,
             **compiled_with(chosen),
         )  # fmt: skip
-    return answer(parts, settings, reading, vocab_size=vocab_size, plain=plain, filled=filled)
+    drawn = answer(parts, settings, reading, vocab_size=vocab_size, plain=plain, filled=filled)
+    if settings.named is None:
+        return drawn
+    logits = _named_logits(hidden, weight, settings.named.contiguous(), bias, softcap, filled)
+    allowed = {"vocab_size": min(vocab_size, width), "mask_id": mask_id}
+    return with_named(drawn, parts, settings, logits, **allowed, plain=plain, whole=False, filled=filled)

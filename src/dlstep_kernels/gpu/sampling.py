@@ -14,6 +14,7 @@ from torch import Tensor
 from ..sampling import SIMPLE, Drawn, Reading, Settings
 from .draws import complement, gumbel, keep_largest, no_keys, order_key, value_of
 from .launch import Parameters, architecture, compiled_with, parameters, power_of_two
+from .named import with_named
 from .parts import (
     LEAST,
     LOG2E,
@@ -250,7 +251,11 @@ def sample(
     raced, plain = settings.temperatures is not None, settings.temperatures is not None and not reading.tempered
     parts_of = _race_and_list if raced or kept_keys(reading) > 1 else _list_first
     parts = parts_of(logits, settings, min(vocab_size, width), -1 if mask_id is None else mask_id, reading)
-    return answer(parts, settings, reading, vocab_size=vocab_size, plain=plain)
+    drawn = answer(parts, settings, reading, vocab_size=vocab_size, plain=plain)
+    if settings.named is None:
+        return drawn
+    allowed = {"vocab_size": min(vocab_size, width), "mask_id": mask_id}
+    return with_named(drawn, parts, settings, logits, **allowed, plain=plain, whole=True)
 
 
 def _race_and_list(logits: Tensor, settings: Settings, vocab_size: int, mask_id: int, reading: Reading) -> Parts:

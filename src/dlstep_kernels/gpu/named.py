@@ -1,0 +1,99 @@
+"""Probabilities of named ids: each program measures one id of a row by the sums that the parts of the row hold.
+
+Its logit is read from the row, or was computed for it alone. In the second case it may differ by rounding from what the
+sums were made of; the id that was drawn has the very probability of the draw.
+"""
+
+from dataclasses import replace
+from typing import no_type_check
+
+import torch
+import triton
+import triton.language as tl
+from jaxtyping import Float, Int64
+from torch import Tensor
+
+from ..sampling import Drawn, Settings
+from .launch import architecture, compiled_with, parameters, power_of_two
+from .parts import LEAST, MAXIMA, PLAINS, TOTALS, Parts, temperature_of
+
+
+@triton.jit
+@no_type_check
+def _measure_named(
+    logits, row_stride, numbers, plane, splits, filled, vocab_size, mask_id, temperatures, penalty_ids, penalties,
+    tokens, drawn, named, probabilities, CHUNK: tl.constexpr, PLAIN: tl.constexpr, RACED: tl.constexpr, WHOLE: tl.constexpr,
+):  # fmt: skip
+    row = tl.program_id(0).to(tl.int64)
+    if filled is not None:  # noqa: SIM102
+        if row >= tl.load(filled):
+            return
+    peak = float("-inf")
+    for first in range(0, splits, CHUNK):
+        part = first + tl.arange(0, CHUNK)
+        maxima = tl.load(numbers + MAXIMA * plane + row * splits + part, mask=part < splits, other=float("-inf"))
+        peak = tl.maximum(peak, tl.max(maxima, 0))
+    base = tl.where((peak > float("-inf")) & (peak < float("inf")), peak, 0.0)
+    inverse = 1.0
+    if RACED:
+        _, inverse, _ = temperature_of(temperatures, row, True)
+    total, plain = 0.0, 0.0
+    for first in range(0, splits, CHUNK):
+        part = first + tl.arange(0, CHUNK)
+        inside, at = part < splits, row * splits + part
+        sunk = tl.load(numbers + MAXIMA * plane + at, mask=inside, other=float("-inf")) - base
+        share = tl.load(numbers + TOTALS * plane + at, mask=inside, other=0.0)
+        total += tl.sum(share * tl.exp(tl.maximum(sunk * inverse, LEAST)), 0)
+        if PLAIN:
+            plain += tl.sum(tl.load(numbers + PLAINS * plane + at, mask=inside, other=0.0) * tl.exp(sunk), 0)
+    broken = ~((peak > float("-inf")) & (peak < float("inf")) & (total < float("inf")))
+    measured, scale = total, inverse
+    if PLAIN:
+        measured, scale = plain, 1.0
+    at = row * tl.num_programs(1) + tl.program_id(1)
+    token = tl.load(named + at)
+    there = (token >= 0) & (token < vocab_size) & (token != mask_id)
+    if WHOLE:  # noqa: SIM108
+        x = tl.load(logits + row * row_stride + token, mask=there, other=0.0).to(tl.float32)
+    else:
+        x = tl.load(logits + at)
+    if penalty_ids is not None:
+        x = tl.where(token == tl.load(penalty_ids + row), x - tl.load(penalties + row), x)
+    # A logit that was computed anew may be above the largest by its rounding.
+    probability = tl.exp(tl.maximum(tl.minimum(x - base, 0.0) * scale, LEAST)) / measured
+    probability = tl.where(token == tl.load(tokens + row), tl.load(drawn + row), probability)
+    tl.store(probabilities + at, tl.where(there & ~broken, probability, 0.0))
+
+
+def with_named(
+    drawn: Drawn,
+    parts: Parts,
+    settings: Settings,
+    logits: Float[Tensor, "n width"],
+    *,
+    vocab_size: int,
+    mask_id: int | None,
+    plain: bool,
+    whole: bool,
+    filled: Int64[Tensor, "1"] | None = None,
+) -> Drawn:
+    """`drawn` with the probabilities of the ids that the settings name.
+
+    `logits` are those of the named ids, or if `whole` those of all ids; `plain` and `filled` are what the answer was made with.
+    """
+    named, penalty = settings.named, settings.penalty
+    assert named is not None, "ids must be named"
+    _, rows, splits = parts.numbers.shape
+    device = logits.device
+    probabilities = torch.empty(named.shape, dtype=torch.float32, device=device)
+    chosen = parameters("measure_named", architecture(device))
+    if named.numel():
+        _measure_named[tuple(named.shape)](
+            logits, logits.stride(0), parts.numbers, rows * splits, splits, filled, vocab_size,
+            -1 if mask_id is None else mask_id, settings.temperatures,
+            *((None, None) if penalty is None else (penalty.ids, penalty.amounts)),
+            drawn.tokens, drawn.probabilities, named.contiguous(), probabilities,
+            CHUNK=min(chosen["chunk"], power_of_two(splits)), PLAIN=plain, RACED=settings.temperatures is not None,
+            WHOLE=whole, **compiled_with(chosen),
+        )  # fmt: skip
+    return replace(drawn, named_probabilities=probabilities)
