@@ -43,8 +43,9 @@ class Threshold(Choice):
         for field in fields(self):
             given = attrgetter(field.name)(self)
             if field.name in unread and given != field.default:
+                other = "confidence" if self.order == "entropy" else "entropy"
                 raise ValueError(
-                    f"Threshold.{field.name}={given} has no effect with order={self.order!r}: give one of both only"
+                    f"Threshold.{field.name}={given} has no effect with order={self.order!r}: give order={other!r}"
                 )
 
     def chosen(self, sequence: Sequence, block: Block, rows: Rows, begin: int, must: bool) -> list[int]:

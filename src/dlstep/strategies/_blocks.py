@@ -69,7 +69,7 @@ class Blocks(Strategy):
         """First position of a block of the window whose token may change as long as what is before it stands; else its end."""
 
     @abstractmethod
-    def stable_share(self, block: Block) -> float:
+    def stable_share(self, block: Block, limit: int) -> float:
         """The share of the block that `token_stability_threshold` looks at."""
 
     def __post_init__(self) -> None:
@@ -160,7 +160,7 @@ class Blocks(Strategy):
         return (*window, open_block(start, self.block_size, goal.limit, prompt, mask_of(spec), steps, pinned))
 
     def _wants_successor(self, block: Block) -> bool:
-        return block.progress >= self.add_block_threshold and self.stable_share(block) >= self.token_stability_threshold
+        return block.progress >= self.add_block_threshold and self.stable_share(block, limit) >= self.token_stability_threshold
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,9 +225,9 @@ class Blockwise(Blocks):
     def _open(self, block: Block, limit: int) -> bool:
         return bool(block.undecided) or still_open(self.rule, block, limit)
 
-    def stable_share(self, block: Block) -> float:
+    def stable_share(self, block: Block, limit: int) -> float:
         """All or nothing: whether the block is finished."""
-        return 0.0 if self._open(block) else 1.0
+        return 0.0 if self._open(block, limit) else 1.0
 
     def decided(self, sequence: Sequence, rows: Rows, spec: Spec) -> tuple[Block, ...]:
         """The blocks as the rule leaves them; whether one must get further follows from the blocks as the forward ran."""

@@ -73,7 +73,7 @@ class Revising(Blocks):
         del limit
         return block.end if revision(block).ready else block.first
 
-    def stable_share(self, block: Block) -> float:
+    def stable_share(self, block: Block, limit: int) -> float:
         """The share of tokens that stayed; 0 for a block that no forward has sampled."""
         return revision(block).stable
 

@@ -68,16 +68,15 @@ THRESHOLDS = st.sampled_from([0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99, 1.0])
 
 def specs(strategy: Strategy) -> st.SearchStrategy[Spec]:
     """Facts of the models that a strategy can decode: with masks and without, both heads, both accept rules."""
+    return st.sampled_from(_decodable(strategy))
+
+
+def _decodable(strategy: Strategy) -> list[Spec]:
     heads: tuple[Literal[0, 1], ...] = (0, 1)
     rules: tuple[AcceptRule, ...] = ("A", "B")
     masks = (MASK, None)
     models = [Spec(mask, (EOS,), VOCABULARY, head, rule, PIECES) for mask in masks for head in heads for rule in rules]
-    return st.sampled_from([spec for spec in models if not strategy.unfit(spec)])
-
-
-def _fits_a_model(value: Options) -> bool:
-    models = (Spec(MASK, (EOS,), VOCABULARY), Spec(None, (EOS,), VOCABULARY))
-    return not isinstance(value, Strategy) or not all(map(value.unfit, models))
+    return [spec for spec in models if not strategy.unfit(spec)]
 
 
 @st.composite
@@ -109,7 +108,7 @@ def hyperparameters(draw: st.DrawFn, like: type[Value] | Value) -> Value:
                 value = type(example)(**chosen)
             except ValueError:  # values that contradict one another: those of the example do not, as a rule
                 continue
-            if _fits_a_model(value):
+            if not isinstance(value, Strategy) or _decodable(value):  # a rule may need another strategy
                 return value
     return reject()
 
