@@ -17,8 +17,8 @@ MUTANTS = (
     change(
         "the mean is that of the tokens that are there",
         SABER,
-        "    taken = list(memory.taken)\n",
-        "    taken = [c if p not in undecided else NEVER for c, p in zip(memory.taken, sampled, strict=True)]\n",
+        "for confidence in memory.taken if confidence != NEVER]",
+        "for confidence, place in zip(memory.taken, sampled, strict=True) if confidence != NEVER and place not in block.undecided]",
     ),
     change("one more is taken back than was taken", SABER, "number - 1)", "number)"),
     change(
