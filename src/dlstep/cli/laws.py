@@ -102,18 +102,19 @@ def carried(carrier: str, rule: Rule) -> Strategy:
 
 def broken(law: "Law", value: Strategy, examples: int, seed: int) -> str:
     """How `law` fails on strategies like `value`, with the smallest case that was found; empty if it holds."""
-    import hypothesis
+    from hypothesis import HealthCheck, given, seed as seeded, settings
+    from hypothesis.strategies import DataObject, data as any_data
 
-    @hypothesis.seed(seed)
-    @hypothesis.settings(
+    @seeded(seed)
+    @settings(
         max_examples=examples,
         deadline=None,
         database=None,
         report_multiple_bugs=False,
-        suppress_health_check=list(hypothesis.HealthCheck),
+        suppress_health_check=(HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much),
     )
-    @hypothesis.given(hypothesis.strategies.data())
-    def tried(data: hypothesis.strategies.DataObject) -> None:
+    @given(data=any_data())
+    def tried(data: DataObject) -> None:
         law(value, data)
 
     try:

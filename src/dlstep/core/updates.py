@@ -91,8 +91,9 @@ def updates(before: State, after: State) -> tuple[Update, ...]:
         request = sequence.goal.request
         earlier = known.get(request.arrival) or before.waiting.get(request.arrival)
         # Nobody was told of what pinned tokens settled before the first forward.
-        untold = earlier is None or not earlier.ledger.nfe
-        return Update(sequence, len(request.prompt) if untold else max(earlier.settled, len(request.prompt)))
+        if earlier is None or not earlier.ledger.nfe:
+            return Update(sequence, len(request.prompt))
+        return Update(sequence, max(earlier.settled, len(request.prompt)))
 
     ended = [after.finished[request_id] for request_id in islice(after.ended, len(after.ended) - len(before.ended))]
     moved = [sequence for sequence in after.running if known.get(sequence.goal.request.arrival) is not sequence]

@@ -151,7 +151,7 @@ class Blocks(Strategy):
         start = window[-1].end if window else final
         if start >= goal.limit:
             return window
-        if window and not self._wants_successor(window[-1]):
+        if window and not self._wants_successor(window[-1], goal.limit):
             return window
         prompt, pinned, steps = goal.request.prompt, goal.request.params.pinned, sequence.ledger.steps
         length = len(prompt)
@@ -159,8 +159,9 @@ class Blocks(Strategy):
             return window
         return (*window, open_block(start, self.block_size, goal.limit, prompt, mask_of(spec), steps, pinned))
 
-    def _wants_successor(self, block: Block) -> bool:
-        return block.progress >= self.add_block_threshold and self.stable_share(block, limit) >= self.token_stability_threshold
+    def _wants_successor(self, block: Block, limit: int) -> bool:
+        stability = self.token_stability_threshold
+        return block.progress >= self.add_block_threshold and self.stable_share(block, limit) >= stability
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,6 +75,7 @@ class Revising(Blocks):
 
     def stable_share(self, block: Block, limit: int) -> float:
         """The share of tokens that stayed; 0 for a block that no forward has sampled."""
+        del limit
         return revision(block).stable
 
     def schedule(self, sequence: Sequence, spec: Spec) -> Span:
