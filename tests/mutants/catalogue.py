@@ -316,8 +316,8 @@ MUTANTS = (
     change(
         "draws do not advance",
         "core/block.py",
-        "tuple(new_probabilities), self.given, self.opened, self.extra)",
-        "tuple(new_probabilities), self.given, self.opened + 1, self.extra)",
+        "tuple(undecided), tuple(new_probabilities), self.given, self.opened, self.extra)",
+        "tuple(undecided), tuple(new_probabilities), self.given, self.opened + 1, self.extra)",
     ),
     change(
         "the block before is looked at after it was written",
@@ -334,8 +334,8 @@ MUTANTS = (
     change(
         "the stability threshold is ignored",
         BLOCKS,
-        "self.stable_share(block) >= self.token_stability_threshold",
-        "self.stable_share(block) >= 0.0",
+        "self.stable_share(block, limit) >= stability",
+        "self.stable_share(block, limit) >= 0.0",
     ),
     change(
         "a request's options are ignored",

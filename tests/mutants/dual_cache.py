@@ -8,8 +8,8 @@ MUTANTS = (
     change(
         "a block goes on with what the one before left",
         FILE,
-        "cooled(sequence).moved(past",
-        "sequence.moved(past",
+        "        elif rest:\n            sequence = cooled(sequence)\n",
+        "",
     ),
     change(
         "a shifted head reads the row in front of the block from stores",
@@ -24,14 +24,12 @@ MUTANTS = (
         'self.cache == "none" and rest',
     ),
     change("with a dual cache the canvas behind is fed", FILE, 'self.cache == "prefix" and rest', "rest"),
-    change(
-        "without a cache, stores are read", FILE, 'sequence if self.cache == "none" else warmed(sequence)', "warmed(sequence)"
-    ),
+    change("without a cache, stores are read", FILE, 'elif self.cache != "none":', "else:"),
     change(
         "a block sees only what is fed and what is before it",
         FILE,
-        "(number,) * len(wanted), end=goal.limit)",
-        "(number,) * len(wanted))",
+        "(number,) * len(wanted), end=goal.limit, named=named)",
+        "(number,) * len(wanted), named=named)",
     ),
     change(
         "attention is causal between blocks", FILE, "Grid(self.reach(request), 1)", "Grid(len(request.prompt), self.block_size)"

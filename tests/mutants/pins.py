@@ -58,7 +58,9 @@ MUTANTS = (
         "if not sequence.goal.request:",
     ),
     change("pins: rows of refreshed blocks are out of step", DMAX, "if goal.request.params.pinned:", "if not goal.request:"),
-    change("pins: a canvas shows its block alone", CANVAS, "limit, prompt, mask, pinned=pinned))", "limit, prompt, mask))"),
+    change(
+        "pins: a canvas shows its block alone", CANVAS, "mask_of(spec), pinned=request.params.pinned),)", "mask_of(spec)),)"
+    ),
     change(
         "pins: noise takes their place",
         GEMMA,

@@ -16,8 +16,18 @@ MUTANTS = (
         "if probability >= accept]",
         "if probability > accept]",
     ),
-    change("a forward may decide nothing", THRESHOLD, "if must else []", "if False else []"),
-    change("every block is made to take something", THRESHOLD, "if must else []", "if True else []"),
+    change(
+        "a forward may decide nothing",
+        THRESHOLD,
+        "[best(rows, begin, end)] if must else []",
+        "[best(rows, begin, end)] if False else []",
+    ),
+    change(
+        "every block is made to take something",
+        THRESHOLD,
+        "[best(rows, begin, end)] if must else []",
+        "[best(rows, begin, end)] if True else []",
+    ),
     change(
         "the last position of equal ones is taken",
         "core/rule.py",
@@ -25,19 +35,10 @@ MUTANTS = (
         "return end - 1 - of_block[::-1].index(max(of_block))",
     ),
     change(
-        "what is left over of a share comes last", QUOTA, "(draw(sequence, block) < over)", "(draw(sequence, block) >= over)"
-    ),
-    change(
         "shares are counted anew in each step",
         QUOTA,
         "size = len(block.sampled(sequence.goal.limit))",
         "size = len(block.undecided)",
-    ),
-    change(
-        "a share is taken from the least probable",
-        QUOTA,
-        "key=rows.probabilities.__getitem__, reverse=True",
-        "key=rows.probabilities.__getitem__",
     ),
     change(
         "a window does not grow", SLIDING, "block.end + self.window - len(block.undecided)", "block.undecided[0] + self.window"

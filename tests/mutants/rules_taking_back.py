@@ -61,7 +61,7 @@ MUTANTS = (
     change(
         "a full block is stable though it is not finished",
         BLOCKS,
-        "return 0.0 if self._open(block) else 1.0",
+        "return 0.0 if self._open(block, limit) else 1.0",
         "return 0.0 if block.undecided else 1.0",
     ),
     change(
@@ -73,13 +73,13 @@ MUTANTS = (
     change(
         "a full block of a grid is finished",
         BLOCKS,
-        "return bool(block.undecided) or (self.rule.revokes and not self.rule.finished(block))",
+        "return bool(block.undecided) or still_open(self.rule, block, limit)",
         "return bool(block.undecided)",
     ),
     change(
         "a full block of a canvas is finished",
         CANVAS,
-        "return bool(block.undecided) or (self.rule.revokes and not self.rule.finished(block))",
+        "return bool(block.undecided) or still_open(self.rule, block, limit)",
         "return bool(block.undecided)",
     ),
     change(

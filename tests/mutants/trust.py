@@ -65,8 +65,8 @@ MUTANTS: tuple[Mutant, ...] = (
     change(
         "updates repeat what is settled",
         UPDATES,
-        "len(request.prompt) if untold else max(earlier.settled, len(request.prompt))",
-        "len(request.prompt)",
+        "return Update(sequence, max(earlier.settled, len(request.prompt)))",
+        "return Update(sequence, len(request.prompt))",
     ),
     change(
         "updates tell more than the answer",

@@ -38,7 +38,7 @@ def sorted_options(owner: str, given: object) -> StrategyOptions:
             raise ValueError(f"{owner} must be a mapping of names to values, got {short(given)}")
         option: Any = plain(parts[1])
         if issubclass(type(option), type) and issubclass(option, Options) and not isabstract(option):
-            option = by_default(cast(type[Options], option))
+            option = by_default(option)
         many = whole_numbers(option)
         if many is None and not (option is None or type(option) in _PLAIN or issubclass(type(option), Options)):
             raise ValueError(
