@@ -1,6 +1,5 @@
 """Hypothesis profiles, figures that tests report, and one thread for each worker."""
 
-import gc
 import os
 from collections.abc import Callable
 from functools import partial
@@ -20,7 +19,7 @@ from hypothesis import HealthCheck, Phase, settings
 # No deadline: a busy machine is no error. `dev` and `ci` try the same examples in every run, so that a failure belongs to the
 # change that is tested; `seeds` and `night`, which `make night` runs, look for new ones.
 shared = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("dev", shared, max_examples=25, derandomize=True)
+settings.register_profile("dev", shared, max_examples=15, derandomize=True)
 settings.register_profile("ci", shared, max_examples=100, derandomize=True)
 # No shrinking and no shared examples: a mutant is caught or not, how small the example is does not matter.
 settings.register_profile(
@@ -37,12 +36,6 @@ FIGURES = "figures"
 def report(record_property: Callable[[str, object], None]) -> Callable[[str], None]:
     """A function that notes a line with what a test measured; all lines are printed at the end, whoever ran the test."""
     return partial(record_property, FIGURES)
-
-
-def pytest_collection_finish() -> None:
-    """Leave what is imported by now out of every later garbage collection: half a million objects that nobody drops."""
-    gc.collect()
-    gc.freeze()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
