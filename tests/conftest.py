@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, Phase, settings
 # No deadline: a busy machine is no error. `dev` and `ci` try the same examples in every run, so that a failure belongs to the
 # change that is tested; `seeds` and `night`, which `make night` runs, look for new ones.
 shared = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("dev", shared, max_examples=25, derandomize=True)
+settings.register_profile("dev", shared, max_examples=15, derandomize=True)
 settings.register_profile("ci", shared, max_examples=100, derandomize=True)
 # No shrinking and no shared examples: a mutant is caught or not, how small the example is does not matter.
 settings.register_profile(

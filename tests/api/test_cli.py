@@ -246,9 +246,10 @@ def test_every_option_has_a_help_text() -> None:
     assert {field.name for field in SAMPLING_FIELDS} == set(SAMPLING_HELP)
 
 
-def test_the_demo_runs_without_a_terminal() -> None:
+@pytest.mark.parametrize("problems", [2, pytest.param(8, marks=pytest.mark.stress)])
+def test_the_demo_runs_without_a_terminal(problems: int) -> None:
     code = "from dlstep.cli import main; raise SystemExit(main())"
-    command = [sys.executable, "-c", code, "demo", "--problems", "8", "--shown", "1"]
+    command = [sys.executable, "-c", code, "demo", "--problems", str(problems), "--shown", "1"]
     plain = subprocess.run(command, capture_output=True, text=True, check=True, env={**os.environ, "COLUMNS": "80"})
     assert "forwards" in plain.stdout
     assert "\x1b[" not in plain.stdout
@@ -264,7 +265,7 @@ def test_the_demo_runs_without_a_terminal() -> None:
         ("tiny-d2f", 4, "accept_threshold", 0.5),
         ("tiny-canvas", 1, "entropy_bound", 0.1),
     }
-    assert all(row["problems"] == 8 and 0.0 <= row["answer"] <= 1.0 for row in rows)
+    assert all(row["problems"] == problems and 0.0 <= row["answer"] <= 1.0 for row in rows)
 
 
 def test_the_demo_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,19 +45,23 @@ def roomier(gathered: Gathered, sizes: Sizes) -> Bucket:
     return replace(least, spans=least.spans + 1, pages=least.pages * 2, soft=least.soft and least.soft + 16, **more)
 
 
+PADDED = [
+    ("plain", MultiBD(4, 2), 0.8),
+    ("plain", MultiBD(4, 2, rule=Loyal(0.03)), 0.8),
+    ("plain", DMax(4, 2, accept_threshold=0.2), 0.0),
+    ("plain", DMax(4, 2, accept_threshold=0.2, token_merge_mode="iter_smooth_topk", token_merge_top_k=3), 0.0),
+    ("sliding", MultiBDEdit(4, 2, max_post_edit_steps=0, penalty_lambda=1.0), 0.0),
+    ("shifted", FastDLLMV2(2, 2), 0.0),
+    ("gemma", DiffusionGemma(CANVAS, STEPS, BOUND, confidence_threshold=CONFIDENCE), 0.0),
+]
+# The least room is tried of the first by `make test`, of all by `make stress`.
+ROOMS = [(case, "roomier", ()) for case in PADDED] + [(case, "least", pytest.mark.stress) for case in PADDED[1:]]
+ROOMS.append((PADDED[0], "least", ()))
+
+
 @needs_interpreter
-@pytest.mark.parametrize("room", ["least", "roomier"])
 @pytest.mark.parametrize(
-    ("kind", "strategy", "temperature"),
-    [
-        ("plain", MultiBD(4, 2), 0.8),
-        ("plain", MultiBD(4, 2, rule=Loyal(0.03)), 0.8),
-        ("plain", DMax(4, 2, accept_threshold=0.2), 0.0),
-        ("plain", DMax(4, 2, accept_threshold=0.2, token_merge_mode="iter_smooth_topk", token_merge_top_k=3), 0.0),
-        ("sliding", MultiBDEdit(4, 2, max_post_edit_steps=0, penalty_lambda=1.0), 0.0),
-        ("shifted", FastDLLMV2(2, 2), 0.0),
-        ("gemma", DiffusionGemma(CANVAS, STEPS, BOUND, confidence_threshold=CONFIDENCE), 0.0),
-    ],
+    ("kind", "strategy", "temperature", "room"), [pytest.param(*case, room, marks=marks) for case, room, marks in ROOMS]
 )
 def test_padding_changes_no_answer(
     kind: str,

@@ -1,4 +1,4 @@
-"""What the embedded models can do on 500 held-out problems, printed and checked."""
+"""What the embedded models can do on held-out problems, printed and checked: on 100, and on 500 by `make stress`."""
 
 from collections.abc import Callable
 from functools import cache
@@ -9,23 +9,23 @@ import pytest
 from dlstep import LLM, Output, SamplingParams, strategies, tiny
 
 LIMIT = SamplingParams(max_tokens=64)
-COUNT = 500
+COUNTS = [100, pytest.param(500, marks=pytest.mark.stress)]
 
 
 @cache
-def answers(strategy: str, **options: Any) -> list[Output]:
+def answers(strategy: str, count: int, **options: Any) -> list[Output]:
     """Outputs of all problems, greedy where the strategy lets a request choose."""
     llm = LLM(decoding_strategy=strategy, **options)
-    return llm.generate([problem.prompt for problem in tiny.problems(COUNT, seed=0)], LIMIT, progress=False)
+    return llm.generate([problem.prompt for problem in tiny.problems(count, seed=0)], LIMIT, progress=False)
 
 
-def measured(strategy: str, **options: Any) -> tuple[float, float, float]:
+def measured(strategy: str, count: int, **options: Any) -> tuple[float, float, float]:
     """Share of right answers in percent, tokens per forward, and forwards of an answer."""
-    outputs = answers(strategy, **options)
-    scored = zip(tiny.problems(COUNT, seed=0), outputs, strict=True)
+    outputs = answers(strategy, count, **options)
+    scored = zip(tiny.problems(count, seed=0), outputs, strict=True)
     right = [tiny.score(problem, output.text).answer for problem, output in scored]
     tokens, forwards = sum(len(output.token_ids) for output in outputs), sum(output.nfe for output in outputs)
-    return 100 * sum(right) / COUNT, tokens / forwards, forwards / COUNT
+    return 100 * sum(right) / count, tokens / forwards, forwards / count
 
 
 # By default options: least share of right answers in percent, least tokens per forward.
@@ -44,24 +44,29 @@ def test_every_strategy_is_measured() -> None:
     assert set(LEAST) == set(strategies.available())
 
 
+@pytest.mark.parametrize("count", COUNTS)
 @pytest.mark.parametrize("strategy", LEAST)
-def test_accuracy_by_default(strategy: str, report: Callable[[str], None]) -> None:
-    right, rate, forwards = measured(strategy)
-    report(f"{COUNT} problems, {strategy}: {right:.1f} % right at {rate:.2f} tokens per forward, {forwards:.1f} forwards")
+def test_accuracy_by_default(strategy: str, count: int, report: Callable[[str], None]) -> None:
+    right, rate, forwards = measured(strategy, count)
+    report(f"{count} problems, {strategy}: {right:.1f} % right at {rate:.2f} tokens per forward, {forwards:.1f} forwards")
     least_right, least_rate = LEAST[strategy]
     assert right >= least_right and rate >= least_rate
 
 
-def test_several_blocks_cost_no_accuracy(report: Callable[[str], None]) -> None:
-    single, single_rate, _ = measured("multi_bd", buffer_size=1)
-    multi, multi_rate, _ = measured("multi_bd")
-    report(f"multi_bd: 1 block {single:.1f} % at {single_rate:.2f}, 4 blocks {multi:.1f} % at {multi_rate:.2f}")
+@pytest.mark.parametrize("count", COUNTS)
+def test_several_blocks_cost_no_accuracy(count: int, report: Callable[[str], None]) -> None:
+    single, single_rate, _ = measured("multi_bd", count, buffer_size=1)
+    multi, multi_rate, _ = measured("multi_bd", count)
+    report(
+        f"{count} problems, multi_bd: 1 block {single:.1f} % at {single_rate:.2f}, 4 blocks {multi:.1f} % at {multi_rate:.2f}"
+    )
     assert single >= 92 and single_rate >= 2.0
     assert multi >= single - 2 and multi_rate >= 3.0
 
 
-def test_folding_changes_no_answer_and_saves_a_forward_a_block(report: Callable[[str], None]) -> None:
-    folded, plain = answers("multi_bd", buffer_size=1), answers("multi_bd", buffer_size=1, fold_commits=False)
+@pytest.mark.parametrize("count", COUNTS)
+def test_folding_changes_no_answer_and_saves_a_forward_a_block(count: int, report: Callable[[str], None]) -> None:
+    folded, plain = (answers("multi_bd", count, buffer_size=1, **options) for options in ({}, {"fold_commits": False}))
     assert [output.token_ids for output in folded] == [output.token_ids for output in plain]
     tokenizer = LLM("tiny-bd").engine.tokenizer
     assert tokenizer is not None

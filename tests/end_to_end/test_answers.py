@@ -13,7 +13,8 @@ from decoders import DECODERS, LIMIT, exact, first, holds_all, prompts, reach
 
 from dlstep import Output, Request, SamplingParams, Thresholds, tiny
 
-PROBLEMS = 16
+PROBLEMS = 10  # the fewest of which each strategy preempts one where pages are short, and one more
+COUNTS = [PROBLEMS, pytest.param(16, marks=pytest.mark.stress)]
 
 
 def tokens(outputs: list[Output]) -> list[tuple[int, ...]]:
@@ -22,10 +23,10 @@ def tokens(outputs: list[Output]) -> list[tuple[int, ...]]:
 
 
 @cache
-def expected(name: str) -> list[tuple[int, ...]]:
+def expected(name: str, count: int = PROBLEMS) -> list[tuple[int, ...]]:
     """Answers of an engine in which nothing is short and nothing shared, one request at a time."""
     llm = DECODERS[name].llm(enable_prefix_caching=False, max_num_reqs=1)
-    return [llm.generate(prompt, LIMIT, progress=False)[0].token_ids for prompt in prompts(PROBLEMS)]
+    return [llm.generate(prompt, LIMIT, progress=False)[0].token_ids for prompt in prompts(count)]
 
 
 def pages(name: str, page_size: int, times: float = 1.0) -> dict[str, int]:
@@ -48,30 +49,32 @@ ENGINES = {
 
 @pytest.mark.parametrize("name", DECODERS)
 @pytest.mark.parametrize("engine", ENGINES)
-def test_answers_do_not_depend_on_the_engine(name: str, engine: str) -> None:
+@pytest.mark.parametrize("count", COUNTS)
+def test_answers_do_not_depend_on_the_engine(name: str, engine: str, count: int) -> None:
     session = DECODERS[name].llm(**ENGINES[engine](name)).session()
-    numbers = [session.submit(prompt, LIMIT) for prompt in prompts(PROBLEMS)]
+    numbers = [session.submit(prompt, LIMIT) for prompt in prompts(count)]
     preempted: set[int] = set()
     while not session.state.done:
         session.step()
         preempted.update(session.plan.preemptions)
     # A strategy that reads what older tokens stored answers as it declares: alike unless it was preempted.
     spared = set() if exact(name) else preempted
-    assert len(spared) < PROBLEMS
+    assert len(spared) < count
     assert preempted or engine != "least pages" or holds_all(name)
-    for number, due in zip(numbers, expected(name), strict=True):
+    for number, due in zip(numbers, expected(name, count), strict=True):
         assert number in spared or session.output(number).token_ids == due
 
 
 @pytest.mark.parametrize("name", DECODERS)
-def test_a_prompt_in_pieces_is_a_prompt(name: str) -> None:
+@pytest.mark.parametrize("count", [2, pytest.param(4, marks=pytest.mark.stress)])
+def test_a_prompt_in_pieces_is_a_prompt(name: str, count: int) -> None:
     grid = first(name).state.strategy.grid(Request(0, (1,) * 100))
     if grid.origin:
         pytest.skip(f"{name} feeds a prompt at once: its prompt is one group")
     rows = first(name).state.strategy.atom(Request(0, (1,) * 100)) + 1
     small = DECODERS[name].llm(max_num_batched_tokens=rows, max_num_reqs=1, enable_prefix_caching=False)
     whole = DECODERS[name].llm(max_num_reqs=1, enable_prefix_caching=False)
-    long = ["".join(prompts(4)) + prompt for prompt in prompts(4)]
+    long = ["".join(prompts(4)) + prompt for prompt in prompts(count)]
     outputs = small.generate(long, LIMIT, progress=False)
     reference = whole.generate(long, LIMIT, progress=False)
     assert tokens(outputs) == tokens(reference)
@@ -161,9 +164,10 @@ def test_a_fork_and_its_origin_answer_the_same(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["multi_bd", "d2f"])
-def test_an_engine_that_was_used_answers_like_a_new_one(name: str) -> None:
+@pytest.mark.parametrize("count", [12, pytest.param(64, marks=pytest.mark.stress)])
+def test_an_engine_that_was_used_answers_like_a_new_one(name: str, count: int) -> None:
     used = DECODERS[name].llm(buffer_size=1)
-    questions = [problem.prompt for problem in tiny.problems(64, seed=21)]
+    questions = [problem.prompt for problem in tiny.problems(count, seed=21)]
     for accept in (0.9, 0.5, 0.9):
         limits = SamplingParams(max_tokens=64, thresholds=Thresholds(accept_threshold=accept))
         fresh = DECODERS[name].llm(buffer_size=1).generate(questions, limits, progress=False)

@@ -35,7 +35,7 @@ def play(crowd: Crowd, rounds: int, report: Callable[[str], None]) -> None:
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_crowd_is_answered_as_each_alone(strategy: str, engine: str, report: Callable[[str], None]) -> None:
-    play(Crowd(strategy, 7, sessions=3, streams=2, **ENGINES[engine](strategy)), 7, report)
+    play(Crowd(strategy, 7, sessions=3, streams=2, **ENGINES[engine](strategy)), 4, report)
 
 
 @pytest.mark.stress

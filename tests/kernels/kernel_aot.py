@@ -172,6 +172,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="only the quick cases, as JSON to standard output")
     parser.add_argument("--only", default="", help="only cases whose name contains this, as JSON lines to standard output")
+    parser.add_argument("--architectures", type=int, nargs="+", choices=ARCHITECTURES, default=ARCHITECTURES)
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     options = parser.parse_args()
     if "TRITON_INTERPRET" in os.environ:
@@ -180,7 +181,7 @@ def main() -> None:
     from aot_cases import CASES
 
     picked = [case.name for case in CASES if options.only in case.name and (case.quick or not options.quick)]
-    jobs = [(name, architecture) for name in picked for architecture in ARCHITECTURES]
+    jobs = [(name, architecture) for name in picked for architecture in options.architectures]
     with ProcessPoolExecutor(options.jobs, mp_context=get_context("spawn")) as pool:
         futures = [pool.submit(compile_case, *job) for job in jobs]
         entries = [entry for job, future in zip(jobs, futures, strict=True) for entry in _outcome(job, future)]
@@ -189,7 +190,7 @@ def main() -> None:
         return
     for entry in entries:
         print(json.dumps(entry))
-    if not options.only:
+    if not options.only and set(options.architectures) == set(ARCHITECTURES):
         import triton
 
         lines = ",\n".join("    " + json.dumps(entry) for entry in entries)

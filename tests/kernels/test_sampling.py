@@ -5,7 +5,8 @@ from dataclasses import replace
 
 import pytest
 import torch
-from hypothesis import assume, given, settings, strategies as st
+from hypothesis import assume, given, strategies as st
+from profiles import up_to
 from sampling_checks import EXTREME_READING, EXTREME_TEMPERATURES, assert_extreme, extreme_logits, extreme_settings
 
 from dlstep.core import draws
@@ -106,7 +107,7 @@ def settings_of(params, counters) -> Settings:
     )
 
 
-@settings(max_examples=400, deadline=None)
+@up_to(400)
 @given(data=st.data(), rows=rows_of_logits(), ties=st.sampled_from(("highest", "lowest")))
 def test_equals_the_rules(data, rows, ties):
     width = len(rows[0])

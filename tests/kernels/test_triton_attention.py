@@ -2,11 +2,12 @@
 
 import pytest
 import torch
+from profiles import up_to
 
 pytest.importorskip("triton", reason="triton is not installed: it exists for Linux only")
 
 from attention_checks import Problem, assert_near, expected, inputs_of, problems
-from hypothesis import example, given, settings, strategies as st
+from hypothesis import example, given, strategies as st
 from triton_interpreter import needs_interpreter
 
 from dlstep_kernels import store_kv as store_kv_twin
@@ -22,7 +23,7 @@ STAIRS = Problem(((28, 7, 35, 0, 1),), 1, 2, 16, 4, None, torch.float32, 0, Fals
 BLIND = Problem(((28, 7, 35, 0, 1),), 1, 2, 16, 4, None, torch.float32, 1, False, 1)
 
 
-@settings(max_examples=25)
+@up_to(25)
 @example(problem=STAIRS, parts=1, block_m=16, block_n=16)
 @example(problem=BLIND, parts=2, block_m=16, block_n=16)
 @example(problem=STAIRS, parts=6, block_m=16, block_n=16)
@@ -65,7 +66,7 @@ def test_head_dims(head_dim: int) -> None:
     assert_near(answer, expected(inputs, head_dim**-0.5))
 
 
-@settings(max_examples=20)
+@up_to(20)
 @given(
     seed=st.integers(0, 10**6),
     kv_heads=st.integers(1, 3),

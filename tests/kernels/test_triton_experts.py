@@ -6,10 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from profiles import up_to
 
 pytest.importorskip("triton", reason="triton is not installed: it exists for Linux only")
 
-from hypothesis import example, given, settings, strategies as st
+from hypothesis import example, given, strategies as st
 from sampling_checks import DTYPES, launched
 from torch import Tensor, nn
 from transformers import DiffusionGemmaTextConfig, Glm4MoeConfig
@@ -39,7 +40,7 @@ def stacks(generator: torch.Generator, experts: int, width: int, inner: int, dty
 
 
 @needs_interpreter
-@settings(max_examples=40)
+@up_to(40)
 @given(
     seed=st.integers(0, 10**6),
     rows=st.integers(0, 40),
@@ -89,7 +90,7 @@ def test_equals_the_twin(
 
 
 @needs_interpreter
-@settings(max_examples=20)
+@up_to(20)
 @given(
     seed=st.integers(0, 10**6), rows=st.integers(1, 30), dtype=st.sampled_from(DTYPES), activation=st.sampled_from(ACTIVATIONS)
 )

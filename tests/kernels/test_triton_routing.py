@@ -6,10 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from profiles import up_to
 
 pytest.importorskip("triton", reason="triton is not installed: it exists for Linux only")
 
-from hypothesis import example, given, settings, strategies as st
+from hypothesis import example, given, strategies as st
 from routing_checks import assert_same, near_ties, problem_of
 from sampling_checks import DTYPES, launched
 from transformers import Glm4MoeConfig
@@ -30,7 +31,7 @@ def quiet_numpy():
         yield
 
 
-@settings(max_examples=60)
+@up_to(60)
 @given(
     seed=st.integers(0, 10**6),
     rows=st.integers(0, 20),
@@ -83,7 +84,7 @@ def router_of(experts: int, width: int, grouping: tuple[int, int], count: int, n
     return Glm4MoeTopkRouter(config)
 
 
-@settings(max_examples=40)
+@up_to(40)
 @given(
     seed=st.integers(0, 10**6),
     rows=st.integers(1, 9),

@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from profiles import up_to
 
 pytest.importorskip("triton", reason="triton is not installed: it exists for Linux only")
 
@@ -66,7 +67,7 @@ HOT = replace(SMALL, rows=3, width=70, spread=1000.0, vocab_size=70, temperature
 
 
 @ignored
-@settings(max_examples=60)
+@up_to(60)
 @given(
     problem=problems(rows=3, width=70),
     block=st.sampled_from((16, 32)),
@@ -89,7 +90,7 @@ def test_sample_equals_the_twin(problem: Problem, block: int, programs: int, chu
 
 
 @ignored
-@settings(max_examples=30)
+@up_to(30)
 @given(
     problem=problems(rows=18, width=40),
     depth=st.sampled_from((16, 24, 33)),
@@ -160,7 +161,7 @@ def test_no_rows(reading: Reading, dtype: torch.dtype) -> None:
     assert head_kernels.head_and_sample(hidden, weight, chosen, **options).tokens.shape == (0,)
 
 
-@settings(max_examples=25)
+@up_to(25)
 @given(
     seed=st.integers(0, 10**6),
     blended=st.integers(0, 4),
@@ -194,7 +195,7 @@ def test_merge_equals_the_twin(
 
 
 @ignored
-@settings(max_examples=25)
+@up_to(25)
 @given(
     seed=st.integers(0, 10**6),
     rows=st.integers(0, 18),

@@ -52,12 +52,16 @@ def write_large(folder: Path) -> int:
     total = 2 * sum(shape.numel() for shape in shapes.values())
     generator = torch.Generator().manual_seed(0)
     places: dict[str, str] = {}
+    drawn: dict[torch.Size, torch.Tensor] = {}  # the weights of all layers are alike: numbers are slow to draw
     names = iter(shapes)
     for number in range(1, SHARDS + 1):
         file, tensors = f"model-{number:05}-of-{SHARDS:05}.safetensors", dict[str, torch.Tensor]()
         while len(places) < len(shapes) and sum(tensor.nbytes for tensor in tensors.values()) < total / SHARDS:
             name = next(names)
-            tensors[name] = torch.empty(shapes[name], dtype=torch.bfloat16).uniform_(-0.03, 0.03, generator=generator)
+            shape = shapes[name]
+            if shape not in drawn:
+                drawn[shape] = torch.empty(shape, dtype=torch.bfloat16).uniform_(-0.03, 0.03, generator=generator)
+            tensors[name] = drawn[shape].clone()
             places[name] = file
         save_file(tensors, folder / file, metadata={"format": "pt"})
     (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": places}))

@@ -10,6 +10,9 @@ from nbclient import NotebookClient
 
 NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").glob("*.ipynb"))
 
+# How many problems the strategies are measured on; `make test` runs the notebooks with fewer.
+MEASURED = "tiny.problems(32, seed=0)"
+
 MACHINE = re.compile(
     r"/(home|root|work|tmp|usr|opt|Users|mnt|var|private)/|[A-Z]:\\\\|site-packages|Traceback|Warning|ipykernel_"
 )
@@ -17,6 +20,7 @@ MACHINE = re.compile(
 
 def test_there_are_notebooks() -> None:
     assert NOTEBOOKS
+    assert any(MEASURED in path.read_text(encoding="utf-8") for path in NOTEBOOKS)
 
 
 def outputs(notebook: nbformat.NotebookNode) -> list[nbformat.NotebookNode]:
@@ -56,8 +60,11 @@ def test_what_names_a_machine_is_found(text: str) -> None:
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_notebook_runs(path: Path) -> None:
+@pytest.mark.parametrize("measured", [2, pytest.param(32, marks=pytest.mark.stress)])
+def test_notebook_runs(path: Path, measured: int) -> None:
     notebook = nbformat.read(path, as_version=4)
+    for cell in notebook.cells:
+        cell.source = cell.source.replace(MEASURED, f"tiny.problems({measured}, seed=0)")
     NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(path.parent)}}).execute()
     shown = outputs(notebook)
     assert not [output for output in shown if output.get("name") == "stderr"], "a warning is shown"

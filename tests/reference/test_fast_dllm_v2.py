@@ -5,6 +5,7 @@ from random import Random
 from typing import Any
 
 import fast_dllm_v2
+import pytest
 import torch
 from engine import Pair, compare, random_cases
 from fast_dllm_v2 import Rules
@@ -20,13 +21,14 @@ def options(random: Random) -> dict[str, Any]:
     }
 
 
-def test_answers_are_those_of_the_loop(pairs: list[Pair], report: Callable[[str], None]) -> None:
+@pytest.mark.parametrize("count", [60, pytest.param(300, marks=pytest.mark.stress)])
+def test_answers_are_those_of_the_loop(pairs: list[Pair], count: int, report: Callable[[str], None]) -> None:
     def loop(network, prompt, limit, fields):
         return fast_dllm_v2.decode(network, prompt, limit, Rules(**fields))
 
-    tally = compare(pairs, random_cases(13, 300, 4, options), "fast_dllm_v2", loop, head_shift=1)
+    tally = compare(pairs, random_cases(13, count, 4, options), "fast_dllm_v2", loop, head_shift=1)
     report(f"fast_dllm_v2: {tally}")
-    assert tally.compared > 200 and tally.stopped > 30
+    assert tally.compared > 2 * count // 3 and tally.stopped > count // 10
 
 
 class Recited(Dense):

@@ -1,4 +1,4 @@
-"""Thousands of cases in which only decisions matter: ties, exact thresholds, blocks that come to rest and some that do not."""
+"""Many cases in which only decisions matter: ties, exact thresholds, blocks that come to rest and some that do not."""
 
 from collections.abc import Callable, Sequence
 from random import Random
@@ -21,6 +21,11 @@ from scripted import Piecewise, Scripted, scripted_answer
 from dlstep import strategies
 
 Loop = Callable[[Scripted, Sequence[int], int, dict[str, Any]], list[int]]
+
+
+def many(count: int, stress: int) -> pytest.MarkDecorator:
+    """So many cases, and more by `make stress`."""
+    return pytest.mark.parametrize("count", [count, pytest.param(stress, marks=pytest.mark.stress)])
 
 
 def check(name: str, ties: str, options: Callable[[Random], dict[str, Any]], loop: Loop, count: int) -> None:
@@ -53,33 +58,37 @@ def exact(options: Callable[[Random], dict[str, Any]]) -> Callable[[Random], dic
 
 
 @pytest.mark.parametrize("name", ["multi_bd", "d2f"])
-def test_blocks_decided_once(name: str) -> None:
+@many(150, 500)
+def test_blocks_decided_once(name: str, count: int) -> None:
     def loop(network, prompt, limit, fields):
         return blockwise.decode(network, prompt, limit, blockwise.Rules(**fields, from_prompt=name == "d2f"))
 
-    check(name, "highest", exact(test_blockwise.options), loop, 500)
+    check(name, "highest", exact(test_blockwise.options), loop, count)
 
 
-def test_edited_blocks() -> None:
+@many(200, 700)
+def test_edited_blocks(count: int) -> None:
     def options(random):
         return exact(test_edit.options)(random) | {"edit_threshold": random.choice((0.0, 0.3, 0.5, 1.0))}
 
     def loop(network, prompt, limit, fields):
         return edit.decode(network, prompt, limit, edit.Rules(**fields))
 
-    check("multi_bd_edit", "lowest", options, loop, 700)
+    check("multi_bd_edit", "lowest", options, loop, count)
 
 
-def test_refreshed_blocks() -> None:
+@many(200, 700)
+def test_refreshed_blocks(count: int) -> None:
     def loop(network, prompt, limit, fields):
         return dmax.decode(network, prompt, limit, dmax.Rules(**fields))
 
-    check("dmax", "lowest", exact(test_dmax.options), loop, 700)
+    check("dmax", "lowest", exact(test_dmax.options), loop, count)
 
 
-def test_sub_blocks() -> None:
+@many(150, 500)
+def test_sub_blocks(count: int) -> None:
     random = Random(2)
-    for seed in range(500):
+    for seed in range(count):
         fields = exact(test_fast_dllm_v2.options)(random)
         size = fields["block_size"] = random.choice((1, 2, 3))
         prompt = [random.randrange(EOS, WORDS) for _ in range(random.randrange(1, 4 * size + 2))]
@@ -96,9 +105,10 @@ def test_sub_blocks() -> None:
 
 
 @pytest.mark.parametrize("shift", [0, 1])
-def test_blocks_of_a_canvas(shift: int) -> None:
+@many(120, 400)
+def test_blocks_of_a_canvas(shift: int, count: int) -> None:
     random = Random(3)
-    for seed in range(400):
+    for seed in range(count):
         fields = exact(test_dual_cache.options)(random)
         size = fields["block_size"]
         prompt = [random.randrange(EOS, WORDS) for _ in range(random.randrange(1, 8))]

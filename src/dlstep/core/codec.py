@@ -31,9 +31,16 @@ def _core_classes() -> dict[str, type]:
     return {cls.__name__: cls for cls in found if cls.__module__.startswith(f"{CORE}.")}
 
 
+@cache
 def class_path(cls: type) -> str:
     """Where a class is found again."""
     return f"{CORE if _core_classes().get(cls.__name__) is cls else cls.__module__}:{cls.__qualname__}"
+
+
+@cache
+def _written(cls: type) -> tuple[tuple[str, Any], ...]:
+    """Names and defaults of the fields of a dataclass that are written."""
+    return tuple((field.name, field.default) for field in fields(cls) if field.init)
 
 
 def to_json(value: Any) -> Any:
@@ -54,10 +61,10 @@ def to_json(value: Any) -> Any:
     if not is_dataclass(value) or isinstance(value, type):
         raise TypeError(f"a {type(value).__name__} cannot be written: {value!r}")
     data: dict[str, Any] = {_CLASS: class_path(type(value))}
-    for field in fields(value):
-        given = attrgetter(field.name)(value)
-        if field.init and (field.default is MISSING or (field.default is not given and field.default != given)):
-            data[field.name] = to_json(given)
+    for name, default in _written(type(value)):
+        given = attrgetter(name)(value)
+        if default is MISSING or (default is not given and default != given):
+            data[name] = to_json(given)
     return data
 
 
@@ -76,8 +83,7 @@ def from_json(data: Any) -> Any:
             return List([from_json(item) for item in items])
         case {"class": str(name), **values}:
             cls = _class(name)
-            known = {field.name for field in fields(cls) if field.init}
-            unknown = sorted(set(values) - known)
+            unknown = sorted(values.keys() - dict(_written(cls)))
             if unknown:
                 raise ValueError(f"{name} has no field {unknown[0]!r}: the data is of another version")
             return cls(**{key: from_json(value) for key, value in values.items()})
@@ -87,6 +93,12 @@ def from_json(data: Any) -> Any:
             return data
 
 
+@cache
+def _own_modules(package: str) -> frozenset[str]:
+    """Names of the modules of one of this package's parts."""
+    return frozenset(module.name for module in iter_modules(import_module(package).__path__))
+
+
 def _class(path: str) -> Any:
     module_name, _, class_name = path.partition(":")
     if module_name == CORE:
@@ -94,7 +106,7 @@ def _class(path: str) -> Any:
             raise ValueError(f"the core has no value class {class_name!r}")
         return _core_classes()[class_name]
     package, _, name = module_name.rpartition(".")
-    if package in _PARTS and name in [module.name for module in iter_modules(import_module(package).__path__)]:
+    if package in _PARTS and name in _own_modules(package):
         import_module(module_name)
     if module_name not in sys.modules:
         raise ValueError(f"the data holds a {class_name} of module {module_name}: import that module before reading")
