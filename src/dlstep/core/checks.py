@@ -135,6 +135,15 @@ def _instance(kind: type) -> _Convert:
     return convert
 
 
+def _subclass(kind: type) -> _Convert:
+    def convert(given: Any) -> Any:
+        if not (issubclass(type(given), type) and issubclass(given, kind)) or isabstract(given):
+            raise TypeError
+        return given
+
+    return convert
+
+
 def _fits(numbers: list[Any] | tuple[Any, ...]) -> bool:
     """Whether all of these integers have 64 bits and a sign."""
     try:
@@ -197,6 +206,8 @@ def _reading(hint: Any) -> tuple[str, _Convert] | None:
         return _reading(arguments[0])
     if origin is Literal:
         return f"one of {', '.join(map(repr, arguments))}", _chosen(arguments)
+    if origin is type and isinstance(arguments[0], type):
+        return f"a class derived from {arguments[0].__name__}", _subclass(arguments[0])
     if origin is tuple and len(arguments) == 2 and arguments[1] is Ellipsis:
         item = _reading(arguments[0])
         return None if item is None else (f"a list of items that are each {item[0]}", _items(item[1], arguments[0]))

@@ -37,7 +37,7 @@ def sorted_options(owner: str, given: object) -> StrategyOptions:
             raise ValueError(f"{owner} must be a mapping of names to values, got {short(given)}")
         option: Any = plain(parts[1])
         if issubclass(type(option), type) and issubclass(option, Options) and not isabstract(option):
-            option = by_default(cast(type[Options], option))
+            option = by_default(option)
         if not (option is None or type(option) in (bool, int, float, str) or issubclass(type(option), Options)):
             raise ValueError(f"{owner}[{name!r}] must be a number, a text, True, False, None or a rule, got {short(option)}")
         if name in kept:
