@@ -202,9 +202,9 @@ def test_a_strategy_of_ones_own(facts: Facts) -> None:
     """By value and by class, whatever its module is called; nothing is known of what it can decode but what it says."""
     assert made(EngineConfig(decoding_strategy=Mine(mine=7)), facts)[1] == Mine(mine=7)
     assert made(engine_config({"decoding_strategy": Mine, "mine": 7}), facts)[1] == Mine(block_size=8, buffer_size=2, mine=7)
-    with pytest.raises(ValueError, match="^Mine.mine must be more than 0, got 0"):
+    with pytest.raises(ValueError, match=r"^Mine\.mine must be more than 0, got 0"):
         resolve(engine_config({"decoding_strategy": Mine, "mine": 0}), facts)
-    with pytest.raises(ValueError, match="strategy 'Mine' has no option 'mnie', but mnie=7 is given: did you mean mine?"):
+    with pytest.raises(ValueError, match=r"strategy 'Mine' has no option 'mnie', but mnie=7 is given: did you mean mine\?"):
         resolve(engine_config({"decoding_strategy": Mine, "mnie": 7}), facts)
     for given in (Mine(), Mine):
         config = EngineConfig(decoding_strategy=given)

@@ -121,7 +121,7 @@ def test_a_changed_threshold_wins_over_that_of_a_request(llm: LLM) -> None:
         ({"rule": "quoat"}, "rule 'quoat' is unknown: choose from"),
         ({"accept_threshold": 2.0}, "accept_threshold must be at most 1.0"),
         ({"block_size": 16}, "would move the blocks of request 0"),
-        ({"buffer_size": 1000}, "needs 8000 rows at once"),
+        ({"buffer_size": 1000}, "less than the 8000 rows"),
     ],
 )
 def test_a_fork_that_cannot_go_on_is_an_error(session: Session, changes: dict[str, float], message: str) -> None:

@@ -1,5 +1,6 @@
 """Dataclasses as command-line options: one flat name per field, the same in a YAML file."""
 
+import inspect
 from argparse import RawDescriptionHelpFormatter
 from dataclasses import MISSING, Field, fields
 from inspect import cleandoc
@@ -28,10 +29,11 @@ SAMPLING_HELP = {
     "max_nfe": "Most forwards that sample.",
     "max_repetition_run": "End an answer whose last so many tokens are equal.",
 }
-# `seed` is the request's here: with one caller the engine's own says nothing more. A request's thresholds are those of the
-# strategy options for the same reason.
-ENGINE_FIELDS = tuple(field for field in fields(EngineConfig) if field.name != "seed")
-SAMPLING_FIELDS = tuple(field for field in fields(SamplingParams) if field.name != "thresholds")
+# `seed` is the request's here: with one caller the engine's own says nothing more. Options of the strategy have flags of their
+# own, and say what those of a request would.
+OF_STRATEGY = ("thresholds", "strategy_options")
+ENGINE_FIELDS = tuple(field for field in fields(EngineConfig) if field.name not in ("seed", *OF_STRATEGY))
+SAMPLING_FIELDS = tuple(field for field in fields(SamplingParams) if field.name not in OF_STRATEGY)
 
 
 class HelpFormatter(RawDescriptionHelpFormatter, DefaultHelpFormatter):
@@ -47,8 +49,15 @@ def new_parser(usage: str, summary: str, examples: str) -> ArgumentParser:
 
 
 def field_help(owner: type) -> dict[str, str]:
-    """The docstring under each field of a dataclass."""
-    return {param.arg_name: param.description or "" for param in parse_from_object(owner).params}
+    """The docstring under each field of a dataclass, those that it inherits included; none where there is no source."""
+    texts: dict[str, str] = {}
+    for cls in reversed(owner.__mro__):
+        try:
+            inspect.getsource(cls)
+        except (OSError, TypeError):
+            continue
+        texts |= {param.arg_name: param.description for param in parse_from_object(cls).params if param.description}
+    return {field.name: texts.get(field.name, "") for field in fields(owner)}
 
 
 def add_options(parser: ArgumentParser, title: str, owner: type, chosen: tuple[Field[Any], ...], texts: dict[str, str]) -> None:
@@ -67,8 +76,11 @@ def add_options(parser: ArgumentParser, title: str, owner: type, chosen: tuple[F
         group.add_argument(f"--{field.name}", type=hint, default=default, help=texts[field.name])
 
 
-def check_yaml(source: str) -> None:
-    """Raise ValueError unless the file at `source`, or `source` itself, is YAML of names and values, and bounded."""
+def check_yaml(source: str) -> dict[str, Any]:
+    """The options that the file at `source`, or `source` itself, sets.
+
+    Raises ValueError unless it is YAML of names and values, and bounded.
+    """
     path = Path(source)
     where, text = (f"the file {source!r}", path.read_text(encoding="utf-8")) if path.is_file() else ("the text", source)
     try:
@@ -78,6 +90,7 @@ def check_yaml(source: str) -> None:
     if not isinstance(value, dict):
         absent = "" if path.is_file() else f", and there is no file {source!r}"
         raise ValueError(f"--config: {where} holds no names and values, like `max_tokens: 32`{absent}")
+    return value
 
 
 def add_config_option(parser: ArgumentParser) -> None:
@@ -100,9 +113,10 @@ def add_sampling_options(parser: ArgumentParser) -> None:
     add_options(parser, "sampling", SamplingParams, SAMPLING_FIELDS, SAMPLING_HELP)
 
 
-def engine_options(options: Namespace) -> dict[str, Any]:
-    """The fields of `EngineConfig` among parsed options."""
-    return {field.name: options[field.name] for field in ENGINE_FIELDS}
+def engine_options(options: Namespace, others: tuple[str, ...]) -> dict[str, Any]:
+    """Parsed options without those of a request and `others` of the command: the engine's and the strategy's."""
+    left_out = {*others, *(field.name for field in SAMPLING_FIELDS)}
+    return {name: value for name, value in vars(options).items() if name not in left_out}
 
 
 def sampling_params(options: Namespace) -> SamplingParams:

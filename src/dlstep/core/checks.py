@@ -240,7 +240,7 @@ def _limits(bound: object) -> Iterator[_Limit]:
             return
 
 
-def _limits_of(hint: Any) -> tuple[_Limit, ...]:
+def limits_of(hint: Any) -> tuple[_Limit, ...]:
     """The bounds of a hint; those of `Annotated[...] | None` count too."""
     alternatives = (hint,) if get_origin(hint) is Annotated else get_args(hint)
     bounds = [bound for part in alternatives if get_origin(part) is Annotated for bound in get_args(part)[1:]]
@@ -252,7 +252,7 @@ def _checked_fields(cls: type) -> tuple[tuple[str, str, _Convert, tuple[_Limit, 
     """Each field of a dataclass that can be checked: its name, what it must be, how it is taken, its limits."""
     hints = get_type_hints(cls, include_extras=True)
     readings = [(field.name, _reading(hints[field.name])) for field in fields(cls) if field.init]
-    return tuple((name, *reading, _limits_of(hints[name])) for name, reading in readings if reading is not None)
+    return tuple((name, *reading, limits_of(hints[name])) for name, reading in readings if reading is not None)
 
 
 def _holds(words: str, value: Any, limit: Any) -> bool:
