@@ -124,7 +124,9 @@ def use_options(value: EngineConfig) -> None:
         if resolved.num_pages != -1:
             init(*build(resolved, spec()))
     except ValueError as error:
-        check_sentence(error, *(each.name for each in fields(EngineConfig)), "positions", "does not go with", "has no option")
+        check_sentence(
+            error, *(each.name for each in fields(EngineConfig)), "positions", "does not go with", "has no option", "unknown"
+        )
 
 
 USES: dict[type, Callable[[Any], None]] = {

@@ -26,7 +26,9 @@ def sorted_options(owner: str, given: object) -> StrategyOptions:
     Raises ValueError unless names are texts, given once, and values are numbers, texts, truth values, None or rules; the class
     of a rule stands for the value with its defaults.
     """
-    pairs = list(cast("Mapping[Any, Any]", given).items()) if issubclass(type(given), Mapping) else listed(given)
+    pairs = list(dict.items(given)) if isinstance(given, dict) else listed(given)  # past what a subclass makes of it
+    if issubclass(type(given), Mapping) and not isinstance(given, dict):
+        pairs = list(cast("Mapping[Any, Any]", given).items())
     if pairs is None or len(pairs) > MOST_OPTIONS:
         raise ValueError(f"{owner} must be a mapping of names to values, got {short(given)}")
     kept: dict[str, Any] = {}
