@@ -124,9 +124,8 @@ def use_options(value: EngineConfig) -> None:
         if resolved.num_pages != -1:
             init(*build(resolved, spec()))
     except ValueError as error:
-        check_sentence(
-            error, *(each.name for each in fields(EngineConfig)), "positions", "does not go with", "has no option", "unknown"
-        )
+        words = ("positions", "does not go with", "has no option", "unknown")
+        check_sentence(error, *(each.name for each in fields(EngineConfig)), *words)
 
 
 USES: dict[type, Callable[[Any], None]] = {

@@ -26,8 +26,10 @@ def sorted_options(owner: str, given: object) -> StrategyOptions:
     Raises ValueError unless names are texts, given once, and values are numbers, texts, truth values, None or rules; the class
     of a rule stands for the value with its defaults.
     """
-    pairs = list(dict.items(given)) if isinstance(given, dict) else listed(given)  # past what a subclass makes of it
-    if issubclass(type(given), Mapping) and not isinstance(given, dict):
+    pairs: list[Any] | tuple[Any, ...] | None = listed(given)
+    if issubclass(type(given), dict):
+        pairs = list(dict.items(cast("dict[Any, Any]", given)))  # past what a subclass makes of it
+    elif issubclass(type(given), Mapping):
         pairs = list(cast("Mapping[Any, Any]", given).items())
     if pairs is None or len(pairs) > MOST_OPTIONS:
         raise ValueError(f"{owner} must be a mapping of names to values, got {short(given)}")
