@@ -28,7 +28,7 @@ def sorted_options(owner: str, given: object) -> StrategyOptions:
     """
     pairs: list[Any] | tuple[Any, ...] | None = listed(given)
     if issubclass(type(given), dict):
-        pairs = list(dict.items(cast("dict[Any, Any]", given)))  # past what a subclass makes of it
+        pairs = list(dict[Any, Any].items(cast("dict[Any, Any]", given)))  # past what a subclass makes of it
     elif issubclass(type(given), Mapping):
         pairs = list(cast("Mapping[Any, Any]", given).items())
     if pairs is None or len(pairs) > MOST_OPTIONS:
