@@ -77,7 +77,13 @@ def canvas_configuration(recipe: Recipe) -> DiffusionGemmaConfig:
         head_dim=8,
         position_embedding_size=16,
     )
-    rules = {"decoding_strategy": recipe.decoding_strategy, "block_size": CANVAS_LENGTH, "buffer_size": 1, "head_shift": 0}
+    rules = {
+        "decoding_strategy": recipe.decoding_strategy,
+        "training": recipe.training,
+        "block_size": CANVAS_LENGTH,
+        "buffer_size": 1,
+        "head_shift": 0,
+    }
     own: dict[str, Any] = {"dlstep": rules}
     # The image symbols are rows past the vocabulary.
     last = EMBEDDING_ROWS - 1

@@ -18,6 +18,7 @@ def configuration(recipe: Recipe) -> Qwen3Config:
     shape = {"mask_token_id": MASK_ID, "block_size": BLOCK_SIZE}
     rules = {
         "decoding_strategy": recipe.decoding_strategy,
+        "training": recipe.training,
         "buffer_size": 1 if recipe.lesson == "masked canvas" else BUFFER_SIZE,
         "head_shift": 1 if recipe.lesson == "shifted" else 0,
         "accept_rule": "A",

@@ -6,6 +6,8 @@ A recipe's numbers are what the shipped checkpoint was trained with; changing on
 from dataclasses import dataclass
 from typing import Literal
 
+from dlstep import trainings
+
 BLOCK_SIZE = 8
 BUFFER_SIZE = 4
 CANVAS_LENGTH = 32  # of a canvas of random tokens
@@ -43,6 +45,18 @@ class Recipe:
     adam_rate: float = 2e-3
     warm_up_steps: int = 50
     summary: str = ""
+
+    @property
+    def training(self) -> str:
+        """How decoders call this way of training."""
+        of_lesson = {
+            "edits": trainings.EDITS,
+            "shifted": trainings.SUB_BLOCKS,
+            "masked canvas": trainings.BIDIRECTIONAL,
+            "random canvas": trainings.RANDOM_CANVAS,
+        }
+        plain = trainings.PROMPT_IN_FULL if self.grid == "prompt" else trainings.BLOCK_CAUSAL
+        return of_lesson.get(self.lesson, plain)
 
     @property
     def steps(self) -> int:

@@ -1,19 +1,18 @@
-"""Options of the engine: names, meaning and bounds. How they are worked out with the facts
-of a model is said in `resolve`.
+"""Options of the engine: names, meaning and bounds. `resolve` completes them with the facts of a model.
+
+Options of a strategy are the fields of its class and of its rule's class, and are said nowhere else.
 """
 
-import json
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from operator import attrgetter
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from annotated_types import Ge, Gt, Interval
 
-from . import tiny
 from .core import Strategy
 from .core.checks import check_ranges, short
-from .core.request import Probability, Seed
-from .core.soft import MergeMode
+from .core.options import StrategyOptions, sorted_options
+from .core.request import Seed
 from .core.spec import Count, Length, Seats
 
 DTYPES = ("float32", "bfloat16", "float16")
@@ -39,62 +38,12 @@ class EngineConfig:
     """Folder of a LoRA adapter, trained on this checkpoint with peft."""
     pre_merge_lora: bool | None = None
     """Add the adapter to the weights when they are loaded, or else keep it beside them; None: add it."""
-    decoding_strategy: str | Strategy | None = None
-    """Name of a strategy, dotted path of a module with one, or (in Python) a strategy value; None: what the checkpoint says."""
+    decoding_strategy: str | type[Strategy] | Strategy | None = None
+    """Name of a strategy, a module path, a .py file, or (in Python) a class or a value; None: what the checkpoint says."""
     sampling_mode: str | None = None
     """`naive`: a decided token is never changed; `edit`: it may be, until its block is sealed; None: as the strategy does."""
-    block_size: Annotated[int, Gt(0)] | None = None
-    """Positions of a block."""
-    buffer_size: Annotated[int, Gt(0)] | None = None
-    """Blocks that may be unfinished at a time; 1 is single-block diffusion."""
-    accept_threshold: Probability | None = None
-    """A position is decided when the probability of its token is above this."""
-    add_block_threshold: Probability | None = None
-    """The next block opens when this share of the last one is decided."""
-    semi_complete_threshold: Annotated[float, Interval(gt=0.0, le=1.0)] | None = None
-    """A block may be forced to decide one position when this share of the block before it is decided."""
-    token_stability_threshold: Probability | None = None
-    """Above 0: the next block opens only when the last one is decided entirely."""
-    fold_commits: bool | None = None
-    """Store a finished block during the next block's forward, not in one of its own."""
-    edit_threshold: Probability | None = None
-    """edit: a decided token is changed when another one is best and its probability is above this."""
-    max_post_edit_steps: Annotated[int, Ge(0)] | None = None
-    """edit: forwards that may still change a block once it holds no mask."""
-    penalty_lambda: Annotated[float, Ge(0.0)] | None = None
-    """edit: what a token's logit loses where the token in front of it is the same."""
-    remasking: bool | None = None
-    """edit: a position whose probability falls below `remask_threshold` is masked again, at most once."""
-    remask_threshold: Probability | None = None
-    """edit with `remasking`: see there."""
-    token_merge_mode: MergeMode | None = None
-    """dmax: how a decided token is fed again: blended with the mask (`dmax_topk`), or its best rivals added to it."""
-    token_merge_top_k: Annotated[int, Gt(0)] | None = None
-    """dmax, `iter_smooth_topk`: how many tokens are added."""
-    token_merge_renormalize: bool | None = None
-    """dmax, `dmax_topk`: keep the expected norm of the blended embedding."""
-    token_merge_weight: Annotated[float, Ge(0.0)] | None = None
-    """dmax, `iter_smooth_topk`: weight of what is added; 0 feeds plain tokens."""
-    fdv2_use_block_cache: bool | None = None
-    """fast_dllm_v2: refine a sub-block against what earlier forwards stored of the other ones."""
-    cache: Literal["none", "prefix", "dual"] | None = None
-    """dual_cache: what is kept while a block is decoded: nothing, what is before it, or what is on both sides."""
-    steps_per_block: Annotated[int, Gt(0)] | None = None
-    """dual_cache: decide every block in so many even steps, whatever the confidence."""
-    canvas_length: Annotated[int, Gt(0)] | None = None
-    """diffusion_gemma: positions of a canvas, which the model fixes."""
-    max_denoising_steps: Annotated[int, Gt(0)] | None = None
-    """diffusion_gemma: most forwards that denoise a canvas."""
-    entropy_bound: Annotated[float, Gt(0.0)] | None = None
-    """diffusion_gemma: the surest positions keep their token up to this sum of entropies, in nats; others are noise anew."""
-    t_min: Annotated[float, Ge(0.0)] | None = None
-    """diffusion_gemma: the temperature falls from `t_max` towards this."""
-    t_max: Annotated[float, Gt(0.0)] | None = None
-    """diffusion_gemma: temperature of the first forward of a canvas."""
-    stability_threshold: Annotated[int, Ge(0)] | None = None
-    """diffusion_gemma: a canvas may end when it was best in so many forwards before, too."""
-    confidence_threshold: Annotated[float, Gt(0.0)] | None = None
-    """diffusion_gemma: a canvas may end when the mean entropy is below this, in nats."""
+    strategy_options: StrategyOptions = ()
+    """Options of the strategy and of its rule by name, as a mapping or pairs; `dlstep strategies` lists them."""
     page_size: Count | None = None
     """Positions of a page of keys and values; None: 1/64 of max_model_len, at most 32."""
     num_pages: Annotated[int, Interval(ge=-1, le=(1 << 31) - 1)] | None = None
@@ -132,11 +81,14 @@ class EngineConfig:
 
     def __post_init__(self) -> None:
         check_ranges(self)
-        if self.sampling_mode is not None and self.sampling_mode not in SAMPLING_MODES:
-            modes = ", ".join(SAMPLING_MODES)
-            raise ValueError(f"EngineConfig.sampling_mode must be one of {modes}, got {short(self.sampling_mode)}")
-        if self.dtype is not None and self.dtype not in DTYPES:
-            raise ValueError(f"EngineConfig.dtype must be one of {', '.join(DTYPES)}, got {short(self.dtype)}")
+        object.__setattr__(self, "strategy_options", sorted_options("EngineConfig.strategy_options", self.strategy_options))
+        for name, given, allowed in (
+            ("sampling_mode", self.sampling_mode, SAMPLING_MODES),
+            ("dtype", self.dtype, DTYPES),
+        ):
+            if given is not None and given not in allowed:
+                more = "; leave it out for the dtype that suits the device" if given == "auto" else ""
+                raise ValueError(f"EngineConfig.{name} must be one of {', '.join(allowed)}, got {short(given)}{more}")
         if self.num_pages == 0:
             raise ValueError("EngineConfig.num_pages must be above 0, or -1 for as many as there is memory for, got 0")
         for name, value in (("kv_cache_gib", self.kv_cache_gib), ("gpu_memory_utilization", self.gpu_memory_utilization)):
@@ -153,41 +105,23 @@ class EngineConfig:
             raise ValueError(
                 f"EngineConfig.pre_merge_lora={self.pre_merge_lora} is given without an adapter: give lora_path, its folder"
             )
-        if isinstance(self.decoding_strategy, Strategy) and (given := given_strategy_options(self)):
+        if isinstance(self.decoding_strategy, Strategy) and self.strategy_options:
+            given = ", ".join(dict(self.strategy_options))
             raise ValueError(
-                f"decoding_strategy={self.decoding_strategy!r} is a value, so {', '.join(given)} cannot be given beside it: "
-                "put them into the value"
+                f"decoding_strategy={self.decoding_strategy!r} is a value, so {given} cannot be given beside it: put them into "
+                "the value"
             )
 
 
-# The options that only build the strategy; all others are the engine's.
-ENGINE_OPTIONS = {
-    "model", "model_name", "mask_token_id", "use_lora", "lora_path", "pre_merge_lora", "decoding_strategy", "sampling_mode",
-    "page_size", "num_pages", "kv_cache_gib", "gpu_memory_utilization", "max_model_len", "max_num_batched_tokens",
-    "max_num_reqs", "enable_prefix_caching", "device", "dtype", "num_threads", "enforce_eager", "compile_layers",
-    "session_pages", "max_sessions",
-    "seed",
-}  # fmt: skip
-STRATEGY_OPTIONS = tuple(field.name for field in fields(EngineConfig) if field.name not in ENGINE_OPTIONS)
+ENGINE_FIELDS = tuple(field.name for field in fields(EngineConfig))
 
 
-def engine_config(options: dict[str, Any]) -> EngineConfig:
-    """The configuration with these options. Raises ValueError for a name that is none, listing those that are."""
-    known = [field.name for field in fields(EngineConfig)]
-    for name in options:
-        if name not in known:
-            raise ValueError(f"{name!r} is no option of the engine: choose from {', '.join(known)}")
-    return EngineConfig(**options)
+def engine_config(options: Mapping[str, Any]) -> EngineConfig:
+    """The configuration with these options; names that are no fields of the engine are options of the strategy.
 
-
-def given_strategy_options(config: EngineConfig) -> dict[str, Any]:
-    """The strategy options that `config` sets."""
-    values = {name: attrgetter(name)(config) for name in STRATEGY_OPTIONS}
-    return {name: value for name, value in values.items() if value is not None}
-
-
-def embedded_models() -> dict[str, str]:
-    """Names of the embedded models, each with the name of the strategy it was trained for."""
-    folders = {name: tiny.path(name) for name in tiny.names()}
-    facts = {name: json.loads((folder / "config.json").read_text(encoding="utf-8")) for name, folder in folders.items()}
-    return {name: facts[name]["dlstep"]["decoding_strategy"] for name in folders}
+    Raises ValueError for a name that is given twice.
+    """
+    engine = {name: value for name, value in options.items() if name in ENGINE_FIELDS}
+    flat = [(name, value) for name, value in options.items() if name not in ENGINE_FIELDS]
+    pairs = sorted_options("EngineConfig.strategy_options", engine.pop("strategy_options", ()))
+    return EngineConfig(**engine, strategy_options=(*pairs, *flat))

@@ -15,6 +15,7 @@ from .devices import check_room, find_device
 from .resolve import build, embedded_models_for, resolve, trained_further
 from .text import Tokenizer
 from .threads import set_threads
+from .trainings import TRAININGS
 
 if TYPE_CHECKING:
     from .models import Checkpoint
@@ -59,8 +60,8 @@ def load_engine(config: EngineConfig) -> Engine:
     models = embedded_models_for(config)
     if not models and config.model is None:
         raise ValueError(
-            f"no embedded model is made for {config.decoding_strategy!r}: give model=, one of {', '.join(tiny.names())} or a "
-            "checkpoint folder"
+            f"no embedded model can be decoded with {config.decoding_strategy!r}: give model=, one of "
+            f"{', '.join(tiny.names())} or a checkpoint folder"
         )
     model = config.model or models[0]
 
@@ -75,28 +76,28 @@ def load_engine(config: EngineConfig) -> Engine:
     from dlstep_kernels.choice import has_kernels
 
     from .driver import TorchDriver
-    from .models import adapt, load_checkpoint, read_adapter
+    from .models import adapt, load_checkpoint, read_adapter, read_description
     from .models.fingerprint import fingerprint
     from .models.shapes import kv_bytes_per_token, kv_shapes
 
     dtype = None if config.dtype is None else attrgetter(config.dtype)(torch)
-    # Before the weights, which take longer: what is wrong with an adapter is told at once.
+    # Before the weights, which take longer: what is wrong with an adapter or an option is told at once.
     adapter = None if config.lora_path is None or config.use_lora is False else read_adapter(Path(config.lora_path))
-    checkpoint = load_checkpoint(
-        path, device, dtype, model_name=config.model_name, mask_token_id=config.mask_token_id, progress=True
-    )
+    description = read_description(path, config.model_name, mask_token_id=config.mask_token_id)
+    if adapter is not None and (training := trained_further(description.training, config)) != description.training:
+        own = None if training is None else TRAININGS[training].strategies[0]
+        description = replace(description, training=training, decoding_strategy=own)
+    resolved = resolve(config, description)
+    checkpoint = load_checkpoint(path, device, dtype, description=description, progress=True)
     if device == "cpu" or config.num_threads is not None:
         set_threads(sum(parameter.numel() for parameter in checkpoint.network.parameters()), config.num_threads)
     if adapter is not None:
         adapt(checkpoint, adapter, merge=config.pre_merge_lora is not False)
-        declared = trained_further(checkpoint.decoding_strategy, config)
-        checkpoint = replace(checkpoint, description=replace(checkpoint.description, decoding_strategy=declared))
     spec = replace(checkpoint.spec, fingerprint=fingerprint(checkpoint.network))
     if config.compile_layers if config.compile_layers is not None else has_kernels(checkpoint.network.device):
         from .models.compiled import compile_layers
 
         compile_layers(checkpoint.network)
-    resolved = resolve(config, checkpoint)
     if resolved.num_pages == -1:
         resolved = replace(resolved, **_pages_for_memory(resolved, checkpoint))
     check_room(resolved, device, kv_bytes_per_token(kv_shapes(checkpoint.network.config), checkpoint.network.dtype))

@@ -4,16 +4,17 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence as Items
 from functools import partial
 from pathlib import Path, PurePath
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from .chat import Conversation, as_conversations, chat_prompt
-from .config import EngineConfig, engine_config
-from .core import Request, SamplingParams, State, Update
+from .config import ENGINE_FIELDS, EngineConfig, engine_config
+from .core import Request, SamplingParams, State, Strategy, Update
 from .core.checks import listed as items_of, plain, short
+from .core.options import StrategyOptions
 from .decode import Decode
 from .engine import Engine, load_engine
 from .output import Output, Prompt, output_of
-from .prompts import as_list, encode, encode_pins
+from .prompts import as_list, encode, encode_pins, params_of
 from .session import Session
 from .sharing import Feed, SharedDecode
 from .stream import Draft, Drafts, Stream
@@ -24,13 +25,45 @@ Item = TypeVar("Item")
 class LLM:
     """A model and its decoding strategy, ready to generate; threads may share it, their calls then share forwards.
 
-    `LLM()` is an embedded model, `LLM(folder, **options)` a checkpoint; options are the fields of `EngineConfig`. Raises
-    ValueError for options that are unknown, out of range or contradict the model.
+    `LLM()` is an embedded model, `LLM(folder)` a checkpoint. Keywords are the fields of `EngineConfig`, which explains each.
+    Further ones are options of the decoding strategy and of its rule, as `dlstep strategies` and `dlstep rules` list them.
+    Raises ValueError for options that are unknown, out of range or contradict the model.
     """
 
-    def __init__(self, model: str | Path | None = None, **options: Any) -> None:
-        name = str(model) if issubclass(type(model), PurePath) else model
-        self._start(load_engine(engine_config({"model": name, **options})))
+    def __init__(
+        self,
+        model: str | Path | None = None,
+        *,
+        model_name: str | None = None,
+        mask_token_id: int | None = None,
+        use_lora: bool | None = None,
+        lora_path: str | None = None,
+        pre_merge_lora: bool | None = None,
+        decoding_strategy: str | type[Strategy] | Strategy | None = None,
+        sampling_mode: str | None = None,
+        strategy_options: Mapping[str, Any] | StrategyOptions = (),
+        page_size: int | None = None,
+        num_pages: int | None = None,
+        kv_cache_gib: float | None = None,
+        gpu_memory_utilization: float | None = None,
+        session_pages: int | None = None,
+        max_sessions: int = 8,
+        max_model_len: int | None = None,
+        max_num_batched_tokens: int = 4096,
+        max_num_reqs: int = 128,
+        enable_prefix_caching: bool = True,
+        device: str | None = None,
+        dtype: str | None = None,
+        num_threads: int | None = None,
+        enforce_eager: bool = False,
+        compile_layers: bool | None = None,
+        seed: int = 0,
+        **options: Any,
+    ) -> None:
+        said = locals()
+        engine = {name: said[name] for name in ENGINE_FIELDS}
+        engine["model"] = str(model) if issubclass(type(model), PurePath) else model
+        self._start(load_engine(engine_config(engine | options)))
 
     def _start(self, engine: Engine) -> None:
         self._engine = engine
@@ -137,7 +170,7 @@ class LLM:
 
     def _stream(self, prompt: Prompt, params: SamplingParams, items: Callable[[Drafts, Update], list[Item]]) -> Stream[Item]:
         tokenizer = self._engine.tokenizer
-        check_params(params)
+        params = params_of(params)
         feed = self._shared.submit(encode(self._engine, prompt), params, keeps=True)
         drafts = Drafts(tokenizer, self._engine.first.config.spec, params.stop)
         return Stream(self._shared, feed, partial(items, drafts), prompt, tokenizer)
@@ -161,16 +194,8 @@ def params_for(count: int, given: SamplingParams | Items[SamplingParams]) -> lis
     """Parameters for each of `count` prompts, from shared ones or one for each."""
     many = items_of(given)
     if many is None:
-        check_params(given)
-        return [cast(SamplingParams, given)] * count
-    for params in many:
-        check_params(params)
-    if len(many) != count:
-        raise ValueError(f"{len(many)} sampling_params were given for {count} prompts: give one, or one each")
-    return list(many)
-
-
-def check_params(given: object) -> None:
-    """Raise ValueError for what is no `SamplingParams`."""
-    if type(given) is not SamplingParams:
-        raise ValueError(f"sampling_params must be SamplingParams, got {short(given)}")
+        return [params_of(given)] * count
+    each = [params_of(params) for params in many]
+    if len(each) != count:
+        raise ValueError(f"{len(each)} sampling_params were given for {count} prompts: give one, or one each")
+    return each

@@ -11,7 +11,8 @@ from . import strategies
 from .config import EngineConfig
 from .core import Request, SamplingParams, Spec, Strategy
 from .core.sequence import open_sequence
-from .resolve import SAMPLING_MODES, TRAININGS, Description, misfit, resolve, unsupported
+from .resolve import SAMPLING_MODES, Description, misfit, resolve
+from .trainings import TRAININGS, unsupported
 
 if TYPE_CHECKING:
     from .models.families import Family
@@ -57,7 +58,7 @@ def matrix() -> list[MatrixRow]:
     return [
         MatrixRow(
             name,
-            {training.name: unsupported(name, training) for training in TRAININGS},
+            {training: unsupported(name, training) for training in TRAININGS},
             {family.name: family_misfit(name, family) for family in FAMILIES.values()},
             features(name),
         )
@@ -68,7 +69,7 @@ def matrix() -> list[MatrixRow]:
 def family_misfit(name: str, family: "Family") -> str:
     """Why a checkpoint of `family` that says nothing else cannot be decoded with the strategy of this name; empty if it can."""
     spec = Spec(0 if family.masked else None, (1,), 9, family.head_shift, family.accept_rule)
-    return misfit(name, strategies.load(name)(), family.decoding_strategy, spec)
+    return misfit(strategies.load(name)(), family.training, spec)
 
 
 def features(name: str) -> Features:
@@ -111,7 +112,7 @@ def declared_problem(model: Description) -> str:
 
 
 def _unfit(name: str, model: Description) -> str:
-    if why := misfit(name, strategies.load(name)(), model.decoding_strategy, model.spec):
+    if why := misfit(strategies.load(name)(), model.training, model.spec):
         return why
     try:
         resolve(EngineConfig(decoding_strategy=name), model)

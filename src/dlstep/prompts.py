@@ -1,8 +1,11 @@
-"""How prompts come in: text, token ids, arrays of ids, one of them or many."""
+"""How requests come in: prompts as text, token ids or arrays of ids, one of them or many; rules by name or value."""
 
 from collections.abc import Mapping, Sequence as Items
+from dataclasses import replace
 from typing import Any, cast
 
+from . import rules
+from .core import SamplingParams
 from .core.checks import listed, plain, short, text_of
 from .engine import Engine
 from .output import Prompt
@@ -76,3 +79,12 @@ def as_list(prompts: Prompt | Items[Prompt]) -> list[Prompt]:
     if numbers:
         raise ValueError("prompts mixes token ids and whole prompts: give one list of ids, or a list of prompts")
     return many
+
+
+def params_of(given: object) -> SamplingParams:
+    """`given` with rules that it names made values. Raises ValueError for what is no `SamplingParams`, and an unknown name."""
+    if type(given) is not SamplingParams:
+        raise ValueError(f"sampling_params must be SamplingParams, got {short(given)}")
+    options = dict(given.strategy_options)
+    named = any(isinstance(options.get(name), str) for name in rules.HOLDERS)
+    return replace(given, strategy_options=rules.with_values(options)) if named else given

@@ -6,6 +6,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 from weakref import finalize
 
+from . import rules
 from .core import (
     START_LINE,
     Event,
@@ -15,6 +16,7 @@ from .core import (
     SamplingParams,
     Sequence,
     State,
+    Strategy,
     Trace,
     WaitingQueue,
     init,
@@ -24,11 +26,12 @@ from .core import (
 )
 from .core.checks import plain, short
 from .core.lifecycle import misfit
-from .core.options import sorted_options
+from .core.options import options_of, sorted_options
 from .decode import Decode
 from .engine import Engine
+from .hints import unknown
 from .output import Output, Prompt, output_of
-from .prompts import encode
+from .prompts import encode, params_of
 
 if TYPE_CHECKING:
     from .llm import LLM
@@ -102,10 +105,8 @@ class Session:
 
     def submit(self, prompt: Prompt, sampling_params: SamplingParams = SamplingParams()) -> int:
         """Add a prompt, text or token ids; the id of its request."""
-        if type(sampling_params) is not SamplingParams:
-            raise ValueError(f"sampling_params must be SamplingParams, got {short(sampling_params)}")
-        request_id = self.state.arrivals
-        self._decode.add(Request(request_id, encode(self._engine, prompt), sampling_params))
+        params, request_id = params_of(sampling_params), self.state.arrivals
+        self._decode.add(Request(request_id, encode(self._engine, prompt), params))
         self._prompts.pop(request_id, None)
         if isinstance(prompt, str):
             self._prompts[request_id] = prompt
@@ -168,12 +169,13 @@ class Session:
         self._decode.close()
 
     def fork(self, *, seed: int | None = None, **changes: Any) -> "Session":
-        """A second session that begins at this state, with some fields of the strategy changed; both can go on.
+        """A second session that begins at this state, with some options of the strategy changed; both can go on.
 
-        A changed threshold holds for the requests under way too, also for those that brought their own. `seed` becomes the
-        seed of the requests under way: all noise from here on is drawn by it, and a canvas of random tokens that is not
-        committed begins anew. Raises ValueError for a name that the strategy does not have, and for a change that the blocks
-        under way do not allow.
+        `changes` are flat options, as `LLM` takes them: `fork(rule="quota", steps_per_block=4)`. Everything that keeps the
+        layout of the blocks may change. A change holds for the requests under way too, also for those that brought their own.
+        `seed` becomes the seed of the requests under way: all noise from here on is drawn by it, and a canvas of random tokens
+        that is not committed begins anew. Raises ValueError for a name that the strategy does not have, and for a change that
+        the blocks under way do not allow.
         """
         state = changed(self.state, changes)
         if seed is not None:
@@ -216,12 +218,16 @@ def changed(state: State, changes: dict[str, Any]) -> State:
 
     Raises ValueError for a name that the strategy does not have, and where sequences under way could not go on.
     """
-    changes = dict(sorted_options("fork", changes))
-    after = replace(state, strategy=with_options(state.strategy, changes))
+    changes = rules.with_values(dict(sorted_options("fork", changes)))
+    after = replace(state, strategy=changed_strategy(state.strategy, changes))
     said = short(changes)
 
     def moved(sequence: Sequence) -> Sequence:
-        request, strategy = sequence.request, with_options(sequence.goal.strategy, changes)
+        request = sequence.request
+        try:
+            strategy = with_options(sequence.goal.strategy, changes)
+        except ValueError as error:
+            raise ValueError(f"{said} does not go with request {request.id}, which is under way: {error}") from error
         if strategy.grid(request) != sequence.goal.grid:
             raise ValueError(f"{said} would move the blocks of request {request.id}, which is under way")
         if why := misfit(after, strategy, request):
@@ -233,3 +239,13 @@ def changed(state: State, changes: dict[str, Any]) -> State:
     for sequence in islice(state.waiting, len(state.waiting.front), None):
         waiting = waiting.push(moved(sequence))
     return replace(after, running=tuple(map(moved, state.running)), waiting=waiting)
+
+
+def changed_strategy(strategy: Strategy, changes: dict[str, Any]) -> Strategy:
+    """`strategy` with some options changed. Raises ValueError for a name that it does not have once its rule is changed."""
+    held = {name: changes[name] for name in rules.HOLDERS if name in options_of(strategy) and name in changes}
+    base = with_options(strategy, held)
+    for name, value in changes.items():
+        if name not in options_of(base):
+            raise ValueError(unknown(f"strategy {type(strategy).__name__}", name, value, base))
+    return with_options(base, changes)

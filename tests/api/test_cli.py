@@ -109,7 +109,7 @@ def test_a_rejected_request_is_told_and_exits_with_one(capsys: Captured) -> None
         (["generate", "a", "--max_tokens", "x"], "--max_tokens takes a whole number, got 'x'"),
         (["generate", "a", "--temperature", "x"], "--temperature takes a number, got 'x'"),
         (["generate", "a", "--ignore_eos", "maybe"], "--ignore_eos takes true or false, got 'maybe'"),
-        (["generate", "a", "--block_size", "big"], "--block_size takes a whole number or null, got 'big'"),
+        (["generate", "a", "--block_size", "big"], "--block_size takes a whole number, got 'big'"),
         (["generate", "a", "--stop_token_ids", "x"], "--stop_token_ids takes a whole number or a list like [1,2], got 'x'"),
         (["generate", "a", "--stop_token_ids", "[1,x]"], "--stop_token_ids takes a whole number or a list like [1,2], got"),
         (["demo", "--problems", "x"], "--problems takes a whole number, got 'x'"),

@@ -1,10 +1,16 @@
 """`LLM`: batches, streams, faults, and a state that lives on between calls."""
 
+from dataclasses import fields, replace
+from inspect import signature
+from typing import get_type_hints
+
 import pytest
 from shadow_llm import Faulty, make_llm
 
-from dlstep import LLM, Output, SamplingParams, Thresholds
+from dlstep import LLM, EngineConfig, Output, SamplingParams, Thresholds, init
+from dlstep.core import with_options
 from dlstep.llm import Draft
+from dlstep.rules.quota import Quota
 
 PROMPT = "Max has 53 shells. Later Max buys 39 more."
 LONG = SamplingParams(max_tokens=40, ignore_eos=True)
@@ -141,3 +147,47 @@ def test_an_output_is_shown_in_two_lines() -> None:
     assert str(rejected).splitlines()[-1] == "error: request 0: the prompt is too long"
     running = Output("a", "", (), (), None, 1, 1)
     assert str(running) == "0 tokens in 1 forward, 0.00 tokens per forward, not ended"
+
+
+def test_the_keywords_are_the_fields_of_the_configuration() -> None:
+    """An editor completes and a checker knows each of them; names, defaults and plain types are said once more, and agree."""
+    keywords = {name: each for name, each in signature(LLM.__init__).parameters.items() if name not in ("self", "options")}
+    hints, plain = get_type_hints(LLM.__init__), get_type_hints(EngineConfig)
+    assert list(keywords) == [each.name for each in fields(EngineConfig)]
+    for each in fields(EngineConfig):
+        assert keywords[each.name].default == each.default
+        if each.name not in ("model", "strategy_options"):  # which take a path, and a mapping
+            assert hints[each.name] == plain[each.name], each.name
+
+
+def test_a_rule_by_name_of_one_request() -> None:
+    """It is that of the engine for this request alone, the others go on with theirs."""
+    llm = make_llm()
+    names = ("quota", Quota, Quota(), "dlstep.rules.quota")
+    asked = [
+        SamplingParams(max_tokens=12, ignore_eos=True, strategy_options={"rule": rule, "steps_per_block": 2}) for rule in names
+    ]
+    plain = SamplingParams(max_tokens=12, ignore_eos=True)
+    *ruled, other = llm.generate(["a"] * 5, [*asked, plain])
+    assert len({(output.token_ids, output.steps) for output in ruled}) == 1
+    assert other == llm.generate("a", plain)[0]
+    strategy = with_options(llm.state.strategy, {"rule": Quota(2)})
+    fresh = make_llm().engine
+    engine = replace(fresh, first=init(fresh.first.config, strategy))
+    wide = LLM.of(engine).generate("a", plain)[0]
+    assert (wide.token_ids, wide.steps) == (ruled[0].token_ids, ruled[0].steps)
+    for call in (llm.generate, llm.stream, llm.session().submit):
+        with pytest.raises(ValueError, match="rule 'quoat' is unknown: choose from quota, threshold"):
+            call("a", SamplingParams(strategy_options={"rule": "quoat"}))
+    assert "".join(llm.stream("a", asked[0])) == ruled[0].text
+
+
+def test_options_are_refused_before_weights_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dlstep.models.load_checkpoint", None)
+    for options, message in (
+        ({"accept_threshold": 1.5}, "Threshold.accept_threshold must be at most 1.0, got 1.5"),
+        ({"max_num_seqs": 4}, "here it is max_num_reqs"),
+        ({"acept_threshold": 0.5}, "did you mean accept_threshold"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            LLM(**options)

@@ -114,10 +114,14 @@ def test_a_changed_threshold_wins_over_that_of_a_request(llm: LLM) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"temperature": 1.0}, "MultiBD has no field 'temperature': it knows"),
+        ({"temperature": 1.0}, r"MultiBD has no option 'temperature', .*: it is said for each request, as SamplingParams\("),
+        ({"acept_threshold": 0.5}, "MultiBD has no option 'acept_threshold', .*: did you mean accept_threshold"),
+        ({"steps_per_block": 3}, "steps_per_block is an option of rule quota: give rule='quota' beside it"),
+        ({"rule": "quota", "accept_threshold": 0.5}, "accept_threshold is an option of rule threshold"),
+        ({"rule": "quoat"}, "rule 'quoat' is unknown: choose from"),
         ({"accept_threshold": 2.0}, "accept_threshold must be at most 1.0"),
         ({"block_size": 16}, "would move the blocks of request 0"),
-        ({"buffer_size": 1000}, "needs 8000 rows at once"),
+        ({"buffer_size": 1000}, "less than the 8000 rows"),
     ],
 )
 def test_a_fork_that_cannot_go_on_is_an_error(session: Session, changes: dict[str, float], message: str) -> None:

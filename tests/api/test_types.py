@@ -113,6 +113,7 @@ class Facts:
     name: str = "a model"
     options: dict[str, object] = field(default_factory=lambda: {"block_size": 8, "buffer_size": 2})
     decoding_strategy: str = "multi_bd"
+    training: str = "block-causal"
     max_model_len: int = 512
 
 
@@ -123,7 +124,8 @@ def use_options(value: EngineConfig) -> None:
         if resolved.num_pages != -1:
             init(*build(resolved, spec()))
     except ValueError as error:
-        check_sentence(error, *(each.name for each in fields(EngineConfig)), "positions", "does not go with", "unknown")
+        words = ("positions", "does not go with", "has no option", "unknown")
+        check_sentence(error, *(each.name for each in fields(EngineConfig)), *words)
 
 
 USES: dict[type, Callable[[Any], None]] = {

@@ -9,8 +9,10 @@ from hypothesis import given, strategies as st
 from odd_values import ODD, Recipe, check_sentence, check_value, made, recipes
 from shadow_llm import PAGE_SIZE, spec
 
-from dlstep import LLM, Config, SamplingParams, Session, Thresholds, init, strategies
+from dlstep import LLM, Config, SamplingParams, Session, init, strategies
+from dlstep.core import with_options
 from dlstep.engine import Engine
+from dlstep.rules.quota import Quota
 from dlstep.testing.shadow import ShadowDriver
 from dlstep.tiny.tokenizer import build_tokenizer
 
@@ -53,9 +55,7 @@ def check_fork(name: str, field: str, given: Any) -> None:
     try:
         branch = session.fork(**{field: given})
     except ValueError as error:
-        check_sentence(
-            error, f".{field}", f"'{field}'", f"{field}=", "cannot decode", "must", "has no effect", "does not go with request"
-        )
+        check_sentence(error, f".{field}", f"'{field}'", f"{field}=", "cannot decode", "must", "num_pages=", "does not go with")
     else:
         check_value(branch.trace)
         longest = branch.submit([5] * 40, replace(PARAMS, max_tokens=24, max_nfe=30))
@@ -102,19 +102,33 @@ def under_strategy(name: str) -> Any:
         ("diffusion_gemma", {"canvas_length": 127}, "num_pages=9 of page_size=8 cannot hold one request"),
         (
             "dual_cache",
-            {"steps_per_block": 2},
-            "does not go with request 2, which is under way: accept_threshold has no effect",
+            {"accept_threshold": 0.5},
+            "does not go with request 2, which is under way: DualCache has no option 'accept_threshold'",
         ),
     ],
 )
 def test_a_fork_that_could_not_go_on_is_refused(name: str, changes: dict[str, Any], message: str) -> None:
     session = under_way(name)
     if name == "dual_cache":
-        session.submit([5], replace(PARAMS, thresholds=Thresholds(accept_threshold=0.5)))
+        session.submit([5], replace(PARAMS, strategy_options={"rule": "quota", "steps_per_block": 2}))
     with pytest.raises(ValueError, match=message):
         session.fork(**changes)
     session.run()
     assert tuple(session.output(number).token_ids for number in range(2)) == alone(name)
+    session.close()
+
+
+def test_a_fork_takes_a_rule_by_name_class_and_value() -> None:
+    """The rule and its options hold for what is under way, and the answers are those that the rule gives in one step each."""
+    session = under_way("multi_bd")
+    for rule in ("quota", Quota, Quota(), "dlstep.rules.quota:Quota"):
+        branch = session.fork(rule=rule, steps_per_block=1)
+        assert branch.state.strategy == with_options(session.state.strategy, {"rule": Quota(1)})
+        branch.run()
+        assert all(len(branch.output(number).token_ids) == 14 and branch.output(number).steps <= 8 for number in range(2))
+        branch.close()
+    with pytest.raises(ValueError, match="steps_per_block is an option of rule quota: give rule='quota' beside it"):
+        session.fork(steps_per_block=1)
     session.close()
 
 

@@ -21,7 +21,7 @@ from tiny_families import write_checkpoint
 
 from dlstep.models import load_checkpoint
 from dlstep.models.families import FAMILIES
-from dlstep.resolve import training_of
+from dlstep.trainings import TRAININGS
 
 CASES = 12
 EOS_IDS = {"eos_token_id": EOS, "pad_token_id": PAD}
@@ -63,8 +63,8 @@ def cases_of(name: str, seed: int) -> list[Case]:
 
 def supported() -> list[tuple[str, str]]:
     """Every family with every strategy that decodes it; canvases have a loop of their own."""
-    trainings = {family: training_of(FAMILIES[family].decoding_strategy) for family in FACTS if FAMILIES[family].masked}
-    return [(family, name) for family, training in trainings.items() if training for name in training.strategies]
+    trainings = {family: FAMILIES[family].training for family in FACTS if FAMILIES[family].masked}
+    return [(family, name) for family, training in trainings.items() if training for name in TRAININGS[training].strategies]
 
 
 def test_every_family_and_class_is_decoded() -> None:

@@ -20,11 +20,15 @@ from published import (
 )
 from tiny_families import FACTS, write_checkpoint
 
-from dlstep import LLM, EngineConfig, SamplingParams
+from dlstep import LLM, SamplingParams
+from dlstep.config import engine_config
 from dlstep.models import FAMILIES, Description, read_description
 from dlstep.models.shapes import kv_shapes
 from dlstep.resolve import build, resolve
+from dlstep.rules.quota import Quota
+from dlstep.rules.threshold import Threshold
 from dlstep.tiny.tokenizer import EOS_ID, MASK_ID
+from dlstep.trainings import TRAININGS
 from training.model import save_tokenizer
 
 Facts = dict[str, Any]
@@ -53,7 +57,7 @@ def described(folder: Path, facts: Facts, **changes: object) -> Description:
 
 def strategy_of(description: Description, **options: Any) -> Any:
     """The strategy that a checkpoint is decoded with."""
-    return build(resolve(EngineConfig(**options), description), description.spec)[1]
+    return build(resolve(engine_config(options), description), description.spec)[1]
 
 
 @pytest.mark.parametrize(
@@ -296,12 +300,29 @@ def test_ends_are_gathered(tmp_path: Path) -> None:
 def test_options_that_are_given_win_also_when_they_are_defaults(tmp_path: Path) -> None:
     sdar = described(tmp_path, SDAR_8B)
     strategy = strategy_of(sdar)
-    assert (strategy.block_size, strategy.accept_threshold) == (4, 0.95)
+    assert (strategy.block_size, strategy.rule) == (4, Threshold(0.95))
     strategy = strategy_of(sdar, block_size=32, accept_threshold=0.9)
-    assert (strategy.block_size, strategy.accept_threshold) == (32, 0.9)
+    assert (strategy.block_size, strategy.rule) == (32, Threshold(0.9))
     own = described(tmp_path, SDAR_8B, dlstep={"accept_threshold": 0.8, "block_size": 8, "decoding_strategy": "d2f"})
     strategy = strategy_of(own)
-    assert (type(strategy).__name__, strategy.block_size, strategy.accept_threshold) == ("D2F", 8, 0.8)
+    assert (type(strategy).__name__, strategy.block_size, strategy.rule) == ("D2F", 8, Threshold(0.8))
+    ruled = described(tmp_path, SDAR_8B, dlstep={"rule": "quota", "steps_per_block": 2})
+    assert strategy_of(ruled).rule == Quota(2)
+    assert strategy_of(ruled, rule="threshold").rule == Threshold(0.95)
+
+
+def test_a_family_or_a_folder_says_how_it_was_trained(tmp_path: Path) -> None:
+    named = {name: family.training for name, family in FAMILIES.items() if family.training is not None}
+    assert set(FAMILIES) - set(named) == set(NATIVE)
+    assert all(FAMILIES[name].decoding_strategy in TRAININGS[training].strategies for name, training in named.items())
+    assert described(tmp_path, SDAR_8B, dlstep={"decoding_strategy": "d2f"}).training == "block-causal"
+    own = described(tmp_path, SDAR_8B, dlstep={"training": "bidirectional", "decoding_strategy": "dual_cache"})
+    assert own.training == "bidirectional" and type(strategy_of(own)).__name__ == "DualCache"
+    with pytest.raises(ValueError, match=r"'multi_bd' does not go with .*: it was trained bidirectional, which dual_cache"):
+        strategy_of(own, decoding_strategy="multi_bd")
+    for wrong in ("upside down", 5, {}, ["bidirectional"]):
+        with pytest.raises(ValueError, match=r"training of its section dlstep must be one of block-causal, .*got"):
+            described(tmp_path, SDAR_8B, dlstep={"training": wrong})
 
 
 @pytest.mark.parametrize(

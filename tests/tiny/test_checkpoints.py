@@ -62,6 +62,7 @@ def test_the_configuration_tells_how_to_decode(name: str) -> None:
         "mask_token_id": 1,
         "block_size": 8,
         "decoding_strategy": RECIPES[name].decoding_strategy,
+        "training": RECIPES[name].training,
         "buffer_size": 1 if name == "tiny-llada" else 4,
         "head_shift": 1 if name == "tiny-fdv2" else 0,
         "accept_rule": "A",

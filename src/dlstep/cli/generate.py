@@ -25,6 +25,8 @@ EXAMPLES = """
     dlstep generate 'Max has 53 shells. Later Max buys 39 more. How many shells does Max have?'
     dlstep generate 'first prompt' 'second prompt' --json
     dlstep generate 'a prompt' --decoding_strategy d2f --accept_threshold 0.7
+    dlstep generate 'a prompt' --decoding_strategy multi_bd --rule quota --steps_per_block 4
+    dlstep generate --decoding_strategy dual_cache --rule quota --help
     dlstep generate 'a prompt' --decoding_strategy multi_bd --sampling_mode edit
     dlstep generate 'a prompt' --model /path/to/checkpoint --device cuda --temperature 0.8 --seed 1
     dlstep generate 'a prompt' --config options.yaml --max_tokens 32
@@ -33,10 +35,11 @@ EXAMPLES = """
     dlstep generate 'a prompt' --stop+ ';' --stop+ 'END'
     dlstep generate 'a prompt' --pinned '{"5": 42, "9": " shells"}' --max_tokens 16
 """
+OWN = ("prompts", "pinned", "chat", "system", "config", "json", "progress", "profile")  # options of this command alone
 
 
 def parser() -> ArgumentParser:
-    """The options of `dlstep generate`."""
+    """The options of `dlstep generate`, still without those of the strategy."""
     options = new_parser(
         "dlstep generate PROMPT [PROMPT ...] [options]", "Answer prompts, all of them decoded together.", EXAMPLES
     )
@@ -67,7 +70,7 @@ def run(options: Namespace) -> int:
         raise ValueError("--system is a message of a conversation: give --chat, too")
     pins = None if options.pinned is None else pins_of(options)
     profile = nullcontext() if options.profile is None else _profiled(options.profile)
-    llm = LLM.from_config(engine_config(engine_options(options)))
+    llm = LLM.from_config(engine_config(engine_options(options, OWN)))
     if pins is not None:
         params = replace(params, pinned=llm.pins(pins))
     with profile:

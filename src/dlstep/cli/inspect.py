@@ -1,8 +1,11 @@
-"""`dlstep strategies` and `dlstep replay`: what needs no model."""
+"""`dlstep strategies`, `dlstep rules` and `dlstep replay`: what needs no model."""
 
+import re
 import sys
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
 from inspect import getdoc
+from pathlib import Path
 from textwrap import wrap
 
 from jsonargparse import ArgumentParser, Namespace
@@ -10,23 +13,28 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from .. import strategies
+from .. import rules, strategies
 from ..config import EngineConfig
 from ..core import Abort, Add, Adopt, Fail, Prune, Rebuild, ReplayDiverged, Samples, Trace
+from ..core.options import Options, options_of, with_options
 from ..core.words import counted
+from ..lookup import searched
 from ..matrix import Features, matrix
 from ..resolve import embedded_models_for
 from .json_text import json_text
 from .options import new_parser
+from .strategy_options import OptionRow, option_rows, parts_of, title_of
 
 
 def strategies_parser() -> ArgumentParser:
     """The options of `dlstep strategies`."""
     options = new_parser(
-        "dlstep strategies [options]",
-        "List decoding strategies and their options, or what goes with what.",
-        "dlstep strategies --json\ndlstep strategies --matrix",
+        "dlstep strategies [NAME] [options]",
+        "List decoding strategies and their options, one of them in detail, or what goes with what.",
+        "dlstep strategies dual_cache\ndlstep strategies dual_cache --rule quota\ndlstep strategies --matrix",
     )
+    options.add_argument("name", nargs="?", type=str, metavar="NAME", help="A strategy, whose options are explained.")
+    options.add_argument("--rule", type=str | None, default=None, help="With NAME: explain the options of this rule as well.")
     options.add_argument("--matrix", action="store_true", help="Instead: strategies against models, and their features.")
     options.add_argument("--json", action="store_true", help="Print a JSON list, and nothing else, on stdout.")
     return options
@@ -37,7 +45,7 @@ SHORT = ("mode", "blocks", "exact", "shares", "cuts", "temp.", "carries")  # hea
 
 @dataclass(frozen=True, slots=True)
 class StrategyRow:
-    """A strategy as it is listed; `model` is the embedded model that it decodes."""
+    """A strategy as it is listed; `model` is the embedded model that it decodes, `options` are those of its rule, too."""
 
     name: str
     summary: str
@@ -45,37 +53,142 @@ class StrategyRow:
     options: dict[str, object]
 
 
+@dataclass(frozen=True, slots=True)
+class RuleRow:
+    """A rule as it is listed; `carriers` are the strategies of this package that it goes with."""
+
+    name: str
+    summary: str
+    source: str
+    carriers: tuple[str, ...]
+    options: dict[str, object]
+
+
 def strategy_rows() -> list[StrategyRow]:
     """All strategies that can be named, with the embedded model made for each."""
     rows: list[StrategyRow] = []
     for name in strategies.available():
-        chosen = strategies.load(name)
-        module = sys.modules[chosen.__module__]
-        summary = (getdoc(module) or getdoc(chosen) or "").splitlines()[0]
         model = next(iter(embedded_models_for(EngineConfig(decoding_strategy=name))), None)
-        rows.append(StrategyRow(name, summary, model, {field.name: field.default for field in fields(chosen)}))
+        value = strategies.SHELF.value(name)
+        rows.append(StrategyRow(name, paragraphs(value)[0].splitlines()[0], model, flat(value)))
     return rows
 
 
+def rule_rows() -> list[RuleRow]:
+    """All rules that can be named."""
+    rows: list[RuleRow] = []
+    for name in rules.available():
+        value = rules.SHELF.value(name)
+        said = paragraphs(value)
+        source = re.search(r"Sources?: (.*)", " ".join(" ".join(said).split()))
+        rows.append(RuleRow(name, said[0].splitlines()[0], source[1] if source else "", carriers(name), flat(value)))
+    return rows
+
+
+def carriers(rule: str) -> tuple[str, ...]:
+    """The strategies of this package that a rule goes with; blocks are no place for one that looks at whole answers."""
+    whole = rules.SHELF.value(rule).whole
+    able: list[str] = []
+    for name in strategies.own():
+        value = strategies.SHELF.value(name)
+        if "rule" in options_of(value) and not (whole and isinstance(value, strategies.Blockwise)):
+            able.append(name)
+    return tuple(able)
+
+
+def paragraphs(value: Options) -> list[str]:
+    """The docstring of the module of a strategy or rule, or else of its class."""
+    module = sys.modules[type(value).__module__]
+    return (getdoc(module) or getdoc(type(value)) or type(value).__name__).split("\n\n")
+
+
+def flat(value: Options) -> dict[str, object]:
+    """Every option with its default, those of its rule included."""
+    return {row.name: row.default for part in reversed(list(parts_of(value))) for row in option_rows(part)}
+
+
 def run_strategies(options: Namespace) -> int:
-    """Print the list or the matrix."""
+    """Print the list, a strategy or the matrix."""
+    if options.name is None and options.rule is not None:
+        raise ValueError("--rule explains the rule of a strategy: name the strategy, too, or use `dlstep rules`")
+    if options.name is not None:
+        if options.matrix:
+            raise ValueError("--matrix is about all strategies: leave the name out")
+        with searched(Path.cwd()):
+            held = {} if options.rule is None else {"rule": rules.SHELF.value(options.rule)}
+            value = with_options(strategies.SHELF.value(options.name), held)
+        return print_options(list(parts_of(value)), as_json=options.json)
     if options.matrix:
         return print_matrix(as_json=options.json)
     rows = strategy_rows()
     if options.json:
-        listed = ({"name": r.name, "summary": r.summary, "model": r.model, "options": r.options} for r in rows)
-        print(json_text(list(listed)))
+        print(json_text([asdict(row) for row in rows]))
+        return 0
+    print_list((row.name, f"embedded model {row.model}" if row.model else "", [row.summary], row.options) for row in rows)
+    Console().print(Text("Use: dlstep generate PROMPT --decoding_strategy NAME --OPTION VALUE", "dim"))
+    return 0
+
+
+def rules_parser() -> ArgumentParser:
+    """The options of `dlstep rules`."""
+    options = new_parser(
+        "dlstep rules [NAME] [options]",
+        "List decoding rules: which positions a forward decides, where that comes from, and the strategies that take them.",
+        "dlstep rules\ndlstep rules quota\ndlstep rules --json",
+    )
+    options.add_argument("name", nargs="?", type=str, metavar="NAME", help="A rule, whose options are explained.")
+    options.add_argument("--json", action="store_true", help="Print a JSON list, and nothing else, on stdout.")
+    return options
+
+
+def run_rules(options: Namespace) -> int:
+    """Print the list, or a rule."""
+    if options.name is not None:
+        with searched(Path.cwd()):
+            value = rules.SHELF.value(options.name)
+        return print_options(list(parts_of(value)), as_json=options.json)
+    rows = rule_rows()
+    if options.json:
+        print(json_text([asdict(row) for row in rows]))
+        return 0
+    print_list((row.name, f"for {', '.join(row.carriers)}", [row.summary, row.source], row.options) for row in rows)
+    Console().print(Text("Use: dlstep generate PROMPT --decoding_strategy STRATEGY --rule NAME --OPTION VALUE", "dim"))
+    return 0
+
+
+def print_list(rows: Iterable[tuple[str, str, list[str], dict[str, object]]]) -> None:
+    """A heading with a remark, texts and options of each row, in at most 100 columns."""
+    console = Console()
+    for name, remark, texts, options in rows:
+        console.print(Text.assemble((name, "bold"), f", {remark}" if remark else ""))
+        print_wrapped(console, (*texts, "  ".join(f"{option}={default}" for option, default in options.items())))
+
+
+def print_wrapped(console: Console, texts: Iterable[str], indent: str = "  ") -> None:
+    """Paragraphs that are indented."""
+    for text in filter(None, texts):
+        lines = wrap(text, min(console.width, 100), initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False)
+        console.print(Text("\n".join(lines)))
+
+
+def print_options(parts: list[Options], *, as_json: bool) -> int:
+    """Every option of a strategy or rule and of what it holds: range, default, help."""
+    if as_json:
+        print(json_text([as_data(row) for part in parts for row in option_rows(part)]))
         return 0
     console = Console()
-    width = min(console.width, 100)
-    for row in rows:
-        console.print(Text.assemble((row.name, "bold"), f", embedded model {row.model}" if row.model else ""))
-        listed = "  ".join(f"{name}={value}" for name, value in row.options.items())
-        for text in (row.summary, listed):
-            lines = wrap(text, width, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
-            console.print(Text("\n".join(lines)))
-    console.print(Text("Use: dlstep generate PROMPT --decoding_strategy NAME --OPTION VALUE", "dim"))
+    for part in parts:
+        console.print(Text(title_of(part), "bold"))
+        print_wrapped(console, (" ".join(text.split()) for text in paragraphs(part)))
+        for row in option_rows(part):
+            console.print(Text(f"  --{row.name}", "bold"))
+            print_wrapped(console, (row.line(),), indent="      ")
     return 0
+
+
+def as_data(row: OptionRow) -> dict[str, object]:
+    """An option ready for JSON."""
+    return {"name": row.name, "default": row.default, "allowed": row.allowed, "help": row.help}
 
 
 def print_matrix(*, as_json: bool) -> int:

@@ -3,16 +3,21 @@
 import os
 import re
 import sys
+import sysconfig
 from collections.abc import Callable, Sequence as Items
 from itertools import pairwise
+from pathlib import Path
+from traceback import walk_tb
 
 from jsonargparse import ArgumentError, ArgumentParser, Namespace
 
 from .. import __version__
 from ..core import DlstepError
+from ..hints import meant
 from ..threads import spin_less
 from . import bench, compare, demo, generate, inspect, laws, models
 from .options import check_yaml, new_parser
+from .strategy_options import add_strategy_options, known_names
 
 SUMMARY = "Decode diffusion language models step by step."
 EXAMPLES = """
@@ -20,6 +25,7 @@ EXAMPLES = """
     dlstep generate 'Max has 53 shells. Later Max buys 39 more. How many shells does Max have?'
     dlstep generate --help                        all options, which a YAML file can hold as well; --max-tokens is --max_tokens
     dlstep strategies                             what can decode, and with which options
+    dlstep rules                                  which positions a forward decides, and with which options
     dlstep models                                 what can be decoded
 """
 
@@ -27,6 +33,7 @@ CLOSED_PIPE = 128 + 13  # what a shell says of a process that SIGPIPE ended
 LONGEST_MESSAGE = 2000  # characters
 UNDECODED = re.compile("[\udc80-\udcff]")  # bytes that are not UTF-8, as Python keeps them
 MISSING_ARGUMENT = re.compile(r"the following arguments are required: ([\w.-]+)\.(\w+)$")
+UNKNOWN = re.compile(r"unrecognized arguments: --(\w+)|does not accept option '(\w+)'")
 WRONG_TYPE = re.compile(r'Parser key "(?:[\w-]+\.)*(\w+)": (.*?)(?:Given value type: .*?)?(?:Given|Got) value: (.*)$')
 # Types as the parser names them, and in words.
 KINDS = {
@@ -46,6 +53,7 @@ COMMANDS: dict[str, tuple[str, Callable[[], ArgumentParser], Callable[[Namespace
     "demo": ("Watch embedded models decode, then compare accuracy and speed.", demo.parser, demo.run),
     "generate": ("Answer prompts.", generate.parser, generate.run),
     "strategies": ("List decoding strategies and their options.", inspect.strategies_parser, inspect.run_strategies),
+    "rules": ("List decoding rules and their options.", inspect.rules_parser, inspect.run_rules),
     "compare": ("Compare decoding rules: accuracy against speed.", compare.parser, compare.run),
     "laws": ("Hold your own strategy or rule to the laws of the engine.", laws.parser, laws.run),
     "models": ("List families of models, or check a checkpoint.", models.parser, models.run),
@@ -54,8 +62,8 @@ COMMANDS: dict[str, tuple[str, Callable[[], ArgumentParser], Callable[[Namespace
 }
 
 
-def build_parser() -> ArgumentParser:
-    """The parser of the whole command line."""
+def build_parser(arguments: Items[str] = ()) -> ArgumentParser:
+    """The parser of the whole command line; the options of a strategy are those of the one that the arguments ask for."""
     parser = new_parser("dlstep COMMAND ...", SUMMARY, EXAMPLES)
     parser.add_argument("--version", action="version", version=f"dlstep {__version__}", help="Print the version and stop.")
     commands = parser.add_subcommands(required=True, dest="command")
@@ -64,6 +72,8 @@ def build_parser() -> ArgumentParser:
         commands.add_subcommand(name, parsers[name], help=summary)
     bench.add_kinds(parsers["bench"])
     models.add_actions(parsers["models"])
+    if "generate" in arguments[:1]:
+        add_strategy_options(parsers["generate"], arguments)
     return parser
 
 
@@ -103,11 +113,26 @@ def _run(arguments: Items[str]) -> int:
     except BrokenPipeError:
         raise
     except (ArgumentError, ValueError, OSError, DlstepError) as error:
+        if raised_elsewhere(error):
+            raise
         print(f"dlstep: error: {shortened(explained(' '.join(str(error).split())))}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("dlstep: interrupted", file=sys.stderr)
         return 130
+
+
+def raised_elsewhere(error: BaseException) -> bool:
+    """Whether a strategy or rule of the user's own raised the error, whose traceback then says where."""
+    package = Path(__file__).parents[1]
+    installed = [Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
+    for frame, _ in reversed(list(walk_tb(error.__traceback__))):
+        file = Path(frame.f_code.co_filename)
+        if file.is_relative_to(package):
+            return False
+        if file.is_file() and not any(file.is_relative_to(folder) for folder in installed):
+            return True
+    return False
 
 
 def parsed(arguments: Items[str]) -> Namespace:
@@ -122,7 +147,7 @@ def parsed(arguments: Items[str]) -> Namespace:
         elif name.startswith("--config="):
             check_yaml(name.partition("=")[2])
     try:
-        return build_parser().parse_args(arguments)
+        return build_parser(arguments).parse_args(arguments)
     except RecursionError as error:
         raise ValueError("the value of an option nests lists or mappings too deeply to be read") from error
 
@@ -135,8 +160,11 @@ def explained(message: str) -> str:
     if found := MISSING_COMMAND.search(message):
         names = ", ".join(COMMANDS) if found[2] == "command" else found[3].replace(",", ", ")
         return f"{' '.join(('dlstep', *found[1].split('.')[:-1]))} needs a {found[2]}: give one of {names}"
+    if (found := UNKNOWN.search(message)) and (hint := meant(found[1] or found[2], known_names())):
+        return f"{message}: {hint}"
     if found := WRONG_TYPE.match(message):
         kinds = list(dict.fromkeys(words for kind, words in KINDS.items() if kind in found[2]))
+        kinds += [f"one of {choices}" for choices in re.findall(r"Literal\[(.*?)\]", found[2])]
         return f"--{found[1]} takes {' or '.join(kinds)}, got {found[3]!r}" if kinds else message
     return message
 

@@ -42,6 +42,8 @@ This page is what `dlstep models --markdown` prints.
 - **strategies**: the first is the default. An option that is given wins over the checkpoint, and that over the family.
 - Families named like a class of `transformers` are for networks whose folder says itself how they are decoded, in a `dlstep`
   section of `config.json` or by options; an autoregressive network, which names no mask token, is refused.
+- A family says how its networks were trained, and so does `training` in the `dlstep` section, which wins: one of the ways that
+  `dlstep strategies --matrix` lists. Strategies for networks that were trained in another way are refused.
 
 The rotary embedding is read in the old and the new syntax; a base that is not stated is an error. A field of `config.json`
 that would change what the network computes, and is not supported, is refused by name and value.

@@ -1,5 +1,6 @@
 """Dataclasses as command-line options: one flat name per field, the same in a YAML file."""
 
+import inspect
 import re
 from argparse import RawDescriptionHelpFormatter
 from dataclasses import MISSING, Field, fields
@@ -31,12 +32,12 @@ SAMPLING_HELP = {
     "max_repetition_run": "End an answer whose last so many tokens are equal.",
     "canvas": "Ids that a canvas of random tokens starts from instead (diffusion_gemma).",
 }
-# `seed` is the request's here: with one caller the engine's own says nothing more. A request's thresholds are those of the
-# strategy options for the same reason. What is pinned may be text here, so it is an option of its own.
-ENGINE_FIELDS = tuple(field for field in fields(EngineConfig) if field.name != "seed")
+# `seed` is the request's here: with one caller the engine's own says nothing more. Options of the strategy have flags of their
+# own, and say what those of a request would. What is pinned may be text here, so it is an option of its own.
+OF_STRATEGY = ("thresholds", "strategy_options")
+ENGINE_FIELDS = tuple(field for field in fields(EngineConfig) if field.name not in ("seed", *OF_STRATEGY))
 PINS = '{"5": 42, "9": " shells"}'
-OTHERWISE = ("thresholds", "strategy_options", "pinned")
-SAMPLING_FIELDS = tuple(field for field in fields(SamplingParams) if field.name not in OTHERWISE)
+SAMPLING_FIELDS = tuple(field for field in fields(SamplingParams) if field.name not in (*OF_STRATEGY, "pinned"))
 
 
 class HelpFormatter(RawDescriptionHelpFormatter, DefaultHelpFormatter):
@@ -52,8 +53,15 @@ def new_parser(usage: str, summary: str, examples: str) -> ArgumentParser:
 
 
 def field_help(owner: type) -> dict[str, str]:
-    """The docstring under each field of a dataclass."""
-    return {param.arg_name: param.description or "" for param in parse_from_object(owner).params}
+    """The docstring under each field of a dataclass, those that it inherits included; none where there is no source."""
+    texts: dict[str, str] = {}
+    for cls in reversed(owner.__mro__):
+        try:
+            inspect.getsource(cls)
+        except (OSError, TypeError):
+            continue
+        texts |= {param.arg_name: param.description for param in parse_from_object(cls).params if param.description}
+    return {field.name: texts.get(field.name, "") for field in fields(owner)}
 
 
 def add_options(parser: ArgumentParser, title: str, owner: type, chosen: tuple[Field[Any], ...], texts: dict[str, str]) -> None:
@@ -72,8 +80,11 @@ def add_options(parser: ArgumentParser, title: str, owner: type, chosen: tuple[F
         group.add_argument(f"--{field.name}", type=hint, default=default, help=texts[field.name])
 
 
-def check_yaml(source: str) -> None:
-    """Raise ValueError unless the file at `source`, or `source` itself, is YAML of names and values, and bounded."""
+def check_yaml(source: str) -> dict[str, Any]:
+    """The options that the file at `source`, or `source` itself, sets.
+
+    Raises ValueError unless it is YAML of names and values, and bounded.
+    """
     path = Path(source)
     where, text = (f"the file {source!r}", path.read_text(encoding="utf-8")) if path.is_file() else ("the text", source)
     try:
@@ -83,6 +94,7 @@ def check_yaml(source: str) -> None:
     if not isinstance(value, dict):
         absent = "" if path.is_file() else f", and there is no file {source!r}"
         raise ValueError(f"--config: {where} holds no names and values, like `max_tokens: 32`{absent}")
+    return value
 
 
 def add_config_option(parser: ArgumentParser) -> None:
@@ -112,9 +124,10 @@ def add_sampling_options(parser: ArgumentParser) -> None:
     )
 
 
-def engine_options(options: Namespace) -> dict[str, Any]:
-    """The fields of `EngineConfig` among parsed options."""
-    return {field.name: options[field.name] for field in ENGINE_FIELDS}
+def engine_options(options: Namespace, others: tuple[str, ...]) -> dict[str, Any]:
+    """Parsed options without those of a request and `others` of the command: the engine's and the strategy's."""
+    left_out = {*others, *(field.name for field in SAMPLING_FIELDS)}
+    return {name: value for name, value in vars(options).items() if name not in left_out}
 
 
 def pins_of(options: Namespace) -> dict[int, Any]:

@@ -135,6 +135,15 @@ def _instance(kind: type) -> _Convert:
     return convert
 
 
+def _subclass(kind: type) -> _Convert:
+    def convert(given: Any) -> Any:
+        if not (issubclass(type(given), type) and issubclass(given, kind)) or isabstract(given):
+            raise TypeError
+        return given
+
+    return convert
+
+
 def _fits(numbers: list[Any] | tuple[Any, ...]) -> bool:
     """Whether all of these integers have 64 bits and a sign."""
     try:
@@ -208,6 +217,8 @@ def _reading(hint: Any) -> tuple[str, _Convert] | None:
         return _reading(arguments[0])
     if origin is Literal:
         return f"one of {', '.join(map(repr, arguments))}", _chosen(arguments)
+    if origin is type and isinstance(arguments[0], type):
+        return f"a class derived from {arguments[0].__name__}", _subclass(arguments[0])
     if origin is tuple and len(arguments) == 2 and arguments[1] is Ellipsis:
         item = _reading(arguments[0])
         return None if item is None else (f"a list of items that are each {item[0]}", _items(item[1], arguments[0]))
@@ -240,7 +251,7 @@ def _limits(bound: object) -> Iterator[_Limit]:
             return
 
 
-def _limits_of(hint: Any) -> tuple[_Limit, ...]:
+def limits_of(hint: Any) -> tuple[_Limit, ...]:
     """The bounds of a hint; those of `Annotated[...] | None` count too."""
     alternatives = (hint,) if get_origin(hint) is Annotated else get_args(hint)
     bounds = [bound for part in alternatives if get_origin(part) is Annotated for bound in get_args(part)[1:]]
@@ -252,7 +263,7 @@ def _checked_fields(cls: type) -> tuple[tuple[str, str, _Convert, tuple[_Limit, 
     """Each field of a dataclass that can be checked: its name, what it must be, how it is taken, its limits."""
     hints = get_type_hints(cls, include_extras=True)
     readings = [(field.name, _reading(hints[field.name])) for field in fields(cls) if field.init]
-    return tuple((name, *reading, _limits_of(hints[name])) for name, reading in readings if reading is not None)
+    return tuple((name, *reading, limits_of(hints[name])) for name, reading in readings if reading is not None)
 
 
 def _holds(words: str, value: Any, limit: Any) -> bool:

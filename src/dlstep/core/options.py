@@ -27,7 +27,11 @@ def sorted_options(owner: str, given: object) -> StrategyOptions:
     Raises ValueError unless names are texts, given once, and values are numbers, texts, truth values, None, rules, or whole
     numbers in a list, which are kept as a tuple; the class of a rule stands for the value with its defaults.
     """
-    pairs = list(cast("Mapping[Any, Any]", given).items()) if issubclass(type(given), Mapping) else listed(given)
+    pairs: list[Any] | tuple[Any, ...] | None = listed(given)
+    if issubclass(type(given), dict):
+        pairs = list(dict[Any, Any].items(cast("dict[Any, Any]", given)))  # past what a subclass makes of it
+    elif issubclass(type(given), Mapping):
+        pairs = list(cast("Mapping[Any, Any]", given).items())
     if pairs is None or len(pairs) > MOST_OPTIONS:
         raise ValueError(f"{owner} must be a mapping of names to values, got {short(given)}")
     kept: dict[str, Any] = {}

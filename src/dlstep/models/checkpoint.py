@@ -48,6 +48,11 @@ class Checkpoint:
         return self.description.decoding_strategy
 
     @property
+    def training(self) -> str | None:
+        """How the network was trained."""
+        return self.description.training
+
+    @property
     def max_model_len(self) -> int:
         """The longest context."""
         return self.description.max_model_len
@@ -60,15 +65,16 @@ def load_checkpoint(
     *,
     model_name: str | None = None,
     mask_token_id: int | None = None,
+    description: Description | None = None,
     progress: bool = False,
 ) -> Checkpoint:
     """The network at `path` on `device`, by default in float32 on a CPU and bfloat16 elsewhere.
 
-    `model_name` names its family where config.json leaves a doubt. With `progress` a bar is drawn if stderr is a terminal.
-    Raises what `read_description` raises, FileNotFoundError when there are no safetensors weights, and ValueError
-    naming every tensor that is missing, not used, or of another shape.
+    `model_name` names its family where config.json leaves a doubt; a `description` that was read already stands for both.
+    With `progress` a bar is drawn if stderr is a terminal. Raises what `read_description` raises, FileNotFoundError when
+    there are no safetensors weights, and ValueError naming every tensor that is missing, not used, or of another shape.
     """
-    description = read_description(path, model_name, mask_token_id=mask_token_id)
+    description = description or read_description(path, model_name, mask_token_id=mask_token_id)
     family = description.family
     where = torch.device(device)
     if dtype is None:

@@ -8,6 +8,7 @@ from typing import Any
 from transformers import PretrainedConfig, PreTrainedTokenizerBase
 
 from ..core import Spec
+from ..trainings import TRAININGS
 from .families import Family
 from .pieces import pieces
 from .reading import Refused, read_object
@@ -16,7 +17,7 @@ from .sizes import check_config, check_eos, check_facts
 from .tokenizers import find_token, load_tokenizer
 
 # What the "dlstep" section of a config.json may say beside strategy options.
-SPEC_FACTS = ("decoding_strategy", "head_shift", "accept_rule", "mask_token_id")
+SPEC_FACTS = ("decoding_strategy", "training", "head_shift", "accept_rule", "mask_token_id")
 # Strategy options that a generation_config.json may state under the same name.
 GENERATION_OPTIONS = ("max_denoising_steps", "t_min", "t_max", "stability_threshold", "confidence_threshold")
 
@@ -26,7 +27,8 @@ class Description:
     """Facts of a checkpoint folder, without its weights.
 
     `decoding_strategy` and the values of its `options` are what the network was trained for, or what the authors of its
-    family decode it with; None and missing where neither says. `max_model_len` is the longest context it knows.
+    family decode it with; None and missing where neither says. `training` is one of `TRAININGS`, or None where neither says how
+    the network was trained. `max_model_len` is the longest context it knows.
     """
 
     name: str
@@ -37,6 +39,7 @@ class Description:
     spec: Spec
     options: Mapping[str, Any]
     decoding_strategy: str | None
+    training: str | None
     max_model_len: int
 
 
@@ -95,6 +98,7 @@ def read_description(path: str | Path, model_name: str | None = None, *, mask_to
         spec=_spec(sources, mask_token_id),
         options=_options(sources),
         decoding_strategy=declared,
+        training=_training(sources),
         max_model_len=sources.text.max_position_embeddings,
     )
 
@@ -108,6 +112,15 @@ def _config(folder: Path, facts: dict[str, Any], family: Family) -> PretrainedCo
         config = made(**family.config(facts))
         check_config(config)
     return config
+
+
+def _training(sources: _Sources) -> str | None:
+    """How the network was trained: what the folder says for this engine, then what its family says."""
+    said: Any = sources.own.get("training", sources.family.training)
+    if said is not None and said not in list(TRAININGS):
+        where = sources.folder / "config.json"
+        raise ValueError(f"{where}: training of its section dlstep must be one of {', '.join(TRAININGS)}, got {said!r}")
+    return said
 
 
 def _generation_facts(folder: Path) -> dict[str, Any]:

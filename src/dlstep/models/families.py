@@ -14,6 +14,7 @@ from transformers import (
     Qwen3MoeForCausalLM,
 )
 
+from .. import trainings
 from ..core.spec import AcceptRule
 from . import configs, templates
 from .configs import Arguments, Facts
@@ -50,8 +51,9 @@ class Family:
     `config` makes the arguments of the class's configuration from config.json. `weights` are the rules for tensors whose
     names differ, `ignored` whole names of those not needed. `mask` and `ends` are used where the checkpoint names none, and
     in addition to those it names. `masked` False: it has no mask token, whatever its tokenizer says. `block_option` is the
-    field of config.json with the size of a block. `options` are what the authors decode with: values in the checkpoint win
-    over them. `qkv_biased` is the class for a checkpoint that sets `include_qkv_bias`.
+    field of config.json with the size of a block. `training` is one of `TRAININGS`; None: only the folder can say.
+    `options` are what the authors decode with: values in the checkpoint win over them. `qkv_biased` is the class for a
+    checkpoint that sets `include_qkv_bias`.
     """
 
     name: str
@@ -67,6 +69,7 @@ class Family:
     accept_rule: AcceptRule = "A"
     block_option: str = "block_size"
     decoding_strategy: str | None = None
+    training: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     chat_template: str | None = None
     qkv_biased: type[PreTrainedModel] | None = None
@@ -120,11 +123,12 @@ def _dream(name: str, signs: Signs) -> Family:
         ends=(END_OF_TEXT, END_OF_TURN),
         head_shift=1,
         decoding_strategy="dual_cache",
+        training=trainings.BIDIRECTIONAL,
         chat_template=templates.CHATML,
     )
 
 
-def _llada2(name: str, signs: Signs, decoding_strategy: str = "multi_bd") -> Family:
+def _llada2(name: str, signs: Signs, decoding_strategy: str = "multi_bd", training: str = trainings.BLOCK_CAUSAL) -> Family:
     """A mixture of experts that sees blocks of 32."""
     return Family(
         name,
@@ -135,6 +139,7 @@ def _llada2(name: str, signs: Signs, decoding_strategy: str = "multi_bd") -> Fam
         mask=Token(("<|mask|>",), 156895),
         ends=(Token(("<|endoftext|>",), 156892), Token(("<|role_end|>",), None)),
         decoding_strategy=decoding_strategy,
+        training=training,
         options={"block_size": 32},
         chat_template=templates.LLADA2,
     )
@@ -151,6 +156,7 @@ def _sdar(name: str, network: type[PreTrainedModel], signs: Signs, config: Calla
         mask=Token(("<|MASK|>", "<|mask|>"), 151669),
         ends=(END_OF_TEXT, END_OF_TURN),
         decoding_strategy="multi_bd",
+        training=trainings.BLOCK_CAUSAL,
         options={"block_size": 4, "accept_threshold": 0.95},
         chat_template=templates.CHATML,
     )
@@ -173,6 +179,7 @@ _ENTRIES = (
         mask=Token(("<|mask|>", "<|MASK|>"), 151669),
         ends=(END_OF_TEXT, END_OF_TURN),
         decoding_strategy="multi_bd",
+        training=trainings.BLOCK_CAUSAL,
         options={"block_size": 32},
         chat_template=templates.CHATML,
     ),
@@ -185,6 +192,7 @@ _ENTRIES = (
         ends=(Token(("<[end▁of▁sentence]>",), 2),),
         accept_rule="B",
         decoding_strategy="multi_bd",
+        training=trainings.BLOCK_CAUSAL,
         options={"block_size": 4, "accept_threshold": 0.95},
     ),
     Family(
@@ -196,6 +204,7 @@ _ENTRIES = (
         mask=Token(("<|mdm_mask|>",), 126336),
         ends=(Token(("<|endoftext|>",), 126081), Token(("<|eot_id|>",), 126348)),
         decoding_strategy="dual_cache",
+        training=trainings.BIDIRECTIONAL,
         chat_template=templates.LLADA,
         qkv_biased=Qwen2ForCausalLM,
     ),
@@ -209,6 +218,7 @@ _ENTRIES = (
         head_shift=1,
         block_option="bd_size",
         decoding_strategy="fast_dllm_v2",
+        training=trainings.SUB_BLOCKS,
         options={"bd_size": 32},
         chat_template=templates.CHATML,
     ),
@@ -217,8 +227,18 @@ _ENTRIES = (
     _llada2("llada2", Signs(("LLaDA2MoeModelLM",), ("llada2_moe",))),
     _llada2("llada2_moe", Signs()),
     _llada2("llada2_mini", Signs(("LLaDA2MoeModelLM",), ("llada2_moe",), published=r"llada2\.0")),
-    _llada2("llada2dot1_mini", Signs(("LLaDA2MoeModelLM",), ("llada2_moe",), published=r"llada2\.1"), "multi_bd_edit"),
-    _llada2("llada2_mini_dmax", Signs(("LLaDA2MoeModelLM",), ("llada2_moe",), published="dmax"), "dmax"),
+    _llada2(
+        "llada2dot1_mini",
+        Signs(("LLaDA2MoeModelLM",), ("llada2_moe",), published=r"llada2\.1"),
+        "multi_bd_edit",
+        trainings.EDITS,
+    ),
+    _llada2(
+        "llada2_mini_dmax",
+        Signs(("LLaDA2MoeModelLM",), ("llada2_moe",), published="dmax"),
+        "dmax",
+        trainings.EDITS,
+    ),
     Family(
         "diffusion_gemma",
         DiffusionGemmaForBlockDiffusion,
@@ -228,6 +248,7 @@ _ENTRIES = (
         masked=False,
         block_option="canvas_length",
         decoding_strategy="diffusion_gemma",
+        training=trainings.RANDOM_CANVAS,
     ),
     _native("qwen2", Qwen2ForCausalLM),
     _native("llama", LlamaForCausalLM),

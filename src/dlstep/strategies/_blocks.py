@@ -55,10 +55,15 @@ class Blocks(Strategy):
     """
 
     block_size: Annotated[int, Gt(0)] = 32
+    """Positions of a block."""
     buffer_size: Annotated[int, Gt(0)] = 4
+    """Blocks that may be unfinished at a time; 1 is single-block diffusion."""
     add_block_threshold: Probability = 0.1
+    """The next block opens when this share of the last one is decided."""
     token_stability_threshold: Probability = 0.0
+    """Above 0: the next block opens only when the last one is decided entirely."""
     fold_commits: bool = True
+    """Store a finished block during the next block's forward, not in one of its own."""
 
     @abstractmethod
     def decided(self, sequence: Sequence, rows: Rows, spec: Spec) -> tuple[Block, ...]:
@@ -173,7 +178,9 @@ class Blockwise(Blocks):
     """
 
     rule: Rule = Threshold()
+    """Which positions a block takes after a forward."""
     semi_complete_threshold: Annotated[float, Interval(gt=0.0, le=1.0)] = 0.9
+    """A block must get further in each forward once this share of the block before it is decided."""
 
     def unfit(self, spec: Spec) -> str:
         """A model without masks, and a rule that needs a canvas."""

@@ -85,12 +85,19 @@ class DiffusionGemma(Strategy):
     """
 
     canvas_length: Annotated[int, Gt(0)] = 256
+    """Positions of a canvas, fixed by the model."""
     max_denoising_steps: Annotated[int, Gt(0)] = 48
+    """Most forwards that denoise a canvas."""
     entropy_bound: Annotated[float, Interval(gt=0.0, lt=float("inf"))] = 0.1
+    """The surest positions keep their token up to this sum of entropies, in nats; the rest are re-randomised."""
     t_min: Annotated[float, Interval(ge=0.0, le=1e29)] = 0.4
+    """The temperature falls from `t_max` towards this."""
     t_max: Annotated[float, Interval(gt=0.0, le=1e29)] = 0.8
+    """Temperature of the first forward of a canvas."""
     stability_threshold: Annotated[int, Ge(0)] = 1
+    """A canvas may end when its most probable tokens have stayed the same for so many forwards."""
     confidence_threshold: Annotated[float, Interval(gt=0.0, lt=float("inf"))] = 0.005
+    """A canvas may end when its mean entropy is below this, in nats."""
 
     def __post_init__(self) -> None:
         check_ranges(self)

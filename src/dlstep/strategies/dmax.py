@@ -44,11 +44,17 @@ class DMax(Revising):
     """
 
     buffer_size: Annotated[int, Gt(0)] = 1
+    """Blocks that may be unfinished at a time; 1 is single-block diffusion."""
     accept_threshold: Probability = 0.5
+    """Masks are filled from the left while the probability of their token is at least this."""
     token_merge_mode: MergeMode = "dmax_topk"
+    """A decided token is fed blended with the mask (`dmax_topk`), or with its best rivals added to it (`iter_smooth_topk`)."""
     token_merge_top_k: Annotated[int, Ge(1)] = 1
+    """`iter_smooth_topk`: the number of tokens that are added."""
     token_merge_renormalize: bool = True
+    """`dmax_topk`: keep the expected norm of the blended embedding."""
     token_merge_weight: Annotated[float, Interval(ge=0.0, lt=float("inf"))] = 1.0
+    """`iter_smooth_topk`: weight of the tokens that are added; 0 feeds plain tokens in both modes."""
 
     def __post_init__(self) -> None:
         Revising.__post_init__(self)

@@ -28,9 +28,13 @@ class FastDLLMV2(Strategy):
     """
 
     block_size: Annotated[int, Gt(0)] = 8
+    """Positions of a sub-block."""
     buffer_size: Annotated[int, Gt(1)] = 4
+    """Sub-blocks of a block."""
     accept_threshold: Probability = 0.9
+    """A position is decided when the probability of its token is above this."""
     fdv2_use_block_cache: bool = True
+    """Refine a sub-block against keys and values that earlier forwards stored of the others."""
 
     def __post_init__(self) -> None:
         check_ranges(self)

@@ -61,11 +61,17 @@ class MultiBDEdit(Revising):
     """
 
     accept_threshold: Probability = 0.9
+    """A position is decided when the probability of its token is above this."""
     edit_threshold: Probability = 0.0
+    """A decided token is replaced when another one is best and its probability is above this."""
     max_post_edit_steps: Annotated[int, Ge(0)] = 16
+    """Forwards that may still change a block once it holds no mask."""
     penalty_lambda: Annotated[float, Interval(ge=0.0, lt=float("inf"))] = 0.0
+    """Subtracted from the logit of the token in front of a position, so that tokens are not repeated."""
     remasking: bool = False
+    """Mask a position again, at most once, when its probability falls below `remask_threshold`."""
     remask_threshold: Probability | None = None
+    """With `remasking`: the probability below which a position is masked again; None: 0.4."""
 
     def __post_init__(self) -> None:
         Revising.__post_init__(self)

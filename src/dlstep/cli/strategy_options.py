@@ -1,0 +1,147 @@
+"""Options of the strategy and the rule that a command line or its YAML file names, as flags of their own."""
+
+import json
+from argparse import SUPPRESS
+from collections.abc import Iterator, Sequence as Items
+from dataclasses import dataclass, fields
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, get_type_hints
+
+from jsonargparse import ArgumentParser
+
+from .. import rules, strategies, tiny
+from ..config import EngineConfig
+from ..core import Options, Rule, Strategy, options_of
+from ..core.checks import limits_of
+from ..core.options import by_default
+from ..lookup import searched
+from ..resolve import base_of, chosen, embedded_facts
+from .options import ENGINE_FIELDS, SAMPLING_FIELDS, check_yaml, field_help
+
+NAMES = ("decoding_strategy", "sampling_mode", "rule", "inner", "model")
+
+
+@dataclass(frozen=True, slots=True)
+class OptionRow:
+    """An option of a strategy or a rule as it is listed; `allowed` is its range in words, empty if any value does."""
+
+    name: str
+    hint: Any
+    default: object
+    allowed: str
+    help: str
+
+    def line(self) -> str:
+        """Its help, range and default."""
+        facts = "; ".join(filter(None, (self.allowed, f"default {self.default}")))
+        return f"{self.help} ({facts})".strip()
+
+
+def option_rows(value: Options) -> list[OptionRow]:
+    """The options of a strategy or a rule itself; a rule that it holds is said by its name."""
+    cls = type(value)
+    texts, hints, bounds = field_help(cls), get_type_hints(cls), get_type_hints(cls, include_extras=True)
+    rows: list[OptionRow] = []
+    for field in fields(value):
+        default, hint = vars_of(value)[field.name], hints[field.name]
+        if isinstance(default, Options):
+            default = vars_of(by_default(cls))[field.name]
+            default, hint = rules.name_of(type(default)) or type(default).__name__, str
+        allowed = ", ".join(f"{words} {limit}" for words, limit in limits_of(bounds[field.name]))
+        rows.append(OptionRow(field.name, hint, default, allowed, texts[field.name]))
+    return rows
+
+
+def vars_of(value: Options) -> dict[str, object]:
+    """The fields of a value, by name."""
+    known = options_of(value)
+    return {field.name: known[field.name] for field in fields(value)}
+
+
+def parts_of(value: Options) -> Iterator[Options]:
+    """A strategy, the rule that it holds, and the rule that this one wraps."""
+    yield value
+    for part in vars_of(value).values():
+        if isinstance(part, Options):
+            yield from parts_of(part)
+
+
+def title_of(value: Options) -> str:
+    """The heading of the options of a strategy or a rule."""
+    kind, shelf = ("rule", rules.SHELF) if isinstance(value, Rule) else ("strategy", strategies.SHELF)
+    return f"{kind} {shelf.name_of(type(value)) or type(value).__name__}"
+
+
+def everything() -> Iterator[Options]:
+    """Every strategy and every rule of this package, with default options."""
+    yield from (strategies.SHELF.value(name) for name in strategies.own())
+    yield from (rules.SHELF.value(name) for name in rules.own())
+
+
+def said(arguments: Items[str]) -> dict[str, str]:
+    """The texts given for the options that decide which others there are; of several the last, as the parser does it."""
+    found: dict[str, str] = {}
+    for argument, following in pairwise((*arguments, "")):
+        flag, equals, value = argument.partition("=")
+        value = value if equals else following
+        if flag == "--config" and value:
+            told = check_yaml(value)
+            found |= {name: told[name] for name in NAMES if isinstance(told.get(name), str)}
+        elif flag.removeprefix("--") in NAMES and flag.startswith("--"):
+            found[flag[2:]] = value
+    return found
+
+
+def own_strategy(model: str | None) -> str | None:
+    """The strategy that a model names as its own; None where only reading the checkpoint tells."""
+    embedded = embedded_facts()
+    if model is None or model in embedded:
+        return embedded[model or tiny.names()[0]]["decoding_strategy"]
+    try:
+        facts = json.loads((Path(model) / "config.json").read_text(encoding="utf-8"))
+        name = facts["dlstep"]["decoding_strategy"]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):  # loading the checkpoint will say what is wrong
+        return None
+    return name if isinstance(name, str) and strategies.is_known(name) else None
+
+
+def strategy_of(arguments: Items[str]) -> Strategy | None:
+    """The strategy that the arguments ask for, with the rule that they ask for; None where only the checkpoint can tell.
+
+    Python looks for modules of one's own in the current folder, too.
+    """
+    told = said(arguments)
+    config = EngineConfig(decoding_strategy=told.get("decoding_strategy"), sampling_mode=told.get("sampling_mode"))
+    with searched(Path.cwd()):
+        asked = chosen(config, own_strategy(told.get("model")))
+        held = rules.with_values({name: told[name] for name in rules.HOLDERS if name in told})
+        return None if asked is None else base_of(asked, held)
+
+
+def add_strategy_options(parser: ArgumentParser, arguments: Items[str]) -> None:
+    """Flags for the options of the strategy and rule that the arguments ask for, and hidden ones for those of all others.
+
+    The hidden ones are there so that an option of another strategy is told as that. Raises ValueError for a strategy that
+    does not exist.
+    """
+    strategy = strategy_of(arguments)
+    taken = {field.name for field in (*ENGINE_FIELDS, *SAMPLING_FIELDS)}
+    shown = list(parts_of(strategy)) if strategy is not None else []
+    added: set[str] = set()
+    for part in (*shown, *everything()):
+        group = parser.add_argument_group(title_of(part)) if part in shown else parser
+        for row in option_rows(part):
+            if row.name in added:
+                continue
+            if row.name in taken:
+                cls = type(part).__name__
+                raise ValueError(f"{cls}.{row.name} has the name of another option: give the field another name")
+            group.add_argument(f"--{row.name}", type=row.hint, default=SUPPRESS, help=row.line() if part in shown else SUPPRESS)
+            added.add(row.name)
+
+
+def known_names() -> list[str]:
+    """Every flag that some command line could take."""
+    of_parts = [field.name for part in everything() for field in fields(part)]
+    return [*(field.name for field in (*ENGINE_FIELDS, *SAMPLING_FIELDS)), *of_parts]
