@@ -7,14 +7,14 @@ states.
 
 from collections.abc import Callable, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from time import perf_counter
 
 import torch
 from transformers import DynamicCache, PreTrainedModel
 
 from .. import strategies
-from ..core import Config, Plan, Request, SamplingParams, State, Strategy, add, commit, init, schedule
+from ..core import Config, Plan, Request, SamplingParams, State, Strategy, add, commit, init, options_of, schedule, with_options
 from ..decode import Decode
 from ..driver import TorchDriver, Work
 from ..driver.torch_driver import Answer
@@ -106,9 +106,9 @@ def measure_decode(
 
 def _own_strategy(checkpoint: Checkpoint) -> Strategy:
     """The strategy that the checkpoint names, with its own sizes."""
-    cls = strategies.load(checkpoint.decoding_strategy or "multi_bd")
-    known = {field.name for field in fields(cls)}
-    return cls(**{name: value for name, value in checkpoint.options.items() if name in known})
+    strategy = strategies.SHELF.value(checkpoint.decoding_strategy or "multi_bd")
+    known = options_of(strategy)
+    return with_options(strategy, {name: value for name, value in checkpoint.options.items() if name in known})
 
 
 def _decoding(
