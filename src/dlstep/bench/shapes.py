@@ -176,6 +176,7 @@ def random_checkpoint(shape: Shape, device: torch.device, dtype: torch.dtype) ->
         spec=_spec(family, text.vocab_size),
         options=shape.options,
         decoding_strategy=shape.decoding_strategy,
+        training=family.training,
         max_model_len=text.max_position_embeddings,
     )
     return Checkpoint(network.eval(), description)
