@@ -27,6 +27,8 @@ class AdaBlock(Rule):
     Of equally probable delimiters the first counts.
     """
 
+    SWEEP = ("accept_threshold", (0.5, 0.7, 0.8, 0.9, 0.95))
+
     delimiters: tuple[int, ...] = (198,)
     """Ids that may end a block; the default is a newline in LLaDA's vocabulary. None: all blocks have the canvas' size."""
     delimiter_threshold: Probability = 0.3

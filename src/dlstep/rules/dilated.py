@@ -43,6 +43,8 @@ class Dilated(Choice):
     Levels are counted over the positions of the block that were not given.
     """
 
+    SWEEP = ("base", (2, 3, 4, 8))
+
     base: Annotated[int, Ge(2)] = 2
     """What the stride is divided by from one level to the next."""
     skip: Annotated[int, Ge(0)] = 1

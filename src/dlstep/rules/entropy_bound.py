@@ -22,6 +22,8 @@ _ENTROPY, _BOTH = Wants(statistics=frozenset({"entropy"})), Wants(statistics=fro
 class EntropyBound(Choice):
     """Takes the longest run of positions, in `order`, whose entropies less the largest sum to at most `entropy_bound`."""
 
+    SWEEP = ("entropy_bound", (0.03, 0.1, 0.3, 1.0, 3.0))
+
     entropy_bound: Annotated[float, Interval(ge=0.0, lt=float("inf"))] = 0.1
     """What the entropies of the positions taken at once, all but the largest, may sum to, in nats."""
     order: Literal["entropy", "confidence", "margin"] = "entropy"

@@ -22,6 +22,8 @@ class Factor(Choice):
     The first is taken in any case where one must be taken.
     """
 
+    SWEEP = ("factor", (0.25, 0.5, 1.0, 2.0, 4.0))
+
     factor: Annotated[float, Interval(ge=0.0, lt=float("inf"))] = 1.0
     """How much doubt k positions may have: the k-th is taken at a probability of 1 - this / (k + 1) or more."""
 

@@ -37,6 +37,8 @@ class Hierarchy(Choice):
     less probable than that count as masks: of them and the others, more are taken than were doubted.
     """
 
+    SWEEP = ("low_threshold", (0.9, 0.7, 0.5, 0.4, 0.2))
+
     low_threshold: Probability = 0.4
     """The best position of a stretch of masks is decided when the probability of its token is above this."""
     accept_threshold: Probability = 1.0

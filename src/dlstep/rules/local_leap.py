@@ -21,6 +21,8 @@ class LocalLeap(Choice):
     If there is none, the best one is taken where one must be.
     """
 
+    SWEEP = ("relaxed_threshold", (0.9, 0.75, 0.6, 0.45, 0.3))
+
     accept_threshold: Probability = 0.9
     """A position is decided when the probability of its token is this or more."""
     relaxed_threshold: Probability = 0.75

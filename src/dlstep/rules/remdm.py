@@ -54,6 +54,8 @@ class ReMDM(Rule):
     `alpha_on`.
     """
 
+    SWEEP = ("steps_per_block", (2, 3, 4, 6, 8))
+
     variant: Variant = "llada"
     """How tokens are chosen that become masks again."""
     steps_per_block: Annotated[int, Gt(0)] | None = None

@@ -22,6 +22,8 @@ class RunningConfidence(Rule):
     A token keeps the probability that it had when it was taken. Equal probabilities: the lowest position is kept.
     """
 
+    SWEEP = ("steps_per_block", (1, 2, 3, 4, 8))
+
     steps_per_block: Annotated[int, Gt(0)] | None = None
     """Forwards that a block takes; None: one for each position."""
 

@@ -37,6 +37,8 @@ class Saber(Rule):
     Equal values: the lowest position first.
     """
 
+    SWEEP = ("least_taken", (1, 2, 3, 4, 8))
+
     least_taken: Annotated[int, Gt(0)] = 2
     """A forward takes at least so many positions, as long as they are there."""
 

@@ -29,6 +29,8 @@ class Sliding(Rule):
     decided in it counts as given; its memory and its count of forwards go on from window to window.
     """
 
+    SWEEP = ("window", (2, 4, 8, 16, 32))
+
     window: Annotated[int, Gt(0)] = 32
     """Undecided positions on offer in each forward."""
     max_window: Annotated[int, Gt(0)] | None = None

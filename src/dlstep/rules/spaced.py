@@ -21,6 +21,8 @@ class Spaced(Choice):
     Far enough is `stride` positions in a block that is all masks, fewer in proportion as it fills, and never less than two.
     """
 
+    SWEEP = ("stride", (1, 2, 3, 4))
+
     inner: Choice = Threshold()
     """The rule whose choice is thinned out."""
     stride: Annotated[int, Gt(0)] | None = None
