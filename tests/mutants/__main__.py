@@ -26,7 +26,7 @@ from .catalogue import Mutant
 MODULES = (catalogue, multi_bd_edit, dmax, fast_dllm_v2, dual_cache, diffusion_gemma, rules, device, trust)
 MUTANTS = tuple(mutant for module in MODULES for mutant in module.MUTANTS)
 ROOT = Path(__file__).parents[2]
-PURE = ("core", "rules", "strategies", "testing", "decode.py")
+PURE = ("core", "rules", "strategies", "testing", "decode.py", "lookup.py")
 LAWS = ("tests/traces", "tests/property")
 RULES = (
     "tests/reference/test_zoo.py",
