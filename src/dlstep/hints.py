@@ -78,7 +78,7 @@ def unknown(owner: str, name: str, value: object, strategy: Strategy) -> str:
 
 
 def meant(name: str, known: Iterable[str]) -> str:
-    """What an unknown flag may have been meant as; empty if nothing is like it."""
+    """The options that an unknown flag may have been meant as; empty if nothing is like it."""
     near = get_close_matches(name, list(known), 1)
     return _foreign(name) or (f"did you mean --{near[0]}?" if near else "")
 
