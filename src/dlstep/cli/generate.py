@@ -8,6 +8,7 @@ from jsonargparse import ArgumentParser, Namespace
 
 from ..chat import Conversation
 from ..config import engine_config
+from ..core.words import counted
 from ..llm import LLM
 from ..output import Output
 from .json_text import json_text
@@ -112,6 +113,6 @@ def statistics(output: Output) -> str:
     if output.error:
         return f"dlstep: {output.finish_reason}: {output.error}"
     return (
-        f"{len(output.token_ids)} tokens in {output.nfe} forwards, {output.tokens_per_forward:.2f} tokens per forward, "
-        f"ended by {output.finish_reason}"
+        f"{counted(len(output.token_ids), 'token')} in {counted(output.nfe, 'forward')}, "
+        f"{output.tokens_per_forward:.2f} tokens per forward, ended by {output.finish_reason}"
     )

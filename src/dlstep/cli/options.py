@@ -89,6 +89,8 @@ def check_yaml(source: str) -> dict[str, Any]:
     where, text = (f"the file {source!r}", path.read_text(encoding="utf-8")) if path.is_file() else ("the text", source)
     try:
         value = yaml_file.load(text)
+    except yaml_file.ImportRefused as error:
+        raise ValueError(f"--config: in {where}, {error}") from error
     except (yaml.YAMLError, RecursionError) as error:
         raise ValueError(f"--config: {where} is no YAML of options: {error}") from error
     if not isinstance(value, dict):

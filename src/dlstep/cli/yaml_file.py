@@ -11,6 +11,10 @@ IMPORTED = ("decoding_strategy", "rule", "inner")  # options whose value may be 
 DEEPEST = 20  # lists and mappings inside one another
 
 
+class ImportRefused(yaml.YAMLError):
+    """A text that is YAML, but would have a module imported."""
+
+
 def load(text: str) -> Any:
     """The value that a YAML text holds. Raises YAMLError for a text that is none, or that is refused.
 
@@ -38,7 +42,7 @@ def load(text: str) -> Any:
     for name in IMPORTED:
         given = named.get(name)
         if isinstance(given, str) and any(mark in given for mark in "./\\:"):
-            raise yaml.YAMLError(
+            raise ImportRefused(
                 f"{name}={given!r} is a path, which imports a module: give it on the command line, as --{name} {given}"
             )
     return named

@@ -1,0 +1,167 @@
+"""`docs/add_a_strategy.md` and `docs/add_a_rule.md` run as pasted, in an empty folder, with dlstep installed from its wheel.
+
+The first command of a page goes through the console script. The others are forked off one process that has loaded the same
+entry point and torch, because loading takes far longer than what the commands do.
+"""
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import venv
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from zipfile import ZipFile
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = ("add_a_strategy", "add_a_rule")
+BLOCK = re.compile(r"((?:(?!```).)*?)```(\w+)\n(.*?)```(?:\n\n```text\n(.*?)```)?", re.DOTALL)
+SAVED = re.compile(r"\b[Ss]ave (?:this|it) as\s+`([\w.]+)`:\s*$")
+FORKING = Path(__file__).with_name("forking.py")
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A block of a page: the file to save it as, its language, its text, and the text that it is said to print."""
+
+    file: str | None
+    language: str
+    text: str
+    printed: str | None
+
+
+def blocks(page: str) -> list[Block]:
+    """The blocks of a page in their order."""
+    found: list[Block] = []
+    for before, language, text, printed in BLOCK.findall((ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")):
+        named = SAVED.search(before)
+        found.append(Block(named[1] if named else None, language, text, printed or None))
+    return found
+
+
+def lines(text: str) -> list[str]:
+    """The lines without the blanks at their ends, and without empty ones around."""
+    return "\n".join(line.rstrip() for line in text.splitlines()).strip("\n").splitlines()
+
+
+def commands(text: str) -> list[list[str]]:
+    return [shlex.split(line, comments=True) for line in text.replace("\\\n", " ").splitlines() if line.strip()]
+
+
+def wheel(folder: Path) -> Path:
+    """The wheel of the sources: that in `dist`, if it holds what they hold, or else a new one."""
+    sources = {
+        str(path.relative_to(ROOT / "src")): path.read_bytes()
+        for package in ("dlstep", "dlstep_kernels")
+        for path in (ROOT / "src" / package).rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    for path in (ROOT / "dist").glob("*.whl"):
+        with ZipFile(path) as archive:
+            held = {name: archive.read(name) for name in archive.namelist() if ".dist-info/" not in name}
+        if held == sources:
+            return path
+    isolation = ["--no-isolation"] if find_spec("hatchling") else []
+    build = [sys.executable, "-m", "build", "--wheel", *isolation, "--outdir", str(folder), str(ROOT)]
+    subprocess.run(build, check=True, capture_output=True, text=True)
+    (path,) = folder.glob("*.whl")
+    return path
+
+
+@dataclass(frozen=True, slots=True)
+class Installed:
+    """An environment with dlstep from its wheel, and with everything else from the environment of the tests."""
+
+    bin: Path
+    environment: dict[str, str]
+
+    def run(self, arguments: list[str], folder: Path, given: str | None = None) -> tuple[int, str]:
+        """Exit code and output, stdout and stderr as a terminal shows them."""
+        done = subprocess.run(
+            [str(self.bin / arguments[0]), *arguments[1:]],
+            cwd=folder,
+            env=self.environment,
+            input=given,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=600,
+            check=False,
+        )
+        return done.returncode, done.stdout
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    folder = tmp_path_factory.mktemp("installed")
+    venv.create(folder / "env", with_pip=False)
+    bin = folder / "env" / "bin"
+    install = [sys.executable, "-m", "pip", "--python", str(bin / "python"), "install", "--quiet", "--no-index", "--no-deps"]
+    subprocess.run([*install, str(wheel(folder / "wheel"))], check=True, capture_output=True, text=True)
+    # Behind what is installed there. The files for editable installs that lie in it are not read.
+    (site,) = (folder / "env" / "lib").glob("python*/site-packages")
+    (site / "behind.pth").write_text(str(Path(pytest.__file__).parents[1]) + "\n")
+    environment = {
+        "PATH": f"{bin}{os.pathsep}{os.environ['PATH']}",
+        "HOME": str(folder),
+        "LANG": "C.UTF-8",
+        "COLUMNS": "80",
+        "OMP_NUM_THREADS": "1",
+        "PYTHONUNBUFFERED": "1",  # stdout and stderr in the order in which they are written
+    }
+    return Installed(bin, environment)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", PAGES)
+def test_every_line_works_as_pasted_in_an_empty_folder(page: str, installed: Installed, tmp_path: Path) -> None:
+    """Files are saved under the names given, commands run in the order of the page and print what it says."""
+    first = True
+    jobs: list[tuple[list[str], Block]] = []
+    for block in blocks(page):
+        if block.file is not None:
+            (tmp_path / block.file).write_text(block.text, encoding="utf-8")
+        elif block.language == "sh" and first:
+            first = False
+            (arguments,) = commands(block.text)
+            code, output = installed.run(arguments, tmp_path)
+            assert (code, lines(output)) == (0, lines(block.printed or "")), block.text
+        elif block.language == "sh":
+            jobs += [(arguments, block) for arguments in commands(block.text)]
+        else:
+            assert block.language == "python", f"the page does not say what to do with\n{block.text}"
+            (tmp_path / "cells.py").write_text(f"{blocks(page)[0].text}\n{block.text}", encoding="utf-8")
+            jobs.append((["python", "cells.py"], block))
+    code, answer = installed.run(["python", str(FORKING)], tmp_path, json.dumps([arguments for arguments, _ in jobs]))
+    assert code == 0, answer
+    results = json.loads(answer.splitlines()[-1])
+    assert results["package"].startswith(str(installed.bin.parent)), "dlstep is not the one of the wheel"
+    outputs: dict[str, str] = {}
+    for (arguments, block), (code, output) in zip(jobs, results["jobs"], strict=True):
+        assert code == 0, f"{shlex.join(arguments)}\n{output}"
+        outputs[block.text] = outputs.get(block.text, "") + output
+    for _, block in jobs:
+        if block.printed is not None:
+            assert lines(outputs[block.text]) == lines(block.printed), block.text
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_first_block_is_a_short_file_of_its_own(page: str) -> None:
+    first = blocks(page)[0]
+    assert first.language == "python" and first.file == f"my_{page.rpartition('_')[2]}.py"
+    assert len(first.text.splitlines()) < 40
+
+
+def test_every_block_has_a_use() -> None:
+    """Each is saved, run or shown below one that is; what the pages say that they print is compared."""
+    for page in PAGES:
+        found = blocks(page)
+        text = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
+        assert text.count("```") == 2 * len(found) + 2 * sum(block.printed is not None for block in found)
+        assert all(block.file or block.language in ("sh", "python") for block in found)
+        assert sum(block.printed is not None for block in found) >= 5
