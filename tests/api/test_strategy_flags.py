@@ -15,6 +15,11 @@ from dlstep import LLM, rules, strategies
 from dlstep.cli import main
 from dlstep.cli.options import field_help
 
+NEEDS_QUOTA = (
+    "steps_per_block is an option of the rules quota, remdm and running_confidence: give one of them beside it, as rule='quota'"
+)
+
+
 Captured = pytest.CaptureFixture[str]
 FORGOTTEN = ("lab", "odd_rule", "odd_strategy")
 CLASSES = [shelf.load(name) for shelf in (strategies.SHELF, rules.SHELF) for name in shelf.own()]
@@ -165,11 +170,6 @@ def test_an_exception_while_decoding_in_ones_own_file_keeps_its_traceback(folder
 
 SCRIPT = """
 from dlstep import LLM, SamplingParams
-
-NEEDS_QUOTA = (
-    "steps_per_block is an option of the rules quota, remdm and running_confidence: "
-    "give one of them beside it, as rule='quota'"
-)
 {code}
 
 for given in (Odd(odd=2), Odd):
