@@ -95,9 +95,9 @@ def test_flags_may_have_hyphens_and_so_may_names_in_yaml(tmp_path: Path, capsys:
 @pytest.mark.parametrize("option", ["rule: lab.odd_rule", "rule: ./lab/odd_rule.py", "rule: 'lab:Odd'", "inner: a.b"])
 def test_a_path_in_a_yaml_file_imports_nothing(option: str, folder: Path, capsys: Captured) -> None:
     (folder / "options.yaml").write_text(option)
-    assert "is a path, which imports a module: give it on the command line, as --" in failure(
-        capsys, "--config", "options.yaml"
-    )
+    said = failure(capsys, "--config", "options.yaml")
+    assert f"--config: in the file 'options.yaml', {option.partition(':')[0]}=" in said
+    assert "is a path, which imports a module: give it on the command line, as --" in said
     assert "lab.odd_rule" not in sys.modules
 
 
