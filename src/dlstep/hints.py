@@ -78,7 +78,7 @@ def unknown(owner: str, name: str, value: object, strategy: Strategy) -> str:
 
 
 def meant(name: str, known: Iterable[str]) -> str:
-    """What an unknown flag may have been meant as; empty if nothing is like it."""
+    """The options that an unknown flag may have been meant as; empty if nothing is like it."""
     near = get_close_matches(name, list(known), 1)
     return _foreign(name) or (f"did you mean --{near[0]}?" if near else "")
 
@@ -88,8 +88,11 @@ def _place(name: str, value: object, own: Mapping[str, Any]) -> str:
     if name in (field.name for field in fields(SamplingParams)):
         return f"it is said for each request, as SamplingParams({name}={short(value)})"
     if named := [rule for rule in rules.own() if name in _fields(rules.load(rule))]:
-        of = f"{name} is an option of rule {' and '.join(named)}"
-        return f"{of}: give rule={named[0]!r} beside it" if "rule" in own else f"{of}, which this strategy does not take"
+        if "rule" not in own:
+            return f"{name} is an option of rules such as {named[0]}, which this strategy does not take"
+        *others, last = named
+        of = f"the rules {', '.join(others)} and {last}: give one of them" if others else f"rule {last}: give it"
+        return f"{name} is an option of {of} beside it, as rule={named[0]!r}"
     if named := [strategy for strategy in strategies.own() if name in _fields(strategies.load(strategy))]:
         return f"{name} is an option of {', '.join(named)}"
     return _foreign(name)

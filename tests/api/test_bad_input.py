@@ -75,7 +75,7 @@ def test_sampling_parameters_out_of_range(options: dict[str, object], message: s
 
 
 def test_an_unknown_option_or_model_of_the_llm() -> None:
-    with pytest.raises(ValueError, match="'blocksize' is no option"):
+    with pytest.raises(ValueError, match=r"has no option 'blocksize', .* did you mean block_size"):
         LLM(blocksize=8)
     with pytest.raises(ValueError, match="no checkpoint folder at 'nonsense', and the embedded models are"):
         LLM("nonsense")

@@ -176,7 +176,7 @@ def test_the_version() -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ([], "dlstep needs a command: give one of demo, generate, strategies, rules, models, replay, bench"),
+        ([], "dlstep needs a command: give one of demo, generate, strategies, rules, compare, laws, models, replay, bench"),
         (["generate"], "dlstep generate needs a prompt: `dlstep generate --help` shows examples"),
         (["replay"], "dlstep replay needs a file: `dlstep replay --help` shows examples"),
         (["models", "check"], "dlstep models check needs a path: `dlstep models check --help` shows examples"),

@@ -18,6 +18,10 @@ from dlstep.strategies.d2f import D2F
 from dlstep.strategies.multi_bd import MultiBD
 from dlstep.trainings import BIDIRECTIONAL, BLOCK_CAUSAL, PROMPT_IN_FULL, TRAININGS
 
+NEEDS_QUOTA = (
+    "steps_per_block is an option of the rules quota, remdm and running_confidence: give one of them beside it, as rule='quota'"
+)
+
 # The strategy that a checkpoint names as its own, and how it was trained then.
 TRAINED = {training.strategies[0]: training.name for training in TRAININGS.values()}
 
@@ -101,7 +105,7 @@ def test_default_pages_are_capped_but_hold_the_longest_request(facts: Facts) -> 
         ),
         ({"strategy_options": 5}, "EngineConfig.strategy_options must be a mapping of names to values, got 5"),
         ({"strategy_options": {"block_size": 4}, "block_size": 8}, "EngineConfig.strategy_options sets 'block_size' twice"),
-        ({"block_size": [8]}, r"EngineConfig.strategy_options\['block_size'\] must be a number, a text, .*, got \[8\]"),
+        ({"block_size": [0.5]}, r"EngineConfig.strategy_options\['block_size'\] must be a number, a text, .*, got \[0.5\]"),
         ({"use_lora": True}, "EngineConfig.use_lora=True needs lora_path"),
         ({"pre_merge_lora": True}, "EngineConfig.pre_merge_lora=True is given without an adapter: give lora_path"),
         ({"pre_merge_lora": False, "use_lora": False}, "EngineConfig.pre_merge_lora=False is given without an adapter"),
@@ -125,14 +129,17 @@ def test_a_wrong_option_is_an_error(options: dict[str, object], message: str) ->
         ({"blocksize": 8}, "'multi_bd' has no option 'blocksize', but blocksize=8 is given: did you mean block_size?"),
         ({"max_model_length": 8}, "has no option 'max_model_length', .*: did you mean max_model_len?"),
         ({"nonsense": 8}, "has no option 'nonsense', .*: it knows accept_threshold, .*, block_size, .*, rule, "),
-        ({"steps_per_block": 8}, "steps_per_block is an option of rule quota: give rule='quota' beside it"),
-        ({"rule": "quota", "inclusive": True}, "inclusive is an option of rule threshold: give rule='threshold' beside it"),
+        (
+            {"steps_per_block": 8},
+            NEEDS_QUOTA,
+        ),
+        ({"rule": "quota", "inclusive": True}, "inclusive is an option of the rules credit and threshold: give one"),
         (
             {"edit_threshold": 0.5},
             "'multi_bd' has no option 'edit_threshold', .*: edit_threshold is an option of multi_bd_edit",
         ),
         ({"temperature": 0.5}, r": it is said for each request, as SamplingParams\(temperature=0.5\)"),
-        ({"rule": "quoat"}, "rule 'quoat' is unknown: choose from quota, threshold"),
+        ({"rule": "quoat"}, "rule 'quoat' is unknown: choose from ada_block, credit"),
         ({"rule": 5}, "^MultiBD.rule must be a Rule, got 5"),
         ({"rule": None}, "^MultiBD.rule must be a Rule, got None"),
         ({"max_num_seqs": 4}, "'max_num_seqs', but max_num_seqs=4 is given: here it is max_num_reqs"),
@@ -167,7 +174,9 @@ def test_a_checkpoint_without_a_strategy_needs_one(facts: Facts) -> None:
 def test_options_of_a_rule_need_a_strategy_that_takes_rules(facts: Facts) -> None:
     facts.declare("fast_dllm_v2")
     facts.spec = replace(facts.spec, head_shift=1)
-    with pytest.raises(ValueError, match="steps_per_block is an option of rule quota, which this strategy does not take"):
+    with pytest.raises(
+        ValueError, match="steps_per_block is an option of rules such as quota, which this strategy does not take"
+    ):
         resolve(engine_config({"steps_per_block": 4}), facts)
     with pytest.raises(ValueError, match="'fast_dllm_v2' has no option 'rule', but rule=Quota"):
         resolve(engine_config({"rule": "quota"}), facts)

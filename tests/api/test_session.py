@@ -116,8 +116,14 @@ def test_a_changed_threshold_wins_over_that_of_a_request(llm: LLM) -> None:
     [
         ({"temperature": 1.0}, r"MultiBD has no option 'temperature', .*: it is said for each request, as SamplingParams\("),
         ({"acept_threshold": 0.5}, "MultiBD has no option 'acept_threshold', .*: did you mean accept_threshold"),
-        ({"steps_per_block": 3}, "steps_per_block is an option of rule quota: give rule='quota' beside it"),
-        ({"rule": "quota", "accept_threshold": 0.5}, "accept_threshold is an option of rule threshold"),
+        (
+            {"steps_per_block": 3},
+            NEEDS_QUOTA,
+        ),
+        (
+            {"rule": "quota", "accept_threshold": 0.5},
+            "accept_threshold is an option of the rules credit, hierarchy, local_leap and threshold",
+        ),
         ({"rule": "quoat"}, "rule 'quoat' is unknown: choose from"),
         ({"accept_threshold": 2.0}, "accept_threshold must be at most 1.0"),
         ({"block_size": 16}, "would move the blocks of request 0"),
@@ -201,6 +207,11 @@ import sys
 sys.path.insert(0, sys.argv[1])
 from shadow_llm import make_llm
 from dlstep import Session, Trace
+
+NEEDS_QUOTA = (
+    "steps_per_block is an option of the rules quota, remdm and running_confidence: "
+    "give one of them beside it, as rule='quota'"
+)
 session = Session.resume(make_llm(), Trace.load(sys.argv[2]))
 session.run()
 print(*session.output(0).token_ids)

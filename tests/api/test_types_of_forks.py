@@ -127,7 +127,10 @@ def test_a_fork_takes_a_rule_by_name_class_and_value() -> None:
         branch.run()
         assert all(len(branch.output(number).token_ids) == 14 and branch.output(number).steps <= 8 for number in range(2))
         branch.close()
-    with pytest.raises(ValueError, match="steps_per_block is an option of rule quota: give rule='quota' beside it"):
+    with pytest.raises(
+        ValueError,
+        match="steps_per_block is an option of the rules quota, .*: give one of them beside it, as rule='quota'",
+    ):
         session.fork(steps_per_block=1)
     session.close()
 

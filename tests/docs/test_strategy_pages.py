@@ -55,7 +55,11 @@ def test_the_example_prints_what_the_page_says(name: str, capsys: pytest.Capture
 def test_five_rows_are_taken_as_they_are_by_hand(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     _, heading, page = (FOLDER / f"{name}.md").read_text().partition(BY_HAND)
     assert heading, "the page of a rule has a section of five rows that are decided by hand"
-    ((code, said),) = examples(page)
+    page = page.partition("\n## ")[0]
+    if not (found := examples(page)):  # a table, which the tests of the rule hold it to
+        assert len(re.findall(r"^\|", page, re.MULTILINE)) >= 2 + 5
+        return
+    ((code, said),) = found
     assert printed(code, name, capsys) == said
     assert len(said.splitlines()) >= 5
 

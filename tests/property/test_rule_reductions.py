@@ -172,6 +172,13 @@ def test_the_shares_of_very_many_forwards_are_found_at_once() -> None:
     assert sum(dream_shares(20, 10**12)) == 20
 
 
+@given(forward=forwards(least=6))
+def test_the_last_forward_takes_all_that_chance_has_left(forward: Forward) -> None:
+    rule = Quota(1000, schedule="dream", order="independent")
+    assert replace(forward, number=999).taken(rule) == list(forward.left)
+    assert len(replace(forward, number=3).taken(rule)) < 6
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [

@@ -39,7 +39,7 @@ class Network:
 
 @cache
 def _chances(seed: int, position: int, seen: tuple[int, ...] | None) -> list[float]:
-    random = Random(hash((seed, position, seen)))
+    random = Random(hash((seed, position, (-1,) if seen is None else seen)))  # None hashes differently in every process
     ids = [token for token in range(WORDS) if token not in (MASK, EOS)]
     random.shuffle(ids)
     if random.random() < 0.1:

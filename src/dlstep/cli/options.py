@@ -133,7 +133,10 @@ def engine_options(options: Namespace, others: tuple[str, ...]) -> dict[str, Any
 
 
 def pins_of(options: Namespace) -> dict[int, Any]:
-    """What `--pinned` says; keys of JSON, which are texts, are numbers. Raises ValueError for what is no mapping of offsets."""
+    """The tokens that `--pinned` names, by offset; keys of JSON, which are texts, are numbers.
+
+    Raises ValueError for what is no mapping of offsets.
+    """
     given = options.pinned
     if not isinstance(given, dict) or not all(re.fullmatch("-?[0-9]{1,18}", str(offset)) for offset in given):
         raise ValueError(f"--pinned takes offsets in the answer with an id or a text each, like '{PINS}', got {short(given)}")

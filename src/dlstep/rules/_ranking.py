@@ -1,4 +1,4 @@
-"""What several rules share: which of a block's rows score highest, and the entropy bound."""
+"""Choices that several rules share: the rows of a block that score highest, and the entropy bound."""
 
 from bisect import bisect_right
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""What fixed schedules share: the sizes of even shares, and masks."""
+"""Parts that fixed schedules share: the sizes of even shares, and masks."""
 
 from collections.abc import Sequence
 

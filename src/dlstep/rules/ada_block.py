@@ -51,7 +51,7 @@ class AdaBlock(Rule):
 
     @property
     def wants(self) -> Wants:
-        """What the other rule reads, and the most probable id: the sampled one may be another."""
+        """The statistics of the inner rule, and the most probable id: the sampled one may be another."""
         wants = self.inner.wants
         return wants if wants.best else replace(wants, best=1)
 

@@ -46,7 +46,7 @@ class Dilated(Choice):
     SWEEP = ("base", (2, 3, 4, 8))
 
     base: Annotated[int, Ge(2)] = 2
-    """What the stride is divided by from one level to the next."""
+    """The stride is divided by this from one level to the next."""
     skip: Annotated[int, Ge(0)] = 1
     """How often the block's size is divided to get the first stride."""
     keep: Probability = 0.0

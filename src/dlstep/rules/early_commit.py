@@ -59,7 +59,7 @@ class EarlyCommit(Rule):
 
     @property
     def wants(self) -> Wants:
-        """What the schedule reads, and the two most probable tokens of the plain softmax, whose logits the gap is of."""
+        """The statistics of the schedule, and the two most probable tokens of the plain softmax, whose logits the gap is of."""
         return replace(self.inner.wants, best=max(2, self.inner.wants.best), tempered=False)
 
     def unfit(self, spec: Spec) -> str:

@@ -25,7 +25,7 @@ class EntropyBound(Choice):
     SWEEP = ("entropy_bound", (0.03, 0.1, 0.3, 1.0, 3.0))
 
     entropy_bound: Annotated[float, Interval(ge=0.0, lt=float("inf"))] = 0.1
-    """What the entropies of the positions taken at once, all but the largest, may sum to, in nats."""
+    """The most that the entropies of positions taken at once sum to, all but the largest, in nats."""
     order: Literal["entropy", "confidence", "margin"] = "entropy"
     """Which positions come first: small entropies, probable tokens or large margins."""
 

@@ -58,7 +58,7 @@ class Sliding(Rule):
 
     @property
     def wants(self) -> Wants:
-        """What the other rule reads."""
+        """The statistics of the inner rule."""
         return self.inner.wants
 
     def unfit(self, spec: Spec) -> str:
@@ -66,7 +66,7 @@ class Sliding(Rule):
         return self.inner.unfit(spec)
 
     def wanted(self, block: Block, limit: int, number: int) -> tuple[int, ...]:
-        """What the other rule looks at in the window."""
+        """The positions that the inner rule wants of the window."""
         return self.inner.wanted(self._window(block), limit, number)
 
     def decided(self, sequence: Sequence, block: Block, rows: Rows, begin: int, must: bool, spec: Spec) -> Block:

@@ -51,7 +51,7 @@ class Spaced(Choice):
 
     @property
     def wants(self) -> Wants:
-        """What the inner rule reads."""
+        """The statistics of the inner rule."""
         return self.inner.wants
 
     @property
@@ -60,7 +60,7 @@ class Spaced(Choice):
         return self.inner.whole
 
     def unfit(self, spec: Spec) -> str:
-        """What the inner rule cannot decode."""
+        """Models that the inner rule cannot decode."""
         return self.inner.unfit(spec)
 
 

@@ -190,7 +190,7 @@ class Blockwise(Blocks):
 
     @property
     def wants(self) -> Wants:
-        """What the rule reads."""
+        """The statistics that the rule reads."""
         return self.rule.wants
 
     @property
@@ -225,7 +225,7 @@ class Blockwise(Blocks):
         )  # fmt: skip
 
     def stands_to(self, block: Block, limit: int) -> int:
-        """What was decided for good: with a rule that takes back, nothing of a block that is not finished."""
+        """The end of what was decided for good: with a rule that takes back, nothing of a block that is not finished."""
         if not self._open(block, limit):
             return block.end
         return block.first if self.rule.revokes else block.undecided[0]
@@ -254,7 +254,7 @@ class Blockwise(Blocks):
         return tuple(blocks)
 
     def measure(self, sequence: Sequence) -> int:
-        """What the rule says of the open blocks, and of those to come."""
+        """The forwards that the rule may still take for the open blocks, and for those to come."""
         rule, size, limit = self.rule, self.block_size, sequence.goal.limit
         opened = sequence.window[-1].end if sequence.window else sequence.final
         full, rest = divmod(max(0, limit - opened), size)

@@ -38,7 +38,7 @@ class Canvas(Strategy):
     block_size: Annotated[int, Gt(0)] = 32
     """Positions of a block."""
     cache: Cached = "dual"
-    """What is kept while a block is decoded: nothing, what is before it, or what is on both sides."""
+    """Keys and values kept while a block is decoded: none, those before it, or those on both sides."""
     rule: Rule = Threshold(inclusive=True)
     """Which positions a block takes after a forward."""
 
@@ -57,7 +57,7 @@ class Canvas(Strategy):
 
     @property
     def wants(self) -> Wants:
-        """What the rule reads."""
+        """The statistics that the rule reads."""
         return self.rule.wants
 
     def unfit(self, spec: Spec) -> str:
@@ -129,7 +129,7 @@ class Canvas(Strategy):
         return sequence.moved(past, window, 0, block.first if self.rule.revokes else block.undecided[0])
 
     def measure(self, sequence: Sequence) -> int:
-        """What the rule says of the block, and of those to come."""
+        """The forwards that the rule may still take for the block, and for those to come."""
         block, *rest = sequence.window
         full, left = divmod(len(rest[0].tokens) if rest else 0, self.block_size)
         to_come = full * self.rule.bound(self.block_size) + (self.rule.bound(left) if left else 0)
@@ -157,7 +157,7 @@ class Canvas(Strategy):
         return (block, *self._rest(sequence, end, spec))
 
     def _rest(self, sequence: Sequence, end: int, spec: Spec) -> tuple[Block, ...]:
-        """What is left of the canvas from `end` on, as a block that is not opened; nothing if nothing is left."""
+        """The rest of the canvas from `end` on, as a block that is not opened; nothing if nothing is left."""
         limit, request = sequence.goal.limit, sequence.goal.request
         if end >= limit:
             return ()
