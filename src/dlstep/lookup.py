@@ -121,6 +121,8 @@ class Shelf(Generic[Kind]):
 
     def _file(self, name: str, path: Path) -> ModuleType:
         """The module in a file, under the name of the file, so that what it defines can be saved and read again."""
+        if not path.exists():
+            raise ValueError(f"{self.word} {_quoted(name)} is unknown: it must be the path of a .py file, and there is none")
         if not path.is_file() or path.suffix != ".py" or not path.stem.isidentifier():
             raise ValueError(
                 f"{self.word} {_quoted(name)} is unknown: it must be the path of a .py file that is named like a Python module"

@@ -141,6 +141,7 @@ def test_laws_hold_for_a_rule_of_ones_own_and_name_what_breaks_them(own: Path, c
     [
         (["nonsense"], "'nonsense' is unknown"),
         (["quota", "--only", "[gravity]"], "law 'gravity' is unknown: choose from progress, functions"),
+        (["quota", "--only", "gravity"], "law 'gravity' is unknown: choose from progress, functions"),
         (["quota", "--examples", "0"], "--examples must be at least 1, got 0"),
     ],
 )

@@ -15,7 +15,6 @@ NEEDS_QUOTA = (
     "steps_per_block is an option of the rules quota, remdm and running_confidence: give one of them beside it, as rule='quota'"
 )
 
-
 PROMPT = "Max has 53 shells. Later Max buys 39 more."
 PARAMS = SamplingParams(max_tokens=40, ignore_eos=True)
 
@@ -212,6 +211,7 @@ import sys
 sys.path.insert(0, sys.argv[1])
 from shadow_llm import make_llm
 from dlstep import Session, Trace
+
 session = Session.resume(make_llm(), Trace.load(sys.argv[2]))
 session.run()
 print(*session.output(0).token_ids)

@@ -19,7 +19,6 @@ NEEDS_QUOTA = (
     "steps_per_block is an option of the rules quota, remdm and running_confidence: give one of them beside it, as rule='quota'"
 )
 
-
 Captured = pytest.CaptureFixture[str]
 FORGOTTEN = ("lab", "odd_rule", "odd_strategy")
 CLASSES = [shelf.load(name) for shelf in (strategies.SHELF, rules.SHELF) for name in shelf.own()]
@@ -100,9 +99,9 @@ def test_flags_may_have_hyphens_and_so_may_names_in_yaml(tmp_path: Path, capsys:
 @pytest.mark.parametrize("option", ["rule: lab.odd_rule", "rule: ./lab/odd_rule.py", "rule: 'lab:Odd'", "inner: a.b"])
 def test_a_path_in_a_yaml_file_imports_nothing(option: str, folder: Path, capsys: Captured) -> None:
     (folder / "options.yaml").write_text(option)
-    assert "is a path, which imports a module: give it on the command line, as --" in failure(
-        capsys, "--config", "options.yaml"
-    )
+    said = failure(capsys, "--config", "options.yaml")
+    assert f"--config: in the file 'options.yaml', {option.partition(':')[0]}=" in said
+    assert "is a path, which imports a module: give it on the command line, as --" in said
     assert "lab.odd_rule" not in sys.modules
 
 
@@ -119,7 +118,7 @@ def test_a_path_in_a_yaml_file_imports_nothing(option: str, folder: Path, capsys
         (["--trust-remote-code", "true"], ": leave it out, code of checkpoints is never run"),
         (["--dtype", "auto"], "leave it out for the dtype that suits the device"),
         (["--rule", "quoat"], "rule 'quoat' is unknown: choose from ada_block, credit"),
-        (["--rule", "./nowhere.py"], "rule './nowhere.py' is unknown: it must be the path of a .py file"),
+        (["--rule", "./nowhere.py"], "rule './nowhere.py' is unknown: it must be the path of a .py file, and there is none"),
         (["--accept_threshold", "1.5"], "error: Threshold.accept_threshold must be at most 1.0, got 1.5"),
         (["--block_size", "0"], "error: MultiBD.block_size must be more than 0, got 0"),
         (["--decoding_strategy", "dual_cache", "--cache", "all"], "--cache takes one of 'none', 'prefix', 'dual', got 'all'"),
@@ -170,6 +169,7 @@ def test_an_exception_while_decoding_in_ones_own_file_keeps_its_traceback(folder
 
 SCRIPT = """
 from dlstep import LLM, SamplingParams
+
 {code}
 
 for given in (Odd(odd=2), Odd):

@@ -33,17 +33,18 @@ def executed(arguments: list[str]) -> None:
         exec(code, vars(sys.modules["__main__"]))
 
 
-def answering(arguments: list[str], output: int) -> None:
-    """Become the command, with what it prints in the file `output`."""
+def answering(arguments: list[str], folder: str, output: int) -> None:
+    """Become the command, in a folder, with what it prints in the file `output`."""
+    os.chdir(folder)
     for stream in (sys.stdout, sys.stderr):
         os.dup2(output, stream.fileno())
     executed(arguments)
 
 
-def forked(arguments: list[str]) -> tuple[int | None, str]:
+def forked(arguments: list[str], folder: str) -> tuple[int | None, str]:
     """Exit code and output of the command."""
     with TemporaryFile("w+", encoding="utf-8") as output:
-        child = get_context("fork").Process(target=answering, args=(arguments, output.fileno()))
+        child = get_context("fork").Process(target=answering, args=(arguments, folder, output.fileno()))
         child.start()
         child.join()
         output.seek(0)
@@ -55,4 +56,4 @@ if __name__ == "__main__":
     package = importlib.import_module("dlstep")
     for loaded in ("dlstep.cli", "dlstep.driver", "dlstep.models", "dlstep.testing.laws"):
         importlib.import_module(loaded)
-    print(json.dumps({"package": package.__file__, "jobs": [forked(job) for job in jobs]}))
+    print(json.dumps({"package": package.__file__, "jobs": [forked(*job) for job in jobs]}))

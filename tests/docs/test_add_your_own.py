@@ -1,6 +1,6 @@
 """`docs/add_a_strategy.md` and `docs/add_a_rule.md` run as pasted, in an empty folder, with dlstep installed from its wheel.
 
-The first command of a page goes through the console script. The others are forked off one process that has loaded the same
+The first command goes through the console script. The others are forked off one process that has loaded the same
 entry point and torch, because loading takes far longer than what the commands do.
 """
 
@@ -117,37 +117,50 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
     return Installed(bin, environment)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("page", PAGES)
-def test_every_line_works_as_pasted_in_an_empty_folder(page: str, installed: Installed, tmp_path: Path) -> None:
-    """Files are saved under the names given, commands run in the order of the page and print what it says."""
-    first = True
-    jobs: list[tuple[list[str], Block]] = []
-    for block in blocks(page):
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A command of a page, and the folder in which it runs."""
+
+    page: str
+    block: Block
+    arguments: list[str]
+    folder: Path
+
+
+def jobs_of(page: str, folder: Path) -> list[Job]:
+    """The commands of a page, in an empty folder in which its files are saved under the names given."""
+    folder.mkdir()
+    found = blocks(page)
+    jobs: list[Job] = []
+    for block in found:
         if block.file is not None:
-            (tmp_path / block.file).write_text(block.text, encoding="utf-8")
-        elif block.language == "sh" and first:
-            first = False
-            (arguments,) = commands(block.text)
-            code, output = installed.run(arguments, tmp_path)
-            assert (code, lines(output)) == (0, lines(block.printed or "")), block.text
+            (folder / block.file).write_text(block.text, encoding="utf-8")
         elif block.language == "sh":
-            jobs += [(arguments, block) for arguments in commands(block.text)]
-        else:
-            assert block.language == "python", f"the page does not say what to do with\n{block.text}"
-            (tmp_path / "cells.py").write_text(f"{blocks(page)[0].text}\n{block.text}", encoding="utf-8")
-            jobs.append((["python", "cells.py"], block))
-    code, answer = installed.run(["python", str(FORKING)], tmp_path, json.dumps([arguments for arguments, _ in jobs]))
+            jobs += [Job(page, block, arguments, folder) for arguments in commands(block.text)]
+        else:  # the cell of a notebook, behind the cell with the file of the page
+            assert block.language == "python", f"{page} does not say what to do with\n{block.text}"
+            (folder / "cells.py").write_text(f"{found[0].text}\n{block.text}", encoding="utf-8")
+            jobs.append(Job(page, block, ["python", "cells.py"], folder))
+    return jobs
+
+
+@pytest.mark.slow
+def test_every_line_works_as_pasted_in_an_empty_folder(installed: Installed, tmp_path: Path) -> None:
+    """Commands run in the order of the page, and print what it says."""
+    jobs = [job for page in PAGES for job in jobs_of(page, tmp_path / page)]
+    results = [installed.run(jobs[0].arguments, jobs[0].folder)]
+    given = json.dumps([(job.arguments, str(job.folder)) for job in jobs[1:]])
+    code, answer = installed.run(["python", str(FORKING)], tmp_path, given)
     assert code == 0, answer
-    results = json.loads(answer.splitlines()[-1])
-    assert results["package"].startswith(str(installed.bin.parent)), "dlstep is not the one of the wheel"
-    outputs: dict[str, str] = {}
-    for (arguments, block), (code, output) in zip(jobs, results["jobs"], strict=True):
-        assert code == 0, f"{shlex.join(arguments)}\n{output}"
-        outputs[block.text] = outputs.get(block.text, "") + output
-    for _, block in jobs:
-        if block.printed is not None:
-            assert lines(outputs[block.text]) == lines(block.printed), block.text
+    told = json.loads(answer.splitlines()[-1])
+    assert told["package"].startswith(str(installed.bin.parent)), "dlstep is not the one of the wheel"
+    outputs: dict[tuple[str, str], str] = {}
+    for job, (code, output) in zip(jobs, [*results, *told["jobs"]], strict=True):
+        assert code == 0, f"{shlex.join(job.arguments)}\n{output}"
+        outputs[job.page, job.block.text] = outputs.get((job.page, job.block.text), "") + output
+    for job in jobs:
+        if job.block.printed is not None:
+            assert lines(outputs[job.page, job.block.text]) == lines(job.block.printed), job.block.text
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -36,7 +36,7 @@ def parser() -> ArgumentParser:
     options.add_argument("name", type=str, help="A .py file, dotted path or name of a strategy or of a rule.")
     options.add_argument("--examples", type=int, default=100, help="Random cases for each law.")
     options.add_argument("--seed", type=int, default=0, help="Seed of the cases.")
-    options.add_argument("--only", type=list[str] | None, default=None, help="Only these laws; null: all.")
+    options.add_argument("--only", type=list[str] | str | None, default=None, help="Only these laws; null: all.")
     options.add_argument("--json", action="store_true", help="Print a JSON list of rows, and nothing else, on stdout.")
     return options
 
@@ -51,10 +51,11 @@ def run(options: Namespace) -> int:
 
     # What does not progress never ends, and no other law can tell more of it.
     known = {law.__name__: law for law in sorted(LAWS, key=lambda law: law is not progress)}
-    for name in options.only or []:
+    only = [options.only] if isinstance(options.only, str) else options.only
+    for name in only or []:
         if name not in known:
             raise ValueError(f"law {name!r} is unknown: choose from {', '.join(known)}")
-    chosen = [name for name in known if options.only is None or name in options.only]
+    chosen = [name for name in known if only is None or name in only]
     console = Console(stderr=options.json)
     rows: list[dict[str, str]] = []
     for title, value in subjects(options.name):
