@@ -6,6 +6,7 @@ from typing import Any
 
 from .. import rules
 from ..core import Rows, Rule, Span, Wants
+from ..rules.quota import Quota
 from ..rules.threshold import Threshold
 from .answers import BLOCK, BUFFER, EOS, MASK, RowsOf, Script, one_a_block, two_tokens, whole_blocks
 
@@ -103,7 +104,7 @@ def rule_scripts() -> dict[str, tuple[str, Script]]:
         "remdm loop": _script(two, _TWO_BLOCKS, "remdm", variant="loop"),
         "sliding": _script(canvas, _CANVAS, "sliding"),
         "ada_block": _script(canvas, _CANVAS, "ada_block"),
-        "early_commit": _script(one_block, _CANVAS, "early_commit", inner=rules.load("quota")(steps_per_block=BLOCK // 2)),
+        "early_commit": _script(one_block, _CANVAS, "early_commit", inner=Quota(steps_per_block=BLOCK // 2)),
         "quota dream": _script(one_block, _CANVAS, "quota", schedule="dream", steps_per_block=160),
         "quota independent": _script(one_block, _CANVAS, "quota", schedule="dream", order="independent", steps_per_block=160),
     }
