@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
-from dlstep import LLM
+from dlstep import LLM, rules
 from dlstep.bench.answers import SCRIPTS
-from dlstep.bench.host import build
+from dlstep.bench.host import build, build_script
 from dlstep.bench.queue import Others, begin, measure_queue, serve
+from dlstep.bench.rule_answers import CARRIERS, rule_scripts
+from dlstep.bench.rule_cost import known_forms, rates
 from dlstep.bench.sessions import after_another, in_turns, timed
 from dlstep.core import Sequence, commit, schedule
 from dlstep.testing.scripted import ScriptedDriver
@@ -39,6 +41,23 @@ def test_so_many_tokens_are_taken_a_step(script: str, least: float, most: float)
     for _ in range(steps):
         state = commit(state, driver.run(schedule(state)))
     assert least <= (sum(map(taken, state.running)) - before) / steps / len(state.running) <= most
+
+
+# Levels of 1, 1, 2, 4, 8 and 16 positions; walks that leave out steps which take nothing.
+TOKENS = {"dilated": (4.5, 6.0)} | dict.fromkeys(("remdm cap", "remdm rescale", "remdm conf", "remdm loop"), (1.2, 5.0))
+
+
+@pytest.mark.parametrize("form", [*rule_scripts(), *CARRIERS])
+def test_rules_take_as_many_tokens_a_step_as_their_carrier(form: str) -> None:
+    script = CARRIERS[form] if form in CARRIERS else rule_scripts()[form][1]
+    _, tokens = rates(build_script(script, "prompt", 64, 8), script)
+    least, most = TOKENS.get(form, (1.6, 2.4))
+    assert least <= tokens <= most
+
+
+def test_every_rule_is_measured() -> None:
+    assert {form.partition(" ")[0] for form in known_forms("all")} == set(rules.own())
+    assert known_forms("hierarchy") == ("hierarchy", "hierarchy remask")
 
 
 def calls(others: Others, size: int) -> int:

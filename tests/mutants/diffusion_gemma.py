@@ -125,4 +125,5 @@ MUTANTS = (
         "            if given < plain:\n",
     ),
     change("gemma: lanes run into one another", "core/draws.py", "(values >> 27) & mask", "(values >> 27)"),
+    change("a number that is the chance is below it", "core/draws.py", "(1 << 23) - 0.5)", "(1 << 23) + 0.5)"),
 )

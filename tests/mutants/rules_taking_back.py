@@ -33,7 +33,7 @@ MUTANTS = (
         "key=lambda position: -probabilities[position - start])[:count]",
     ),
     change("a mask is taken as if no token became one", REMDM, "(1.0 - sigma) * share", "share"),
-    change("tokens and masks share their draws", REMDM, '"remask")\n', '"choose")\n'),
+    change("tokens and masks share their draws", REMDM, '"remask", sigma)', '"choose", sigma)'),
     change("surer tokens are masked more often", REMDM, "exp(-block.probabilities", "exp(block.probabilities"),
     change(
         "steps without tokens mask nothing",
@@ -42,14 +42,21 @@ MUTANTS = (
         "            step += 1",
     ),
     change("a loop's share moves on while it masks", REMDM, "share if staying else", "share if not staying and share > 2 else"),
-    change("the first forward gives no credit", CREDIT, "return (best,), (gained,)", "return (best,), (0.0,)"),
+    change("the first forward gives no credit", CREDIT, "in held], best, gained)", "in held], best, gained if own else 0.0)"),
+    change("credit raises nothing that is improbable", CREDIT, "raising * (1.0 - least)", "(1.0 - least)"),
+    change(
+        "where two ids take turns their credits do not change places",
+        CREDIT,
+        "own[::-1], (held[1] * decay + gained, held[0] * decay)",
+        "own[::-1], (held[0] * decay + gained, held[1] * decay)",
+    ),
     change(
         "only the best id keeps credit",
         CREDIT,
         "return (best, *others), (gained, *others.values())",
         "return (best,), (gained,)",
     ),
-    change("credit does not fade", CREDIT, "(amounts[0] * decay + gained,)", "(amounts[0] + gained,)"),
+    change("credit does not fade", CREDIT, "(held[0] * decay + gained,)", "(held[0] + gained,)"),
     change("raised probabilities are not divided by their sum", CREDIT, "weighted[token] / total", "min(1.0, weighted[token])"),
     change(
         "a sampled token without credit never wins",
@@ -57,7 +64,7 @@ MUTANTS = (
         "weighted.setdefault(rows.tokens[row], rows.probabilities[row])",
         "weighted.setdefault(ids[0], rows.probabilities[row])",
     ),
-    change("credit goes to the positions in front", CREDIT, "if place not in taken]", "if place < len(credits) - len(taken)]"),
+    change("credit goes to the positions in front", CREDIT, "del ids[place], amounts[place]", "del ids[-1], amounts[-1]"),
     change(
         "a full block is stable though it is not finished",
         BLOCKS,

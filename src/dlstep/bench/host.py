@@ -2,7 +2,7 @@
 
 Blocks of 32, four in flight at most, pages of 32, two tokens accepted a step (a strategy's name with `_full`: nearly four, one
 in each of four blocks); canvases of 256 that never settle. Long answers are built by accepting whole blocks first. The making
-of samples is not timed. Each step counts with the least time it took in several interleaved repetitions.
+of samples is not timed. Each step counts with the least processor time it took in several interleaved repetitions.
 """
 
 import gc
@@ -13,7 +13,7 @@ from multiprocessing import get_context
 from os import sysconf
 from pathlib import Path
 from random import Random
-from time import perf_counter
+from time import process_time
 from typing import Any, Literal, Protocol
 
 from .. import strategies
@@ -31,7 +31,7 @@ from ..core import (
 )
 from ..core.lifecycle import farthest
 from ..testing.scripted import ScriptedDriver
-from .answers import BATCHES, BLOCK, EOS, LENGTHS, SCRIPTS
+from .answers import BATCHES, BLOCK, EOS, LENGTHS, SCRIPTS, Script
 
 Regime = Literal["prompt", "generated"]
 REGIMES: tuple[Regime, ...] = ("prompt", "generated")
@@ -70,8 +70,12 @@ class HostCost:
 
 def build(strategy: str, regime: Regime, length: int, batch: int, random: Random | None = None) -> State:
     """A state of `batch` running requests, each about `length` tokens long and in the middle of its answer."""
+    return build_script(SCRIPTS[strategy], regime, length, batch, random)
+
+
+def build_script(script: Script, regime: Regime, length: int, batch: int, random: Random | None = None) -> State:
+    """The same for a script of one's own."""
     limit = length + SAMPLED_HEAD + 64
-    script = SCRIPTS[strategy]
     chosen: Any = strategies.load(script.strategy)  # its fields are its own
     value = chosen(**script.options)
     reach = farthest(value, limit)
@@ -96,13 +100,13 @@ def measure_core(state: State, driver: ScriptedDriver) -> list[tuple[float, ...]
     """Seconds of schedule and of commit, in each of `STEPS` steps from `state` on."""
     spent: list[tuple[float, ...]] = []
     for _ in range(STEPS):
-        begin = perf_counter()
+        begin = process_time()
         plan = schedule(state)
-        planned = perf_counter() - begin
+        planned = process_time() - begin
         rows = driver.run(plan).rows
-        begin = perf_counter()
+        begin = process_time()
         state = commit(state, Samples(plan, rows))  # the line is folded where samples are made
-        spent.append((planned, perf_counter() - begin))
+        spent.append((planned, process_time() - begin))
     return spent
 
 
@@ -113,11 +117,11 @@ def measure_lowering(state: State, driver: ScriptedDriver, lowering: Lowering) -
         plan = schedule(state)
         samples = driver.run(plan)
         packed = lowering.prepare(plan, samples)
-        begin = perf_counter()
+        begin = process_time()
         lowering.lower(plan)
-        lowered = perf_counter()
+        lowered = process_time()
         lowering.unpack(plan, packed)
-        spent.append((lowered - begin, perf_counter() - lowered))
+        spent.append((lowered - begin, process_time() - lowered))
         state = commit(state, samples)
     return spent
 
@@ -147,33 +151,45 @@ def measure_group(
     batches: tuple[int, ...],
     lowering: Callable[[State], Lowering] | None = None,
 ) -> list[HostCost]:
-    """The rows of one regime and length, one for each batch.
+    """The rows of one regime and length, one for each batch."""
+    script = SCRIPTS[strategy]
+    runs = [(build(strategy, regime, length, batch), script) for batch in batches]
+    rows: list[HostCost] = []
+    for batch, steps in zip(batches, least_times(runs, lowering), strict=True):
+        spent = mean_us(steps, batch)
+        lower, unpack = spent[2:] if lowering else (None, None)
+        rows.append(HostCost(strategy, regime, length, batch, spent[0], lower, unpack, spent[1]))
+    return rows
+
+
+def least_times(
+    runs: list[tuple[State, Script]], lowering: Callable[[State], Lowering] | None = None
+) -> list[list[tuple[float, ...]]]:
+    """Of each run and each of its steps, the seconds of schedule and commit, and with `lowering` of lower and unpack.
 
     Every repetition runs the same steps; each step counts with the least time it took in any of `REPETITIONS` interleaved
     ones, so that what else the machine does is left out. The core and the lowering are timed in turns, not in the same steps:
     each would push the other out of the processor's caches. Collection of garbage is put off while a clock runs.
     """
-    states = [build(strategy, regime, length, batch) for batch in batches]
-    least = [[(float("inf"),) * 4] * STEPS for _ in states]
+    least = [[(float("inf"),) * 4] * STEPS for _ in runs]
     gc.collect()
     gc.disable()
     try:
         for _ in range(REPETITIONS):
-            for place, state in enumerate(states):
-                got = measure_core(state, ScriptedDriver(SCRIPTS[strategy].steady(Random(0))))
+            for place, (state, script) in enumerate(runs):
+                got = measure_core(state, ScriptedDriver(script.steady(Random(0))))
                 if lowering is not None:
-                    driver = ScriptedDriver(SCRIPTS[strategy].steady(Random(0)))
-                    lowered = measure_lowering(state, driver, lowering(state))
+                    lowered = measure_lowering(state, ScriptedDriver(script.steady(Random(0))), lowering(state))
                     got = [one + two for one, two in zip(got, lowered, strict=True)]
                 least[place] = [tuple(map(min, one, two)) for one, two in zip(least[place], got, strict=False)]
     finally:
         gc.enable()
-    rows: list[HostCost] = []
-    for batch, steps in zip(batches, least, strict=True):
-        spent = [round(1e6 * sum(part) / (STEPS * batch), 2) for part in zip(*steps, strict=True)]
-        lower, unpack = spent[2:] if lowering else (None, None)
-        rows.append(HostCost(strategy, regime, length, batch, spent[0], lower, unpack, spent[1]))
-    return rows
+    return least
+
+
+def mean_us(steps: list[tuple[float, ...]], batch: int) -> list[float]:
+    """Microseconds of each part of a step, per request."""
+    return [round(1e6 * sum(part) / (len(steps) * batch), 2) for part in zip(*steps, strict=True)]
 
 
 def memory_per_token(tokens: int = 1 << 20, length: int = 1 << 15) -> float:

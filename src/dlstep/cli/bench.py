@@ -6,6 +6,7 @@ from dataclasses import asdict
 from itertools import chain
 from pathlib import Path
 from time import perf_counter, process_time
+from typing import Any
 
 from jsonargparse import ArgumentParser, Namespace
 from rich.console import Console
@@ -29,6 +30,7 @@ HOST_EXAMPLE = "\n".join(
     (
         "dlstep bench host --json",
         "dlstep bench host --strategy all --batches [32]",
+        "dlstep bench host --rule all",
         "dlstep bench host --memory",
         "dlstep bench host --queue",
     )
@@ -46,6 +48,7 @@ EXAMPLES = f"{HOST_EXAMPLE}\n{DECODE_EXAMPLE}\n{KERNELS_EXAMPLE}\n{TUNE_EXAMPLE}
 # What a table shows of a row; JSON has all.
 SHAPE_COLUMNS = ("context", "batch", "rows", "step_us", "roofline_us", "ratio", "host_share", "host_us", "tokens_per_s")
 KERNEL_COLUMNS = ("kernel", "case", "equal", "us", "least_us", "share")
+RULE_BATCHES, RULE_LENGTHS = (32,), (512,)
 SHAPES = "sdar-1.7b, sdar-8b, llada2-mini, dream-7b, fast-dllm-v2-1.5b, diffusion-gemma-26b"
 
 
@@ -67,8 +70,13 @@ def add_kinds(options: ArgumentParser) -> None:
         default="multi_bd",
         help="A strategy, all, multi_bd_edit_full or dmax_full (nearly four tokens a step, not two).",
     )
-    host.add_argument("--batches", type=list[int], default=list(BATCHES), help="Requests at a time, as [8,32].")
-    host.add_argument("--lengths", type=list[int], default=list(LENGTHS), help="Tokens of a sequence, as [512,4096].")
+    host.add_argument(
+        "--rule", type=str | None, default=None, help="Instead: a rule, or all, beside its carrier with a threshold."
+    )
+    batches = f"Requests at a time, as [8,32]; None: {list(BATCHES)}, with --rule [32]."
+    host.add_argument("--batches", type=list[int] | None, default=None, help=batches)
+    lengths = f"Tokens of a sequence, as [512,4096]; None: {list(LENGTHS)}, with --rule [512]."
+    host.add_argument("--lengths", type=list[int] | None, default=None, help=lengths)
     host.add_argument("--memory", action="store_true", help="Instead: bytes per token of a state of 1,048,576 tokens.")
     host.add_argument("--queue", action="store_true", help="Instead: per request, beside many that wait or have ended.")
     decode = _decode_parser()
@@ -150,10 +158,21 @@ def _measured(kind: str, chosen: Namespace) -> tuple[list[dict[str, object]], tu
         if chosen.sessions is not None:
             return session_rows(chosen.model, chosen.device or "cpu", chosen.sessions), ()
         return (shape_rows(chosen), SHAPE_COLUMNS) if chosen.shape else (decode_rows(chosen.model, chosen.device or "cpu"), ())
+    return _host_measured(chosen), ()
+
+
+def _host_measured(chosen: Namespace) -> list[dict[str, object]]:
+    """The rows of `dlstep bench host`."""
+    instead = next((name for name in ("queue", "memory", "rule") if chosen[name]), None)
+    if instead is not None:
+        _refuse_options_beside(instead, chosen)
     if chosen.queue:
-        _refuse_options_beside_queue(chosen)
-        return queue_rows(), ()
-    return (memory_rows() if chosen.memory else host_rows(chosen.strategy, tuple(chosen.batches), tuple(chosen.lengths))), ()
+        return queue_rows()
+    if chosen.memory:
+        return memory_rows()
+    if chosen.rule is not None:
+        return rule_rows(chosen.rule, tuple(chosen.batches or RULE_BATCHES), tuple(chosen.lengths or RULE_LENGTHS))
+    return host_rows(chosen.strategy, tuple(chosen.batches or BATCHES), tuple(chosen.lengths or LENGTHS))
 
 
 def host_rows(strategy: str, batches: tuple[int, ...], lengths: tuple[int, ...]) -> list[dict[str, object]]:
@@ -164,9 +183,24 @@ def host_rows(strategy: str, batches: tuple[int, ...], lengths: tuple[int, ...])
     names = list(SCRIPTS) if strategy == "all" else [ALIASES.get(strategy, strategy)]
     if names[0] not in SCRIPTS:
         raise ValueError(f"--strategy must be all or one of {', '.join(SCRIPTS)}, got {strategy!r}")
-    console, rows = Console(stderr=True), []
     total = len(names) * len(batches) * len(lengths) * len(host.REGIMES)
     measured = chain.from_iterable(host.measure(name, batches, lengths, lowering=TorchLowering) for name in names)
+    return _followed(measured, total)
+
+
+def rule_rows(rule: str, batches: tuple[int, ...], lengths: tuple[int, ...]) -> list[dict[str, object]]:
+    """Rows of `bench.rule_cost`, the torch driver's lowering included."""
+    from ..bench.rule_cost import known_forms, measure_rules
+    from ..bench.torch_lowering import TorchLowering
+
+    forms = known_forms(rule)
+    measured = measure_rules(forms, batches, lengths, TorchLowering)
+    return _followed(measured, len(forms) * len(batches) * len(lengths))
+
+
+def _followed(measured: Iterable[Any], total: int) -> list[dict[str, object]]:
+    """The rows, while a bar or a line for each of them says how far the measurement is."""
+    console, rows = Console(stderr=True), list[dict[str, object]]()
     # Rows come a few at a time, half a minute apart: a spinner and a clock say that something happens meanwhile.
     columns = (SpinnerColumn(), TextColumn("measuring"), BarColumn(20), MofNCompleteColumn(), TimeElapsedColumn())
     last = TextColumn("{task.description}")
@@ -174,19 +208,22 @@ def host_rows(strategy: str, batches: tuple[int, ...], lengths: tuple[int, ...])
         task = bar.add_task("", total=total)
         for row in measured:
             rows.append(asdict(row))
-            told = ", ".join(f"{name} {value}" for name, value in rows[-1].items() if isinstance(value, str | int))
-            bar.update(task, advance=1, description=f"after {row.strategy}, {row.regime}, {row.length}")
+            words = {name: value for name, value in rows[-1].items() if isinstance(value, str | int)}
+            bar.update(task, advance=1, description=f"after {', '.join(map(str, words.values()))}")
             if bar.disable:
+                told = ", ".join(f"{name} {value}" for name, value in words.items())
                 print(f"measured {len(rows)} of {total}: {told}", file=sys.stderr)
     return rows
 
 
-def _refuse_options_beside_queue(chosen: Namespace) -> None:
-    """Raise ValueError for an option that --queue would ignore."""
-    plain = {"strategy": "multi_bd", "batches": list(BATCHES), "lengths": list(LENGTHS), "memory": False}
-    given = [name for name, value in plain.items() if chosen[name] != value]
+def _refuse_options_beside(instead: str, chosen: Namespace) -> None:
+    """Raise ValueError for an option that the measurement `instead` would ignore."""
+    ignored = {"strategy": "multi_bd", "memory": False, "queue": False, "rule": None}
+    if instead != "rule":
+        ignored |= {"batches": None, "lengths": None}
+    given = [name for name, value in ignored.items() if name != instead and chosen[name] != value]
     if given:
-        raise ValueError(f"--{given[0]} does nothing beside --queue: leave one of them out")
+        raise ValueError(f"--{given[0]} does nothing beside --{instead}: leave one of them out")
 
 
 def _refuse_options_of_shapes(chosen: Namespace) -> None:

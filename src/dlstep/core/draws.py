@@ -5,7 +5,10 @@ on the device; this file defines them.
 """
 
 from array import array
+from functools import lru_cache
 from hashlib import blake2b
+from itertools import compress
+from math import ceil
 from typing import Literal
 
 Purpose = Literal["sample", "renoise", "open", "choose", "remask"]
@@ -54,20 +57,65 @@ def uniforms(seed: int, start: int, stop: int, draw: int, purpose: Purpose) -> t
     return tuple([(number + 0.5) * 2.0**-23 for number in integers(seed, start, stop, draw, purpose, 1 << 23)])
 
 
+@lru_cache(maxsize=8192)
+def below(seed: int, start: int, stop: int, draw: int, purpose: Purpose, chance: float) -> tuple[int, ...]:
+    """The positions of `[start, stop)`, ascending, whose number of `uniforms` is below `chance`."""
+    bound = max(0, min(1 << 23, ceil(chance * (1 << 23) - 0.5)))  # of the integers that the numbers are made of
+    ones, _, _, kept = _lanes(stop - start)
+    values = (_placed(seed, start, stop, draw, purpose) >> 33) & kept
+    # The sum reaches bit 32 of a lane unless its number is below.
+    hits = ((values + ones * ((1 << 32) - (bound << 8))) >> 32) & ones ^ ones
+    if not hits:
+        return ()
+    return tuple(compress(range(start, stop), hits.to_bytes(16 * (stop - start), "little")[::16]))
+
+
 def integers(seed: int, start: int, stop: int, draw: int, purpose: Purpose, bound: int) -> tuple[int, ...]:
     """`integer(key(seed, position, draw, purpose), 0, bound)` for the positions of `[start, stop)`.
 
     All of them at once: every position has a lane of 128 bits in one large integer, whose upper half takes the carries.
     """
-    lanes = array("Q", bytes(16 * (stop - start)))
-    lanes[::2] = array("Q", range(start, stop))
-    ones = int.from_bytes(array("Q", (1, 0) * (stop - start)).tobytes(), "little")
-    mask, add = ones * _MASK, ones * 0x9E3779B97F4A7C15
-    values = int.from_bytes(lanes.tobytes(), "little") ^ (ones * mix(seed & _MASK))
-    for counter in (draw, PURPOSES[purpose], mix(0), 0):
-        values = (values + add) & mask
-        values = ((values ^ ((values >> 30) & mask)) * 0xBF58476D1CE4E5B9) & mask
-        values = ((values ^ ((values >> 27) & mask)) * 0x94D049BB133111EB) & mask
-        values ^= ((values >> 31) & mask) ^ (ones * counter)
-    values = ((((values >> 33) & (ones * 0x7FFFFFFF)) * bound) >> 31) & mask
+    _, mask, _, kept = _lanes(stop - start)
+    values = ((((_placed(seed, start, stop, draw, purpose) >> 33) & kept) * bound) >> 31) & mask
     return tuple(array("Q", values.to_bytes(16 * (stop - start), "little"))[::2])
+
+
+@lru_cache(maxsize=64)
+def _lanes(count: int) -> tuple[int, int, int, int]:
+    """So many lanes of: one, 64 bits set, the increment of `mix`, 31 bits set."""
+    ones = int.from_bytes(array("Q", (1, 0) * count).tobytes(), "little")
+    return ones, ones * _MASK, ones * 0x9E3779B97F4A7C15, ones * 0x7FFFFFFF
+
+
+def _placed(seed: int, start: int, stop: int, draw: int, purpose: Purpose) -> int:
+    """The 64 bits that `uniform` and `integer` cut for their number 0, in a lane for each position.
+
+    Upper halves of lanes are not empty.
+    """
+    count = stop - start
+    values = _of_forward(seed, start, stop, draw) ^ (_lanes(count)[0] * PURPOSES[purpose])
+    return _mixed(_mixed(values, count) ^ (_lanes(count)[0] * _FIRST), count)
+
+
+@lru_cache(maxsize=2048)
+def _of_forward(seed: int, start: int, stop: int, draw: int) -> int:
+    """The lanes of one forward, in front of the purpose: a forward may draw for two."""
+    count = stop - start
+    lanes = array("Q", bytes(16 * count))
+    lanes[::2] = array("Q", range(start, stop))
+    ones = _lanes(count)[0]
+    values = _mixed(int.from_bytes(lanes.tobytes(), "little") ^ (ones * mix(seed & _MASK)), count)
+    return _mixed(values ^ (ones * draw), count)
+
+
+def _mixed(values: int, count: int) -> int:
+    """`mix` of the lower half of each lane; upper halves are left with bits of the next lane."""
+    _, mask, add, _ = _lanes(count)
+    # An addition carries into the lowest bit of an upper half, which is 0.
+    values = (values + add) & mask
+    values = ((values ^ ((values >> 30) & mask)) * 0xBF58476D1CE4E5B9) & mask
+    values = ((values ^ ((values >> 27) & mask)) * 0x94D049BB133111EB) & mask
+    return values ^ (values >> 31)
+
+
+_FIRST = mix(0)

@@ -308,8 +308,9 @@ def unpack(plan: Plan, packed: Float32[Tensor, "k w"] | None) -> Samples:
     margins = next(lines).tolist() if "margin" in statistics else []
     noise = next(lines).astype(np.int64).tolist() if "noise" in statistics else []
     rest = numbers[len(numbers) - 2 * best :]
-    best_ids = rest[:best].T.reshape(-1).astype(np.int64).tolist()
-    best_probabilities = rest[best:].T.reshape(-1).tolist()
+    # Made numbers of Python span by span, while they are in the processor's inner caches: there are many.
+    best_ids = rest[:best].T.reshape(-1).astype(np.int64)
+    best_probabilities = rest[best:].T.reshape(-1)
     named = list(lines) if plan.wants.named else []  # and behind them lists of best ids
     bounds = pairwise(accumulate((len(span.wanted) for span in plan.spans), initial=0))
     return Samples(
@@ -320,8 +321,8 @@ def unpack(plan: Plan, packed: Float32[Tensor, "k w"] | None) -> Samples:
                 tuple(probabilities[begin:end]),
                 tuple(entropies[begin:end]),
                 tuple(margins[begin:end]),
-                tuple(best_ids[begin * best : end * best]),
-                tuple(best_probabilities[begin * best : end * best]),
+                tuple(best_ids[begin * best : end * best].tolist()) if best else (),
+                tuple(best_probabilities[begin * best : end * best].tolist()) if best else (),
                 tuple(noise[begin:end]),
                 _named_of(span, named, begin, end) if named else (),
             )

@@ -9,6 +9,7 @@ first of the best. Its code is greedy; here the token is drawn from the fused pr
 
 from collections.abc import Mapping, Sequence as Items
 from dataclasses import dataclass
+from itertools import repeat
 from math import log
 from typing import Annotated, final
 
@@ -62,55 +63,107 @@ class Credit(Rule):
     def decided(self, sequence: Sequence, block: Block, rows: Rows, begin: int, must: bool, spec: Spec) -> Block:
         """The block with what is probable enough, or else the best position, and the credit of the others."""
         del spec
-        undecided, extra = block.undecided, block.extra
-        memory = extra if isinstance(extra, Credits) else None
-        if memory is None or len(memory.ids) != len(undecided):  # none, or another rule has been at the block since
-            memory = Credits(((),) * len(undecided), ((),) * len(undecided))
-        warm, seed, number = sequence.goal.request.params.temperature, sequence.goal.request.seed, draw(sequence, block)
-        tokens: list[int] = []
-        probabilities: list[float] = []
-        credits: list[tuple[tuple[int, ...], tuple[float, ...]]] = []
-        for row, (position, ids, amounts) in enumerate(zip(undecided, memory.ids, memory.amounts, strict=True), begin):
-            best_ids = rows.best_ids[row * BEST : row * BEST + BEST]
-            best_probabilities = rows.best_probabilities[row * BEST : row * BEST + BEST]
-            ids, amounts = self._renewed(ids, amounts, best_ids[0], best_probabilities[0])
-            weighted, total = fused(best_ids, best_probabilities, ids, amounts, self.credit_weight)
-            if warm:
-                weighted.setdefault(rows.tokens[row], rows.probabilities[row])
-                token = _drawn(weighted, key(seed, position, number, "sample"))
-            else:
-                token = max(weighted, key=weighted.__getitem__) if len(weighted) > 1 else ids[0]
-            tokens.append(token)
-            probabilities.append(weighted[token] / total)
-            credits.append((ids, amounts))
-        chosen = self._chosen(probabilities, must)
-        block = block.decide(chosen, 0, tokens, probabilities)
-        if not block.undecided:
-            return block.remembering(None)
-        taken = set(chosen)
-        left = [credit for place, credit in enumerate(credits) if place not in taken]
-        return block.remembering(Credits(tuple([ids for ids, _ in left]), tuple([amounts for _, amounts in left])))
+        undecided, memory = block.undecided, block.extra
+        count = len(undecided)
+        if not isinstance(memory, Credits) or len(memory.ids) != count:  # none, or another rule has been at the block since
+            memory = Credits(((),) * count, ((),) * count)
+        end, decay = begin + count, self.credit_decay
+        most_probable = rows.best_probabilities[begin * BEST : end * BEST : BEST]
+        ids: list[tuple[int, ...]] = []
+        amounts: list[tuple[float, ...]] = []
+        best_ids = rows.best_ids[begin * BEST : end * BEST : BEST]
+        gains = map(pow, most_probable, repeat(self.credit_power))
+        for own, held, best, gained in zip(memory.ids, memory.amounts, best_ids, gains, strict=True):
+            if best in own and len(own) < 3:  # in most positions one id or two take turns; without calls
+                if len(own) == 1:
+                    kept, renewed = own, (held[0] * decay + gained,)
+                elif own[0] == best:
+                    kept, renewed = own, (held[0] * decay + gained, held[1] * decay)
+                else:
+                    kept, renewed = own[::-1], (held[1] * decay + gained, held[0] * decay)
+                if renewed[-1]:
+                    ids.append(kept)
+                    amounts.append(renewed)
+                    continue
+            kept, renewed = _renewed(own, [amount * decay for amount in held], best, gained)
+            ids.append(kept)
+            amounts.append(renewed)
+        warm = sequence.goal.request.params.temperature > 0.0
+        bounds = list(map(max, most_probable, rows.probabilities[begin:end])) if warm else most_probable
+        raising = (1.0 + max(map(max, amounts))) ** self.credit_weight
 
-    def _renewed(
-        self, ids: tuple[int, ...], amounts: tuple[float, ...], best: int, probability: float
-    ) -> tuple[tuple[int, ...], tuple[float, ...]]:
-        """The ids with credit and their credit after a forward in which `best`, the first of them, was the most probable."""
-        decay, gained = self.credit_decay, probability**self.credit_power
-        if not ids:
-            return (best,), (gained,)
-        if ids == (best,):
-            return ids, (amounts[0] * decay + gained,)
-        others = {token: kept for token, amount in zip(ids, amounts, strict=True) if (kept := amount * decay)}
-        gained += others.pop(best, 0.0)
-        if len(others) == BEST:
-            del others[min(others, key=others.__getitem__)]
-        return (best, *others), (gained, *others.values())
+        def answered(place: int) -> tuple[int, float]:
+            """Token and probability of an undecided position."""
+            row = begin + place
+            return self._answer(sequence, block, rows, row, undecided[place], ids[place], amounts[place])
 
-    def _chosen(self, probabilities: list[float], must: bool) -> list[int]:
-        """Places whose probability is above the threshold, or else the best one where one must be taken."""
         accept, inclusive = self.accept_threshold, self.inclusive
-        chosen = [place for place, p in enumerate(probabilities) if p > accept or (inclusive and p == accept)]
-        return chosen or ([probabilities.index(max(probabilities))] if must else [])
+        found = {place: answered(place) for place in _promising(bounds, raising, accept)}
+        chosen = [place for place, (_, p) in found.items() if p > accept or (inclusive and p == accept)]
+        if must and not chosen:
+            _, least = answered(bounds.index(max(bounds)))
+            found = {place: answered(place) for place in _promising(bounds, raising, least)}
+            chosen = [max(found, key=lambda place: found[place][1])]
+        if len(chosen) == count:
+            block = block.remembering(None)
+        else:
+            for place in reversed(chosen):
+                del ids[place], amounts[place]
+            block = block.remembering(Credits(tuple(ids), tuple(amounts)))
+        taken = [found[place] for place in chosen]
+        positions = [undecided[place] for place in chosen]
+        return block.take(positions, [token for token, _ in taken], [p for _, p in taken]) if chosen else block
+
+    def _answer(
+        self,
+        sequence: Sequence,
+        block: Block,
+        rows: Rows,
+        row: int,
+        position: int,
+        ids: tuple[int, ...],
+        amounts: tuple[float, ...],
+    ) -> tuple[int, float]:
+        """The token of a position and its probability, both with the credits counted in."""
+        best_ids = rows.best_ids[row * BEST : row * BEST + BEST]
+        best_probabilities = rows.best_probabilities[row * BEST : row * BEST + BEST]
+        weighted, total = fused(best_ids, best_probabilities, ids, amounts, self.credit_weight)
+        request = sequence.goal.request
+        if request.params.temperature:
+            weighted.setdefault(rows.tokens[row], rows.probabilities[row])
+            token = _drawn(weighted, key(request.seed, position, draw(sequence, block), "sample"))
+        else:
+            token = max(weighted, key=weighted.__getitem__) if len(weighted) > 1 else ids[0]
+        return token, weighted[token] / total
+
+
+def _promising(bounds: Items[float], raising: float, least: float) -> list[int]:
+    """Places whose probability may come to `least`, where no id of place i is more probable than `bounds[i]`.
+
+    A probability p that is multiplied by r, and all then normalised, comes to p r / (1 - p + p r) at most, and no r is above
+    `raising`.
+    """
+    lowest = least / (least + raising * (1.0 - least)) * (1.0 - 1e-9)  # what rounding could hide
+    return [place for place, bound in enumerate(bounds) if bound >= lowest]
+
+
+def _renewed(ids: tuple[int, ...], amounts: list[float], best: int, gained: float) -> tuple[tuple[int, ...], tuple[float, ...]]:
+    """The ids with credit and their credit after a forward: `best`, the first of them, gains some. Spent credits are left out.
+
+    `amounts` are the credits as they have shrunk. Of more ids than are kept, the one with the least credit goes.
+    """
+    if best in ids:
+        place = ids.index(best)
+        gained += amounts.pop(place)
+        if place:
+            ids = (best, *ids[:place], *ids[place + 1 :])
+        if all(amounts):
+            return ids, (gained, *amounts)
+        ids = ids[1:]
+    others = {token: amount for token, amount in zip(ids, amounts, strict=True) if amount}
+    if len(others) == BEST:
+        del others[min(others, key=others.__getitem__)]
+    return (best, *others), (gained, *others.values())
 
 
 def fused(

@@ -14,7 +14,7 @@ from typing import Annotated, Literal, final
 from annotated_types import Ge, Gt, Interval
 
 from ..core import Block, Extra, Probability, Rows, Rule, Sequence, Spec, check_ranges, draw
-from ..core.draws import Purpose, integers
+from ..core.draws import below, uniforms
 from ._schedule import due, length, masked
 
 Variant = Literal["llada", "cap", "rescale", "conf", "loop"]
@@ -200,31 +200,34 @@ class ReMDM(Rule):
         chance, _, _ = self._chances(step, total)
         if chance >= 1.0 or not block.undecided:
             return list(block.undecided)
-        luck = _uniforms(seed, block, step, "choose")
-        return [position for position in block.undecided if luck[position - block.start] < chance]
+        undecided = set(block.undecided)
+        return [position for position in below(seed, block.start, block.end, step, "choose", chance) if position in undecided]
 
     def unlucky(self, block: Block, sampled: tuple[int, ...], step: int, total: int, seed: int) -> list[int]:
         """The tokens that become masks in a step."""
         _, sigma, bound = self._chances(step, total)
-        masks, start = set(block.undecided), block.start
-        held = [position for position in sampled if position not in masks]
-        if not held or not (sigma or (self.variant == "conf" and bound)):
-            return []
-        luck = _uniforms(seed, block, step, "remask")
+        start = block.start
         if self.variant != "conf":
-            return [position for position in held if luck[position - start] < sigma]
+            hit = below(seed, start, block.end, step, "remask", sigma) if sigma else ()
+            held = set(sampled).difference(block.undecided) if hit else ()
+            return [position for position in hit if position in held]
+        masks = set(block.undecided)
+        held = [position for position in sampled if position not in masks]
+        if not held or not bound:
+            return []
         weights = [exp(-block.probabilities[position - start]) for position in held]
         scale = bound / fsum(weights)
-        return [position for position, weight in zip(held, weights, strict=True) if luck[position - start] < scale * weight]
+        # No weight is above 1, so that only those below `scale` can be chosen.
+        hit = below(seed, start, block.end, step, "remask", scale)
+        if not hit:
+            return []
+        luck = uniforms(seed, start, block.end, step, "remask")
+        weight_of = dict(zip(held, weights, strict=True))
+        return [p for p in hit if p in weight_of and luck[p - start] < scale * weight_of[p]]
 
 
 def _behind(block: Block) -> int:
     return block.extra.steps if isinstance(block.extra, Walk) else 0
-
-
-def _uniforms(seed: int, block: Block, step: int, purpose: Purpose) -> list[float]:
-    """`uniform(key(seed, position, step, purpose), 0)` of each position of the block."""
-    return [((bits >> 8) + 0.5) * 2.0**-23 for bits in integers(seed, block.start, block.end, step, purpose, 1 << 31)]
 
 
 RULE = ReMDM

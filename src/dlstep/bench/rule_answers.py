@@ -1,0 +1,110 @@
+"""Scripted answers of a network for measuring the host cost of rules, with the statistics that each rule reads."""
+
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+from .. import rules
+from ..core import Rows, Rule, Span, Wants
+from ..rules.quota import Quota
+from ..rules.threshold import Threshold
+from .answers import BLOCK, BUFFER, EOS, MASK, RowsOf, Script, one_a_block, two_tokens, whole_blocks
+
+ANSWER = 1 << 20  # a block size that no answer reaches: the canvas is one block
+_SURE, _ENTROPY, _DOUBT = 0.9, 0.01, 1.5  # from what probability on a position is certain; entropies of certain ones, of others
+
+_BLOCKS = {"block_size": BLOCK, "buffer_size": BUFFER}
+_GRID = _BLOCKS | {"semi_complete_threshold": 1.0}
+_TWO_BLOCKS = _BLOCKS | {"add_block_threshold": 0.5}  # for rules that take something in every block
+_ONE_BLOCK = {"block_size": BLOCK, "buffer_size": 1}
+_CANVAS = {"block_size": BLOCK, "cache": "none"}
+_WHOLE = {"block_size": ANSWER, "cache": "none"}
+
+CARRIERS = {
+    "multi_bd": Script("multi_bd", _GRID, whole_blocks, two_tokens),
+    # One position of each of two blocks, as `one_a_block` answers: 0.6 where the others have 0.5.
+    "multi_bd, two blocks": Script("multi_bd", _TWO_BLOCKS | {"rule": Threshold(0.55)}, whole_blocks, one_a_block),
+    "dual_cache": Script("dual_cache", _CANVAS, whole_blocks, two_tokens),
+    "dual_cache, one block": Script("dual_cache", _WHOLE, whole_blocks, two_tokens),
+}
+
+
+def with_statistics(wants: Wants, answers: Callable[[Random], RowsOf]) -> Callable[[Random], RowsOf]:
+    """The same answers with entropies, margins and most probable ids, as far as `wants` asks for them.
+
+    The most probable id of an undecided position is mostly the same from forward to forward, a second one else.
+    """
+
+    def made(random: Random) -> RowsOf:
+        plain, best = answers(random), wants.best
+
+        def rows(span: Span) -> Rows:
+            given = plain(span)
+            tokens, chances = given.tokens, given.probabilities
+            ids: tuple[int, ...] = ()
+            most: tuple[float, ...] = ()
+            if best:
+                start = span.start
+                fed = [span.tokens[position - start] if position < span.stop else MASK for position in span.wanted]
+                tops = [
+                    (position * 31 + (random.random() < 0.25)) % EOS if token == MASK else token
+                    for position, token in zip(span.wanted, fed, strict=True)
+                ]
+                tokens = tuple(tops)
+                ids = tuple([(top ^ rank) % EOS for top in tops for rank in range(best)])
+                most = tuple([chance if not rank else (1.0 - chance) * 0.5**rank for chance in chances for rank in range(best)])
+            entropies = tuple([_ENTROPY if chance > _SURE else _DOUBT + chance for chance in chances])
+            return Rows(
+                tokens,
+                chances,
+                entropies if "entropy" in wants.statistics else (),
+                chances if "margin" in wants.statistics else (),
+                ids,
+                most,
+            )
+
+        return rows
+
+    return made
+
+
+def _script(carrier: str, blocks: dict[str, Any], name: str, **options: Any) -> tuple[str, Script]:
+    """The carrier that a rule is compared with, and the rule with its options."""
+    rule: Rule = rules.load(name)(**options)
+    plain = CARRIERS[carrier]
+    whole, steady = (with_statistics(rule.wants, answers) for answers in (plain.whole, plain.steady))
+    return carrier, Script(plain.strategy, blocks | {"rule": rule}, whole, steady)
+
+
+def rule_scripts() -> dict[str, tuple[str, Script]]:
+    """Each rule by name, some in several forms, with the carrier whose threshold its cost is compared with."""
+    grid, two, canvas, one_block = CARRIERS
+    return {
+        "threshold": _script(grid, _GRID, "threshold"),
+        "threshold entropy": _script(grid, _GRID, "threshold", order="entropy"),
+        "threshold falling": _script(grid, _GRID, "threshold", falling=0.1),
+        "factor": _script(grid, _GRID, "factor", factor=0.5),
+        "entropy_bound": _script(two, _TWO_BLOCKS, "entropy_bound"),
+        "entropy_bound margin": _script(two, _TWO_BLOCKS, "entropy_bound", order="margin"),
+        "local_leap": _script(grid, _GRID, "local_leap"),
+        "spaced": _script(grid, _GRID, "spaced"),
+        "hierarchy": _script(grid, _GRID, "hierarchy", low_threshold=0.9),
+        "hierarchy remask": _script(grid, _GRID, "hierarchy", low_threshold=0.9, remask_threshold=0.2),
+        "dilated": _script(two, _ONE_BLOCK, "dilated", skip=0),
+        "credit": _script(grid, _GRID, "credit"),
+        "quota": _script(two, _TWO_BLOCKS, "quota"),
+        "quota random": _script(two, _TWO_BLOCKS, "quota", order="random"),
+        "quota drawn": _script(two, _TWO_BLOCKS, "quota", order="margin", order_temperature=0.5),
+        "saber": _script(two, _TWO_BLOCKS, "saber"),
+        "running_confidence": _script(two, _TWO_BLOCKS, "running_confidence"),
+        "remdm": _script(two, _TWO_BLOCKS, "remdm"),
+        "remdm cap": _script(two, _TWO_BLOCKS, "remdm", variant="cap"),
+        "remdm rescale": _script(two, _TWO_BLOCKS, "remdm", variant="rescale"),
+        "remdm conf": _script(two, _TWO_BLOCKS, "remdm", variant="conf"),
+        "remdm loop": _script(two, _TWO_BLOCKS, "remdm", variant="loop"),
+        "sliding": _script(canvas, _CANVAS, "sliding"),
+        "ada_block": _script(canvas, _CANVAS, "ada_block"),
+        "early_commit": _script(one_block, _CANVAS, "early_commit", inner=Quota(steps_per_block=BLOCK // 2)),
+        "quota dream": _script(one_block, _CANVAS, "quota", schedule="dream", steps_per_block=160),
+        "quota independent": _script(one_block, _CANVAS, "quota", schedule="dream", order="independent", steps_per_block=160),
+    }

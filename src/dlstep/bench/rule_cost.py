@@ -1,0 +1,86 @@
+"""Host cost of rules per request and step, beside that of their carrier with a threshold in the same process.
+
+Measured as in `host`, behind a prompt: grids have blocks of 32 and canvases no cache. A rule that looks at the whole answer is
+compared with a threshold over the whole answer. Rules take two tokens a step, `dilated` five in its only block.
+"""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from multiprocessing import get_context
+from random import Random
+
+from ..core import State, commit, schedule
+from ..testing.scripted import ScriptedDriver
+from .answers import Script
+from .host import STEPS, Lowering, build_script, least_times, mean_us
+from .rule_answers import CARRIERS, rule_scripts
+
+
+@dataclass(frozen=True, slots=True)
+class RuleCost:
+    """Microseconds per request and step, and `ratio` of their sum to that of the carrier with a threshold.
+
+    `wanted` and `tokens` are the positions that a step samples of a request, and those that it has more decided after it.
+    """
+
+    rule: str
+    length: int
+    batch: int
+    wanted: float
+    tokens: float
+    schedule_us: float
+    lower_us: float
+    unpack_us: float
+    commit_us: float
+    ratio: float
+
+
+def known_forms(rule: str) -> tuple[str, ...]:
+    """The forms of a rule that are measured, or those of `all` rules. Raises ValueError for another name."""
+    labels = tuple(rule_scripts())
+    found = labels if rule == "all" else tuple(label for label in labels if label.partition(" ")[0] == rule)
+    if not found:
+        known = dict.fromkeys(label.partition(" ")[0] for label in labels)
+        raise ValueError(f"--rule must be all or one of {', '.join(known)}, got {rule!r}")
+    return found
+
+
+def measure_rules(
+    forms: tuple[str, ...],
+    batches: tuple[int, ...],
+    lengths: tuple[int, ...],
+    lowering: Callable[[State], Lowering],
+) -> Iterator[RuleCost]:
+    """One row for each form of a rule, length and batch; each of them has a process of its own."""
+    fresh = ProcessPoolExecutor(max_workers=1, max_tasks_per_child=1, mp_context=get_context("spawn"))
+    with fresh as processes:
+        found = [processes.submit(measure_rule, form, n, b, lowering) for n in lengths for b in batches for form in forms]
+        for row in found:
+            yield row.result()
+
+
+def measure_rule(form: str, length: int, batch: int, lowering: Callable[[State], Lowering]) -> RuleCost:
+    """The row of one form of a rule; the carrier and the rule are measured in turns."""
+    carrier, script = rule_scripts()[form]
+    states = [(build_script(script, "prompt", length, batch), script) for script in (CARRIERS[carrier], script)]
+    plain, own = (mean_us(steps, batch) for steps in least_times(states, lowering))
+    wanted, tokens = rates(*states[1])
+    planned, committed, lowered, unpacked = own
+    return RuleCost(form, length, batch, wanted, tokens, planned, lowered, unpacked, committed, round(sum(own) / sum(plain), 2))
+
+
+def rates(state: State, script: Script) -> tuple[float, float]:
+    """How many positions a step samples of a request, and how many it has more decided after it."""
+    driver, wanted, before, batch = ScriptedDriver(script.steady(Random(0))), 0, _decided(state), len(state.running)
+    for _ in range(STEPS):
+        plan = schedule(state)
+        wanted += sum(len(span.wanted) for span in plan.spans)
+        state = commit(state, driver.run(plan))
+    return round(wanted / STEPS / batch, 1), round((_decided(state) - before) / STEPS / batch, 1)
+
+
+def _decided(state: State) -> int:
+    """Positions in front of the windows' ends that hold a token."""
+    ends = [sequence.window[-1].end if sequence.window else sequence.final for sequence in state.running]
+    return sum(ends) - sum(len(block.undecided) for sequence in state.running for block in sequence.window)
