@@ -103,7 +103,8 @@ class Canvas(Strategy):
         """Decide positions of the block; behind a full one the next opens, which begins with a refresh."""
         block, *rest = sequence.window
         if sequence.ledger.steps - block.opened == 1:  # its first forward
-            end = self.rule.ends(sequence, block, rows, self.block_size)
+            # Pinned tokens alone are no block that a forward could decide.
+            end = max(self.rule.ends(sequence, block, rows, self.block_size), block.undecided[0] + 1)
             if end < block.end:
                 block, rest = block.part(block.start, end, block.opened), list(self._rest(sequence, end, spec))
         undecided = len(block.undecided)
