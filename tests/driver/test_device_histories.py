@@ -1,7 +1,5 @@
 """Histories of one device: each keeps what it stored; too many make the one that rested longest go."""
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given, settings, strategies as st
 from random_checkpoints import BLOCK, WORDS
@@ -11,6 +9,7 @@ from dlstep.decode import Decode
 from dlstep.driver import TorchDriver
 from dlstep.models import Checkpoint
 from dlstep.rules.threshold import Threshold
+from dlstep.session import changed
 from dlstep.strategies.multi_bd import MultiBD
 
 STRATEGY = MultiBD(block_size=BLOCK, buffer_size=2, rule=Threshold(0.25))
@@ -91,14 +90,13 @@ def test_a_fork_goes_on_where_its_origin_was(checkpoints) -> None:
     origin = branch = state
     while not origin.done:
         origin = step(origin, driver)
-    strategy = replace(STRATEGY, accept_threshold=0.1)
-    branch = replace(branch, strategy=strategy)
+    branch = changed(branch, {"accept_threshold": 0.1})
     while not branch.done:
         branch = step(branch, driver)
-    again = replace(state_of(checkpoint, 1), strategy=STRATEGY)
-    fresh = driver_of(checkpoint, 1)
+    again, fresh = state_of(checkpoint, 1), driver_of(checkpoint, 1)
     while not again.done:
-        again = replace(step(again, fresh), strategy=strategy if again.step + 1 >= state.step else STRATEGY)
+        again = step(again, fresh)
+        again = changed(again, {"accept_threshold": 0.1}) if again.step == state.step else again
     assert answer(branch) == answer(again) and origin.finished[0].finish == "length"
     assert not driver.fork(99)
 
