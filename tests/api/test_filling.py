@@ -16,11 +16,6 @@ RULES: tuple[dict[str, object], ...] = (
     {"rule": "remdm"},
     {"rule": "running_confidence"},
 )
-    {},
-    {"rule": "remdm"},
-    {"rule": "running_confidence", "steps_per_block": 2},
-    {"rule": "quota", "steps_per_block": 2},
-)
 
 
 def decoded(options: dict[str, object]) -> Trace:
