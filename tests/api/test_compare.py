@@ -6,10 +6,14 @@ from pathlib import Path
 import pytest
 
 from dlstep import LLM, SamplingParams
-from dlstep.bench.compare import Question, entry_of, measured, read_questions, story_questions, sweep_of
+from dlstep.bench.compare import Point, Question, entries, entry_of, measured, read_questions, story_questions, sweep_of
+from dlstep.bench.plot import points_figure
 from dlstep.cli import main
+from dlstep.core import options_of
+from dlstep.rules.ada_block import AdaBlock
 from dlstep.rules.quota import Quota
 from dlstep.rules.threshold import Threshold
+from dlstep.tiny.tokenizer import build_tokenizer
 
 Captured = pytest.CaptureFixture[str]
 
@@ -117,6 +121,31 @@ def test_questions_of_a_file(tmp_path: Path, capsys: Captured) -> None:
 def test_a_wrong_comparison_is_one_line(arguments: list[str], said: str, capsys: Captured) -> None:
     assert main(["compare", *arguments]) == 2
     assert said in capsys.readouterr().err
+
+
+def test_a_rule_is_compared_by_value_and_searches_for_the_ends_of_sentences() -> None:
+    sentences = tuple(build_tokenizer().encode(end)[0] for end in (". ", "."))
+    (_, quota), (_, on_canvas), (llm, ada) = entries([Quota(3), AdaBlock(look_ahead=0.5)])
+    assert (quota.rule, quota.strategy, on_canvas.strategy, ada.rule) == ("quota", "multi_bd", "dual_cache", "ada_block")
+    assert options_of(quota.value)["rule"] == Quota(3)
+    assert options_of(ada.value)["rule"] == AdaBlock(sentences, look_ahead=0.5) and llm.engine.name == "tiny-llada"
+    (_, given), (_, named) = entries([AdaBlock((7,)), "quota"], model="tiny-llada")
+    assert options_of(given.value)["delimiters"] == (7,) and named.strategy == "dual_cache"
+    with pytest.raises(ValueError, match="rule 'quota' is given twice"):
+        entries(["quota", Quota(2)])
+
+
+def test_the_picture_has_a_frame_for_each_rule_and_the_values_at_the_ends_of_lines() -> None:
+    def line(rule: str, strategy: str) -> list[Point]:
+        return [Point(rule, strategy, "m", "count" if rule != "c" else "", v, 9, 1 / v, float(v), 3.0) for v in (1, 2, 4)]
+
+    points = [*line("a", "grid"), *line("a", "canvas"), *line("b.py", "grid"), *line("c", "canvas")]
+    frames = points_figure(points).axes
+    assert [axes.get_title().strip() for axes in frames if axes.get_visible()] == ["a", "b", "c"]
+    texts = [sorted(text.get_text() for text in axes.texts if text.get_text()) for axes in frames]
+    assert texts == [["1", "1", "4", "4", "count"], ["1", "4", "count"], []]
+    assert [len(axes.lines) for axes in frames] == [4, 4, 4], "each line in each frame"
+    assert list(frames[1].lines[-1].get_xdata()) == [1.0, 2.0, 4.0]
 
 
 def test_a_rule_is_compared_over_its_first_number() -> None:

@@ -2,10 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
+from itertools import cycle
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from .compare import Point
 
 
@@ -37,22 +41,64 @@ def plot_decode(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
     figure.savefig(path, dpi=150)
 
 
-def plot_points(points: "Sequence[Point]", path: Path) -> None:
-    """Right answers against tokens per forward: a picture for each strategy, a line for each rule, its name at the end."""
-    from matplotlib.figure import Figure
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7")  # of strategies; told apart by any eye
+OTHERS = "#d0d0d0"
 
-    strategies = list(dict.fromkeys(point.strategy for point in points))
-    figure = Figure(figsize=(6.5 * len(strategies), 5), layout="constrained")
-    for axes, strategy in zip(figure.subplots(1, len(strategies), squeeze=False)[0], strategies, strict=True):
-        own = [point for point in points if point.strategy == strategy]
-        for number, rule in enumerate(dict.fromkeys(point.rule for point in own)):
-            line = sorted((point.tokens_per_forward, 100 * point.right) for point in own if point.rule == rule)
-            style = {"color": f"C{number % 10}", "linestyle": ("-", "--", ":")[number // 10 % 3]}
-            axes.plot(*zip(*line, strict=True), marker="o", markersize=3, label=Path(rule).stem, **style)
-            axes.annotate(
-                Path(rule).stem, line[-1], xytext=(4, 0), textcoords="offset points", fontsize=8, color=style["color"]
-            )
-        axes.set(xlabel="tokens per forward", ylabel="right answers, %", title=f"{strategy}, {own[0].model}")
+
+def points_figure(points: "Sequence[Point]") -> "Figure":
+    """Right answers against tokens per forward: a frame for each rule, a line for each strategy, those of other rules in grey.
+
+    The ends of a line are marked with the values of the rule's option there.
+    """
+    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
+    from matplotlib.ticker import FixedLocator, NullLocator, ScalarFormatter
+
+    rules, strategies = (list(dict.fromkeys(map(attrgetter(name), points))) for name in ("rule", "strategy"))
+    colours = dict(zip(strategies, cycle(COLOURS)))
+    columns = min(4, len(rules))
+    count = -(-len(rules) // columns)
+    figure = Figure(figsize=(2.6 * columns + 0.6, 2.2 * count + 0.8), layout="constrained")
+    frames = figure.subplots(count, columns, sharex=True, sharey=True, squeeze=False).flat
+    for rule, axes in zip(rules, frames, strict=False):  # in this order, so that no frame is lost
+        option = next(point.option for point in points if point.rule == rule)
+        for other in rules:
+            for strategy in strategies if other != rule else ():
+                axes.plot(*_line(points, other, strategy), color=OTHERS, linewidth=0.8, zorder=1)
+        for strategy in strategies:
+            speed, right = _line(points, rule, strategy)
+            axes.plot(speed, right, color=colours[strategy], marker="o", markersize=3.5, linewidth=1.5, zorder=3)
+            values = [point.value for point in points if (point.rule, point.strategy) == (rule, strategy)]
+            for end in {0, len(values) - 1} if option and values else ():
+                axes.annotate(
+                    f"{values[end]}", (speed[end], right[end]), xytext=(0, 4), textcoords="offset points", fontsize=7,
+                    ha="center", color=colours[strategy], zorder=4,
+                )  # fmt: skip
+        axes.set_title(f"{Path(rule).stem}\n", fontsize=10, fontweight="bold")
+        axes.text(0.5, 1.02, option.replace("_", " "), fontsize=8, ha="center", transform=axes.transAxes)
         axes.grid(alpha=0.3)
-        axes.legend(fontsize=7, loc="lower left")
-    figure.savefig(path, dpi=130)
+        axes.set_xscale("log", base=2)
+        axes.xaxis.set(
+            major_locator=FixedLocator([1, 2, 4, 8, 16, 32, 64]), major_formatter=ScalarFormatter(), minor_locator=NullLocator()
+        )
+        axes.tick_params(labelsize=8, labelbottom=True)
+    for axes in list(frames):
+        axes.set_visible(False)
+    models = {point.strategy: point.model for point in points}
+    handles = [Line2D([], [], color=colours[name], marker="o", label=f"{name}, {models[name]}") for name in strategies]
+    grey = [Line2D([], [], color=OTHERS, label="the other rules")] if len(rules) > 1 else []
+    figure.legend(handles=handles + grey, loc="outside upper center", ncols=len(handles) + 1, fontsize=9, frameon=False)
+    figure.supxlabel("tokens per forward", fontsize=10)
+    figure.supylabel("right answers, %", fontsize=10)
+    return figure
+
+
+def _line(points: "Sequence[Point]", rule: str, strategy: str) -> tuple[list[float], list[float]]:
+    """Speed and accuracy of a rule on a strategy, in the order of its option's values."""
+    own = [point for point in points if (point.rule, point.strategy) == (rule, strategy)]
+    return [point.tokens_per_forward for point in own], [100 * point.right for point in own]
+
+
+def plot_points(points: "Sequence[Point]", path: Path) -> None:
+    """Store the picture of `points_figure`."""
+    points_figure(points).savefig(path, dpi=110)

@@ -1,7 +1,7 @@
 """`dlstep compare`: accuracy against speed of decoding rules, as a table, a picture and JSON."""
 
 from collections.abc import Iterator, Sequence as Items
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 
 from jsonargparse import ArgumentParser, Namespace
@@ -11,9 +11,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
 from .. import rules
-from ..bench.compare import CARRIERS, Entry, Point, Question, entry_of, measured, read_questions, story_questions
+from ..bench.compare import CARRIERS, Entry, Point, Question, entries, measured, read_questions, story_questions
 from ..bench.plot import check_plot, plot_points
-from ..core import init
 from ..llm import LLM
 from .json_text import json_text
 from .options import new_parser
@@ -79,31 +78,6 @@ def names_of(given: str | list[str]) -> list[str]:
     if given == "all":
         return list(rules.available())
     return [given] if isinstance(given, str) else given
-
-
-def entries(
-    named: Items[str], carriers: Items[str] | None, model: str | None, device: str | None = None
-) -> list[tuple[LLM, Entry]]:
-    """Every rule on every carrier that it goes with, each with the model that it decodes.
-
-    Raises ValueError for a rule that goes with none of them.
-    """
-    asked = carriers or (CARRIERS if model is None else (None,))
-    bases = [LLM(model, decoding_strategy=name, device=device) for name in asked]
-    found: list[tuple[LLM, Entry]] = []
-    for name in named:
-        reasons: list[str] = []
-        for base in bases:
-            entry = entry_of(name, base.state.strategy)
-            try:
-                first = init(base.state.config, entry.value)
-            except ValueError as error:
-                reasons.append(str(error))
-            else:  # the network is loaded once for all rules
-                found.append((LLM.of(replace(base.engine, first=first)), entry))
-        if len(reasons) == len(bases):
-            raise ValueError(f"rule {name} goes with none of the strategies: {reasons[0]}")
-    return found
 
 
 def compared(lines: Items[tuple[LLM, Entry]], questions: Items[Question], options: Namespace) -> Iterator[Point]:
