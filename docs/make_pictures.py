@@ -53,7 +53,12 @@ def picture(row: RuleRow) -> str:
         if carrier in row.carriers:
             decode = trace(rule, carrier)
             (answer,) = decode.state.finished.values()
-            panels.append((f"{row.name} {WORDS[carrier]}: {counted(len(answer.answer), 'token')}, {counted(answer.steps, 'forward')}", decode))
+            panels.append(
+                (
+                    f"{row.name} {WORDS[carrier]}: {counted(len(answer.answer), 'token')}, {counted(answer.steps, 'forward')}",
+                    decode,
+                )
+            )
     return filling_svg(panels)
 
 

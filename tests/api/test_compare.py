@@ -137,9 +137,14 @@ def test_a_rule_is_compared_by_value_and_searches_for_the_ends_of_sentences() ->
 
 def test_the_picture_has_a_frame_for_each_rule_and_the_values_at_the_ends_of_lines() -> None:
     def line(rule: str, strategy: str) -> list[Point]:
-        return [Point(rule, strategy, "m", "count" if rule != "c" else "", v, 9, 1 / v, float(v), 3.0) for v in (1, 2, 4)]
+        return [Point(rule, strategy, "m", "count", v, 9, 1 / v, float(v), 3.0) for v in (1, 2, 4)]
 
-    points = [*line("a", "grid"), *line("a", "canvas"), *line("b.py", "grid"), *line("c", "canvas")]
+    points = [
+        *line("a", "grid"),
+        *line("a", "canvas"),
+        *line("b.py", "grid"),
+        Point("c", "canvas", "m", "", None, 9, 1.0, 2.0, 3.0),
+    ]
     frames = points_figure(points).axes
     assert [axes.get_title().strip() for axes in frames if axes.get_visible()] == ["a", "b", "c"]
     texts = [sorted(text.get_text() for text in axes.texts if text.get_text()) for axes in frames]

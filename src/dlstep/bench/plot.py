@@ -60,20 +60,15 @@ def points_figure(points: "Sequence[Point]") -> "Figure":
     count = -(-len(rules) // columns)
     figure = Figure(figsize=(2.6 * columns + 0.6, 2.2 * count + 0.8), layout="constrained")
     frames = figure.subplots(count, columns, sharex=True, sharey=True, squeeze=False).flat
+    lines = list(dict.fromkeys((point.rule, point.strategy) for point in points))
     for rule, axes in zip(rules, frames, strict=False):  # in this order, so that no frame is lost
+        for other, strategy in lines:
+            if other != rule:
+                _, speed, right = _line(points, other, strategy)
+                axes.plot(speed, right, color=OTHERS, linewidth=0.8, zorder=1)
+        for strategy in [strategy for own, strategy in lines if own == rule]:
+            _draw(axes, _line(points, rule, strategy), colours[strategy])
         option = next(point.option for point in points if point.rule == rule)
-        for other in rules:
-            for strategy in strategies if other != rule else ():
-                axes.plot(*_line(points, other, strategy), color=OTHERS, linewidth=0.8, zorder=1)
-        for strategy in strategies:
-            speed, right = _line(points, rule, strategy)
-            axes.plot(speed, right, color=colours[strategy], marker="o", markersize=3.5, linewidth=1.5, zorder=3)
-            values = [point.value for point in points if (point.rule, point.strategy) == (rule, strategy)]
-            for end in {0, len(values) - 1} if option and values else ():
-                axes.annotate(
-                    f"{values[end]}", (speed[end], right[end]), xytext=(0, 4), textcoords="offset points", fontsize=7,
-                    ha="center", color=colours[strategy], zorder=4,
-                )  # fmt: skip
         axes.set_title(f"{Path(rule).stem}\n", fontsize=10, fontweight="bold")
         axes.text(0.5, 1.02, option.replace("_", " "), fontsize=8, ha="center", transform=axes.transAxes)
         axes.grid(alpha=0.3)
@@ -93,10 +88,19 @@ def points_figure(points: "Sequence[Point]") -> "Figure":
     return figure
 
 
-def _line(points: "Sequence[Point]", rule: str, strategy: str) -> tuple[list[float], list[float]]:
-    """Speed and accuracy of a rule on a strategy, in the order of its option's values."""
+def _line(points: "Sequence[Point]", rule: str, strategy: str) -> tuple[list[Any], list[float], list[float]]:
+    """Values of a rule's option on a strategy, in their order, with the speed and the accuracy at each."""
     own = [point for point in points if (point.rule, point.strategy) == (rule, strategy)]
-    return [point.tokens_per_forward for point in own], [100 * point.right for point in own]
+    return [point.value for point in own], [point.tokens_per_forward for point in own], [100 * point.right for point in own]
+
+
+def _draw(axes: Any, line: tuple[list[Any], list[float], list[float]], colour: str) -> None:
+    """A line with its first and last values beside its ends."""
+    values, speed, right = line
+    axes.plot(speed, right, color=colour, marker="o", markersize=3.5, linewidth=1.5, zorder=3)
+    for end in {0, len(values) - 1} if values != [None] else ():
+        style = {"fontsize": 7, "ha": "center", "color": colour, "zorder": 4}
+        axes.annotate(f"{values[end]}", (speed[end], right[end]), xytext=(0, 4), textcoords="offset points", **style)
 
 
 def plot_points(points: "Sequence[Point]", path: Path) -> None:
