@@ -80,6 +80,7 @@ def test_the_command_compares_a_file_of_ones_own(own: Path, tmp_path: Path, caps
     assert main([*arguments, "--plot", str(tmp_path / "rules.png")]) == 0
     text = capsys.readouterr().out
     assert max(map(len, text.splitlines())) <= 80
+    assert [line.count("@") for line in text.splitlines() if line.split()[:1] == ["quota"]] == [5, 5]
     assert "best_of_own: count 1, 2, 4, 8" in text and "Rankings on tiny models do not carry over" in " ".join(text.split())
     rows = json.loads((tmp_path / "rows.json").read_text())
     assert {(row["strategy"], row["model"]) for row in rows} == {("multi_bd", "tiny-bd"), ("dual_cache", "tiny-llada")}
@@ -135,7 +136,7 @@ def test_a_rule_is_compared_by_value_and_searches_for_the_ends_of_sentences() ->
         entries(["quota", Quota(2)])
 
 
-def test_the_picture_has_a_frame_for_each_rule_and_the_values_at_the_ends_of_lines() -> None:
+def test_the_picture_has_a_frame_for_each_rule_with_its_option_and_values() -> None:
     def line(rule: str, strategy: str) -> list[Point]:
         return [Point(rule, strategy, "m", "count", v, 9, 1 / v, float(v), 3.0) for v in (1, 2, 4)]
 
@@ -148,9 +149,9 @@ def test_the_picture_has_a_frame_for_each_rule_and_the_values_at_the_ends_of_lin
     frames = points_figure(points).axes
     assert [axes.get_title().strip() for axes in frames if axes.get_visible()] == ["a", "b", "c"]
     texts = [sorted(text.get_text() for text in axes.texts if text.get_text()) for axes in frames]
-    assert texts == [["1", "1", "4", "4", "count"], ["1", "4", "count"], []]
-    assert [len(axes.lines) for axes in frames] == [4, 4, 4], "each line in each frame"
-    assert list(frames[1].lines[-1].get_xdata()) == [1.0, 2.0, 4.0]
+    assert texts == [["count 1, 2, 4"], ["count 1, 2, 4"], []]
+    assert [len(axes.lines) for axes in frames] == [6, 5, 5], "each line in each frame, and the first points"
+    assert list(frames[1].lines[-2].get_xdata()) == [1.0, 2.0, 4.0] and list(frames[1].lines[-1].get_xdata()) == [1.0]
 
 
 def test_a_rule_is_compared_over_its_first_number() -> None:

@@ -10,6 +10,7 @@ from dlstep.core import Sealed
 from dlstep.views import filling_svg, stays
 
 SVG = "{http://www.w3.org/2000/svg}"
+STYLED = filling_svg([]).count("back")
 RULES: tuple[dict[str, object], ...] = (
     {},
     {"rule": "quota", "steps_per_block": 2},
@@ -50,6 +51,17 @@ def test_a_token_stands_in_exactly_the_states_between_its_forwards(options: dict
     assert {stay.offset for stay in found if stay.until is None} == set(range(20))
     revokes = options.get("rule") in ("remdm", "running_confidence")
     assert any(stay.until for stay in found) == revokes
+
+
+def test_a_token_that_another_one_replaces_is_told_from_one_that_was_taken_back() -> None:
+    session = make_llm("multi_bd_edit").session()
+    session.submit("a prompt", SamplingParams(max_tokens=20, ignore_eos=True))
+    session.run()
+    found = stays(session.trace)
+    by_start = {(stay.offset, stay.since): stay for stay in found}
+    replaced = [stay for stay in found if stay.replaced]
+    assert replaced and all(by_start[stay.offset, stay.until].token != stay.token for stay in replaced if stay.until)
+    assert filling_svg([("one", session.trace)]).count("back") == STYLED, "nothing was taken back"
 
 
 def test_given_tokens_stand_from_the_beginning() -> None:

@@ -48,7 +48,7 @@ OTHERS = "#d0d0d0"
 def points_figure(points: "Sequence[Point]") -> "Figure":
     """Right answers against tokens per forward: a frame for each rule, a line for each strategy, those of other rules in grey.
 
-    The ends of a line are marked with the values of the rule's option there.
+    The first value of the rule's option is the hollow end of a line.
     """
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
@@ -60,6 +60,7 @@ def points_figure(points: "Sequence[Point]") -> "Figure":
     count = -(-len(rules) // columns)
     figure = Figure(figsize=(2.6 * columns + 0.6, 2.2 * count + 0.8), layout="constrained")
     frames = figure.subplots(count, columns, sharex=True, sharey=True, squeeze=False).flat
+    first = {point.rule: point for point in reversed(points)}
     lines = list(dict.fromkeys((point.rule, point.strategy) for point in points))
     for rule, axes in zip(rules, frames, strict=False):  # in this order, so that no frame is lost
         for other, strategy in lines:
@@ -68,9 +69,10 @@ def points_figure(points: "Sequence[Point]") -> "Figure":
                 axes.plot(speed, right, color=OTHERS, linewidth=0.8, zorder=1)
         for strategy in [strategy for own, strategy in lines if own == rule]:
             _draw(axes, _line(points, rule, strategy), colours[strategy])
-        option = next(point.option for point in points if point.rule == rule)
+        values, name = _line(points, rule, first[rule].strategy)[0], first[rule].option
+        option = f"{name.replace('_', ' ')} {', '.join(map(str, values))}" if name else ""
         axes.set_title(f"{Path(rule).stem}\n", fontsize=10, fontweight="bold")
-        axes.text(0.5, 1.02, option.replace("_", " "), fontsize=8, ha="center", transform=axes.transAxes)
+        axes.text(0.5, 1.03, option, fontsize=7, ha="center", transform=axes.transAxes)
         axes.grid(alpha=0.3)
         axes.set_xscale("log", base=2)
         axes.xaxis.set(
@@ -82,7 +84,10 @@ def points_figure(points: "Sequence[Point]") -> "Figure":
     models = {point.strategy: point.model for point in points}
     handles = [Line2D([], [], color=colours[name], marker="o", label=f"{name}, {models[name]}") for name in strategies]
     grey = [Line2D([], [], color=OTHERS, label="the other rules")] if len(rules) > 1 else []
-    figure.legend(handles=handles + grey, loc="outside upper center", ncols=len(handles) + 1, fontsize=9, frameon=False)
+    hollow = Line2D([], [], linestyle="", marker="o", color="#555", markerfacecolor="white", label="first value")
+    figure.legend(
+        handles=[*handles, hollow, *grey], loc="outside upper center", ncols=len(handles) + 2, fontsize=9, frameon=False
+    )
     figure.supxlabel("tokens per forward", fontsize=10)
     figure.supylabel("right answers, %", fontsize=10)
     return figure
@@ -95,14 +100,12 @@ def _line(points: "Sequence[Point]", rule: str, strategy: str) -> tuple[list[Any
 
 
 def _draw(axes: Any, line: tuple[list[Any], list[float], list[float]], colour: str) -> None:
-    """A line with its first and last values beside its ends."""
-    values, speed, right = line
-    axes.plot(speed, right, color=colour, marker="o", markersize=3.5, linewidth=1.5, zorder=3)
-    for end in {0, len(values) - 1} if values != [None] else ():
-        style = {"fontsize": 7, "ha": "center", "color": colour, "zorder": 4}
-        axes.annotate(f"{values[end]}", (speed[end], right[end]), xytext=(0, 4), textcoords="offset points", **style)
+    """A line whose first point is hollow."""
+    _, speed, right = line
+    axes.plot(speed, right, color=colour, marker="o", markersize=4, linewidth=1.5, zorder=3)
+    axes.plot(speed[:1], right[:1], color=colour, marker="o", markersize=4, markerfacecolor="white", zorder=4)
 
 
 def plot_points(points: "Sequence[Point]", path: Path) -> None:
     """Store the picture of `points_figure`."""
-    points_figure(points).savefig(path, dpi=110)
+    points_figure(points).savefig(path, dpi=85, pil_kwargs={"optimize": True})

@@ -93,20 +93,27 @@ def compared(lines: Items[tuple[LLM, Entry]], questions: Items[Question], option
 
 
 def print_points(points: Items[Point], console: Console) -> None:
-    """A line for each rule and strategy, a figure for each value of the rule's option; it fits 80 columns."""
-    made = Table("rule", "strategy", "right answers, % @ tokens per forward", box=SIMPLE_HEAD, pad_edge=False)
-    swept: dict[str, str] = {}
-    for rule, strategy in dict.fromkeys((point.rule, point.strategy) for point in points):
-        own = [point for point in points if (point.rule, point.strategy) == (rule, strategy)]
-        figures = [f"{100 * point.right:3.0f} @{point.tokens_per_forward:4.1f}" for point in own]
-        made.add_row(Path(rule).stem, strategy, "  ".join(figures))
-        if own[0].option:
-            swept[Path(rule).stem] = f"{own[0].option} {', '.join(shown(point.value) for point in own)}"
+    """A table for each strategy, a line for each rule, a figure for each value of its option; it fits 80 columns."""
     console.print(f"{points[0].problems} problems; the values of each rule's option, in the order of its figures:")
+    swept = {
+        point.rule: f"{point.option} {', '.join(map(shown, values_of(points, point)))}" for point in points if point.option
+    }
     for rule, values in swept.items():
-        console.print(f"  {rule}: {values}", highlight=False, soft_wrap=True)
-    console.print(made)
+        console.print(f"  {Path(rule).stem}: {values}", highlight=False, soft_wrap=True)
+    for strategy in dict.fromkeys(point.strategy for point in points):
+        own = [point for point in points if point.strategy == strategy]
+        title = f"{strategy}, {own[0].model}"
+        made = Table(title, "right answers, % @ tokens per forward", box=SIMPLE_HEAD, pad_edge=False)
+        for rule in dict.fromkeys(point.rule for point in own):
+            figures = [f"{100 * point.right:3.0f} @{point.tokens_per_forward:4.1f}" for point in own if point.rule == rule]
+            made.add_row(Path(rule).stem, "  ".join(figures))
+        console.print(made)
     console.print(CAUTION)
+
+
+def values_of(points: Items[Point], like: Point) -> list[object]:
+    """The values of the option that a rule was compared over."""
+    return [point.value for point in points if (point.rule, point.strategy) == (like.rule, like.strategy)]
 
 
 def shown(value: object) -> str:
