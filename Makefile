@@ -8,7 +8,7 @@ PIP_INSTALL := install --quiet --disable-pip-version-check -c constraints.txt
 PYTEST := $(BIN)/python -m pytest -n 2 --dist worksteal
 RUNS := 20
 
-.PHONY: demo test lint pytest night stress wheel mutants table notebooks kernels-aot clean
+.PHONY: demo test lint pytest night stress wheel mutants table pictures notebooks kernels-aot clean
 .DELETE_ON_ERROR:
 
 # Stamp files: a target runs again only when what it depends on has changed.
@@ -74,6 +74,10 @@ kernels-aot: $(VENV)/.test
 # The README's table and picture: every strategy on 500 held-out problems.
 table: $(VENV)/.test
 	$(BIN)/python docs/make_table.py
+
+# How each decoding rule fills in one story, for its page; and the README's table of rules.
+pictures: $(VENV)/.test
+	$(BIN)/python docs/make_pictures.py
 
 # Every notebook run from its first cell to its last, and stored with what it shows.
 notebooks: $(VENV)/.test

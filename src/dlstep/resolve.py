@@ -157,9 +157,15 @@ def base_of(asked: Asked, options: Mapping[str, Any]) -> Strategy:
     """The strategy with its defaults, but for a rule among `options`, which decides what other options there are."""
     strategy = strategies.SHELF.value(asked)
     holders = {name: options[name] for name in rules.HOLDERS if name in options}
+    own = {field.name for field in fields(strategy)}
     for name, rule in holders.items():
-        if name in options_of(strategy):
+        if name not in options_of(strategy):
+            continue
+        try:
             strategy = with_options(strategy, {name: rule})
+        except ValueError:  # the rule does not go with the strategy's defaults, but may go with what is given beside it
+            beside = {option: value for option, value in options.items() if option in own}
+            strategy = with_options(strategy, beside | {name: rule})
     return strategy
 
 

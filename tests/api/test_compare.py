@@ -6,10 +6,14 @@ from pathlib import Path
 import pytest
 
 from dlstep import LLM, SamplingParams
-from dlstep.bench.compare import Question, entry_of, measured, read_questions, story_questions, sweep_of
+from dlstep.bench.compare import Point, Question, entries, entry_of, measured, read_questions, story_questions, sweep_of
+from dlstep.bench.plot import points_figure
 from dlstep.cli import main
+from dlstep.core import options_of
+from dlstep.rules.ada_block import AdaBlock
 from dlstep.rules.quota import Quota
 from dlstep.rules.threshold import Threshold
+from dlstep.tiny.tokenizer import build_tokenizer
 
 Captured = pytest.CaptureFixture[str]
 
@@ -76,6 +80,7 @@ def test_the_command_compares_a_file_of_ones_own(own: Path, tmp_path: Path, caps
     assert main([*arguments, "--plot", str(tmp_path / "rules.png")]) == 0
     text = capsys.readouterr().out
     assert max(map(len, text.splitlines())) <= 80
+    assert [line.count("@") for line in text.splitlines() if line.split()[:1] == ["quota"]] == [5, 5]
     assert "best_of_own: count 1, 2, 4, 8" in text and "Rankings on tiny models do not carry over" in " ".join(text.split())
     rows = json.loads((tmp_path / "rows.json").read_text())
     assert {(row["strategy"], row["model"]) for row in rows} == {("multi_bd", "tiny-bd"), ("dual_cache", "tiny-llada")}
@@ -117,6 +122,36 @@ def test_questions_of_a_file(tmp_path: Path, capsys: Captured) -> None:
 def test_a_wrong_comparison_is_one_line(arguments: list[str], said: str, capsys: Captured) -> None:
     assert main(["compare", *arguments]) == 2
     assert said in capsys.readouterr().err
+
+
+def test_a_rule_is_compared_by_value_and_searches_for_the_ends_of_sentences() -> None:
+    sentences = tuple(build_tokenizer().encode(end)[0] for end in (". ", "."))
+    (_, quota), (_, on_canvas), (llm, ada) = entries([Quota(3), AdaBlock(look_ahead=0.5)])
+    assert (quota.rule, quota.strategy, on_canvas.strategy, ada.rule) == ("quota", "multi_bd", "dual_cache", "ada_block")
+    assert options_of(quota.value)["rule"] == Quota(3)
+    assert options_of(ada.value)["rule"] == AdaBlock(sentences, look_ahead=0.5) and llm.engine.name == "tiny-llada"
+    (_, given), (_, named) = entries([AdaBlock((7,)), "quota"], model="tiny-llada")
+    assert options_of(given.value)["delimiters"] == (7,) and named.strategy == "dual_cache"
+    with pytest.raises(ValueError, match="rule 'quota' is given twice"):
+        entries(["quota", Quota(2)])
+
+
+def test_the_picture_has_a_frame_for_each_rule_with_its_option_and_values() -> None:
+    def line(rule: str, strategy: str) -> list[Point]:
+        return [Point(rule, strategy, "m", "count", v, 9, 1 / v, float(v), 3.0) for v in (1, 2, 4)]
+
+    points = [
+        *line("a", "grid"),
+        *line("a", "canvas"),
+        *line("b.py", "grid"),
+        Point("c", "canvas", "m", "", None, 9, 1.0, 2.0, 3.0),
+    ]
+    frames = points_figure(points).axes
+    assert [axes.get_title().strip() for axes in frames if axes.get_visible()] == ["a", "b", "c"]
+    texts = [sorted(text.get_text() for text in axes.texts if text.get_text()) for axes in frames]
+    assert texts == [["count 1, 2, 4"], ["count 1, 2, 4"], []]
+    assert [len(axes.lines) for axes in frames] == [6, 5, 5], "each line in each frame, and the first points"
+    assert list(frames[1].lines[-2].get_xdata()) == [1.0, 2.0, 4.0] and list(frames[1].lines[-1].get_xdata()) == [1.0]
 
 
 def test_a_rule_is_compared_over_its_first_number() -> None:

@@ -11,10 +11,12 @@ from dlstep import EngineConfig, Request, Spec, strategies
 from dlstep.config import engine_config
 from dlstep.core import Config, Grid, Strategy, init
 from dlstep.resolve import build, embedded_models_for, resolve, trained_further
+from dlstep.rules.early_commit import EarlyCommit
 from dlstep.rules.quota import Quota
 from dlstep.rules.threshold import Threshold
 from dlstep.strategies import Blockwise
 from dlstep.strategies.d2f import D2F
+from dlstep.strategies.dual_cache import DualCache
 from dlstep.strategies.multi_bd import MultiBD
 from dlstep.trainings import BIDIRECTIONAL, BLOCK_CAUSAL, PROMPT_IN_FULL, TRAININGS
 
@@ -188,6 +190,15 @@ def test_a_rule_is_a_name_a_path_a_class_or_a_value(facts: Facts, rule: object) 
     _, strategy = made(engine_config({"rule": rule, "steps_per_block": 3}), facts)
     assert strategy == MultiBD(block_size=8, buffer_size=2, rule=Quota(3))
     assert made(engine_config({}), facts)[1] == MultiBD(block_size=8, buffer_size=2, rule=Threshold(0.95))
+
+
+def test_a_rule_that_needs_another_value_of_its_strategy_is_given_beside_it() -> None:
+    facts = Facts(spec(), options={"block_size": 8})
+    facts.declare("dual_cache")
+    _, strategy = made(engine_config({"rule": "early_commit", "cache": "none", "late_gap": 1.0}), facts)
+    assert strategy == DualCache(8, "none", EarlyCommit(late_gap=1.0))
+    with pytest.raises(ValueError, match="does not go with EarlyCommit, which looks at the whole answer: give cache='none'"):
+        made(engine_config({"rule": "early_commit"}), facts)
 
 
 def test_a_strategy_may_be_a_class(facts: Facts) -> None:

@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from .. import rules, strategies, tiny
-from ..core import Rule, SamplingParams, Strategy, options_of
+from ..core import Rule, SamplingParams, Strategy, init, options_of
 from ..core.checks import short
 from ..llm import LLM
 
 CARRIERS = ("multi_bd", "dual_cache")  # one on a grid of blocks, one on a canvas
 SHARES = (0.5, 0.7, 0.8, 0.9, 0.95)  # of an option up to 1, where its class says nothing else
 FACTORS = (0.25, 0.5, 1, 2, 4)  # of another option's default
+SENTENCE_ENDS = (". ", ".")  # in the stories of the embedded models
 LARGEST_FILE = 1 << 26  # bytes
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?", re.ASCII)
 
@@ -117,7 +118,7 @@ def _takes(rule: Rule, name: str, value: object) -> bool:
     return True
 
 
-def entry_of(rule: str, strategy: Strategy) -> Entry:
+def entry_of(rule: str | Rule, strategy: Strategy) -> Entry:
     """A rule on a carrier. Raises ValueError for a strategy that holds no rule, or one that the rule does not go with."""
     name = strategies.SHELF.name_of(type(strategy)) or type(strategy).__name__
     if not isinstance(options_of(strategy).get("rule"), Rule):
@@ -126,7 +127,52 @@ def entry_of(rule: str, strategy: Strategy) -> Entry:
     # A rule that looks at the whole answer reads nothing from stores, and rules are compared on equal terms.
     equal = {"cache": "none"} if "cache" in options_of(strategy) else {}
     value = replace(strategy, rule=given, **equal)  # pyright: ignore[reportCallIssue]
-    return Entry(rule, name, value, *sweep_of(given))
+    return Entry(name_of(rule), name, value, *sweep_of(given))
+
+
+def name_of(rule: str | Rule) -> str:
+    """The name that a rule is given by; of a value, the name of its class."""
+    return rule if isinstance(rule, str) else rules.SHELF.name_of(type(rule)) or type(rule).__name__
+
+
+def entries(
+    named: Items[str | Rule], carriers: Items[str] | None = None, model: str | None = None, device: str | None = None
+) -> list[tuple[LLM, Entry]]:
+    """Every rule on every carrier that it goes with, each with the model that it decodes.
+
+    Without a model, these are the embedded ones; for them, a rule that searches for delimiters gets the ends of sentences.
+    Raises ValueError for a rule that is given twice or goes with none of the carriers.
+    """
+    names = [name_of(rule) for rule in named]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise ValueError(f"rule {short(twice)} is given twice: compare it once, or give one of the two its own class")
+    asked = carriers or (CARRIERS if model is None else (None,))
+    bases = [LLM(model, decoding_strategy=name, device=device) for name in asked]
+    found: list[tuple[LLM, Entry]] = []
+    for name, rule in zip(names, named, strict=True):
+        reasons: list[str] = []
+        given = fitted(rules.SHELF.value(rule)) if model is None or model in tiny.names() else rules.SHELF.value(rule)
+        for base in bases:
+            entry = replace(entry_of(given, base.state.strategy), rule=name)
+            try:
+                first = init(base.state.config, entry.value)
+            except ValueError as error:
+                reasons.append(str(error))
+            else:  # the network is loaded once for all rules
+                found.append((LLM.of(replace(base.engine, first=first)), entry))
+        if len(reasons) == len(bases):
+            raise ValueError(f"rule {short(name)} goes with none of the strategies: {reasons[0]}")
+    return found
+
+
+def fitted(rule: Rule) -> Rule:
+    """The rule for embedded models: delimiters of another tokenizer, which are the default, become ends of sentences."""
+    from ..tiny.tokenizer import VOCABULARY
+
+    if options_of(rule).get("delimiters", ()) != options_of(rules.SHELF.value(type(rule))).get("delimiters"):
+        return rule
+    ends = tuple(VOCABULARY.index(end) for end in SENTENCE_ENDS)
+    return replace(rule, delimiters=ends)  # pyright: ignore[reportCallIssue]
 
 
 def measured(llm: LLM, entry: Entry, questions: Items[Question], max_tokens: int) -> Iterator[Point]:

@@ -1,7 +1,7 @@
 """`dlstep compare`: accuracy against speed of decoding rules, as a table, a picture and JSON."""
 
 from collections.abc import Iterator, Sequence as Items
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 
 from jsonargparse import ArgumentParser, Namespace
@@ -11,9 +11,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
 from .. import rules
-from ..bench.compare import CARRIERS, Entry, Point, Question, entry_of, measured, read_questions, story_questions
+from ..bench.compare import CARRIERS, Entry, Point, Question, entries, measured, read_questions, story_questions
 from ..bench.plot import check_plot, plot_points
-from ..core import init
 from ..llm import LLM
 from .json_text import json_text
 from .options import new_parser
@@ -81,31 +80,6 @@ def names_of(given: str | list[str]) -> list[str]:
     return [given] if isinstance(given, str) else given
 
 
-def entries(
-    named: Items[str], carriers: Items[str] | None, model: str | None, device: str | None = None
-) -> list[tuple[LLM, Entry]]:
-    """Every rule on every carrier that it goes with, each with the model that it decodes.
-
-    Raises ValueError for a rule that goes with none of them.
-    """
-    asked = carriers or (CARRIERS if model is None else (None,))
-    bases = [LLM(model, decoding_strategy=name, device=device) for name in asked]
-    found: list[tuple[LLM, Entry]] = []
-    for name in named:
-        reasons: list[str] = []
-        for base in bases:
-            entry = entry_of(name, base.state.strategy)
-            try:
-                first = init(base.state.config, entry.value)
-            except ValueError as error:
-                reasons.append(str(error))
-            else:  # the network is loaded once for all rules
-                found.append((LLM.of(replace(base.engine, first=first)), entry))
-        if len(reasons) == len(bases):
-            raise ValueError(f"rule {name} goes with none of the strategies: {reasons[0]}")
-    return found
-
-
 def compared(lines: Items[tuple[LLM, Entry]], questions: Items[Question], options: Namespace) -> Iterator[Point]:
     """The points of all lines, with a bar on stderr that leaves nothing behind."""
     console = Console(stderr=True)
@@ -119,20 +93,27 @@ def compared(lines: Items[tuple[LLM, Entry]], questions: Items[Question], option
 
 
 def print_points(points: Items[Point], console: Console) -> None:
-    """A line for each rule and strategy, a figure for each value of the rule's option; it fits 80 columns."""
-    made = Table("rule", "strategy", "right answers, % @ tokens per forward", box=SIMPLE_HEAD, pad_edge=False)
-    swept: dict[str, str] = {}
-    for rule, strategy in dict.fromkeys((point.rule, point.strategy) for point in points):
-        own = [point for point in points if (point.rule, point.strategy) == (rule, strategy)]
-        figures = [f"{100 * point.right:3.0f} @{point.tokens_per_forward:4.1f}" for point in own]
-        made.add_row(Path(rule).stem, strategy, "  ".join(figures))
-        if own[0].option:
-            swept[Path(rule).stem] = f"{own[0].option} {', '.join(shown(point.value) for point in own)}"
+    """A table for each strategy, a line for each rule, a figure for each value of its option; it fits 80 columns."""
     console.print(f"{points[0].problems} problems; the values of each rule's option, in the order of its figures:")
+    swept = {
+        point.rule: f"{point.option} {', '.join(map(shown, values_of(points, point)))}" for point in points if point.option
+    }
     for rule, values in swept.items():
-        console.print(f"  {rule}: {values}", highlight=False, soft_wrap=True)
-    console.print(made)
+        console.print(f"  {Path(rule).stem}: {values}", highlight=False, soft_wrap=True)
+    for strategy in dict.fromkeys(point.strategy for point in points):
+        own = [point for point in points if point.strategy == strategy]
+        title = f"{strategy}, {own[0].model}"
+        made = Table(title, "right answers, % @ tokens per forward", box=SIMPLE_HEAD, pad_edge=False)
+        for rule in dict.fromkeys(point.rule for point in own):
+            figures = [f"{100 * point.right:3.0f} @{point.tokens_per_forward:4.1f}" for point in own if point.rule == rule]
+            made.add_row(Path(rule).stem, "  ".join(figures))
+        console.print(made)
     console.print(CAUTION)
+
+
+def values_of(points: Items[Point], like: Point) -> list[object]:
+    """The values of the option that a rule was compared over."""
+    return [point.value for point in points if (point.rule, point.strategy) == (like.rule, like.strategy)]
 
 
 def shown(value: object) -> str:

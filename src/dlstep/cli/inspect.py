@@ -15,7 +15,7 @@ from rich.text import Text
 
 from .. import rules, strategies
 from ..config import EngineConfig
-from ..core import Abort, Add, Adopt, Fail, Prune, Rebuild, ReplayDiverged, Samples, Trace
+from ..core import Abort, Add, Adopt, Fail, Prune, Rebuild, ReplayDiverged, Rule, Samples, Trace
 from ..core.options import Options, options_of, with_options
 from ..core.words import counted
 from ..lookup import searched
@@ -53,6 +53,19 @@ class StrategyRow:
     options: dict[str, object]
 
 
+# "Title" (other words), 2025, arXiv 2505.22618, or a word in the place of the title
+_PAPER = re.compile(r'(?:"([^"]+)"(?: \([^)]*\))?|([\w.-]+)), (20\d\d), arXiv (\d{4}\.\d{5})')
+
+
+@dataclass(frozen=True, slots=True)
+class Paper:
+    """Where a rule comes from."""
+
+    title: str
+    year: int
+    arxiv: str
+
+
 @dataclass(frozen=True, slots=True)
 class RuleRow:
     """A rule as it is listed; `carriers` are the strategies of this package that it goes with."""
@@ -60,6 +73,7 @@ class RuleRow:
     name: str
     summary: str
     source: str
+    papers: tuple[Paper, ...]
     carriers: tuple[str, ...]
     options: dict[str, object]
 
@@ -81,19 +95,36 @@ def rule_rows() -> list[RuleRow]:
         value = rules.SHELF.value(name)
         said = paragraphs(value)
         source = re.search(r"Sources?: (.*)", " ".join(" ".join(said).split()))
-        rows.append(RuleRow(name, said[0].splitlines()[0], source[1] if source else "", carriers(name), flat(value)))
+        found = source[1] if source else ""
+        rows.append(RuleRow(name, said[0].splitlines()[0], found, papers(found), carriers(value), flat(value)))
     return rows
 
 
-def carriers(rule: str) -> tuple[str, ...]:
-    """The strategies of this package that a rule goes with; blocks are no place for one that looks at whole answers."""
-    whole = rules.SHELF.value(rule).whole
+def papers(source: str) -> tuple[Paper, ...]:
+    """The papers that a text names with their years and numbers."""
+    return tuple(Paper(title or word, int(year), number) for title, word, year, number in _PAPER.findall(source))
+
+
+def carriers(rule: Rule) -> tuple[str, ...]:
+    """The strategies of this package that a rule goes with; a grid of blocks is no place for one that looks beyond them."""
     able: list[str] = []
     for name in strategies.own():
         value = strategies.SHELF.value(name)
-        if "rule" in options_of(value) and not (whole and isinstance(value, strategies.Blockwise)):
+        if "rule" in options_of(value) and (rule.grids or not isinstance(value, strategies.Blockwise)):
             able.append(name)
     return tuple(able)
+
+
+def rules_markdown(rows: Iterable[RuleRow]) -> str:
+    """The table of rules as it stands in the README, with links that are right there."""
+    lines = ["| rule | idea | from | goes with |", "|---|---|---|---|"]
+    for row in rows:
+        linked = (f"{each.title}, {each.year}, [arXiv {each.arxiv}](https://arxiv.org/abs/{each.arxiv})" for each in row.papers)
+        name = f"[`{row.name}`](docs/strategies/{row.name}.md)" if row.name in rules.own() else f"`{row.name}`"
+        carried = ", ".join(f"`{carrier}`" for carrier in row.carriers)
+        cells = (name, row.summary.rstrip("."), "; ".join(linked) or row.source, carried)
+        lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
+    return "\n".join(lines)
 
 
 def paragraphs(value: Options) -> list[str]:
@@ -134,20 +165,26 @@ def rules_parser() -> ArgumentParser:
     options = new_parser(
         "dlstep rules [NAME] [options]",
         "List decoding rules: which positions a forward decides, where that comes from, and the strategies that take them.",
-        "dlstep rules\ndlstep rules quota\ndlstep rules --json",
+        "dlstep rules\ndlstep rules quota\ndlstep rules --json\ndlstep rules --markdown",
     )
     options.add_argument("name", nargs="?", type=str, metavar="NAME", help="A rule, whose options are explained.")
+    options.add_argument("--markdown", action="store_true", help="Print the list as the README's table.")
     options.add_argument("--json", action="store_true", help="Print a JSON list, and nothing else, on stdout.")
     return options
 
 
 def run_rules(options: Namespace) -> int:
     """Print the list, or a rule."""
+    if options.markdown and (options.json or options.name is not None):
+        raise ValueError("--markdown is the list of all rules as a table: leave out NAME and --json")
     if options.name is not None:
         with searched(Path.cwd()):
             value = rules.SHELF.value(options.name)
         return print_options(list(parts_of(value)), as_json=options.json)
     rows = rule_rows()
+    if options.markdown:
+        print(rules_markdown(rows))
+        return 0
     if options.json:
         print(json_text([asdict(row) for row in rows]))
         return 0

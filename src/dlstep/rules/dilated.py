@@ -43,7 +43,7 @@ class Dilated(Choice):
     Levels are counted over the positions of the block that were not given.
     """
 
-    SWEEP = ("base", (2, 3, 4, 8))
+    SWEEP = ("base", (2, 4, 8))
 
     base: Annotated[int, Ge(2)] = 2
     """The stride is divided by this from one level to the next."""

@@ -32,7 +32,7 @@ class EarlyCommit(Rule):
     the schedule takes for the whole answer, this one included. Parts of the answer are taken from left to right.
     """
 
-    SWEEP = ("late_gap", (7.5, 5.0, 2.5, 1.0, 0.25))
+    SWEEP = ("early_gap", (7.5, 8.0, 9.0, 10.0, 12.0))
 
     early_gap: Gap | None = 7.5
     """Mean gap that ends the decode in the first 33 % of all forwards; None: nothing ends it there."""

@@ -21,7 +21,7 @@ class Spaced(Choice):
     Far enough is `stride` positions in a block that is all masks, fewer in proportion as it fills, and never less than two.
     """
 
-    SWEEP = ("stride", (1, 2, 3, 4))
+    SWEEP = ("accept_threshold", (0.1, 0.3, 0.5, 0.7, 0.9))
 
     inner: Choice = Threshold()
     """The rule whose choice is thinned out."""

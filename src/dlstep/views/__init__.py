@@ -1,5 +1,6 @@
 """Pictures of the core's values: HTML for notebooks, rich renderables for terminals."""
 
+from .cells import Stay as Stay, stays as stays
 from .diff_html import state_diff_html as state_diff_html, trace_diff_html as trace_diff_html
 from .html import (
     page_map_html as page_map_html,
@@ -9,6 +10,7 @@ from .html import (
     trace_html as trace_html,
 )
 from .notebook import register as register
+from .svg import filling_svg as filling_svg
 from .terminal import (
     PHASE_STYLES as PHASE_STYLES,
     USE_STYLES as USE_STYLES,

@@ -4,7 +4,7 @@ Pictures in HTML and on terminals are drawn from these, so that they show the sa
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from ..core.block import Block, Sealed
@@ -151,3 +151,54 @@ def event_rows(trace: Trace) -> Iterator[EventRow]:
         owned = len(state.cache.owners)
         counts = (len(state.running), len(state.waiting), owned)
         yield EventRow(number, kind, state.step, requests, fed, sampled, emitted, *counts)
+
+
+@dataclass(frozen=True, slots=True)
+class Stay:
+    """A token that stood at an answer's `offset` from forward `since` on, until forward `until` took it away.
+
+    Forwards that sample are counted from 1; `since` is 0 for a given token, `until` is None for one that stayed. `replaced`
+    says that another token took the place at once; otherwise the position became undecided.
+    """
+
+    offset: int
+    token: int
+    since: int
+    until: int | None = None
+    replaced: bool = False
+
+
+def stays(trace: Trace, request_id: int = 0) -> tuple[Stay, ...]:
+    """Every token that ever stood in the answer of a request or behind its end, in order of `since` and offset.
+
+    Raises KeyError for a request that the trace does not hold.
+    """
+    standing: dict[int, Stay] = {}
+    gone: list[Stay] = []
+    steps = -1
+    for state in trace.states():
+        sequence = state.find(request_id)
+        if sequence is None or sequence.steps <= steps:
+            continue
+        steps, now = sequence.steps, _decided(sequence)
+        for offset, stay in list(standing.items()):
+            if now.get(offset) != stay.token:
+                gone.append(replace(stay, until=steps, replaced=offset in now))
+                del standing[offset]
+        for offset, token in now.items():
+            standing.setdefault(offset, Stay(offset, token, steps))
+    if steps < 0:
+        raise KeyError(f"the trace holds no request {request_id}")
+    return tuple(sorted([*gone, *standing.values()], key=lambda stay: (stay.since, stay.offset)))
+
+
+def _decided(sequence: Sequence) -> dict[int, int]:
+    """The decided tokens of all blocks by their offset in the answer."""
+    start = len(sequence.request.prompt)
+    found: dict[int, int] = {}
+    for block in (*sequence.past, *sequence.window):
+        undecided = () if isinstance(block, Sealed) else block.undecided
+        for position, token in enumerate(block.tokens, block.start):
+            if start <= position < sequence.limit and position not in undecided:
+                found[position - start] = token
+    return found

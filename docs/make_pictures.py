@@ -1,0 +1,113 @@
+"""Draw how every rule fills in one story, and write the pictures, the pages' and the README's parts: `make pictures`.
+
+`python docs/make_pictures.py quota saber` draws these rules only. Nothing is random: the same code gives the same files.
+"""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from dlstep import LLM, SamplingParams, Trace, tiny
+from dlstep.bench.compare import CARRIERS, fitted
+from dlstep.cli.inspect import RuleRow, rule_rows, rules_markdown
+from dlstep.core import Rule, with_options
+from dlstep.core.options import options_of
+from dlstep.core.words import counted
+from dlstep.rules import SHELF, own
+from dlstep.views import filling_svg
+
+FOLDER = Path(__file__).parent
+PAGES, PICTURES = FOLDER / "strategies", FOLDER / "strategies" / "pictures"
+README = FOLDER.parent / "README.md"
+BEGIN, END, BY_HAND = "<!-- {} -->\n", "<!-- end of {} -->\n", "## Five rows by hand\n"
+STORY = tiny.problems(1, seed=14)[0]
+MAX_TOKENS = 32
+WORDS = {"multi_bd": "on a grid", "dual_cache": "on a canvas"}
+# Where the default says little about an answer of 25 tokens in blocks of 8.
+OPTIONS: dict[str, dict[str, Any]] = {
+    "early_commit": {"part_size": 8},
+    "quota": {"steps_per_block": 3},
+    "running_confidence": {"steps_per_block": 5},
+    "sliding": {"window": 6},
+}
+
+
+def drawn_rule(name: str) -> Rule:
+    """The rule as it is drawn."""
+    return fitted(with_options(SHELF.value(name), OPTIONS.get(name, {})))
+
+
+def trace(rule: Rule, carrier: str) -> Trace:
+    """The decode of the story by the embedded model of a carrier."""
+    cache = {"cache": "none"} if carrier == "dual_cache" else {}
+    session = LLM(decoding_strategy=carrier, rule=rule, num_threads=1, **cache).session()
+    session.submit(STORY.prompt, SamplingParams(max_tokens=MAX_TOKENS))
+    session.run()
+    return session.trace
+
+
+def picture(row: RuleRow) -> str:
+    """The decodes of a rule, one for each carrier that it goes with."""
+    rule, panels = drawn_rule(row.name), list[tuple[str, Trace]]()
+    for carrier in CARRIERS:
+        if carrier in row.carriers:
+            decode = trace(rule, carrier)
+            (answer,) = decode.state.finished.values()
+            panels.append(
+                (
+                    f"{row.name} {WORDS[carrier]}: {counted(len(answer.answer), 'token')}, {counted(answer.steps, 'forward')}",
+                    decode,
+                )
+            )
+    return filling_svg(panels)
+
+
+def section(row: RuleRow) -> str:
+    """What a page says about its picture."""
+    rule, default = options_of(drawn_rule(row.name)), options_of(SHELF.value(row.name))
+    changed = ", ".join(f"`{name}={value}`" for name, value in rule.items() if value != default[name])
+    models = {"multi_bd": "`tiny-bd` with `multi_bd`", "dual_cache": '`tiny-llada` with `dual_cache`, `cache="none"`'}
+    drawn = [models[carrier] for carrier in CARRIERS if carrier in row.carriers]
+    lines = (
+        "## A story, forward by forward\n",
+        f"![{row.name}: which forward decided which position](pictures/{row.name}.svg)\n",
+        f"> {STORY.prompt.strip()}\n",
+        f"A held-out story, decoded by {' and by '.join(drawn)}, with {changed or 'default options'}. A column is a",
+        "position, a row a forward, lines part blocks. Made by `make pictures`.",
+    )
+    return "\n".join(lines) + "\n"
+
+
+def replaced(text: str, name: str, content: str) -> str:
+    """The text with `content` between the marks of `name`. Raises ValueError if there are none."""
+    before, begin, rest = text.partition(BEGIN.format(name))
+    _, end, after = rest.partition(END.format(name))
+    if not begin or not end:
+        raise ValueError(f"no marks of {name!r} in the text")
+    return f"{before}{begin}{content}{end}{after}"
+
+
+def page(text: str, row: RuleRow) -> str:
+    """A rule's page with its picture, in front of the rows by hand where it had none."""
+    if BEGIN.format("picture") not in text:
+        marks = BEGIN.format("picture") + END.format("picture")
+        text = text.replace(BY_HAND, f"{marks}\n{BY_HAND}", 1)
+    return replaced(text, "picture", section(row))
+
+
+def main() -> None:
+    """Write the pictures, the pages and the README's table."""
+    rows = [row for row in rule_rows() if row.name in own()]
+    PICTURES.mkdir(exist_ok=True)
+    for row in rows:
+        if len(sys.argv) > 1 and row.name not in sys.argv[1:]:
+            continue
+        path = PAGES / f"{row.name}.md"
+        (PICTURES / f"{row.name}.svg").write_text(picture(row), encoding="utf-8")
+        path.write_text(page(path.read_text(encoding="utf-8"), row), encoding="utf-8")
+        print(f"{row.name}: {(PICTURES / f'{row.name}.svg').stat().st_size} bytes")
+    README.write_text(replaced(README.read_text(encoding="utf-8"), "zoo", rules_markdown(rows) + "\n"), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,118 @@
+"""The order in which answers were filled, as SVG text: a column for each position, a row for each forward."""
+
+from collections.abc import Iterable
+from html import escape
+
+from ..core.sequence import Sequence
+from ..core.spec import Spec
+from ..core.trace import Trace
+from ..core.words import piece
+from .cells import Stay, stays
+
+COLUMN, ROW, LEFT, TOP, LETTER = 18, 13, 34, 44, 7.3  # pixels
+# Every selector begins with the class of the picture: in a page, styles hold for all of its pictures.
+STYLE = """
+.filling text{font:12px ui-monospace,monospace;fill:#24292f;white-space:pre}
+.filling .small{font-size:10px;fill:#57606a}
+.filling .paper{fill:#fff}.filling .stands{fill:#cfe3fb}.filling .decided{fill:#1f6feb}
+.filling .back{stroke:#bc4c00;stroke-width:2;fill:none}.filling .block{stroke:#8c959f;stroke-width:1}
+@media(prefers-color-scheme:dark){.filling text{fill:#e6edf3}.filling .small{fill:#9ea7b3}.filling .paper{fill:#161b22}
+.filling .stands{fill:#1d3a63}.filling .decided{fill:#58a6ff}.filling .back{stroke:#ffa657}.filling .block{stroke:#6e7681}}
+""".strip()
+
+
+def filling_svg(pictures: Iterable[tuple[str, Trace]]) -> str:
+    """One picture of the first requests of traces, one below the other, each under its title.
+
+    A dark cell is the forward that decided a position, the light bar below it lasts as long as the token stands, and a cross
+    marks the forward that took it back. Lines part the blocks. It is readable on light and on dark pages.
+    """
+    top, parts, width = 0.0, list[str](), 0.0
+    marks = {"decided": "decided", "stands": "stands"}
+    for title, trace in pictures:
+        panel, panel_width, height, crossed = _panel(title, trace, top)
+        parts += panel
+        width, top = max(width, panel_width), top + height
+        if crossed:
+            marks["back"] = "taken back"
+    parts += _legend(marks, top)
+    top += 24
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" class="filling" viewBox="0 0 {width:.0f} {top:.0f}" width="{width:.0f}"'
+    paper = '<rect class="paper" width="100%" height="100%"/>'
+    return "\n".join([f'{head} role="img">', f"<style>{STYLE}</style>", paper, *parts, "</svg>"]) + "\n"
+
+
+def _panel(title: str, trace: Trace, top: float) -> tuple[list[str], float, float, bool]:
+    """Lines of one picture that begins at `top`; its width and height, and whether anything was taken back."""
+    sequence = next(found for state in reversed(list(trace.states())) if (found := state.find(0)) is not None)
+    found, spec = stays(trace), trace.first.config.spec
+    count, forwards = 1 + max(stay.offset for stay in found), sequence.steps
+    first = top + TOP
+    bottom = first + forwards * ROW
+    shown = [_text(spec, token) for token in _last_tokens(found, count)]
+    lines = [f'<text x="8" y="{top + 20:g}">{escape(title)}</text>']
+    lines.append(f'<text class="small" x="8" y="{first - 6:g}">forward, from 1</text>')
+    numbers = range(1, forwards + 1) if forwards < 40 else range(5, forwards + 1, 5)
+    lines += [f'<text class="small" x="8" y="{first + row * ROW - 3:g}">{row:2}</text>' for row in numbers]
+    bars = [_box(stay.offset, max(stay.since, 1), (stay.until or forwards + 1) - 1, first) for stay in found]
+    lines.append(_path("stands", bars))
+    lines.append(_path("decided", [_box(stay.offset, stay.since, stay.since, first) for stay in found if stay.since]))
+    # A token in another's place shows as decided there: the cross would cover it.
+    back = [_cross(stay.offset, stay.until, first) for stay in found if stay.until and not stay.replaced]
+    if back:
+        lines.append(_path("back", back))
+    start = len(sequence.request.prompt)
+    edges = [edge - start for edge in _edges(sequence) if start <= edge < start + count]
+    lines.append(_path("block", [f"M{LEFT + edge * COLUMN - 0.5:g} {first:g}V{bottom + 8:g}" for edge in edges]))
+    for offset, text in enumerate(shown):
+        place = f"{LEFT + offset * COLUMN + 5:g} {bottom + 6:g}"
+        lines.append(f'<text transform="translate({place})rotate(90)">{escape(text)}</text>')
+    width = max(LEFT + count * COLUMN + 10, 20 + LETTER * len(title))
+    height = bottom - top + 16 + LETTER * max(map(len, shown))
+    return lines, width, height, bool(back)
+
+
+def _last_tokens(found: Iterable[Stay], count: int) -> list[int | None]:
+    """The token that stood last at each offset."""
+    tokens: list[int | None] = [None] * count
+    for stay in found:  # in order of time
+        tokens[stay.offset] = stay.token
+    return tokens
+
+
+def _text(spec: Spec, token: int | None) -> str:
+    """A token below its column, its blanks visible."""
+    return "end" if token in spec.eos_ids else piece(spec, token).replace(" ", "\N{OPEN BOX}")
+
+
+def _edges(sequence: Sequence) -> list[int]:
+    """First positions of all blocks."""
+    return [block.start for block in (*sequence.past, *sequence.window)]
+
+
+def _box(offset: int, first: int, last: int, top: float) -> str:
+    """A rectangle in the column of `offset` that covers the rows `first` to `last`."""
+    width, height = COLUMN - 2, (last - first + 1) * ROW - 1
+    return f"M{LEFT + offset * COLUMN:g} {top + (first - 1) * ROW:g}h{width}v{height}h-{width}z"
+
+
+def _cross(offset: int, row: int, top: float) -> str:
+    """A cross in the column of `offset`."""
+    x, y, size = LEFT + offset * COLUMN + 3, top + (row - 1) * ROW + 1, ROW - 3
+    return f"M{x:g} {y:g}l{size} {size}m0 -{size}l-{size} {size}"
+
+
+def _path(kind: str, pieces: Iterable[str]) -> str:
+    return f'<path class="{kind}" d="{"".join(pieces)}"/>'
+
+
+def _legend(marks: dict[str, str], top: float) -> list[str]:
+    """The marks by their names, in one line."""
+    lines: list[str] = []
+    x = 0
+    for kind, name in marks.items():
+        shape = _cross(0, 1, top) if kind == "back" else _box(0, 1, 1, top)
+        lines.append(f'<g transform="translate({x - LEFT + 8} 4)">{_path(kind, [shape])}</g>')
+        lines.append(f'<text class="small" x="{x + 30}" y="{top + 14:g}">{name}</text>')
+        x += 60 + 6 * len(name)
+    return lines
