@@ -77,7 +77,7 @@ class Credit(Rule):
             if best in own and len(own) < 3:  # in most positions one id or two take turns; without calls
                 if len(own) == 1:
                     kept, renewed = own, (held[0] * decay + gained,)
-                elif own[0] == best:
+                elif own.index(best) == 0:
                     kept, renewed = own, (held[0] * decay + gained, held[1] * decay)
                 else:
                     kept, renewed = own[::-1], (held[1] * decay + gained, held[0] * decay)
