@@ -108,4 +108,4 @@ def _draw(axes: Any, line: tuple[list[Any], list[float], list[float]], colour: s
 
 def plot_points(points: "Sequence[Point]", path: Path) -> None:
     """Store the picture of `points_figure`."""
-    points_figure(points).savefig(path, dpi=85, pil_kwargs={"optimize": True})
+    points_figure(points).savefig(path, dpi=80, pil_kwargs={"optimize": True})
