@@ -1,6 +1,7 @@
 """`dlstep compare` and `dlstep laws`: one's own rule beside those of the package, from one file."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -60,18 +61,20 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_a_grid_of_options_gives_the_figures_of_separate_runs() -> None:
+TWENTY = tuple(value / 20 for value in range(20))
+
+
+@pytest.mark.parametrize(("count", "values"), [(8, (0.3, 0.9)), pytest.param(200, TWENTY, marks=pytest.mark.stress)])
+def test_a_grid_of_options_gives_the_figures_of_separate_runs(count: int, values: tuple[float, ...]) -> None:
     llm = LLM("tiny-bd")
-    entry = entry_of("threshold", llm.state.strategy)
-    questions = story_questions(8, 3)
-    points = list(measured(llm, entry, questions, 48))
-    assert [point.value for point in points] == [0.5, 0.7, 0.8, 0.9, 0.95]
-    for point in points:
+    entry = replace(entry_of("threshold", llm.state.strategy), values=values)
+    questions = story_questions(count, 3)
+    for point in measured(llm, entry, questions, 48):
         alone = LLM("tiny-bd", accept_threshold=point.value)
         outputs = alone.generate([each.prompt for each in questions], SamplingParams(max_tokens=48), progress=False)
-        right = [each.is_right(output.text) for each, output in zip(questions, outputs, strict=True)]
+        right = sum(each.is_right(output.text) for each, output in zip(questions, outputs, strict=True))
         tokens, forwards = sum(len(each.token_ids) for each in outputs), sum(each.nfe for each in outputs)
-        assert (point.right, point.tokens_per_forward, point.forwards) == (sum(right) / 8, tokens / forwards, forwards / 8)
+        assert (point.right, point.tokens_per_forward, point.forwards) == (right / count, tokens / forwards, forwards / count)
 
 
 def test_the_command_compares_a_file_of_ones_own(own: Path, tmp_path: Path, capsys: Captured) -> None:
