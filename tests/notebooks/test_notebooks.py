@@ -39,6 +39,8 @@ def test_outputs_are_stored(path: Path) -> None:
     assert {output.output_type for output in shown} <= {"stream", "display_data", "execute_result"}
     assert not [output for output in shown if output.get("name") == "stderr"]
     assert any("text/html" in output.get("data", {}) for output in shown)
+    unseen = [data for output in shown if set(data := output.get("data", {})) == {"text/plain"}]
+    assert not [data for data in unseen if data["text/plain"].startswith("<")], "a picture is shown as its name"
     assert path.stat().st_size < 1 << 20
 
 

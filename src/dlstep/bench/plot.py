@@ -55,7 +55,7 @@ def points_figure(points: "Sequence[Point]") -> "Figure":
     from matplotlib.ticker import FixedLocator, NullLocator, ScalarFormatter
 
     rules, strategies = (list(dict.fromkeys(map(attrgetter(name), points))) for name in ("rule", "strategy"))
-    colours = dict(zip(strategies, cycle(COLOURS)))
+    colours = dict(zip(sorted(strategies), cycle(COLOURS)))
     columns = min(4, len(rules))
     count = -(-len(rules) // columns)
     figure = Figure(figsize=(2.6 * columns + 0.6, 2.2 * count + 0.8), layout="constrained")
