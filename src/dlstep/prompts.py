@@ -1,9 +1,9 @@
 """How prompts come in: text, token ids, arrays of ids, one of them or many."""
 
-from collections.abc import Mapping, Sequence as Items
-from typing import Any, cast
+from collections.abc import Sequence as Items
+from typing import Any
 
-from .core.checks import listed, plain, short, text_of
+from .core.checks import listed, pairs_of, plain, short, text_of
 from .engine import Engine
 from .output import Prompt
 
@@ -34,10 +34,10 @@ def encode_pins(engine: Engine, given: object) -> dict[int, int]:
     Raises ValueError for anything else, for a text of no tokens, and where two of them meet.
     """
     due = "pins must be a mapping of offsets in the answer to texts or token ids"
-    if not issubclass(type(given), Mapping):
+    if not issubclass(type(given), dict):
         raise ValueError(f"{due}, got {short(given)}")
     found: dict[int, int] = {}
-    for offset, what in cast("Mapping[Any, Any]", given).items():
+    for offset, what in pairs_of(given) or ():
         offset, what = plain(offset), plain(what)
         text = text_of(what)
         if type(offset) is not int or (text is None and type(what) is not int):

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
 from operator import attrgetter, itemgetter
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
-from .checks import listed, plain, short, text_of
+from .checks import listed, pairs_of, plain, short, text_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ def sorted_options(owner: str, given: object) -> StrategyOptions:
 
     Raises ValueError unless names are texts, given once, and values are numbers, texts, truth values, None or rules.
     """
-    pairs = list(cast("Mapping[Any, Any]", given).items()) if issubclass(type(given), Mapping) else listed(given)
+    pairs = pairs_of(given)
     if pairs is None or len(pairs) > MOST_OPTIONS:
         raise ValueError(f"{owner} must be a mapping of names to values, got {short(given)}")
     kept: dict[str, Any] = {}
