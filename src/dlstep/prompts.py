@@ -1,12 +1,12 @@
 """How requests come in: prompts as text, token ids or arrays of ids, one of them or many; rules by name or value."""
 
-from collections.abc import Mapping, Sequence as Items
+from collections.abc import Sequence as Items
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 from . import rules
 from .core import SamplingParams
-from .core.checks import listed, plain, short, text_of
+from .core.checks import listed, pairs_of, plain, short, text_of
 from .engine import Engine
 from .output import Prompt
 
@@ -37,10 +37,10 @@ def encode_pins(engine: Engine, given: object) -> dict[int, int]:
     Raises ValueError for anything else, for a text of no tokens, and where two of them meet.
     """
     due = "pins must be a mapping of offsets in the answer to texts or token ids"
-    if not issubclass(type(given), Mapping):
+    if not issubclass(type(given), dict):
         raise ValueError(f"{due}, got {short(given)}")
     found: dict[int, int] = {}
-    for offset, what in cast("Mapping[Any, Any]", given).items():
+    for offset, what in pairs_of(given) or ():
         offset, what = plain(offset), plain(what)
         text = text_of(what)
         if type(offset) is not int or (text is None and type(what) is not int):

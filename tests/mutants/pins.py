@@ -44,7 +44,6 @@ MUTANTS = (
         "if window:",
     ),
     change("pins: blocks behind the first do not see them", BLOCKS, "mask_of(spec), steps, pinned))", "mask_of(spec), steps))"),
-    change("pins: a new block of pins needs a forward", EDIT, "return NEW if block.undecided else PINNED", "return NEW"),
     change(
         "pins: draws are those of neighbours",
         EDIT,

@@ -72,6 +72,13 @@ def listed(given: object) -> list[Any] | tuple[Any, ...] | None:
     return list(items) if len(items) <= LONGEST else None
 
 
+def pairs_of(given: object) -> list[Any] | tuple[Any, ...] | None:
+    """The pairs of a dictionary, or the items of a list; None for anything else. A subclass is not asked what it holds."""
+    if issubclass(type(given), dict):
+        return list(dict.items(cast("dict[Any, Any]", given)))
+    return listed(given)
+
+
 def text_of(given: object) -> str | None:
     """A text that UTF-8 can hold, as a plain `str`; None for anything else."""
     given = plain(given)

@@ -5,9 +5,9 @@ from dataclasses import MISSING, dataclass, fields, replace
 from difflib import get_close_matches
 from inspect import isabstract
 from operator import attrgetter, itemgetter
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
-from .checks import listed, plain, short, text_of, whole_numbers
+from .checks import listed, pairs_of, plain, short, text_of, whole_numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +27,7 @@ def sorted_options(owner: str, given: object) -> StrategyOptions:
     Raises ValueError unless names are texts, given once, and values are numbers, texts, truth values, None, rules, or whole
     numbers in a list, which are kept as a tuple; the class of a rule stands for the value with its defaults.
     """
-    pairs: list[Any] | tuple[Any, ...] | None = listed(given)
-    if issubclass(type(given), dict):
-        pairs = list(dict[Any, Any].items(cast("dict[Any, Any]", given)))  # past what a subclass makes of it
-    elif issubclass(type(given), Mapping):
-        pairs = list(cast("Mapping[Any, Any]", given).items())
+    pairs = pairs_of(given)
     if pairs is None or len(pairs) > MOST_OPTIONS:
         raise ValueError(f"{owner} must be a mapping of names to values, got {short(given)}")
     kept: dict[str, Any] = {}

@@ -1,13 +1,12 @@
 """A request: a prompt, how to sample, and when to stop. These values never change."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from operator import attrgetter
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
 from annotated_types import Ge, Gt, Interval
 
-from .checks import check_ranges, listed, plain, short
+from .checks import check_ranges, listed, pairs_of, plain, short
 from .options import StrategyOptions, sorted_options
 
 Probability = Annotated[float, Interval(ge=0.0, le=1.0)]
@@ -77,7 +76,7 @@ class SamplingParams:
 
     def __post_init__(self) -> None:
         check_ranges(self)
-        if self.pinned != ():
+        if type(self.pinned) is not tuple or self.pinned:
             object.__setattr__(self, "pinned", sorted_pins(self.pinned, self.max_tokens))
         object.__setattr__(self, "strategy_options", sorted_options("SamplingParams.strategy_options", self.strategy_options))
         if twice := sorted(set(self.thresholds.given) & dict(self.strategy_options).keys()):
@@ -107,7 +106,7 @@ def sorted_pins(given: object, max_tokens: int) -> Pins:
     Raises ValueError for what is no offset of the answer, no id, or given twice.
     """
     name = "SamplingParams.pinned"
-    pairs = list(cast("Mapping[Any, Any]", given).items()) if issubclass(type(given), Mapping) else listed(given)
+    pairs = pairs_of(given)
     if pairs is None:
         raise ValueError(f"{name} must be a mapping of offsets in the answer to token ids, got {short(given)}")
     kept: dict[int, int] = {}
