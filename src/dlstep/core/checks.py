@@ -75,7 +75,7 @@ def listed(given: object) -> list[Any] | tuple[Any, ...] | None:
 def pairs_of(given: object) -> list[Any] | tuple[Any, ...] | None:
     """The pairs of a dictionary, or the items of a list; None for anything else. A subclass is not asked what it holds."""
     if issubclass(type(given), dict):
-        return list(dict.items(cast("dict[Any, Any]", given)))
+        return list(dict[Any, Any].items(cast("dict[Any, Any]", given)))
     return listed(given)
 
 
