@@ -88,8 +88,9 @@ def build_script(script: Script, regime: Regime, length: int, batch: int, random
     for number in range(batch):  # another first token: no two requests share a page
         state = add(state, Request(number, (number, *shared), SamplingParams(max_tokens=limit - prompt_length)))
     driver = ScriptedDriver(script.whole(random))
-    while not state.running or min(sequence.settled for sequence in state.running) < length - BLOCK:
+    while min((sequence.settled for sequence in state.running), default=0) < length - BLOCK:
         state = commit(state, driver.run(schedule(state)))
+        assert not state.finished, "answers are filled before there is anything to measure"
     steady = ScriptedDriver(script.steady(random))
     for _ in range(24):
         state = commit(state, steady.run(schedule(state)))

@@ -25,7 +25,8 @@ CARRIERS = {
     # One position of each of two blocks, as `one_a_block` answers: 0.6 where the others have 0.5.
     "multi_bd, two blocks": Script("multi_bd", _TWO_BLOCKS | {"rule": Threshold(0.55)}, whole_blocks, one_a_block),
     "dual_cache": Script("dual_cache", _CANVAS, whole_blocks, two_tokens),
-    "dual_cache, one block": Script("dual_cache", _WHOLE, whole_blocks, two_tokens),
+    # Whole blocks would be whole answers.
+    "dual_cache, one block": Script("dual_cache", _WHOLE, two_tokens, two_tokens),
 }
 
 
