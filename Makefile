@@ -48,11 +48,11 @@ night: $(VENV)/.test
 	    echo "run $$run of $(RUNS), seed $$seed"; \
 	    HYPOTHESIS_PROFILE=seeds $(PYTEST) -q tests/property tests/kernels --hypothesis-seed=$$seed || exit 1; \
 	done
-	HYPOTHESIS_PROFILE=night $(PYTEST) tests/property tests/kernels
+	HYPOTHESIS_PROFILE=night $(PYTEST) --timeout=0 tests/property tests/kernels
 
 # Long forms of tests, which take minutes each.
 stress: $(VENV)/.test
-	$(PYTEST) -m stress
+	$(PYTEST) --timeout=0 -m stress
 
 # The wheel, in an environment of its own, generates without the source tree in reach.
 wheel: $(VENV)/.test

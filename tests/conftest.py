@@ -16,18 +16,17 @@ if not any(map(Path.exists, (Path("/dev/nvidiactl"), Path("/dev/dxg")))):
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 
-# No deadline: a busy machine is no error. `dev` and `ci` try the same examples in every run, so that a failure belongs to the
-# change that is tested; `seeds` and `night`, which `make night` runs, look for new ones.
+# No deadline: a busy machine is no error. `dev` tries the same examples in every run, so that a failure belongs to the change
+# that is tested; `seeds` and `night`, which `make night` runs, look for new ones.
 shared = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("dev", shared, max_examples=15, derandomize=True)
-settings.register_profile("ci", shared, max_examples=100, derandomize=True)
 # No shrinking and no shared examples: a mutant is caught or not, how small the example is does not matter.
 settings.register_profile(
     "mutants", shared, max_examples=80, derandomize=True, database=None, phases=(Phase.explicit, Phase.generate)
 )
 settings.register_profile("seeds", shared, max_examples=60, database=None)
 settings.register_profile("night", shared, max_examples=2000, database=None, print_blob=True)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if "CI" in os.environ else "dev"))
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
 
 FIGURES = "figures"
 

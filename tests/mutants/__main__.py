@@ -130,7 +130,7 @@ def verdict(mutant: Mutant | None, choices: list[tuple[str, ...]], *, pure: bool
     with tempfile.TemporaryDirectory() as name:
         sources(Path(name), mutant, pure=pure)
         environment = {**os.environ, "PYTHONPATH": name, "HYPOTHESIS_PROFILE": "mutants", "PYTHONDONTWRITEBYTECODE": "1"}
-        options = ("-x", "-q", "-rf", "--tb=line", "-p", "no:cacheprovider")
+        options = ("-x", "-q", "-rf", "--tb=line", "-p", "no:cacheprovider", "--timeout=240")
         if pure:  # files of traces are tested through the command, too
             options += ("--ignore-glob=tests/property/test_trace_*.py",)
         for tests in choices:
