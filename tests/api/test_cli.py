@@ -45,6 +45,13 @@ def test_generate_prints_the_right_answer(capsys: Captured) -> None:
     assert "tokens per forward, ended by stop" in err
 
 
+def test_an_empty_answer_is_told_with_a_remedy(capsys: Captured) -> None:
+    assert main(["generate", QUESTION, "--decoding_strategy", "dual_cache", "--max_tokens", "300"]) == 0
+    out, err = capsys.readouterr()
+    assert out == "\n"
+    assert "0 tokens" in err and "--max_tokens" in err
+
+
 def test_generate_prints_json_alone_on_stdout(capsys: Captured) -> None:
     assert main(["generate", QUESTION, f"{QUESTION}\n", "--json", "--buffer_size", "1"]) == 0
     rows = json.loads(capsys.readouterr().out)

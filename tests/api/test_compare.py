@@ -177,7 +177,8 @@ def test_laws_hold_for_a_rule_of_ones_own_and_name_what_breaks_them(own: Path, c
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["nonsense"], "'nonsense' is unknown"),
+        (["nonsense"], "no strategy, rule, .py file or module is called 'nonsense': strategies are d2f"),
+        (["nowhere.py"], "no strategy, rule, .py file or module is called 'nowhere.py'"),
         (["quota", "--only", "[gravity]"], "law 'gravity' is unknown: choose from progress, functions"),
         (["quota", "--only", "gravity"], "law 'gravity' is unknown: choose from progress, functions"),
         (["quota", "--examples", "0"], "--examples must be at least 1, got 0"),

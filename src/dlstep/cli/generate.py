@@ -112,7 +112,10 @@ def statistics(output: Output) -> str:
     """One line about an output."""
     if output.error:
         return f"dlstep: {output.finish_reason}: {output.error}"
-    return (
+    line = (
         f"{counted(len(output.token_ids), 'token')} in {counted(output.nfe, 'forward')}, "
         f"{output.tokens_per_forward:.2f} tokens per forward, ended by {output.finish_reason}"
     )
+    if output.token_ids or output.finish_reason != "stop":
+        return line
+    return f"{line}: the answer began with its end; models that see all of it as masks do so if --max_tokens is too large"

@@ -85,7 +85,10 @@ def subjects(name: str) -> list[tuple[str, Strategy]]:
     try:
         rule = rules.SHELF.value(name)
     except ValueError as error:
-        raise no_strategy if "RULE" not in str(error) and "rule" not in str(no_strategy) else error from None
+        if "is unknown" not in str(error):
+            raise error if "RULE" in str(no_strategy) else no_strategy from None
+        known = f"strategies are {', '.join(strategies.SHELF.available())}; rules are {', '.join(rules.SHELF.available())}"
+        raise ValueError(f"no strategy, rule, .py file or module is called {name!r}: {known}") from None
     found = [(f"{name} on {carrier}", carried(carrier, rule)) for carrier in CARRIERS]
     spec = Spec(mask_id=0, eos_ids=(1,), vocab_size=50)
     able = [(title, value) for title, value in found if not value.unfit(spec)]
