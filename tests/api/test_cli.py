@@ -122,7 +122,7 @@ def test_a_rejected_request_is_told_and_exits_with_one(capsys: Captured) -> None
         (["generate", "a", "--stop_token_ids", "x"], "--stop_token_ids takes a whole number or a list like [1,2], got 'x'"),
         (["generate", "a", "--stop_token_ids", "[1,x]"], "--stop_token_ids takes a whole number or a list like [1,2], got"),
         (["demo", "--problems", "x"], "--problems takes a whole number, got 'x'"),
-        (["bench", "host", "--batches", "x"], "--batches takes a list like [1,2], got 'x'"),
+        (["bench", "host", "--batches", "x"], "--batches takes a list like [1,2] or null, got 'x'"),
         (["generate", "a", "--decoding_strategy", "nonsense"], "'nonsense' is unknown: choose from d2f, diffusion_gemma"),
         (["generate", "a", "--model", "/nonsense"], "no checkpoint folder at '/nonsense'"),
         (["generate", "a", "--sampling_mode", "edits"], "sampling_mode must be one of naive, edit"),
