@@ -19,6 +19,7 @@ from models import EOS, WORDS
 from scripted import Piecewise, Scripted, scripted_answer
 
 from dlstep import strategies
+from dlstep.core import with_options
 
 Loop = Callable[[Scripted, Sequence[int], int, dict[str, Any]], list[int]]
 
@@ -39,7 +40,7 @@ def check(name: str, ties: str, options: Callable[[Random], dict[str, Any]], loo
         max_tokens = random.randrange(1, 3 * size + 3)
         calm = random.choice((0.0, 0.5, 0.9))
         expected = loop(Scripted(seed, calm, ties=ties), prompt, len(prompt) + max_tokens, fields)
-        strategy = strategies.load(name)(**fields)
+        strategy = with_options(strategies.SHELF.value(name), fields)
         assert scripted_answer(Scripted(seed, calm, ties=ties), prompt, max_tokens, strategy) == expected, (seed, fields)
         stopped += len(expected) < max_tokens
     assert count // 20 < stopped < count
@@ -100,7 +101,7 @@ def test_sub_blocks(count: int) -> None:
 
         networks = [Piecewise(seed, calm, ties="highest", shift=1, unit=unit) for _ in range(2)]
         expected = fast_dllm_v2.decode(networks[0], prompt, limit, fast_dllm_v2.Rules(**fields))
-        strategy = strategies.load("fast_dllm_v2")(**fields)
+        strategy = with_options(strategies.SHELF.value("fast_dllm_v2"), fields)
         assert scripted_answer(networks[1], prompt, max_tokens, strategy) == expected, (seed, fields)
 
 
@@ -120,6 +121,6 @@ def test_blocks_of_a_canvas(shift: int, count: int) -> None:
             return range(start, min(start + size, limit))
 
         networks = [Piecewise(seed, calm, ties="highest", shift=shift, unit=unit) for _ in range(2)]
-        expected = dual_cache.decode(networks[0], prompt, limit, dual_cache.Rules(**fields))
-        strategy = strategies.load("dual_cache")(**fields)
+        expected = dual_cache.decode(networks[0], prompt, limit, test_dual_cache.rules_of(fields))
+        strategy = with_options(strategies.SHELF.value("dual_cache"), fields)
         assert scripted_answer(networks[1], prompt, max_tokens, strategy) == expected, (seed, fields)
