@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
 
+import jsonargparse
 import pytest
 from test_lookup import RULE, STRATEGY
 
@@ -165,6 +166,20 @@ def test_an_exception_while_decoding_in_ones_own_file_keeps_its_traceback(folder
     path.write_text(path.read_text().replace("return [begin]", "raise ValueError('mine')"))
     with pytest.raises(ValueError, match="mine"):
         main(["generate", "a", "--rule", "./lab/odd_rule.py", "--max_tokens", "4"])
+
+
+def test_errors_of_libraries_outside_of_site_packages_are_one_line(tmp_path: Path) -> None:
+    """Libraries may lie in any folder of PYTHONPATH: what they raise is no error in a file of the user's own."""
+    source = Path(jsonargparse.__file__).parent
+    about = next(source.parent.glob("jsonargparse-*.dist-info"))
+    for found in (source, about):
+        (tmp_path / found.name).symlink_to(found)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])}
+    script = "import jsonargparse, sys; from dlstep.cli import main; print(jsonargparse.__file__); sys.exit(main())"
+    arguments = [sys.executable, "-c", script, "generate", "a", "--nonsense", "1"]
+    done = subprocess.run(arguments, env=environment, capture_output=True, text=True, check=False)
+    assert done.stdout.startswith(str(tmp_path)) and done.returncode == 2
+    assert done.stderr == "dlstep: error: unrecognized arguments: --nonsense 1\n"
 
 
 SCRIPT = """

@@ -3,8 +3,8 @@
 import os
 import re
 import sys
-import sysconfig
 from collections.abc import Callable, Sequence as Items
+from importlib.metadata import packages_distributions
 from itertools import pairwise
 from pathlib import Path
 from traceback import walk_tb
@@ -124,13 +124,12 @@ def _run(arguments: Items[str]) -> int:
 
 def raised_elsewhere(error: BaseException) -> bool:
     """Whether a strategy or rule of the user's own raised the error, whose traceback then says where."""
-    package = Path(__file__).parents[1]
-    installed = [Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
+    installed = {*sys.stdlib_module_names, *packages_distributions()}
     for frame, _ in reversed(list(walk_tb(error.__traceback__))):
-        file = Path(frame.f_code.co_filename)
-        if file.is_relative_to(package):
+        package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
+        if package == __package__.partition(".")[0]:
             return False
-        if file.is_file() and not any(file.is_relative_to(folder) for folder in installed):
+        if package not in installed and Path(frame.f_code.co_filename).is_file():
             return True
     return False
 
