@@ -19,7 +19,7 @@ from test_blockwise import options as block_options
 from test_zoo import quota, threshold
 from zoo import Make, check_on_canvases, check_on_grids, random_pins
 
-BLOCK, COUNT = 4, 200
+BLOCK = 4
 
 
 def block_loop(name: str) -> Callable[..., list[int]]:
@@ -60,12 +60,13 @@ def pinned(case: Case) -> Case:
 
 
 @pytest.mark.parametrize(("name", "shift", "loop", "options"), CARRIERS, ids=[f"{name}-{n}" for name, n, *_ in CARRIERS])
-def test_answers_around_pins_are_those_of_the_loop(pairs: list[Pair], name, shift, loop, options, report) -> None:
-    cases = [pinned(case) for case in random_cases(31 + shift, COUNT + 60, BLOCK, options)]
+@pytest.mark.parametrize("count", [50, pytest.param(200, marks=pytest.mark.stress)])
+def test_answers_around_pins_are_those_of_the_loop(pairs: list[Pair], count, name, shift, loop, options, report) -> None:
+    cases = [pinned(case) for case in random_cases(31 + shift, count * 4 // 3, BLOCK, options)]
     tally = compare(pairs, cases, name, loop, shift)
     report(f"{name} with pins, shift {shift}: {tally}")
-    assert tally.compared > COUNT and tally.stopped > 20
-    assert sum(EOS in case.pins.values() for case in cases) > 20
+    assert tally.compared > count and tally.stopped > count // 10
+    assert sum(EOS in case.pins.values() for case in cases) > count // 10
 
 
 @pytest.mark.parametrize("make", [threshold, quota], ids=lambda make: make.__name__)
