@@ -25,7 +25,6 @@ MUTANTS: tuple[Mutant, ...] = (
     change("numbers of the rotary embedding may be infinite", SIZES, "not isfinite(value)", "False"),
     change("an activation may be any name", SIZES, " or value not in ACT2FN", ""),
     change("layers may be as many as a file says", SIZES, "not value <= most", "False"),
-    change("patterns may be as large as a file has them", "models/patterns.py", "prod(counts) > MOST_REPEATS", "False"),
     change(
         "JSON files may be of any size", "models/reading.py", "(size := path.stat().st_size) > LARGEST_JSON", "(size := 0) > 0"
     ),
