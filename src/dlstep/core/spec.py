@@ -1,7 +1,7 @@
 """Facts of the model and budgets of the engine, which every decision depends on."""
 
-from dataclasses import dataclass
-from typing import Annotated, Literal
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
 
 from annotated_types import Interval
 
@@ -31,7 +31,7 @@ class Spec:
     vocab_size: Count
     head_shift: Literal[0, 1] = 0
     accept_rule: AcceptRule = "A"
-    pieces: tuple[bytes, ...] = ()
+    pieces: tuple[bytes, ...] = field(default=(), repr=False)  # one for each id: nobody reads them
     fingerprint: str = ""
 
     def __post_init__(self) -> None:
@@ -42,6 +42,11 @@ class Spec:
             raise ValueError(
                 f"Spec.pieces must be empty or have bytes for each of vocab_size={self.vocab_size} ids, got {len(self.pieces)}"
             )
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        """Notebooks and Hypothesis show `repr`, not all fields."""
+        del cycle
+        printer.text(repr(self))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,11 @@
-"""Hypothesis generators of engines, strategies, requests and their arrivals. Small sizes: bugs live at edges."""
+"""Hypothesis generators of engines, strategies, requests and their arrivals. Small sizes: bugs live at edges.
+
+What does not depend on a value is made once: a generator is checked when it is first drawn from, which takes longer than the
+decode of a case.
+"""
 
 from dataclasses import MISSING, dataclass, fields, replace
+from functools import lru_cache
 from operator import attrgetter
 from typing import Any, Literal, TypeVar, get_type_hints
 
@@ -64,6 +69,15 @@ SMALL: dict[str, st.SearchStrategy[Any]] = {
 Value = TypeVar("Value", bound=Options)
 Kind = type[Strategy] | Strategy  # a class, or a value whose class and rule are meant
 THRESHOLDS = st.sampled_from([0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99, 1.0])
+THRESHOLD_NAMES = frozenset(field.name for field in fields(Thresholds))
+LOW = {"semi_complete_threshold": 0.1}  # above 0
+IDS = st.integers(0, EOS)
+PINNED = st.one_of(st.integers(0, 9), IDS)
+LONGEST = st.binary(min_size=MAX_MODEL_LEN, max_size=MAX_MODEL_LEN).map(lambda given: tuple([byte % MASK for byte in given]))
+PROMPTS = st.lists(IDS, min_size=1, max_size=12).map(tuple)
+TAILS = st.lists(IDS, max_size=4).map(tuple)
+LONG = st.builds(SamplingParams, max_tokens=st.integers(4, 20), ignore_eos=st.just(True), seed=st.just(0))
+STEPS = st.integers(0, 12)
 
 
 def specs(strategy: Strategy) -> st.SearchStrategy[Spec]:
@@ -79,6 +93,21 @@ def _decodable(strategy: Strategy) -> list[Spec]:
     return [spec for spec in models if not strategy.unfit(spec)]
 
 
+@lru_cache
+def _fields(cls: type[Options], held: frozenset[str]) -> dict[str, st.SearchStrategy[Any]]:
+    """Values of each field of a class, but for those that hold rules."""
+    hints = get_type_hints(cls, include_extras=True)
+    drawn: dict[str, st.SearchStrategy[Any]] = {}
+    for field in fields(cls):
+        if field.name in SMALL:
+            drawn[field.name] = SMALL[field.name]
+        elif field.name not in held:
+            low = LOW.get(field.name, 0.0)
+            own = _at_least(low) if field.name.endswith("_threshold") else st.from_type(hints[field.name])
+            drawn[field.name] = own if field.default is MISSING else st.one_of(st.just(field.default), own)
+    return drawn
+
+
 @st.composite
 def hyperparameters(draw: st.DrawFn, like: type[Value] | Value) -> Value:
     """Values of a strategy or a rule: sizes small, everything else as the field's type and bounds allow.
@@ -86,24 +115,13 @@ def hyperparameters(draw: st.DrawFn, like: type[Value] | Value) -> Value:
     With a value all have its class, and the rules that they hold have the classes of those that it holds.
     """
     example = like() if isinstance(like, type) else like
-    hints = get_type_hints(type(example), include_extras=True)
-    drawn: dict[str, st.SearchStrategy[Any]] = {}
-    for field in fields(example):
-        held = attrgetter(field.name)(example)
-        if isinstance(held, Options):
-            drawn[field.name] = hyperparameters(held)
-            continue
-        own = SMALL.get(field.name, st.from_type(hints[field.name]))
-        if field.name.endswith("_threshold") and field.name not in SMALL:
-            low = 0.1 if field.name == "semi_complete_threshold" else 0.0
-            own = THRESHOLDS.map(lambda value, low=low: max(value, low))
-        drawn[field.name] = own if field.default is MISSING else st.one_of(st.just(field.default), own)
-        if field.name in SMALL:
-            drawn[field.name] = own
-    plainly = {name: attrgetter(name)(example) for name in drawn if name not in SMALL}
+    plainly = {field.name: attrgetter(field.name)(example) for field in fields(example)}
+    held = {name: hyperparameters(value) for name, value in plainly.items() if isinstance(value, Options)}
+    drawn = {**_fields(type(example), frozenset(held)), **held}
+    kept = {name: value for name, value in plainly.items() if name not in SMALL and name not in held}
     for _ in range(8):
-        values = {name: draw(own) for name, own in drawn.items()}
-        for chosen in (values, values | {name: kept for name, kept in plainly.items() if not isinstance(kept, Options)}):
+        values = {name: draw(drawn[name]) for name in plainly}
+        for chosen in (values, values | kept):
             try:
                 value = type(example)(**chosen)
             except ValueError:  # values that contradict one another: those of the example do not, as a rule
@@ -113,21 +131,21 @@ def hyperparameters(draw: st.DrawFn, like: type[Value] | Value) -> Value:
     return reject()
 
 
-def thresholds(strategy: Strategy) -> st.SearchStrategy[Thresholds]:
-    """Per-request thresholds, those only that the strategy knows."""
-    known = options_of(strategy).keys() & {field.name for field in fields(Thresholds)}
-    low = {"semi_complete_threshold": 0.1}
-    options = {
-        name: st.one_of(st.none(), THRESHOLDS.map(lambda value, name=name: max(value, low.get(name, 0.0))))
-        for name in sorted(known)
-    }
+def _at_least(low: float) -> st.SearchStrategy[float]:
+    return THRESHOLDS.map(lambda value: max(value, low))
+
+
+@lru_cache
+def thresholds(known: frozenset[str]) -> st.SearchStrategy[Thresholds]:
+    """Per-request thresholds of these names."""
+    options = {name: st.one_of(st.none(), _at_least(LOW.get(name, 0.0))) for name in sorted(known)}
     return st.one_of(st.just(Thresholds()), st.builds(Thresholds, **options))
 
 
 @st.composite
 def params(draw: st.DrawFn, strategy: Strategy, *, often: bool = False) -> SamplingParams:
     """Limits and stops of all kinds, most of them absent in most requests; pinned tokens in few, or `often`."""
-    plain = draw(_unpinned(strategy))
+    plain = draw(_unpinned(frozenset(options_of(strategy).keys() & THRESHOLD_NAMES)))
     if draw(st.integers(0, 1 if often else 7)):
         return plain
     return replace(plain, pinned=draw(pins(plain.max_tokens)), canvas=draw(_canvases(strategy, plain.max_tokens)))
@@ -136,12 +154,11 @@ def params(draw: st.DrawFn, strategy: Strategy, *, often: bool = False) -> Sampl
 @st.composite
 def pins(draw: st.DrawFn, max_tokens: int) -> dict[int, int]:
     """Pinned tokens of an answer: a few, whole stretches, or all of it; now and then one that is refused."""
-    ids = st.one_of(st.integers(0, 9), st.integers(0, EOS))
     offsets = draw(st.sets(st.integers(0, max_tokens - 1), max_size=6))
     if draw(st.booleans()):
         begin = draw(st.integers(0, max_tokens - 1))
         offsets |= set(range(begin, min(max_tokens, begin + draw(st.sampled_from([2, 4, 8, 20])))))
-    found = {offset: draw(ids) for offset in sorted(offsets)}
+    found = {offset: draw(PINNED) for offset in sorted(offsets)}
     if found and draw(st.integers(0, 15)) == 0:
         found[min(found)] = draw(st.sampled_from([MASK, VOCABULARY]))
     return found
@@ -152,22 +169,22 @@ def _canvases(strategy: Strategy, max_tokens: int) -> st.SearchStrategy[tuple[in
     if not strategy.takes_canvas:
         return st.just(())
     lengths = [max_tokens, *(each for name, each in options_of(strategy).items() if name == "canvas_length"), 3]
-    ids = st.integers(0, EOS)
-    return st.just(()) | st.sampled_from(lengths).flatmap(lambda n: st.lists(ids, min_size=n, max_size=n).map(tuple))
+    return st.just(()) | st.sampled_from(lengths).flatmap(lambda n: st.lists(IDS, min_size=n, max_size=n).map(tuple))
 
 
-def _unpinned(strategy: Strategy) -> st.SearchStrategy[SamplingParams]:
+@lru_cache
+def _unpinned(known: frozenset[str]) -> st.SearchStrategy[SamplingParams]:
     return st.builds(
         SamplingParams,
         max_tokens=st.integers(1, 20),
         temperature=st.sampled_from([0.0, 0.0, 1.0]),
         seed=st.integers(0, 3),
         ignore_eos=st.booleans(),
-        stop_token_ids=st.one_of(st.just(()), st.lists(st.integers(0, EOS), max_size=3).map(tuple)),
+        stop_token_ids=st.one_of(st.just(()), st.lists(IDS, max_size=3).map(tuple)),
         stop=st.sampled_from([(), (), (), ("abc",), ("bb", "dad"), ("cccc",)]),
         max_nfe=st.one_of(st.none(), st.integers(1, 12)),
         max_repetition_run=st.one_of(st.none(), st.integers(2, 3)),
-        thresholds=thresholds(strategy),
+        thresholds=thresholds(known),
     )
 
 
@@ -177,12 +194,11 @@ def batches(draw: st.DrawFn, strategy: Strategy, most: int = 5, *, pinned: bool 
 
     Tokens are pinned rarely, or often if `pinned`.
     """
-    base = draw(st.lists(st.integers(0, EOS), min_size=MAX_MODEL_LEN, max_size=MAX_MODEL_LEN).map(tuple))
-    tails = st.lists(st.integers(0, EOS), max_size=4).map(tuple)
+    base = draw(LONGEST)
     requests: list[Request] = []
     for number in range(draw(st.integers(1, most))):
         cut = draw(st.integers(0, 20))
-        prompt = base[:cut] + draw(tails) or base[:1]
+        prompt = base[:cut] + draw(TAILS) or base[:1]
         if draw(st.integers(0, 11)) == 0:
             prompt = draw(st.sampled_from([(*prompt, MASK), (MASK, *prompt), base]))
         requests.append(Request(number, prompt, draw(params(strategy, often=pinned))))
@@ -241,9 +257,8 @@ def cases(draw: st.DrawFn, kind: Kind, *, aborts: bool = True, rebuilds: bool = 
     spec = draw(specs(strategy))
     requests = draw(batches(strategy, pinned=pinned))
     config = draw(tight(spec, strategy, requests))
-    steps = st.integers(0, 12)
-    arrive = tuple(sorted(draw(st.lists(steps, min_size=len(requests), max_size=len(requests)))))
-    some = st.lists(st.tuples(steps, st.integers(0, len(requests) - 1)), max_size=2).map(tuple)
+    arrive = tuple(sorted(draw(st.lists(STEPS, min_size=len(requests), max_size=len(requests)))))
+    some = st.lists(st.tuples(STEPS, st.integers(0, len(requests) - 1)), max_size=2).map(tuple)
     return Case(
         config,
         strategy,
@@ -251,7 +266,7 @@ def cases(draw: st.DrawFn, kind: Kind, *, aborts: bool = True, rebuilds: bool = 
         arrive,
         draw(some) if aborts else (),
         draw(some) if aborts else (),
-        tuple(draw(st.lists(steps, max_size=2))) if rebuilds else (),
+        tuple(draw(st.lists(STEPS, max_size=2))) if rebuilds else (),
     )
 
 
@@ -260,9 +275,7 @@ def crowds(draw: st.DrawFn, kind: Kind) -> Case:
     """Many requests at once, on few pages and few rows: most plans must let somebody wait or take pages away."""
     strategy = draw(hyperparameters(kind))
     spec = draw(specs(strategy))
-    prompts = st.lists(st.integers(0, EOS), min_size=1, max_size=12).map(tuple)
-    asked = st.builds(SamplingParams, max_tokens=st.integers(4, 20), ignore_eos=st.just(True), seed=st.just(0))
-    requests = tuple(Request(number, draw(prompts), draw(asked)) for number in range(draw(st.integers(4, 8))))
+    requests = tuple(Request(number, draw(PROMPTS), draw(LONG)) for number in range(draw(st.integers(4, 8))))
     page_size = draw(st.sampled_from([1, 3, 4]))
     least_pages = -(-farthest(strategy, MAX_MODEL_LEN) // page_size)
     least_rows = most_rows(strategy, requests, spec)
