@@ -144,6 +144,7 @@ def test_files_of_ones_own_are_found_in_the_current_folder(
     (made,) = chosen
     assert "odd=7" in repr(made) and "rule=Odd(odd=0.5)" in repr(made)
     assert "Odd.odd must be" in failure(capsys, "--rule", rule, "--odd", "1.5")
+    assert "--oddd 1: did you mean --odd?" in failure(capsys, "--rule", rule, "--oddd", "1")
     assert str(folder) not in sys.path
 
 

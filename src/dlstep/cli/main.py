@@ -115,7 +115,7 @@ def _run(arguments: Items[str]) -> int:
     except (ArgumentError, ValueError, OSError, DlstepError) as error:
         if raised_elsewhere(error):
             raise
-        print(f"dlstep: error: {shortened(explained(' '.join(str(error).split())))}", file=sys.stderr)
+        print(f"dlstep: error: {shortened(explained(' '.join(str(error).split()), arguments))}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("dlstep: interrupted", file=sys.stderr)
@@ -127,7 +127,7 @@ def raised_elsewhere(error: BaseException) -> bool:
     installed = {*sys.stdlib_module_names, *packages_distributions()}
     for frame, _ in reversed(list(walk_tb(error.__traceback__))):
         package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
-        if package == __package__.partition(".")[0]:
+        if package == __name__.partition(".")[0]:
             return False
         if package not in installed and Path(frame.f_code.co_filename).is_file():
             return True
@@ -151,15 +151,15 @@ def parsed(arguments: Items[str]) -> Namespace:
         raise ValueError("the value of an option nests lists or mappings too deeply to be read") from error
 
 
-def explained(message: str) -> str:
-    """The parser's message; where something is missing, as a sentence that says what to give."""
+def explained(message: str, arguments: Items[str]) -> str:
+    """The parser's message about the arguments; where something is missing, as a sentence that says what to give."""
     if found := MISSING_ARGUMENT.search(message):
         command, name = found[1].replace(".", " "), found[2].removesuffix("s")
         return f"dlstep {command} needs a {name}: `dlstep {command} --help` shows examples"
     if found := MISSING_COMMAND.search(message):
         names = ", ".join(COMMANDS) if found[2] == "command" else found[3].replace(",", ", ")
         return f"{' '.join(('dlstep', *found[1].split('.')[:-1]))} needs a {found[2]}: give one of {names}"
-    if (found := UNKNOWN.search(message)) and (hint := meant(found[1] or found[2], known_names())):
+    if (found := UNKNOWN.search(message)) and (hint := meant(found[1] or found[2], known_names(underscored(arguments)))):
         return f"{message}: {hint}"
     if found := WRONG_TYPE.match(message):
         kinds = list(dict.fromkeys(words for kind, words in KINDS.items() if kind in found[2]))

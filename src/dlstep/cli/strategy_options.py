@@ -3,6 +3,7 @@
 import json
 from argparse import SUPPRESS
 from collections.abc import Iterator, Sequence as Items
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from itertools import pairwise
 from pathlib import Path
@@ -141,7 +142,11 @@ def add_strategy_options(parser: ArgumentParser, arguments: Items[str]) -> None:
             added.add(row.name)
 
 
-def known_names() -> list[str]:
-    """Every flag that some command line could take."""
+def known_names(arguments: Items[str]) -> list[str]:
+    """Every flag that some command line could take, those of one's own strategy and rule first."""
+    own: list[str] = []
+    with suppress(ValueError):  # a strategy that does not exist has no options
+        strategy = strategy_of(arguments)
+        own = [] if strategy is None else list(options_of(strategy))
     of_parts = [field.name for part in everything() for field in fields(part)]
-    return [*(field.name for field in (*ENGINE_FIELDS, *SAMPLING_FIELDS)), *of_parts]
+    return [*own, *(field.name for field in (*ENGINE_FIELDS, *SAMPLING_FIELDS)), *of_parts]
