@@ -47,8 +47,8 @@ MUTANTS = (
     change(
         "where two ids take turns their credits do not change places",
         CREDIT,
-        "own[::-1], (held[1] * decay + gained, held[0] * decay)",
-        "own[::-1], (held[0] * decay + gained, held[1] * decay)",
+        "two * decay + gained, one * decay",
+        "one * decay + gained, two * decay",
     ),
     change(
         "only the best id keeps credit",

@@ -101,11 +101,16 @@ def _placed(seed: int, start: int, stop: int, draw: int, purpose: Purpose) -> in
 def _of_forward(seed: int, start: int, stop: int, draw: int) -> int:
     """The lanes of one forward, in front of the purpose: a forward may draw for two."""
     count = stop - start
+    return _mixed(_of_positions(seed, start, stop) ^ (_lanes(count)[0] * draw), count)
+
+
+@lru_cache(maxsize=2048)
+def _of_positions(seed: int, start: int, stop: int) -> int:
+    """The lanes of the positions, in front of the forward: those that draw for whole blocks ask for the same ones again."""
+    count = stop - start
     lanes = array("Q", bytes(16 * count))
     lanes[::2] = array("Q", range(start, stop))
-    ones = _lanes(count)[0]
-    values = _mixed(int.from_bytes(lanes.tobytes(), "little") ^ (ones * mix(seed & _MASK)), count)
-    return _mixed(values ^ (ones * draw), count)
+    return _mixed(int.from_bytes(lanes.tobytes(), "little") ^ (_lanes(count)[0] * mix(seed & _MASK)), count)
 
 
 def _mixed(values: int, count: int) -> int:

@@ -9,7 +9,7 @@ first of the best. Its code is greedy; here the token is drawn from the fused pr
 
 from collections.abc import Mapping, Sequence as Items
 from dataclasses import dataclass
-from itertools import repeat
+from itertools import chain, repeat
 from math import log
 from typing import Annotated, final
 
@@ -69,28 +69,30 @@ class Credit(Rule):
             memory = Credits(((),) * count, ((),) * count)
         end, decay = begin + count, self.credit_decay
         most_probable = rows.best_probabilities[begin * BEST : end * BEST : BEST]
-        ids: list[tuple[int, ...]] = []
-        amounts: list[tuple[float, ...]] = []
         best_ids = rows.best_ids[begin * BEST : end * BEST : BEST]
         gains = map(pow, most_probable, repeat(self.credit_power))
-        for own, held, best, gained in zip(memory.ids, memory.amounts, best_ids, gains, strict=True):
-            if best in own and len(own) < 3:  # in most positions one id or two take turns; without calls
-                if len(own) == 1:
-                    kept, renewed = own, (held[0] * decay + gained,)
-                elif own.index(best) == 0:
-                    kept, renewed = own, (held[0] * decay + gained, held[1] * decay)
+        ids = list(memory.ids)
+        amounts: list[tuple[float, ...]] = []
+        for place, own, held, best, gained in zip(range(count), memory.ids, memory.amounts, best_ids, gains, strict=True):
+            size = len(own)
+            if size == 2 and best in own:  # in most positions one id or two take turns; without calls
+                one, two = held
+                if own[0] == best:
+                    one, two = one * decay + gained, two * decay
                 else:
-                    kept, renewed = own[::-1], (held[1] * decay + gained, held[0] * decay)
-                if renewed[-1]:
-                    ids.append(kept)
-                    amounts.append(renewed)
+                    ids[place] = own[::-1]
+                    one, two = two * decay + gained, one * decay
+                if two:
+                    amounts.append((one, two))
                     continue
-            kept, renewed = _renewed(own, [amount * decay for amount in held], best, gained)
-            ids.append(kept)
+            elif size == 1 and own[0] == best:
+                amounts.append((held[0] * decay + gained,))
+                continue
+            ids[place], renewed = _renewed(own, [amount * decay for amount in held], best, gained)
             amounts.append(renewed)
         warm = sequence.goal.request.params.temperature > 0.0
         bounds = list(map(max, most_probable, rows.probabilities[begin:end])) if warm else most_probable
-        raising = (1.0 + max(map(max, amounts))) ** self.credit_weight
+        raising = (1.0 + max(chain.from_iterable(amounts))) ** self.credit_weight
 
         def answered(place: int) -> tuple[int, float]:
             """Token and probability of an undecided position."""

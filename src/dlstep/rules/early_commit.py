@@ -13,6 +13,7 @@ ends early without such a place. Here `region` names one, and without it all of 
 from bisect import bisect_left
 from dataclasses import dataclass, replace
 from math import fsum, inf, log
+from operator import truediv
 from typing import Annotated, final
 
 from annotated_types import Gt, Interval
@@ -20,6 +21,7 @@ from annotated_types import Gt, Interval
 from ..core import Block, Rows, Rule, Sequence, Spec, Wants, check_ranges, draw
 from .quota import Quota
 
+BEST = 2  # no schedule reads any
 Gap = Annotated[float, Interval(ge=0.0, le=1e6)]
 
 
@@ -60,7 +62,7 @@ class EarlyCommit(Rule):
     @property
     def wants(self) -> Wants:
         """The statistics of the schedule, and the two most probable tokens of the plain softmax, whose logits the gap is of."""
-        return replace(self.inner.wants, best=max(2, self.inner.wants.best), tempered=False)
+        return replace(self.inner.wants, best=BEST, tempered=False)
 
     def unfit(self, spec: Spec) -> str:
         """Models that the schedule cannot decode."""
@@ -77,14 +79,14 @@ class EarlyCommit(Rule):
         asked = self.wanted(block, limit, number)
         gap = self.due((number + 1) / self.bound(len(block.tokens)))
         if gap is not None and self._gap(block, limit, asked, rows, begin) >= gap:
-            found = rows.at([begin + bisect_left(asked, position) for position in block.undecided], self.wants.best)
+            found = rows.at([begin + bisect_left(asked, position) for position in block.undecided], BEST)
             return block.decide(range(len(block.undecided)), 0, found.tokens, found.probabilities)
         number = (block.undecided[0] - block.start) // self.part_size
         start = block.start + number * self.part_size
         opened = block.opened + number * self.inner.bound(self.part_size)
         part = block.part(start, min(start + self.part_size, block.end), opened)
         own = self.inner.wanted(part, limit, draw(sequence, part))
-        found = rows.at([begin + bisect_left(asked, position) for position in own], self.wants.best)
+        found = rows.at([begin + bisect_left(asked, position) for position in own], BEST)
         return block.with_part(self.inner.decided(sequence, part, found, 0, must, spec))
 
     def measure(self, sequence: Sequence, block: Block) -> int:
@@ -108,12 +110,13 @@ class EarlyCommit(Rule):
 
     def _gap(self, block: Block, limit: int, asked: tuple[int, ...], rows: Rows, begin: int) -> float:
         """The mean gap of the region; below any other if the answer ends in front of the region."""
-        region, chances, best = self._region(block, limit), rows.best_probabilities, self.wants.best
+        region, chances = self._region(block, limit), rows.best_probabilities
         if not region:
             return -inf
-        first = (begin + bisect_left(asked, region[0])) * best  # the rows of a region lie one behind the other
-        pairs = [chances[at : at + 2] for at in range(first, first + len(region) * best, best)]
-        return fsum([log(one / two) if two > 0.0 else inf for one, two in pairs]) / len(region)
+        first = (begin + bisect_left(asked, region[0])) * BEST  # the rows of a region lie one behind the other
+        stop = first + len(region) * BEST
+        one, two = chances[first:stop:BEST], chances[first + 1 : stop : BEST]
+        return fsum(map(log, map(truediv, one, two))) / len(region) if all(two) else inf
 
 
 RULE = EarlyCommit

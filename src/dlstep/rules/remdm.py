@@ -15,7 +15,7 @@ from annotated_types import Ge, Gt, Interval
 
 from ..core import Block, Extra, Probability, Rows, Rule, Sequence, Spec, check_ranges, draw
 from ..core.draws import below, uniforms
-from ._schedule import due, length, masked
+from ._schedule import due, length, masked, share
 
 Variant = Literal["llada", "cap", "rescale", "conf", "loop"]
 READ_BY: dict[str, tuple[Variant, ...]] = {
@@ -151,7 +151,7 @@ class ReMDM(Rule):
         elif early <= number < early + loops:
             number_taken = min(count, due(size, steps, early))
         else:
-            number_taken = due(size, steps, usual + 1) - due(size, steps, usual)
+            number_taken = share(size, steps, usual)
         undecided = range(begin, begin + len(block.undecided))
         falling = sorted(undecided, key=rows.probabilities.__getitem__, reverse=True)
         block = block.decide(sorted(falling[:number_taken]), begin, rows.tokens, rows.probabilities)
