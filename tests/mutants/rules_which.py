@@ -58,7 +58,7 @@ MUTANTS = (
         "if probabilities[index] > highest:",
         "if probabilities[index] >= highest:",
     ),
-    change("what equals the doubt is doubted", HIERARCHY, "probabilities[row] < doubt", "probabilities[row] <= doubt"),
+    change("what equals the doubt is doubted", HIERARCHY, "if chance < doubt and", "if chance <= doubt and"),
     change(
         "only undecided positions are sampled again",
         HIERARCHY,

@@ -9,13 +9,13 @@ first of the best. Its code is greedy; here the token is drawn from the fused pr
 
 from collections.abc import Mapping, Sequence as Items
 from dataclasses import dataclass
-from itertools import chain, repeat
+from itertools import repeat
 from math import log
 from typing import Annotated, final
 
 from annotated_types import Interval
 
-from ..core import Block, Extra, Probability, Rows, Rule, Sequence, Spec, Wants, check_ranges, draw
+from ..core import Block, Extra, Probability, Rows, Rule, Sequence, Spec, Wants, check_ranges, draw, value
 from ..core.draws import key, uniform
 
 BEST = 8
@@ -23,7 +23,7 @@ WANTS = Wants(best=BEST)
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@value
 class Credits(Extra):
     """Of each undecided position of a block, the ids that have credit, and how much."""
 
@@ -73,6 +73,7 @@ class Credit(Rule):
         gains = map(pow, most_probable, repeat(self.credit_power))
         ids = list(memory.ids)
         amounts: list[tuple[float, ...]] = []
+        most, add = 0.0, amounts.append
         for place, own, held, best, gained in zip(range(count), memory.ids, memory.amounts, best_ids, gains, strict=True):
             size = len(own)
             if size == 2 and best in own:  # in most positions one id or two take turns; without calls
@@ -83,16 +84,22 @@ class Credit(Rule):
                     ids[place] = own[::-1]
                     one, two = two * decay + gained, one * decay
                 if two:
-                    amounts.append((one, two))
+                    add((one, two))
+                    if one > most or two > most:
+                        most = one if one > two else two
                     continue
             elif size == 1 and own[0] == best:
-                amounts.append((held[0] * decay + gained,))
+                one = held[0] * decay + gained
+                add((one,))
+                if one > most:
+                    most = one
                 continue
             ids[place], renewed = _renewed(own, [amount * decay for amount in held], best, gained)
-            amounts.append(renewed)
+            add(renewed)
+            most = max(most, *renewed)
         warm = sequence.goal.request.params.temperature > 0.0
         bounds = list(map(max, most_probable, rows.probabilities[begin:end])) if warm else most_probable
-        raising = (1.0 + max(chain.from_iterable(amounts))) ** self.credit_weight
+        raising = (1.0 + most) ** self.credit_weight
 
         def answered(place: int) -> tuple[int, float]:
             """Token and probability of an undecided position."""
@@ -179,13 +186,15 @@ def fused(
     if len(credited) == 1:  # the first of `ids`
         raised = probabilities[0] * (1.0 + amounts[0]) ** weight
         return {credited[0]: raised}, 1.0 + (raised - probabilities[0])
-    amount_of = dict(zip(credited, amounts, strict=True))
+    amount_of, count = dict(zip(credited, amounts, strict=True)), len(credited)
     weighted: dict[int, float] = {}
     total = 1.0
     for token, probability in zip(ids, probabilities, strict=True):
         if token in amount_of:
             weighted[token] = raised = probability * (1.0 + amount_of[token]) ** weight
             total += raised - probability
+            if len(weighted) == count:
+                break
     return weighted, total
 
 

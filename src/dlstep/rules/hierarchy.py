@@ -77,7 +77,9 @@ class Hierarchy(Choice):
             return block
         tokens = rows.tokens[begin : begin + len(sampled)]
         found = [bisect_left(sampled, undecided[index]) for index in taken]
-        return block.take([sampled[place] for place in found], [tokens[place] for place in found], [offered[index] for index in taken])
+        return block.take(
+            [sampled[place] for place in found], [tokens[place] for place in found], [offered[index] for index in taken]
+        )
 
     def wanted(self, block: Block, limit: int, number: int) -> tuple[int, ...]:
         """All positions of the answer where decided ones may be doubted, the undecided ones otherwise."""
