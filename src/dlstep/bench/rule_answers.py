@@ -104,7 +104,7 @@ def rule_scripts() -> dict[str, tuple[str, Script]]:
         "remdm cap": _script(one, _ONE_BLOCK, "remdm", variant="cap", steps_per_block=20),
         "remdm rescale": _script(one, _ONE_BLOCK, "remdm", variant="rescale", steps_per_block=20),
         "remdm conf": _script(one, _ONE_BLOCK, "remdm", variant="conf", steps_per_block=20),
-        "remdm loop": _script(one, _ONE_BLOCK, "remdm", variant="loop"),
+        "remdm loop": _script(one, _ONE_BLOCK, "remdm", variant="loop", steps_per_block=24),
         "sliding": _script(canvas, _CANVAS, "sliding"),
         "ada_block": _script(canvas, _CANVAS, "ada_block"),
         "early_commit": _script(whole, _CANVAS, "early_commit", inner=_PARTS, region=(0, 5)),

@@ -1,10 +1,11 @@
 """Host cost of rules per request and step, beside that of their carrier with a threshold in the same process.
 
 Measured as in `host`, behind a prompt: grids have blocks of 32 and canvases no cache. A rule that looks at the whole answer is
-compared with a threshold over the whole answer. Rules take two tokens a step, `dilated` five in its only block. Walks of `remdm`
-take positions by chance and run no forward for none: two tokens a step in one block, so that a threshold has one block too.
-`early_commit` reads the five positions at which an answer begins, as published, or (`all`) every position of the answer, so that
-it samples a third more of them than its carrier.
+compared with a threshold over the whole answer. Rules take two tokens a step, `dilated` five in its only block.
+
+Walks of `remdm` take positions by chance and run no forward that takes none. They take two tokens a step in a single block, so
+they are compared with a threshold in a single block. `early_commit` reads the five positions at which an answer begins, as
+published, or every position of the answer (`all`), which samples a third more positions than the threshold.
 """
 
 from collections.abc import Callable, Iterator
