@@ -7,7 +7,7 @@ for so many ids at most. Its code takes all positions within 1e-5 of the best on
 first of the best. Its code is greedy; here the token is drawn from the fused probabilities at any temperature.
 """
 
-from collections.abc import Mapping, Sequence as Items
+from collections.abc import Iterable, Mapping, Sequence as Items
 from dataclasses import dataclass
 from itertools import repeat
 from math import log
@@ -67,36 +67,11 @@ class Credit(Rule):
         count = len(undecided)
         if not isinstance(memory, Credits) or len(memory.ids) != count:  # none, or another rule has been at the block since
             memory = Credits(((),) * count, ((),) * count)
-        end, decay = begin + count, self.credit_decay
+        end = begin + count
         most_probable = rows.best_probabilities[begin * BEST : end * BEST : BEST]
         best_ids = rows.best_ids[begin * BEST : end * BEST : BEST]
         gains = map(pow, most_probable, repeat(self.credit_power))
-        ids = list(memory.ids)
-        amounts: list[tuple[float, ...]] = []
-        most, add = 0.0, amounts.append
-        for place, own, held, best, gained in zip(range(count), memory.ids, memory.amounts, best_ids, gains, strict=True):
-            size = len(own)
-            if size == 2 and best in own:  # in most positions one id or two take turns; without calls
-                one, two = held
-                if own[0] == best:
-                    one, two = one * decay + gained, two * decay
-                else:
-                    ids[place] = own[::-1]
-                    one, two = two * decay + gained, one * decay
-                if two:
-                    add((one, two))
-                    if one > most or two > most:
-                        most = one if one > two else two
-                    continue
-            elif size == 1 and own[0] == best:
-                one = held[0] * decay + gained
-                add((one,))
-                if one > most:
-                    most = one
-                continue
-            ids[place], renewed = _renewed(own, [amount * decay for amount in held], best, gained)
-            add(renewed)
-            most = max(most, *renewed)
+        ids, amounts, most = _after(memory, best_ids, gains, self.credit_decay)
         warm = sequence.goal.request.params.temperature > 0.0
         bounds = list(map(max, most_probable, rows.probabilities[begin:end])) if warm else most_probable
         raising = (1.0 + most) ** self.credit_weight
@@ -154,6 +129,39 @@ def _promising(bounds: Items[float], raising: float, least: float) -> list[int]:
     """
     lowest = least / (least + raising * (1.0 - least)) * (1.0 - 1e-9)  # what rounding could hide
     return [place for place, bound in enumerate(bounds) if bound >= lowest]
+
+
+def _after(
+    memory: Credits, best_ids: Items[int], gains: Iterable[float], decay: float
+) -> tuple[list[tuple[int, ...]], list[tuple[float, ...]], float]:
+    """Ids with credit and their credit after a forward, position by position, and the largest credit of all."""
+    ids, places = list(memory.ids), range(len(memory.ids))
+    amounts: list[tuple[float, ...]] = []
+    most, add = 0.0, amounts.append
+    for place, own, held, best, gained in zip(places, memory.ids, memory.amounts, best_ids, gains, strict=True):
+        size = len(own)
+        if size == 2 and best in own:  # in most positions one id or two take turns; without calls
+            one, two = held
+            if own[0] == best:
+                one, two = one * decay + gained, two * decay
+            else:
+                ids[place] = own[::-1]
+                one, two = two * decay + gained, one * decay
+            if two:
+                add((one, two))
+                if one > most or two > most:
+                    most = one if one > two else two
+                continue
+        elif size == 1 and own[0] == best:
+            one = held[0] * decay + gained
+            add((one,))
+            if one > most:
+                most = one
+            continue
+        ids[place], renewed = _renewed(own, [amount * decay for amount in held], best, gained)
+        add(renewed)
+        most = max(most, *renewed)
+    return ids, amounts, most
 
 
 def _renewed(ids: tuple[int, ...], amounts: list[float], best: int, gained: float) -> tuple[tuple[int, ...], tuple[float, ...]]:
