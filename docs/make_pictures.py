@@ -21,11 +21,10 @@ PAGES, PICTURES = FOLDER / "strategies", FOLDER / "strategies" / "pictures"
 README = FOLDER.parent / "README.md"
 BEGIN, END, BY_HAND = "<!-- {} -->\n", "<!-- end of {} -->\n", "## Five rows by hand\n"
 STORY = tiny.problems(1, seed=14)[0]
-MAX_TOKENS = 32
+MAX_TOKENS, BLOCK_SIZE = 32, 8
 WORDS = {"multi_bd": "on a grid", "dual_cache": "on a canvas"}
 # Where the default says little about an answer of 25 tokens in blocks of 8.
 OPTIONS: dict[str, dict[str, Any]] = {
-    "early_commit": {"part_size": 8},
     "quota": {"steps_per_block": 3},
     "running_confidence": {"steps_per_block": 5},
     "sliding": {"window": 6},
@@ -34,7 +33,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 def drawn_rule(name: str) -> Rule:
     """The rule as it is drawn."""
-    return fitted(with_options(SHELF.value(name), OPTIONS.get(name, {})))
+    return fitted(with_options(SHELF.value(name), OPTIONS.get(name, {})), BLOCK_SIZE)
 
 
 def trace(rule: Rule, carrier: str) -> Trace:

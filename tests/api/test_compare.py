@@ -12,6 +12,7 @@ from dlstep.bench.plot import points_figure
 from dlstep.cli import main
 from dlstep.core import options_of
 from dlstep.rules.ada_block import AdaBlock
+from dlstep.rules.early_commit import EarlyCommit
 from dlstep.rules.quota import Quota
 from dlstep.rules.threshold import Threshold
 from dlstep.tiny.tokenizer import build_tokenizer
@@ -127,7 +128,7 @@ def test_a_wrong_comparison_is_one_line(arguments: list[str], said: str, capsys:
     assert said in capsys.readouterr().err
 
 
-def test_a_rule_is_compared_by_value_and_searches_for_the_ends_of_sentences() -> None:
+def test_a_rule_is_compared_by_value_and_suits_the_embedded_models() -> None:
     sentences = tuple(build_tokenizer().encode(end)[0] for end in (". ", "."))
     (_, quota), (_, on_canvas), (llm, ada) = entries([Quota(3), AdaBlock(look_ahead=0.5)])
     assert (quota.rule, quota.strategy, on_canvas.strategy, ada.rule) == ("quota", "multi_bd", "dual_cache", "ada_block")
@@ -135,6 +136,10 @@ def test_a_rule_is_compared_by_value_and_searches_for_the_ends_of_sentences() ->
     assert options_of(ada.value)["rule"] == AdaBlock(sentences, look_ahead=0.5) and llm.engine.name == "tiny-llada"
     (_, given), (_, named) = entries([AdaBlock((7,)), "quota"], model="tiny-llada")
     assert options_of(given.value)["delimiters"] == (7,) and named.strategy == "dual_cache"
+    ((_, parts),) = entries(["early_commit"])
+    assert options_of(parts.value)["part_size"] == options_of(parts.value)["block_size"] == 8
+    ((_, parts),) = entries([EarlyCommit(part_size=5)])
+    assert options_of(parts.value)["part_size"] == 5
     with pytest.raises(ValueError, match="rule 'quota' is given twice"):
         entries(["quota", Quota(2)])
 

@@ -99,7 +99,7 @@ MUTANTS = (
     change(
         "the region is all of the answer",
         EARLY_COMMIT,
-        "if not region:\n",
-        "region = block.sampled(limit) if len(asked) == len(block.tokens) else region\n        if not region:\n",
+        "        region = self._region(block, limit)\n        asked",
+        "        region = block.sampled(limit)\n        asked",
     ),
 )

@@ -47,8 +47,8 @@ MUTANTS = (
     change(
         "where two ids take turns their credits do not change places",
         CREDIT,
-        "own[::-1], (held[1] * decay + gained, held[0] * decay)",
-        "own[::-1], (held[0] * decay + gained, held[1] * decay)",
+        "two * decay + gained, one * decay",
+        "one * decay + gained, two * decay",
     ),
     change(
         "only the best id keeps credit",
@@ -56,7 +56,7 @@ MUTANTS = (
         "return (best, *others), (gained, *others.values())",
         "return (best,), (gained,)",
     ),
-    change("credit does not fade", CREDIT, "(held[0] * decay + gained,)", "(held[0] + gained,)"),
+    change("credit does not fade", CREDIT, "one = held[0] * decay + gained", "one = held[0] + gained"),
     change("raised probabilities are not divided by their sum", CREDIT, "weighted[token] / total", "min(1.0, weighted[token])"),
     change(
         "a sampled token without credit never wins",

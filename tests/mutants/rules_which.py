@@ -4,7 +4,7 @@ from .catalogue import change
 
 THRESHOLD, QUOTA, BOUND, FACTOR = (f"rules/{name}.py" for name in ("threshold", "quota", "entropy_bound", "factor"))
 LEAP, HIERARCHY, DILATED, SPACED = (f"rules/{name}.py" for name in ("local_leap", "hierarchy", "dilated", "spaced"))
-RANKING = "rules/_ranking.py"
+RANKING, SCHEDULE = "rules/_ranking.py", "rules/_schedule.py"
 
 MUTANTS = (
     change(
@@ -32,11 +32,11 @@ MUTANTS = (
         "entropies.index(min(entropies))",
         "entropies.index(max(entropies))",
     ),
-    change("forwards of Dream's schedule that take none are run", QUOTA, "        if share:\n", "        if share >= 0:\n"),
-    change("what is left over of shares goes to the last forwards", QUOTA, "(number < over)", "(number >= over)"),
+    change("forwards of Dream's schedule that take none are run", QUOTA, "        if taken:\n", "        if taken >= 0:\n"),
+    change("what is left over of shares goes to the last forwards", SCHEDULE, "(number < over)", "(number >= over)"),
     change("ends of the answer come first", QUOTA, 'float("-inf")', 'float("inf")'),
     change("ends of the answer count above the threshold", QUOTA, " and score != _BEHIND", ""),
-    change("the order's noise has the wrong sign", QUOTA, "score / scale - log(", "score / scale + log("),
+    change("the order's noise has the wrong sign", QUOTA, "score / scale - own", "score / scale + own"),
     change("fewer than the share may be above the threshold", QUOTA, "if len(sure) >= due:", "if sure:"),
     change("independent positions wait for a forward after the last", QUOTA, "number >= forwards - 1", "number >= forwards"),
     change("large entropies come first", QUOTA, "[-entropy for entropy in", "[entropy for entropy in"),
@@ -58,7 +58,7 @@ MUTANTS = (
         "if probabilities[index] > highest:",
         "if probabilities[index] >= highest:",
     ),
-    change("what equals the doubt is doubted", HIERARCHY, "probabilities[row] < doubt", "probabilities[row] <= doubt"),
+    change("what equals the doubt is doubted", HIERARCHY, "if chance < doubt and", "if chance <= doubt and"),
     change(
         "only undecided positions are sampled again",
         HIERARCHY,

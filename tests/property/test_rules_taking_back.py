@@ -207,6 +207,9 @@ def test_credit_by_hand() -> None:
     assert block.undecided == (1,) and block.tokens == (MASK, 1)
     assert block.probabilities[1] == pytest.approx(0.875 / 1.375)
     assert block.extra == Credits(((2, 1),), ((0.4, 0.25),))
+    # Id 1 is the best one again: half of its 0.25, and 0.5 gained; id 2 keeps half of its 0.4.
+    again = rule.decided(sequence, block, Rows((1,), (0.5,), (), (), ids, chances), 0, False, SPEC)
+    assert again.extra == Credits(((1, 2),), ((0.625, 0.2),)) and again.undecided == (1,)
 
 
 def test_no_more_than_so_many_ids_have_credit() -> None:

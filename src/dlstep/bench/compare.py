@@ -140,7 +140,7 @@ def entries(
 ) -> list[tuple[LLM, Entry]]:
     """Every rule on every carrier that it goes with, each with the model that it decodes.
 
-    Without a model, these are the embedded ones; for them, a rule that searches for delimiters gets the ends of sentences.
+    Without a model, these are the embedded ones; for them, defaults that suit large models only are changed (`fitted`).
     Raises ValueError for a rule that is given twice or goes with none of the carriers.
     """
     names = [name_of(rule) for rule in named]
@@ -151,9 +151,11 @@ def entries(
     found: list[tuple[LLM, Entry]] = []
     for name, rule in zip(names, named, strict=True):
         reasons: list[str] = []
-        given = fitted(rules.SHELF.value(rule)) if model is None or model in tiny.names() else rules.SHELF.value(rule)
+        given = rules.SHELF.value(rule)
         for base in bases:
-            entry = replace(entry_of(given, base.state.strategy), rule=name)
+            strategy = base.state.strategy
+            suited = fitted(given, options_of(strategy).get("block_size")) if model is None or model in tiny.names() else given
+            entry = replace(entry_of(suited, strategy), rule=name)
             try:
                 first = init(base.state.config, entry.value)
             except ValueError as error:
@@ -165,14 +167,18 @@ def entries(
     return found
 
 
-def fitted(rule: Rule) -> Rule:
-    """The rule for embedded models: delimiters of another tokenizer, which are the default, become ends of sentences."""
+def fitted(rule: Rule, block_size: Any) -> Rule:
+    """The rule for an embedded model with blocks of `block_size`, None if it has none; only options at defaults are changed.
+
+    Delimiters of another tokenizer become ends of sentences, and parts of an answer get the size of the blocks.
+    """
     from ..tiny.tokenizer import VOCABULARY
 
-    if options_of(rule).get("delimiters", ()) != options_of(rules.SHELF.value(type(rule))).get("delimiters"):
-        return rule
     ends = tuple(VOCABULARY.index(end) for end in SENTENCE_ENDS)
-    return replace(rule, delimiters=ends)  # pyright: ignore[reportCallIssue]
+    suited: dict[str, Any] = {"delimiters": ends} | ({"part_size": block_size} if block_size else {})
+    given, usual = options_of(rule), options_of(rules.SHELF.value(type(rule)))
+    changed = {name: option for name, option in suited.items() if name in given and given[name] == usual[name]}
+    return replace(rule, **changed) if changed else rule
 
 
 def measured(llm: LLM, entry: Entry, questions: Items[Question], max_tokens: int) -> Iterator[Point]:

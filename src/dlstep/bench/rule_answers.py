@@ -18,12 +18,14 @@ _GRID = _BLOCKS | {"semi_complete_threshold": 1.0}
 _TWO_BLOCKS = _BLOCKS | {"add_block_threshold": 0.5}  # for rules that take something in every block
 _ONE_BLOCK = {"block_size": BLOCK, "buffer_size": 1}
 _CANVAS = {"block_size": BLOCK, "cache": "none"}
+_PARTS = Quota(steps_per_block=BLOCK // 2)  # of `early_commit`
 _WHOLE = {"block_size": ANSWER, "cache": "none"}
 
 CARRIERS = {
     "multi_bd": Script("multi_bd", _GRID, whole_blocks, two_tokens),
     # One position of each of two blocks, as `one_a_block` answers: 0.6 where the others have 0.5.
     "multi_bd, two blocks": Script("multi_bd", _TWO_BLOCKS | {"rule": Threshold(0.55)}, whole_blocks, one_a_block),
+    "multi_bd, one block": Script("multi_bd", _ONE_BLOCK, whole_blocks, two_tokens),
     "dual_cache": Script("dual_cache", _CANVAS, whole_blocks, two_tokens),
     # Whole blocks would be whole answers.
     "dual_cache, one block": Script("dual_cache", _WHOLE, two_tokens, two_tokens),
@@ -79,7 +81,7 @@ def _script(carrier: str, blocks: dict[str, Any], name: str, **options: Any) -> 
 
 def rule_scripts() -> dict[str, tuple[str, Script]]:
     """Each rule by name, some in several forms, with the carrier whose threshold its cost is compared with."""
-    grid, two, canvas, one_block = CARRIERS
+    grid, two, one, canvas, whole = CARRIERS
     return {
         "threshold": _script(grid, _GRID, "threshold"),
         "threshold entropy": _script(grid, _GRID, "threshold", order="entropy"),
@@ -91,7 +93,7 @@ def rule_scripts() -> dict[str, tuple[str, Script]]:
         "spaced": _script(grid, _GRID, "spaced"),
         "hierarchy": _script(grid, _GRID, "hierarchy", low_threshold=0.9),
         "hierarchy remask": _script(grid, _GRID, "hierarchy", low_threshold=0.9, remask_threshold=0.2),
-        "dilated": _script(two, _ONE_BLOCK, "dilated", skip=0),
+        "dilated": _script(one, _ONE_BLOCK, "dilated", skip=0),
         "credit": _script(grid, _GRID, "credit"),
         "quota": _script(two, _TWO_BLOCKS, "quota"),
         "quota random": _script(two, _TWO_BLOCKS, "quota", order="random"),
@@ -99,13 +101,14 @@ def rule_scripts() -> dict[str, tuple[str, Script]]:
         "saber": _script(two, _TWO_BLOCKS, "saber"),
         "running_confidence": _script(two, _TWO_BLOCKS, "running_confidence"),
         "remdm": _script(two, _TWO_BLOCKS, "remdm"),
-        "remdm cap": _script(two, _TWO_BLOCKS, "remdm", variant="cap"),
-        "remdm rescale": _script(two, _TWO_BLOCKS, "remdm", variant="rescale"),
-        "remdm conf": _script(two, _TWO_BLOCKS, "remdm", variant="conf"),
-        "remdm loop": _script(two, _TWO_BLOCKS, "remdm", variant="loop"),
+        "remdm cap": _script(one, _ONE_BLOCK, "remdm", variant="cap", steps_per_block=20),
+        "remdm rescale": _script(one, _ONE_BLOCK, "remdm", variant="rescale", steps_per_block=20),
+        "remdm conf": _script(one, _ONE_BLOCK, "remdm", variant="conf", steps_per_block=20),
+        "remdm loop": _script(one, _ONE_BLOCK, "remdm", variant="loop", steps_per_block=24),
         "sliding": _script(canvas, _CANVAS, "sliding"),
         "ada_block": _script(canvas, _CANVAS, "ada_block"),
-        "early_commit": _script(one_block, _CANVAS, "early_commit", inner=Quota(steps_per_block=BLOCK // 2)),
-        "quota dream": _script(one_block, _CANVAS, "quota", schedule="dream", steps_per_block=160),
-        "quota independent": _script(one_block, _CANVAS, "quota", schedule="dream", order="independent", steps_per_block=160),
+        "early_commit": _script(whole, _CANVAS, "early_commit", inner=_PARTS, region=(0, 5)),
+        "early_commit all": _script(whole, _CANVAS, "early_commit", inner=_PARTS),
+        "quota dream": _script(whole, _CANVAS, "quota", schedule="dream", steps_per_block=160),
+        "quota independent": _script(whole, _CANVAS, "quota", schedule="dream", order="independent", steps_per_block=160),
     }

@@ -2,6 +2,10 @@
 
 Measured as in `host`, behind a prompt: grids have blocks of 32 and canvases no cache. A rule that looks at the whole answer is
 compared with a threshold over the whole answer. Rules take two tokens a step, `dilated` five in its only block.
+
+Walks of `remdm` take positions by chance and run no forward that takes none. They take two tokens a step in a single block, so
+they are compared with a threshold in a single block. `early_commit` reads the five positions at which an answer begins, as
+published, or every position of the answer (`all`), which samples a third more positions than the threshold.
 """
 
 from collections.abc import Callable, Iterator

@@ -108,12 +108,12 @@ class Block:
 
     def take(self, taken: Sequence[int], tokens: Sequence[int], probabilities: Sequence[float]) -> "Block":
         """The block with its undecided positions `taken`, ascending, decided: a token and a probability for each."""
-        start, gone = self.start, set(taken)
+        start, undecided = self.start, list(self.undecided)
         new_tokens, new_probabilities = list(self.tokens), list(self.probabilities)
         for position, token, probability in zip(taken, tokens, probabilities, strict=True):
+            del undecided[bisect_left(undecided, position)]
             new_tokens[position - start], new_probabilities[position - start] = token, probability
-        undecided = tuple([position for position in self.undecided if position not in gone])
-        return Block(start, tuple(new_tokens), undecided, tuple(new_probabilities), self.given, self.opened, self.extra)
+        return Block(start, tuple(new_tokens), tuple(undecided), tuple(new_probabilities), self.given, self.opened, self.extra)
 
     def mask(self, chosen: Sequence[int], mask_id: int) -> "Block":
         """The block with its decided positions `chosen` undecided again: the inverse of `decide`."""

@@ -61,7 +61,7 @@ def uniforms(seed: int, start: int, stop: int, draw: int, purpose: Purpose) -> t
 def below(seed: int, start: int, stop: int, draw: int, purpose: Purpose, chance: float) -> tuple[int, ...]:
     """The positions of `[start, stop)`, ascending, whose number of `uniforms` is below `chance`."""
     bound = max(0, min(1 << 23, ceil(chance * (1 << 23) - 0.5)))  # of the integers that the numbers are made of
-    ones, _, _, kept = _lanes(stop - start)
+    ones, _, _, kept, _ = _lanes(stop - start)
     values = (_placed(seed, start, stop, draw, purpose) >> 33) & kept
     # The sum reaches bit 32 of a lane unless its number is below.
     hits = ((values + ones * ((1 << 32) - (bound << 8))) >> 32) & ones ^ ones
@@ -75,16 +75,16 @@ def integers(seed: int, start: int, stop: int, draw: int, purpose: Purpose, boun
 
     All of them at once: every position has a lane of 128 bits in one large integer, whose upper half takes the carries.
     """
-    _, mask, _, kept = _lanes(stop - start)
+    _, mask, _, kept, _ = _lanes(stop - start)
     values = ((((_placed(seed, start, stop, draw, purpose) >> 33) & kept) * bound) >> 31) & mask
     return tuple(array("Q", values.to_bytes(16 * (stop - start), "little"))[::2])
 
 
 @lru_cache(maxsize=64)
-def _lanes(count: int) -> tuple[int, int, int, int]:
-    """So many lanes of: one, 64 bits set, the increment of `mix`, 31 bits set."""
+def _lanes(count: int) -> tuple[int, int, int, int, int]:
+    """So many lanes of: one, 64 bits set, the increment of `mix`, 31 bits set, and what number 0 of a stream mixes in."""
     ones = int.from_bytes(array("Q", (1, 0) * count).tobytes(), "little")
-    return ones, ones * _MASK, ones * 0x9E3779B97F4A7C15, ones * 0x7FFFFFFF
+    return ones, ones * _MASK, ones * 0x9E3779B97F4A7C15, ones * 0x7FFFFFFF, ones * mix(0)
 
 
 def _placed(seed: int, start: int, stop: int, draw: int, purpose: Purpose) -> int:
@@ -92,30 +92,31 @@ def _placed(seed: int, start: int, stop: int, draw: int, purpose: Purpose) -> in
 
     Upper halves of lanes are not empty.
     """
-    count = stop - start
-    values = _of_forward(seed, start, stop, draw) ^ (_lanes(count)[0] * PURPOSES[purpose])
-    return _mixed(_mixed(values, count) ^ (_lanes(count)[0] * _FIRST), count)
+    ones, mask, add, _, first = _lanes(stop - start)
+    values = _of_forward(seed, start, stop, draw) ^ (ones * PURPOSES[purpose])
+    return _mixed(_mixed(values, mask, add) ^ first, mask, add)
 
 
 @lru_cache(maxsize=2048)
 def _of_forward(seed: int, start: int, stop: int, draw: int) -> int:
     """The lanes of one forward, in front of the purpose: a forward may draw for two."""
-    count = stop - start
-    lanes = array("Q", bytes(16 * count))
+    ones, mask, add, _, _ = _lanes(stop - start)
+    return _mixed(_of_positions(seed, start, stop) ^ (ones * draw), mask, add)
+
+
+@lru_cache(maxsize=2048)
+def _of_positions(seed: int, start: int, stop: int) -> int:
+    """The lanes of the positions, in front of the forward: those that draw for whole blocks ask for the same ones again."""
+    ones, mask, add, _, _ = _lanes(stop - start)
+    lanes = array("Q", bytes(16 * (stop - start)))
     lanes[::2] = array("Q", range(start, stop))
-    ones = _lanes(count)[0]
-    values = _mixed(int.from_bytes(lanes.tobytes(), "little") ^ (ones * mix(seed & _MASK)), count)
-    return _mixed(values ^ (ones * draw), count)
+    return _mixed(int.from_bytes(lanes.tobytes(), "little") ^ (ones * mix(seed & _MASK)), mask, add)
 
 
-def _mixed(values: int, count: int) -> int:
-    """`mix` of the lower half of each lane; upper halves are left with bits of the next lane."""
-    _, mask, add, _ = _lanes(count)
+def _mixed(values: int, mask: int, add: int) -> int:
+    """`mix` of the lower half of each lane; upper halves are left with bits of the next lane. See `_lanes`."""
     # An addition carries into the lowest bit of an upper half, which is 0.
     values = (values + add) & mask
     values = ((values ^ ((values >> 30) & mask)) * 0xBF58476D1CE4E5B9) & mask
     values = ((values ^ ((values >> 27) & mask)) * 0x94D049BB133111EB) & mask
     return values ^ (values >> 31)
-
-
-_FIRST = mix(0)

@@ -14,6 +14,12 @@ def due(size: int, steps: int | None, forwards: int) -> int:
     return min(size, share * forwards + min(over, forwards))
 
 
+def share(size: int, steps: int | None, number: int) -> int:
+    """How many of `size` positions forward `number` of `steps` takes, by the same shares; at least one."""
+    even, over = divmod(size, steps or size)
+    return max(even + (number < over), 1)
+
+
 def length(size: int, steps: int | None) -> int:
     """How many forwards a schedule of `steps` takes for `size` positions."""
     return min(steps or size, size)

@@ -7,7 +7,7 @@ for so many ids at most. Its code takes all positions within 1e-5 of the best on
 first of the best. Its code is greedy; here the token is drawn from the fused probabilities at any temperature.
 """
 
-from collections.abc import Mapping, Sequence as Items
+from collections.abc import Iterable, Mapping, Sequence as Items
 from dataclasses import dataclass
 from itertools import repeat
 from math import log
@@ -15,7 +15,7 @@ from typing import Annotated, final
 
 from annotated_types import Interval
 
-from ..core import Block, Extra, Probability, Rows, Rule, Sequence, Spec, Wants, check_ranges, draw
+from ..core import Block, Extra, Probability, Rows, Rule, Sequence, Spec, Wants, check_ranges, draw, value
 from ..core.draws import key, uniform
 
 BEST = 8
@@ -23,7 +23,7 @@ WANTS = Wants(best=BEST)
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@value
 class Credits(Extra):
     """Of each undecided position of a block, the ids that have credit, and how much."""
 
@@ -67,30 +67,14 @@ class Credit(Rule):
         count = len(undecided)
         if not isinstance(memory, Credits) or len(memory.ids) != count:  # none, or another rule has been at the block since
             memory = Credits(((),) * count, ((),) * count)
-        end, decay = begin + count, self.credit_decay
+        end = begin + count
         most_probable = rows.best_probabilities[begin * BEST : end * BEST : BEST]
-        ids: list[tuple[int, ...]] = []
-        amounts: list[tuple[float, ...]] = []
         best_ids = rows.best_ids[begin * BEST : end * BEST : BEST]
         gains = map(pow, most_probable, repeat(self.credit_power))
-        for own, held, best, gained in zip(memory.ids, memory.amounts, best_ids, gains, strict=True):
-            if best in own and len(own) < 3:  # in most positions one id or two take turns; without calls
-                if len(own) == 1:
-                    kept, renewed = own, (held[0] * decay + gained,)
-                elif own.index(best) == 0:
-                    kept, renewed = own, (held[0] * decay + gained, held[1] * decay)
-                else:
-                    kept, renewed = own[::-1], (held[1] * decay + gained, held[0] * decay)
-                if renewed[-1]:
-                    ids.append(kept)
-                    amounts.append(renewed)
-                    continue
-            kept, renewed = _renewed(own, [amount * decay for amount in held], best, gained)
-            ids.append(kept)
-            amounts.append(renewed)
+        ids, amounts, most = _after(memory, best_ids, gains, self.credit_decay)
         warm = sequence.goal.request.params.temperature > 0.0
         bounds = list(map(max, most_probable, rows.probabilities[begin:end])) if warm else most_probable
-        raising = (1.0 + max(map(max, amounts))) ** self.credit_weight
+        raising = (1.0 + most) ** self.credit_weight
 
         def answered(place: int) -> tuple[int, float]:
             """Token and probability of an undecided position."""
@@ -147,6 +131,39 @@ def _promising(bounds: Items[float], raising: float, least: float) -> list[int]:
     return [place for place, bound in enumerate(bounds) if bound >= lowest]
 
 
+def _after(
+    memory: Credits, best_ids: Items[int], gains: Iterable[float], decay: float
+) -> tuple[list[tuple[int, ...]], list[tuple[float, ...]], float]:
+    """Ids with credit and their credit after a forward, position by position, and the largest credit of all."""
+    ids, places = list(memory.ids), range(len(memory.ids))
+    amounts: list[tuple[float, ...]] = []
+    most, add = 0.0, amounts.append
+    for place, own, held, best, gained in zip(places, memory.ids, memory.amounts, best_ids, gains, strict=True):
+        size = len(own)
+        if size == 2 and best in own:  # in most positions one id or two take turns; without calls
+            one, two = held
+            if own[0] == best:
+                one, two = one * decay + gained, two * decay
+            else:
+                ids[place] = own[::-1]
+                one, two = two * decay + gained, one * decay
+            if two:
+                add((one, two))
+                if one > most or two > most:
+                    most = one if one > two else two
+                continue
+        elif size == 1 and own[0] == best:
+            one = held[0] * decay + gained
+            add((one,))
+            if one > most:
+                most = one
+            continue
+        ids[place], renewed = _renewed(own, [amount * decay for amount in held], best, gained)
+        add(renewed)
+        most = max(most, *renewed)
+    return ids, amounts, most
+
+
 def _renewed(ids: tuple[int, ...], amounts: list[float], best: int, gained: float) -> tuple[tuple[int, ...], tuple[float, ...]]:
     """The ids with credit and their credit after a forward: `best`, the first of them, gains some. Spent credits are left out.
 
@@ -177,13 +194,15 @@ def fused(
     if len(credited) == 1:  # the first of `ids`
         raised = probabilities[0] * (1.0 + amounts[0]) ** weight
         return {credited[0]: raised}, 1.0 + (raised - probabilities[0])
-    amount_of = dict(zip(credited, amounts, strict=True))
+    amount_of, count = dict(zip(credited, amounts, strict=True)), len(credited)
     weighted: dict[int, float] = {}
     total = 1.0
     for token, probability in zip(ids, probabilities, strict=True):
         if token in amount_of:
             weighted[token] = raised = probability * (1.0 + amount_of[token]) ** weight
             total += raised - probability
+            if len(weighted) == count:
+                break
     return weighted, total
 
 

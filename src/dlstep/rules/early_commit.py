@@ -10,9 +10,10 @@ ends early without such a place. Here `region` names one, and without it all of 
 (arXiv 2512.02892) are left out: their exact shapes could not be checked.
 """
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, replace
 from math import fsum, inf, log
+from operator import truediv
 from typing import Annotated, final
 
 from annotated_types import Gt, Interval
@@ -20,6 +21,7 @@ from annotated_types import Gt, Interval
 from ..core import Block, Rows, Rule, Sequence, Spec, Wants, check_ranges, draw
 from .quota import Quota
 
+BEST = 2  # no schedule reads any
 Gap = Annotated[float, Interval(ge=0.0, le=1e6)]
 
 
@@ -60,7 +62,7 @@ class EarlyCommit(Rule):
     @property
     def wants(self) -> Wants:
         """The statistics of the schedule, and the two most probable tokens of the plain softmax, whose logits the gap is of."""
-        return replace(self.inner.wants, best=max(2, self.inner.wants.best), tempered=False)
+        return replace(self.inner.wants, best=BEST, tempered=False)
 
     def unfit(self, spec: Spec) -> str:
         """Models that the schedule cannot decode."""
@@ -69,22 +71,27 @@ class EarlyCommit(Rule):
     def wanted(self, block: Block, limit: int, number: int) -> tuple[int, ...]:
         """All undecided positions, and those of the region."""
         region = self._region(block, limit)
-        return tuple(sorted({*block.undecided, *region})) if self.region else region
+        if not self.region or not region:
+            return block.undecided if self.region else region
+        undecided = block.undecided
+        before, behind = bisect_left(undecided, region[0]), bisect_right(undecided, region[-1])
+        return undecided[:before] + region + undecided[behind:]
 
     def decided(self, sequence: Sequence, block: Block, rows: Rows, begin: int, must: bool, spec: Spec) -> Block:
         """The block with everything taken, or with what is due in the part that is under way."""
         limit, number = sequence.goal.limit, draw(sequence, block)
-        asked = self.wanted(block, limit, number)
+        region = self._region(block, limit)
+        asked = self.wanted(block, limit, number) if self.region else region
         gap = self.due((number + 1) / self.bound(len(block.tokens)))
-        if gap is not None and self._gap(block, limit, asked, rows, begin) >= gap:
-            found = rows.at([begin + bisect_left(asked, position) for position in block.undecided], self.wants.best)
+        if gap is not None and _gap(region, asked, rows, begin) >= gap:
+            found = rows.at([begin + bisect_left(asked, position) for position in block.undecided], BEST)
             return block.decide(range(len(block.undecided)), 0, found.tokens, found.probabilities)
         number = (block.undecided[0] - block.start) // self.part_size
         start = block.start + number * self.part_size
         opened = block.opened + number * self.inner.bound(self.part_size)
         part = block.part(start, min(start + self.part_size, block.end), opened)
         own = self.inner.wanted(part, limit, draw(sequence, part))
-        found = rows.at([begin + bisect_left(asked, position) for position in own], self.wants.best)
+        found = rows.at([begin + bisect_left(asked, position) for position in own], BEST)
         return block.with_part(self.inner.decided(sequence, part, found, 0, must, spec))
 
     def measure(self, sequence: Sequence, block: Block) -> int:
@@ -106,14 +113,15 @@ class EarlyCommit(Rule):
         sampled = block.sampled(limit)
         return sampled[self.region[0] : sum(self.region)] if self.region else sampled
 
-    def _gap(self, block: Block, limit: int, asked: tuple[int, ...], rows: Rows, begin: int) -> float:
-        """The mean gap of the region; below any other if the answer ends in front of the region."""
-        region, chances, best = self._region(block, limit), rows.best_probabilities, self.wants.best
-        if not region:
-            return -inf
-        first = (begin + bisect_left(asked, region[0])) * best  # the rows of a region lie one behind the other
-        pairs = [chances[at : at + 2] for at in range(first, first + len(region) * best, best)]
-        return fsum([log(one / two) if two > 0.0 else inf for one, two in pairs]) / len(region)
+
+def _gap(region: tuple[int, ...], asked: tuple[int, ...], rows: Rows, begin: int) -> float:
+    """The mean gap of the region; below any other if the answer ends in front of the region."""
+    if not region:
+        return -inf
+    first = (begin + bisect_left(asked, region[0])) * BEST  # the rows of a region lie one behind the other
+    stop = first + len(region) * BEST
+    one, two = rows.best_probabilities[first:stop:BEST], rows.best_probabilities[first + 1 : stop : BEST]
+    return fsum(map(log, map(truediv, one, two))) / len(region) if all(two) else inf
 
 
 RULE = EarlyCommit

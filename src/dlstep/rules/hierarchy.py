@@ -5,10 +5,12 @@ several positions of a stretch are equally probable, the authors' code takes the
 takes tokens back is `remask_threshold`.
 """
 
+from bisect import bisect_left
 from dataclasses import dataclass
 from typing import final
 
 from ..core import Block, Choice, Probability, Rows, Sequence, Spec, best, check_ranges
+from ._schedule import masked
 
 
 def best_of_runs(positions: tuple[int, ...], probabilities: tuple[float, ...], low: float) -> list[int]:
@@ -59,23 +61,25 @@ class Hierarchy(Choice):
         """The block with what was chosen, less what is doubted."""
         if not self.remask_threshold:
             return Choice.decided(self, sequence, block, rows, begin, must, spec)
-        assert spec.mask_id is not None
-        sampled, undecided = block.sampled(sequence.goal.limit), {*block.undecided}
-        doubt, probabilities = self.remask_threshold, rows.probabilities
-        doubted = [
-            position for row, position in enumerate(sampled, begin) if position not in undecided and probabilities[row] < doubt
-        ]
-        block = block.mask(doubted, spec.mask_id)
-        open_again = {*block.undecided}
-        entries = [row for row, position in enumerate(sampled, begin) if position in open_again]
-        offered = tuple([probabilities[row] for row in entries])
-        taken = {*self._taken(block.undecided, offered)}
+        sampled, doubt, doubted = block.sampled(sequence.goal.limit), self.remask_threshold, list[int]()
+        chance_of = dict(zip(sampled, rows.probabilities[begin : begin + len(sampled)], strict=True))
+        if min(chance_of.values()) < doubt:
+            masks = {*block.undecided}
+            doubted = [position for position, chance in chance_of.items() if chance < doubt and position not in masks]
+            block = masked(block, doubted, spec)
+        undecided = block.undecided
+        offered = tuple([chance_of[position] for position in undecided])
+        taken = self._taken(undecided, offered)
         if (missing := len(doubted) + must - len(taken)) > 0:
             falling = sorted(range(len(offered)), key=offered.__getitem__, reverse=True)
-            taken.update([index for index in falling if index not in taken][:missing])
+            taken = sorted((*taken, *[index for index in falling if index not in taken][:missing]))
         if not taken:
             return block
-        return block.decide(sorted(taken), 0, [rows.tokens[row] for row in entries], offered)
+        tokens = rows.tokens[begin : begin + len(sampled)]
+        found = [bisect_left(sampled, undecided[index]) for index in taken]
+        return block.take(
+            [sampled[place] for place in found], [tokens[place] for place in found], [offered[index] for index in taken]
+        )
 
     def wanted(self, block: Block, limit: int, number: int) -> tuple[int, ...]:
         """All positions of the answer where decided ones may be doubted, the undecided ones otherwise."""

@@ -9,16 +9,19 @@ here they are left out, which changes no greedy answer. LLaDA's option to take e
 of them with a temperature above 0 in its code; here it always has.
 """
 
+from bisect import bisect_left
 from dataclasses import dataclass
 from functools import lru_cache
 from math import ceil, log
+from operator import neg
 from typing import Annotated, Literal, final
 
 from annotated_types import Gt, Interval
 
 from ..core import PLAIN, Block, Choice, Probability, Rows, Sequence, Wants, check_ranges, draw
-from ..core.draws import uniforms
+from ..core.draws import below, integers
 from ._ranking import highest
+from ._schedule import length, share
 
 Order = Literal["confidence", "margin", "entropy", "random", "left", "independent"]
 LAST = 0.001  # the share of masks that Dream's schedule counts with behind its last forward
@@ -39,18 +42,18 @@ def dream_shares(size: int, forwards: int) -> tuple[int, ...]:
     while left:
         # The forwards before this one take less than one position each.
         forward = max(forward, min(ceil(forwards / (1 - LAST)) - left - 2, forwards - 1))
-        share = left if forward >= forwards - 1 else int(left * hazard(forward, forwards))
-        if share:
-            shares.append(share)
-        left, forward = left - share, forward + 1
+        taken = left if forward >= forwards - 1 else int(left * hazard(forward, forwards))
+        if taken:
+            shares.append(taken)
+        left, forward = left - taken, forward + 1
     return tuple(shares)
 
 
-def _numbers(seed: int, undecided: tuple[int, ...], number: int) -> list[float]:
-    """A uniform number in (0, 1) of each undecided position, of forward `number`."""
-    start = undecided[0]
-    drawn = uniforms(seed, start, undecided[-1] + 1, number, "choose")
-    return [drawn[position - start] for position in undecided]
+def _numbers(seed: int, block: Block, number: int) -> list[float]:
+    """A uniform number in (0, 1) for each undecided position, of forward `number`."""
+    start = block.start
+    drawn = integers(seed, start, block.end, number, "choose", 1 << 23)  # of the same positions in each forward: quicker
+    return [(drawn[position - start] + 0.5) * 2.0**-23 for position in block.undecided]
 
 
 @final
@@ -134,28 +137,27 @@ class Quota(Choice):
             return self.steps_per_block or size
         if self.schedule == "dream":
             return len(dream_shares(size, self.steps_per_block or size))
-        return min(self.steps_per_block or size, size)
+        return length(size, self.steps_per_block)
 
     def _due(self, size: int, number: int) -> int:
         """How many positions forward `number` of a block takes."""
         if self.schedule == "dream":
             shares = dream_shares(size, self.steps_per_block or size)
             return shares[number] if number < len(shares) else size
-        share, over = divmod(size, self.steps_per_block or size)
-        return max(share + (number < over), 1)
+        return share(size, self.steps_per_block, number)
 
     def _independent(self, sequence: Sequence, block: Block, begin: int, number: int, size: int) -> list[int]:
         """The rows of the positions whose own number is below the chance of this forward; all of them in the last one."""
         undecided, forwards, seed = block.undecided, self.steps_per_block or size, sequence.goal.request.seed
         if number >= forwards - 1:
             return list(range(begin, begin + len(undecided)))
-        chance = hazard(number, forwards)
-        return [row for row, own in enumerate(_numbers(seed, undecided, number), begin) if own < chance]
+        hit = below(seed, block.start, block.end, number, "choose", hazard(number, forwards))
+        masks = set(undecided) if hit else ()
+        return [begin + bisect_left(undecided, position) for position in hit if position in masks]
 
     def _scores(self, sequence: Sequence, block: Block, rows: Rows, begin: int, number: int) -> list[float]:
         """A number for each undecided position; the largest are taken first."""
-        undecided, end = block.undecided, begin + len(block.undecided)
-        seed = sequence.goal.request.seed
+        end, seed = begin + len(block.undecided), sequence.goal.request.seed
         match self.order:
             case "confidence" | "independent":
                 scores = list(rows.probabilities[begin:end])
@@ -164,13 +166,13 @@ class Quota(Choice):
             case "entropy":
                 scores = [-entropy for entropy in rows.entropies[begin:end]]
             case "random":
-                scores = _numbers(seed, undecided, number)
+                scores = _numbers(seed, block, number)
             case "left":
-                scores = [-float(position) for position in undecided]
+                scores = [-float(position) for position in block.undecided]
         if (scale := self.order_temperature) is not None:
             # The largest of score and Gumbel noise is a draw without replacement.
-            drawn = _numbers(seed, undecided, number)
-            scores = [score / scale - log(-log(own)) for score, own in zip(scores, drawn, strict=True)]
+            noise = map(log, map(neg, map(log, _numbers(seed, block, number))))
+            scores = [score / scale - own for score, own in zip(scores, noise, strict=True)]
         if self.eos_last:
             stop_ids = sequence.goal.stop_ids
             scores = [

@@ -7,6 +7,7 @@ never go past `alpha_on`. `llada` counts seven eighths of the forwards, the copi
 one where a forward takes one position.
 """
 
+from bisect import bisect_left
 from dataclasses import dataclass
 from math import exp, fsum
 from typing import Annotated, Literal, final
@@ -14,8 +15,8 @@ from typing import Annotated, Literal, final
 from annotated_types import Ge, Gt, Interval
 
 from ..core import Block, Extra, Probability, Rows, Rule, Sequence, Spec, check_ranges, draw
-from ..core.draws import below, uniforms
-from ._schedule import due, length, masked
+from ..core.draws import below, key, uniform
+from ._schedule import due, length, masked, share
 
 Variant = Literal["llada", "cap", "rescale", "conf", "loop"]
 READ_BY: dict[str, tuple[Variant, ...]] = {
@@ -104,9 +105,8 @@ class ReMDM(Rule):
             return self._looped(sequence, block, rows, begin, spec)
         sampled, seed = block.sampled(sequence.goal.limit), sequence.goal.request.seed
         total, step = self._length(len(sampled)), _behind(block)
-        taken = self.lucky(block, step, total, seed)
-        kept = set(taken)
-        rows_taken = [row for row, position in enumerate(block.undecided, begin) if position in kept]
+        undecided = block.undecided
+        rows_taken = [begin + bisect_left(undecided, position) for position in self.lucky(block, step, total, seed)]
         after = block.decide(rows_taken, begin, rows.tokens, rows.probabilities)
         block = masked(after, self.unlucky(block, sampled, step, total, seed), spec)
         step += 1
@@ -151,7 +151,7 @@ class ReMDM(Rule):
         elif early <= number < early + loops:
             number_taken = min(count, due(size, steps, early))
         else:
-            number_taken = due(size, steps, usual + 1) - due(size, steps, usual)
+            number_taken = share(size, steps, usual)
         undecided = range(begin, begin + len(block.undecided))
         falling = sorted(undecided, key=rows.probabilities.__getitem__, reverse=True)
         block = block.decide(sorted(falling[:number_taken]), begin, rows.tokens, rows.probabilities)
@@ -165,8 +165,10 @@ class ReMDM(Rule):
         """Probabilities of a step: that a mask is taken, that a token becomes a mask, and the bound of the latter."""
         if step + 1 >= total:
             return 1.0, 0.0, 0.0
-        begin, end = self._stage
-        staying = self.variant == "loop" and end < 1.0 - step / total <= begin
+        staying = False
+        if self.variant == "loop":
+            begin, end = self._stage
+            staying = end < 1.0 - step / total <= begin
         share = self._share(step, total)
         following = share if staying else self._share(step + 1, total)
         bound = min(1.0, (1.0 - following) / share) if share else 1.0
@@ -200,8 +202,9 @@ class ReMDM(Rule):
         chance, _, _ = self._chances(step, total)
         if chance >= 1.0 or not block.undecided:
             return list(block.undecided)
-        undecided = set(block.undecided)
-        return [position for position in below(seed, block.start, block.end, step, "choose", chance) if position in undecided]
+        hit = below(seed, block.start, block.end, step, "choose", chance)
+        masks = set(block.undecided) if hit else ()
+        return [position for position in hit if position in masks]
 
     def unlucky(self, block: Block, sampled: tuple[int, ...], step: int, total: int, seed: int) -> list[int]:
         """The tokens that become masks in a step."""
@@ -219,11 +222,8 @@ class ReMDM(Rule):
         scale = bound / fsum(weights)
         # No weight is above 1, so that only those below `scale` can be chosen.
         hit = below(seed, start, block.end, step, "remask", scale)
-        if not hit:
-            return []
-        luck = uniforms(seed, start, block.end, step, "remask")
-        weight_of = dict(zip(held, weights, strict=True))
-        return [p for p in hit if p in weight_of and luck[p - start] < scale * weight_of[p]]
+        weight_of = dict(zip(held, weights, strict=True)) if hit else {}
+        return [p for p in hit if p in weight_of and uniform(key(seed, p, step, "remask"), 0) < scale * weight_of[p]]
 
 
 def _behind(block: Block) -> int:
