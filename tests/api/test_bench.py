@@ -14,6 +14,7 @@ from dlstep.bench.queue import Others, begin, measure_queue, serve
 from dlstep.bench.rule_answers import CARRIERS, rule_scripts
 from dlstep.bench.rule_cost import known_forms, rates
 from dlstep.bench.sessions import after_another, in_turns, timed
+from dlstep.cli.bench import RULE_COLUMNS, print_rows
 from dlstep.core import Sequence, commit, schedule
 from dlstep.testing.scripted import ScriptedDriver
 
@@ -91,3 +92,11 @@ def test_sessions_in_turns_take_the_forwards_of_sessions_in_a_row() -> None:
     (turns, steps), (row, others) = (timed(llm, prompts, run, process_time) for run in (in_turns, after_another))
     assert steps == others
     assert turns < 3 * row
+
+
+def test_the_table_of_rules_fits_a_narrow_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    print_rows(RULE_COLUMNS, [(form, 32768, 256, "320.00", "2.00", "1234.56", "1234.56", "4.14") for form in rule_scripts()])
+    heading, *lines = capsys.readouterr().out.splitlines()
+    assert heading.split()[-1] == "ratio" and len(lines) == len(rule_scripts())
+    assert all(line.split()[-1] == "4.14" for line in lines)

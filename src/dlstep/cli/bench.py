@@ -47,6 +47,7 @@ TUNE_EXAMPLE = "dlstep bench tune-kernels --out launch.json"
 EXAMPLES = f"{HOST_EXAMPLE}\n{DECODE_EXAMPLE}\n{KERNELS_EXAMPLE}\n{TUNE_EXAMPLE}"
 # What a table shows of a row; JSON has all.
 SHAPE_COLUMNS = ("context", "batch", "rows", "step_us", "roofline_us", "ratio", "host_share", "host_us", "tokens_per_s")
+RULE_COLUMNS = ("rule", "length", "batch", "wanted", "tokens", "unpack_us", "commit_us", "ratio")
 KERNEL_COLUMNS = ("kernel", "case", "equal", "us", "least_us", "share")
 RULE_BATCHES, RULE_LENGTHS = (32,), (512,)
 SHAPES = "sdar-1.7b, sdar-8b, llada2-mini, dream-7b, fast-dllm-v2-1.5b, diffusion-gemma-26b"
@@ -158,7 +159,7 @@ def _measured(kind: str, chosen: Namespace) -> tuple[list[dict[str, object]], tu
         if chosen.sessions is not None:
             return session_rows(chosen.model, chosen.device or "cpu", chosen.sessions), ()
         return (shape_rows(chosen), SHAPE_COLUMNS) if chosen.shape else (decode_rows(chosen.model, chosen.device or "cpu"), ())
-    return _host_measured(chosen), ()
+    return _host_measured(chosen), RULE_COLUMNS if chosen.rule else ()
 
 
 def _host_measured(chosen: Namespace) -> list[dict[str, object]]:
