@@ -15,6 +15,8 @@ if not any(map(Path.exists, (Path("/dev/nvidiactl"), Path("/dev/dxg")))):
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
+from hypothesis.internal.conjecture.providers import HypothesisProvider
+from hypothesis.internal.constants_ast import Constants
 
 # No deadline: a busy machine is no error. `dev` tries the same examples in every run, so that a failure belongs to the change
 # that is tested; `seeds` and `night`, which `make night` runs, look for new ones.
@@ -26,6 +28,8 @@ settings.register_profile(
 )
 settings.register_profile("seeds", shared, max_examples=60, database=None)
 settings.register_profile("night", shared, max_examples=2000, database=None, print_blob=True)
+# Hypothesis also tries constants of the modules that are loaded, which are others when other tests ran before.
+HypothesisProvider._local_constants = Constants()  # pyright: ignore[reportPrivateUsage, reportAttributeAccessIssue]
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
 
 FIGURES = "figures"

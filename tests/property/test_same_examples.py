@@ -1,0 +1,45 @@
+"""What `dev` tries does not depend on which modules other tests have loaded."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+FILE = """
+{first}
+from hypothesis import given, settings, strategies as st
+
+@settings(max_examples=200)
+@given(value=st.tuples(st.integers(), st.floats(), st.text()))
+def test_drawn(value):
+    print(ascii(value))
+"""
+
+
+def drawn(folder: Path, first: str) -> str:
+    """What a test in a new process draws, which begins with the line `first`."""
+    (folder / "test_drawn.py").write_text(FILE.format(first=first))
+    arguments = [
+        "-q",
+        "-s",
+        "-p",
+        "tests.conftest",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:xdist",
+        "--rootdir",
+        str(folder),
+        "-c",
+        "/dev/null",
+    ]
+    command = [sys.executable, "-m", "pytest", *arguments, str(folder / "test_drawn.py")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+    return "\n".join(line for line in done.stdout.splitlines() if line.startswith("("))
+
+
+def test_examples_are_the_same_whatever_is_loaded(tmp_path: Path) -> None:
+    plain = drawn(tmp_path, "")
+    assert plain.count("\n") > 150
+    assert drawn(tmp_path, "import dlstep.core") == plain
