@@ -3,8 +3,9 @@
 import sys
 from collections.abc import Iterable
 from multiprocessing.connection import Connection
+from time import process_time
 
-from ..core import Event, Request, Samples, Update
+from ..core import Event, Request, Samples, Update, schedule
 from ..decode import Decode
 from ..engine import Engine
 from .messages import Cancel, Card, Command, Load, News, Report, Submit, Work
@@ -13,27 +14,27 @@ MOST_FAILURES = 2  # forwards in a row that may raise; one more, and the engine 
 
 
 class EngineLoop:
-    """A `Decode` driven by commands. It has no transport, no clock and no threads."""
+    """A `Decode` driven by commands. It has no transport and no threads, and its clock only counts what it costs."""
 
     def __init__(self, engine: Engine) -> None:
         self._decode = Decode(engine.first, engine.driver, record=self._count, turn=engine.turn)
-        self._untold = False  # commands came since the last step, which may have ended a request
         self._failures = 0
         self._wishes: dict[int, Submit] = {}  # of live requests, by id
         self._cached: dict[int, int] = {}  # prompt tokens found in pages, by arrival
         self._rows: dict[int, int] = {}  # rows fed, by arrival
         self._stored: dict[int, int] = {}  # positions ever stored, by arrival
         self._work = Work()
+        self._spent = process_time()
 
     @property
     def idle(self) -> bool:
         """Whether a step would do and tell nothing."""
-        return self._decode.state.done and not self._untold
+        state = self._decode.state
+        return state.done and not state.ended  # those that ended since the last step are not told of yet
 
     def take(self, commands: Iterable[Command]) -> None:
         """Let requests wait, and end those that nobody wants any more."""
         for command in commands:
-            self._untold = True
             match command:
                 case Submit():
                     self._wishes[command.id] = command
@@ -46,7 +47,6 @@ class EngineLoop:
 
         A forward that raises is tried again once; then its requests end by an error. Raises what it raises if nothing helps.
         """
-        self._untold = False
         try:
             updates = self._decode.step()
             self._failures = 0
@@ -54,7 +54,8 @@ class EngineLoop:
             self._after(error)
             updates = ()
         news = tuple([self._news(update) for update in updates])
-        work, self._work = self._work, Work()
+        spent, self._spent = process_time() - self._spent, process_time()
+        work, self._work = self._work._replace(cpu_seconds=spent), Work()
         return Report(news, work, self._load())
 
     def _after(self, error: RuntimeError) -> None:
@@ -63,8 +64,8 @@ class EngineLoop:
         if self._failures > MOST_FAILURES:
             raise error
         if self._failures == MOST_FAILURES:
-            for sequence in self._decode.state.running:
-                self._decode.fail(sequence.id, "the model failed on the forward that this request took part in")
+            for span in schedule(self._decode.state).spans:  # the plan that failed
+                self._decode.fail(span.id, "the model failed on a forward that this request took part in")
 
     def _load(self) -> Load:
         state = self._decode.state

@@ -68,7 +68,8 @@ class Front:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         assert self._task is not None
-        self.phase = "draining"
+        if self.phase != "failed":
+            self.phase = "draining"
         self._link.close()
         await self._task
         self._end_all("engine_died", "the server has ended")

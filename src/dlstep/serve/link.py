@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from threading import Thread
 
@@ -46,7 +47,8 @@ class Link:
             if self.failure or deaths > self._max_restarts:
                 return
             if not self._closing.is_set():
-                await asyncio.wait({asyncio.ensure_future(self._closing.wait())}, timeout=pause)
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._closing.wait(), pause)
                 pause = min(2 * pause, LONGEST_PAUSE)
 
     async def _life(self) -> None:

@@ -68,7 +68,10 @@ class News(NamedTuple):
 
 
 class Work(NamedTuple):
-    """What was done since the last report. `wasted` rows were fed for answers that nobody gets, or fed again."""
+    """What was done since the last report.
+
+    `wasted` rows were fed for answers that nobody gets, or fed again; `cpu_seconds` are those of the engine's process.
+    """
 
     sampling_forwards: int = 0
     storing_forwards: int = 0
@@ -77,6 +80,7 @@ class Work(NamedTuple):
     preemptions: int = 0
     prompt_tokens: int = 0
     cached_tokens: int = 0
+    cpu_seconds: float = 0.0
 
 
 class Load(NamedTuple):

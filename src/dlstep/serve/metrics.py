@@ -1,6 +1,6 @@
 """Prometheus metrics: under vLLM's names where the meaning is the same, so that its dashboards work, else as dlstep_*."""
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 
 from .messages import Load, Work
 from .tickets import Ticket
@@ -18,6 +18,7 @@ class Metrics:
         self._gauges()
         self._counters()
         self._histograms()
+        ProcessCollector(registry=self.registry)  # CPU, memory and files of the HTTP process
 
     def _gauges(self) -> None:
         def gauge(name: str, help_: str, labels: tuple[str, ...] = ()) -> Gauge:
@@ -42,6 +43,9 @@ class Metrics:
         self._forwards = counter("dlstep_forwards", "Forwards: sampling ones, and those that only stored.", ("kind",))
         self._computed = counter("dlstep_positions_computed", "Positions that forwards computed.")
         self._wasted = counter("dlstep_positions_wasted", "Positions computed again, or for answers broken off.")
+        self._spent = counter(
+            "dlstep_engine_cpu_seconds", "Seconds of CPU that the engine's process spent since it was loaded."
+        )
         self.refused = counter("dlstep_requests_refused", "Requests refused because the queue was full.")
 
     def _histograms(self) -> None:
@@ -70,6 +74,7 @@ class Metrics:
         self._prompt.inc(work.prompt_tokens)
         self._queries.inc(work.prompt_tokens)
         self._hits.inc(work.cached_tokens)
+        self._spent.inc(work.cpu_seconds)
 
     def load(self, load: Load, waiting: int) -> None:
         """Note who runs and waits, and who holds the pages."""

@@ -43,15 +43,18 @@ class Server(uvicorn.Server):
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """What a signal does."""
-        assert self._loop is not None, "signals are caught while it serves"
         if self._drained is not None:
             super().handle_exit(sig, frame)
             self.force_exit = True
             return
-        self._loop.call_soon_threadsafe(self.drain)
+        self.ask_to_end()
 
-    def drain(self) -> None:
-        """Begin to end: no more requests, and those under way have `drain_seconds`."""
+    def ask_to_end(self) -> None:
+        """Take no more requests, let those under way have `drain_seconds`, then end. Any thread may call it."""
+        assert self._loop is not None, "it serves"
+        self._loop.call_soon_threadsafe(self._drain)
+
+    def _drain(self) -> None:
         if self._drained is None:
             self._drained = asyncio.create_task(self._end())
 
