@@ -60,7 +60,7 @@ COMMANDS: dict[str, tuple[str, Callable[[], ArgumentParser], Callable[[Namespace
     "laws": ("Hold your own strategy or rule to the laws of the engine.", laws.parser, laws.run),
     "models": ("List families of models, or check a checkpoint.", models.parser, models.run),
     "replay": ("Re-execute a saved trace without a model.", inspect.replay_parser, inspect.run_replay),
-    "bench": ("Measure host cost, decode steps or kernels.", bench.parser, bench.run),
+    "bench": ("Measure host cost, decode steps, kernels or a server.", bench.parser, bench.run),
 }
 
 

@@ -43,9 +43,7 @@ class Metrics:
         self._forwards = counter("dlstep_forwards", "Forwards: sampling ones, and those that only stored.", ("kind",))
         self._computed = counter("dlstep_positions_computed", "Positions that forwards computed.")
         self._wasted = counter("dlstep_positions_wasted", "Positions computed again, or for answers broken off.")
-        self._spent = counter(
-            "dlstep_engine_cpu_seconds", "Seconds of CPU that the engine's process spent since it was loaded."
-        )
+        self._spent = counter("dlstep_engine_cpu_seconds", "Seconds of CPU of the engine, since it was loaded.")
         self.refused = counter("dlstep_requests_refused", "Requests refused because the queue was full.")
 
     def _histograms(self) -> None:
