@@ -1,7 +1,7 @@
 """One request over HTTP: its tickets, and how they become a response or a stream that ends when the client goes away."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
@@ -27,7 +27,7 @@ class Job:
     ) -> None:
         self.head, self.body, self.owner = head, body, owner
         self._front, self._asked, self._ended = front, asked, ended
-        self._changed = asyncio.Event()
+        self._changed, self._failed = asyncio.Event(), False
         try:
             self.tickets = front.submit(asked.submits, owner, self._changed.set)
         except Busy as error:
@@ -81,31 +81,50 @@ class Job:
         return next((found for ticket in self.tickets if (found := fault_of(ticket)) is not None), None)
 
     async def _events(self) -> AsyncIterator[bytes]:
-        options = self.body.stream_options
-        each_has_usage = options is not None and options.include_usage and options.continuous_usage_stats
-        for index in range(len(self.choices)):
-            echo = self._asked.echoes[index] if self._asked.echoes else ""
-            if (begin := first_chunk(self.head, index, echo)) is not None:
-                yield begin
-        while not all(choice.ended for choice in self.choices):
+        """What is sent, all that is new at a time."""
+        heads = [first_chunk(self.head, index, echo) for index, echo in enumerate(self._echoes)]
+        if begin := b"".join(filter(None, heads)):
+            yield begin
+        open_ = True
+        while open_:
             self._changed.clear()
-            for choice in self.choices:
-                if not choice.ended and (fault := fault_of(choice.ticket)) is not None:
-                    yield error_event(fault.body)
-                    yield DONE
-                    return
-                if (piece := choice.piece()) is not None:
-                    more = {"usage": self._usage()} if each_has_usage else {}
-                    yield piece_chunk(self.head, choice, piece, **more)
-            if not self._changed.is_set() and not all(choice.ended for choice in self.choices):
+            news = b"".join(self._news())
+            open_ = not self._over
+            if news or not open_:
+                yield news if open_ else news + self._end()
+            while open_ and not self._changed.is_set():
                 try:
                     async with asyncio.timeout(self._front.options.ping_seconds):
                         await self._changed.wait()
                 except TimeoutError:
                     yield PING
-        if options is not None and options.include_usage:
-            yield chunk(self.head, [], usage=self._usage())
-        yield DONE
+
+    @property
+    def _echoes(self) -> tuple[str, ...]:
+        return self._asked.echoes or ("",) * len(self.choices)
+
+    @property
+    def _over(self) -> bool:
+        """Whether everything has been told."""
+        return self._failed or all(choice.ended for choice in self.choices)
+
+    def _news(self) -> Iterator[bytes]:
+        """The chunks of what is new, or the error that ends the stream."""
+        options = self.body.stream_options
+        each_has_usage = options is not None and options.include_usage and options.continuous_usage_stats
+        for choice in self.choices:
+            if not choice.ended and (fault := fault_of(choice.ticket)) is not None:
+                self._failed = True
+                yield error_event(fault.body)
+                return
+            if (piece := choice.piece()) is not None:
+                more = {"usage": self._usage()} if each_has_usage else {}
+                yield piece_chunk(self.head, choice, piece, **more)
+
+    def _end(self) -> bytes:
+        options = self.body.stream_options
+        wanted = options is not None and options.include_usage and not self._failed
+        return (chunk(self.head, [], usage=self._usage()) if wanted else b"") + DONE
 
     def _usage(self) -> dict[str, object]:
         return usage_of(self.tickets, self.copies).model_dump(mode="json", exclude_unset=True)

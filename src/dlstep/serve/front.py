@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence as Items
 from dataclasses import dataclass
 from itertools import count
+from pathlib import Path
 from types import TracebackType
 from typing import Literal
 
@@ -59,6 +60,7 @@ class Front:
         self._ids = count()
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._meeting: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> "Front":
         self._task = asyncio.create_task(self._run())
@@ -198,26 +200,24 @@ class Front:
     def _hear(self, message: Message) -> None:
         match message:
             case Card():
-                self._meet(message)
+                self._meeting = asyncio.create_task(self._meet(message))
             case Report():
                 self._take(message)
             case Failed():
                 pass  # the link keeps why
         self._tell()
 
-    def _meet(self, card: Card) -> None:
-        """Get ready for a model that has just been loaded."""
+    async def _meet(self, card: Card) -> None:
+        """Get ready for a model that has just been loaded. Its tokenizer is read in a thread: that takes seconds."""
         tokenizer = self._texts.tokenizer
         if tokenizer is None and card.folder is not None:
-            from ..tokenizers import load_tokenizer
-
-            tokenizer = load_tokenizer(card.folder)
+            tokenizer = await asyncio.to_thread(_tokenizer_in, card.folder)
         self._texts = Texts(tokenizer, card.prompt_end, self._template or card.chat_template)
         self._card = card
         if self.phase != "draining":
             self.phase = "ready"
-        self.metrics.restarts.set(self.deaths)
         self._pump()
+        self._tell()
 
     def _take(self, report: Report) -> None:
         now = asyncio.get_running_loop().time()
@@ -234,6 +234,9 @@ class Front:
 
     def _died(self) -> None:
         self.deaths += 1
+        self.metrics.deaths.set(self.deaths)
+        if self._meeting is not None:
+            self._meeting.cancel()
         if self.phase == "ready":
             self.phase = "restarting"
         self.load = Load()
@@ -276,3 +279,10 @@ class Front:
         """Wake those that wait for a change of the phase or of the number of requests."""
         self._changed.set()
         self._changed = asyncio.Event()
+
+
+def _tokenizer_in(folder: Path) -> Tokenizer:
+    """The tokenizer of a checkpoint; transformers is imported here."""
+    from ..tokenizers import load_tokenizer
+
+    return load_tokenizer(folder)

@@ -28,7 +28,7 @@ class Metrics:
         self._waiting = gauge("vllm:num_requests_waiting", "Requests that wait, in the server or in the engine.")
         self._used = gauge("vllm:kv_cache_usage_perc", "Share of the pages that requests hold; 1 is all.")
         self._pages = gauge("dlstep_pages", "Pages of keys and values by use.", ("use",))
-        self.restarts = gauge("dlstep_engine_deaths", "How often the engine died since the server began.")
+        self.deaths = gauge("dlstep_engine_deaths", "How often the engine died since the server began.")
 
     def _counters(self) -> None:
         def counter(name: str, help_: str, labels: tuple[str, ...] = ()) -> Counter:
