@@ -116,6 +116,7 @@ def served(engine: Engine, keys: tuple[str, ...] = (), host: Host | None = None,
             running.until(lambda: server.started and front.phase == "ready")
             yield running
         finally:
-            server.ask_to_end()
+            if thread.is_alive():
+                server.ask_to_end()
             thread.join(20)
             assert not thread.is_alive(), "the server did not end"

@@ -95,6 +95,13 @@ def test_an_option_that_cannot_be_is_refused_by_its_name(http: httpx2.Client, pa
     assert error["param"].startswith(f"dlstep.{param}"), error
 
 
+def test_a_text_that_cannot_fit_is_refused_before_it_is_encoded(http: httpx2.Client) -> None:
+    error = refused(http, GOOD | {"prompt": "x" * 100_000})
+    assert (error["param"], error["code"]) == ("prompt", "context_length_exceeded") and "characters" in error["message"]
+    messages = [{"role": "user", "content": "x" * 100_000}]
+    assert refused(http, {"messages": messages}, CHAT)["param"] == "messages"
+
+
 def test_a_rule_may_be_named(http: httpx2.Client) -> None:
     options = {"rule": "quota", "steps_per_block": 2}
     found = http.post(COMPLETIONS, json=GOOD | {"dlstep": options})

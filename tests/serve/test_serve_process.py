@@ -138,13 +138,6 @@ def test_a_killed_engine_is_told_started_again_and_never_left_behind(tmp_path: P
         until_gone(second, 5)
 
 
-def test_an_engine_that_dies_too_often_ends_the_server(tmp_path: Path) -> None:
-    with command(tmp_path, "--max_restarts", "0") as server:
-        os.kill(server.engine.pid, signal.SIGKILL)
-        assert server.process.wait(20) == 1
-        assert "the engine died 1 times" in server.log.read_text()
-
-
 def test_wrong_options_are_told_in_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     empty = tmp_path / "keys"
     empty.write_text("\n")
