@@ -29,7 +29,8 @@ class Engine:
 
     A session gets `session_pages` pages; 0 stands for as many as one longest request feeds. A text prompt that does not end
     with `prompt_end` gets it. `chat_template` renders conversations if the tokenizer has none of its own. `turn` is held during
-    each step of an `LLM` or a session, so that none loses its pages to another thread halfway through a step.
+    each step of an `LLM` or a session, so that none loses its pages to another thread halfway through a step. `folder` is the
+    checkpoint's; None for an engine that was put together by hand.
     """
 
     first: State
@@ -39,6 +40,7 @@ class Engine:
     prompt_end: str = ""
     chat_template: str | None = None
     session_pages: int = 0
+    folder: Path | None = None
     turn: AbstractContextManager[object] = field(default_factory=Lock, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -119,6 +121,7 @@ def load_engine(config: EngineConfig) -> Engine:
         prompt_end=prompt_end,
         chat_template=template,
         session_pages=config.session_pages or 0,
+        folder=path,
     )
 
 

@@ -2,16 +2,29 @@
 
 from collections.abc import Sequence as Items
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 from . import rules
 from .core import SamplingParams
 from .core.checks import listed, pairs_of, plain, short, text_of
-from .engine import Engine
 from .output import Prompt
+from .text import Tokenizer
 
 
-def encode(engine: Engine, prompt: Prompt) -> tuple[int, ...]:
+class Texts(Protocol):
+    """How texts become token ids: an engine, or the part of it that is known where its weights are not.
+
+    A text prompt that does not end with `prompt_end` gets it.
+    """
+
+    @property
+    def tokenizer(self) -> Tokenizer | None: ...
+
+    @property
+    def prompt_end(self) -> str: ...
+
+
+def encode(texts: Texts, prompt: Prompt) -> tuple[int, ...]:
     """The tokens of a prompt that is text or tokens already. Raises ValueError for anything else."""
     ids = listed(prompt)
     if ids is not None:
@@ -25,13 +38,13 @@ def encode(engine: Engine, prompt: Prompt) -> tuple[int, ...]:
     text = text_of(prompt)
     if text is None:
         raise ValueError(f"the prompt {short(prompt)} is no valid text: UTF-8 has no lone surrogates")
-    if engine.tokenizer is None:
+    if texts.tokenizer is None:
         raise ValueError(f"the prompt {short(text)} is text and the engine has no tokenizer: give token ids")
-    end = "" if not text or text.endswith(engine.prompt_end) else engine.prompt_end
-    return tuple(engine.tokenizer.encode(text + end))
+    end = "" if not text or text.endswith(texts.prompt_end) else texts.prompt_end
+    return tuple(texts.tokenizer.encode(text + end))
 
 
-def encode_pins(engine: Engine, given: object) -> dict[int, int]:
+def encode_pins(texts: Texts, given: object) -> dict[int, int]:
     """Offsets in an answer with an id or a text each as offsets with ids; a text takes as many offsets as it has tokens.
 
     Raises ValueError for anything else, for a text of no tokens, and where two of them meet.
@@ -47,7 +60,7 @@ def encode_pins(engine: Engine, given: object) -> dict[int, int]:
             raise ValueError(
                 f"pins must be a mapping of offsets in the answer to texts or token ids, got {short((offset, what))}"
             )
-        ids = [what] if text is None else _ids_of(engine, offset, text)
+        ids = [what] if text is None else _ids_of(texts, offset, text)
         for place, token in enumerate(ids, offset):
             if place in found:
                 raise ValueError(f"pins has two tokens for offset {place}, one of them from {short(what)} at offset {offset}")
@@ -55,10 +68,10 @@ def encode_pins(engine: Engine, given: object) -> dict[int, int]:
     return dict(sorted(found.items()))
 
 
-def _ids_of(engine: Engine, offset: int, text: str) -> list[int]:
-    if engine.tokenizer is None:
+def _ids_of(texts: Texts, offset: int, text: str) -> list[int]:
+    if texts.tokenizer is None:
         raise ValueError(f"pins[{offset}]={short(text)} is text and the engine has no tokenizer: give token ids")
-    ids = engine.tokenizer.encode(text, add_special_tokens=False)
+    ids = texts.tokenizer.encode(text, add_special_tokens=False)
     if not ids:
         raise ValueError(f"pins[{offset}]={short(text)} has no tokens")
     return ids

@@ -230,7 +230,7 @@ def changed(state: State, changes: dict[str, Any]) -> State:
             raise ValueError(f"{said} does not go with request {request.id}, which is under way: {error}") from error
         if strategy.grid(request) != sequence.goal.grid:
             raise ValueError(f"{said} would move the blocks of request {request.id}, which is under way")
-        if why := misfit(after, strategy, request):
+        if why := misfit(state.config, after.strategy, strategy, request):
             raise ValueError(f"{said} does not go with request {request.id}, which is under way: {why}")
         return sequence.decoded_by(after.strategy if strategy == after.strategy else strategy)
 

@@ -23,6 +23,7 @@ from rich.table import Table
 
 from ..bench.answers import BATCHES, LENGTHS, SCRIPTS
 from ..strategies import ALIASES
+from . import bench_serve
 from .json_text import json_text
 from .options import new_parser
 
@@ -44,7 +45,7 @@ DECODE_EXAMPLE = "\n".join(
 )
 KERNELS_EXAMPLE = "dlstep bench kernels --json"
 TUNE_EXAMPLE = "dlstep bench tune-kernels --out launch.json"
-EXAMPLES = f"{HOST_EXAMPLE}\n{DECODE_EXAMPLE}\n{KERNELS_EXAMPLE}\n{TUNE_EXAMPLE}"
+EXAMPLES = f"{HOST_EXAMPLE}\n{DECODE_EXAMPLE}\n{KERNELS_EXAMPLE}\n{TUNE_EXAMPLE}\n{bench_serve.EXAMPLE}"
 # What a table shows of a row; JSON has all.
 SHAPE_COLUMNS = ("context", "batch", "rows", "step_us", "roofline_us", "ratio", "host_share", "host_us", "tokens_per_s")
 RULE_COLUMNS = ("rule", "length", "batch", "wanted", "tokens", "unpack_us", "commit_us", "ratio")
@@ -56,7 +57,9 @@ SHAPES = "sdar-1.7b, sdar-8b, llada2-mini, dream-7b, fast-dllm-v2-1.5b, diffusio
 def parser() -> ArgumentParser:
     """The parser of `dlstep bench`, still without its kinds."""
     return new_parser(
-        "dlstep bench KIND ...", "Measure host cost (no model needed), decode steps, or kernels (on a CUDA device).", EXAMPLES
+        "dlstep bench KIND ...",
+        "Measure host cost (no model needed), decode steps, kernels (on CUDA), or a server.",
+        EXAMPLES,
     )
 
 
@@ -86,12 +89,14 @@ def add_kinds(options: ArgumentParser) -> None:
     searched = "Measure a small grid of launch parameters on the CUDA device and write what is faster to the kernels' table."
     tune = new_parser("dlstep bench tune-kernels [options]", searched, TUNE_EXAMPLE)
     tune.add_argument("--out", type=str | None, default=None, help="Write the table there, not where kernels read it.")
-    for kind in (host, decode, kernels, tune):
+    served = bench_serve.parser()
+    for kind in (host, decode, kernels, tune, served):
         kind.add_argument("--json", action="store_true", help="Print a JSON list of rows, and nothing else, on stdout.")
     kinds.add_subcommand("host", host, help="Host cost per request and step.")
     kinds.add_subcommand("decode", decode, help="Decode steps of a model, or of random weights in the shape of one.")
     kinds.add_subcommand("kernels", kernels, help="Kernels against their twins and the limits of the device.")
     kinds.add_subcommand("tune-kernels", tune, help="Search launch parameters of the kernels.")
+    kinds.add_subcommand("serve", served, help="Load on a running server, at rising rates.")
 
 
 def _decode_parser() -> ArgumentParser:
@@ -152,6 +157,8 @@ def _measured(kind: str, chosen: Namespace) -> tuple[list[dict[str, object]], tu
         from ..bench.kernel.measure import measure_kernels
 
         return [asdict(row) for row in measure_kernels()], KERNEL_COLUMNS
+    if kind == "serve":
+        return bench_serve.rows(chosen), bench_serve.COLUMNS
     if kind == "tune-kernels":
         return tuned_rows(chosen.out), ()
     if kind == "decode":

@@ -15,7 +15,7 @@ from .. import __version__
 from ..core import DlstepError
 from ..hints import meant
 from ..threads import spin_less
-from . import bench, compare, demo, generate, inspect, laws, models
+from . import bench, compare, demo, generate, inspect, laws, models, serve
 from .options import check_yaml, new_parser
 from .strategy_options import add_strategy_options, known_names
 
@@ -24,6 +24,7 @@ EXAMPLES = """
     dlstep demo                                   watch tiny models write, then compare strategies
     dlstep generate 'Max has 53 shells. Later Max buys 39 more. How many shells does Max have?'
     dlstep generate --help                        all options, which a YAML file can hold as well; --max-tokens is --max_tokens
+    dlstep serve                                  the same over HTTP, for OpenAI clients
     dlstep strategies                             what can decode, and with which options
     dlstep rules                                  which positions a forward decides, and with which options
     dlstep models                                 what can be decoded
@@ -52,13 +53,14 @@ MISSING_COMMAND = re.compile(r'expected "((?:[\w-]+\.)*)(\w+)" to be one of \{(.
 COMMANDS: dict[str, tuple[str, Callable[[], ArgumentParser], Callable[[Namespace], int]]] = {
     "demo": ("Watch embedded models decode, then compare accuracy and speed.", demo.parser, demo.run),
     "generate": ("Answer prompts.", generate.parser, generate.run),
+    "serve": ("Serve a model to OpenAI clients over HTTP.", serve.parser, serve.run),
     "strategies": ("List decoding strategies and their options.", inspect.strategies_parser, inspect.run_strategies),
     "rules": ("List decoding rules and their options.", inspect.rules_parser, inspect.run_rules),
     "compare": ("Compare decoding rules: accuracy against speed.", compare.parser, compare.run),
     "laws": ("Hold your own strategy or rule to the laws of the engine.", laws.parser, laws.run),
     "models": ("List families of models, or check a checkpoint.", models.parser, models.run),
     "replay": ("Re-execute a saved trace without a model.", inspect.replay_parser, inspect.run_replay),
-    "bench": ("Measure host cost, decode steps or kernels.", bench.parser, bench.run),
+    "bench": ("Measure host cost, decode steps, kernels or a server.", bench.parser, bench.run),
 }
 
 
@@ -72,8 +74,9 @@ def build_parser(arguments: Items[str] = ()) -> ArgumentParser:
         commands.add_subcommand(name, parsers[name], help=summary)
     bench.add_kinds(parsers["bench"])
     models.add_actions(parsers["models"])
-    if "generate" in arguments[:1]:
-        add_strategy_options(parsers["generate"], arguments)
+    for name in ("generate", "serve"):
+        if name in arguments[:1]:
+            add_strategy_options(parsers[name], arguments)
     return parser
 
 
@@ -140,6 +143,8 @@ def parsed(arguments: Items[str]) -> Namespace:
         if UNDECODED.search(argument):
             raise ValueError(f"argument {number} is not UTF-8: {os.fsencode(argument)!r}")
     arguments = underscored(arguments)
+    if "serve" in arguments[:1]:
+        arguments = serve.with_model_named(arguments)
     for name, value in pairwise((*arguments, "")):
         if name == "--config" and value:
             check_yaml(value)

@@ -31,6 +31,7 @@ from .lifecycle import (
     init as init,
     prune as prune,
     rebuild as rebuild,
+    refusal as refusal,
 )
 from .options import Options as Options, options_of as options_of, with_options as with_options
 from .plan import (

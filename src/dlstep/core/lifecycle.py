@@ -62,9 +62,14 @@ def sized(request: Request, max_model_len: int) -> Request:
     return replace(request, params=request.params.shortened(room))
 
 
-def refusal(state: State, request: Request) -> str:
-    """Why `request` could never run in `state`, whatever decodes it; empty if it can."""
-    config, spec, params = state.config, state.config.spec, request.params
+def refusal(config: Config, strategy: Strategy, request: Request) -> str:
+    """Why `add` would reject `request` in every state of `config` and `strategy`; empty if it would not."""
+    return judged(config, strategy, request)[1]
+
+
+def _unrunnable(config: Config, request: Request) -> str:
+    """Why `request` could never run, whatever decodes it; empty if it can."""
+    spec, params = config.spec, request.params
     length = len(request.prompt)
     if length >= config.max_model_len:
         return f"the prompt has {length} tokens; max_model_len={config.max_model_len} leaves no room for an answer"
@@ -78,12 +83,12 @@ def refusal(state: State, request: Request) -> str:
         return f"stop_token_ids holds the mask id {spec.mask_id}, which is never sampled"
     if any(not 0 <= stop_id < spec.vocab_size for stop_id in params.stop_token_ids):
         return f"stop_token_ids holds an id outside [0, {spec.vocab_size}), the ids of the tokenizer"
-    return _unpinnable(state, request) if params.pinned or params.canvas else ""
+    return _unpinnable(config, request) if params.pinned or params.canvas else ""
 
 
-def _unpinnable(state: State, request: Request) -> str:
+def _unpinnable(config: Config, request: Request) -> str:
     """Why the request's pinned tokens, or its canvas, can be in no answer; empty if they can."""
-    config, spec, params = state.config, state.config.spec, request.params
+    spec, params = config.spec, request.params
     room = config.max_model_len - len(request.prompt)
     for offset, token in params.pinned:
         if offset >= room:
@@ -98,39 +103,37 @@ def _unpinnable(state: State, request: Request) -> str:
     return ""
 
 
-def judged(state: State, request: Request) -> tuple[Strategy, str]:
-    """The strategy that `request` would be decoded with, and why it could never run in `state`, or nothing if it can.
+def judged(config: Config, base: Strategy, request: Request) -> tuple[Strategy, str]:
+    """The strategy that `request` would be decoded with, and why it could never run, or nothing if it can.
 
-    The strategy is that of `state`, or a value of its own where it brings options.
+    The strategy is `base`, or a value of its own where it brings options.
     """
-    strategy, why = state.strategy, refusal(state, request)
+    strategy, why = base, _unrunnable(config, request)
     if options := request.params.options:
         try:
             strategy = with_options(strategy, options)
         except ValueError as error:
             why = why or str(error)
-    why = why or misfit(state, strategy, request)
-    return (state.strategy if why else strategy), why
+    why = why or misfit(config, base, strategy, request)
+    return (base if why else strategy), why
 
 
-def misfit(state: State, strategy: Strategy, request: Request) -> str:
-    """Why `strategy` cannot decode `request` beside the other requests of `state`; empty if it can."""
-    config, name = state.config, type(state.strategy).__name__
+def misfit(config: Config, base: Strategy, strategy: Strategy, request: Request) -> str:
+    """Why `strategy` cannot decode `request` beside other requests, which `base` decodes; empty if it can."""
+    name = type(base).__name__
     sizes = sized(request, config.max_model_len)
-    if strategy is not state.strategy:
-        if type(strategy) is not type(state.strategy):
+    if strategy is not base:
+        if type(strategy) is not type(base):
             return f"it is decoded by {type(strategy).__name__}, the others by {name}"
         if why := strategy.unfit(config.spec):
             return f"{name} cannot decode this model with its options: {why}"
-        if strategy.carries != state.strategy.carries:
+        if strategy.carries != base.carries:
             return "its options change whether the network carries something from forward to forward"
-        layouts = [(value.grid(sizes), value.reach(sizes)) for value in (strategy, state.strategy)]
+        layouts = [(value.grid(sizes), value.reach(sizes)) for value in (strategy, base)]
         if layouts[0] != layouts[1]:
-            return f"its options would give it other blocks than those of {state.strategy!r}: set them for the engine"
-        if not state.strategy.wants.covers(strategy.wants):
-            return (
-                f"its options need {strategy.wants}, the engine's samples have {state.strategy.wants}: set them for the engine"
-            )
+            return f"its options would give it other blocks than those of {base!r}: set them for the engine"
+        if not base.wants.covers(strategy.wants):
+            return f"its options need {strategy.wants}, the engine's samples have {base.wants}: set them for the engine"
     rows = strategy.atom(sizes) + config.spec.head_shift
     if rows > config.max_num_batched_tokens:
         return f"{name} must feed {rows} rows of this request at once; max_num_batched_tokens={config.max_num_batched_tokens}"
@@ -150,7 +153,7 @@ def add(state: State, request: Request) -> State:
     is in use.
     """
     _check_id(state, request.id)
-    strategy, why = judged(state, request)
+    strategy, why = judged(state.config, state.strategy, request)
     seed = request.params.seed
     if seed is None:
         seed = 0 if why else derived_seed(state.config.seed, request.prompt, request.index)
@@ -183,7 +186,7 @@ def adopt(state: State, sequence: Sequence, request_id: int) -> State:
     request = replace(sequence.request, id=request_id, arrival=state.arrivals)
     if state.strategy.grid(sized(request, state.config.max_model_len)) != sequence.goal.grid:
         raise ValueError(f"request {sequence.id} has blocks of another size than {state.strategy!r} makes")
-    why = refusal(state, request) or misfit(state, sequence.goal.strategy, request)
+    why = _unrunnable(state.config, request) or misfit(state.config, state.strategy, sequence.goal.strategy, request)
     if not why and sequence.limit > state.config.max_model_len:
         why = f"its answer may reach {sequence.limit} tokens; max_model_len={state.config.max_model_len}"
     if why:

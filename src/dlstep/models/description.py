@@ -8,13 +8,14 @@ from typing import Any
 from transformers import PretrainedConfig, PreTrainedTokenizerBase
 
 from ..core import Spec
+from ..tokenizers import load_tokenizer
 from ..trainings import TRAININGS
 from .families import Family
 from .pieces import pieces
 from .reading import Refused, read_object
 from .recognise import read_facts, recognise
 from .sizes import check_config, check_eos, check_facts
-from .tokenizers import find_token, load_tokenizer
+from .special_tokens import find_token
 
 # What the "dlstep" section of a config.json may say beside strategy options.
 SPEC_FACTS = ("decoding_strategy", "training", "head_shift", "accept_rule", "mask_token_id")

@@ -28,7 +28,7 @@ from ..core import (
 from ..core.codec import from_json, to_json
 from ..core.finish import answer_limit
 from ..core.grid import Grid
-from ..core.lifecycle import judged, sized
+from ..core.lifecycle import refusal, sized
 from .checks import check_answer, check_order, check_ownership, check_tampering
 from .generators import MAX_MODEL_LEN, Case, Kind, ample, batches, cases, crowds, hyperparameters, specs
 from .harness import Run, alone, disturbed, outcomes, run_case, shadow
@@ -213,7 +213,7 @@ def transparency(kind: Kind, data: DataObject) -> None:
             continue
         ours = run.state.finished[request.id]
         if ours.finish == "rejected":
-            assert judged(run.first, request)[1]
+            assert refusal(run.first.config, run.first.strategy, request)
             continue
         theirs = alone(ample(case.config.spec), case.strategy, request).state.finished[request.id]
         assert (ours.answer, ours.finish, ours.probabilities) == (theirs.answer, theirs.finish, theirs.probabilities)

@@ -1,10 +1,8 @@
-"""The tokenizer of a checkpoint folder, and the special tokens that decoding needs. Code that a folder brings is never run."""
+"""The tokenizer of a checkpoint folder, read without torch. Code that a folder brings is never run."""
 
 from pathlib import Path
 
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast, Qwen2Tokenizer
-
-from .families import Token
 
 TOKENIZER = "tokenizer.json"
 QWEN_FILES = ("vocab.json", "merges.txt")
@@ -22,16 +20,3 @@ def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
     raise FileNotFoundError(
         f"{folder} holds no {TOKENIZER}: save its tokenizer as a fast one there (code that a checkpoint brings is never run)"
     )
-
-
-def find_token(token: Token, vocabulary: dict[str, int], embedded: int) -> int | None:
-    """The id that the tokenizer's vocabulary gives one of the texts; the published one where it does not contradict; else None.
-
-    `embedded` ids are known to the network. A token of another text in the place of the published id is a contradiction.
-    """
-    for text in token.texts:
-        if text in vocabulary:
-            return vocabulary[text]
-    if token.id is None or token.id >= embedded or token.id in vocabulary.values():
-        return None
-    return token.id

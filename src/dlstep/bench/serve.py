@@ -1,0 +1,194 @@
+"""Load on a server, open loop: requests come when a Poisson process says so, whatever became of the earlier ones.
+
+The client is as light as can be, so that on a small machine it leaves the cores to the server: HTTP/1.0 over plain sockets,
+one connection a request.
+"""
+
+import asyncio
+import json
+import random
+import re
+import time
+from collections.abc import Iterable, Iterator, Sequence as Items
+from dataclasses import dataclass, field
+from itertools import cycle, islice
+from statistics import quantiles
+from typing import Any
+from urllib.parse import urlsplit
+
+METRIC = re.compile(r'^([\w:]+)(?:\{kind="(\w+)"\})? (\S+)$', re.MULTILINE)
+REQUESTS, AT_ONCE = 256, 32  # of the row with rate 0
+SECONDS = 600.0  # that an answer may take
+
+
+@dataclass(slots=True)
+class Answer:
+    """What became of one request: its status, its times, and what the server told of it."""
+
+    status: int = 0
+    began: float = 0.0
+    first: float | None = None
+    ended: float = 0.0
+    tokens: int = 0
+    nfe: int = 0
+    text: str = field(default="", repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ServeRow:
+    """What one rate gave. Latencies are in milliseconds, `_p50` the median and `_p95` what 95 % are below."""
+
+    rate: float
+    requests: int
+    refused: int
+    failed: int
+    requests_per_s: float
+    tokens_per_s: float
+    first_p50: float
+    first_p95: float
+    token_p50: float
+    token_p95: float
+    tokens_per_forward: float
+    engine_ms_per_forward: float
+    http_ms_per_request: float
+
+
+async def ask(url: str, body: dict[str, Any], key: str | None = None) -> Answer:
+    """Send a streaming completion and read it to its end."""
+    place = urlsplit(url)
+    content = json.dumps({**body, "stream": True, "stream_options": {"include_usage": True}}).encode()
+    head = f"POST /v1/completions HTTP/1.0\r\nContent-Type: application/json\r\nContent-Length: {len(content)}\r\n"
+    if key is not None:
+        head += f"Authorization: Bearer {key}\r\n"
+    answer = Answer(began=time.perf_counter())
+    reader, writer = await asyncio.open_connection(place.hostname, place.port or 80, limit=1 << 22)
+    try:
+        writer.write(head.encode() + b"\r\n" + content)
+        answer.status = int((await reader.readline()).split()[1])
+        async for line in reader:
+            if line.startswith(b"data: {"):
+                _read(answer, json.loads(line[6:]))
+    finally:
+        writer.close()
+    answer.ended = time.perf_counter()
+    return answer
+
+
+def _read(answer: Answer, event: dict[str, Any]) -> None:
+    """Note what an event of a stream tells."""
+    for choice in event.get("choices", ()):
+        if choice["text"] and answer.first is None:
+            answer.first = time.perf_counter()
+        answer.text += choice["text"]
+    if (told := event.get("dlstep")) and "finish_reason" in told:
+        answer.nfe += told["nfe"]
+    if usage := event.get("usage"):
+        answer.tokens = usage["completion_tokens"]
+    if "error" in event:
+        answer.status = 500
+
+
+async def _get(url: str, path: str) -> str:
+    place = urlsplit(url)
+    reader, writer = await asyncio.open_connection(place.hostname, place.port or 80)
+    writer.write(f"GET {path} HTTP/1.0\r\n\r\n".encode())
+    text = (await reader.read()).decode()
+    writer.close()
+    return text.partition("\r\n\r\n")[2]
+
+
+async def counters(url: str) -> dict[str, float]:
+    """The metrics of a server, those with a kind under `name/kind`."""
+    found = METRIC.findall(await _get(url, "/metrics"))
+    return {f"{name}/{kind}" if kind else name: float(value) for name, kind, value in found}
+
+
+async def at_rate(
+    url: str, bodies: Iterable[dict[str, Any]], rate: float, seconds: float, seed: int, key: str | None = None
+) -> list[Answer]:
+    """The answers to requests that come `rate` times a second, on average, for so long."""
+    draws, tasks, bodies = random.Random(seed), list[asyncio.Task[Answer]](), iter(bodies)
+    end, due = time.perf_counter() + seconds, time.perf_counter()
+    while (due := due + draws.expovariate(rate)) < end:
+        await asyncio.sleep(max(0.0, due - time.perf_counter()))
+        tasks.append(asyncio.create_task(ask(url, next(bodies), key)))
+    return await asyncio.gather(*tasks)
+
+
+async def at_once(url: str, bodies: Items[dict[str, Any]], concurrency: int, key: str | None = None) -> list[Answer]:
+    """The answers to all of `bodies`, so many of them at a time."""
+    seats = asyncio.Semaphore(concurrency)
+
+    async def one(body: dict[str, Any]) -> Answer:
+        async with seats:
+            return await ask(url, body, key)
+
+    return await asyncio.gather(*map(one, bodies))
+
+
+def row_of(answers: list[Answer], before: dict[str, float], after: dict[str, float], rate: float) -> ServeRow:
+    """Figures of one rate, and what it cost the server by its own metrics."""
+    good = [answer for answer in answers if answer.status == 200]
+    refused = sum(answer.status == 429 for answer in answers)
+    took = max((answer.ended for answer in answers), default=0.0) - min((answer.began for answer in answers), default=0.0)
+    first = [1e3 * (answer.first - answer.began) for answer in good if answer.first is not None]
+    each = [1e3 * (answer.ended - answer.began) / answer.tokens for answer in good if answer.tokens]
+    tokens, nfe = sum(answer.tokens for answer in good), sum(answer.nfe for answer in good)
+
+    def spent(name: str) -> float:
+        return after.get(name, 0.0) - before.get(name, 0.0)
+
+    forwards = spent("dlstep_forwards_total/sampling") + spent("dlstep_forwards_total/storing")
+    return ServeRow(
+        rate,
+        len(answers),
+        refused,
+        len(answers) - len(good) - refused,
+        len(good) / (took or 1.0),
+        tokens / (took or 1.0),
+        *_middle_and_slow(first),
+        *_middle_and_slow(each),
+        tokens / (nfe or 1),
+        1e3 * spent("dlstep_engine_cpu_seconds_total") / (forwards or 1.0),
+        1e3 * spent("process_cpu_seconds_total") / (len(answers) or 1),
+    )
+
+
+def _middle_and_slow(values: list[float]) -> tuple[float, float]:
+    """The median, and what 95 % are below."""
+    if len(values) < 2:
+        return (values[0], values[0]) if values else (0.0, 0.0)
+    cuts = quantiles(values, n=20, method="inclusive")
+    return cuts[9], cuts[18]
+
+
+def bodies_of(prompts: Items[str], max_tokens: int, options: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Bodies of requests, the prompts over and over."""
+    more = {"dlstep": options} if options else {}
+    return ({"prompt": prompt, "max_tokens": max_tokens, **more} for prompt in cycle(prompts))
+
+
+def measure(
+    url: str,
+    prompts: Items[str],
+    *,
+    rates: Items[float],
+    seconds: float,
+    max_tokens: int,
+    options: dict[str, Any],
+    seed: int,
+    key: str | None,
+) -> Iterator[ServeRow]:
+    """A row for each rate, one after the other; 0 stands for `REQUESTS`, `AT_ONCE` at a time."""
+
+    async def run(rate: float) -> ServeRow:
+        before, bodies = await counters(url), bodies_of(prompts, max_tokens, options)
+        async with asyncio.timeout(seconds + SECONDS):
+            if rate:
+                answers = await at_rate(url, bodies, rate, seconds, seed, key)
+            else:
+                answers = await at_once(url, list(islice(bodies, REQUESTS)), AT_ONCE, key)
+        return row_of(answers, before, await counters(url), rate)
+
+    for rate in rates:
+        yield asyncio.run(run(rate))

@@ -1,0 +1,82 @@
+"""`dlstep bench serve`: load on a running server."""
+
+import json
+import os
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from jsonargparse import ArgumentParser, Namespace
+
+from .. import tiny
+from ..core.words import counted
+from .options import new_parser
+
+EXAMPLE = """dlstep bench serve http://127.0.0.1:8000
+dlstep bench serve http://127.0.0.1:8000 --rates [0] --json
+dlstep bench serve http://127.0.0.1:8000 --seconds 60 --prompts questions.txt --options '{"stream": "drafts"}'"""
+COUNTS = ("rate", "requests", "refused", "failed")
+COLUMNS = (*COUNTS, "tokens_per_s", "first_p50", "first_p95", "token_p50", "token_p95", "tokens_per_forward")
+KEY = "DLSTEP_API_KEY"
+SAID = (
+    "Load on a running server: requests that come at random, at rising rates, whatever becomes of earlier ones (open loop). "
+    "Times are in milliseconds: to the first settled text, and per token of an answer. --json has all columns, among them what "
+    "the server's processes spent."
+)
+
+
+def parser() -> ArgumentParser:
+    """The options of `dlstep bench serve`."""
+    options = new_parser("dlstep bench serve URL [options]", SAID, EXAMPLE)
+    options.add_argument("url", type=str, metavar="URL", help="Where the server listens, like http://127.0.0.1:8000.")
+    rates = "Requests a second, one row each; 0: 256 requests, 32 at a time."
+    options.add_argument("--rates", type=list[float], default=[1.0, 2.0, 4.0, 8.0, 16.0], help=rates)
+    options.add_argument("--seconds", type=float, default=10.0, help="Seconds for which requests come, at each rate.")
+    options.add_argument("--max_tokens", type=int, default=64, help="Most tokens of an answer.")
+    prompts = "File with a prompt in each line; None: stories that the embedded models know."
+    options.add_argument("--prompts", type=str | None, default=None, metavar="FILE", help=prompts)
+    options.add_argument(
+        "--options", type=dict[str, Any], default={}, metavar="JSON", help="The object `dlstep` of each request."
+    )
+    options.add_argument("--seed", type=int, default=0, help="Seed of the times between requests.")
+    return options
+
+
+def rows(chosen: Namespace) -> list[dict[str, object]]:
+    """A row for each rate. Raises ValueError if no server answers."""
+    from ..bench.serve import measure
+
+    if not chosen.url.startswith("http://"):
+        raise ValueError(f"URL must begin with http://, got {chosen.url!r}")
+    if min(chosen.rates, default=-1.0) < 0 or chosen.seconds <= 0:
+        raise ValueError("--rates takes numbers that are not below 0, and --seconds one above 0")
+    prompts = _prompts(chosen.prompts)
+    options = json.loads(json.dumps(chosen.options))
+    found: list[dict[str, object]] = []
+    try:
+        for row in measure(
+            chosen.url,
+            prompts,
+            rates=chosen.rates,
+            seconds=chosen.seconds,
+            max_tokens=chosen.max_tokens,
+            options=options,
+            seed=chosen.seed,
+            key=os.environ.get(KEY),
+        ):
+            found.append(asdict(row))
+            print(f"measured {counted(row.requests, 'request')}", file=sys.stderr)
+    except (OSError, ValueError, IndexError) as error:
+        raise ValueError(f"no dlstep server answers at {chosen.url}: {error}") from error
+    return found
+
+
+def _prompts(path: str | None) -> list[str]:
+    """The lines of a file, or stories."""
+    if path is None:
+        return [problem.prompt for problem in tiny.problems(256)]
+    lines = [line for line in Path(path).read_text(encoding="utf-8").splitlines() if line.strip()]
+    if not lines:
+        raise ValueError(f"--prompts {path}: the file holds no prompt; write one a line")
+    return lines

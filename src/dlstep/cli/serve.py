@@ -1,0 +1,64 @@
+"""`dlstep serve`: an HTTP server for OpenAI clients."""
+
+from collections.abc import Sequence as Items
+from dataclasses import fields
+from importlib.util import find_spec
+from typing import Any
+
+from jsonargparse import ArgumentParser, Namespace
+
+from ..config import EngineConfig, engine_config
+from .options import OF_STRATEGY, add_config_option, add_options, field_help, new_parser
+
+EXAMPLES = """
+    dlstep serve                                      an embedded model on http://127.0.0.1:8000
+    dlstep serve /path/to/checkpoint --device cuda --host 0.0.0.0 --port 80 --api_key_file keys.txt
+    dlstep serve --decoding_strategy multi_bd --accept_threshold 0.7 --max_num_reqs 32
+    dlstep serve --config options.yaml --max_queue 1000 --request_timeout 120
+    curl http://127.0.0.1:8000/v1/completions -H 'Content-Type: application/json' -d '{"prompt": "2+2=", "max_tokens": 9}'
+    curl http://127.0.0.1:8000/v1/completions -H 'Content-Type: application/json' -d '{"prompt": "2+2=", "stream": true,
+        "dlstep": {"stream": "drafts", "accept_threshold": 0.9}}'
+"""
+NEEDED = ("fastapi", "openai", "prometheus_client", "uvicorn")
+# Unlike for `generate`, the engine's seed is an option here: requests bring seeds of their own.
+ENGINE_FIELDS = tuple(field for field in fields(EngineConfig) if field.name not in OF_STRATEGY)
+
+
+def with_model_named(arguments: Items[str]) -> list[str]:
+    """The arguments of `serve` with a model that stands in front, as its option."""
+    if arguments[1:2] and not arguments[1].startswith("-"):
+        return [arguments[0], "--model", *arguments[1:]]
+    return list(arguments)
+
+
+def parser() -> ArgumentParser:
+    """The options of `dlstep serve`, still without those of the strategy."""
+    from ..serve.settings import ServeOptions
+
+    options = new_parser(
+        "dlstep serve [MODEL] [options]",
+        "Serve a model to OpenAI clients over HTTP, answers as they form included. docs/serving.md says more.",
+        EXAMPLES,
+    )
+    add_config_option(options)
+    add_options(options, "server", ServeOptions, fields(ServeOptions), field_help(ServeOptions))
+    add_options(options, "engine", EngineConfig, ENGINE_FIELDS, field_help(EngineConfig))
+    return options
+
+
+def run(options: Namespace) -> int:
+    """Serve until a signal comes."""
+    from ..serve.settings import ServeOptions
+
+    missing = [name.replace("_", "-") for name in NEEDED if find_spec(name) is None]
+    if missing:
+        raise ValueError(f"dlstep serve needs {', '.join(missing)}: pip install 'dlstep[serve]'")
+    names = [field.name for field in fields(ServeOptions)]
+    given: dict[str, Any] = {name: options[name] for name in names}
+    origins = given["allowed_origins"]
+    given["allowed_origins"] = tuple(origins) if isinstance(origins, list) else (origins,)
+    config = engine_config({name: value for name, value in vars(options).items() if name not in (*names, "config")})
+    server_options = ServeOptions(**given)
+    from ..serve.server import serve
+
+    return serve(config, server_options)

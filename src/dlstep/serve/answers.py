@@ -1,0 +1,171 @@
+"""One request over HTTP: its tickets, and how they become a response or a stream that ends when the client goes away."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from .choices import Choice
+from .errors import ApiError
+from .front import Busy, Front, NotReady
+from .replies import DONE, PING, Head, chunk, error_event, first_chunk, piece_chunk, reply, usage_of
+from .schema import Sampling
+from .tickets import Ticket
+from .translate import Asked
+
+GONE = "the client went away"
+RETRY_SECONDS = 1
+
+
+class Job:
+    """The answers to one body; `ended` is called when the response is over. Raises ApiError when there is no room for them."""
+
+    def __init__(
+        self, front: Front, head: Head, body: Sampling, asked: Asked, owner: str, ended: Callable[["Job"], None]
+    ) -> None:
+        self.head, self.body, self.owner = head, body, owner
+        self._front, self._asked, self._ended = front, asked, ended
+        self._changed, self._failed = asyncio.Event(), False
+        try:
+            self.tickets = front.submit(asked.submits, owner, self._changed.set)
+        except Busy as error:
+            raise ApiError(429, str(error), code="queue_full", retry_after=RETRY_SECONDS) from error
+        except NotReady as error:
+            raise ApiError(503, str(error), code="not_ready", retry_after=RETRY_SECONDS) from error
+        spec = front.card.config.spec
+        self.choices = [Choice(index, ticket, front.texts, spec) for index, ticket in enumerate(self.tickets)]
+
+    @property
+    def copies(self) -> int:
+        """Answers to each prompt."""
+        return self.body.n or 1
+
+    def cancel(self, reason: str) -> None:
+        """End the answers that have not ended."""
+        self._front.cancel(self.tickets, reason)
+
+    async def whole(self, request: Request) -> Response:
+        """The response once all answers have ended; a client that goes away ends them."""
+        done = asyncio.create_task(self._until_ended())
+        gone = asyncio.create_task(_gone(request.receive))
+        try:
+            await asyncio.wait({done, gone}, return_when=asyncio.FIRST_COMPLETED)
+            if not done.done():
+                return Response(status_code=499)  # nobody reads it
+            if fault := self._fault():
+                raise fault
+            usage = usage_of(self.tickets, self.copies)
+            return Response(reply(self.head, self.choices, self._asked.echoes, usage), media_type="application/json")
+        finally:
+            self._close()
+            done.cancel()
+            gone.cancel()
+
+    def stream(self) -> Response:
+        """The response that tells of the answers as they grow."""
+        return EventStream(self._events(), self._close)
+
+    def _close(self) -> None:
+        self.cancel(GONE)
+        self._ended(self)
+
+    async def _until_ended(self) -> None:
+        while any(ticket.ended is None for ticket in self.tickets):
+            self._changed.clear()
+            await self._changed.wait()
+
+    def _fault(self) -> ApiError | None:
+        """The error that the first answer without worth stands for."""
+        return next((found for ticket in self.tickets if (found := fault_of(ticket)) is not None), None)
+
+    async def _events(self) -> AsyncIterator[bytes]:
+        """What is sent, all that is new at a time."""
+        heads = [first_chunk(self.head, index, echo) for index, echo in enumerate(self._echoes)]
+        if begin := b"".join(filter(None, heads)):
+            yield begin
+        open_ = True
+        while open_:
+            self._changed.clear()
+            news = b"".join(self._news())
+            open_ = not self._over
+            if news or not open_:
+                yield news if open_ else news + self._end()
+            while open_ and not self._changed.is_set():
+                try:
+                    async with asyncio.timeout(self._front.options.ping_seconds):
+                        await self._changed.wait()
+                except TimeoutError:
+                    yield PING
+
+    @property
+    def _echoes(self) -> tuple[str, ...]:
+        return self._asked.echoes or ("",) * len(self.choices)
+
+    @property
+    def _over(self) -> bool:
+        """Whether everything has been told."""
+        return self._failed or all(choice.ended for choice in self.choices)
+
+    def _news(self) -> Iterator[bytes]:
+        """The chunks of what is new, or the error that ends the stream."""
+        options = self.body.stream_options
+        each_has_usage = options is not None and options.include_usage and options.continuous_usage_stats
+        for choice in self.choices:
+            if not choice.ended and (fault := fault_of(choice.ticket)) is not None:
+                self._failed = True
+                yield error_event(fault.body)
+                return
+            if (piece := choice.piece()) is not None:
+                more = {"usage": self._usage()} if each_has_usage else {}
+                yield piece_chunk(self.head, choice, piece, **more)
+
+    def _end(self) -> bytes:
+        options = self.body.stream_options
+        wanted = options is not None and options.include_usage and not self._failed
+        return (chunk(self.head, [], usage=self._usage()) if wanted else b"") + DONE
+
+    def _usage(self) -> dict[str, object]:
+        return usage_of(self.tickets, self.copies).model_dump(mode="json", exclude_unset=True)
+
+
+def fault_of(ticket: Ticket) -> ApiError | None:
+    """The error that a ticket ended by, if nothing of its answer is worth having."""
+    match ticket.fault:
+        case "":
+            return None
+        case "queue_timeout":
+            return ApiError(429, ticket.error, code="queue_timeout", retry_after=RETRY_SECONDS)
+        case "engine_died":
+            return ApiError(503, ticket.error, code="engine_died", retry_after=RETRY_SECONDS)
+        case "engine_error":
+            return ApiError(500, ticket.error, code="engine_error")
+
+
+async def _gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+class EventStream(StreamingResponse):
+    """Server-sent events; `closed` is called when the stream is over, however it ended."""
+
+    def __init__(self, events: AsyncIterator[bytes], closed: Callable[[], None]) -> None:
+        super().__init__(
+            events, headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}, media_type="text/event-stream"
+        )
+        self._closed = closed
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the events until they end or the client goes away."""
+        sending = asyncio.create_task(self.stream_response(send))
+        gone = asyncio.create_task(_gone(receive))
+        try:
+            await asyncio.wait({sending, gone}, return_when=asyncio.FIRST_COMPLETED)
+            if sending.done():
+                sending.result()
+        finally:
+            self._closed()
+            sending.cancel()
+            gone.cancel()

@@ -1,0 +1,161 @@
+"""The routes. Each checks, hands over to a job, and answers; what is common to all of them is in `guards`."""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, TypeVar
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
+from starlette.responses import Response
+
+from .. import __version__
+from . import errors, translate
+from .answers import Job
+from .errors import ApiError, json_response
+from .front import Front, NotReady
+from .guards import BodyGuard, KeyGuard
+from .replies import Head, Kind
+from .request_log import RequestLog
+from .schema import ChatRequest, CompletionRequest, DetokenizeRequest, Sampling, TokenizeChat, TokenizeText
+from .translate import Asked
+
+Given = TypeVar("Given")
+Found = TypeVar("Found")
+REFUSALS: dict[int | str, dict[str, Any]] = {
+    400: {"description": "A field is wrong; `param` names it."},
+    401: {"description": "No API key, or a wrong one."},
+    404: {"description": "No such model, or no such request."},
+    408: {"description": "The body did not come in time."},
+    413: {"description": "The body is too large."},
+    422: {"description": "Never: what is wrong with a body is told by 400."},
+    429: {"description": "Too many requests wait; `Retry-After` says when to try again."},
+    500: {"description": "The model failed on this request."},
+    503: {"description": "The model is loading, the engine starts again, or the server is shutting down."},
+}
+
+
+class Api:
+    """The server's functions, with what they share: the front, the jobs under way, and a thread for long texts."""
+
+    def __init__(self, front: Front) -> None:
+        self.front = front
+        self._jobs: dict[str, Job] = {}
+        self._log = RequestLog(front.options)
+        # Tokenizers and templates may take long for long texts. One thread: a tokenizer is not made for several.
+        self._texts = ThreadPoolExecutor(1, "dlstep-texts")
+
+    async def completions(self, request: Request, body: CompletionRequest) -> Response:
+        """Continue prompts."""
+        translate.check_model(self.front, body.model)
+        asked = await self._in_thread(translate.completion, body)
+        return await self._answer(request, body, asked, "completion", body.logprobs is not None, bool(body.logprobs))
+
+    async def chat_completions(self, request: Request, body: ChatRequest) -> Response:
+        """Give the assistant's next turn of a conversation."""
+        translate.check_model(self.front, body.model)
+        asked = await self._in_thread(translate.chat, body)
+        return await self._answer(request, body, asked, "chat", bool(body.logprobs), bool(body.top_logprobs))
+
+    async def _in_thread(self, function: Callable[[Front, Given], Found], given: Given) -> Found:
+        return await asyncio.get_running_loop().run_in_executor(self._texts, partial(function, self.front, given))
+
+    async def _answer(self, request: Request, body: Sampling, asked: Asked, kind: Kind, logprobs: bool, best: bool) -> Response:
+        head = Head(kind, self.front.model, logprobs, best)
+        job = Job(self.front, head, body, asked, request.scope["owner"], self._ended)
+        self._jobs[head.id] = job
+        return job.stream() if body.stream else await job.whole(request)
+
+    def _ended(self, job: Job) -> None:
+        del self._jobs[job.head.id]
+        self._log.write(job)
+
+    async def cancel(self, request: Request, request_id: str) -> Response:
+        """End a request of the same API key with what is settled of its answers."""
+        job = self._jobs.get(request_id)
+        if job is None or job.owner != request.scope["owner"]:
+            raise ApiError(404, "no such request is under way", param="request_id", code="request_not_found")
+        job.cancel("the request was cancelled")
+        return json_response({"id": request_id, "cancelled": True})
+
+    async def models(self) -> Response:
+        """The one model there is."""
+        limit = self.front.card.config.max_model_len
+        row = {"id": self.front.model, "object": "model", "created": 0, "owned_by": "dlstep", "max_model_len": limit}
+        return json_response({"object": "list", "data": [row]})
+
+    async def tokenize(self, body: TokenizeText | TokenizeChat) -> Response:
+        """The token ids that a prompt, or a conversation, is fed as."""
+        translate.check_model(self.front, body.model)
+        if isinstance(body, TokenizeText):
+            ids = await self._in_thread(translate.text_prompt, body.prompt)
+        else:
+            ids = await self._in_thread(translate.conversation, body.messages)
+        found = {"count": len(ids), "max_model_len": self.front.card.config.max_model_len, "tokens": list(ids)}
+        named = translate.tokens_of(self.front.texts.tokenizer, ids) if body.return_token_strs else None
+        return json_response({**found, "token_strs": named})
+
+    async def detokenize(self, body: DetokenizeRequest) -> Response:
+        """The text of token ids, special ones included."""
+        translate.check_model(self.front, body.model)
+        text = await self._in_thread(translate.detokenized, body.tokens)
+        return json_response({"prompt": text})
+
+    async def health(self) -> Response:
+        """Whether this process answers."""
+        return json_response({"status": "ok"})
+
+    async def ready(self) -> Response:
+        """Whether requests can be answered: 503 while the model loads, the engine starts again, or the server ends."""
+        why, front = self.front.why_not_ready(), self.front
+        body = {"status": front.phase, "engine_deaths": front.deaths, "reason": why or None}
+        return json_response(body, 503 if why else 200)
+
+    async def version(self) -> Response:
+        """The version of dlstep."""
+        return json_response({"version": __version__})
+
+    async def metrics(self) -> Response:
+        """Metrics for Prometheus."""
+        return Response(self.front.metrics.text(), media_type="text/plain; version=0.0.4")
+
+
+def of_not_ready(request: Request, error: Exception) -> Response:
+    """What cannot be answered before the model is loaded."""
+    del request
+    return ApiError(503, str(error), code="not_ready", retry_after=1).response
+
+
+def create_app(front: Front, keys: tuple[str, ...] = ()) -> FastAPI:
+    """The application around a front, which the caller enters and leaves. Without `keys` nobody is asked for one."""
+    app = FastAPI(title="dlstep", version=__version__, docs_url=None, redoc_url=None)
+    api = Api(front)
+    for method, path, function in (
+        ("POST", "/v1/completions", api.completions),
+        ("POST", "/v1/chat/completions", api.chat_completions),
+        ("POST", "/v1/requests/{request_id}/cancel", api.cancel),
+        ("GET", "/v1/models", api.models),
+        ("POST", "/tokenize", api.tokenize),
+        ("POST", "/detokenize", api.detokenize),
+        ("GET", "/health", api.health),
+        ("GET", "/ready", api.ready),
+        ("GET", "/version", api.version),
+        ("GET", "/metrics", api.metrics),
+    ):
+        app.add_api_route(path, function, methods=[method], responses=REFUSALS, response_model=None)
+    app.add_exception_handler(ApiError, errors.of_api)
+    app.add_exception_handler(NotReady, of_not_ready)
+    app.add_exception_handler(RequestValidationError, errors.of_validation)
+    app.add_exception_handler(HTTPException, errors.of_http)
+    app.add_exception_handler(500, errors.of_fault)
+    options = front.options
+    app.add_middleware(BodyGuard, most=options.max_body_bytes, seconds=options.body_timeout)
+    app.add_middleware(KeyGuard, keys=keys)
+    if options.allowed_origins:
+        app.add_middleware(
+            CORSMiddleware, allow_origins=options.allowed_origins, allow_methods=["GET", "POST"], allow_headers=["*"]
+        )
+    return app

@@ -1,0 +1,154 @@
+"""The engine's side: commands in, one message a step out. It runs in a process, a thread or an actor alike."""
+
+import sys
+from collections.abc import Iterable
+from multiprocessing.connection import Connection
+from time import process_time
+
+from ..core import Event, Request, Samples, Update, schedule
+from ..decode import Decode
+from ..engine import Engine
+from .messages import Cancel, Card, Command, Load, News, Report, Submit, Work
+
+MOST_FAILURES = 2  # forwards in a row that may raise; one more, and the engine is taken to be broken
+
+
+class EngineLoop:
+    """A `Decode` driven by commands. It has no transport and no threads, and its clock only counts what it costs."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._decode = Decode(engine.first, engine.driver, record=self._count, turn=engine.turn)
+        self._failures = 0
+        self._wishes: dict[int, Submit] = {}  # of live requests, by id
+        self._cached: dict[int, int] = {}  # prompt tokens found in pages, by arrival
+        self._rows: dict[int, int] = {}  # rows fed, by arrival
+        self._stored: dict[int, int] = {}  # positions ever stored, by arrival
+        self._work = Work()
+        self._spent = process_time()
+
+    @property
+    def idle(self) -> bool:
+        """Whether a step would do and tell nothing."""
+        state = self._decode.state
+        return state.done and not state.ended  # those that ended since the last step are not told of yet
+
+    def take(self, commands: Iterable[Command]) -> None:
+        """Let requests wait, and end those that nobody wants any more."""
+        for command in commands:
+            match command:
+                case Submit():
+                    self._wishes[command.id] = command
+                    self._decode.add(Request(command.id, command.prompt, command.params, index=command.index))
+                case Cancel():
+                    self._decode.abort(command.id, command.reason)
+
+    def step(self) -> Report:
+        """One forward, if anything waits or runs, and what it changed.
+
+        A forward that raises is tried again once; then its requests end by an error. Raises what it raises if nothing helps.
+        """
+        try:
+            updates = self._decode.step()
+            self._failures = 0
+        except RuntimeError as error:  # as torch raises them: memory, kernels
+            self._after(error)
+            updates = ()
+        news = tuple([self._news(update) for update in updates])
+        spent, self._spent = process_time() - self._spent, process_time()
+        work, self._work = self._work._replace(cpu_seconds=spent), Work()
+        return Report(news, work, self._load())
+
+    def _after(self, error: RuntimeError) -> None:
+        self._failures += 1
+        print(f"dlstep: a forward failed ({self._failures}): {error}", file=sys.stderr)
+        if self._failures > MOST_FAILURES:
+            raise error
+        if self._failures == MOST_FAILURES:
+            for span in schedule(self._decode.state).spans:  # the plan that failed
+                self._decode.fail(span.id, "the model failed on a forward that this request took part in")
+
+    def _load(self) -> Load:
+        state = self._decode.state
+        owned, cached = len(state.cache.owners), len(state.cache.cached)
+        free = state.config.num_pages - owned - cached
+        return Load(len(state.running), len(state.waiting), owned, cached, free)
+
+    def _news(self, update: Update) -> News:
+        wish, arrival, ending = self._wishes[update.id], update.sequence.goal.request.arrival, update.ending
+        cached = self._cached.get(arrival, 0)
+        if ending is not None:
+            self._forget(update.id, arrival, wasted=ending.reason in ("abort", "error"))
+        return News(
+            update.id,
+            update.tokens,
+            update.probabilities if wish.probabilities else (),
+            tuple([(cell.token, cell.probability) for cell in update.window]) if wish.drafts else (),
+            update.steps,
+            update.nfe,
+            cached,
+            ending,
+        )
+
+    def _forget(self, request_id: int, arrival: int, *, wasted: bool) -> None:
+        del self._wishes[request_id]
+        self._cached.pop(arrival, None)
+        self._stored.pop(arrival, None)
+        rows = self._rows.pop(arrival, 0)
+        if wasted:
+            self._work = self._work._replace(wasted=self._work.wasted + rows)
+
+    def _count(self, event: Event) -> None:
+        """Add a forward to the work done."""
+        if not isinstance(event, Samples):
+            return
+        plan, page_size, again = event.plan, self._decode.state.config.page_size, 0
+        prompts = cached = 0
+        for admission in plan.admissions:
+            found = len(admission.shared) * page_size
+            if admission.arrival not in self._cached:  # not one that was preempted
+                self._cached[admission.arrival] = found
+                cached += found
+        for span in plan.spans:
+            arrival, fed = span.arrival, len(span.tokens)
+            if arrival not in self._rows:
+                prompts += len(self._wishes[span.id].prompt)
+            self._rows[arrival] = self._rows.get(arrival, 0) + fed
+            final = span.start + span.query_only + span.final_rows
+            before = self._stored.get(arrival, 0)
+            again += max(0, min(before, final) - span.start - span.query_only)
+            self._stored[arrival] = max(before, final)
+        samples = any(span.wanted for span in plan.spans)
+        self._work = Work(
+            self._work.sampling_forwards + samples,
+            self._work.storing_forwards + (not samples),
+            self._work.rows + sum([len(span.tokens) for span in plan.spans]),
+            self._work.wasted + again,
+            self._work.preemptions + len(plan.preemptions),
+            self._work.prompt_tokens + prompts,
+            self._work.cached_tokens + cached,
+        )
+
+
+def card_of(engine: Engine) -> Card:
+    """What the HTTP process needs to know of an engine."""
+    first = engine.first
+    folder = engine.folder if engine.tokenizer is not None else None
+    return Card(engine.name, first.config, first.strategy, folder, engine.prompt_end, engine.chat_template)
+
+
+def converse(engine: Engine, pipe: Connection) -> None:
+    """Answer the commands that come over `pipe`, until it closes or None comes."""
+    loop = EngineLoop(engine)
+    try:
+        pipe.send(card_of(engine))
+        while True:
+            while loop.idle or pipe.poll():
+                commands: tuple[Command, ...] | None = pipe.recv()
+                if commands is None:
+                    return
+                loop.take(commands)
+            pipe.send(loop.step())
+    except (EOFError, BrokenPipeError, ConnectionResetError):
+        return  # nobody is left to answer to
+    finally:
+        pipe.close()

@@ -1,0 +1,91 @@
+"""Errors as OpenAI's clients know them. No body shows a stack or a path."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from fastapi import Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+LONGEST = 500  # characters of a message, which may quote what was given
+TYPES = {400: "invalid_request_error", 401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}
+
+# Fields that take values of several types, in words: the checks of each type alone would say too much.
+EXPECTED = {
+    "prompt": "must be a text, a list of token ids, or a list of one of both, none of them empty",
+    "stop": "must be a text or a list of at most 64 texts",
+    "content": "must be a text or a list of parts of type text",
+}
+
+
+class ApiError(Exception):
+    """An answer that is an error: its status, a sentence, the field that is wrong, and a word for programs."""
+
+    def __init__(
+        self, status: int, message: str, *, param: str | None = None, code: str | None = None, retry_after: int | None = None
+    ) -> None:
+        super().__init__(message)
+        self.status, self.message, self.param, self.code, self.retry_after = status, message, param, code, retry_after
+
+    @property
+    def body(self) -> dict[str, Any]:
+        """The error in OpenAI's form."""
+        message = self.message if len(self.message) <= LONGEST else f"{self.message[:LONGEST]} ..."
+        kind = TYPES.get(self.status, "invalid_request_error" if self.status < 500 else "server_error")
+        return {"error": {"message": message, "type": kind, "param": self.param, "code": self.code}}
+
+    @property
+    def response(self) -> Response:
+        """The error as a response."""
+        headers = {} if self.retry_after is None else {"Retry-After": str(self.retry_after)}
+        if self.status == 401:
+            headers["WWW-Authenticate"] = "Bearer"
+        return json_response(self.body, self.status, headers)
+
+
+def json_response(body: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """A JSON response. Only ASCII is sent: texts of clients may hold what UTF-8 cannot."""
+    return Response(json.dumps(body, allow_nan=False), status, headers, media_type="application/json")
+
+
+def of_validation(request: Request, error: Exception) -> Response:
+    """The first thing that is wrong with a body: 400 naming the field."""
+    del request
+    assert isinstance(error, RequestValidationError)
+    first = error.errors()[0]
+    place = [str(part) for part in first["loc"] if part != "body"]
+    if first["type"] == "json_invalid":
+        return ApiError(400, "the body is no JSON", code="invalid_json").response
+    # The names of fields, without those of the alternatives that a value was tried as.
+    fields = [part for part in place if part.isidentifier() or part.isdigit()]
+    param = ".".join(fields) or None
+    message = first["msg"].removeprefix("Value error, ")
+    if place and (field := next((part for part in reversed(fields) if part in EXPECTED), None)):
+        message = EXPECTED[field]
+    if first["type"] == "extra_forbidden":
+        message = "this field is unknown; options of the decoding strategy belong into the object dlstep"
+    return ApiError(400, f"{param}: {message}" if param else message, param=param, code=first["type"]).response
+
+
+def of_http(request: Request, error: Exception) -> Response:
+    """What the framework refuses: unknown paths and methods, bodies that it cannot read."""
+    assert isinstance(error, HTTPException)
+    named = {404: f"there is nothing at {request.url.path}", 405: f"{request.url.path} does not take {request.method}"}
+    found = ApiError(error.status_code, named.get(error.status_code, str(error.detail))).response
+    found.headers.update(error.headers or {})
+    return found
+
+
+def of_fault(request: Request, error: Exception) -> Response:
+    """A fault of the server's own; its stack is on stderr and nowhere else."""
+    del request, error
+    return ApiError(500, "the server failed on this request", code="internal_error").response
+
+
+def of_api(request: Request, error: Exception) -> Response:
+    """An error that was meant."""
+    del request
+    assert isinstance(error, ApiError)
+    return error.response

@@ -1,0 +1,104 @@
+"""What the HTTP process and the engine say to each other: plain values, whatever carries them."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from ..core import Config, SamplingParams, Strategy
+from ..core.ledger import Ending
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """What is known of an engine without its weights: enough to check, encode and render requests.
+
+    `folder` holds the tokenizer; None where the engine has none, or brings it along.
+    """
+
+    name: str
+    config: Config
+    strategy: Strategy
+    folder: Path | None
+    prompt_end: str
+    chat_template: str | None
+
+
+class Failed(NamedTuple):
+    """The engine could not be made, for a reason in words. Nothing follows."""
+
+    error: str
+
+
+class Submit(NamedTuple):
+    """Answer a prompt. `drafts`: tell of the window after every forward; `probabilities`: tell those of settled tokens."""
+
+    id: int
+    prompt: tuple[int, ...]
+    params: SamplingParams
+    index: int = 0
+    drafts: bool = False
+    probabilities: bool = False
+
+
+class Cancel(NamedTuple):
+    """End a request, for a reason in words; nothing happens if it has ended."""
+
+    id: int
+    reason: str = ""
+
+
+Command = Submit | Cancel
+
+
+class News(NamedTuple):
+    """What a step changed of one request.
+
+    `tokens` became settled; `cells` are token (None: undecided) and probability of each position behind them. `cached` prompt
+    tokens were found in pages of earlier requests.
+    """
+
+    id: int
+    tokens: tuple[int, ...]
+    probabilities: tuple[float, ...]
+    cells: tuple[tuple[int | None, float], ...]
+    steps: int
+    nfe: int
+    cached: int
+    ending: Ending | None
+
+
+class Work(NamedTuple):
+    """What was done since the last report.
+
+    `wasted` rows were fed for answers that nobody gets, or fed again; `cpu_seconds` are those of the engine's process.
+    """
+
+    sampling_forwards: int = 0
+    storing_forwards: int = 0
+    rows: int = 0
+    wasted: int = 0
+    preemptions: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    cpu_seconds: float = 0.0
+
+
+class Load(NamedTuple):
+    """Requests and pages of the engine now."""
+
+    running: int = 0
+    waiting: int = 0
+    pages_owned: int = 0
+    pages_cached: int = 0
+    pages_free: int = 0
+
+
+class Report(NamedTuple):
+    """One step, for all requests."""
+
+    news: tuple[News, ...]
+    work: Work
+    load: Load
+
+
+Message = Card | Failed | Report

@@ -1,0 +1,44 @@
+"""One JSON line for each request, on stdout: what it took and how it ended. No prompt and no key unless asked for."""
+
+import json
+import sys
+import time
+
+from .answers import Job
+from .settings import ServeOptions
+
+
+class RequestLog:
+    """Writes the lines that the options ask for."""
+
+    def __init__(self, options: ServeOptions) -> None:
+        self._options = options
+
+    def write(self, job: Job) -> None:
+        """Write the line of a request whose tickets have ended, or will now that nobody waits for them."""
+        if not self._options.log_requests:
+            return
+        tickets = job.tickets
+        ended = [ticket for ticket in tickets if ticket.ended is not None]
+        row: dict[str, object] = {
+            "time": round(time.time(), 3),
+            "id": job.head.id,
+            "owner": job.owner,
+            "answers": len(tickets),
+            "prompt_tokens": sum(len(ticket.submit.prompt) for ticket in tickets),
+            "tokens": sum(len(ticket.tokens) for ticket in tickets),
+            "forwards": sum(ticket.nfe for ticket in tickets),
+            "finish_reasons": [ticket.ending.reason if ticket.ending else "abort" for ticket in tickets],
+            "queued_s": _most([ticket.sent - ticket.arrived for ticket in tickets if ticket.sent is not None]),
+            "first_token_s": _most([ticket.first - ticket.arrived for ticket in tickets if ticket.first is not None]),
+            "seconds": _most([ticket.ended - ticket.arrived for ticket in ended if ticket.ended is not None]),
+        }
+        if errors := sorted({ticket.error for ticket in tickets if ticket.error}):
+            row["errors"] = errors
+        if self._options.log_prompts:
+            row |= {"prompts": [ticket.submit.prompt for ticket in tickets], "texts": [choice.text for choice in job.choices]}
+        print(json.dumps(row), file=sys.stdout, flush=True)
+
+
+def _most(seconds: list[float]) -> float | None:
+    return round(max(seconds), 4) if seconds else None

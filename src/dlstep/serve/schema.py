@@ -1,0 +1,173 @@
+"""The bodies of requests, strictly typed: fields that act under vLLM's names, and neutral values of those that do not."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from ..core.request import LAST_ID
+
+Text = Annotated[str, Field(max_length=1 << 20)]
+Id = Annotated[int, Field(ge=0, le=LAST_ID)]
+Ids = Annotated[list[Id], Field(min_length=1)]
+
+
+class Strict(BaseModel):
+    """A body that is taken as it is: no text is made a number, and no field is ignored."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
+
+
+def _neutral(*values: Any) -> tuple[Any, ...]:
+    """Checks of a field that is taken only where it asks for nothing."""
+
+    def check(given: Any) -> Any:
+        if given not in values:
+            raise ValueError(f"dlstep does not have this; only {' and '.join(repr(value) for value in values)} pass")
+        return given
+
+    return AfterValidator(check), Field(json_schema_extra={"enum": [*values, None]})
+
+
+Zero = Annotated[float, *_neutral(0)] | None
+One = Annotated[float, *_neutral(1)] | None
+No = Annotated[bool, *_neutral(False)] | None
+Yes = Annotated[bool, *_neutral(True)] | None
+Nothing = Annotated[list[Any], Field(max_length=0)] | None
+
+
+class StreamOptions(Strict):
+    """What a stream tells beside the answer; `continuous_usage_stats` gives every chunk the usage so far."""
+
+    include_usage: bool = False
+    continuous_usage_stats: bool = False
+
+
+class DlstepOptions(BaseModel):
+    """What only dlstep has. Any further field is an option of the decoding strategy or its rule, for this request alone."""
+
+    model_config = ConfigDict(strict=True, extra="allow", allow_inf_nan=False)
+
+    stream: Literal["settled", "drafts"] = "settled"
+    max_nfe: Annotated[int, Field(ge=1)] | None = None
+    max_repetition_run: Annotated[int, Field(ge=2)] | None = None
+    pinned: dict[Annotated[str, Field(pattern="^[0-9]{1,9}$")], Id | str] = Field(default_factory=dict)
+    canvas: list[Id] = Field(default_factory=list)
+
+
+class Sampling(Strict):
+    """The fields that completions and chat completions share. Those that nobody gives are as in `SamplingParams`."""
+
+    model: str | None = None
+    n: Annotated[int, Field(ge=1, le=128)] | None = None
+    max_tokens: Annotated[int, Field(ge=1)] | None = None
+    temperature: Annotated[float, Field(ge=0)] | None = None
+    top_p: Annotated[float, Field(gt=0, le=1)] | None = None
+    top_k: Annotated[int, Field(ge=-1, le=LAST_ID)] | None = None
+    min_p: Annotated[float, Field(ge=0, le=1)] | None = None
+    seed: Annotated[int, Field(ge=-(1 << 63), le=(1 << 63) - 1)] | None = None
+    stop: Text | Annotated[list[Text], Field(max_length=64)] | None = None
+    stop_token_ids: Annotated[list[Id], Field(max_length=1024)] | None = None
+    ignore_eos: bool | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    user: str | None = None
+    dlstep: DlstepOptions = Field(default_factory=DlstepOptions)
+
+    # Fields of other servers, taken as far as they ask for nothing.
+    frequency_penalty: Zero = None
+    presence_penalty: Zero = None
+    repetition_penalty: One = None
+    length_penalty: One = None
+    min_tokens: Annotated[int, *_neutral(0)] | None = None
+    logit_bias: Annotated[dict[str, Any], Field(max_length=0)] | None = None
+    use_beam_search: No = None
+    skip_special_tokens: Yes = None
+    spaces_between_special_tokens: Yes = None
+    include_stop_str_in_output: No = None
+    bad_words: Nothing = None
+    allowed_token_ids: None = None
+    prompt_logprobs: None = None
+    truncate_prompt_tokens: None = None
+    guided_json: None = None
+
+
+class CompletionRequest(Sampling):
+    """The body of `/v1/completions`; prompts are texts or token ids."""
+
+    prompt: Text | Ids | Annotated[list[Text], Field(min_length=1)] | Annotated[list[Ids], Field(min_length=1)]
+    echo: bool | None = None
+    logprobs: Annotated[int, Field(ge=0, le=1)] | None = None
+    best_of: One = None
+    suffix: Annotated[str, Field(max_length=0)] | None = None
+    add_special_tokens: Yes = None
+
+
+class TextPart(Strict):
+    """A part of a message's content."""
+
+    type: Literal["text"]
+    text: Text
+
+
+class Message(Strict):
+    """A message of a conversation; its content is text, in one piece or several."""
+
+    role: str
+    content: Text | list[TextPart]
+    name: str | None = None
+
+    @property
+    def text(self) -> str:
+        """The content in one piece."""
+        return self.content if isinstance(self.content, str) else "".join(part.text for part in self.content)
+
+
+class TextFormat(Strict):
+    """The format of answers: text, and no other."""
+
+    type: Literal["text"]
+
+
+class ChatRequest(Sampling):
+    """The body of `/v1/chat/completions`."""
+
+    messages: Annotated[list[Message], Field(min_length=1)]
+    max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
+    logprobs: bool | None = None
+    top_logprobs: Annotated[int, Field(ge=0, le=1)] | None = None
+    response_format: TextFormat | None = None
+    tools: Nothing = None
+    tool_choice: Literal["none", "auto"] | None = None
+    parallel_tool_calls: bool | None = None
+    add_generation_prompt: Yes = None
+    continue_final_message: No = None
+    store: No = None
+
+
+class TokenizeText(Strict):
+    """The body of `/tokenize` for a prompt."""
+
+    prompt: Text
+    model: str | None = None
+    add_special_tokens: Yes = None
+    return_token_strs: bool | None = None
+
+
+class TokenizeChat(Strict):
+    """The body of `/tokenize` for a conversation."""
+
+    messages: Annotated[list[Message], Field(min_length=1)]
+    model: str | None = None
+    add_generation_prompt: Yes = None
+    return_token_strs: bool | None = None
+
+
+class DetokenizeRequest(Strict):
+    """The body of `/detokenize`."""
+
+    tokens: list[Id]
+    model: str | None = None
+
+
+class NoBody(Strict):
+    """A body that may be there and says nothing."""

@@ -1,0 +1,99 @@
+"""uvicorn around the application: where it listens, how it drains, and with which exit code it ends."""
+
+import asyncio
+import socket
+import sys
+from types import FrameType
+
+import uvicorn
+
+from ..config import EngineConfig
+from .app import create_app
+from .engine_process import ProcessHost
+from .front import Front
+from .settings import ServeOptions
+
+GRACE = 5  # seconds that open connections may take once every answer has ended
+
+
+class Server(uvicorn.Server):
+    """A server that, asked to end, first lets the answers under way end; asked twice, it ends at once."""
+
+    def __init__(self, front: Front, keys: tuple[str, ...]) -> None:
+        config = uvicorn.Config(
+            create_app(front, keys),
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            lifespan="off",
+            timeout_graceful_shutdown=GRACE,
+        )
+        super().__init__(config)
+        self._front = front
+        self._drained: asyncio.Task[None] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+        """Serve until asked to end, or until the engine is gone for good."""
+        self._loop = asyncio.get_running_loop()
+        async with self._front:
+            watch = asyncio.create_task(self._until_failed())
+            await super().serve(sockets)
+            watch.cancel()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """What a signal does."""
+        if self._drained is not None:
+            super().handle_exit(sig, frame)
+            self.force_exit = True
+            return
+        self.ask_to_end()
+
+    def ask_to_end(self) -> None:
+        """Take no more requests, let those under way have `drain_seconds`, then end. Any thread may call it."""
+        assert self._loop is not None, "it serves"
+        self._loop.call_soon_threadsafe(self._drain)
+
+    def _drain(self) -> None:
+        if self._drained is None:
+            self._drained = asyncio.create_task(self._end())
+
+    async def _end(self) -> None:
+        print(f"dlstep: shutting down; requests under way: {self._front.live}", file=sys.stderr, flush=True)
+        await self._front.drain()
+        self.should_exit = True
+
+    async def _until_failed(self) -> None:
+        await self._front.until(lambda: self._front.phase == "failed")
+        self.should_exit = True
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A listening socket. Raises ValueError if there can be none."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=2048)
+    except OSError as error:
+        raise ValueError(
+            f"cannot listen on {host} port {port}: {error.strerror or error}; choose by --host and --port"
+        ) from error
+
+
+def serve(config: EngineConfig, options: ServeOptions) -> int:
+    """Serve until a signal comes; the exit code, 1 if the engine died too often.
+
+    Raises ValueError for options that cannot be, and if the engine cannot be made.
+    """
+    keys, front = options.api_keys(), Front(ProcessHost(config), options)
+    server = Server(front, keys)
+    with listen(options.host, options.port) as listener:
+        host, port = listener.getsockname()[:2]
+        shown = f"[{host}]" if ":" in host else host
+        print(f"dlstep: listening on http://{shown}:{port}; /ready says when the model is loaded", file=sys.stderr, flush=True)
+        asyncio.run(server.serve([listener]))
+    if not front.failure:
+        return 0
+    if front.refused:
+        raise ValueError(front.failure)
+    print(f"dlstep: error: {front.failure}", file=sys.stderr)
+    return 1

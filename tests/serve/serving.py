@@ -1,0 +1,122 @@
+"""Servers for tests: the whole HTTP stack in a thread, around an engine in another one."""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from threading import Thread
+from typing import Any
+
+import httpx2
+from openai import AsyncOpenAI, OpenAI
+
+from dlstep import LLM, Config, Plan, Samples, Spec, init
+from dlstep.core import Driver
+from dlstep.engine import Engine
+from dlstep.models.pieces import pieces
+from dlstep.serve.engine_process import Host, ThreadHost
+from dlstep.serve.front import Front
+from dlstep.serve.server import Server, listen
+from dlstep.serve.settings import ServeOptions
+from dlstep.strategies import load
+from dlstep.testing.shadow import ShadowDriver
+from dlstep.tiny import problems
+from dlstep.tiny.tokenizer import EOS_ID, MASK_ID, build_tokenizer
+
+TEMPLATE = "{% for message in messages %}{{ message.content }}{% endfor %}"
+PAGE_SIZE = 8
+
+
+@cache
+def tiny_llm() -> LLM:
+    """The embedded model, loaded once for all tests of a worker; its engine is served, too."""
+    return LLM(max_num_reqs=32)
+
+
+def questions(count: int) -> list[str]:
+    """Prompts that the embedded model can answer."""
+    return [problem.prompt for problem in problems(count, seed=5)]
+
+
+class Paced:
+    """A driver that takes its time, and can be made to fail."""
+
+    def __init__(self, driver: Driver, seconds: float = 0.0) -> None:
+        self.driver, self.seconds = driver, seconds
+        self.runs = 0
+        self.failures: list[BaseException] = []
+
+    def run(self, plan: Plan) -> Samples:
+        self.runs += 1
+        time.sleep(self.seconds)
+        samples = self.driver.run(plan)
+        if self.failures:
+            raise self.failures.pop(0)
+        return samples
+
+
+def shadow_engine(seconds: float = 0.0, num_pages: int = 220, strategy: str = "multi_bd", **limits: int) -> Engine:
+    """An engine without a network, on the tokenizer of the embedded models. Its answers end at their length."""
+    tokenizer = build_tokenizer()
+    spec = Spec(mask_id=MASK_ID, eos_ids=(EOS_ID,), vocab_size=len(tokenizer), pieces=pieces(tokenizer))
+    budgets = {"max_model_len": 128, "max_num_batched_tokens": 512, "max_num_reqs": 16} | limits
+    config = Config(spec, page_size=PAGE_SIZE, num_pages=num_pages, **budgets)
+    state = init(config, load(strategy)(block_size=8))
+    driver = Paced(ShadowDriver(PAGE_SIZE, num_pages, spec, 0.0, places=4), seconds)
+    return Engine(state, driver, tokenizer, "shadow")
+
+
+@dataclass
+class Served:
+    """A running server."""
+
+    url: str
+    front: Front
+    server: Server
+    thread: Thread
+
+    def client(self, **options: Any) -> OpenAI:
+        """The official client, unchanged; it does not try again, so that tests see every answer."""
+        return OpenAI(base_url=f"{self.url}/v1", **({"api_key": "none", "max_retries": 0} | options))
+
+    def async_client(self, **options: Any) -> AsyncOpenAI:
+        """The official async client, unchanged."""
+        return AsyncOpenAI(base_url=f"{self.url}/v1", **({"api_key": "none", "max_retries": 0} | options))
+
+    def http(self) -> httpx2.Client:
+        """A plain HTTP client."""
+        return httpx2.Client(base_url=self.url, timeout=30)
+
+    def until(self, holds: Callable[[], bool], seconds: float = 10.0) -> None:
+        """Wait until something holds; an error after too long."""
+        end = time.monotonic() + seconds
+        while not holds():
+            assert time.monotonic() < end, f"still not after {seconds} seconds: {self.front.load}, {self.front.live} live"
+            time.sleep(0.01)
+
+    def until_idle(self) -> None:
+        """Wait until nothing runs or waits and nobody owns a page."""
+        self.until(lambda: not self.front.live and self.front.load[:3] == (0, 0, 0))
+
+
+@contextmanager
+def served(engine: Engine, keys: tuple[str, ...] = (), host: Host | None = None, **options: Any) -> Iterator[Served]:
+    """A server around an engine, ready to answer; it drains at the end."""
+    chosen = ServeOptions(**({"port": 0, "log_requests": False, "drain_seconds": 1.0} | options))
+    front = Front(host or ThreadHost(engine), chosen, engine.tokenizer)
+    server = Server(front, keys)
+    with listen(chosen.host, chosen.port) as listener:
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        thread = Thread(target=lambda: asyncio.run(server.serve([listener])), name="http")
+        thread.start()
+        running = Served(url, front, server, thread)
+        try:
+            running.until(lambda: server.started and front.phase == "ready")
+            yield running
+        finally:
+            if thread.is_alive():
+                server.ask_to_end()
+            thread.join(20)
+            assert not thread.is_alive(), "the server did not end"

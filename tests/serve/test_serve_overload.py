@@ -1,0 +1,213 @@
+"""Clients that go away, more requests than there is room for, and limits in time."""
+
+import asyncio
+import json
+import random
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import httpx2
+import pytest
+from serving import Paced, Served, served, shadow_engine
+
+from dlstep import SamplingParams
+from dlstep.serve.engine_loop import EngineLoop
+from dlstep.serve.messages import Cancel, News, Submit
+
+REQUESTS = 400
+LONG = {"max_tokens": 100, "ignore_eos": True}
+
+
+@pytest.mark.parametrize("strategy", ["multi_bd", "d2f"])
+def test_random_requests_and_aborts_in_few_pages_leave_nothing_behind(strategy: str) -> None:
+    """The engine's side alone: every request ends exactly once, aborted or not, and nobody owns a page."""
+    draws = random.Random(3)
+    engine = shadow_engine(strategy=strategy)
+    loop, ends, told = EngineLoop(engine), Counter[int](), dict[int, list[int]]()
+    waiting = [
+        Submit(
+            number,
+            tuple(draws.choices(range(3, 90), k=draws.randint(1, 60))),
+            SamplingParams(max_tokens=draws.randint(1, 60)),
+            drafts=draws.random() < 0.5,
+        )
+        for number in range(REQUESTS)
+    ]
+    live: list[int] = []
+    aborted = set[int]()
+
+    def take(news: News) -> None:
+        told.setdefault(news.id, []).extend(news.tokens)
+        if news.ending is not None:
+            ends[news.id] += 1
+            live.remove(news.id)
+            assert (news.ending.reason == "abort") <= (news.id in aborted)
+            assert news.ending.reason != "length" or len(told[news.id]) == asked[news.id].params.max_tokens
+
+    asked = {submit.id: submit for submit in waiting}
+    while waiting or not loop.idle:
+        coming = [waiting.pop() for _ in range(min(len(waiting), draws.randint(0, 12)))]
+        live += [submit.id for submit in coming]
+        leaving = [number for number in live if draws.random() < 0.08]
+        aborted.update(leaving)
+        loop.take([*coming, *map(Cancel, leaving)])
+        report = loop.step()
+        for news in report.news:
+            take(news)
+    assert ends == Counter(range(REQUESTS)) and len(aborted) > 100
+    assert report.load[:3] == (0, 0, 0) and sum(report.load[2:]) == 220
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_dropped_clients_free_their_pages_at_once(stream: bool) -> None:
+    engine = shadow_engine(seconds=0.02, num_pages=1200, max_model_len=1024)
+    with served(engine) as server:
+
+        async def drop() -> None:
+            async with httpx2.AsyncClient(base_url=server.url, timeout=30) as client:
+                bodies = [{"prompt": f"{n}", "stream": stream, "max_tokens": 1000, "ignore_eos": True} for n in range(32)]
+                tasks = [asyncio.create_task(client.post("/v1/completions", json=body)) for body in bodies]
+                while server.front.load.running < 16 or server.front.live < 32:
+                    await asyncio.sleep(0.01)
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+
+        asyncio.run(drop())
+        server.until(lambda: not server.front.live and server.front.load[:3] == (0, 0, 0), seconds=1)
+        assert 'finished_reason="abort"} 32.0' in server.front.metrics.text().decode()
+        with server.http() as http:
+            assert http.post("/v1/completions", json={"prompt": "next", "max_tokens": 4}).status_code == 200
+
+
+def statuses(server: Served, count: int, at_once: int, **body: Any) -> Counter[int]:
+    """How many requests were answered with which status."""
+    with server.http() as http, ThreadPoolExecutor(at_once) as threads:
+
+        def answer(number: int) -> int:
+            response = http.post("/v1/completions", json={"prompt": f"{number}", **body})
+            if response.status_code == 429:
+                assert int(response.headers["retry-after"]) >= 1
+                assert response.json()["error"]["code"] == "queue_full"
+            return response.status_code
+
+        return Counter(threads.map(answer, range(count)))
+
+
+@pytest.mark.parametrize("count", [150, pytest.param(3000, marks=pytest.mark.stress)])
+def test_overload_is_refused_with_429_and_is_over_when_it_is_over(count: int) -> None:
+    with served(shadow_engine(seconds=0.005, max_num_reqs=4), max_queue=8) as server:
+        found = statuses(server, count, 60, max_tokens=24)
+        assert set(found) == {200, 429} and found[200] >= 12
+        server.until_idle()
+        assert statuses(server, 8, 2, max_tokens=8) == {200: 8}
+        server.until_idle()
+        refused = server.front.metrics.text().decode()
+        assert f"dlstep_requests_refused_total {found[429]}.0" in refused
+
+
+def test_a_body_asks_for_all_of_its_answers_or_none() -> None:
+    with served(shadow_engine(), max_queue=8) as server, server.http() as http:
+        response = http.post("/v1/completions", json={"prompt": "x", "n": 9})
+        assert response.status_code == 400 and response.json()["error"]["param"] == "n"
+        assert http.post("/v1/completions", json={"prompt": "x", "n": 8, "max_tokens": 4}).status_code == 200
+
+
+def test_owners_of_keys_take_turns() -> None:
+    """One owner's many requests do not delay another one's few."""
+    engine = shadow_engine(seconds=0.005, max_num_reqs=1)
+    with served(engine, keys=("first", "second"), max_queue=100) as server, server.http() as http:
+        order: list[str] = []
+
+        def answer(key: str) -> None:
+            headers = {"Authorization": f"Bearer {key}"}
+            body = {"prompt": "x", "max_tokens": 16}
+            assert http.post("/v1/completions", json=body, headers=headers).status_code == 200
+            order.append(key)
+
+        with ThreadPoolExecutor(40) as threads:
+            many = [threads.submit(answer, "first") for _ in range(30)]
+            server.until(lambda: server.front.live >= 25)
+            few = [threads.submit(answer, "second") for _ in range(3)]
+            for each in (*many, *few):
+                each.result()
+        assert max(place for place, key in enumerate(order) if key == "second") < 28
+
+
+def test_a_request_that_waits_too_long_is_told_to_come_again() -> None:
+    with served(shadow_engine(seconds=0.05, max_num_reqs=1), queue_timeout=0.2) as server:
+        found = statuses_of_codes(server, 24)
+        assert set(found) == {(200, None), (429, "queue_timeout")}
+        server.until_idle()
+
+
+def statuses_of_codes(server: Served, count: int) -> Counter[tuple[int, str | None]]:
+    """Statuses with the words of errors."""
+    with server.http() as http, ThreadPoolExecutor(count) as threads:
+
+        def answer(number: int) -> tuple[int, str | None]:
+            response = http.post("/v1/completions", json={"prompt": f"{number}", "max_tokens": 32})
+            return response.status_code, response.json().get("error", {}).get("code")
+
+        return Counter(threads.map(answer, range(count)))
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_request_that_takes_too_long_ends_with_what_is_settled(stream: bool) -> None:
+    with served(shadow_engine(seconds=0.02), request_timeout=0.3) as server, server.http() as http:
+        body = {"prompt": "x", **LONG, "stream": stream, "dlstep": {"max_nfe": 1000}}
+        response = http.post("/v1/completions", json=body)
+        assert response.status_code == 200
+        if stream:
+            lines = [line for line in response.text.splitlines() if line]
+            assert lines[-1] == "data: [DONE]"
+            last = json.loads(lines[-2].removeprefix("data: "))
+            told, finish = last["dlstep"], last["choices"][0]["finish_reason"]
+        else:
+            told, finish = (choice := response.json()["choices"][0])["dlstep"], choice["finish_reason"]
+        assert (told["finish_reason"], finish) == ("abort", "length")
+        assert "0.3 seconds" in told["error"]
+        server.until_idle()
+
+
+def test_a_request_can_be_cancelled_by_its_id_and_by_its_owner_only() -> None:
+    with served(shadow_engine(seconds=0.02), keys=("mine", "other")) as server, server.http() as http:
+        headers = {"Authorization": "Bearer mine"}
+        body = {"prompt": "x", **LONG, "stream": True, "dlstep": {"stream": "drafts"}}
+        with http.stream("POST", "/v1/completions", json=body, headers=headers) as response:
+            lines = response.iter_lines()
+            job = json.loads(next(lines).removeprefix("data: "))["id"]
+            for key, status in (("other", 404), ("mine", 200)):
+                answer = httpx2.post(
+                    f"{server.url}/v1/requests/{job}/cancel", headers={"Authorization": f"Bearer {key}"}, timeout=10
+                )
+                assert answer.status_code == status
+            assert "cancelled" in [line for line in lines if line][-2]
+        server.until_idle()
+        gone = http.post(f"/v1/requests/{job}/cancel", headers=headers)
+        assert gone.status_code == 404 and gone.json()["error"]["code"] == "request_not_found"
+
+
+def test_a_forward_that_fails_once_is_done_again() -> None:
+    engine = shadow_engine()
+    driver = engine.driver
+    assert isinstance(driver, Paced)
+    with served(shadow_engine()) as server, server.http() as http:
+        wanted = http.post("/v1/completions", json={"prompt": "x", "max_tokens": 32}).json()["choices"][0]["text"]
+    with served(engine) as server, server.http() as http:
+        driver.failures = [RuntimeError("out of memory")]
+        assert http.post("/v1/completions", json={"prompt": "x", "max_tokens": 32}).json()["choices"][0]["text"] == wanted
+
+
+def test_a_forward_that_fails_twice_ends_its_requests_and_no_others() -> None:
+    engine = shadow_engine()
+    driver = engine.driver
+    assert isinstance(driver, Paced)
+    with served(engine) as server, server.http() as http:
+        driver.failures = [RuntimeError("/secret/path broke"), RuntimeError("/secret/path broke")]
+        failed = http.post("/v1/completions", json={"prompt": "x", "max_tokens": 32})
+        assert failed.status_code == 500 and failed.json()["error"]["code"] == "engine_error"
+        assert "secret" not in failed.text
+        assert http.post("/v1/completions", json={"prompt": "x", "max_tokens": 32}).status_code == 200
+        server.until_idle()

@@ -1,0 +1,68 @@
+"""Engines that die: who is told, who may wait, and when the server gives up."""
+
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+
+from serving import served, shadow_engine
+
+from dlstep.engine import Engine
+from dlstep.serve.engine_loop import card_of
+from dlstep.serve.engine_process import ThreadHost
+from dlstep.serve.front import AHEAD
+
+
+class Mortal(ThreadHost):
+    """A host whose first engines take requests, answer none, and die when told to; later ones work."""
+
+    def __init__(self, engine: Engine, lives: int) -> None:
+        super().__init__(engine)
+        self.card, self.lives = card_of(engine), lives
+        self.deaf: Connection | None = None
+
+    def start(self) -> Connection:
+        """Start an engine of either kind."""
+        if not self.lives:
+            return super().start()
+        self.lives -= 1
+        ours, self.deaf = Pipe()
+        self.deaf.send(self.card)
+        return ours
+
+    def die(self) -> None:
+        """Let the engine die."""
+        assert self.deaf is not None
+        deaf, self.deaf = self.deaf, None
+        deaf.close()
+
+
+def test_those_that_the_engine_had_are_told_and_those_that_waited_are_answered() -> None:
+    engine = shadow_engine(max_num_reqs=1)
+    host, sent = Mortal(engine, lives=1), 1 + AHEAD
+    with served(engine, host=host) as server, server.http() as http, ThreadPoolExecutor(16) as threads:
+
+        def answer(number: int) -> tuple[int, str | None]:
+            response = http.post("/v1/completions", json={"prompt": f"{number}", "max_tokens": 8})
+            return response.status_code, response.json().get("error", {}).get("code")
+
+        under_way = [threads.submit(answer, number) for number in range(sent + 4)]
+        server.until(lambda: server.front.live == sent + 4)
+        host.die()
+        found = sorted(each.result() for each in under_way)
+        assert found == [(200, None)] * 4 + [(503, "engine_died")] * sent
+        assert server.front.deaths == 1 and server.front.phase == "ready"
+        server.until_idle()
+
+
+def test_the_server_gives_up_after_so_many_restarts() -> None:
+    engine = shadow_engine()
+    host = Mortal(engine, lives=2)
+    with served(engine, host=host, max_restarts=1) as server, server.http() as http:
+        host.die()
+        server.until(lambda: server.front.deaths == 1 and server.front.phase == "ready")
+        told = http.get("/metrics").text
+        assert "dlstep_engine_deaths 1.0" in told
+        host.die()
+        server.thread.join(10)
+        assert not server.thread.is_alive()
+        assert server.front.failure == "the engine died 2 times" and not server.front.refused
