@@ -316,8 +316,8 @@ MUTANTS = (
     change(
         "draws do not advance",
         "core/block.py",
-        "tuple(undecided), tuple(new_probabilities), self.given, self.opened, self.extra)",
-        "tuple(undecided), tuple(new_probabilities), self.given, self.opened + 1, self.extra)",
+        "probabilities[row]\n        return Block(start, tuple(new_tokens), tuple(undecided), tuple(new_probabilities), self.given, self.opened,",
+        "probabilities[row]\n        return Block(start, tuple(new_tokens), tuple(undecided), tuple(new_probabilities), self.given, self.opened + 1,",
     ),
     change(
         "the block before is looked at after it was written",
