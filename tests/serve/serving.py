@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
-from threading import Thread
+from threading import Event, Thread
 from typing import Any
 
 import httpx2
@@ -41,15 +41,18 @@ def questions(count: int) -> list[str]:
 
 
 class Paced:
-    """A driver that takes its time, and can be made to fail."""
+    """A driver that takes its time, can be made to wait at a gate, and to fail."""
 
     def __init__(self, driver: Driver, seconds: float = 0.0) -> None:
         self.driver, self.seconds = driver, seconds
         self.runs = 0
+        self.gate = Event()
+        self.gate.set()
         self.failures: list[BaseException] = []
 
     def run(self, plan: Plan) -> Samples:
         self.runs += 1
+        self.gate.wait()
         time.sleep(self.seconds)
         samples = self.driver.run(plan)
         if self.failures:
@@ -89,7 +92,7 @@ class Served:
         """A plain HTTP client."""
         return httpx2.Client(base_url=self.url, timeout=30)
 
-    def until(self, holds: Callable[[], bool], seconds: float = 10.0) -> None:
+    def until(self, holds: Callable[[], bool], seconds: float = 60.0) -> None:
         """Wait until something holds; an error after too long."""
         end = time.monotonic() + seconds
         while not holds():

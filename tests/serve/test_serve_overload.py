@@ -4,10 +4,13 @@ import asyncio
 import json
 import random
 from collections import Counter
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from time import monotonic
 from typing import Any
 
 import httpx2
+import psutil
 import pytest
 from serving import Paced, Served, served, shadow_engine
 
@@ -75,7 +78,7 @@ def test_dropped_clients_free_their_pages_at_once(stream: bool) -> None:
                 await asyncio.gather(*tasks, return_exceptions=True)
 
         asyncio.run(drop())
-        server.until(lambda: not server.front.live and server.front.load[:3] == (0, 0, 0), seconds=1)
+        server.until(lambda: not server.front.live and server.front.load[:3] == (0, 0, 0))
         assert 'finished_reason="abort"} 32.0' in server.front.metrics.text().decode()
         with server.http() as http:
             assert http.post("/v1/completions", json={"prompt": "next", "max_tokens": 4}).status_code == 200
@@ -95,16 +98,24 @@ def statuses(server: Served, count: int, at_once: int, **body: Any) -> Counter[i
         return Counter(threads.map(answer, range(count)))
 
 
-@pytest.mark.parametrize("count", [150, pytest.param(3000, marks=pytest.mark.stress)])
-def test_overload_is_refused_with_429_and_is_over_when_it_is_over(count: int) -> None:
+@pytest.mark.parametrize("seconds", [10, pytest.param(60, marks=pytest.mark.stress)])
+def test_overload_is_refused_with_429_and_is_over_when_it_is_over(seconds: float, report: Callable[[str], None]) -> None:
+    """Sixty clients that ask again at once, where twenty find room: the others are refused, and memory does not grow."""
+    process, found, sizes = psutil.Process(), Counter[int](), list[int]()
     with served(shadow_engine(seconds=0.005, max_num_reqs=4), max_queue=8) as server:
-        found = statuses(server, count, 60, max_tokens=24)
+        end = monotonic() + seconds
+        while monotonic() < end:
+            found += statuses(server, 120, 60, max_tokens=24)
+            sizes.append(process.memory_info().rss)
         assert set(found) == {200, 429} and found[200] >= 12
         server.until_idle()
         assert statuses(server, 8, 2, max_tokens=8) == {200: 8}
         server.until_idle()
         refused = server.front.metrics.text().decode()
         assert f"dlstep_requests_refused_total {found[429]}.0" in refused
+    grown = (sizes[-1] - sizes[len(sizes) // 2]) / 2**20
+    report(f"overload for {seconds} s: {found[200]} answered, {found[429]} refused, {grown:.1f} MiB more in the second half")
+    assert grown < 16
 
 
 def test_a_body_asks_for_all_of_its_answers_or_none() -> None:
@@ -116,7 +127,9 @@ def test_a_body_asks_for_all_of_its_answers_or_none() -> None:
 
 def test_owners_of_keys_take_turns() -> None:
     """One owner's many requests do not delay another one's few."""
-    engine = shadow_engine(seconds=0.005, max_num_reqs=1)
+    engine = shadow_engine(max_num_reqs=1)
+    driver = engine.driver
+    assert isinstance(driver, Paced)
     with served(engine, keys=("first", "second"), max_queue=100) as server, server.http() as http:
         order: list[str] = []
 
@@ -127,12 +140,16 @@ def test_owners_of_keys_take_turns() -> None:
             order.append(key)
 
         with ThreadPoolExecutor(40) as threads:
+            driver.gate.clear()
             many = [threads.submit(answer, "first") for _ in range(30)]
-            server.until(lambda: server.front.live >= 25)
+            server.until(lambda: server.front.live == 30)
             few = [threads.submit(answer, "second") for _ in range(3)]
+            server.until(lambda: server.front.live == 33)
+            driver.gate.set()
             for each in (*many, *few):
                 each.result()
-        assert max(place for place, key in enumerate(order) if key == "second") < 28
+        # Nine are the engine's before the second owner comes; a place or two more, as answers may overtake on their way.
+        assert max(place for place, key in enumerate(order) if key == "second") < 22
 
 
 def test_a_request_that_waits_too_long_is_told_to_come_again() -> None:
