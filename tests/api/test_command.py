@@ -176,11 +176,14 @@ def test_the_version() -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ([], "dlstep needs a command: give one of demo, generate, strategies, rules, compare, laws, models, replay, bench"),
+        (
+            [],
+            "dlstep needs a command: give one of demo, generate, serve, strategies, rules, compare, laws, models, replay, bench",
+        ),
         (["generate"], "dlstep generate needs a prompt: `dlstep generate --help` shows examples"),
         (["replay"], "dlstep replay needs a file: `dlstep replay --help` shows examples"),
         (["models", "check"], "dlstep models check needs a path: `dlstep models check --help` shows examples"),
-        (["bench"], "dlstep bench needs a kind: give one of host, decode, kernels, tune-kernels"),
+        (["bench"], "dlstep bench needs a kind: give one of host, decode, kernels, tune-kernels, serve"),
     ],
 )
 def test_what_is_missing_is_named(arguments: list[str], sentence: str, capsys: pytest.CaptureFixture[str]) -> None:
