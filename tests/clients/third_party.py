@@ -37,14 +37,17 @@ def environment(name: str) -> Path:
     return folder / "bin"
 
 
+def outside() -> dict[str, str]:
+    """The environment variables of this process without its own sources, which are no client's."""
+    return {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONWARNINGS")}
+
+
 def client(name: str, command: str, *arguments: str, folder: Path, **variables: str) -> str:
     """Run a client's own command, without a hub in reach, and give back what it printed. Fails when the client does."""
     offline = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "HF_HOME": str(folder / "hub"), "OPENAI_API_KEY": KEY}
-    # What this process is started with is not the client's: its sources, above all.
-    outside = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONWARNINGS")}
     found = subprocess.run(
         [str(environment(name) / command), *arguments],
-        env=outside | offline | variables,
+        env=outside() | offline | variables,
         cwd=folder,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
