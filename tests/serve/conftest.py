@@ -15,6 +15,14 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.fixture(autouse=True)
+def nothing_goes_wrong_unseen(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """The event loop and uvicorn had nothing to complain of: no exception in a callback, no task that failed alone."""
+    yield
+    told = [record.getMessage() for record in caplog.get_records("call") if record.name.startswith(("asyncio", "uvicorn"))]
+    assert not told
+
+
 @pytest.fixture(scope="session")
 def tiny(template: Path) -> Iterator[Served]:
     """The embedded model, served."""

@@ -53,6 +53,11 @@ class Command:
         return "libtorch" in Path(f"/proc/{pid}/maps").read_text()
 
 
+def engines_of(pid: int) -> list[psutil.Process]:
+    """The engines that a server has started."""
+    return [child for child in psutil.Process(pid).children() if "spawn_main" in " ".join(child.cmdline())]
+
+
 @contextmanager
 def command(folder: Path, *options: str) -> Iterator[Command]:
     """A server on a free port, ready to answer."""
@@ -83,59 +88,76 @@ def until_gone(process: psutil.Process, seconds: float) -> None:
         time.sleep(0.05)
 
 
+def check_a_killed_engine(server: Command) -> None:
+    """Those whose engine is killed are told within a second; then it is started again."""
+    first = server.engine
+
+    def failed(stream: bool) -> tuple[float, str]:
+        with server.http.stream("POST", "/v1/completions", json={**LONG, "stream": stream, "n": 4}) as response:
+            text = "".join(response.iter_text())
+        return time.monotonic(), text
+
+    with ThreadPoolExecutor(2) as threads:
+        under_way = [threads.submit(failed, stream) for stream in (False, True)]
+        while "vllm:num_requests_running 8.0" not in server.http.get("/metrics").text:
+            assert not any(each.done() for each in under_way), "the answers ended before the engine was killed"
+        killed = time.monotonic()
+        os.kill(first.pid, signal.SIGKILL)
+        for each in under_way:
+            told, text = each.result()
+            assert told - killed < 1 and "engine_died" in text
+    ready = server.http.get("/ready")
+    assert ready.status_code == 503 and ready.json()["status"] == "restarting"
+    assert server.http.post("/v1/completions", json=LONG).status_code == 503
+    server.until_ready()
+    assert server.http.get("/ready").json()["engine_deaths"] == 1
+    assert server.http.post("/v1/completions", json={**LONG, "max_tokens": 8}).status_code == 200
+    assert server.engine.pid != first.pid
+
+
+def check_sigterm(server: Command) -> int:
+    """What is under way ends well, and then both processes do; how many answers that were."""
+    engine = server.engine
+
+    def answer(number: int) -> httpx2.Response:
+        return server.http.post("/v1/completions", json={**LONG, "stream": number % 2 == 0})
+
+    with ThreadPoolExecutor(12) as threads:
+        under_way = [threads.submit(answer, number) for number in range(12)]
+        while "vllm:num_requests_running 0.0" in server.http.get("/metrics").text:
+            time.sleep(0.01)
+        server.process.send_signal(signal.SIGTERM)
+        found = [each.result() for each in under_way]
+    ended = [response for response in found if response.status_code == 200]
+    assert all(response.json()["error"]["code"] == "not_ready" for response in found if response.status_code != 200)
+    assert ended and all('"finish_reason":"length"' in response.text for response in ended)
+    assert server.process.wait(20) == 0
+    until_gone(engine, 5)
+    return len(ended)
+
+
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="looks at what is loaded under /proc, which is Linux's")
-def test_sigterm_lets_what_is_under_way_end(tmp_path: Path) -> None:
-    with command(tmp_path, "tiny-bd", "--config", "max_queue: 100") as server:
+def test_two_processes_live_and_die_as_they_should(tmp_path: Path) -> None:
+    with command(tmp_path, "tiny-bd", "--config", "max_queue: 100", "--max_restarts", "1") as server:
         assert not server.loaded(server.process.pid) and server.loaded(server.engine.pid)
-        engine = server.engine
-
-        def answer(number: int) -> httpx2.Response:
-            return server.http.post("/v1/completions", json={**LONG, "stream": number % 2 == 0})
-
-        with ThreadPoolExecutor(12) as threads:
-            under_way = [threads.submit(answer, number) for number in range(12)]
-            while "vllm:num_requests_running 0.0" in server.http.get("/metrics").text:
-                time.sleep(0.01)
-            server.process.send_signal(signal.SIGTERM)
-            found = [each.result() for each in under_way]
-        ended = [response for response in found if response.status_code == 200]
-        assert all(response.json()["error"]["code"] == "not_ready" for response in found if response.status_code != 200)
-        assert ended and all('"finish_reason":"length"' in response.text for response in ended)
-        assert server.process.wait(20) == 0
-        until_gone(engine, 5)
+        check_a_killed_engine(server)
+        ended = check_sigterm(server)
     rows = [json.loads(line) for line in (tmp_path / "stdout").read_text().splitlines()]
-    assert len(rows) == len(ended) and all(row["finish_reasons"] == ["length"] for row in rows)
+    reasons = [reason for row in rows for reason in row["finish_reasons"]]
+    assert reasons == ["error"] * 8 + ["length"] * (1 + ended)
 
 
-def test_a_killed_engine_is_told_started_again_and_never_left_behind(tmp_path: Path) -> None:
-    with command(tmp_path, "--max_restarts", "1") as server:
-        first = server.engine
-
-        def failed(stream: bool) -> tuple[float, str]:
-            body = {**LONG, "stream": stream, "n": 4}
-            with server.http.stream("POST", "/v1/completions", json=body) as response:
-                text = "".join(response.iter_text())
-            return time.monotonic(), text
-
-        with ThreadPoolExecutor(2) as threads:
-            under_way = [threads.submit(failed, stream) for stream in (False, True)]
-            while "vllm:num_requests_running 8.0" not in server.http.get("/metrics").text:
-                assert not any(each.done() for each in under_way), "the answers ended before the engine was killed"
-            killed = time.monotonic()
-            os.kill(first.pid, signal.SIGKILL)
-            for each in under_way:
-                told, text = each.result()
-                assert told - killed < 1 and "engine_died" in text
-        ready = server.http.get("/ready")
-        assert ready.status_code == 503 and ready.json()["status"] == "restarting"
-        assert server.http.post("/v1/completions", json=LONG).status_code == 503
-        server.until_ready()
-        assert server.http.get("/ready").json()["engine_deaths"] == 1
-        assert server.http.post("/v1/completions", json={**LONG, "max_tokens": 8}).status_code == 200
-        second = server.engine
-        assert second.pid != first.pid
-        server.process.kill()
-        until_gone(second, 5)
+def test_an_engine_never_outlives_its_server_not_even_while_it_loads() -> None:
+    process = subprocess.Popen([*DLSTEP, "serve", "--port", "0"], stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None and "listening" in process.stderr.readline()
+    end = time.monotonic() + START
+    while not (children := engines_of(process.pid)):
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    process.kill()
+    process.wait()
+    process.stderr.close()
+    until_gone(children[0], 10)
 
 
 def test_wrong_options_are_told_in_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
