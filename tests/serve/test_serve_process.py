@@ -40,6 +40,13 @@ class Command:
             assert self.process.poll() is None and time.monotonic() < end, self.log.read_text()
             time.sleep(0.1)
 
+    def until_metric(self, line: str, *, there: bool) -> None:
+        """Wait until a line of `/metrics` is there, or is not."""
+        end = time.monotonic() + 60
+        while (line in (said := self.http.get("/metrics").text)) != there:
+            assert time.monotonic() < end, f"{self.http.get('/ready').text} {self.log.read_text()} {said}"
+            time.sleep(0.01)
+
     @property
     def engine(self) -> psutil.Process:
         """The engine's process."""
@@ -99,8 +106,7 @@ def check_a_killed_engine(server: Command) -> None:
 
     with ThreadPoolExecutor(2) as threads:
         under_way = [threads.submit(failed, stream) for stream in (False, True)]
-        while "vllm:num_requests_running 8.0" not in server.http.get("/metrics").text:
-            assert not any(each.done() for each in under_way), "the answers ended before the engine was killed"
+        server.until_metric("vllm:num_requests_running 8.0", there=True)
         killed = time.monotonic()
         os.kill(first.pid, signal.SIGKILL)
         for each in under_way:
@@ -124,8 +130,7 @@ def check_sigterm(server: Command) -> int:
 
     with ThreadPoolExecutor(12) as threads:
         under_way = [threads.submit(answer, number) for number in range(12)]
-        while "vllm:num_requests_running 0.0" in server.http.get("/metrics").text:
-            time.sleep(0.01)
+        server.until_metric("vllm:num_requests_running 0.0", there=False)
         server.process.send_signal(signal.SIGTERM)
         found = [each.result() for each in under_way]
     ended = [response for response in found if response.status_code == 200]
