@@ -105,6 +105,21 @@ ASKED = (*BODY, 400, 401, 404, 422, 503)
 DECODED = (*ASKED, 429, 500)
 
 
+# An event of a stream is a chunk of an answer or an error; the last one is a word.
+CHUNK = {
+    "type": "object",
+    "required": ["id", "object", "created", "model", "choices"],
+    "properties": {
+        "object": {"enum": ["text_completion", "chat.completion.chunk"]},
+        "choices": {"type": "array", "items": {"type": "object", "required": ["index", "finish_reason"]}},
+        "dlstep": {"type": "object", "required": ["index", "seq", "step", "nfe", "settled", "cells"]},
+    },
+}
+FAILED = {"type": "object", "required": ["error"]}
+JSON_TEXT = {"type": "string", "contentMediaType": "application/json", "contentSchema": {"anyOf": [CHUNK, FAILED]}}
+EVENT = {"type": "object", "required": ["data"], "properties": {"data": {"anyOf": [{"const": "[DONE]"}, JSON_TEXT]}}}
+
+
 def answered(model: type[BaseModel], *refusals: int) -> Described:
     """The responses of a route: its answer, and its errors."""
     errors: Described = {status: {"description": REFUSALS[status], "model": ErrorBody} for status in refusals}
@@ -114,11 +129,13 @@ def answered(model: type[BaseModel], *refusals: int) -> Described:
 def streamed(model: type[BaseModel]) -> Described:
     """The responses of a route that answers whole or as a stream of events."""
     found = answered(model, *DECODED)
-    found[200] |= {"description": "The answers; with `stream`, events.", "content": {"text/event-stream": TEXT}}
+    found[200] |= {
+        "description": "The answers; with `stream`, events.",
+        "content": {"text/event-stream": {"itemSchema": EVENT}},
+    }
     return found
 
 
-TEXT = {"schema": {"type": "string"}}
 COMPLETION = streamed(Completion)
 CHAT = streamed(ChatCompletion)
 CANCELLED = answered(Cancelled, *BODY, 401, 404, 422)
