@@ -21,6 +21,7 @@ def answered(server: Server) -> float:
 
 def test_the_whole_schema_holds(server: Server, tmp_path: Path, report: Callable[[str], None]) -> None:
     options = ["--max-examples", str(EXAMPLES), "--seed", "1", "--continue-on-failure", "--no-color"]
+    options += ["--request-timeout", "300"]  # it asks for many long answers at once, maybe on a busy machine
     key = ["--header", f"Authorization: Bearer {KEY}"]
     config = ["--config-file", str(HERE / "schemathesis.toml")]
     before = answered(server)
