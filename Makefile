@@ -8,7 +8,7 @@ PIP_INSTALL := install --quiet --disable-pip-version-check -c constraints.txt
 PYTEST := $(BIN)/python -m pytest -n 2 --dist worksteal
 RUNS := 20
 
-.PHONY: demo test lint pytest night stress wheel mutants table pictures notebooks kernels-aot clean
+.PHONY: demo test lint pytest night stress clients wheel mutants table pictures notebooks kernels-aot clean
 .DELETE_ON_ERROR:
 
 # Stamp files: a target runs again only when what it depends on has changed.
@@ -54,6 +54,10 @@ night: $(VENV)/.test
 stress: $(VENV)/.test
 	$(PYTEST) --timeout=0 -m stress
 
+# Third-party clients of `dlstep serve`, unchanged, each in an environment of its own under .venv-clients.
+clients: $(VENV)/.test
+	$(BIN)/python -m pytest -m clients tests/clients
+
 # The wheel, in an environment of its own, generates without the source tree in reach.
 wheel: $(VENV)/.test
 	rm -rf dist
@@ -84,5 +88,5 @@ notebooks: $(VENV)/.test
 	$(BIN)/python docs/make_notebooks.py
 
 clean:
-	rm -rf $(VENV) .venv-wheel dist build .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .venv-wheel .venv-clients dist build .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

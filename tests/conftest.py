@@ -49,8 +49,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.section("figures")
     for nodeid, line in sorted(lines):
         terminalreporter.write_line(f"{nodeid.partition('::')[0]}: {line}")
-    if "not stress" in terminalreporter.config.option.markexpr:
-        terminalreporter.write_line("Tests marked `stress` are left out: they take minutes each. `make stress` runs them.")
+    for mark, why in (("stress", "they take minutes each"), ("clients", "they install other programs")):
+        if f"not {mark}" in terminalreporter.config.option.markexpr:
+            terminalreporter.write_line(f"Tests marked `{mark}` are left out: {why}. `make {mark}` runs them.")
 
 
 def _is_call(report: object) -> bool:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from serving import Served, served, shadow_engine
 
+from dlstep.serve.guards import OPEN
 from dlstep.serve.schema import ChatRequest, CompletionRequest, Sampling
 
 COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
@@ -116,7 +117,7 @@ def test_a_rule_may_be_named(http: httpx2.Client) -> None:
         ("messages", []), ("messages", "hello"), ("messages", [{"role": "user"}]), ("tools", [{"type": "function"}]),
         ("messages", [{"role": "user", "content": [{"type": "image_url", "image_url": "x"}]}]), ("top_logprobs", 1),
         ("response_format", {"type": "json_object"}), ("tool_choice", "required"), ("max_completion_tokens", 5),
-        ("messages", [{"role": "user", "content": "\ud800"}]),
+        ("messages", [{"role": "user", "content": "\ud800"}]), ("messages", [{"role": "user", "content": ""}]),
     ],
 )  # fmt: skip
 def test_what_a_chat_cannot_do_is_refused(http: httpx2.Client, field: str, value: Any) -> None:
@@ -132,6 +133,22 @@ def test_a_message_may_come_in_parts(http: httpx2.Client) -> None:
         for content in ("hello", parts)
     ]
     assert answers[0] == answers[1]
+
+
+def test_the_schema_says_what_responses_are() -> None:
+    """Shapes, statuses, the form of streams and metrics, and which paths ask for a key."""
+    with served(shadow_engine(), keys=("sesame",)) as server, server.http() as http:
+        schema = http.get("/openapi.json", headers={"Authorization": "Bearer sesame"}).json()
+    for path, methods in schema["paths"].items():
+        for operation in methods.values():
+            assert ("security" in operation) == (path not in OPEN), path
+            assert {"200", "408", "413"} <= operation["responses"].keys()
+            for status, response in operation["responses"].items():
+                forms = response.get("content", {})
+                assert {} not in [form.get("schema", form.get("itemSchema")) for form in forms.values()], (path, status)
+                if status == "200":
+                    streams = ["text/event-stream"] if path in (COMPLETIONS, CHAT) else []
+                    assert [*forms] == (["text/plain"] if path == "/metrics" else ["application/json", *streams])
 
 
 def test_echo_and_logprobs_do_not_go_together(http: httpx2.Client) -> None:

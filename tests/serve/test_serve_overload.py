@@ -63,9 +63,9 @@ def test_random_requests_and_aborts_in_few_pages_leave_nothing_behind(strategy: 
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_dropped_clients_free_their_pages_at_once(stream: bool) -> None:
+def test_dropped_clients_free_their_pages_at_once(stream: bool, capfd: pytest.CaptureFixture[str]) -> None:
     engine = shadow_engine(seconds=0.02, num_pages=1200, max_model_len=1024)
-    with served(engine) as server:
+    with served(engine, log_requests=True) as server:
 
         async def drop() -> None:
             async with httpx2.AsyncClient(base_url=server.url, timeout=30) as client:
@@ -82,6 +82,9 @@ def test_dropped_clients_free_their_pages_at_once(stream: bool) -> None:
         assert 'finished_reason="abort"} 32.0' in server.front.metrics.text().decode()
         with server.http() as http:
             assert http.post("/v1/completions", json={"prompt": "next", "max_tokens": 4}).status_code == 200
+    rows = [json.loads(line) for line in capfd.readouterr().out.splitlines() if line.startswith("{")]
+    dropped = [row for row in rows if row["finish_reasons"] == ["abort"]]
+    assert len(dropped) == 32 and all(row["seconds"] > 0 for row in dropped)
 
 
 def statuses(server: Served, count: int, at_once: int, **body: Any) -> Counter[int]:

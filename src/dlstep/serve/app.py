@@ -4,20 +4,21 @@ import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from fastapi import FastAPI, Request
+from fastapi import FastAPI, Request, Security
 from fastapi.exceptions import RequestValidationError
+from fastapi.security import HTTPBearer
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
-from starlette.responses import Response
+from starlette.responses import PlainTextResponse, Response
 
 from .. import __version__
-from . import errors, translate
+from . import described, errors, translate
 from .answers import Job
 from .errors import ApiError, json_response
 from .front import Front, NotReady
-from .guards import BodyGuard, KeyGuard
+from .guards import OPEN, BodyGuard, KeyGuard
 from .replies import Head, Kind
 from .request_log import RequestLog
 from .schema import ChatRequest, CompletionRequest, DetokenizeRequest, Sampling, TokenizeChat, TokenizeText
@@ -25,17 +26,6 @@ from .translate import Asked
 
 Given = TypeVar("Given")
 Found = TypeVar("Found")
-REFUSALS: dict[int | str, dict[str, Any]] = {
-    400: {"description": "A field is wrong; `param` names it."},
-    401: {"description": "No API key, or a wrong one."},
-    404: {"description": "No such model, or no such request."},
-    408: {"description": "The body did not come in time."},
-    413: {"description": "The body is too large."},
-    422: {"description": "Never: what is wrong with a body is told by 400."},
-    429: {"description": "Too many requests wait; `Retry-After` says when to try again."},
-    500: {"description": "The model failed on this request."},
-    503: {"description": "The model is loading, the engine starts again, or the server is shutting down."},
-}
 
 
 class Api:
@@ -133,19 +123,21 @@ def create_app(front: Front, keys: tuple[str, ...] = ()) -> FastAPI:
     """The application around a front, which the caller enters and leaves. Without `keys` nobody is asked for one."""
     app = FastAPI(title="dlstep", version=__version__, docs_url=None, redoc_url=None)
     api = Api(front)
-    for method, path, function in (
-        ("POST", "/v1/completions", api.completions),
-        ("POST", "/v1/chat/completions", api.chat_completions),
-        ("POST", "/v1/requests/{request_id}/cancel", api.cancel),
-        ("GET", "/v1/models", api.models),
-        ("POST", "/tokenize", api.tokenize),
-        ("POST", "/detokenize", api.detokenize),
-        ("GET", "/health", api.health),
-        ("GET", "/ready", api.ready),
-        ("GET", "/version", api.version),
-        ("GET", "/metrics", api.metrics),
+    asked_for_key = [Security(HTTPBearer(auto_error=False))] if keys else []  # for the schema; the guard checks keys
+    for method, path, function, responses in (
+        ("POST", "/v1/completions", api.completions, described.COMPLETION),
+        ("POST", "/v1/chat/completions", api.chat_completions, described.CHAT),
+        ("POST", "/v1/requests/{request_id}/cancel", api.cancel, described.CANCELLED),
+        ("GET", "/v1/models", api.models, described.MODELS),
+        ("POST", "/tokenize", api.tokenize, described.TOKENIZED),
+        ("POST", "/detokenize", api.detokenize, described.DETOKENIZED),
+        ("GET", "/health", api.health, described.HEALTH),
+        ("GET", "/ready", api.ready, described.READY),
+        ("GET", "/version", api.version, described.VERSION),
     ):
-        app.add_api_route(path, function, methods=[method], responses=REFUSALS, response_model=None)
+        needs = [] if path in OPEN else asked_for_key
+        app.add_api_route(path, function, methods=[method], responses=responses, response_model=None, dependencies=needs)
+    app.add_api_route("/metrics", api.metrics, responses=described.METRICS, response_class=PlainTextResponse)
     app.add_exception_handler(ApiError, errors.of_api)
     app.add_exception_handler(NotReady, of_not_ready)
     app.add_exception_handler(RequestValidationError, errors.of_validation)

@@ -15,7 +15,7 @@ TYPES = {400: "invalid_request_error", 401: "authentication_error", 404: "not_fo
 # Fields that take values of several types, in words: the checks of each type alone would say too much.
 EXPECTED = {
     "prompt": "must be a text, a list of token ids, or a list of one of both, none of them empty",
-    "stop": "must be a text or a list of at most 64 texts",
+    "stop": "must be a text or a list of at most 64 texts, none of them empty",
     "content": "must be a text or a list of parts of type text",
 }
 

@@ -1,5 +1,6 @@
 """One JSON line for each request, on stdout: what it took and how it ended. No prompt and no key unless asked for."""
 
+import asyncio
 import json
 import sys
 import time
@@ -19,7 +20,7 @@ class RequestLog:
         if not self._options.log_requests:
             return
         tickets = job.tickets
-        ended = [ticket for ticket in tickets if ticket.ended is not None]
+        now = asyncio.get_running_loop().time()  # the end of tickets that the engine is still to be rid of
         row: dict[str, object] = {
             "time": round(time.time(), 3),
             "id": job.head.id,
@@ -31,7 +32,7 @@ class RequestLog:
             "finish_reasons": [ticket.ending.reason if ticket.ending else "abort" for ticket in tickets],
             "queued_s": _most([ticket.sent - ticket.arrived for ticket in tickets if ticket.sent is not None]),
             "first_token_s": _most([ticket.first - ticket.arrived for ticket in tickets if ticket.first is not None]),
-            "seconds": _most([ticket.ended - ticket.arrived for ticket in ended if ticket.ended is not None]),
+            "seconds": _most([(now if ticket.ended is None else ticket.ended) - ticket.arrived for ticket in tickets]),
         }
         if errors := sorted({ticket.error for ticket in tickets if ticket.error}):
             row["errors"] = errors

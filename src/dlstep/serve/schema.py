@@ -7,6 +7,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from ..core.request import LAST_ID
 
 Text = Annotated[str, Field(max_length=1 << 20)]
+Stop = Annotated[str, Field(min_length=1, max_length=1 << 20)]
 Id = Annotated[int, Field(ge=0, le=LAST_ID)]
 Ids = Annotated[list[Id], Field(min_length=1)]
 
@@ -65,7 +66,7 @@ class Sampling(Strict):
     top_k: Annotated[int, Field(ge=-1, le=LAST_ID)] | None = None
     min_p: Annotated[float, Field(ge=0, le=1)] | None = None
     seed: Annotated[int, Field(ge=-(1 << 63), le=(1 << 63) - 1)] | None = None
-    stop: Text | Annotated[list[Text], Field(max_length=64)] | None = None
+    stop: Stop | Annotated[list[Stop], Field(max_length=64)] | None = None
     stop_token_ids: Annotated[list[Id], Field(max_length=1024)] | None = None
     ignore_eos: bool | None = None
     stream: bool | None = None
@@ -167,7 +168,3 @@ class DetokenizeRequest(Strict):
 
     tokens: list[Id]
     model: str | None = None
-
-
-class NoBody(Strict):
-    """A body that may be there and says nothing."""

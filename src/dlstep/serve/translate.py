@@ -166,7 +166,8 @@ def _asked(
         said = f"it asks for {len(prompts) * copies} answers at once; this server takes at most {front.options.max_queue}"
         raise ApiError(400, said, param="n" if copies > 1 else "prompt")
     if not all(prompts):
-        raise ApiError(400, "a prompt is empty: give at least one token", param="prompt")
+        param = "messages" if isinstance(body, ChatRequest) else "prompt"
+        raise ApiError(400, "a prompt is empty: give at least one token", param=param)
     each = [_seeded(params, number) for number in range(copies)]
     requests = numbered([prompt for prompt in prompts for _ in range(copies)], each * len(prompts))
     for request in requests[:: 1 if params.seed is not None else copies]:

@@ -1,0 +1,41 @@
+"""GuideLLM measures the server without an error, and has received the texts of `LLM.generate`."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from third_party import KEY, MODEL, Server, client, llm
+
+from dlstep import SamplingParams
+from dlstep.tiny import path, problems
+
+COUNT, TOKENS = 64, 48
+# GuideLLM asks for answers of an exact length.
+PARAMS = SamplingParams(max_tokens=TOKENS, ignore_eos=True)
+
+pytestmark = pytest.mark.clients
+
+
+@pytest.mark.parametrize("endpoint", ["completions", "chat/completions"])
+def test_no_request_is_an_error(server: Server, tmp_path: Path, endpoint: str, report: Callable[[str], None]) -> None:
+    prompts = [problem.prompt for problem in problems(COUNT, seed=12)]
+    rows = [json.dumps({"prompt": prompt, "output_tokens_count": TOKENS}) for prompt in prompts]
+    (tmp_path / "problems.jsonl").write_text("\n".join(rows))
+    client(
+        "guidellm",
+        "guidellm",
+        "run",
+        *("--backend", f"kind=openai_http,target={server.url},model={MODEL},api_key={KEY},request_format=/v1/{endpoint}"),
+        *("--profile", "kind=concurrent,streams=16", "--constraint", f"kind=max_requests,count={COUNT}"),
+        *("--data", "kind=json_file,path=problems.jsonl", "--tokenizer", f"kind=huggingface_auto,model={path(MODEL)}"),
+        *("--metrics", f"kind=generative,sample_size={COUNT}", "--output", "kind=json,path=found.json"),
+        "--disable-progress",
+        folder=tmp_path,
+    )
+    (benchmark,) = json.loads((tmp_path / "found.json").read_text())["benchmarks"]
+    totals = benchmark["metrics"]["request_totals"]
+    assert totals == {"successful": COUNT, "errored": 0, "incomplete": 0, "total": COUNT}
+    texts = sorted(request["output"] for request in benchmark["requests"]["successful"])
+    assert texts == sorted(output.text for output in llm().generate(prompts, PARAMS, progress=False))
+    report(f"GuideLLM /v1/{endpoint}: {totals['successful']} requests, {totals['errored']} errored, all texts equal")

@@ -1,0 +1,105 @@
+"""The LiteLLM proxy in front: the official client gets through it what `LLM.generate` answers."""
+
+import json
+import secrets
+import subprocess
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from socket import create_server
+from typing import Any
+
+import pytest
+from openai import BadRequestError, OpenAI
+from third_party import KEY, MODEL, Server, answers, environment, llm, outside, until
+
+from dlstep import SamplingParams
+from dlstep.tiny import problems
+
+PROMPTS = [problem.prompt for problem in problems(32, seed=13)]
+TOKENS = 48
+DRAFTS: dict[str, Any] = {"dlstep": {"stream": "drafts"}}
+
+pytestmark = pytest.mark.clients
+
+
+@pytest.fixture(scope="module")
+def proxied(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenAI]:
+    """The official client of a LiteLLM proxy, which knows the server as one of OpenAI's kind."""
+    folder, key = tmp_path_factory.mktemp("litellm"), f"sk-{secrets.token_hex(24)}"
+    model = {"model": f"openai/{MODEL}", "api_base": f"{server.url}/v1", "api_key": KEY}
+    (folder / "config.yaml").write_text(json.dumps({"model_list": [{"model_name": MODEL, "litellm_params": model}]}))
+    with create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    command = [str(environment("litellm") / "litellm"), "--config", "config.yaml", "--host", "127.0.0.1", "--port", str(port)]
+    variables = {"LITELLM_MASTER_KEY": key, "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
+    log = folder / "log"
+    with log.open("w") as output:
+        process = subprocess.Popen(command, stdout=output, stderr=output, text=True, cwd=folder, env=outside() | variables)
+    try:
+        until(lambda: answers(f"http://127.0.0.1:{port}/health/liveliness"), process, log)
+        with OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key=key, max_retries=0) as found:
+            yield found
+    finally:
+        process.kill()
+        process.wait()
+
+
+def completion(proxied: OpenAI, prompt: str, **more: Any) -> str:
+    """The text of a completion."""
+    return proxied.completions.create(model=MODEL, prompt=prompt, max_tokens=TOKENS, **more).choices[0].text
+
+
+def streamed(proxied: OpenAI, prompt: str, **more: Any) -> str:
+    """The text of a stream, joined. LiteLLM's own last chunk has none."""
+    chunks = proxied.completions.create(model=MODEL, prompt=prompt, max_tokens=TOKENS, stream=True, **more)
+    return "".join(choice.text or "" for chunk in chunks for choice in chunk.choices)
+
+
+def chat(proxied: OpenAI, prompt: str) -> str:
+    """The text of a chat's turn."""
+    messages: Any = [{"role": "user", "content": prompt}]
+    found = proxied.chat.completions.create(model=MODEL, messages=messages, max_tokens=TOKENS)
+    return found.choices[0].message.content or ""
+
+
+def streamed_chat(proxied: OpenAI, prompt: str, **more: Any) -> str:
+    """The text of a streamed turn, joined."""
+    messages: Any = [{"role": "user", "content": prompt}]
+    chunks = proxied.chat.completions.create(model=MODEL, messages=messages, max_tokens=TOKENS, stream=True, **more)
+    return "".join(choice.delta.content or "" for chunk in chunks for choice in chunk.choices)
+
+
+KINDS: dict[str, Callable[[OpenAI, str], str]] = {
+    "completion": completion,
+    "stream": streamed,
+    "stream with drafts": lambda proxied, prompt: streamed(proxied, prompt, extra_body=DRAFTS),
+    "chat": chat,
+    "chat stream": streamed_chat,
+    "chat stream with drafts": lambda proxied, prompt: streamed_chat(proxied, prompt, extra_body=DRAFTS),
+}
+
+
+def test_texts_are_those_of_generate(proxied: OpenAI, report: Callable[[str], None]) -> None:
+    wanted = [output.text for output in llm().generate(PROMPTS, SamplingParams(max_tokens=TOKENS), progress=False)]
+    for kind, answer in KINDS.items():
+        with ThreadPoolExecutor(8) as threads:
+            assert list(threads.map(lambda prompt, answer=answer: answer(proxied, prompt), PROMPTS)) == wanted, kind
+    report(f"LiteLLM proxy: {len(KINDS)} kinds of requests, {len(PROMPTS)} equal texts each: {', '.join(KINDS)}")
+
+
+def test_fields_go_through(proxied: OpenAI) -> None:
+    prompt = PROMPTS[0]
+    found = proxied.completions.create(model=MODEL, prompt=prompt, max_tokens=TOKENS, n=2, temperature=2.0, seed=7)
+    each = [SamplingParams(max_tokens=TOKENS, temperature=2.0, seed=seed) for seed in (7, 8)]
+    assert [choice.text for choice in found.choices] == [
+        llm().generate(prompt, params, progress=False)[0].text for params in each
+    ]
+    options = {"accept_threshold": 0.3}
+    params = SamplingParams(max_tokens=TOKENS, strategy_options=options, stop=("shells",))
+    (wanted,) = llm().generate(prompt, params, progress=False)
+    assert completion(proxied, prompt, stop=["shells"], extra_body={"dlstep": options}) == wanted.text
+
+
+def test_an_error_keeps_its_words(proxied: OpenAI) -> None:
+    with pytest.raises(BadRequestError, match="accept_threshold must be at most 1"):
+        completion(proxied, PROMPTS[0], extra_body={"dlstep": {"accept_threshold": 2}})

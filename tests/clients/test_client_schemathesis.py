@@ -1,0 +1,33 @@
+"""schemathesis finds nothing wrong: every response is as the schema says, and no body is a fault of the server."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx2
+import pytest
+from third_party import HERE, KEY, Server, client
+
+EXAMPLES = 40  # of each operation, beside those that the schema alone gives
+
+pytestmark = pytest.mark.clients
+
+
+def answered(server: Server) -> float:
+    """Answers that the engine has given so far."""
+    text = httpx2.get(f"{server.url}/metrics").text
+    return sum(map(float, re.findall(r"^vllm:request_success_total\S* (\S+)$", text, re.MULTILINE)))
+
+
+def test_the_whole_schema_holds(server: Server, tmp_path: Path, report: Callable[[str], None]) -> None:
+    options = ["--max-examples", str(EXAMPLES), "--seed", "1", "--continue-on-failure", "--no-color"]
+    options += ["--request-timeout", "300"]  # it asks for many long answers at once, maybe on a busy machine
+    key = ["--header", f"Authorization: Bearer {KEY}"]
+    config = ["--config-file", str(HERE / "schemathesis.toml")]
+    before = answered(server)
+    said = client("schemathesis", "st", *config, "run", f"{server.url}/openapi.json", *options, *key, folder=tmp_path)
+    found = re.search(r"(\d+) generated, (\d+) passed", said)
+    assert found is not None and "Tested: 10" in said, said
+    made = answered(server) - before
+    assert made > 0, "no body came as far as the engine"
+    report(f"schemathesis: 10 operations, {found[1]} requests, {found[2]} passed, 0 failures; {made:.0f} were decoded")
