@@ -1,5 +1,6 @@
 """What `dev` tries does not depend on which modules other tests have loaded."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -34,7 +35,8 @@ def drawn(folder: Path, first: str) -> str:
         "/dev/null",
     ]
     command = [sys.executable, "-m", "pytest", *arguments, str(folder / "test_drawn.py")]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "HYPOTHESIS_"))}
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, env=kept)
     assert done.returncode == 0, done.stdout
     return "\n".join(line for line in done.stdout.splitlines() if line.startswith("("))
 
