@@ -133,8 +133,14 @@ def test_a_wrong_option_is_one_sentence(arguments: list[str], message: str, caps
     assert message in failure(capsys, *arguments)
 
 
-@pytest.mark.parametrize("rule", ["lab.odd_rule", "lab.odd_rule:Odd", "./lab/odd_rule.py"])
-@pytest.mark.parametrize("strategy", ["odd_strategy:Odd", "odd_strategy.py"])
+@pytest.mark.parametrize(
+    ("strategy", "rule"),
+    [
+        ("odd_strategy:Odd", "./lab/odd_rule.py"),
+        ("odd_strategy.py", "lab.odd_rule"),
+        ("odd_strategy.py", "lab.odd_rule:Odd"),
+    ],
+)
 def test_files_of_ones_own_are_found_in_the_current_folder(
     rule: str, strategy: str, folder: Path, capsys: Captured, chosen: list[object]
 ) -> None:
