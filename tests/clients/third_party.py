@@ -1,4 +1,4 @@
-"""What the tests of clients share: an environment of its own for each client, and waiting for servers."""
+"""Helpers of the tests of clients: an environment of its own for each client, and waiting for servers."""
 
 import hashlib
 import os

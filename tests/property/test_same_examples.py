@@ -1,4 +1,4 @@
-"""What `dev` tries does not depend on which modules other tests have loaded."""
+"""The examples of `dev` do not depend on which modules other tests have loaded."""
 
 import os
 import subprocess
@@ -18,7 +18,7 @@ def test_drawn(value):
 
 
 def drawn(folder: Path, first: str) -> str:
-    """What a test in a new process draws, which begins with the line `first`."""
+    """The examples of a test in a new process, whose file begins with the line `first`."""
     (folder / "test_drawn.py").write_text(FILE.format(first=first))
     arguments = [
         "-q",

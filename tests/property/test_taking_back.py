@@ -115,7 +115,7 @@ def test_law(law: Law, value: Strategy, data: st.DataObject) -> None:
 @pytest.mark.parametrize("value", VALUES, ids=named)
 @given(data=st.data())
 def test_blocks_are_settled_when_they_are_finished(value: Strategy, data: st.DataObject) -> None:
-    """What is given stays, what is void stays a mask, every block takes all its forwards, and nothing is settled before."""
+    """Given tokens stay, void positions stay masks, every block takes all its forwards, and nothing is settled before."""
     case = data.draw(cases(value))
     for step in run_case(case).steps:
         mask = step.after.config.spec.mask_id

@@ -123,7 +123,7 @@ def check_a_killed_engine(server: Command, report: Callable[[str], None]) -> Non
 
 
 def check_sigterm(server: Command) -> int:
-    """What is under way ends well, and then both processes do; how many answers that were."""
+    """Answers under way end well, and then both processes do; returns how many answers that were."""
     engine = server.engine
 
     def answer(number: int) -> httpx2.Response:

@@ -1,4 +1,4 @@
-"""What the README and docs/serving.md say of the server holds."""
+"""The README and docs/serving.md are true of the server."""
 
 import re
 import shutil

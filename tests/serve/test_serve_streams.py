@@ -58,7 +58,7 @@ def check_contract(told: list[Event], plain: Event) -> None:
 
 
 def of_session(prompt: str) -> dict[int, tuple[int, int, list[list[Any]]]]:
-    """What a session that is stepped by hand knows after each forward, by the number of forwards."""
+    """The state of a session stepped by hand after each forward, by the number of forwards."""
     session, found = tiny_llm().session(), {}
     session.submit(prompt)
     before, settled = session.state, 0
@@ -139,7 +139,7 @@ def test_silence_is_filled_with_comments_that_the_client_skips() -> None:
 
 
 def slow_reader(server: Served, body: Event, pause: float) -> Iterator[bytes]:
-    """What a client reads that waits before each read, through a window of a few hundred bytes."""
+    """All that a client reads which waits before each read, through a window of a few hundred bytes."""
     content = json.dumps(body).encode()
     host, port = server.url.removeprefix("http://").split(":")
     with socket.socket() as raw:

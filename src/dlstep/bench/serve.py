@@ -23,7 +23,7 @@ SECONDS = 600.0  # that an answer may take
 
 @dataclass(slots=True)
 class Answer:
-    """What became of one request: its status, its times, and what the server told of it."""
+    """The fate of one request: its status, its times, and what the server told of it."""
 
     status: int = 0
     began: float = 0.0
@@ -36,7 +36,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class ServeRow:
-    """What one rate gave. Latencies are in milliseconds, `_p50` the median and `_p95` what 95 % are below."""
+    """Figures of one rate. Latencies are in milliseconds, `_p50` the median and `_p95` what 95 % are below."""
 
     rate: float
     requests: int

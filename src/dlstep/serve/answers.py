@@ -81,7 +81,7 @@ class Job:
         return next((found for ticket in self.tickets if (found := fault_of(ticket)) is not None), None)
 
     async def _events(self) -> AsyncIterator[bytes]:
-        """What is sent, all that is new at a time."""
+        """The events of the stream; all that is new goes out at once."""
         heads = [first_chunk(self.head, index, echo) for index, echo in enumerate(self._echoes)]
         if begin := b"".join(filter(None, heads)):
             yield begin

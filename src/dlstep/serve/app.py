@@ -114,7 +114,7 @@ class Api:
 
 
 def of_not_ready(request: Request, error: Exception) -> Response:
-    """What cannot be answered before the model is loaded."""
+    """The error for requests that come before the model is loaded."""
     del request
     return ApiError(503, str(error), code="not_ready", retry_after=1).response
 

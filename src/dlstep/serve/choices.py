@@ -25,7 +25,7 @@ class TokenLog:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """What is new of a choice: text, tokens with their probabilities, the window behind them, and whether it has ended."""
+    """The news of a choice: text, tokens with their probabilities, the window behind them, and whether it has ended."""
 
     text: str
     logs: tuple[TokenLog, ...]
@@ -59,7 +59,7 @@ class Choice:
         return FINISH[self.ticket.ending.reason]
 
     def piece(self) -> Piece | None:
-        """What is new, or None if nothing is that a client wants to hear."""
+        """The news since the last call, or None if there is nothing that a client wants to hear."""
         ticket, drafts = self.ticket, self.ticket.submit.drafts
         if self.ended or (ticket.nfe == self._told_nfe and ticket.ending is None):
             return None

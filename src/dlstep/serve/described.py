@@ -16,7 +16,7 @@ class Exact(BaseModel):
 
 
 class ErrorDetail(Exact):
-    """What is wrong, the kind of error, the field that is wrong, and a word for programs."""
+    """An error: a sentence, its kind, the field that is wrong, and a word for programs."""
 
     message: str
     type: str

@@ -130,7 +130,7 @@ class EngineLoop:
 
 
 def card_of(engine: Engine) -> Card:
-    """What the HTTP process needs to know of an engine."""
+    """The card of an engine: all that the HTTP process needs to know of it."""
     first = engine.first
     folder = engine.folder if engine.tokenizer is not None else None
     return Card(engine.name, first.config, first.strategy, folder, engine.prompt_end, engine.chat_template)

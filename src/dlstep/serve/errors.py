@@ -70,7 +70,7 @@ def of_validation(request: Request, error: Exception) -> Response:
 
 
 def of_http(request: Request, error: Exception) -> Response:
-    """What the framework refuses: unknown paths and methods, bodies that it cannot read."""
+    """The error for requests that the framework refuses: unknown paths and methods, bodies that it cannot read."""
     assert isinstance(error, HTTPException)
     named = {404: f"there is nothing at {request.url.path}", 405: f"{request.url.path} does not take {request.method}"}
     found = ApiError(error.status_code, named.get(error.status_code, str(error.detail))).response

@@ -99,7 +99,7 @@ class Front:
 
     @property
     def card(self) -> Card:
-        """What is known of the model. Raises NotReady before the engine has told."""
+        """The facts of the model. Raises NotReady before the engine has told them."""
         if self._card is None:
             raise NotReady(self.why_not_ready() or "the model is loading")
         return self._card

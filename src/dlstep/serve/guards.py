@@ -1,4 +1,4 @@
-"""What every request passes first: its API key, and a body that comes in time and is not too large."""
+"""The guards that every request passes first: its API key, and a body that comes in time and is not too large."""
 
 import asyncio
 from hmac import compare_digest

@@ -1,4 +1,4 @@
-"""What the HTTP process and the engine say to each other: plain values, whatever carries them."""
+"""Messages between the HTTP process and the engine: plain values, whatever carries them."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +10,7 @@ from ..core.ledger import Ending
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """What is known of an engine without its weights: enough to check, encode and render requests.
+    """The facts of an engine without its weights: enough to check, encode and render requests.
 
     `folder` holds the tokenizer; None where the engine has none, or brings it along.
     """
@@ -51,7 +51,7 @@ Command = Submit | Cancel
 
 
 class News(NamedTuple):
-    """What a step changed of one request.
+    """The changes that a step made to one request.
 
     `tokens` became settled; `cells` are token (None: undecided) and probability of each position behind them. `cached` prompt
     tokens were found in pages of earlier requests.
@@ -68,7 +68,7 @@ class News(NamedTuple):
 
 
 class Work(NamedTuple):
-    """What was done since the last report.
+    """The work done since the last report.
 
     `wasted` rows were fed for answers that nobody gets, or fed again; `cpu_seconds` are those of the engine's process.
     """

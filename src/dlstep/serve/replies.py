@@ -23,7 +23,7 @@ COMPACT = (",", ":")
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What all parts of one response have in common."""
+    """The fields that all parts of one response share."""
 
     kind: Kind
     model: str
@@ -113,7 +113,7 @@ def chunk(head: Head, choices: list[dict[str, Any]], **more: Any) -> bytes:
 
 
 def first_chunk(head: Head, index: int, echo: str) -> bytes | None:
-    """What a choice's stream begins with, before anything is known of the answer: its role, or its prompt where asked for."""
+    """The first chunk of a choice, before anything is known of the answer: its role, or its prompt where asked for."""
     if head.kind == "chat":
         delta = {"role": "assistant", "content": ""}
         return chunk(head, [{"index": index, "delta": delta, "logprobs": None, "finish_reason": None}])

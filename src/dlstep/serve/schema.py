@@ -37,14 +37,14 @@ Nothing = Annotated[list[Any], Field(max_length=0)] | None
 
 
 class StreamOptions(Strict):
-    """What a stream tells beside the answer; `continuous_usage_stats` gives every chunk the usage so far."""
+    """Options of streams; `continuous_usage_stats` gives every chunk the usage so far."""
 
     include_usage: bool = False
     continuous_usage_stats: bool = False
 
 
 class DlstepOptions(BaseModel):
-    """What only dlstep has. Any further field is an option of the decoding strategy or its rule, for this request alone."""
+    """Fields that only dlstep has. Any further one is an option of the strategy or its rule, for this request alone."""
 
     model_config = ConfigDict(strict=True, extra="allow", allow_inf_nan=False)
 

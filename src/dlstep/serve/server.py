@@ -42,7 +42,7 @@ class Server(uvicorn.Server):
             watch.cancel()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """What a signal does."""
+        """Let answers under way end at the first signal, end at once at the second."""
         if self._drained is not None:
             super().handle_exit(sig, frame)
             self.force_exit = True

@@ -40,7 +40,7 @@ class Ticket:
 
     @property
     def error(self) -> str:
-        """What went wrong, or why the answer was broken off; empty otherwise."""
+        """Why the answer failed or was broken off; empty otherwise."""
         return self.ending.error if self.ending else ""
 
     @property

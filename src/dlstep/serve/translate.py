@@ -25,7 +25,7 @@ SUBJECTS = (("the prompt", "prompt"), ("stop_token_ids", "stop_token_ids"), ("st
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a body asks for: a submission for each answer, and the texts that echoed answers begin with."""
+    """A body in the engine's terms: a submission for each answer, and the texts that echoed answers begin with."""
 
     submits: tuple[Submit, ...]
     echoes: tuple[str, ...]
@@ -45,7 +45,7 @@ def check_model(front: Front, given: str | None) -> None:
 
 
 def completion(front: Front, body: CompletionRequest) -> Asked:
-    """What a body of `/v1/completions` asks for."""
+    """Translate the body of `/v1/completions`."""
     if body.echo and body.logprobs is not None:
         said = "echo and logprobs do not go together: positions of a prompt are not predicted, so they have no probability"
         raise ApiError(400, said, param="echo")
@@ -59,7 +59,7 @@ def completion(front: Front, body: CompletionRequest) -> Asked:
 
 
 def chat(front: Front, body: ChatRequest) -> Asked:
-    """What a body of `/v1/chat/completions` asks for."""
+    """Translate the body of `/v1/chat/completions`."""
     if body.top_logprobs and not body.logprobs:
         raise ApiError(400, "top_logprobs needs logprobs to be true", param="top_logprobs")
     most = body.max_completion_tokens
