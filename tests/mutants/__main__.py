@@ -31,7 +31,7 @@ ROOT = Path(__file__).parents[2]
 PURE = ("core", "rules", "strategies", "testing", "decode.py", "lookup.py")
 LAWS = ("tests/traces", "tests/property")
 RULES = tuple(
-    sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("tests/*/test_*") if re.search("zoo|_rules?_", path.name))
+    sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("tests/*/test_*") if re.search("zoo|_rules?[_.]", path.name))
 )
 # Which tests may notice a mutant, by how its file's name begins; the first that fits counts.
 TESTS = {
@@ -126,7 +126,7 @@ def stages(mutant: Mutant, noticed: dict[str, str]) -> list[tuple[str, ...]]:
     folder, _, name = mutant.file.removesuffix(".py").partition("/")
     if folder != "strategies" or (name.startswith("_") and name not in SHARED):
         return [*before, (*LAWS, "-k", FIRST), (*LAWS, "-k", f"not ({FIRST})")]
-    return [*before, (*LAWS, "-k", " or ".join((*SHARED.get(name, (name,)), "rules", "traces")))]
+    return [*before, (*LAWS, "-k", " or ".join((*SHARED.get(name, (name,)), "rules", "traces", "taking_back")))]
 
 
 def verdict(mutant: Mutant | None, choices: list[tuple[str, ...]], *, pure: bool) -> str:
