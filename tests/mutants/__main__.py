@@ -126,7 +126,7 @@ def stages(mutant: Mutant, noticed: dict[str, str]) -> list[tuple[str, ...]]:
     folder, _, name = mutant.file.removesuffix(".py").partition("/")
     if folder != "strategies" or (name.startswith("_") and name not in SHARED):
         return [*before, (*LAWS, "-k", FIRST), (*LAWS, "-k", f"not ({FIRST})")]
-    return [*before, (*LAWS, "-k", " or ".join((*SHARED.get(name, (name,)), "rules", "traces", "taking_back")))]
+    return [*before, (*LAWS, "-k", " or ".join((*SHARED.get(name, (name,)), "rule", "traces", "taking_back")))]
 
 
 def verdict(mutant: Mutant | None, choices: list[tuple[str, ...]], *, pure: bool) -> str:
