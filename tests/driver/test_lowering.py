@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from dlstep.core import Admission, DlstepError, Grant, Grid, Plan, SamplingParams, Span, Wants
-from dlstep.driver import PageTables, lower
-from dlstep.driver.lowering import Target, gather, pack, unpack
+from dlstep.driver import PageTables
+from dlstep.driver.lowering import Target, gather, lower as lower_gathered, pack, unpack
+from dlstep.models.networks import Batch
 from dlstep_kernels import Drawn
 
 TARGET = Target(page_size=4, head_shift=0, views=((None, 2),), device=torch.device("cpu"), dtype=torch.float32)
@@ -30,6 +31,10 @@ def tables_of(*tables: tuple[int, ...]) -> PageTables:
 
 def plan_of(*spans: Span) -> Plan:
     return Plan(0, 0, spans)
+
+
+def lower(plan: Plan, tables: PageTables, target: Target) -> Batch:
+    return lower_gathered(gather(plan, tables, target), target)
 
 
 def test_rows_are_packed_and_slots_follow_the_tables():

@@ -19,50 +19,12 @@ from dlstep_kernels.tiles import Tiles, lay_tiles
 
 from ..core import DlstepError, Plan, Rows, Samples, Span
 from ..core.soft import Merge
+from ..models.networks.batch import Batch, Carry, View
 from .arena import staged
-from .profile import region
 from .tables import PageTables
-
-View = tuple[int | None, int]  # sliding window of a layer, and how many query heads share one of its key heads
 
 _SIGN = 1 << 63
 NO_SLOTS: Mapping[int, int] = {}  # of plans without canvases
-
-
-@dataclass(frozen=True, slots=True)
-class Carry:
-    """Where each canvas of a denoising batch finds and leaves what it carries.
-
-    Every carry slot has two places, for even and for odd draws: what a draw leaves lies where the next one finds it and
-    where it does not look itself, so that a plan can be run again. A `fresh` canvas finds nothing. What is padding finds and
-    leaves at place 0, which no slot has.
-    """
-
-    found: Int64[Tensor, " s"]
-    left: Int64[Tensor, " s"]
-    fresh: Int64[Tensor, " s"]
-
-
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """One plan as tensors: `n` packed rows of which `w` positions are wanted.
-
-    `slots` say where each row's keys and values go (-1: nowhere), `layouts` what it sees under each sliding window
-    (None: full attention) with each number of query heads to a key head, `wanted` which rows predict the wanted positions, in
-    the order of the plan; those from `filled` on are padding (None: there is none). `soft` are the rows whose embedding is a
-    blend, None if there is none; `carry` is what canvases carry, None if there are none.
-    """
-
-    tokens: Int64[Tensor, "1 n"]
-    positions: Int64[Tensor, "1 n"]
-    slots: Int64[Tensor, " n"]
-    layouts: Mapping[View, AttentionLayout | Tiles]
-    wanted: Int64[Tensor, " w"]
-    settings: Settings
-    reading: Reading
-    soft: SoftRows | None = None
-    carry: Carry | None = None
-    filled: Int64[Tensor, "1"] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +52,8 @@ class Gathered:
     merge: Merge | None
 
 
-def lower(plan: Plan, tables: PageTables, target: Target, slots: Mapping[int, int] = NO_SLOTS) -> Batch:
-    """The tensors of `plan`, which must have spans; `tables` and carry `slots` are as the plan left them.
-
-    Raises DlstepError if a wanted position is predicted by a row that is not fed.
-    """
-    gathered = gather(plan, tables, target, slots)
+def lower(gathered: Gathered, target: Target) -> Batch:
+    """The tensors of what was gathered, in its own sizes."""
     layouts: dict[View, AttentionLayout | Tiles] = {}
     for window, group in target.views:
         spans = gathered.spans[window]
@@ -125,9 +83,11 @@ def batch_of(
     )
 
 
-@region("gather")
 def gather(plan: Plan, tables: PageTables, target: Target, slots: Mapping[int, int] = NO_SLOTS) -> Gathered:
-    """The arrays of `plan`, which must have spans; raises what `lower` raises."""
+    """The arrays of `plan`, which must have spans; `tables` and carry `slots` are as the plan left them.
+
+    Raises DlstepError if a wanted position is predicted by a row that is not fed.
+    """
     spans = plan.spans
     rows = tables.rows
     facts = np.array(
