@@ -5,7 +5,15 @@ from jaxtyping import Float, Float32, Int64
 from torch import Tensor
 from torch.nn.functional import linear
 
+from .choice import with_kernel
 
+
+def _suits(hidden: Tensor, weight: Tensor, bias: Tensor, **options: int | float) -> bool:
+    del bias, options
+    return hidden.dtype == weight.dtype and weight.stride(1) == 1
+
+
+@with_kernel("routing", suits=_suits)
 def choose_experts(
     hidden: Float[Tensor, "n width"],
     weight: Float[Tensor, "experts width"],

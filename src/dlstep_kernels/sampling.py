@@ -9,6 +9,7 @@ from jaxtyping import Bool, Float, Float32, Int64
 from torch import Tensor
 from torch.nn.functional import pad
 
+from .choice import with_kernel
 from .draws import RENOISE, draw_keys, integers, uniform
 
 Ties = Literal["highest", "lowest"]
@@ -82,6 +83,19 @@ class Drawn:
     named_probabilities: Float32[Tensor, "n k"] | None = None
 
 
+MOST_BEST = 8  # most probable ids that a kernel lists
+
+
+def sampled_by_kernel(
+    logits: Tensor, settings: Settings, *, vocab_size: int, mask_id: int | None, reading: Reading = SIMPLE
+) -> bool:
+    """Whether the kernel covers what is asked: filters need all logits of a row in order, which the twin sorts."""
+    del logits, vocab_size, mask_id
+    filtered = settings.top_k is not None or settings.top_p is not None or settings.min_p is not None
+    return not filtered and reading.best <= MOST_BEST and (settings.temperatures is None or settings.noise is not None)
+
+
+@with_kernel("sampling", suits=sampled_by_kernel)
 def sample(
     logits: Float[Tensor, "n vocab"],
     settings: Settings,

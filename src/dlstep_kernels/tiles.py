@@ -14,6 +14,7 @@ from jaxtyping import Float, Int32
 from torch import Tensor
 
 from .attention import Spans
+from .choice import with_kernel
 
 TILE_HEIGHT = 128  # the most pairs of a row and a head of one group that make up a tile
 
@@ -173,6 +174,7 @@ def lay_tiles(spans: Spans, *, group: int, device: torch.device, shape: TileShap
     return tiles_over(torch.from_numpy(tile_numbers(spans, shape)).to(device, non_blocking=True), shape)
 
 
+@with_kernel("attention")
 def tiled_attention(
     queries: Float[Tensor, "n heads head_dim"],
     key_pages: Float[Tensor, "slots kv_heads head_dim"],

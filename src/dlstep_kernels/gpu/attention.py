@@ -217,7 +217,7 @@ def _precision(queries: Float[Tensor, "n heads head_dim"]) -> str:
     return "tf32x3" if queries.dtype == torch.float32 and queries.shape[2] <= 128 else "ieee"
 
 
-def attend(
+def tiled_attention(
     queries: Float[Tensor, "n heads head_dim"],
     key_pages: Float[Tensor, "slots kv_heads head_dim"],
     value_pages: Float[Tensor, "slots kv_heads head_dim"],

@@ -15,7 +15,7 @@ from jaxtyping import Float, Float32
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from dlstep_kernels.mean import mean_embeddings
+from dlstep_kernels import mean_embeddings
 
 from ...core import DlstepError, Plan, Span, Spec
 from ..attention import NO_MASKS
@@ -112,7 +112,7 @@ class CanvasNetwork(PagedNetwork):
         """Self-conditioning signal for the next forward: the mean embedding, rounded as transformers does."""
         embedding = self._decoder.embed_tokens
         # The twin on every device: its kernel is not faster, and may round the other way.
-        return mean_embeddings(logits, temperatures, embedding.weight) * embedding.embed_scale.to(embedding.weight.dtype)
+        return mean_embeddings.twin(logits, temperatures, embedding.weight) * embedding.embed_scale.to(embedding.weight.dtype)
 
 
 @contextmanager

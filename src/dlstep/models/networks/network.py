@@ -7,8 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from dlstep_kernels import Drawn
-from dlstep_kernels.choice import sample
+from dlstep_kernels import Drawn, sample
 
 from ...core import Plan, Spec
 from ..attention import PagedContext

@@ -3,7 +3,7 @@
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from dlstep_kernels.choice import has_kernels, head_and_sample, merge_embeddings
+from dlstep_kernels import has_kernels, head_and_sample, merge_embeddings
 
 from ...core import DlstepError, Plan, Spec
 from ..attention import NO_MASK
