@@ -16,7 +16,7 @@ from .mean import mean_embeddings as mean_embeddings
 from .merge import SoftRows as SoftRows, merge_embeddings as merge_embeddings
 from .pages import store_kv as store_kv
 from .routing import choose_experts as choose_experts
-from .sampling import Drawn as Drawn, Penalty as Penalty, Reading as Reading, Settings as Settings, sample as sample
+from .sampling import Drawn as Drawn, Penalty as Penalty, SamplerConfig as SamplerConfig, Settings as Settings, sample as sample
 from .tiles import (
     Tiles as Tiles,
     TileShape as TileShape,

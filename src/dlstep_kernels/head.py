@@ -5,7 +5,7 @@ from jaxtyping import Float, Float32, Int64
 from torch import Tensor
 
 from .choice import with_kernel
-from .sampling import SIMPLE, Drawn, Reading, Settings, sample, sampled_by_kernel
+from .sampling import SIMPLE, Drawn, SamplerConfig, Settings, sample, sampled_by_kernel
 
 
 def _suits(
@@ -15,14 +15,14 @@ def _suits(
     *,
     vocab_size: int,
     mask_id: int | None,
-    reading: Reading = SIMPLE,
+    sampler: SamplerConfig = SIMPLE,
     bias: Tensor | None = None,
     softcap: float | None = None,
     filled: Tensor | None = None,
 ) -> bool:
     del bias, softcap, filled
     alike = hidden.dtype == weight.dtype and weight.stride(1) == 1
-    return alike and sampled_by_kernel(hidden, settings, vocab_size=vocab_size, mask_id=mask_id, reading=reading)
+    return alike and sampled_by_kernel(hidden, settings, vocab_size=vocab_size, mask_id=mask_id, sampler=sampler)
 
 
 @with_kernel("head", suits=_suits)
@@ -33,7 +33,7 @@ def head_and_sample(
     *,
     vocab_size: int,
     mask_id: int | None,
-    reading: Reading = SIMPLE,
+    sampler: SamplerConfig = SIMPLE,
     bias: Float[Tensor, " vocab"] | None = None,
     softcap: float | None = None,
     filled: Int64[Tensor, "1"] | None = None,
@@ -49,7 +49,7 @@ def head_and_sample(
         logits = logits + bias.float()
     if softcap is not None:
         logits = softcap * torch.tanh(logits / softcap)
-    return sample.twin(logits, settings, vocab_size=vocab_size, mask_id=mask_id, reading=reading)
+    return sample.twin(logits, settings, vocab_size=vocab_size, mask_id=mask_id, sampler=sampler)
 
 
 def _product(hidden: Float[Tensor, "n hidden"], weight: Float[Tensor, "vocab hidden"]) -> Float32[Tensor, "n vocab"]:

@@ -42,7 +42,7 @@ def test_rows_are_packed_and_slots_follow_the_tables():
     batch = lower(plan_of(span(0, 3, 6, (4, 8), query_only=1), span(1, 0, 5, (2,))), tables, TARGET)
     assert batch.tokens.tolist() == [[3, 4, 5, 6, 7, 8, 100, 101, 102, 103, 104]]
     assert batch.positions.tolist() == [[3, 4, 5, 6, 7, 8, 0, 1, 2, 3, 4]]
-    assert batch.slots.tolist() == [-1, 8, 9, 10, 11, 36, 28, 29, 30, 31, 0]
+    assert batch.slot_mapping.tolist() == [-1, 8, 9, 10, 11, 36, 28, 29, 30, 31, 0]
     assert batch.wanted.tolist() == [1, 5, 8]
 
 

@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "kernels"))
 import mean_checks
 from sampling_checks import (
     DTYPES,
-    EXTREME_READING,
+    EXTREME_SAMPLER,
     EXTREME_TEMPERATURES,
     ROUNDING,
     Problem,
@@ -32,7 +32,7 @@ from sampling_checks import (
 )
 
 from dlstep_kernels import (
-    Reading,
+    SamplerConfig,
     Settings,
     SoftRows,
     head_and_sample,
@@ -47,7 +47,7 @@ BF16, FP16, FP32 = torch.bfloat16, torch.float16, torch.float32
 ALL = frozenset(("entropy", "margin", "noise", "log_sum"))
 ADDITIONS = 60  # to the sums of a row: up to 19 tiles of 2048 logits a program, and trees over lanes and parts
 # Few, for each is compiled.
-READINGS = st.sampled_from((Reading(), Reading(ALL, "lowest", best=8, tempered=False), Reading(ALL)))
+SAMPLERS = st.sampled_from((SamplerConfig(), SamplerConfig(ALL, "lowest", best=8, tempered=False), SamplerConfig(ALL)))
 
 
 def counters(rows: int) -> Noise:
@@ -56,10 +56,10 @@ def counters(rows: int) -> Noise:
 
 
 @settings(max_examples=40)
-@given(problem=problems(rows=40, width=9000, readings=READINGS))
+@given(problem=problems(rows=40, width=9000, samplers=SAMPLERS))
 def test_sample_equals_the_twin(problem: Problem) -> None:
     logits, chosen = logits_of(problem, "cuda"), settings_of(problem, "cuda")
-    options = {"vocab_size": problem.vocab_size, "mask_id": problem.mask_id, "reading": problem.reading}
+    options = {"vocab_size": problem.vocab_size, "mask_id": problem.mask_id, "sampler": problem.sampler}
     scores = scores_of(logits, chosen, vocab_size=problem.vocab_size, mask_id=problem.mask_id)
     found, twin = sample(logits, chosen, **options), sample.twin(logits, chosen, **options)
     assert_same(found, twin, problem.width, additions=ADDITIONS, scores=scores, blur=far_blur(problem.spread, scores))
@@ -67,7 +67,7 @@ def test_sample_equals_the_twin(problem: Problem) -> None:
 
 @settings(max_examples=30)
 @given(
-    problem=problems(rows=300, width=3000, readings=READINGS),
+    problem=problems(rows=300, width=3000, samplers=SAMPLERS),
     depth=st.sampled_from((64, 200, 33)),
     softcap=st.sampled_from((None, 30.0)),
 )
@@ -80,7 +80,7 @@ def test_head_and_sample_equals_the_twin(problem: Problem, depth: int, softcap: 
         hidden[row, column % depth] = value
     chosen = settings_of(problem, "cuda")
     options = {
-        "vocab_size": problem.vocab_size, "mask_id": problem.mask_id, "reading": problem.reading, "softcap": softcap,
+        "vocab_size": problem.vocab_size, "mask_id": problem.mask_id, "sampler": problem.sampler, "softcap": softcap,
     }  # fmt: skip
     found, twin = (each(hidden, weight, chosen, **options) for each in (head_and_sample, head_and_sample.twin))
     logits = capped(hidden.double() @ weight.double().T, softcap)
@@ -99,8 +99,8 @@ def test_vocabularies_of_models(rows: int, dtype: torch.dtype, temperature: floa
     hot = None if temperature is None else torch.full((rows,), temperature, device="cuda")
     chosen = Settings(hot, noise=counters(rows))
     scores = scores_of(logits, chosen, vocab_size=151_936, mask_id=151_666)
-    for reading in (Reading(), Reading(ALL, "lowest", best=8, tempered=False)):
-        options = {"vocab_size": 151_936, "mask_id": 151_666, "reading": reading}
+    for sampler in (SamplerConfig(), SamplerConfig(ALL, "lowest", best=8, tempered=False)):
+        options = {"vocab_size": 151_936, "mask_id": 151_666, "sampler": sampler}
         found, twin = sample(logits, chosen, **options), sample.twin(logits, chosen, **options)
         assert_same(found, twin, 152_064, additions=ADDITIONS, scores=scores, blur=far_blur(3.0, scores))
 
@@ -116,8 +116,8 @@ def test_heads_of_models(rows: int, temperature: float | None) -> None:
     chosen = Settings(hot, noise=counters(rows))
     logits = torch.mm(hidden, weight.T, out_dtype=torch.float32)
     scores = scores_of(logits, chosen, vocab_size=151_936, mask_id=151_666)
-    for reading in (Reading(), Reading(ALL, "lowest", tempered=False)):
-        options = {"vocab_size": 151_936, "mask_id": 151_666, "reading": reading}
+    for sampler in (SamplerConfig(), SamplerConfig(ALL, "lowest", tempered=False)):
+        options = {"vocab_size": 151_936, "mask_id": 151_666, "sampler": sampler}
         found, twin = (each(hidden, weight, chosen, **options) for each in (head_and_sample, head_and_sample.twin))
         assert_same(found, twin, 152_064, additions=ADDITIONS, scores=scores)
 
@@ -135,7 +135,7 @@ def test_filters_stay_with_the_twin() -> None:
 def test_extreme_temperatures_stay_finite(temperature: float, tempered: bool) -> None:
     """The head's weight is the identity: hidden states are the logits."""
     chosen, logits = extreme_settings(temperature, "cuda"), extreme_logits("cuda")
-    options = {"vocab_size": 5, "mask_id": None, "reading": replace(EXTREME_READING, tempered=tempered)}
+    options = {"vocab_size": 5, "mask_id": None, "sampler": replace(EXTREME_SAMPLER, tempered=tempered)}
     assert_extreme(sample(logits, chosen, **options), temperature, tempered=tempered)
     found = head_and_sample(logits, torch.eye(5, device="cuda"), chosen, **options)
     assert_extreme(found, temperature, tempered=tempered)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from dlstep_kernels import Reading, Spans
+from dlstep_kernels import SamplerConfig, Spans
 from dlstep_kernels.tiles import TileShape, bucket_shape, tile_numbers, tiles_over
 
 from ..core.soft import Merge
@@ -22,9 +22,16 @@ from .executor import Executor, Packed, Pending, to_host
 from .lowering import Gathered, Target, batch_of
 from .profile import region
 
-MOST_ROWS = 8192  # a larger forward keeps a device busy without
-PADDING = {"slots": -1, "penalised": -1, "named": -1, "soft_rows": -1, "temperatures": 1, "fresh": 1}  # of other arrays it is 0
-OF_ROWS = ("tokens", "positions", "slots")
+MAX_ROWS = 8192  # a larger forward keeps a device busy without
+PADDING = {
+    "slot_mapping": -1,
+    "penalised": -1,
+    "named": -1,
+    "soft_rows": -1,
+    "temperatures": 1,
+    "fresh": 1,
+}  # of other arrays it is 0
+OF_ROWS = ("tokens", "positions", "slot_mapping")
 OF_SPANS = ("found", "left", "fresh")
 OF_SOFT = ("soft_rows", "soft_ids", "soft_probabilities", "soft_residuals")  # more than one number of a soft row in two of them
 # Filters sort all logits of a row; what they are given changes what is launched.
@@ -44,7 +51,7 @@ class Bucket:
     soft: int
     named: int
     names: tuple[str, ...]
-    reading: Reading
+    sampler: SamplerConfig
     merge: Merge | None
 
 
@@ -81,7 +88,7 @@ class PaddedExecutor(Executor):
     def submit(self, gathered: Gathered) -> Pending:
         """Start a forward, padded if it wants something, and not too much, and replayed if it is captured."""
         arrays = gathered.arrays
-        if not len(arrays["wanted"]) or len(arrays["tokens"]) > MOST_ROWS or UNCAPTURED & arrays.keys():
+        if not len(arrays["wanted"]) or len(arrays["tokens"]) > MAX_ROWS or UNCAPTURED & arrays.keys():
             return super().submit(gathered)
         return self._padded(gathered)
 
@@ -169,8 +176,8 @@ def fill(arena: Arena, bucket: Bucket, gathered: Gathered, target: Target, laid:
 
 def _equal(first: Spans, second: Spans) -> bool:
     """Whether rows see the same, on the same pages."""
-    pairs = [(first.until, second.until), (first.ends, second.ends), (first.counts, second.counts)]
-    pairs.append((first.tables, second.tables))
+    pairs = [(first.until, second.until), (first.context_lens, second.context_lens), (first.query_lens, second.query_lens)]
+    pairs.append((first.block_tables, second.block_tables))
     if first.since is not None and second.since is not None:
         pairs.append((first.since, second.since))
     return all(np.array_equal(one, other) for one, other in pairs)
@@ -179,7 +186,7 @@ def _equal(first: Spans, second: Spans) -> bool:
 def batch_in(arena: Arena, bucket: Bucket, target: Target) -> Batch:
     """The batch whose arrays lie in the arena, now or later."""
     layouts = {view: tiles_over(arena.tensors[_name(view)], tile_shape(bucket, view, target)) for view in target.views}
-    return batch_of(arena.tensors, layouts, bucket.reading, bucket.merge)
+    return batch_of(arena.tensors, layouts, bucket.sampler, bucket.merge)
 
 
 def _name(view: View) -> str:
@@ -196,8 +203,8 @@ def bucket_of(gathered: Gathered, network: PagedNetwork) -> Bucket:
     """The least bucket that has room for all that was gathered."""
     canvas = network.canvas_length
     arrays, spans = gathered.arrays, next(iter(gathered.spans.values()))
-    pages = -(-int(spans.ends.max()) // spans.page_size)
-    count = len(spans.counts)
+    pages = -(-int(spans.context_lens.max()) // spans.page_size)
+    count = len(spans.query_lens)
     count = count if count <= 8 else -(-count // 4) * 4
     rows = count * canvas or rounded(len(arrays["tokens"]))
     # Coarsely: how many there are changes from step to step, and few graphs are met often.
@@ -205,14 +212,14 @@ def bucket_of(gathered: Gathered, network: PagedNetwork) -> Bucket:
     return Bucket(
         rows=rows,
         spans=count,
-        widest=canvas or rounded(int(spans.counts.max())),
+        widest=canvas or rounded(int(spans.query_lens.max())),
         pages=1 << (pages - 1).bit_length(),
         # Where padding costs nothing, what is wanted needs no bucket of its own.
         wanted=rows if canvas or network.draws_itself else coarse["wanted"],
         soft=coarse.get("soft_rows", 0),
         named=len(arrays["named"]) // len(arrays["wanted"]) if "named" in arrays else 0,
         names=tuple(arrays),
-        reading=gathered.reading,
+        sampler=gathered.sampler,
         merge=gathered.merge,
     )
 

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float32, Int64
 from torch import Tensor
 
-from dlstep_kernels import AttentionLayout, Drawn, Penalty, Reading, Settings, SoftRows, Spans, lay_out, visible_range
+from dlstep_kernels import AttentionLayout, Drawn, Penalty, SamplerConfig, Settings, SoftRows, Spans, lay_out, visible_range
 from dlstep_kernels.choice import has_kernels
 from dlstep_kernels.sampling import Noise
 from dlstep_kernels.tiles import Tiles, lay_tiles
@@ -48,7 +48,7 @@ class Gathered:
 
     arrays: dict[str, np.ndarray]
     spans: dict[int | None, Spans]
-    reading: Reading
+    sampler: SamplerConfig
     merge: Merge | None
 
 
@@ -62,21 +62,21 @@ def lower(gathered: Gathered, target: Target) -> Batch:
         else:
             alike = next((layout for (other, _), layout in layouts.items() if other == window), None)
             layouts[window, group] = alike or lay_out(spans, dtype=target.dtype, device=target.device)
-    return batch_of(staged(gathered.arrays, target.device), layouts, gathered.reading, gathered.merge)
+    return batch_of(staged(gathered.arrays, target.device), layouts, gathered.sampler, gathered.merge)
 
 
 def batch_of(
-    tensors: Mapping[str, Tensor], layouts: Mapping[View, AttentionLayout | Tiles], reading: Reading, merge: Merge | None
+    tensors: Mapping[str, Tensor], layouts: Mapping[View, AttentionLayout | Tiles], sampler: SamplerConfig, merge: Merge | None
 ) -> Batch:
     """The batch whose arrays are `tensors`."""
     return Batch(
         tokens=tensors["tokens"][None],
         positions=tensors["positions"][None],
-        slots=tensors["slots"],
+        slot_mapping=tensors["slot_mapping"],
         layouts=layouts,
         wanted=tensors["wanted"],
         settings=settings_of(tensors),
-        reading=reading,
+        sampler=sampler,
         soft=None if merge is None else soft_of(tensors, merge),
         carry=carry_of(tensors),
         filled=tensors.get("filled"),
@@ -121,11 +121,11 @@ def gather(plan: Plan, tables: PageTables, target: Target, slots: Mapping[int, i
     for window in dict.fromkeys(window for window, _ in target.views):
         since, until = visible_range(positions, origins, sizes, row_ends, window=window)
         views[window] = Spans(counts, ends, held, until, since, target.page_size)
-    arrays = {"tokens": tokens, "positions": positions, "slots": places, "wanted": wanted}
-    reading = Reading(plan.wants.statistics, plan.wants.ties, plan.wants.best, plan.wants.tempered)
+    arrays = {"tokens": tokens, "positions": positions, "slot_mapping": places, "wanted": wanted}
+    sampler = SamplerConfig(plan.wants.statistics, plan.wants.ties, plan.wants.best, plan.wants.tempered)
     arrays |= _settings(plan, wants, wanted_positions) | _carried(spans, slots)
     merge = next((span.soft.merge for span in spans if span.soft is not None), None)
-    return Gathered(arrays if merge is None else arrays | _soft(spans), views, reading, merge)
+    return Gathered(arrays if merge is None else arrays | _soft(spans), views, sampler, merge)
 
 
 def _refuse(plan: Plan, head_shift: int) -> None:

@@ -30,7 +30,7 @@ class PagedContext:
 
     key_pages: tuple[Float[Tensor, "slots _kv_heads _head_dim"], ...]
     value_pages: tuple[Float[Tensor, "slots _kv_heads _head_dim"], ...]
-    slots: Int64[Tensor, " n"]
+    slot_mapping: Int64[Tensor, " n"]
     layouts: Mapping[tuple[int | None, int], AttentionLayout | Tiles]
 
 
@@ -52,7 +52,7 @@ def attend(
     key_pages, value_pages = paged.key_pages[layer], paged.value_pages[layer]
     keys, values, queries = key[0].transpose(0, 1), value[0].transpose(0, 1), query[0].transpose(0, 1)
     layout = paged.layouts[sliding_window, queries.shape[1] // keys.shape[1]]
-    store_kv(keys, values, key_pages, value_pages, paged.slots)
+    store_kv(keys, values, key_pages, value_pages, paged.slot_mapping)
     if isinstance(layout, Tiles):
         return tiled_attention(queries, key_pages, value_pages, layout, scale=scaling)[None], None
     return paged_attention(queries, key_pages, value_pages, layout, scale=scaling)[None], None

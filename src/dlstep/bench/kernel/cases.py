@@ -15,7 +15,7 @@ from dlstep_kernels.mean import mean_embeddings
 from dlstep_kernels.merge import SoftRows, merge_embeddings
 from dlstep_kernels.pages import store_kv
 from dlstep_kernels.routing import choose_experts
-from dlstep_kernels.sampling import Drawn, Noise, Reading, Settings, sample
+from dlstep_kernels.sampling import Drawn, Noise, SamplerConfig, Settings, sample
 from dlstep_kernels.tiles import Tiles, lay_tiles, tiled_attention
 
 from ..roofline import Need
@@ -146,20 +146,20 @@ def store(device: torch.device, dtype: torch.dtype, sizes: Sizes) -> Case:
     return Case("store_kv", f"{rows} rows, {heads} heads of {head_dim}", calls, error, 0.0, Need(4 * keys.nbytes))
 
 
-def _settings(name: str, rows: int, device: torch.device) -> tuple[Settings, Reading]:
+def _settings(name: str, rows: int, device: torch.device) -> tuple[Settings, SamplerConfig]:
     if name == "greedy":
-        return Settings(), Reading()
+        return Settings(), SamplerConfig()
     seeds, positions, draws = torch.randint(0, 1 << 20, (3, rows), device=device)
     hot = torch.full((rows,), 0.8, device=device)
-    return Settings(temperatures=hot, noise=Noise(seeds, positions, draws)), Reading(frozenset({"entropy"}), best=1)
+    return Settings(temperatures=hot, noise=Noise(seeds, positions, draws)), SamplerConfig(frozenset({"entropy"}), best=1)
 
 
 def sampled(device: torch.device, dtype: torch.dtype, sizes: Sizes, name: str) -> Case:
     """Tokens and probabilities from logits; the answer is both, side by side."""
     rows, vocabulary = sizes.wanted, sizes.vocabulary
     sets = [_random(device, dtype, rows, vocabulary) * 3 for _ in range(SETS)]
-    settings, reading = _settings(name, rows, device)
-    options = {"vocab_size": vocabulary - 1, "mask_id": vocabulary - 2, "reading": reading}
+    settings, sampler = _settings(name, rows, device)
+    options = {"vocab_size": vocabulary - 1, "mask_id": vocabulary - 2, "sampler": sampler}
 
     def error() -> float:
         return drawn_apart(sample.kernel(sets[0], settings, **options), sample.twin(sets[0], settings, **options))

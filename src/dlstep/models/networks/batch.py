@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from dlstep_kernels import AttentionLayout, Reading, Settings, SoftRows
+from dlstep_kernels import AttentionLayout, SamplerConfig, Settings, SoftRows
 from dlstep_kernels.tiles import Tiles
 
 View = tuple[int | None, int]  # sliding window of a layer, and how many query heads share one of its key heads
@@ -30,7 +30,7 @@ class Carry:
 class Batch:
     """One forward as tensors: `n` packed rows of which `w` positions are wanted.
 
-    `slots` say where each row's keys and values go (-1: nowhere), `layouts` what it sees under each sliding window
+    `slot_mapping` says where each row's keys and values go (-1: nowhere), `layouts` what it sees under each sliding window
     (None: full attention) with each number of query heads to a key head, `wanted` which rows predict the wanted positions, in
     the order of the plan; those from `filled` on are padding (None: there is none). `soft` are the rows whose embedding is a
     blend, None if there is none; `carry` is what canvases carry, None if there are none.
@@ -38,11 +38,11 @@ class Batch:
 
     tokens: Int64[Tensor, "1 n"]
     positions: Int64[Tensor, "1 n"]
-    slots: Int64[Tensor, " n"]
+    slot_mapping: Int64[Tensor, " n"]
     layouts: Mapping[View, AttentionLayout | Tiles]
     wanted: Int64[Tensor, " w"]
     settings: Settings
-    reading: Reading
+    sampler: SamplerConfig
     soft: SoftRows | None = None
     carry: Carry | None = None
     filled: Int64[Tensor, "1"] | None = None

@@ -43,7 +43,7 @@ class PagedNetwork(ABC):
         if isinstance(answer, Drawn):
             return answer
         spec = self.spec
-        return sample(answer, batch.settings, vocab_size=spec.vocab_size, mask_id=spec.mask_id, reading=batch.reading)
+        return sample(answer, batch.settings, vocab_size=spec.vocab_size, mask_id=spec.mask_id, sampler=batch.sampler)
 
     def carried_size(self, slots: int) -> tuple[int, int, int]:
         """Sizes of `Memory.carried` for so many carry slots."""
@@ -69,4 +69,4 @@ class PagedNetwork(ABC):
             ) from error
 
     def _context(self, batch: Batch, memory: Memory) -> PagedContext:
-        return PagedContext(memory.key_pages, memory.value_pages, batch.slots, batch.layouts)
+        return PagedContext(memory.key_pages, memory.value_pages, batch.slot_mapping, batch.layouts)

@@ -49,7 +49,7 @@ class PlainNetwork(PagedNetwork):
             batch.settings,
             vocab_size=self.spec.vocab_size,
             mask_id=self.spec.mask_id,
-            reading=batch.reading,
+            sampler=batch.sampler,
             bias=self._linear.bias,
             filled=batch.filled,
         )
