@@ -8,8 +8,18 @@ from torch.nn.functional import linear
 from .choice import with_kernel
 
 
-def _suits(hidden: Tensor, weight: Tensor, bias: Tensor, **options: int | float) -> bool:
-    del bias, options
+def _suits(
+    hidden: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    *,
+    groups: int,
+    kept_groups: int,
+    count: int,
+    normalised: bool,
+    scale: float,
+) -> bool:
+    del bias, groups, kept_groups, count, normalised, scale
     return hidden.dtype == weight.dtype and weight.stride(1) == 1
 
 
