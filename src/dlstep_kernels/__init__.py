@@ -8,19 +8,15 @@ from .attention import (
     paged_attention as paged_attention,
     visible_range as visible_range,
 )
-from .choice import (
-    choose_experts as choose_experts,
-    has_kernels as has_kernels,
-    head_and_sample as head_and_sample,
-    mean_embeddings as mean_embeddings,
-    merge_embeddings as merge_embeddings,
-    mix_experts as mix_experts,
-    sample as sample,
-)
+from .choice import has_kernels as has_kernels
 from .draws import draw_keys as draw_keys, integers as integers, mix as mix, uniform as uniform
-from .merge import SoftRows as SoftRows
+from .experts import mix_experts as mix_experts
+from .head import head_and_sample as head_and_sample
+from .mean import mean_embeddings as mean_embeddings
+from .merge import SoftRows as SoftRows, merge_embeddings as merge_embeddings
 from .pages import store_kv as store_kv
-from .sampling import Drawn as Drawn, Penalty as Penalty, Reading as Reading, Settings as Settings
+from .routing import choose_experts as choose_experts
+from .sampling import Drawn as Drawn, Penalty as Penalty, SamplerConfig as SamplerConfig, Settings as Settings, sample as sample
 from .tiles import (
     Tiles as Tiles,
     TileShape as TileShape,

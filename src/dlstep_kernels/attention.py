@@ -24,14 +24,15 @@ MORE_BATCH = 4096  # padded (query, key) pairs that cost as much as the calls of
 class Spans:
     """Runs of consecutive packed rows, each of one sequence.
 
-    `counts` are rows of a span, `ends` how many positions of its sequence may be read at all, `tables` its pages in
-    order. Row r sees positions `[since[r], until[r])` of its sequence, `until[r] <= end`; `since` None means 0 for all.
-    Pages past the last one that `end` reaches are not looked at.
+    `query_lens` are rows of a span, `context_lens` how many positions of its sequence may be read at all, `block_tables` its
+    pages in order. Row r sees positions `[since[r], until[r])` of its sequence, none behind the context; `since` None means 0
+    for all.
+    Pages past the last one that `context_lens` reach are not looked at.
     """
 
-    counts: Int64[np.ndarray, " s"]
-    ends: Int64[np.ndarray, " s"]
-    tables: Int64[np.ndarray, "s pages"]
+    query_lens: Int64[np.ndarray, " s"]
+    context_lens: Int64[np.ndarray, " s"]
+    block_tables: Int64[np.ndarray, "s pages"]
     until: Int64[np.ndarray, " n"]
     since: Int64[np.ndarray, " n"] | None
     page_size: int
@@ -108,7 +109,7 @@ def _staged(arrays: list[np.ndarray], device: torch.device) -> tuple[Tensor, ...
 
 def lay_out(spans: Spans, *, dtype: torch.dtype, device: torch.device) -> AttentionLayout:
     """The layout of `spans`, for queries of `dtype` on `device`. There must be at least one row."""
-    counts, ends = spans.counts, spans.ends
+    counts, ends = spans.query_lens, spans.context_lens
     firsts = np.cumsum(counts) - counts
     since, until = spans.since, spans.until
     blank = None
@@ -127,7 +128,7 @@ def lay_out(spans: Spans, *, dtype: torch.dtype, device: torch.device) -> Attent
     for group in groups:
         heights, reach = counts[group], ends[group]
         b, q, k = len(heights), int(heights.max()), max(1, int(reach.max()))
-        arrays.append(_slots(spans.tables[group], reach, k, spans.page_size))
+        arrays.append(_slots(spans.block_tables[group], reach, k, spans.page_size))
         if even:  # one rectangle of all rows in their order
             unseen, beyond = k - until, None if since is None else k - since
         else:

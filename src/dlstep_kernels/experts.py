@@ -8,10 +8,18 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 from torch.nn.functional import gelu, silu
 
+from .choice import with_kernel
+
 Activation = Literal["silu", "gelu_tanh"]
 _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"silu": silu, "gelu_tanh": lambda gate: gelu(gate, approximate="tanh")}
 
 
+def _suits(hidden: Tensor, chosen: Tensor, weights: Tensor, gate_up: Tensor, down: Tensor, *, activation: Activation) -> bool:
+    del chosen, weights, activation
+    return hidden.dtype == gate_up.dtype == down.dtype and gate_up.is_contiguous() and down.is_contiguous()
+
+
+@with_kernel("experts", suits=_suits)
 def mix_experts(
     hidden: Float[Tensor, "n hidden"],
     chosen: Int64[Tensor, "n k"],

@@ -1,12 +1,31 @@
 """Sampling straight from hidden states and the weight of the head that makes logits of them."""
 
 import torch
-from jaxtyping import Float, Float32
+from jaxtyping import Float, Float32, Int64
 from torch import Tensor
 
-from .sampling import SIMPLE, Drawn, Reading, Settings, sample
+from .choice import with_kernel
+from .sampling import SIMPLE, Drawn, SamplerConfig, Settings, sample, sampled_by_kernel
 
 
+def _suits(
+    hidden: Tensor,
+    weight: Tensor,
+    settings: Settings,
+    *,
+    vocab_size: int,
+    mask_id: int | None,
+    sampler: SamplerConfig = SIMPLE,
+    bias: Tensor | None = None,
+    softcap: float | None = None,
+    filled: Tensor | None = None,
+) -> bool:
+    del bias, softcap, filled
+    alike = hidden.dtype == weight.dtype and weight.stride(1) == 1
+    return alike and sampled_by_kernel(hidden, settings, vocab_size=vocab_size, mask_id=mask_id, sampler=sampler)
+
+
+@with_kernel("head", suits=_suits)
 def head_and_sample(
     hidden: Float[Tensor, "n hidden"],
     weight: Float[Tensor, "vocab hidden"],
@@ -14,21 +33,23 @@ def head_and_sample(
     *,
     vocab_size: int,
     mask_id: int | None,
-    reading: Reading = SIMPLE,
+    sampler: SamplerConfig = SIMPLE,
     bias: Float[Tensor, " vocab"] | None = None,
     softcap: float | None = None,
+    filled: Int64[Tensor, "1"] | None = None,
 ) -> Drawn:
     """`sample` of the logits `hidden @ weight.T + bias`, which `softcap` c bends to `c * tanh(logits / c)`.
 
     Products are summed in fp32 and the logits stay in fp32: a head that rounds them to its own dtype makes ties, this one
-    does not.
+    does not. Answers of rows from `filled` on may be anything; None: there are none. The kernel never writes the logits.
     """
+    del filled
     logits = _product(hidden, weight)
     if bias is not None:
         logits = logits + bias.float()
     if softcap is not None:
         logits = softcap * torch.tanh(logits / softcap)
-    return sample(logits, settings, vocab_size=vocab_size, mask_id=mask_id, reading=reading)
+    return sample.twin(logits, settings, vocab_size=vocab_size, mask_id=mask_id, sampler=sampler)
 
 
 def _product(hidden: Float[Tensor, "n hidden"], weight: Float[Tensor, "vocab hidden"]) -> Float32[Tensor, "n vocab"]:

@@ -4,7 +4,10 @@ import torch
 from jaxtyping import Float, Float32
 from torch import Tensor
 
+from .choice import with_kernel
 
+
+@with_kernel("mean")
 def mean_embeddings(
     logits: Float[Tensor, "n vocab"], temperatures: Float32[Tensor, " n"], table: Float[Tensor, "vocab width"]
 ) -> Float[Tensor, "n width"]:

@@ -7,6 +7,8 @@ import torch
 from jaxtyping import Float, Float32, Int64
 from torch import Tensor
 
+from .choice import with_kernel
+
 MergeMode = Literal["dmax_topk", "iter_smooth_topk"]
 
 
@@ -25,6 +27,7 @@ class SoftRows:
     weight: float = 1.0
 
 
+@with_kernel("merge")
 def merge_embeddings(
     embedded: Float[Tensor, "n width"], table: Float[Tensor, "vocab width"], mask_id: int, soft: SoftRows
 ) -> Float[Tensor, "n width"]:

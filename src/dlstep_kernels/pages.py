@@ -3,7 +3,10 @@
 from jaxtyping import Float, Int64
 from torch import Tensor
 
+from .choice import with_kernel
 
+
+@with_kernel("pages")
 def store_kv(
     keys: Float[Tensor, "n kv_heads head_dim"],
     values: Float[Tensor, "n kv_heads head_dim"],

@@ -5,7 +5,25 @@ from jaxtyping import Float, Float32, Int64
 from torch import Tensor
 from torch.nn.functional import linear
 
+from .choice import with_kernel
 
+
+def _suits(
+    hidden: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    *,
+    groups: int,
+    kept_groups: int,
+    count: int,
+    normalised: bool,
+    scale: float,
+) -> bool:
+    del bias, groups, kept_groups, count, normalised, scale
+    return hidden.dtype == weight.dtype and weight.stride(1) == 1
+
+
+@with_kernel("routing", suits=_suits)
 def choose_experts(
     hidden: Float[Tensor, "n width"],
     weight: Float[Tensor, "experts width"],

@@ -9,6 +9,7 @@ from jaxtyping import Bool, Float, Float32, Int64
 from torch import Tensor
 from torch.nn.functional import pad
 
+from .choice import with_kernel
 from .draws import RENOISE, draw_keys, integers, uniform
 
 Ties = Literal["highest", "lowest"]
@@ -51,7 +52,7 @@ class Settings:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class SamplerConfig:
     """Statistics reported of each row beside token and probability, and how.
 
     `best` is how many most probable ids; `ties` says which of equal ids counts as larger. Probabilities are those of the
@@ -64,7 +65,7 @@ class Reading:
     tempered: bool = True
 
 
-SIMPLE = Reading()
+SIMPLE = SamplerConfig()
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,20 +83,33 @@ class Drawn:
     named_probabilities: Float32[Tensor, "n k"] | None = None
 
 
+MAX_BEST = 8  # most probable ids that a kernel lists
+
+
+def sampled_by_kernel(
+    logits: Tensor, settings: Settings, *, vocab_size: int, mask_id: int | None, sampler: SamplerConfig = SIMPLE
+) -> bool:
+    """Whether the kernel covers what is asked: filters need all logits of a row in order, which the twin sorts."""
+    del logits, vocab_size, mask_id
+    filtered = settings.top_k is not None or settings.top_p is not None or settings.min_p is not None
+    return not filtered and sampler.best <= MAX_BEST and (settings.temperatures is None or settings.noise is not None)
+
+
+@with_kernel("sampling", suits=sampled_by_kernel)
 def sample(
     logits: Float[Tensor, "n vocab"],
     settings: Settings,
     *,
     vocab_size: int,
     mask_id: int | None,
-    reading: Reading = SIMPLE,
+    sampler: SamplerConfig = SIMPLE,
 ) -> Drawn:
     """One token of each row's distribution, and its probability there.
 
     The distribution: penalties are taken off; ids from `vocab_size` on and `mask_id` are forbidden; logits are divided by
     the temperature (greedy rows: by 1); ids after the first whose cumulative probability exceeds `top_p` are dropped, equal
     logits in ascending order of id; then logits below the `top_k`-th largest; then probabilities below `min_p` of the
-    largest. Greedy rows take the largest logit, the others the largest of logit plus Gumbel noise; `reading.ties` says which
+    largest. Greedy rows take the largest logit, the others the largest of logit plus Gumbel noise; `sampler.ties` says which
     id of equal ones. A row with NaN or +inf, or in which nothing allowed is finite, gets token -1, probability 0 and
     statistics 0. `entropies` are in nats, `margins` are largest minus second largest probability, `noise` are uniformly
     random ids below `vocab_size`, `log_sums` the logarithms of what exponentials were divided by to get probabilities.
@@ -113,19 +127,19 @@ def sample(
     # Shifting by the best keeps tiny temperatures from making infinities.
     plain = allowed - best[:, None]
     scores = _filtered(plain, settings)
-    tokens = _first_best(_perturbed(scores, settings), reading.ties)
+    tokens = _first_best(_perturbed(scores, settings), sampler.ties)
     weights = scores.exp()
-    measured = weights if reading.tempered else plain.exp()
+    measured = weights if sampler.tempered else plain.exp()
     total = measured.sum(-1)
     chosen = measured.gather(1, tokens[:, None]).squeeze(1) / total
     broken = ~((largest < float("inf")) & (best > float("-inf")))
     return Drawn(
         tokens.masked_fill(broken, -1),
         chosen.masked_fill(broken, 0.0),
-        *_statistics(weights, broken, reading.statistics),
-        noise=_noise(settings, vocab_size) if "noise" in reading.statistics else None,
-        **_best(scores if reading.tempered else plain, measured, total, broken, reading),
-        log_sums=_log_sums(best, total, settings, reading, broken) if "log_sum" in reading.statistics else None,
+        *_statistics(weights, broken, sampler.statistics),
+        noise=_noise(settings, vocab_size) if "noise" in sampler.statistics else None,
+        **_best(scores if sampler.tempered else plain, measured, total, broken, sampler),
+        log_sums=_log_sums(best, total, settings, sampler, broken) if "log_sum" in sampler.statistics else None,
         named_probabilities=None if settings.named is None else _named(measured, total, settings.named, broken),
     )
 
@@ -173,11 +187,11 @@ def _log_sums(
     best: Float32[Tensor, " n"],
     total: Float32[Tensor, " n"],
     settings: Settings,
-    reading: Reading,
+    sampler: SamplerConfig,
     broken: Bool[Tensor, " n"],
 ) -> Float32[Tensor, " n"]:
     """Logarithms of sums of exponentials, `total` being those of what was shifted by the best."""
-    if settings.temperatures is not None and reading.tempered:
+    if settings.temperatures is not None and sampler.tempered:
         best = best / _divisors(settings.temperatures)
     return (best + total.log()).masked_fill(broken, 0.0)
 
@@ -187,17 +201,17 @@ def _best(
     measured: Float32[Tensor, "n vocab"],
     total: Float32[Tensor, " n"],
     broken: Bool[Tensor, " n"],
-    reading: Reading,
+    sampler: SamplerConfig,
 ) -> dict[str, Tensor]:
     """The most probable ids of each row and their probabilities; ids past the vocabulary's end have probability 0."""
-    count, width = reading.best, ranked.shape[1]
+    count, width = sampler.best, ranked.shape[1]
     if not count:
         return {}
     ranked = pad(ranked, (0, max(0, count - width)), value=float("-inf"))
     measured = pad(measured, (0, max(0, count - width)))
     if count == 1:
-        ids = _first_best(ranked, reading.ties)[:, None]
-    elif reading.ties == "lowest":
+        ids = _first_best(ranked, sampler.ties)[:, None]
+    elif sampler.ties == "lowest":
         ids = ranked.sort(dim=-1, descending=True, stable=True).indices[:, :count]
     else:
         flipped = ranked.flip(-1).sort(dim=-1, descending=True, stable=True).indices[:, :count]

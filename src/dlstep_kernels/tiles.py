@@ -14,6 +14,7 @@ from jaxtyping import Float, Int32
 from torch import Tensor
 
 from .attention import Spans
+from .choice import with_kernel
 
 TILE_HEIGHT = 128  # the most pairs of a row and a head of one group that make up a tile
 
@@ -70,12 +71,12 @@ def rows_of_tile(group: int, widest: int) -> int:
 
 def exact_shape(spans: Spans, *, group: int) -> TileShape:
     """Room for just these spans."""
-    tile_rows = rows_of_tile(group, int(spans.counts.max()))
-    tiles = int((-(-spans.counts // tile_rows)).sum())
-    longest = int(spans.ends.max())
+    tile_rows = rows_of_tile(group, int(spans.query_lens.max()))
+    tiles = int((-(-spans.query_lens // tile_rows)).sum())
+    longest = int(spans.context_lens.max())
     return TileShape(
         rows=len(spans.until),
-        spans=len(spans.counts),
+        spans=len(spans.query_lens),
         pages=max(1, -(-longest // spans.page_size)),
         tiles=tiles,
         tile_rows=tile_rows,
@@ -107,9 +108,9 @@ def tile_numbers(spans: Spans, shape: TileShape) -> Int32[np.ndarray, " numbers"
 
     Raises ValueError if `shape` has no room for the spans.
     """
-    counts = spans.counts
+    counts = spans.query_lens
     rest = shape.rows - len(spans.until)
-    reach = -(-int(spans.ends.max()) // shape.page_size)
+    reach = -(-int(spans.context_lens.max()) // shape.page_size)
     tiled = np.concatenate((counts, (max(rest, 0),)))
     of_span = -(-tiled // shape.tile_rows)
     total = int(of_span.sum())
@@ -127,7 +128,7 @@ def tile_numbers(spans: Spans, shape: TileShape) -> Int32[np.ndarray, " numbers"
     first_rows[:total] = (np.cumsum(tiled) - tiled)[owner] + within
     tile_counts[:total] = np.minimum(tiled[owner] - within, shape.tile_rows)
     tile_spans[:total] = np.where(owner < len(counts), owner, 0)
-    tables.reshape(shape.spans, shape.pages)[: len(counts), :reach] = spans.tables[:, :reach]
+    tables.reshape(shape.spans, shape.pages)[: len(counts), :reach] = spans.block_tables[:, :reach]
     until[: len(spans.until)] = spans.until
     if spans.since is not None:
         since[: len(spans.until)] = spans.since
@@ -173,6 +174,7 @@ def lay_tiles(spans: Spans, *, group: int, device: torch.device, shape: TileShap
     return tiles_over(torch.from_numpy(tile_numbers(spans, shape)).to(device, non_blocking=True), shape)
 
 
+@with_kernel("attention")
 def tiled_attention(
     queries: Float[Tensor, "n heads head_dim"],
     key_pages: Float[Tensor, "slots kv_heads head_dim"],

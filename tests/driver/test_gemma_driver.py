@@ -32,10 +32,13 @@ from dlstep.core import (
     rebuild,
     schedule,
 )
-from dlstep.driver import TorchDriver, Work
+from dlstep.driver import TorchDriver
+from dlstep.driver.lowering import lower
 from dlstep.models import Checkpoint, load_checkpoint
+from dlstep.models.networks import Answer, Batch, CanvasNetwork
 from dlstep.rules._ranking import accepted
 from dlstep.strategies.diffusion_gemma import DiffusionGemma
+from dlstep_kernels import Drawn
 
 GEMMA = DiffusionGemma(CANVAS, STEPS, BOUND, confidence_threshold=CONFIDENCE)
 ROOMY = {"page_size": 8, "num_pages": 96, "max_model_len": 96, "max_num_batched_tokens": 512, "max_num_reqs": 8}
@@ -58,26 +61,21 @@ def gemmas(gemma_folders: dict[str, Path]) -> dict[str, Checkpoint]:
     return found
 
 
-class TransformersDraws(TorchDriver):
-    """The driver with the random numbers of transformers: one generator, drawn from in the order of its `generate`."""
+class TransformersDraws(CanvasNetwork):
+    """The network with the random numbers of transformers: one generator, drawn from in the order of its `generate`."""
 
-    def __init__(self, checkpoint: Checkpoint, config: Config, seed: int) -> None:
-        super().__init__(checkpoint, config)
+    def __init__(self, checkpoint: Checkpoint, seed: int) -> None:
+        super().__init__(checkpoint.network, checkpoint.spec)
         self.generator = torch.Generator().manual_seed(seed)
 
     def ids(self) -> Tensor:
         return torch.randint(0, VOCABULARY, (1, CANVAS), generator=self.generator)[0]
 
-    def sample(self, work: Work, logits: Tensor | None) -> Tensor | None:
-        packed = super().sample(work, logits)
-        if logits is None or packed is None:
-            return None
-        packed, temperatures = packed.clone(), work.sampled.settings.temperatures
-        assert temperatures is not None
-        probabilities = torch.softmax(logits / temperatures[:, None], dim=-1, dtype=torch.float32)
-        packed[0] = torch.multinomial(probabilities, 1, generator=self.generator)[:, 0]
-        packed[3] = self.ids()  # behind tokens, probabilities and entropies
-        return packed
+    def sample(self, batch: Batch, answer: Answer) -> Drawn:
+        assert isinstance(answer, Tensor) and batch.settings.temperatures is not None
+        probabilities = torch.softmax(answer / batch.settings.temperatures[:, None], dim=-1, dtype=torch.float32)
+        tokens = torch.multinomial(probabilities, 1, generator=self.generator)[:, 0]
+        return replace(super().sample(batch, answer), tokens=tokens, noise=self.ids())
 
     def opened(self, state: State) -> State:
         """`state` with the canvas of its only request opened by the generator."""
@@ -88,14 +86,18 @@ class TransformersDraws(TorchDriver):
         return replace(state, running=opened) if state.running else replace(state, waiting=WaitingQueue().push_front(opened))
 
 
-def decode_like_transformers(state: State, driver: TransformersDraws) -> tuple[Sequence, list[tuple[int, ...]]]:
+def decode_like_transformers(
+    state: State, checkpoint: Checkpoint, config: Config, seed: int
+) -> tuple[Sequence, list[tuple[int, ...]]]:
     """The finished request, and the canvas of every forward that denoised."""
+    network = TransformersDraws(checkpoint, seed)
+    driver = TorchDriver(checkpoint, config, network=network)
     canvases: list[tuple[int, ...]] = []
     opened = 0
     while not state.done:
         (sequence,) = (*state.running, *state.waiting)
         if sequence.window[0].start > opened:
-            opened, state = sequence.window[0].start, driver.opened(state)
+            opened, state = sequence.window[0].start, network.opened(state)
         plan = schedule(state)
         canvases += [span.tokens for span in plan.spans if span.wanted]
         state = commit(state, driver.run(plan))
@@ -161,7 +163,7 @@ def test_every_canvas_is_the_one_that_transformers_denoises(
                 spec = replace(checkpoint.spec, eos_ids=tuple(eos))
                 config = Config(spec, **(ROOMY | {"page_size": 3 + seed, "max_num_batched_tokens": CANVAS + 2 * seed}))
                 state = add(init(config, GEMMA), Request(0, prompt, SamplingParams(max_tokens=count)))
-                sequence, canvases = decode_like_transformers(state, TransformersDraws(checkpoint, config, seed))
+                sequence, canvases = decode_like_transformers(state, checkpoint, config, seed)
                 assert canvases == theirs.canvases
                 within = theirs.tokens[:count]
                 expected = within[: within.index(eos[0])] if eos and eos[0] in within else within
@@ -300,11 +302,12 @@ def test_the_window_is_that_of_the_whole_canvas(gemmas: dict[str, Checkpoint]) -
     state = commit(state, driver.run(schedule(state)))
     plan = schedule(state)
     driver.follow(plan)
-    work = driver.lower(plan)
-    assert work is not None and work.encode is None and work.denoise is not None
-    (layout,) = [layout for (window, _), layout in work.denoise.layouts.items() if window == WINDOW]
-    (batch,) = layout.batches
-    seen = batch.bias[0, 0] == 0
+    (gathered,) = driver.gather(plan)
+    batch = lower(gathered, driver._target)
+    assert batch.carry is not None
+    (layout,) = [layout for (window, _), layout in batch.layouts.items() if window == WINDOW]
+    (alike,) = layout.batches
+    seen = alike.bias[0, 0] == 0
     assert seen.shape == (CANVAS, len(PROMPTS[2]) + CANVAS)
     assert seen.sum(-1).tolist() == [WINDOW - 1 + CANVAS] * CANVAS
     assert seen[:, -(WINDOW - 1 + CANVAS) :].all()

@@ -13,9 +13,10 @@ from triton_interpreter import needs_interpreter
 from dlstep.core import Config, Request, SamplingParams, Strategy, add, commit, init, schedule
 from dlstep.driver import TorchDriver, graphs
 from dlstep.driver.arena import Arena
-from dlstep.driver.graphs import Bucket, Graphs, Sizes, bucket_of, fill, room_for, rounded
+from dlstep.driver.graphs import Bucket, PaddedExecutor, bucket_of, fill, room_for, rounded
 from dlstep.driver.lowering import Gathered, gather
 from dlstep.models import Checkpoint, load_checkpoint
+from dlstep.models.networks import PagedNetwork, paged
 from dlstep.strategies.diffusion_gemma import DiffusionGemma
 from dlstep.strategies.dmax import DMax
 from dlstep.strategies.fast_dllm_v2 import FastDLLMV2
@@ -29,19 +30,19 @@ def test_little_is_too_much(count: int) -> None:
     assert rounded(rounded(count)) == rounded(count)
 
 
-class Padded(TorchDriver):
+def padded(checkpoint: Checkpoint, config: Config, *, counted: bool) -> TorchDriver:
     """A driver that runs what graphs would be captured of."""
+    driver = TorchDriver(checkpoint, config)
+    main, network = driver._histories.main, paged(checkpoint.network, config.spec)
+    network.draws_itself = counted
+    main.executor = PaddedExecutor(network, main.memory, driver._target, captures=False)
+    return driver
 
-    def __init__(self, checkpoint: Checkpoint, config: Config, *, counted: bool) -> None:
-        super().__init__(checkpoint, config)
-        sizes = Sizes(self._canvas_length, counted)
-        self._histories.main.graphs = Graphs(self._captured_step, self._target, sizes, captures=False)
 
-
-def roomier(gathered: Gathered, sizes: Sizes) -> Bucket:
+def roomier(gathered: Gathered, network: PagedNetwork) -> Bucket:
     """A bucket with more room than is needed."""
-    least = bucket_of(gathered, sizes)
-    more = {"rows": least.rows + (sizes.canvas or 16), "wanted": least.wanted + (sizes.canvas or 16)}
+    least, more_rows = bucket_of(gathered, network), network.canvas_length or 16
+    more = {"rows": least.rows + more_rows, "wanted": least.wanted + more_rows}
     return replace(least, spans=least.spans + 1, pages=least.pages * 2, soft=least.soft and least.soft + 16, **more)
 
 
@@ -76,13 +77,13 @@ def test_padding_changes_no_answer(
     config = Config(checkpoint.spec, page_size=4, num_pages=60, max_model_len=48, max_num_batched_tokens=64, max_num_reqs=3)
     met: list[Bucket] = []
 
-    def chosen(gathered: Gathered, sizes: Sizes) -> Bucket:
-        met.append(roomier(gathered, sizes) if room == "roomier" else bucket_of(gathered, sizes))
+    def chosen(gathered: Gathered, network: PagedNetwork) -> Bucket:
+        met.append(roomier(gathered, network) if room == "roomier" else bucket_of(gathered, network))
         return met[-1]
 
     monkeypatch.setattr(graphs, "bucket_of", chosen)
     answers = []
-    for driver in (TorchDriver(checkpoint, config), Padded(checkpoint, config, counted=room == "roomier")):
+    for driver in (TorchDriver(checkpoint, config), padded(checkpoint, config, counted=room == "roomier")):
         state = init(config, strategy)
         for number, length in enumerate((3, 5)):
             params = SamplingParams(max_tokens=2 + number, temperature=temperature, seed=number)
@@ -111,7 +112,7 @@ def test_tiles_that_are_left_are_those_that_would_be_made(kind: str, checkpoints
         samples = driver.run(plan)
         if any(span.wanted for span in plan.spans):
             gathered = gather(plan, driver._now.tables, target)
-            bucket = bucket_of(gathered, Sizes())
+            bucket = bucket_of(gathered, driver.network)
             fresh = room_for(bucket, gathered, target)
             fill(fresh, bucket, gathered, target)
             arena, before = kept.get(bucket, (room_for(bucket, gathered, target), None))

@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from dlstep.core import Admission, DlstepError, Grant, Grid, Plan, SamplingParams, Span, Wants
-from dlstep.driver import PageTables, lower
-from dlstep.driver.lowering import Target, gather, pack, unpack
+from dlstep.driver import PageTables
+from dlstep.driver.lowering import Target, gather, lower as lower_gathered, pack, unpack
+from dlstep.models.networks import Batch
 from dlstep_kernels import Drawn
 
 TARGET = Target(page_size=4, head_shift=0, views=((None, 2),), device=torch.device("cpu"), dtype=torch.float32)
@@ -32,12 +33,16 @@ def plan_of(*spans: Span) -> Plan:
     return Plan(0, 0, spans)
 
 
+def lower(plan: Plan, tables: PageTables, target: Target) -> Batch:
+    return lower_gathered(gather(plan, tables, target), target)
+
+
 def test_rows_are_packed_and_slots_follow_the_tables():
     tables = tables_of((5, 2, 9), (7, 0))
     batch = lower(plan_of(span(0, 3, 6, (4, 8), query_only=1), span(1, 0, 5, (2,))), tables, TARGET)
     assert batch.tokens.tolist() == [[3, 4, 5, 6, 7, 8, 100, 101, 102, 103, 104]]
     assert batch.positions.tolist() == [[3, 4, 5, 6, 7, 8, 0, 1, 2, 3, 4]]
-    assert batch.slots.tolist() == [-1, 8, 9, 10, 11, 36, 28, 29, 30, 31, 0]
+    assert batch.slot_mapping.tolist() == [-1, 8, 9, 10, 11, 36, 28, 29, 30, 31, 0]
     assert batch.wanted.tolist() == [1, 5, 8]
 
 

@@ -24,11 +24,11 @@ MIXED = (*DECODE, *PREFILL, (3000, 1, 3001, 0, 1))
 
 def check(problem: Problem, parts: int | None = None) -> None:
     """Attend on the device, and compare."""
-    from dlstep_kernels.gpu.attention import attend
+    from dlstep_kernels.gpu.attention import tiled_attention
 
     inputs = inputs_of(problem, "cuda")
     scale = problem.head_dim**-0.5
-    answer = attend(inputs.queries, inputs.key_pages, inputs.value_pages, inputs.tiles, scale=scale, parts=parts)
+    answer = tiled_attention(inputs.queries, inputs.key_pages, inputs.value_pages, inputs.tiles, scale=scale, parts=parts)
     assert_near(answer, expected(inputs, scale))
 
 
@@ -66,27 +66,27 @@ def test_head_dims(head_dim: int, dtype: torch.dtype, window: int | None) -> Non
 
 def test_the_bits_do_not_depend_on_what_else_is_in_the_bucket() -> None:
     """A sequence alone in a bucket of eight reads what it reads among seven others."""
-    from dlstep_kernels.gpu.attention import attend
+    from dlstep_kernels.gpu.attention import tiled_attention
 
     inputs = inputs_of(Problem(DECODE * 2, 8, 4, 128, 32, None, BF16, 0, True, 3), "cuda")
     arrays = (inputs.queries, inputs.key_pages, inputs.value_pages)
-    together = attend(*arrays, inputs.tiles, scale=0.1)
+    together = tiled_attention(*arrays, inputs.tiles, scale=0.1)
     inputs.tiles.counts[1:] = 0
-    alone = attend(*arrays, inputs.tiles, scale=0.1)
+    alone = tiled_attention(*arrays, inputs.tiles, scale=0.1)
     rows = int(inputs.tiles.counts[0])
     assert torch.equal(together[:rows], alone[:rows])
 
 
 def test_a_captured_graph_reads_the_numbers_of_the_next_forward() -> None:
-    from dlstep_kernels.gpu.attention import attend
+    from dlstep_kernels.gpu.attention import tiled_attention
 
     first = inputs_of(Problem(DECODE[:2], 8, 4, 128, 32, None, BF16, 0, True, 4), "cuda")
     second = inputs_of(Problem(((4064, 32, 4096, 0, 32), (77, 32, 109, 0, 32)), 8, 4, 128, 32, None, BF16, 0, True, 4), "cuda")
     arrays = (first.queries, first.key_pages, first.value_pages)
-    attend(*arrays, first.tiles, scale=0.1)
+    tiled_attention(*arrays, first.tiles, scale=0.1)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        captured = attend(*arrays, first.tiles, scale=0.1)
+        captured = tiled_attention(*arrays, first.tiles, scale=0.1)
     graph.replay()
     assert_near(captured, expected(first, 0.1))
     for name in ("queries", "key_pages", "value_pages"):
@@ -111,5 +111,5 @@ def test_stores_what_the_twin_stores(kv_heads: int, head_dim: int, dtype: torch.
     pages = torch.randn(2, 1001, kv_heads, head_dim, generator=generator, device="cuda").to(dtype)
     reference = pages.clone()
     store_kv(keys, values, *pages, slots)
-    store_kv_twin(keys, values, *reference, slots)
+    store_kv_twin.twin(keys, values, *reference, slots)
     assert torch.equal(pages[:, :-1], reference[:, :-1])

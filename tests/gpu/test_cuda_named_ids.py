@@ -9,7 +9,7 @@ from naming import Loyal
 
 from dlstep import LLM, SamplingParams, tiny
 from dlstep.strategies.multi_bd import MultiBD
-from dlstep_kernels import Reading, Settings, head_and_sample
+from dlstep_kernels import SamplerConfig, Settings, head_and_sample
 from dlstep_kernels.sampling import Noise
 
 pytestmark = pytest.mark.gpu
@@ -48,7 +48,7 @@ def test_named_ids_have_the_softmax_of_the_head(rows: int, temperature: float, c
     weight = torch.randint(-8, 9, (50_000, 1024), device=cuda_device, generator=generator).div(64).to(torch.bfloat16)
     place = torch.arange(rows, device=cuda_device)
     settings = Settings(torch.full((rows,), temperature, device=cuda_device), noise=Noise(place, place, place))
-    options: dict[str, Any] = {"vocab_size": 49_999, "mask_id": 7, "reading": Reading(best=2)}
+    options: dict[str, Any] = {"vocab_size": 49_999, "mask_id": 7, "sampler": SamplerConfig(best=2)}
     plain = head_and_sample(hidden, weight, settings, **options)
     ids = torch.randint(8, 49_999, (rows, 8), device=cuda_device, generator=generator)
     assert plain.best_ids is not None and plain.best_probabilities is not None

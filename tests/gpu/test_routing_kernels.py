@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "kernels"))
 from routing_checks import assert_same, near_ties, problem_of
 from sampling_checks import DTYPES
 
-from dlstep_kernels import choose_experts, routing
+from dlstep_kernels import choose_experts
 
 pytestmark = pytest.mark.gpu
 LLADA2_MINI: dict[str, Any] = {"groups": 8, "kept_groups": 4, "count": 8, "normalised": True, "scale": 2.5}
@@ -41,7 +41,7 @@ def test_equals_the_twin(
     options: dict[str, Any] = {"groups": groups, "kept_groups": kept, "count": count, "normalised": True, "scale": 2.5}
     found = choose_experts(hidden, weight, bias, **options)
     near = near_ties(hidden, weight, bias, groups=groups, kept_groups=kept, count=count)
-    assert_same(found, routing.choose_experts(hidden, weight, bias, **options), near)
+    assert_same(found, choose_experts.twin(hidden, weight, bias, **options), near)
 
 
 def drawn(rows: int, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -57,7 +57,7 @@ def drawn(rows: int, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor, to
 def test_routers_of_models(rows: int, dtype: torch.dtype) -> None:
     hidden, weight, bias = drawn(rows, dtype)
     found = choose_experts(hidden, weight, bias, **LLADA2_MINI)
-    truth = routing.choose_experts(hidden, weight, bias, **LLADA2_MINI)
+    truth = choose_experts.twin(hidden, weight, bias, **LLADA2_MINI)
     near = near_ties(hidden, weight, bias, groups=8, kept_groups=4, count=8)
     assert int(near.sum()) <= 1 + rows // 50, "too few rows are compared"
     assert_same(found, truth, near)

@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "kernels"))
 import mean_checks
 from sampling_checks import (
     DTYPES,
-    EXTREME_READING,
+    EXTREME_SAMPLER,
     EXTREME_TEMPERATURES,
     ROUNDING,
     Problem,
@@ -31,19 +31,14 @@ from sampling_checks import (
     settings_of,
 )
 
-import dlstep_kernels
 from dlstep_kernels import (
-    Reading,
+    SamplerConfig,
     Settings,
     SoftRows,
-    head,
     head_and_sample,
-    mean,
     mean_embeddings,
-    merge,
     merge_embeddings,
     sample,
-    sampling,
 )
 from dlstep_kernels.sampling import Noise
 
@@ -52,7 +47,7 @@ BF16, FP16, FP32 = torch.bfloat16, torch.float16, torch.float32
 ALL = frozenset(("entropy", "margin", "noise", "log_sum"))
 ADDITIONS = 60  # to the sums of a row: up to 19 tiles of 2048 logits a program, and trees over lanes and parts
 # Few, for each is compiled.
-READINGS = st.sampled_from((Reading(), Reading(ALL, "lowest", best=8, tempered=False), Reading(ALL)))
+SAMPLERS = st.sampled_from((SamplerConfig(), SamplerConfig(ALL, "lowest", best=8, tempered=False), SamplerConfig(ALL)))
 
 
 def counters(rows: int) -> Noise:
@@ -61,18 +56,18 @@ def counters(rows: int) -> Noise:
 
 
 @settings(max_examples=40)
-@given(problem=problems(rows=40, width=9000, readings=READINGS))
+@given(problem=problems(rows=40, width=9000, samplers=SAMPLERS))
 def test_sample_equals_the_twin(problem: Problem) -> None:
     logits, chosen = logits_of(problem, "cuda"), settings_of(problem, "cuda")
-    options = {"vocab_size": problem.vocab_size, "mask_id": problem.mask_id, "reading": problem.reading}
+    options = {"vocab_size": problem.vocab_size, "mask_id": problem.mask_id, "sampler": problem.sampler}
     scores = scores_of(logits, chosen, vocab_size=problem.vocab_size, mask_id=problem.mask_id)
-    found, twin = sample(logits, chosen, **options), sampling.sample(logits, chosen, **options)
+    found, twin = sample(logits, chosen, **options), sample.twin(logits, chosen, **options)
     assert_same(found, twin, problem.width, additions=ADDITIONS, scores=scores, blur=far_blur(problem.spread, scores))
 
 
 @settings(max_examples=30)
 @given(
-    problem=problems(rows=300, width=3000, readings=READINGS),
+    problem=problems(rows=300, width=3000, samplers=SAMPLERS),
     depth=st.sampled_from((64, 200, 33)),
     softcap=st.sampled_from((None, 30.0)),
 )
@@ -85,9 +80,9 @@ def test_head_and_sample_equals_the_twin(problem: Problem, depth: int, softcap: 
         hidden[row, column % depth] = value
     chosen = settings_of(problem, "cuda")
     options = {
-        "vocab_size": problem.vocab_size, "mask_id": problem.mask_id, "reading": problem.reading, "softcap": softcap,
+        "vocab_size": problem.vocab_size, "mask_id": problem.mask_id, "sampler": problem.sampler, "softcap": softcap,
     }  # fmt: skip
-    found, twin = (module.head_and_sample(hidden, weight, chosen, **options) for module in (dlstep_kernels, head))
+    found, twin = (each(hidden, weight, chosen, **options) for each in (head_and_sample, head_and_sample.twin))
     logits = capped(hidden.double() @ weight.double().T, softcap)
     scores = scores_of(logits, chosen, vocab_size=problem.vocab_size, mask_id=problem.mask_id)
     blur = capped_blur(softcap, problem.temperatures)
@@ -104,9 +99,9 @@ def test_vocabularies_of_models(rows: int, dtype: torch.dtype, temperature: floa
     hot = None if temperature is None else torch.full((rows,), temperature, device="cuda")
     chosen = Settings(hot, noise=counters(rows))
     scores = scores_of(logits, chosen, vocab_size=151_936, mask_id=151_666)
-    for reading in (Reading(), Reading(ALL, "lowest", best=8, tempered=False)):
-        options = {"vocab_size": 151_936, "mask_id": 151_666, "reading": reading}
-        found, twin = sample(logits, chosen, **options), sampling.sample(logits, chosen, **options)
+    for sampler in (SamplerConfig(), SamplerConfig(ALL, "lowest", best=8, tempered=False)):
+        options = {"vocab_size": 151_936, "mask_id": 151_666, "sampler": sampler}
+        found, twin = sample(logits, chosen, **options), sample.twin(logits, chosen, **options)
         assert_same(found, twin, 152_064, additions=ADDITIONS, scores=scores, blur=far_blur(3.0, scores))
 
 
@@ -121,16 +116,16 @@ def test_heads_of_models(rows: int, temperature: float | None) -> None:
     chosen = Settings(hot, noise=counters(rows))
     logits = torch.mm(hidden, weight.T, out_dtype=torch.float32)
     scores = scores_of(logits, chosen, vocab_size=151_936, mask_id=151_666)
-    for reading in (Reading(), Reading(ALL, "lowest", tempered=False)):
-        options = {"vocab_size": 151_936, "mask_id": 151_666, "reading": reading}
-        found, twin = (module.head_and_sample(hidden, weight, chosen, **options) for module in (dlstep_kernels, head))
+    for sampler in (SamplerConfig(), SamplerConfig(ALL, "lowest", tempered=False)):
+        options = {"vocab_size": 151_936, "mask_id": 151_666, "sampler": sampler}
+        found, twin = (each(hidden, weight, chosen, **options) for each in (head_and_sample, head_and_sample.twin))
         assert_same(found, twin, 152_064, additions=ADDITIONS, scores=scores)
 
 
 def test_filters_stay_with_the_twin() -> None:
     logits = torch.randn(4, 1000, device="cuda")
     chosen = Settings(torch.ones(4, device="cuda"), top_p=torch.full((4,), 0.5, device="cuda"), noise=counters(4))
-    found, twin = (module.sample(logits, chosen, vocab_size=1000, mask_id=None) for module in (dlstep_kernels, sampling))
+    found, twin = (each(logits, chosen, vocab_size=1000, mask_id=None) for each in (sample, sample.twin))
     assert torch.equal(found.tokens, twin.tokens)
     assert torch.equal(found.probabilities, twin.probabilities)
 
@@ -140,7 +135,7 @@ def test_filters_stay_with_the_twin() -> None:
 def test_extreme_temperatures_stay_finite(temperature: float, tempered: bool) -> None:
     """The head's weight is the identity: hidden states are the logits."""
     chosen, logits = extreme_settings(temperature, "cuda"), extreme_logits("cuda")
-    options = {"vocab_size": 5, "mask_id": None, "reading": replace(EXTREME_READING, tempered=tempered)}
+    options = {"vocab_size": 5, "mask_id": None, "sampler": replace(EXTREME_SAMPLER, tempered=tempered)}
     assert_extreme(sample(logits, chosen, **options), temperature, tempered=tempered)
     found = head_and_sample(logits, torch.eye(5, device="cuda"), chosen, **options)
     assert_extreme(found, temperature, tempered=tempered)
@@ -170,7 +165,7 @@ def test_merge_equals_the_twin(dtype: torch.dtype, width: int) -> None:
     # A norm sums up to 8192 squares by trees of at most 64 additions, and takes a root.
     step = {FP32: 64 * ROUNDING, BF16: 2**-7, FP16: 2**-10}[dtype]
     found = merge_embeddings(embedded, table, 3, soft)
-    torch.testing.assert_close(found, merge.merge_embeddings(embedded, table, 3, soft), atol=step, rtol=step)
+    torch.testing.assert_close(found, merge_embeddings.twin(embedded, table, 3, soft), atol=step, rtol=step)
     others = torch.arange(100, device="cuda") % 3 != 0
     assert torch.equal(found[others], embedded[others])
 
@@ -179,5 +174,5 @@ def test_merge_equals_the_twin(dtype: torch.dtype, width: int) -> None:
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_mean_equals_the_twin(dtype: torch.dtype, rows: int) -> None:
     logits, temperatures, table = (part.cuda() for part in mean_checks.problem_of(rows, rows, 30_001, 1000, dtype))
-    found, twin = mean_embeddings(logits, temperatures, table), mean.mean_embeddings(logits, temperatures, table)
+    found, twin = mean_embeddings(logits, temperatures, table), mean_embeddings.twin(logits, temperatures, table)
     mean_checks.assert_same(found, twin, table, additions=200)  # tiles, and trees over lanes and ranges

@@ -39,7 +39,7 @@ def _store(dtype: torch.dtype, kv_heads: int, head_dim: int) -> None:
 def _attention(
     dtype: torch.dtype, heads: int, kv_heads: int, head_dim: int, window: int, *, windowed: bool, parts: int, few: bool
 ) -> None:
-    from dlstep_kernels.gpu.attention import attend, launch_parameters
+    from dlstep_kernels.gpu.attention import launch_parameters, tiled_attention
     from dlstep_kernels.tiles import bucket_shape, tiles_over
 
     group = heads // kv_heads
@@ -48,7 +48,7 @@ def _attention(
     queries = torch.empty(heads, shape.rows, head_dim, dtype=dtype).transpose(0, 1)
     pages = torch.empty(4097, kv_heads, head_dim, dtype=dtype)
     chosen = launch_parameters(queries, shape.tile_rows * group, group, few=True) if few else None
-    attend(queries, pages, pages, tiles, scale=1.0, parts=parts, chosen=chosen)
+    tiled_attention(queries, pages, pages, tiles, scale=1.0, parts=parts, chosen=chosen)
 
 
 @dataclass(frozen=True)

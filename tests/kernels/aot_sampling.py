@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import torch
 
-from dlstep_kernels import Penalty, Reading, Settings, SoftRows
+from dlstep_kernels import Penalty, SamplerConfig, Settings, SoftRows
 from dlstep_kernels.sampling import Noise
 
 VOCAB, HIDDEN = 152_064, 4096
-PLAIN = Reading()
-ALL = Reading(frozenset(("entropy", "margin", "noise", "log_sum")), best=8, tempered=False)
+PLAIN = SamplerConfig()
+ALL = SamplerConfig(frozenset(("entropy", "margin", "noise", "log_sum")), best=8, tempered=False)
 
 
 def _settings(rows: int, raced: bool) -> Settings:
@@ -24,19 +24,21 @@ def _with_named(settings: Settings, count: int) -> Settings:
     return replace(settings, named=torch.zeros(rows, count, dtype=torch.int64)) if count else settings
 
 
-def _sample(rows: int, dtype: torch.dtype, reading: Reading, raced: bool, named: int = 0) -> None:
+def _sample(rows: int, dtype: torch.dtype, sampler: SamplerConfig, raced: bool, named: int = 0) -> None:
     from dlstep_kernels.gpu.sampling import sample
 
     logits = torch.empty(rows, VOCAB, dtype=dtype)
-    sample(logits, _with_named(_settings(rows, raced), named), vocab_size=151_936, mask_id=151_666, reading=reading)
+    sample(logits, _with_named(_settings(rows, raced), named), vocab_size=151_936, mask_id=151_666, sampler=sampler)
 
 
-def _head(rows: int, dtype: torch.dtype, reading: Reading, raced: bool, softcap: float | None = None, named: int = 0) -> None:
+def _head(
+    rows: int, dtype: torch.dtype, sampler: SamplerConfig, raced: bool, softcap: float | None = None, named: int = 0
+) -> None:
     from dlstep_kernels.gpu.head import head_and_sample
 
     hidden, weight = torch.empty(rows, HIDDEN, dtype=dtype), torch.empty(VOCAB, HIDDEN, dtype=dtype)
     settings = _with_named(_settings(rows, raced), named)
-    head_and_sample(hidden, weight, settings, vocab_size=151_936, mask_id=151_666, reading=reading, softcap=softcap)
+    head_and_sample(hidden, weight, settings, vocab_size=151_936, mask_id=151_666, sampler=sampler, softcap=softcap)
 
 
 def _merge(dtype: torch.dtype, width: int, count: int) -> None:

@@ -76,7 +76,7 @@ def shape_for(problem: Problem, spans: Spans) -> TileShape:
     """Room for just the spans, or for one more, with longer ones and more pages."""
     if not problem.padded:
         return exact_shape(spans, group=problem.group)
-    batch, window, pages = len(spans.counts) + 1, int(spans.counts.max()) + 2, spans.tables.shape[1] + 1
+    batch, window, pages = len(spans.query_lens) + 1, int(spans.query_lens.max()) + 2, spans.block_tables.shape[1] + 1
     windowed = spans.since is not None
     return bucket_shape(
         batch * window, batch, window, group=problem.group, page_size=problem.page_size, pages=pages, windowed=windowed
@@ -105,7 +105,7 @@ def inputs_of(problem: Problem, device: str) -> Inputs:
 
     held = random(2, slots, problem.kv_heads, problem.head_dim)
     read = torch.zeros(slots, dtype=torch.bool)
-    for table, end in zip(spans.tables, spans.ends, strict=True):
+    for table, end in zip(spans.block_tables, spans.context_lens, strict=True):
         positions = np.arange(end)
         read[table[positions // problem.page_size] * problem.page_size + positions % problem.page_size] = True
     held[:, ~read] = float("nan")

@@ -11,7 +11,7 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
-from dlstep_kernels import Drawn, Penalty, Reading, Settings
+from dlstep_kernels import Drawn, Penalty, SamplerConfig, Settings
 from dlstep_kernels.draws import draw_keys, uniform
 from dlstep_kernels.sampling import Noise
 
@@ -38,12 +38,12 @@ class Problem:
     mask_id: int | None
     temperatures: tuple[float, ...] | None
     penalised: bool
-    reading: Reading
+    sampler: SamplerConfig
     named: int = 0
 
 
-READINGS = st.builds(
-    Reading,
+SAMPLERS = st.builds(
+    SamplerConfig,
     statistics=st.frozensets(st.sampled_from(STATISTICS)),
     ties=st.sampled_from(("highest", "lowest")),
     best=st.sampled_from((0, 0, 1, 3, 8)),
@@ -52,7 +52,7 @@ READINGS = st.builds(
 
 
 @st.composite
-def problems(draw: st.DrawFn, rows: int, width: int, readings: st.SearchStrategy[Reading] = READINGS) -> Problem:
+def problems(draw: st.DrawFn, rows: int, width: int, samplers: st.SearchStrategy[SamplerConfig] = SAMPLERS) -> Problem:
     rows, width = draw(st.integers(1, rows)), draw(st.integers(1, width))
     place = st.tuples(st.integers(0, rows - 1), st.integers(0, width - 1), st.sampled_from(ODD))
     temperatures = st.lists(st.sampled_from(TEMPERATURES), min_size=rows, max_size=rows).map(tuple)
@@ -69,7 +69,7 @@ def problems(draw: st.DrawFn, rows: int, width: int, readings: st.SearchStrategy
         mask_id=draw(st.none() | st.integers(0, width - 1)),
         temperatures=draw(st.none() | temperatures),
         penalised=draw(st.booleans()),
-        reading=draw(readings),
+        sampler=draw(samplers),
         named=draw(st.sampled_from((0, 1, 3))),
     )
 
@@ -193,7 +193,7 @@ def assert_same(
 
 
 EXTREME_TEMPERATURES = (1e-30, 1e30)  # the least and the most that a request may have
-EXTREME_READING = Reading(frozenset(STATISTICS), ties="lowest", best=3)
+EXTREME_SAMPLER = SamplerConfig(frozenset(STATISTICS), ties="lowest", best=3)
 
 
 def extreme_logits(device: str = "cpu") -> Tensor:

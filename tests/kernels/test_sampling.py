@@ -7,10 +7,10 @@ import pytest
 import torch
 from hypothesis import assume, given, strategies as st
 from profiles import up_to
-from sampling_checks import EXTREME_READING, EXTREME_TEMPERATURES, assert_extreme, extreme_logits, extreme_settings
+from sampling_checks import EXTREME_SAMPLER, EXTREME_TEMPERATURES, assert_extreme, extreme_logits, extreme_settings
 
 from dlstep.core import draws
-from dlstep_kernels import Penalty, Reading, Settings, sample
+from dlstep_kernels import Penalty, SamplerConfig, Settings, sample
 from dlstep_kernels.sampling import Noise
 
 BROKEN = (-1, 0.0, 0.0, 0.0)
@@ -23,14 +23,14 @@ def clearly(gap: float, least: float = 1e-4) -> None:
     assume(abs(gap) > least)
 
 
-def oracle(row, vocab_size, mask_id, reading, params, counters, penalty):
+def oracle(row, vocab_size, mask_id, sampler, params, counters, penalty):
     """Token, probability, entropy and margin of one row, its most probable ids with their probabilities, and all of these."""
     temperature, top_k, top_p, min_p = params
-    ties = reading.ties
+    ties = sampler.ties
     row = [x - penalty[1] * (i == penalty[0]) if math.isfinite(x) else x for i, x in enumerate(row)]
     allowed = {i: x for i, x in enumerate(row) if i < vocab_size and i != mask_id and x > -math.inf}
     if any(math.isnan(x) or x == math.inf for x in row) or not allowed:
-        return BROKEN, [(-1, 0.0)] * reading.best, {}
+        return BROKEN, [(-1, 0.0)] * sampler.best, {}
     best = max(allowed.values())
     plain = {i: x - best for i, x in allowed.items()}
     scores = {i: (x - best) / (temperature or 1.0) for i, x in allowed.items()}
@@ -64,10 +64,10 @@ def oracle(row, vocab_size, mask_id, reading, params, counters, penalty):
     probabilities = sorted((math.exp(x) / total for x in scores.values()), reverse=True)
     entropy = -sum(p * math.log(p) for p in probabilities if p)
     margin = probabilities[0] - (probabilities[1] if len(probabilities) > 1 else 0.0)
-    measured = scores if reading.tempered else plain
+    measured = scores if sampler.tempered else plain
     whole = sum(math.exp(x) for x in measured.values())
     sign = -1 if ties == "highest" else 1
-    ranked = sorted(measured, key=lambda i: (-measured[i], sign * i))[: reading.best]
+    ranked = sorted(measured, key=lambda i: (-measured[i], sign * i))[: sampler.best]
     likely = [(i, math.exp(measured[i]) / whole) for i in ranked]
     shares = {i: math.exp(x) / whole for i, x in measured.items()}
     return (token, shares[token], entropy, margin), likely, shares
@@ -117,15 +117,17 @@ def test_equals_the_rules(data, rows, ties):
     logits = torch.tensor(rows, dtype=torch.float32)
     before = logits.clone()
     penalties = [data.draw(st.tuples(st.integers(-1, width - 1), st.sampled_from((0.0, 0.5, 3.0)))) for _ in rows]
-    reading = Reading(frozenset(("entropy", "margin", "noise")), ties, data.draw(st.integers(0, 3)), data.draw(st.booleans()))
+    sampler = SamplerConfig(
+        frozenset(("entropy", "margin", "noise")), ties, data.draw(st.integers(0, 3)), data.draw(st.booleans())
+    )
     penalty = Penalty(torch.tensor([id for id, _ in penalties]), torch.tensor([amount for _, amount in penalties]))
     named = [data.draw(st.lists(st.integers(-1, width + 1), min_size=3, max_size=3)) for _ in rows]
     asked = replace(settings_of(params, counters), penalty=penalty, named=torch.tensor(named))
-    drawn = sample(logits, asked, vocab_size=vocab_size, mask_id=mask_id, reading=reading)
+    drawn = sample(logits, asked, vocab_size=vocab_size, mask_id=mask_id, sampler=sampler)
     assert torch.equal(logits, before) or logits.isnan().any()
     for number, row in enumerate(rows):
         expected, likely, shares = oracle(
-            row, vocab_size, mask_id, reading, params[number], counters[number], penalties[number]
+            row, vocab_size, mask_id, sampler, params[number], counters[number], penalties[number]
         )
         assert drawn.tokens[number] == expected[0]
         found = (drawn.probabilities[number], drawn.entropies[number], drawn.margins[number])
@@ -141,7 +143,7 @@ def test_equals_the_rules(data, rows, ties):
                 assert drawn.named_probabilities[number, place] == 0.0
             if each == expected[0]:
                 assert drawn.named_probabilities[number, place] == drawn.probabilities[number]
-        if reading.best:
+        if sampler.best:
             assert (drawn.best_probabilities[number, len(likely) :] == 0.0).all()
 
 
@@ -154,9 +156,9 @@ def test_an_id_at_the_edge_of_a_filter_is_kept():
     """Half of the probability lies before the second id, whose own is half of the best one's in the second row."""
     logits = torch.tensor([[0.0, 0.0, -40.0], [math.log(2.0), 0.0, -40.0]])
     halves = torch.tensor([0.5, 0.5])
-    reading = Reading(ties="lowest", best=3)
+    sampler = SamplerConfig(ties="lowest", best=3)
     one, two = (
-        sample(logits, asked, vocab_size=3, mask_id=None, reading=reading).best_probabilities
+        sample(logits, asked, vocab_size=3, mask_id=None, sampler=sampler).best_probabilities
         for asked in (Settings(top_p=halves), Settings(min_p=halves))
     )
     assert one[0].tolist() == [0.5, 0.5, 0.0]
@@ -173,7 +175,7 @@ def test_top_p_of_one_drops_nothing():
     else:
         pytest.fail("no sum is rounded to more than 1")
     asked = Settings(top_p=torch.tensor([1.0, 0.5]))
-    drawn = sample(logits.repeat(2, 1), asked, vocab_size=64, mask_id=None, reading=Reading(best=64))
+    drawn = sample(logits.repeat(2, 1), asked, vocab_size=64, mask_id=None, sampler=SamplerConfig(best=64))
     assert (drawn.best_probabilities[0] > 0).all()
     assert (drawn.best_probabilities[1] == 0).any()
 
@@ -204,8 +206,8 @@ def test_frequencies_are_the_softmax():
 @pytest.mark.parametrize("tempered", [True, False])
 @pytest.mark.parametrize("temperature", EXTREME_TEMPERATURES)
 def test_extreme_temperatures_stay_finite(temperature, tempered):
-    reading = replace(EXTREME_READING, tempered=tempered)
-    drawn = sample(extreme_logits(), extreme_settings(temperature), vocab_size=5, mask_id=None, reading=reading)
+    sampler = replace(EXTREME_SAMPLER, tempered=tempered)
+    drawn = sample(extreme_logits(), extreme_settings(temperature), vocab_size=5, mask_id=None, sampler=sampler)
     assert_extreme(drawn, temperature, tempered=tempered)
 
 
@@ -220,7 +222,7 @@ def test_filters_stay_finite_at_extreme_temperatures(temperature):
     """Half of the probability is in the best ids when it is cold, in any three of five when it is hot."""
     filters = {"top_p": torch.full((12,), 0.5), "top_k": torch.full((12,), 4), "min_p": torch.full((12,), 0.5)}
     asked = replace(extreme_settings(temperature), **filters)
-    drawn = sample(extreme_logits(), asked, vocab_size=5, mask_id=None, reading=EXTREME_READING)
+    drawn = sample(extreme_logits(), asked, vocab_size=5, mask_id=None, sampler=EXTREME_SAMPLER)
     for each in (drawn.probabilities, drawn.best_probabilities, drawn.entropies, drawn.margins, drawn.log_sums):
         assert each.isfinite().all()
     kept = [1] * 8 + [2] * 4 if temperature < 1 else [3] * 12

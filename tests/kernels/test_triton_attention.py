@@ -11,7 +11,7 @@ from hypothesis import example, given, strategies as st
 from triton_interpreter import needs_interpreter
 
 from dlstep_kernels import store_kv as store_kv_twin
-from dlstep_kernels.gpu.attention import attend, launch_parameters
+from dlstep_kernels.gpu.attention import launch_parameters, tiled_attention
 from dlstep_kernels.gpu.pages import store_kv
 
 pytestmark = needs_interpreter
@@ -37,14 +37,14 @@ def test_equals_the_twin(problem: Problem, parts: int, block_m: int, block_n: in
     inputs = inputs_of(problem, "cpu")
     chosen = SMALL | {"block_m": block_m, "block_n": block_n}
     parts_of_inputs = (inputs.queries, inputs.key_pages, inputs.value_pages, inputs.tiles)
-    answer = attend(*parts_of_inputs, scale=0.3, chosen=chosen, parts=parts)
+    answer = tiled_attention(*parts_of_inputs, scale=0.3, chosen=chosen, parts=parts)
     assert_near(answer, expected(inputs, 0.3))
 
 
 def test_too_many_parts_are_refused() -> None:
     inputs = inputs_of(STAIRS, "cpu")
     with pytest.raises(AssertionError, match="there can be 32 parts, got 33"):
-        attend(inputs.queries, inputs.key_pages, inputs.value_pages, inputs.tiles, scale=0.3, chosen=SMALL, parts=33)
+        tiled_attention(inputs.queries, inputs.key_pages, inputs.value_pages, inputs.tiles, scale=0.3, chosen=SMALL, parts=33)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
@@ -62,7 +62,7 @@ def test_few_tiles_are_divided_into_smaller_ones(dtype: torch.dtype, monkeypatch
 def test_head_dims(head_dim: int) -> None:
     problem = Problem(((20, 3, 23, 0, 2), (0, 2, 2, 0, 4)), 1, 7, head_dim, 8, None, torch.bfloat16, 0, False, head_dim)
     inputs = inputs_of(problem, "cpu")
-    answer = attend(inputs.queries, inputs.key_pages, inputs.value_pages, inputs.tiles, scale=head_dim**-0.5)
+    answer = tiled_attention(inputs.queries, inputs.key_pages, inputs.value_pages, inputs.tiles, scale=head_dim**-0.5)
     assert_near(answer, expected(inputs, head_dim**-0.5))
 
 

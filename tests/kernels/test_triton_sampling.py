@@ -14,10 +14,10 @@ import mean_checks
 from hypothesis import example, given, settings, strategies as st
 from sampling_checks import (
     DTYPES,
-    EXTREME_READING,
+    EXTREME_SAMPLER,
     EXTREME_TEMPERATURES,
-    READINGS,
     ROUNDING,
+    SAMPLERS,
     Problem,
     assert_extreme,
     assert_same,
@@ -34,7 +34,7 @@ from sampling_checks import (
 )
 from triton_interpreter import needs_interpreter
 
-from dlstep_kernels import Reading, Settings, SoftRows, head, mean, merge, sampling
+from dlstep_kernels import SamplerConfig, Settings, SoftRows, head, mean, merge, sampling
 from dlstep_kernels.gpu import (
     head as head_kernels,
     mean as mean_kernels,
@@ -56,12 +56,12 @@ def quiet_numpy():
 ignored = pytest.mark.filterwarnings("ignore:All-NaN slice encountered:RuntimeWarning")
 SMALL = Problem(
     seed=1, rows=1, width=33, spread=2.0, odd=(), empty=False, layout="rows", dtype=torch.float32, vocab_size=33, mask_id=None,
-    temperatures=(1.0,), penalised=False, reading=Reading(frozenset(("entropy",)), best=8),
+    temperatures=(1.0,), penalised=False, sampler=SamplerConfig(frozenset(("entropy",)), best=8),
 )  # fmt: skip
 
 
 # The largest logits are far from those read first: -lifted in exp2(fma(x, LOG2E, -lifted)) was rounded by 1e-5.
-FAR = replace(SMALL, rows=3, width=48, spread=100.0, temperatures=None, reading=Reading())
+FAR = replace(SMALL, rows=3, width=48, spread=100.0, temperatures=None, sampler=SamplerConfig())
 # Ranges of logits are wider than what has a weight at temperature 1, but not at this one.
 HOT = replace(SMALL, rows=3, width=70, spread=1000.0, vocab_size=70, temperatures=(30.0, 300.0, 1e30))
 
@@ -80,7 +80,7 @@ HOT = replace(SMALL, rows=3, width=70, spread=1000.0, vocab_size=70, temperature
 @example(problem=HOT, block=16, programs=15, chunk=8)
 def test_sample_equals_the_twin(problem: Problem, block: int, programs: int, chunk: int) -> None:
     logits, chosen = logits_of(problem, "cpu"), settings_of(problem, "cpu")
-    options = {"vocab_size": problem.vocab_size, "mask_id": problem.mask_id, "reading": problem.reading}
+    options = {"vocab_size": problem.vocab_size, "mask_id": problem.mask_id, "sampler": problem.sampler}
     with launched(sampling_kernels, block=block, programs=programs), launched(parts, chunk=chunk):
         found = sampling_kernels.sample(logits, chosen, **options)
     scores = scores_of(logits, chosen, vocab_size=problem.vocab_size, mask_id=problem.mask_id)
@@ -108,7 +108,7 @@ def test_head_and_sample_equals_the_twin(problem: Problem, depth: int, bulk: boo
     bias = torch.randint(-2, 3, (problem.width,), generator=generator).to(problem.dtype) if biased else None
     chosen = settings_of(problem, "cpu")
     options = {
-        "vocab_size": problem.vocab_size, "mask_id": problem.mask_id, "reading": problem.reading,
+        "vocab_size": problem.vocab_size, "mask_id": problem.mask_id, "sampler": problem.sampler,
         "bias": bias, "softcap": softcap,
     }  # fmt: skip
     with launched(head_kernels, bulk=int(bulk)):
@@ -122,15 +122,15 @@ def test_head_and_sample_equals_the_twin(problem: Problem, depth: int, bulk: boo
 
 @ignored
 @pytest.mark.parametrize(
-    "reading",
-    [Reading(), Reading(frozenset(("entropy", "log_sum"))), Reading(best=2)],
+    "sampler",
+    [SamplerConfig(), SamplerConfig(frozenset(("entropy", "log_sum"))), SamplerConfig(best=2)],
     ids=["plain", "entropy and sum", "best two"],
 )
-def test_far_ranges(reading: Reading) -> None:
+def test_far_ranges(sampler: SamplerConfig) -> None:
     """What a program reads first, or all that it reads, may be far below the rest."""
     logits = torch.full((3, 64), -500.0)
     logits[0, 40], logits[1, 5], logits[2, 17] = 700.0, 90.0, -math.inf
-    options = {"vocab_size": 64, "mask_id": 63, "reading": reading}
+    options = {"vocab_size": 64, "mask_id": 63, "sampler": sampler}
     for programs in (3, 12):
         with launched(sampling_kernels, programs=programs):
             found = sampling_kernels.sample(logits, Settings(), **options)
@@ -142,18 +142,18 @@ def test_far_ranges(reading: Reading) -> None:
 def test_extreme_temperatures_stay_finite(temperature: float, tempered: bool) -> None:
     """The head's weight is the identity: hidden states are the logits."""
     chosen, logits = extreme_settings(temperature), extreme_logits()
-    options = {"vocab_size": 5, "mask_id": None, "reading": replace(EXTREME_READING, tempered=tempered)}
+    options = {"vocab_size": 5, "mask_id": None, "sampler": replace(EXTREME_SAMPLER, tempered=tempered)}
     assert_extreme(sampling_kernels.sample(logits, chosen, **options), temperature, tempered=tempered)
     found = head_kernels.head_and_sample(logits, torch.eye(5), chosen, **options)
     assert_extreme(found, temperature, tempered=tempered)
 
 
 @settings(max_examples=10)
-@given(reading=READINGS, dtype=st.sampled_from(DTYPES))
-def test_no_rows(reading: Reading, dtype: torch.dtype) -> None:
+@given(sampler=SAMPLERS, dtype=st.sampled_from(DTYPES))
+def test_no_rows(sampler: SamplerConfig, dtype: torch.dtype) -> None:
     nothing = torch.zeros(0, dtype=torch.int64)
     chosen = Settings(noise=sampling.Noise(nothing, nothing, nothing))
-    options = {"vocab_size": 5, "mask_id": None, "reading": reading}
+    options = {"vocab_size": 5, "mask_id": None, "sampler": sampler}
     logits = torch.zeros(0, 5, dtype=dtype)
     found = sampling_kernels.sample(logits, chosen, **options)
     assert_same(found, sampling.sample(logits, chosen, **options), 5, additions=1)

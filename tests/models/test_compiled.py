@@ -56,7 +56,7 @@ def test_answers_are_the_same_and_nothing_is_compiled_twice(family: str, tmp_pat
         options["max_denoising_steps"] = 2  # noise that is drawn anew again and again would make much of any rounding
     plain, fast = (LLM(str(tmp_path), **options) for _ in range(2))
     recorder = Recorder()
-    network: Any = fast.engine.driver.network  # pyright: ignore[reportAttributeAccessIssue]
+    network: Any = fast.engine.driver.network.model  # pyright: ignore[reportAttributeAccessIssue]
     if family in MIXTURES:
         network.set_experts_implementation(EXPERTS)
         install_routers(network)
@@ -77,7 +77,7 @@ def test_other_networks_change_nothing(tmp_path: Path) -> None:
     recorder, compiled = Recorder(), []
     first, second = (LLM(str(tmp_path), **options) for _ in range(2))
     for llm in (first, second):
-        compile_layers(llm.engine.driver.network, backend=recorder)  # pyright: ignore[reportAttributeAccessIssue]
+        compile_layers(llm.engine.driver.network.model, backend=recorder)  # pyright: ignore[reportAttributeAccessIssue]
     for llm in (first, second, LLM(str(tmp_path), **options), first):
         llm.generate(PROMPTS[:2], LIMIT, progress=False)
         compiled.append(len(recorder.graphs))
@@ -88,7 +88,7 @@ def test_every_thread_compiles_for_any_number_of_rows_and_sets_that_once(tmp_pat
     """torch keeps the settings of a thread from all others, so that those of the thread that loaded are not enough."""
     write_checkpoint(tmp_path, "sdar", seed=1)
     llm, recorder = LLM(str(tmp_path), model_name="sdar", max_model_len=64), Recorder()
-    compile_layers(llm.engine.driver.network, backend=recorder)  # pyright: ignore[reportAttributeAccessIssue]
+    compile_layers(llm.engine.driver.network.model, backend=recorder)  # pyright: ignore[reportAttributeAccessIssue]
     found: list[Any] = []
 
     def work() -> None:

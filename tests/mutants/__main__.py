@@ -43,6 +43,7 @@ TESTS = {
     **dict.fromkeys(PURE, LAWS),
     "driver/history": ("tests/driver/test_device_histories.py", "tests/end_to_end/test_histories.py"),
     "driver/torch_driver": ("tests/driver/test_device_histories.py", "tests/driver"),
+    "models/networks": ("tests/driver/test_device_histories.py", "tests/driver"),
     "models/fingerprint": ("tests/models/test_fingerprint.py",),
     "sharing": ("tests/api/test_sharing.py",),
     "stream": ("tests/api/test_sharing.py", "tests/api/test_llm.py"),

@@ -5,6 +5,7 @@ from .catalogue import COMMIT, FINISH, LIFECYCLE, SCHEDULE, Mutant, change
 PLAN, QUEUE, UPDATES, SHADOW = "core/plan.py", "core/queue.py", "core/updates.py", "testing/shadow.py"
 TRACE, TRACE_FILE, CODEC, CHECKS = "core/trace.py", "core/trace_file.py", "core/codec.py", "core/checks.py"
 DECODE, HISTORY, SESSION, SHARING, STREAM = "decode.py", "driver/history.py", "session.py", "sharing.py", "stream.py"
+DRIVER = "driver/torch_driver.py"
 
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
@@ -45,10 +46,23 @@ MUTANTS: tuple[Mutant, ...] = (
     change("a copied history has other tables", HISTORY, "        self.tables.copy(other.tables)\n", ""),
     change(
         "a copied history has no keys",
-        HISTORY,
-        "            (*self.key_pages, *self.value_pages, self.carried),\n"
-        "            (*other.key_pages, *other.value_pages, other.carried),",
-        "            (*self.value_pages, self.carried),\n            (*other.value_pages, other.carried),",
+        "models/networks/batch.py",
+        "[(*each.key_pages, *each.value_pages, each.carried)",
+        "[(*each.value_pages, each.carried)",
+    ),
+    change("only the last forward of a plan runs", DRIVER, "for gathered in forwards:", "for gathered in forwards[-1:]:"),
+    change("a history stays on the line before", DRIVER, "self._now.line = samples.line", "self._now.line = self._now.line"),
+    change(
+        "an embedding that is blended is looked up",
+        "models/networks/plain.py",
+        "        if batch.soft is None:",
+        "        if batch.soft is not self:",
+    ),
+    change(
+        "a canvas finds what it left two forwards before",
+        "models/networks/canvas.py",
+        "index_copy_(0, carry.left,",
+        "index_copy_(0, carry.found,",
     ),
     change(
         "a device that was lost is caught up with by one forward",

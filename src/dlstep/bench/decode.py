@@ -16,9 +16,9 @@ from transformers import DynamicCache, PreTrainedModel
 from .. import strategies
 from ..core import Config, Plan, Request, SamplingParams, State, Strategy, add, commit, init, options_of, schedule, with_options
 from ..decode import Decode
-from ..driver import TorchDriver, Work
-from ..driver.torch_driver import Answer
+from ..driver import TorchDriver
 from ..models import Checkpoint
+from ..models.networks import Answer, Batch, Memory, PagedNetwork, paged
 from ..models.shapes import kv_shapes
 from ..tiny import problems
 
@@ -38,22 +38,31 @@ class _Times:
     plain: float
 
 
-class _ClockedDriver(TorchDriver):
-    """A driver that says how long the forward of its last run took, where it stands in the step."""
+class _ClockedNetwork(PagedNetwork):
+    """A network that says how long its last forward took, where it stands in the step."""
 
-    clock: Callable[[], float] = perf_counter
     forward_s = 0.0
 
-    def _replayed(self, plan: Plan) -> None:
-        """Nothing: what is captured has no parts whose times could be taken."""
+    def __init__(self, network: PagedNetwork, clock: Callable[[], float]) -> None:
+        super().__init__(network.model, network.spec)
+        self._network, self._clock = network, clock
+        self.canvas_length, self.draws_itself = network.canvas_length, network.draws_itself
 
-    def forward(self, work: Work) -> Answer | None:
+    def forwards(self, plan: Plan) -> tuple[Plan, ...]:
+        """Those of the network."""
+        return self._network.forwards(plan)
+
+    def carried_size(self, slots: int) -> tuple[int, int, int]:
+        """That of the network."""
+        return self._network.carried_size(slots)
+
+    def forward(self, batch: Batch, memory: Memory) -> Answer | None:
         """The forward, finished when this returns."""
-        start = self.clock()
-        answer = super().forward(work)
-        if self.network.device.type == "cuda":
-            torch.cuda.synchronize(self.network.device)
-        self.forward_s = self.clock() - start
+        start = self._clock()
+        answer = self._network.forward(batch, memory)
+        if self.model.device.type == "cuda":
+            torch.cuda.synchronize(self.model.device)
+        self.forward_s = self._clock() - start
         return answer
 
 
@@ -78,8 +87,8 @@ def measure_decode(
     plain.set_attn_implementation("sdpa")
     table: list[Row] = []
     for batch_size in batch_sizes:
-        driver, taken = _decoding(checkpoint, strategy, batch_size, states)
-        driver.clock = clock
+        network = _ClockedNetwork(paged(checkpoint.network, checkpoint.spec), clock)
+        driver, taken = _decoding(checkpoint, network, strategy, batch_size, states)
         times: list[_Times] = []
         rows = 0
         for begin, reached in taken:
@@ -87,7 +96,7 @@ def measure_decode(
             state = _walk(driver, begin, reached)
             plan = schedule(state)
             rows += sum(len(span.tokens) for span in plan.spans)
-            times.append(_time(driver, state, _plain_forward(plain, plan), repetitions, clock))
+            times.append(_time(driver, network, state, _plain_forward(plain, plan), repetitions, clock))
         step, plain_s = sum(time.step for time in times), sum(time.plain for time in times)
         scale = 1e6 / len(times)
         table.append(
@@ -112,8 +121,8 @@ def _own_strategy(checkpoint: Checkpoint) -> Strategy:
 
 
 def _decoding(
-    checkpoint: Checkpoint, strategy: Strategy, batch_size: int, states: int
-) -> tuple[_ClockedDriver, list[tuple[State, int]]]:
+    checkpoint: Checkpoint, network: PagedNetwork, strategy: Strategy, batch_size: int, states: int
+) -> tuple[TorchDriver, list[tuple[State, int]]]:
     """A driver, and evenly spread moments of a decode in which all requests sample: first state and number of steps."""
     length = min(checkpoint.max_model_len, 384)
     pages = batch_size * (-(-length // PAGE_SIZE) + 1)
@@ -123,7 +132,8 @@ def _decoding(
     for number, problem in enumerate(problems(batch_size)):
         prompt = checkpoint.tokenizer.encode(problem.prompt, add_special_tokens=False)
         begin = add(begin, Request(number, tuple(prompt), params))
-    driver = _ClockedDriver(checkpoint, config)
+    # What is captured has no parts whose times could be taken.
+    driver = TorchDriver(checkpoint, config, enforce_eager=True, network=network)
     state, good, step = begin, [], 0
     while not state.done:
         plan = schedule(state)
@@ -143,7 +153,8 @@ def _walk(driver: TorchDriver, state: State, steps: int) -> State:
 
 
 def _time(
-    driver: _ClockedDriver,
+    driver: TorchDriver,
+    network: _ClockedNetwork,
     state: State,
     plain: Callable[[], Callable[[], object]],
     repetitions: int,
@@ -158,8 +169,8 @@ def _time(
         start = clock()
         commit(state, driver.run(schedule(state)))
         whole.append(clock() - start)
-        outside.append(whole[-1] - driver.forward_s)
-        forwards.append(driver.forward_s)
+        outside.append(whole[-1] - network.forward_s)
+        forwards.append(network.forward_s)
         call = plain()
         start = clock()
         call()

@@ -11,10 +11,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 from time import perf_counter
-from typing import Any
 
 import torch
-from torch import Tensor
 
 from dlstep_kernels.choice import has_kernels
 
@@ -53,7 +51,7 @@ class Decoded:
     """One row of the table; times are microseconds of a step, on average.
 
     `rows` are fed by a step, `captures` are graphs captured in the steps that count; `kinds` are what the device works on, and
-    `launches` how often. `host_us` is schedule, unpacking, commit, and lowering where no graph is replayed.
+    `launches` how often. `host_us` is schedule, gathering, unpacking and commit.
     `device_us` is when the device works, and `host_share` the rest of the step, in which it waits; None without a CUDA device.
     `roofline_us` is the least time for the bytes and operations of the same steps at the measured ceilings, `ratio` the step
     to it.
@@ -79,30 +77,29 @@ class Decoded:
     matmul_tflop_s: float
 
 
-class PacedDriver(TorchDriver):
-    """A driver whose answers are scripted where they are unpacked, and which says what its parts on the host cost."""
+class PacedDriver:
+    """Runs plans on a driver, part by part, with scripted answers if `scripted`; says what its parts on the host cost."""
 
-    pace: Pace
-    scripted: bool
-    host_s = 0.0
-    script_s = 0.0
+    def __init__(self, driver: TorchDriver, pace: Pace, *, scripted: bool) -> None:
+        self.driver, self.pace, self._scripted = driver, pace, scripted
+        self.host_s = 0.0
+        self.script_s = 0.0
 
-    def lower(self, plan: Plan) -> Any:
-        """The tensors of `plan`; timed."""
+    def run(self, plan: Plan) -> Samples:
+        """The network's samples, or scripted ones in their place."""
         start = perf_counter()
-        work = super().lower(plan)
-        self.host_s += perf_counter() - start
-        return work
-
-    def unpack(self, plan: Plan, packed: Tensor | None) -> Samples:
-        """The network's samples, thrown away for scripted ones."""
-        start = perf_counter()
-        samples = super().unpack(plan, packed)
+        self.driver.follow(plan)
+        forwards = self.driver.gather(plan)
+        gathered = perf_counter()
+        packed = self.driver.submit(forwards).wait()
+        answered = perf_counter()
+        samples = self.driver.unpack(plan, packed)
         unpacked = perf_counter()
-        self.host_s += unpacked - start
-        if self.scripted:
+        self.host_s += gathered - start + unpacked - answered
+        if self._scripted:
             samples = self.pace.samples(plan)
         self.script_s += perf_counter() - unpacked
+        self.driver.stand(samples)
         return samples
 
 
@@ -112,9 +109,9 @@ class DecodeRow:
     def __init__(self, checkpoint: Checkpoint, strategy: Strategy, load: Load, *, enforce_eager: bool) -> None:
         self.name = checkpoint.name
         self.state = _filled(checkpoint, strategy, load)
-        self.driver = PacedDriver(checkpoint, self.state.config, enforce_eager=enforce_eager)
-        self.driver.pace = Pace(load.tokens_per_forward, checkpoint.spec.vocab_size)
-        self.driver.scripted = checkpoint.decoding_strategy not in PACED_BY_OPTIONS
+        driver = TorchDriver(checkpoint, self.state.config, enforce_eager=enforce_eager)
+        pace = Pace(load.tokens_per_forward, checkpoint.spec.vocab_size)
+        self.driver = PacedDriver(driver, pace, scripted=checkpoint.decoding_strategy not in PACED_BY_OPTIONS)
 
     def step(self) -> tuple[Plan, float, float]:
         """One step: its plan, its seconds without the script's, and those of schedule and commit among them."""
@@ -197,13 +194,13 @@ def _measured(decode: DecodeRow, network: Network, load: Load, ceilings: Ceiling
     decode.prefill()
     for _ in range(WARM * load.steps):
         decode.step()
-    device = decode.driver.network.device
+    device = decode.driver.driver.network.model.device
     gc.collect()
     gc.disable()
     try:
-        decode.driver.host_s, before, captured = 0.0, decode.taken(), decode.driver.graph_count
+        decode.driver.host_s, before, captured = 0.0, decode.taken(), decode.driver.driver.graph_count
         done = [decode.step() for _ in range(load.steps)]
-        captures = decode.driver.graph_count - captured
+        captures = decode.driver.driver.graph_count - captured
     finally:
         gc.enable()
     count = len(done)

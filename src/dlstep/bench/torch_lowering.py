@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from ..core import Admission, Plan, Samples, State
-from ..driver.lowering import Target, lower, unpack
+from ..driver.lowering import Target, gather, lower, unpack
 from ..driver.tables import PageTables
 
 
@@ -42,7 +42,7 @@ class TorchLowering:
 
     def lower(self, plan: Plan) -> object:
         """The tensors of the plan."""
-        return lower(plan, self._tables, self._target)
+        return lower(gather(plan, self._tables, self._target), self._target)
 
     def unpack(self, plan: Plan, packed: object) -> Samples:
         """The samples in `packed`, which `prepare` made."""

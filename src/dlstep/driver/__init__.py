@@ -1,6 +1,4 @@
 """The torch side of a step: a plan becomes tensors, one forward, one copy back."""
 
-from .lowering import Batch as Batch, lower as lower
 from .tables import PageTables as PageTables
 from .torch_driver import TorchDriver as TorchDriver
-from .work import Work as Work

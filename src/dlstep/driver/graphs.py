@@ -1,34 +1,41 @@
-"""Forwards captured as CUDA graphs: launched as one, from memory that stays in place, for sizes rounded up to buckets.
+"""Forwards in sizes rounded up to buckets, captured as CUDA graphs: launched as one, from memory that stays in place.
 
 What a bucket has too much is padding: rows that are stored nowhere and see nothing, wanted rows whose answer is dropped.
 """
 
 import gc
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float32
-from torch import Tensor
 
-from dlstep_kernels import Reading, Spans
+from dlstep_kernels import SamplerConfig, Spans
 from dlstep_kernels.tiles import TileShape, bucket_shape, tile_numbers, tiles_over
 
 from ..core.soft import Merge
+from ..models.networks import Batch, Memory, PagedNetwork
+from ..models.networks.batch import View
 from .arena import Arena
-from .lowering import Batch, Gathered, Target, View, batch_of
+from .executor import Executor, Packed, Pending, to_host
+from .lowering import Gathered, Target, batch_of
 from .profile import region
 
-MOST_ROWS = 8192  # a larger forward keeps a device busy without
-PADDING = {"slots": -1, "penalised": -1, "named": -1, "soft_rows": -1, "temperatures": 1, "fresh": 1}  # of other arrays it is 0
-OF_ROWS = ("tokens", "positions", "slots")
+MAX_ROWS = 8192  # a larger forward keeps a device busy without
+PADDING = {
+    "slot_mapping": -1,
+    "penalised": -1,
+    "named": -1,
+    "soft_rows": -1,
+    "temperatures": 1,
+    "fresh": 1,
+}  # of other arrays it is 0
+OF_ROWS = ("tokens", "positions", "slot_mapping")
 OF_SPANS = ("found", "left", "fresh")
 OF_SOFT = ("soft_rows", "soft_ids", "soft_probabilities", "soft_residuals")  # more than one number of a soft row in two of them
 # Filters sort all logits of a row; what they are given changes what is launched.
 UNCAPTURED = {"top_k", "top_p", "min_p"}
-Step = Callable[[Batch], Float32[Tensor, "k w"]]
 Laid = Mapping[int | None, Spans]
 
 
@@ -44,18 +51,8 @@ class Bucket:
     soft: int
     named: int
     names: tuple[str, ...]
-    reading: Reading
+    sampler: SamplerConfig
     merge: Merge | None
-
-
-@dataclass(frozen=True, slots=True)
-class Sizes:
-    """Rules for buckets: rows come in canvases of `canvas` (0: as they come), and if `counted` what is wanted beyond
-    the real count costs nothing, so that it needs no bucket of its own.
-    """
-
-    canvas: int = 0
-    counted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,50 +61,57 @@ class Captured:
 
     graph: torch.cuda.CUDAGraph
     arena: Arena
-    answer: Float32[Tensor, "k w"]
-    received: Float32[Tensor, "k w"]
+    answer: Packed
+    received: Packed
 
 
-class Graphs:
-    """Graphs of `step`, one for each bucket, captured when a bucket is met for the second time; never, if not `captures`.
+class PaddedExecutor(Executor):
+    """Pads forwards that sample to buckets. If it `captures`, buckets met for the second time are captured as graphs.
 
     A forward that is not captured is padded like one that is: results are the same bits, whatever was run before.
     """
 
-    def __init__(self, step: Step, target: Target, sizes: Sizes, *, captures: bool) -> None:
-        self._step, self._target, self._sizes, self._captures = step, target, sizes, captures
+    def __init__(self, network: PagedNetwork, memory: Memory, target: Target, *, captures: bool) -> None:
+        super().__init__(network, memory, target)
+        self._captures = captures
         self._met: set[Bucket] = set()
         self._captured: dict[Bucket, Captured] = {}
         self._laid: dict[Bucket, Laid] = {}  # what the tiles of captured ones were last made of
         self._pool: Any = torch.cuda.graph_pool_handle() if captures else None
 
     @property
-    def count(self) -> int:
-        """How many graphs there are."""
+    def graph_count(self) -> int:
+        """How many graphs are captured so far."""
         return len(self._captured)
 
-    def takes(self, gathered: Gathered) -> bool:
-        """Whether a forward is padded and captured: it must want something, and not too much."""
+    @torch.inference_mode()
+    def submit(self, gathered: Gathered) -> Pending:
+        """Start a forward, padded if it wants something, and not too much, and replayed if it is captured."""
         arrays = gathered.arrays
-        return len(arrays["wanted"]) > 0 and len(arrays["tokens"]) <= MOST_ROWS and not UNCAPTURED & arrays.keys()
+        if not len(arrays["wanted"]) or len(arrays["tokens"]) > MAX_ROWS or UNCAPTURED & arrays.keys():
+            return super().submit(gathered)
+        return self._padded(gathered)
 
     @region("padded")
-    def run(self, gathered: Gathered) -> Float32[Tensor, "k w"]:
-        """The answer for what was gathered, on the host."""
+    def _padded(self, gathered: Gathered) -> Pending:
         wanted = len(gathered.arrays["wanted"])
-        bucket = bucket_of(gathered, self._sizes)
+        bucket = bucket_of(gathered, self._network)
         captured = self._captured.get(bucket)
         if captured is None and (bucket not in self._met or not self._captures):
             self._met.add(bucket)
-            return self._step(self._filled(bucket, gathered)[1]).cpu()[:, :wanted]
+            return to_host(self._answer(self._filled(bucket, gathered)[1])[:, :wanted])
         if captured is None:
             captured = self._captured[bucket] = self._capture(bucket, gathered)
         fill(captured.arena, bucket, gathered, self._target, self._laid.pop(bucket, None))
         self._laid[bucket] = gathered.spans
         captured.graph.replay()
-        captured.received.copy_(captured.answer, non_blocking=True)
-        torch.cuda.current_stream(self._target.device).synchronize()
-        return captured.received[:, :wanted]
+        pending = to_host(captured.answer, captured.received)
+        return Pending(captured.received[:, :wanted], pending.copied)
+
+    def _answer(self, batch: Batch) -> Packed:
+        answer = self._step(batch)
+        assert answer is not None, "only forwards that sample are padded"
+        return answer
 
     def _filled(self, bucket: Bucket, gathered: Gathered) -> tuple[Arena, Batch]:
         """Memory of its own for what was gathered, and the batch in it."""
@@ -123,14 +127,14 @@ class Graphs:
         aside = torch.cuda.Stream(device)
         aside.wait_stream(torch.cuda.current_stream(device))
         with torch.cuda.stream(aside):  # what is compiled or allocated on first use is not captured
-            self._step(batch)
+            self._answer(batch)
         torch.cuda.current_stream(device).wait_stream(aside)
         graph = torch.cuda.CUDAGraph()
         collects = gc.isenabled()
         gc.disable()  # another graph that is freed meanwhile would spoil this one
         try:
             with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
-                answer = self._step(batch)
+                answer = self._answer(batch)
         finally:
             if collects:
                 gc.enable()
@@ -172,8 +176,8 @@ def fill(arena: Arena, bucket: Bucket, gathered: Gathered, target: Target, laid:
 
 def _equal(first: Spans, second: Spans) -> bool:
     """Whether rows see the same, on the same pages."""
-    pairs = [(first.until, second.until), (first.ends, second.ends), (first.counts, second.counts)]
-    pairs.append((first.tables, second.tables))
+    pairs = [(first.until, second.until), (first.context_lens, second.context_lens), (first.query_lens, second.query_lens)]
+    pairs.append((first.block_tables, second.block_tables))
     if first.since is not None and second.since is not None:
         pairs.append((first.since, second.since))
     return all(np.array_equal(one, other) for one, other in pairs)
@@ -182,7 +186,7 @@ def _equal(first: Spans, second: Spans) -> bool:
 def batch_in(arena: Arena, bucket: Bucket, target: Target) -> Batch:
     """The batch whose arrays lie in the arena, now or later."""
     layouts = {view: tiles_over(arena.tensors[_name(view)], tile_shape(bucket, view, target)) for view in target.views}
-    return batch_of(arena.tensors, layouts, bucket.reading, bucket.merge)
+    return batch_of(arena.tensors, layouts, bucket.sampler, bucket.merge)
 
 
 def _name(view: View) -> str:
@@ -195,25 +199,27 @@ def rounded(count: int) -> int:
     return -(-count // step) * step
 
 
-def bucket_of(gathered: Gathered, sizes: Sizes) -> Bucket:
+def bucket_of(gathered: Gathered, network: PagedNetwork) -> Bucket:
     """The least bucket that has room for all that was gathered."""
+    canvas = network.canvas_length
     arrays, spans = gathered.arrays, next(iter(gathered.spans.values()))
-    pages = -(-int(spans.ends.max()) // spans.page_size)
-    count = len(spans.counts)
+    pages = -(-int(spans.context_lens.max()) // spans.page_size)
+    count = len(spans.query_lens)
     count = count if count <= 8 else -(-count // 4) * 4
-    rows = count * sizes.canvas or rounded(len(arrays["tokens"]))
+    rows = count * canvas or rounded(len(arrays["tokens"]))
     # Coarsely: how many there are changes from step to step, and few graphs are met often.
     coarse = {name: max(16, 1 << (len(arrays[name]) - 1).bit_length()) for name in ("wanted", "soft_rows") if name in arrays}
     return Bucket(
         rows=rows,
         spans=count,
-        widest=sizes.canvas or rounded(int(spans.counts.max())),
+        widest=canvas or rounded(int(spans.query_lens.max())),
         pages=1 << (pages - 1).bit_length(),
-        wanted=rows if sizes.canvas or sizes.counted else coarse["wanted"],
+        # Where padding costs nothing, what is wanted needs no bucket of its own.
+        wanted=rows if canvas or network.draws_itself else coarse["wanted"],
         soft=coarse.get("soft_rows", 0),
         named=len(arrays["named"]) // len(arrays["wanted"]) if "named" in arrays else 0,
         names=tuple(arrays),
-        reading=gathered.reading,
+        sampler=gathered.sampler,
         merge=gathered.merge,
     )
 

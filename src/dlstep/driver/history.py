@@ -4,12 +4,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
 
 from ..core import START_LINE, DlstepError, LineMismatch, Plan
-from .graphs import Graphs
-from .tables import PageTables
-from .work import CarrySlots
+from ..models.networks import Memory
+from .executor import Executor
+from .tables import CarrySlots, PageTables
 
 FREE_LINE = -1  # no state is on it
 
@@ -18,17 +17,15 @@ FREE_LINE = -1  # no state is on it
 class History:
     """Keys and values of one line of plans, and who owns them.
 
-    `line` is that of the state that may go on from here, `last` the plan that led there, which may be run again. `graphs` are
-    forwards captured over these pages; None where nothing is captured.
+    `line` is that of the state that may go on from here, `last` the plan that led there, which may be run again. `executor`
+    runs forwards over this memory.
     """
 
     num_pages: int
-    key_pages: tuple[Tensor, ...]
-    value_pages: tuple[Tensor, ...]
-    carried: Tensor
+    memory: Memory
+    executor: Executor
     tables: PageTables
     slots: CarrySlots
-    graphs: Graphs | None = None
     line: int = FREE_LINE
     last: Plan | None = None
 
@@ -49,12 +46,7 @@ class History:
 
     def copy(self, other: "History") -> None:
         """Hold what `other` holds, which has as many pages."""
-        for mine, theirs in zip(
-            (*self.key_pages, *self.value_pages, self.carried),
-            (*other.key_pages, *other.value_pages, other.carried),
-            strict=True,
-        ):
-            mine.copy_(theirs)
+        self.memory.copy(other.memory)
         self.tables.copy(other.tables)
         self.slots.slots = dict(other.slots.slots)
         self.line, self.last = other.line, other.last

@@ -12,57 +12,19 @@ import torch
 from jaxtyping import Float32, Int64
 from torch import Tensor
 
-from dlstep_kernels import AttentionLayout, Drawn, Penalty, Reading, Settings, SoftRows, Spans, lay_out, visible_range
+from dlstep_kernels import AttentionLayout, Drawn, Penalty, SamplerConfig, Settings, SoftRows, Spans, lay_out, visible_range
 from dlstep_kernels.choice import has_kernels
 from dlstep_kernels.sampling import Noise
 from dlstep_kernels.tiles import Tiles, lay_tiles
 
 from ..core import DlstepError, Plan, Rows, Samples, Span
 from ..core.soft import Merge
+from ..models.networks.batch import Batch, Carry, View
 from .arena import staged
-from .profile import region
 from .tables import PageTables
-
-View = tuple[int | None, int]  # sliding window of a layer, and how many query heads share one of its key heads
 
 _SIGN = 1 << 63
 NO_SLOTS: Mapping[int, int] = {}  # of plans without canvases
-
-
-@dataclass(frozen=True, slots=True)
-class Carry:
-    """Where each canvas of a denoising batch finds and leaves what it carries.
-
-    Every carry slot has two places, for even and for odd draws: what a draw leaves lies where the next one finds it and
-    where it does not look itself, so that a plan can be run again. A `fresh` canvas finds nothing. What is padding finds and
-    leaves at place 0, which no slot has.
-    """
-
-    found: Int64[Tensor, " s"]
-    left: Int64[Tensor, " s"]
-    fresh: Int64[Tensor, " s"]
-
-
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """One plan as tensors: `n` packed rows of which `w` positions are wanted.
-
-    `slots` say where each row's keys and values go (-1: nowhere), `layouts` what it sees under each sliding window
-    (None: full attention) with each number of query heads to a key head, `wanted` which rows predict the wanted positions, in
-    the order of the plan; those from `filled` on are padding (None: there is none). `soft` are the rows whose embedding is a
-    blend, None if there is none; `carry` is what canvases carry, None if there are none.
-    """
-
-    tokens: Int64[Tensor, "1 n"]
-    positions: Int64[Tensor, "1 n"]
-    slots: Int64[Tensor, " n"]
-    layouts: Mapping[View, AttentionLayout | Tiles]
-    wanted: Int64[Tensor, " w"]
-    settings: Settings
-    reading: Reading
-    soft: SoftRows | None = None
-    carry: Carry | None = None
-    filled: Int64[Tensor, "1"] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,16 +48,12 @@ class Gathered:
 
     arrays: dict[str, np.ndarray]
     spans: dict[int | None, Spans]
-    reading: Reading
+    sampler: SamplerConfig
     merge: Merge | None
 
 
-def lower(plan: Plan, tables: PageTables, target: Target, slots: Mapping[int, int] = NO_SLOTS) -> Batch:
-    """The tensors of `plan`, which must have spans; `tables` and carry `slots` are as the plan left them.
-
-    Raises DlstepError if a wanted position is predicted by a row that is not fed.
-    """
-    gathered = gather(plan, tables, target, slots)
+def lower(gathered: Gathered, target: Target) -> Batch:
+    """The tensors of what was gathered, in its own sizes."""
     layouts: dict[View, AttentionLayout | Tiles] = {}
     for window, group in target.views:
         spans = gathered.spans[window]
@@ -104,30 +62,32 @@ def lower(plan: Plan, tables: PageTables, target: Target, slots: Mapping[int, in
         else:
             alike = next((layout for (other, _), layout in layouts.items() if other == window), None)
             layouts[window, group] = alike or lay_out(spans, dtype=target.dtype, device=target.device)
-    return batch_of(staged(gathered.arrays, target.device), layouts, gathered.reading, gathered.merge)
+    return batch_of(staged(gathered.arrays, target.device), layouts, gathered.sampler, gathered.merge)
 
 
 def batch_of(
-    tensors: Mapping[str, Tensor], layouts: Mapping[View, AttentionLayout | Tiles], reading: Reading, merge: Merge | None
+    tensors: Mapping[str, Tensor], layouts: Mapping[View, AttentionLayout | Tiles], sampler: SamplerConfig, merge: Merge | None
 ) -> Batch:
     """The batch whose arrays are `tensors`."""
     return Batch(
         tokens=tensors["tokens"][None],
         positions=tensors["positions"][None],
-        slots=tensors["slots"],
+        slot_mapping=tensors["slot_mapping"],
         layouts=layouts,
         wanted=tensors["wanted"],
         settings=settings_of(tensors),
-        reading=reading,
+        sampler=sampler,
         soft=None if merge is None else soft_of(tensors, merge),
         carry=carry_of(tensors),
         filled=tensors.get("filled"),
     )
 
 
-@region("gather")
 def gather(plan: Plan, tables: PageTables, target: Target, slots: Mapping[int, int] = NO_SLOTS) -> Gathered:
-    """The arrays of `plan`, which must have spans; raises what `lower` raises."""
+    """The arrays of `plan`, which must have spans; `tables` and carry `slots` are as the plan left them.
+
+    Raises DlstepError if a wanted position is predicted by a row that is not fed.
+    """
     spans = plan.spans
     rows = tables.rows
     facts = np.array(
@@ -161,11 +121,11 @@ def gather(plan: Plan, tables: PageTables, target: Target, slots: Mapping[int, i
     for window in dict.fromkeys(window for window, _ in target.views):
         since, until = visible_range(positions, origins, sizes, row_ends, window=window)
         views[window] = Spans(counts, ends, held, until, since, target.page_size)
-    arrays = {"tokens": tokens, "positions": positions, "slots": places, "wanted": wanted}
-    reading = Reading(plan.wants.statistics, plan.wants.ties, plan.wants.best, plan.wants.tempered)
+    arrays = {"tokens": tokens, "positions": positions, "slot_mapping": places, "wanted": wanted}
+    sampler = SamplerConfig(plan.wants.statistics, plan.wants.ties, plan.wants.best, plan.wants.tempered)
     arrays |= _settings(plan, wants, wanted_positions) | _carried(spans, slots)
     merge = next((span.soft.merge for span in spans if span.soft is not None), None)
-    return Gathered(arrays if merge is None else arrays | _soft(spans), views, reading, merge)
+    return Gathered(arrays if merge is None else arrays | _soft(spans), views, sampler, merge)
 
 
 def _refuse(plan: Plan, head_shift: int) -> None:

@@ -1,4 +1,4 @@
-"""Which pages each live request holds, as rows of one table. Follows plans; decides nothing."""
+"""The pages and the carry slot that each live request holds. Both follow plans and decide nothing."""
 
 import numpy as np
 from jaxtyping import Int64
@@ -52,3 +52,22 @@ class PageTables:
             self.pages = np.pad(self.pages, ((0, 0), (0, max(missing, self.pages.shape[1]))))
         self.pages[self.rows[arrival], held:count] = pages
         self.lengths[arrival] = count
+
+
+class CarrySlots:
+    """The carry slot of each live request that has one."""
+
+    def __init__(self) -> None:
+        self.slots: dict[int, int] = {}
+
+    def clear(self) -> None:
+        """Forget every request."""
+        self.slots = {}
+
+    def apply(self, plan: Plan) -> None:
+        """Ownership after `plan`."""
+        for arrival in (*plan.releases, *plan.preemptions):
+            self.slots.pop(arrival, None)
+        for admission in plan.admissions:
+            if admission.slot is not None:
+                self.slots[admission.arrival] = admission.slot

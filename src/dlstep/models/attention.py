@@ -11,8 +11,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor, nn
 from transformers import AttentionInterface
 
-from dlstep_kernels import AttentionLayout, paged_attention, store_kv
-from dlstep_kernels.tiles import Tiles
+from dlstep_kernels import AttentionLayout, Tiles, paged_attention, store_kv, tiled_attention
 
 ATTENTION = "dlstep_paged"  # the name under which transformers finds it
 # Either, given as mask, keeps transformers from making its own: nothing for each kind of layers, where a class takes that,
@@ -31,7 +30,7 @@ class PagedContext:
 
     key_pages: tuple[Float[Tensor, "slots _kv_heads _head_dim"], ...]
     value_pages: tuple[Float[Tensor, "slots _kv_heads _head_dim"], ...]
-    slots: Int64[Tensor, " n"]
+    slot_mapping: Int64[Tensor, " n"]
     layouts: Mapping[tuple[int | None, int], AttentionLayout | Tiles]
 
 
@@ -53,12 +52,9 @@ def attend(
     key_pages, value_pages = paged.key_pages[layer], paged.value_pages[layer]
     keys, values, queries = key[0].transpose(0, 1), value[0].transpose(0, 1), query[0].transpose(0, 1)
     layout = paged.layouts[sliding_window, queries.shape[1] // keys.shape[1]]
+    store_kv(keys, values, key_pages, value_pages, paged.slot_mapping)
     if isinstance(layout, Tiles):
-        from dlstep_kernels.gpu import attention, pages
-
-        pages.store_kv(keys, values, key_pages, value_pages, paged.slots)
-        return attention.attend(queries, key_pages, value_pages, layout, scale=scaling)[None], None
-    store_kv(keys, values, key_pages, value_pages, paged.slots)
+        return tiled_attention(queries, key_pages, value_pages, layout, scale=scaling)[None], None
     return paged_attention(queries, key_pages, value_pages, layout, scale=scaling)[None], None
 
 

@@ -12,7 +12,7 @@ from typing import Annotated, Literal, final
 
 from annotated_types import Interval
 
-from ..core import PLAIN, Block, Choice, Probability, Rows, Sequence, Wants, best, check_ranges
+from ..core import PLAIN, Block, Choice, Probability, Rows, Sequence, Wants, check_ranges
 
 _ENTROPY = Wants(statistics=frozenset({"entropy"}))
 
@@ -55,12 +55,13 @@ class Threshold(Choice):
             accept *= 1.0 - self.falling * (1.0 - len(block.undecided) / len(block.sampled(sequence.goal.limit)))
         elif self.order != "confidence":
             return self._certain(rows.entropies[begin:end], begin, must)
-        of_block = enumerate(rows.probabilities[begin:end], begin)
+        of_block = rows.probabilities[begin:end]
+        highest = max(of_block)  # most blocks of a forward get nothing, which this tells at once
+        if highest < accept or (highest == accept and not self.inclusive):
+            return [begin + of_block.index(highest)] if must else []
         if self.inclusive:
-            chosen = [row for row, probability in of_block if probability >= accept]
-        else:
-            chosen = [row for row, probability in of_block if probability > accept]
-        return chosen or ([best(rows, begin, end)] if must else [])
+            return [row for row, probability in enumerate(of_block, begin) if probability >= accept]
+        return [row for row, probability in enumerate(of_block, begin) if probability > accept]
 
     @property
     def wants(self) -> Wants:

@@ -210,7 +210,7 @@ class Blockwise(Blocks):
         names = rule.wants.named
         for block in blocks:
             tokens += block.tokens
-            if self._open(block, limit):
+            if block.undecided or still_open(rule, block, limit):
                 number = steps - block.opened
                 asked = rule.wanted(block, limit, number)
                 wanted += asked
@@ -226,9 +226,10 @@ class Blockwise(Blocks):
 
     def stands_to(self, block: Block, limit: int) -> int:
         """The end of what was decided for good: with a rule that takes back, nothing of a block that is not finished."""
-        if not self._open(block, limit):
+        undecided = block.undecided
+        if not undecided and not still_open(self.rule, block, limit):
             return block.end
-        return block.first if self.rule.revokes else block.undecided[0]
+        return block.first if self.rule.revokes else undecided[0]
 
     def _open(self, block: Block, limit: int) -> bool:
         return bool(block.undecided) or still_open(self.rule, block, limit)
@@ -244,7 +245,7 @@ class Blockwise(Blocks):
         blocks: list[Block] = []
         begin = 0
         for block in sequence.window:
-            if not self._open(block, limit):
+            if not block.undecided and not still_open(rule, block, limit):
                 blocks.append(block)
                 must = True
                 continue

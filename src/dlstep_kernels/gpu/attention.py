@@ -17,8 +17,8 @@ from ..tiles import Tiles
 from .launch import Parameters, architecture, compiled_with, divided_up, parameters, power_of_two
 
 LOG2_E = 1.4426950408889634
-LEAST_PART = 256  # positions that are worth a program of their own
-MOST_PARTS = 32
+MIN_PART = 256  # positions that are worth a program of their own
+MAX_PARTS = 32
 FEW = 3  # parts for which the device has room where there are few tiles
 AT_ONCE = 4  # parts that are read together when they are joined
 # These lie one behind the other in memory: how they are aligned differs from forward to forward.
@@ -195,7 +195,7 @@ def parts_of(tiles: Tiles, programs: int, chosen: Parameters, device: torch.devi
     It depends on the shape of the tiles alone: answers are the same bits however the rows are filled.
     """
     room = chosen["occupancy"] * _processors(device) // programs
-    return max(1, min(room, tiles.shape.longest // LEAST_PART, MOST_PARTS))
+    return max(1, min(room, tiles.shape.longest // MIN_PART, MAX_PARTS))
 
 
 def launch_parameters(
@@ -217,7 +217,7 @@ def _precision(queries: Float[Tensor, "n heads head_dim"]) -> str:
     return "tf32x3" if queries.dtype == torch.float32 and queries.shape[2] <= 128 else "ieee"
 
 
-def attend(
+def tiled_attention(
     queries: Float[Tensor, "n heads head_dim"],
     key_pages: Float[Tensor, "slots kv_heads head_dim"],
     value_pages: Float[Tensor, "slots kv_heads head_dim"],
@@ -247,7 +247,7 @@ def attend(
     if parts is None:
         parts = parts_of(tiles, max(1, shape.busy * slices * kv_heads), chosen, queries.device)
     answer = torch.empty((n, heads, head_dim), dtype=queries.dtype, device=queries.device)
-    assert parts <= MOST_PARTS, f"there can be {MOST_PARTS} parts, got {parts}"
+    assert parts <= MAX_PARTS, f"there can be {MAX_PARTS} parts, got {parts}"
     held = (parts, n) if parts > 1 else (1, 0)
     means = torch.empty((*held, heads, head_dim), dtype=torch.float32, device=queries.device)
     levels = torch.empty((*held, heads), dtype=torch.float32, device=queries.device)
@@ -288,5 +288,5 @@ def _joined(
     block, block_d = chosen["block"], power_of_two(head_dim)
     grid = (divided_up(n * heads, block),)
     options = compiled_with(chosen)
-    sizes = {"HEAD_DIM": head_dim, "BLOCK": block, "BLOCK_D": block_d, "MOST": MOST_PARTS, "TURN": AT_ONCE}
+    sizes = {"HEAD_DIM": head_dim, "BLOCK": block, "BLOCK_D": block_d, "MOST": MAX_PARTS, "TURN": AT_ONCE}
     _join[grid](means, levels, answer, n * heads, parts, **sizes, **options)

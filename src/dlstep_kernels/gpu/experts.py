@@ -19,7 +19,7 @@ from ..experts import Activation
 from .launch import Parameters, architecture, compiled_with, divided_up, parameters, power_of_two
 
 ALIGNMENT = 16  # bytes of which the rows that a descriptor reads start at multiples
-MOST_PAIRS = 128  # for each expert, beyond which launch parameters are the same
+MAX_PAIRS = 128  # for each expert, beyond which launch parameters are the same
 # Tiles of this height are worked on as half as high where that holds all their pairs. A product of less than half as many rows
 # would be another instruction, whose sums may differ in the last bit.
 HALVED = tl.constexpr(128)
@@ -232,7 +232,7 @@ def _names(down: Float[Tensor, "experts hidden inner"], pairs: int) -> tuple[str
     here, (experts, *sizes), size = architecture(down.device), down.shape, f"{down.itemsize}b"
     if any(each * down.itemsize % ALIGNMENT for each in sizes):
         return (here,)
-    each = min(max(1, pairs // experts), MOST_PAIRS)
+    each = min(max(1, pairs // experts), MAX_PAIRS)
     return f"{here}/{size}/p{power_of_two(each + 1) // 2}", f"{here}/{size}", here, size
 
 

@@ -13,7 +13,7 @@ from jaxtyping import Float, Float32, Int64
 from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from ..sampling import SIMPLE, Drawn, Reading, Settings
+from ..sampling import SIMPLE, Drawn, SamplerConfig, Settings
 from .draws import complement, order_key
 from .launch import Parameters, architecture, compiled_with, divided_up, parameters, power_of_two
 from .named import with_named
@@ -284,7 +284,7 @@ def head_and_sample(
     *,
     vocab_size: int,
     mask_id: int | None,
-    reading: Reading = SIMPLE,
+    sampler: SamplerConfig = SIMPLE,
     bias: Float[Tensor, " vocab"] | None = None,
     softcap: float | None = None,
     filled: Int64[Tensor, "1"] | None = None,
@@ -297,11 +297,11 @@ def head_and_sample(
     assert weight.stride(1) == 1, "the numbers of a row of the weight must lie side by side"
     rows, depth = hidden.shape
     width = weight.shape[0]
-    raced, plain = settings.temperatures is not None, settings.temperatures is not None and not reading.tempered
-    chosen = _chosen(hidden, raced, kept_keys(reading))
+    raced, plain = settings.temperatures is not None, settings.temperatures is not None and not sampler.tempered
+    chosen = _chosen(hidden, raced, kept_keys(sampler))
     splits = divided_up(width, chosen["columns"])
     bulk = bool(chosen["bulk"]) and _aligned(hidden) and _aligned(weight)
-    parts = room(rows, splits, reading, hidden.device)
+    parts = room(rows, splits, sampler, hidden.device)
     if rows:
         noise, penalty = settings.noise, settings.penalty
         counters = (None, None, None) if noise is None else (noise.seeds, noise.positions, noise.draws)
@@ -313,11 +313,11 @@ def head_and_sample(
             min(vocab_size, width), -1 if mask_id is None else mask_id, splits, rows * splits,
             settings.temperatures, *counters, *penalties, parts.numbers, parts.winners, parts.keys,
             ROWS=chosen["rows"], COLUMNS=chosen["columns"], DEPTH=chosen["depth"], EVEN=depth % chosen["depth"] == 0,
-            KEPT=parts.keys.shape[2], HIGHEST=reading.ties == "highest", ENTROPY="entropy" in reading.statistics,
+            KEPT=parts.keys.shape[2], HIGHEST=sampler.ties == "highest", ENTROPY="entropy" in sampler.statistics,
             PLAIN=plain, RACED=raced, CAPPED=softcap is not None, BULK=bulk,
             **compiled_with(chosen),
         )  # fmt: skip
-    drawn = answer(parts, settings, reading, vocab_size=vocab_size, plain=plain, filled=filled)
+    drawn = answer(parts, settings, sampler, vocab_size=vocab_size, plain=plain, filled=filled)
     if settings.named is None:
         return drawn
     logits = _named_logits(hidden, weight, settings.named.contiguous(), bias, softcap, filled)

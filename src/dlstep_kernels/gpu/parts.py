@@ -14,7 +14,7 @@ from jaxtyping import Float32, Int32, Int64
 from torch import Tensor
 
 from ..draws import RENOISE, SAMPLE
-from ..sampling import Drawn, Reading, Settings
+from ..sampling import Drawn, SamplerConfig, Settings
 from .draws import NO_KEY, complement, draw_key, gumbel, index_of, keep_largest, no_keys, random_id, value_of
 from .launch import architecture, compiled_with, parameters, power_of_two
 
@@ -35,17 +35,17 @@ class Parts:
     keys: Int64[Tensor, "n splits kept"]
 
 
-def kept_keys(reading: Reading) -> int:
+def kept_keys(sampler: SamplerConfig) -> int:
     """How many largest logits a part must keep."""
-    return power_of_two(max(reading.best, 2 if "margin" in reading.statistics else 1))
+    return power_of_two(max(sampler.best, 2 if "margin" in sampler.statistics else 1))
 
 
-def room(rows: int, splits: int, reading: Reading, device: torch.device) -> Parts:
+def room(rows: int, splits: int, sampler: SamplerConfig, device: torch.device) -> Parts:
     """Parts yet to be written."""
     return Parts(
         torch.empty((PLANES, rows, splits), dtype=torch.float32, device=device),
         torch.empty((rows, splits), dtype=torch.int32, device=device),
-        torch.empty((rows, splits, kept_keys(reading)), dtype=torch.int64, device=device),
+        torch.empty((rows, splits, kept_keys(sampler)), dtype=torch.int64, device=device),
     )
 
 
@@ -188,7 +188,7 @@ def _answer_rows(
 def answer(
     parts: Parts,
     settings: Settings,
-    reading: Reading,
+    sampler: SamplerConfig,
     *,
     vocab_size: int,
     plain: bool,
@@ -199,12 +199,12 @@ def answer(
     Rows from `filled` on are left out, None: none.
     """
     _, rows, splits = parts.numbers.shape
-    device, best = parts.numbers.device, reading.best
+    device, best = parts.numbers.device, sampler.best
 
     def numbers(wanted: bool = True) -> Float32[Tensor, " n"] | None:
         return torch.empty(rows, dtype=torch.float32, device=device) if wanted else None
 
-    statistics, noise = reading.statistics, settings.noise
+    statistics, noise = sampler.statistics, settings.noise
     drawn = Drawn(
         tokens=torch.empty(rows, dtype=torch.int64, device=device),
         probabilities=torch.empty(rows, dtype=torch.float32, device=device),
@@ -226,7 +226,7 @@ def answer(
         drawn.tokens, drawn.probabilities, drawn.log_sums, drawn.entropies, drawn.margins, drawn.noise,
         drawn.best_ids, drawn.best_probabilities,
         CHUNK=max(kept, min(chosen["chunk"], power_of_two(splits * kept))), KEPT=kept, BEST=best,
-        HIGHEST=reading.ties == "highest", PLAIN=plain, RACED=settings.temperatures is not None,
+        HIGHEST=sampler.ties == "highest", PLAIN=plain, RACED=settings.temperatures is not None,
         **compiled_with(chosen),
     )  # fmt: skip
     return drawn

@@ -17,7 +17,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from .launch import architecture, compiled_with, divided_up, parameters, power_of_two
 
-MOST_ROWS = 4096
+MAX_ROWS = 4096
 LEAST = tl.constexpr(-2139095041)  # what orders -inf
 NOTHING = tl.constexpr(-(1 << 31))  # below all that orders a value
 
@@ -145,7 +145,7 @@ def _logits(hidden: Tensor, weight: Tensor, early: bool) -> Float32[Tensor, "spl
         return linear(hidden, weight)[None]
     (rows, depth), experts, name = hidden.shape, weight.shape[0], architecture(hidden.device)
     # From some number of rows on, launch parameters are the same.
-    chosen = parameters("multiply_part", f"{name}/n{min(power_of_two(rows), MOST_ROWS)}", name)
+    chosen = parameters("multiply_part", f"{name}/n{min(power_of_two(rows), MAX_ROWS)}", name)
     blocks = divided_up(rows, chosen["rows"]) * divided_up(experts, chosen["columns"])
     tiles = divided_up(depth, chosen["depth"])
     splits = power_of_two(min(tiles, max(1, chosen["programs"] // blocks)) + 1) // 2

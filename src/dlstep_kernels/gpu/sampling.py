@@ -11,7 +11,7 @@ import triton.language as tl
 from jaxtyping import Float
 from torch import Tensor
 
-from ..sampling import SIMPLE, Drawn, Reading, Settings
+from ..sampling import SIMPLE, Drawn, SamplerConfig, Settings
 from .draws import complement, gumbel, keep_largest, no_keys, order_key, value_of
 from .launch import Parameters, architecture, compiled_with, parameters, power_of_two
 from .named import with_named
@@ -243,54 +243,54 @@ def sample(
     *,
     vocab_size: int,
     mask_id: int | None,
-    reading: Reading = SIMPLE,
+    sampler: SamplerConfig = SIMPLE,
 ) -> Drawn:
     """What the twin answers, for settings without filters; statistics are summed in fp32 in another order."""
     logits = logits if logits.stride(1) == 1 else logits.contiguous()
     width = logits.shape[1]
-    raced, plain = settings.temperatures is not None, settings.temperatures is not None and not reading.tempered
-    parts_of = _race_and_list if raced or kept_keys(reading) > 1 else _list_first
-    parts = parts_of(logits, settings, min(vocab_size, width), -1 if mask_id is None else mask_id, reading)
-    drawn = answer(parts, settings, reading, vocab_size=vocab_size, plain=plain)
+    raced, plain = settings.temperatures is not None, settings.temperatures is not None and not sampler.tempered
+    parts_of = _race_and_list if raced or kept_keys(sampler) > 1 else _list_first
+    parts = parts_of(logits, settings, min(vocab_size, width), -1 if mask_id is None else mask_id, sampler)
+    drawn = answer(parts, settings, sampler, vocab_size=vocab_size, plain=plain)
     if settings.named is None:
         return drawn
     allowed = {"vocab_size": min(vocab_size, width), "mask_id": mask_id}
     return with_named(drawn, parts, settings, logits, **allowed, plain=plain, whole=True)
 
 
-def _race_and_list(logits: Tensor, settings: Settings, vocab_size: int, mask_id: int, reading: Reading) -> Parts:
+def _race_and_list(logits: Tensor, settings: Settings, vocab_size: int, mask_id: int, sampler: SamplerConfig) -> Parts:
     """Parts with whatever was asked for."""
     rows, width = logits.shape
     raced, noise, penalty = settings.temperatures is not None, settings.noise, settings.penalty
     chosen = parameters("read_tiles", *_keys(logits, raced))
     splits, tiles = _ranges(max(rows, 1), width, chosen)
-    parts = room(rows, splits, reading, logits.device)
+    parts = room(rows, splits, sampler, logits.device)
     if rows:
         counters = (None, None, None) if noise is None else (noise.seeds, noise.positions, noise.draws)
         penalties = (None, None) if penalty is None else (penalty.ids, penalty.amounts)
         _read_tiles[(rows, splits)](
             logits, logits.stride(0), width, vocab_size, mask_id, tiles, splits, rows * splits, settings.temperatures,
             *counters, *penalties, parts.numbers, parts.winners, parts.keys,
-            BLOCK=chosen["block"], KEPT=parts.keys.shape[2], HIGHEST=reading.ties == "highest",
-            ENTROPY="entropy" in reading.statistics, PLAIN=raced and not reading.tempered, RACED=raced,
+            BLOCK=chosen["block"], KEPT=parts.keys.shape[2], HIGHEST=sampler.ties == "highest",
+            ENTROPY="entropy" in sampler.statistics, PLAIN=raced and not sampler.tempered, RACED=raced,
             PENALISED=penalty is not None, **compiled_with(chosen),
         )  # fmt: skip
     return parts
 
 
-def _list_first(logits: Tensor, settings: Settings, vocab_size: int, mask_id: int, reading: Reading) -> Parts:
+def _list_first(logits: Tensor, settings: Settings, vocab_size: int, mask_id: int, sampler: SamplerConfig) -> Parts:
     """Parts that know their largest logit only: what greedy rows need."""
     rows, width = logits.shape
     penalty = settings.penalty
     chosen = parameters("scan_tiles", *_keys(logits, False))
     splits, tiles = _ranges(max(rows, 1), width, chosen)
-    parts = room(rows, splits, reading, logits.device)
+    parts = room(rows, splits, sampler, logits.device)
     if rows:
         _scan_tiles[(rows, splits)](
             logits, logits.stride(0), width, vocab_size, mask_id, tiles, splits, rows * splits,
             *((None, None) if penalty is None else (penalty.ids, penalty.amounts)), parts.numbers, parts.keys,
-            BLOCK=chosen["block"], GROUP=16 // logits.itemsize, HIGHEST=reading.ties == "highest",
-            ENTROPY="entropy" in reading.statistics, PENALISED=penalty is not None, **compiled_with(chosen),
+            BLOCK=chosen["block"], GROUP=16 // logits.itemsize, HIGHEST=sampler.ties == "highest",
+            ENTROPY="entropy" in sampler.statistics, PENALISED=penalty is not None, **compiled_with(chosen),
         )  # fmt: skip
     return parts
 

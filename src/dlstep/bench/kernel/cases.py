@@ -15,7 +15,7 @@ from dlstep_kernels.mean import mean_embeddings
 from dlstep_kernels.merge import SoftRows, merge_embeddings
 from dlstep_kernels.pages import store_kv
 from dlstep_kernels.routing import choose_experts
-from dlstep_kernels.sampling import Drawn, Noise, Reading, Settings, sample
+from dlstep_kernels.sampling import Drawn, Noise, SamplerConfig, Settings, sample
 from dlstep_kernels.tiles import Tiles, lay_tiles, tiled_attention
 
 from ..roofline import Need
@@ -96,7 +96,6 @@ def _random(device: torch.device, dtype: torch.dtype, *size: int) -> Tensor:
 
 def attention(device: torch.device, dtype: torch.dtype, sizes: Sizes, label: str, heads: tuple[int, int, int]) -> Case:
     """A decode step's attention: every row sees the whole context of its request."""
-    from dlstep_kernels.gpu.attention import attend
 
     (of_queries, of_keys, head_dim), batch, rows, context = heads, sizes.batch, sizes.rows, sizes.context
     width, total = -(-context // PAGE_SIZE), batch * rows
@@ -110,10 +109,11 @@ def attention(device: torch.device, dtype: torch.dtype, sizes: Sizes, label: str
     moved = 2 * (batch * context * of_keys + total * of_queries) * head_dim * dtype.itemsize
 
     def attended(each: Tiles) -> Tensor:
-        return attend(queries, keys, values, each, scale=scale)
+        return tiled_attention.kernel(queries, keys, values, each, scale=scale)
 
     def error() -> float:
-        return apart(attended(tiles[0]), tiled_attention(queries.float(), keys.float(), values.float(), tiles[0], scale=scale))
+        exact = [each.float() for each in (queries, keys, values)]
+        return apart(attended(tiles[0]), tiled_attention.twin(*exact, tiles[0], scale=scale))
 
     return Case(
         "attention",
@@ -127,8 +127,6 @@ def attention(device: torch.device, dtype: torch.dtype, sizes: Sizes, label: str
 
 def store(device: torch.device, dtype: torch.dtype, sizes: Sizes) -> Case:
     """Keys and values of a step's rows into pages, heads in front of rows as a model gives them."""
-    from dlstep_kernels.gpu import pages as kernels
-
     rows, heads, head_dim = 4 * sizes.batch * sizes.rows, 8, 128
     keys, values = (_random(device, dtype, heads, rows, head_dim).transpose(0, 1) for _ in range(2))
     pages = torch.zeros((2, SETS * rows + 1, heads, head_dim), dtype=dtype, device=device)
@@ -140,42 +138,38 @@ def store(device: torch.device, dtype: torch.dtype, sizes: Sizes) -> Case:
 
     def error() -> float:
         pages.zero_()
-        found = stored(kernels.store_kv, slots[0]).clone()
+        found = stored(store_kv.kernel, slots[0]).clone()
         pages.zero_()
-        return apart(found, stored(store_kv, slots[0]))
+        return apart(found, stored(store_kv.twin, slots[0]))
 
-    calls = [lambda where=where: stored(kernels.store_kv, where) for where in slots]
+    calls = [lambda where=where: stored(store_kv.kernel, where) for where in slots]
     return Case("store_kv", f"{rows} rows, {heads} heads of {head_dim}", calls, error, 0.0, Need(4 * keys.nbytes))
 
 
-def _settings(name: str, rows: int, device: torch.device) -> tuple[Settings, Reading]:
+def _settings(name: str, rows: int, device: torch.device) -> tuple[Settings, SamplerConfig]:
     if name == "greedy":
-        return Settings(), Reading()
+        return Settings(), SamplerConfig()
     seeds, positions, draws = torch.randint(0, 1 << 20, (3, rows), device=device)
     hot = torch.full((rows,), 0.8, device=device)
-    return Settings(temperatures=hot, noise=Noise(seeds, positions, draws)), Reading(frozenset({"entropy"}), best=1)
+    return Settings(temperatures=hot, noise=Noise(seeds, positions, draws)), SamplerConfig(frozenset({"entropy"}), best=1)
 
 
 def sampled(device: torch.device, dtype: torch.dtype, sizes: Sizes, name: str) -> Case:
     """Tokens and probabilities from logits; the answer is both, side by side."""
-    from dlstep_kernels.gpu import sampling as kernels
-
     rows, vocabulary = sizes.wanted, sizes.vocabulary
     sets = [_random(device, dtype, rows, vocabulary) * 3 for _ in range(SETS)]
-    settings, reading = _settings(name, rows, device)
-    options = {"vocab_size": vocabulary - 1, "mask_id": vocabulary - 2, "reading": reading}
+    settings, sampler = _settings(name, rows, device)
+    options = {"vocab_size": vocabulary - 1, "mask_id": vocabulary - 2, "sampler": sampler}
 
     def error() -> float:
-        return drawn_apart(kernels.sample(sets[0], settings, **options), sample(sets[0], settings, **options))
+        return drawn_apart(sample.kernel(sets[0], settings, **options), sample.twin(sets[0], settings, **options))
 
-    calls = [lambda logits=logits: kernels.sample(logits, settings, **options) for logits in sets]
+    calls = [lambda logits=logits: sample.kernel(logits, settings, **options) for logits in sets]
     return Case("sample", f"{name}, {rows} rows of {vocabulary}", calls, error, NEAR[torch.float32], Need(sets[0].nbytes))
 
 
 def headed(device: torch.device, dtype: torch.dtype, sizes: Sizes, wanted: int) -> Case:
     """The same from hidden states and the head's weight, greedily."""
-    from dlstep_kernels.gpu import head as kernels
-
     weight = _random(device, dtype, sizes.vocabulary, sizes.hidden) * 0.05
     sets = [_random(device, dtype, wanted, sizes.hidden) for _ in range(SETS)]
     options = {"vocab_size": sizes.vocabulary - 1, "mask_id": sizes.vocabulary - 2}
@@ -187,8 +181,8 @@ def headed(device: torch.device, dtype: torch.dtype, sizes: Sizes, wanted: int) 
     return Case(
         "head_and_sample",
         f"{wanted} rows of {sizes.hidden}, {sizes.vocabulary} ids",
-        [lambda hidden=hidden: run(kernels.head_and_sample, hidden) for hidden in sets],
-        lambda: drawn_apart(run(kernels.head_and_sample, sets[0]), run(head_and_sample, sets[0])),
+        [lambda hidden=hidden: run(head_and_sample.kernel, hidden) for hidden in sets],
+        lambda: drawn_apart(run(head_and_sample.kernel, sets[0]), run(head_and_sample.twin, sets[0])),
         NEAR[torch.float32],
         need,
     )
@@ -196,21 +190,19 @@ def headed(device: torch.device, dtype: torch.dtype, sizes: Sizes, wanted: int) 
 
 def merged(device: torch.device, dtype: torch.dtype, sizes: Sizes) -> Case:
     """Half of a step's rows are blends of a token with the mask."""
-    from dlstep_kernels.gpu import merge as kernels
-
     rows, width = sizes.batch * sizes.rows, sizes.hidden // 2
     table, embedded = _random(device, dtype, sizes.vocabulary, width), _random(device, dtype, rows, width)
     soft = torch.arange(0, rows, 2, device=device)
     ids = torch.randint(0, sizes.vocabulary, (SETS, len(soft), 1), device=device)
     shares = torch.rand((len(soft), 1), device=device)
     sets = [SoftRows(soft, each, shares, 1.0 - shares[:, 0]) for each in ids]
-    calls = [lambda each=each: kernels.merge_embeddings(embedded, table, 0, each) for each in sets]
+    calls = [lambda each=each: merge_embeddings.kernel(embedded, table, 0, each) for each in sets]
     need = Need(2.0 * embedded.nbytes + len(soft) * width * dtype.itemsize)
     return Case(
         "merge_embeddings",
         f"{len(soft)} of {rows} rows of {width}",
         calls,
-        lambda: apart(calls[0](), merge_embeddings(embedded, table, 0, sets[0])),
+        lambda: apart(calls[0](), merge_embeddings.twin(embedded, table, 0, sets[0])),
         NEAR[dtype],
         need,
     )
@@ -218,18 +210,16 @@ def merged(device: torch.device, dtype: torch.dtype, sizes: Sizes) -> Case:
 
 def averaged(device: torch.device, dtype: torch.dtype, sizes: Sizes) -> Case:
     """A canvas's mean embeddings."""
-    from dlstep_kernels.gpu import mean as kernels
-
     rows, vocabulary, width = sizes.wanted, sizes.vocabulary, max(16, sizes.hidden * 11 // 16)
     table = _random(device, dtype, vocabulary, width)
     sets = [_random(device, torch.float32, rows, vocabulary) for _ in range(SETS)]
     hot = torch.full((rows,), 0.6, device=device)
-    calls = [lambda logits=logits: kernels.mean_embeddings(logits, hot, table) for logits in sets]
+    calls = [lambda logits=logits: mean_embeddings.kernel(logits, hot, table) for logits in sets]
     return Case(
         "mean_embeddings",
         f"{rows} rows of {vocabulary} to {width}",
         calls,
-        lambda: apart(calls[0](), mean_embeddings(sets[0], hot, table)),
+        lambda: apart(calls[0](), mean_embeddings.twin(sets[0], hot, table)),
         NEAR[dtype],
         Need(table.nbytes + sets[0].nbytes, 2.0 * rows * table.numel()),
     )
@@ -237,8 +227,6 @@ def averaged(device: torch.device, dtype: torch.dtype, sizes: Sizes) -> Case:
 
 def mixed(device: torch.device, dtype: torch.dtype, rows: int, experts: int, hidden: int, inner: int, count: int) -> Case:
     """A layer's experts, of which each row takes `count`, all of them as often."""
-    from dlstep_kernels.gpu import experts as kernels
-
     gate_up = _random(device, dtype, experts, 2 * inner, hidden) * hidden**-0.5
     down = _random(device, dtype, experts, hidden, inner) * inner**-0.5
     chosen = torch.rand((SETS, rows, experts), device=device).topk(count).indices
@@ -252,8 +240,8 @@ def mixed(device: torch.device, dtype: torch.dtype, rows: int, experts: int, hid
     return Case(
         "mix_experts",
         f"{rows} rows of {hidden}, {count} of {experts} experts of {inner}",
-        [lambda each=each: run(kernels.mix_experts, each) for each in chosen],
-        lambda: apart(run(kernels.mix_experts, chosen[0]), run(mix_experts, chosen[0])),
+        [lambda each=each: run(mix_experts.kernel, each) for each in chosen],
+        lambda: apart(run(mix_experts.kernel, chosen[0]), run(mix_experts.twin, chosen[0])),
         NEAR[dtype],
         Need(touched * (gate_up.nbytes + down.nbytes) + 2 * states.nbytes, 6.0 * rows * count * hidden * inner),
     )
@@ -261,8 +249,6 @@ def mixed(device: torch.device, dtype: torch.dtype, rows: int, experts: int, hid
 
 def routed(device: torch.device, dtype: torch.dtype, rows: int, experts: int, hidden: int) -> Case:
     """The choice of a layer's experts; the answer is the scores of the chosen, best first, and their weights."""
-    from dlstep_kernels.gpu import routing as kernels
-
     weight, bias = _random(device, dtype, experts, hidden) * hidden**-0.5, torch.zeros(experts, device=device)
     sets = [_random(device, dtype, rows, hidden) for _ in range(SETS)]
     groups, kept, count = (4, 2, 4) if experts < 64 else (8, 4, 8)
@@ -270,7 +256,7 @@ def routed(device: torch.device, dtype: torch.dtype, rows: int, experts: int, hi
 
     def error() -> float:
         (found, weights), (truth, others) = (
-            each(sets[0], weight, bias, **options) for each in (kernels.choose_experts, choose_experts)
+            each(sets[0], weight, bias, **options) for each in (choose_experts.kernel, choose_experts.twin)
         )
         scores = (sets[0].float() @ weight.float().T).sigmoid()
         return max(apart(scores.gather(1, found), scores.gather(1, truth)), apart(weights, others))
@@ -278,7 +264,7 @@ def routed(device: torch.device, dtype: torch.dtype, rows: int, experts: int, hi
     return Case(
         "choose_experts",
         f"{rows} rows of {hidden}, {count} of {experts} experts",
-        [lambda states=states: kernels.choose_experts(states, weight, bias, **options) for states in sets],
+        [lambda states=states: choose_experts.kernel(states, weight, bias, **options) for states in sets],
         error,
         NEAR[torch.float32],
         Need(weight.nbytes + sets[0].nbytes + 12 * rows * count, 2.0 * rows * weight.numel()),

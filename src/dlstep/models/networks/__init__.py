@@ -1,0 +1,15 @@
+"""Networks over pages: what a driver asks of one, whatever kinds of forward it has."""
+
+from transformers import DiffusionGemmaForBlockDiffusion, PreTrainedModel
+
+from ...core import Spec
+from .batch import Batch as Batch, Carry as Carry, Memory as Memory
+from .canvas import CanvasNetwork as CanvasNetwork
+from .network import Answer as Answer, PagedNetwork as PagedNetwork
+from .plain import PlainNetwork as PlainNetwork
+
+
+def paged(model: PreTrainedModel, spec: Spec) -> PagedNetwork:
+    """`model` over pages."""
+    kind = CanvasNetwork if isinstance(model, DiffusionGemmaForBlockDiffusion) else PlainNetwork
+    return kind(model, spec)

@@ -1,0 +1,125 @@
+"""DiffusionGemma over pages: its encoder for final tokens, its decoder for canvases, and what a canvas carries on.
+
+Both are the unmodified classes of transformers. They expect a cache, so they are given one that holds nothing: keys and
+values go through the pages, as everywhere. The decoder recomputes its self-conditioning signal from the logits of the
+forward before; here the signal itself is kept, which is smaller by the ratio of vocabulary to hidden size.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from jaxtyping import Float, Float32
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from dlstep_kernels import mean_embeddings
+
+from ...core import DlstepError, Plan, Span, Spec
+from ..attention import NO_MASKS
+from ..shapes import KVShape
+from .batch import Batch, Memory
+from .network import PagedNetwork
+
+
+@dataclass(frozen=True, slots=True)
+class _NoLayer:
+    """A layer of a cache without positions."""
+
+    keys: Float[Tensor, "1 kv_heads 0 head_dim"]
+    values: Float[Tensor, "1 kv_heads 0 head_dim"]
+
+
+class _NoCache:
+    """Stands where transformers expects its cache: a forward sees its own keys and values, the attention adds the pages'."""
+
+    is_compileable = False
+
+    def __init__(self, shapes: tuple[KVShape, ...], dtype: torch.dtype, device: torch.device) -> None:
+        empty = [torch.empty((1, shape.kv_heads, 0, shape.head_dim), dtype=dtype, device=device) for shape in shapes]
+        self.layers = [_NoLayer(nothing, nothing) for nothing in empty]
+
+    def update(self, keys: Tensor, values: Tensor, layer_idx: int) -> tuple[Tensor, Tensor]:
+        """Store keys and values; the encoder calls this."""
+        del layer_idx
+        return keys, values
+
+
+class CanvasNetwork(PagedNetwork):
+    """Two kinds of forward: final tokens are encoded, and predict nothing; canvases are denoised, all rows of them."""
+
+    def __init__(self, model: PreTrainedModel, spec: Spec) -> None:
+        super().__init__(model, spec)
+        text: Any = model.config.get_text_config()
+        if text.use_bidirectional_attention == "all":
+            raise ValueError("use_bidirectional_attention='all' is not supported: final tokens are encoded causally")
+        self._network: Any = model
+        self._decoder: Any = self._network.model.decoder
+        self._cache = _NoCache(self.shapes, model.dtype, model.device)
+        self.canvas_length = self._network.config.canvas_length or 0
+        self._hidden_size: int = text.hidden_size
+
+    def carried_size(self, slots: int) -> tuple[int, int, int]:
+        """The places that `Carry` names, two for each carry slot."""
+        return 1 + 2 * slots, self.canvas_length, self._hidden_size
+
+    def forwards(self, plan: Plan) -> tuple[Plan, ...]:
+        """The spans that are encoded, then those that are denoised."""
+        for span in plan.spans:
+            self._check(plan, span)
+        modes = [tuple([span for span in plan.spans if span.mode == mode]) for mode in ("encode", "denoise")]
+        return tuple([replace(plan, spans=spans) for spans in modes if spans])
+
+    def _check(self, plan: Plan, span: Span) -> None:
+        if span.mode == "encode":
+            if span.wanted or span.soft is not None:
+                raise DlstepError(f"step {plan.step}, request {span.id}: the network encodes final tokens and predicts none")
+        elif not len(span.tokens) == len(span.wanted) == self.canvas_length or span.carry == "none" or span.soft is not None:
+            raise DlstepError(
+                f"step {plan.step}, request {span.id}: the network denoises whole canvases of {self.canvas_length} positions, "
+                f"carrying something over; the span feeds {len(span.tokens)}, wants {len(span.wanted)}, carry={span.carry!r}"
+            )
+
+    def forward(self, batch: Batch, memory: Memory) -> Float32[Tensor, "w vocab"] | None:
+        """Nothing of what is encoded; logits of canvases, and in `memory` what they carry to their next forward."""
+        paged, carry = self._context(batch, memory), batch.carry
+        if carry is None:
+            self._network.model.encoder.language_model(
+                input_ids=batch.tokens,
+                position_ids=batch.positions,
+                attention_mask=NO_MASKS,
+                past_key_values=self._cache,
+                paged=paged,
+            )
+            return None
+        held = memory.carried.index_select(0, carry.found).masked_fill(carry.fresh[:, None, None] != 0, 0.0)
+        with _signalling(self._decoder.self_conditioning, held.flatten(0, 1)[None]):
+            logits = self._network(
+                decoder_input_ids=batch.tokens,
+                decoder_position_ids=batch.positions,
+                decoder_attention_mask=NO_MASKS,
+                past_key_values=self._cache,
+                paged=paged,
+            ).logits[0]
+        temperatures = batch.settings.temperatures
+        assert temperatures is not None, "canvases are sampled at a temperature"
+        memory.carried.index_copy_(0, carry.left, self._signal(logits, temperatures).view_as(held))
+        return logits
+
+    def _signal(self, logits: Float32[Tensor, "n vocab"], temperatures: Float32[Tensor, " n"]) -> Float[Tensor, "n hidden"]:
+        """Self-conditioning signal for the next forward: the mean embedding, rounded as transformers does."""
+        embedding = self._decoder.embed_tokens
+        # The twin on every device: its kernel is not faster, and may round the other way.
+        return mean_embeddings.twin(logits, temperatures, embedding.weight) * embedding.embed_scale.to(embedding.weight.dtype)
+
+
+@contextmanager
+def _signalling(module: nn.Module, signal: Float[Tensor, "1 n hidden"]) -> Iterator[None]:
+    """`module`, called with embeddings and a signal, gets this signal instead, as long as the context is open."""
+    handle = module.register_forward_pre_hook(lambda _, given: (given[0], signal))
+    try:
+        yield
+    finally:
+        handle.remove()
