@@ -14,6 +14,7 @@ from .core.checks import check_ranges, short
 from .core.options import StrategyOptions, sorted_options
 from .core.request import Seed
 from .core.spec import Count, Length, Seats
+from .policy import BufferPolicy, policy_of
 
 DTYPES = ("float32", "bfloat16", "float16")
 SAMPLING_MODES = ("naive", "edit")
@@ -53,6 +54,8 @@ class EngineConfig:
     """num_pages=-1: GiB that keys and values may take, which must be said on a CPU; None on cuda: what is left."""
     gpu_memory_utilization: Annotated[float, Interval(gt=0.0, le=1.0)] | None = None
     """num_pages=-1 on cuda: share of the memory that network, forward and pages may take together; None: 0.9."""
+    buffer_policy: BufferPolicy | None = None
+    """Options for requests that bring none, by how many are live when they are added; in Python a list of mappings, too."""
     session_pages: Count | None = None
     """Pages that each session has to itself, taken when it begins; None: for one request of max_model_len."""
     max_sessions: Seats = 8
@@ -80,6 +83,7 @@ class EngineConfig:
     """Seed of the requests that bring none of their own."""
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "buffer_policy", policy_of(self.buffer_policy))
         check_ranges(self)
         object.__setattr__(self, "strategy_options", sorted_options("EngineConfig.strategy_options", self.strategy_options))
         for name, given, allowed in (

@@ -12,6 +12,7 @@ from .config import EngineConfig
 from .core import Driver, State, init
 from .core.lifecycle import farthest
 from .devices import check_room, find_device
+from .policy import BufferPolicy
 from .resolve import build, embedded_models_for, resolve, trained_further
 from .text import Tokenizer
 from .threads import set_threads
@@ -30,7 +31,8 @@ class Engine:
     A session gets `session_pages` pages; 0 stands for as many as one longest request feeds. A text prompt that does not end
     with `prompt_end` gets it. `chat_template` renders conversations if the tokenizer has none of its own. `turn` is held during
     each step of an `LLM` or a session, so that none loses its pages to another thread halfway through a step. `folder` is the
-    checkpoint's; None for an engine that was put together by hand.
+    checkpoint's; None for an engine that was put together by hand. `buffer_policy` is for requests of an `LLM` and of a
+    server; in a session each request is as it was added.
     """
 
     first: State
@@ -41,6 +43,7 @@ class Engine:
     chat_template: str | None = None
     session_pages: int = 0
     folder: Path | None = None
+    buffer_policy: BufferPolicy | None = None
     turn: AbstractContextManager[object] = field(default_factory=Lock, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -51,6 +54,8 @@ class Engine:
         if pages < longest:
             raise ValueError(f"session_pages={pages} cannot hold one longest request: give at least {longest}")
         object.__setattr__(self, "session_pages", pages)
+        if self.buffer_policy is not None:
+            self.buffer_policy.check(config, self.first.strategy)
 
 
 def load_engine(config: EngineConfig) -> Engine:
@@ -122,6 +127,7 @@ def load_engine(config: EngineConfig) -> Engine:
         chat_template=template,
         session_pages=config.session_pages or 0,
         folder=path,
+        buffer_policy=config.buffer_policy,
     )
 
 

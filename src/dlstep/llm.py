@@ -14,6 +14,7 @@ from .core.options import StrategyOptions
 from .decode import Decode
 from .engine import Engine, load_engine
 from .output import Output, Prompt, output_of
+from .policy import BufferPolicy
 from .prompts import as_list, encode, encode_pins, params_of
 from .session import Session
 from .sharing import Feed, SharedDecode
@@ -46,6 +47,7 @@ class LLM:
         num_pages: int | None = None,
         kv_cache_gib: float | None = None,
         gpu_memory_utilization: float | None = None,
+        buffer_policy: BufferPolicy | Items[Mapping[str, Any]] | None = None,
         session_pages: int | None = None,
         max_sessions: int = 8,
         max_model_len: int | None = None,
@@ -67,7 +69,7 @@ class LLM:
 
     def _start(self, engine: Engine) -> None:
         self._engine = engine
-        self._shared = SharedDecode(Decode(engine.first, engine.driver, turn=engine.turn))
+        self._shared = SharedDecode(Decode(engine.first, engine.driver, turn=engine.turn), engine.buffer_policy)
 
     @classmethod
     def from_config(cls, config: EngineConfig) -> "LLM":

@@ -2,10 +2,12 @@
 
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from threading import Condition, Lock
 
 from .core import Request, SamplingParams, Sequence, State, Update
 from .decode import Decode
+from .policy import BufferPolicy
 
 
 class Feed:
@@ -38,11 +40,11 @@ class SharedDecode:
     """Lets threads add requests to a `Decode` and wait for news of them.
 
     Whoever waits while nobody runs a forward runs the next one, for all. What the driver raises reaches the thread that ran the
-    forward; the others go on with the next one.
+    forward; the others go on with the next one. A `policy` gives options to requests that bring none.
     """
 
-    def __init__(self, decode: Decode) -> None:
-        self._decode = decode
+    def __init__(self, decode: Decode, policy: BufferPolicy | None = None) -> None:
+        self._decode, self._policy = decode, policy
         self._turn = Condition(Lock())  # not reentrant: a collected stream may abandon its request anywhere
         self._runner: object = None  # of the forward that runs now, if one does
         self._next_id = decode.state.arrivals
@@ -110,8 +112,12 @@ class SharedDecode:
 
     def _take_in(self) -> None:
         """Requests that came and went since; only while no forward runs."""
+        live = len(self._decode.state.live) + len(self._entering)
         while self._entering:
-            self._decode.add(self._entering.popleft())
+            request = self._entering.popleft()
+            if self._policy is not None:
+                request = replace(request, params=self._policy.applied(request.params, live))
+            self._decode.add(request)
         while self._leaving:
             request_id = self._leaving.popleft()
             self._feeds.pop(request_id, None)

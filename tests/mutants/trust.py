@@ -216,4 +216,17 @@ MUTANTS: tuple[Mutant, ...] = (
         "                feed.push(update)\n",
         "                feed.push(updates[0])\n",
     ),
+    change(
+        "a policy overrides what a request brings",
+        "policy.py",
+        "        if params.options:\n            return params\n",
+        "",
+    ),
+    change("a policy has its bounds one too low", "policy.py", "live <= most", "live < most"),
+    change(
+        "a policy counts the live requests only",
+        "sharing.py",
+        "len(self._decode.state.live) + len(self._entering)",
+        "len(self._decode.state.live)",
+    ),
 )

@@ -11,6 +11,7 @@ from serving import Paced, shadow_engine
 
 from dlstep import Plan, Samples, SamplingParams
 from dlstep.core import Driver
+from dlstep.policy import policy_of
 from dlstep.serve.engine_loop import EngineLoop, converse
 from dlstep.serve.fair_queue import FairQueue
 from dlstep.serve.messages import Cancel, Card, Report, Submit
@@ -134,3 +135,13 @@ def test_owners_take_turns_and_each_is_served_in_order(pushes: list[tuple[str, i
         waiting = {item[0] for item in order[place:]}
         turns = [item[0] for item in order[place : place + len(waiting)]]
         assert set(turns) == waiting, "everybody who waits comes once before anybody comes twice"
+
+
+def test_a_policy_counts_the_requests_that_come_together() -> None:
+    policy = policy_of([{"max_requests": 2, "accept_threshold": 0.9}, {"accept_threshold": 0.1}])
+    loop = EngineLoop(replace(shadow_engine(), buffer_policy=policy))
+    params = SamplingParams(max_tokens=40)
+    loop.take([Submit(0, PROMPT, params), Submit(1, PROMPT, params)])
+    loop.take([Submit(2, PROMPT, params)])
+    waiting = loop._decode.state.waiting
+    assert [dict(each.request.params.strategy_options)["accept_threshold"] for each in waiting] == [0.9, 0.9, 0.1]

@@ -34,7 +34,7 @@ SAMPLING_HELP = {
 }
 # `seed` is the request's here: with one caller the engine's own says nothing more. Options of the strategy have flags of their
 # own, and say what those of a request would. What is pinned may be text here, so it is an option of its own.
-OF_STRATEGY = ("thresholds", "strategy_options")
+OF_STRATEGY = ("thresholds", "strategy_options", "buffer_policy")
 ENGINE_FIELDS = tuple(field for field in fields(EngineConfig) if field.name not in ("seed", *OF_STRATEGY))
 PINS = '{"5": 42, "9": " shells"}'
 SAMPLING_FIELDS = tuple(field for field in fields(SamplingParams) if field.name not in (*OF_STRATEGY, "pinned"))

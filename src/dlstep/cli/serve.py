@@ -3,11 +3,14 @@
 from collections.abc import Sequence as Items
 from dataclasses import fields
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
+import yaml
 from jsonargparse import ArgumentParser, Namespace
 
 from ..config import EngineConfig, engine_config
+from . import yaml_file
 from .options import OF_STRATEGY, add_config_option, add_options, field_help, new_parser
 
 EXAMPLES = """
@@ -19,6 +22,8 @@ EXAMPLES = """
     curl http://127.0.0.1:8000/v1/completions -H 'Content-Type: application/json' -d '{"prompt": "2+2=", "stream": true,
         "dlstep": {"stream": "drafts", "accept_threshold": 0.9}}'
 """
+POLICY_HELP = """YAML list of options for requests that bring none, by how many are live when one is added:
+    [{max_requests: 2, buffer_size: 4}, {buffer_size: 1}]."""
 NEEDED = ("fastapi", "openai", "prometheus_client", "uvicorn")
 # Unlike for `generate`, the engine's seed is an option here: requests bring seeds of their own.
 ENGINE_FIELDS = tuple(field for field in fields(EngineConfig) if field.name not in OF_STRATEGY)
@@ -43,7 +48,18 @@ def parser() -> ArgumentParser:
     add_config_option(options)
     add_options(options, "server", ServeOptions, fields(ServeOptions), field_help(ServeOptions))
     add_options(options, "engine", EngineConfig, ENGINE_FIELDS, field_help(EngineConfig))
+    options.add_argument("--buffer_policy", type=str, default=None, metavar="FILE", help=POLICY_HELP)
     return options
+
+
+def _policy(source: str | None) -> object:
+    """The value in the file at `source`. Raises ValueError if it cannot be read, or is no YAML."""
+    if source is None:
+        return None
+    try:
+        return yaml_file.load(Path(source).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
+        raise ValueError(f"--buffer_policy: the file {source!r} cannot be read: {error}") from error
 
 
 def run(options: Namespace) -> int:
@@ -57,7 +73,9 @@ def run(options: Namespace) -> int:
     given: dict[str, Any] = {name: options[name] for name in names}
     origins = given["allowed_origins"]
     given["allowed_origins"] = tuple(origins) if isinstance(origins, list) else (origins,)
-    config = engine_config({name: value for name, value in vars(options).items() if name not in (*names, "config")})
+    given_engine = {name: value for name, value in vars(options).items() if name not in (*names, "config")}
+    given_engine["buffer_policy"] = _policy(options.buffer_policy)
+    config = engine_config(given_engine)
     server_options = ServeOptions(**given)
     from ..serve.server import serve
 

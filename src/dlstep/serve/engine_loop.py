@@ -18,6 +18,7 @@ class EngineLoop:
 
     def __init__(self, engine: Engine) -> None:
         self._decode = Decode(engine.first, engine.driver, record=self._count, turn=engine.turn)
+        self._policy = engine.buffer_policy
         self._failures = 0
         self._wishes: dict[int, Submit] = {}  # of live requests, by id
         self._cached: dict[int, int] = {}  # prompt tokens found in pages, by arrival
@@ -34,11 +35,14 @@ class EngineLoop:
 
     def take(self, commands: Iterable[Command]) -> None:
         """Let requests wait, and end those that nobody wants any more."""
+        commands = tuple(commands)
+        live = len(self._decode.state.live) + sum(isinstance(command, Submit) for command in commands)
         for command in commands:
             match command:
                 case Submit():
                     self._wishes[command.id] = command
-                    self._decode.add(Request(command.id, command.prompt, command.params, index=command.index))
+                    params = command.params if self._policy is None else self._policy.applied(command.params, live)
+                    self._decode.add(Request(command.id, command.prompt, params, index=command.index))
                 case Cancel():
                     self._decode.abort(command.id, command.reason)
 

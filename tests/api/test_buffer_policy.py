@@ -1,0 +1,103 @@
+"""Buffer policies: requests get options by how many are live, as if they had brought them; nothing else changes."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from dlstep import LLM, SamplingParams
+from dlstep.cli import main
+from dlstep.policy import BufferPolicy, policy_of
+
+POLICY = [
+    {"max_requests": 2, "accept_threshold": 0.99, "buffer_size": 3},
+    {"max_requests": 5, "accept_threshold": 0.6, "buffer_size": 2},
+    {"accept_threshold": 0.2, "buffer_size": 1},
+]
+QUESTION = "Max has 53 shells. Later Max buys {} more. How many shells does Max have?"
+
+
+@pytest.fixture(scope="module")
+def llms() -> tuple[LLM, LLM]:
+    return LLM("tiny-bd", buffer_policy=POLICY, max_num_reqs=4), LLM("tiny-bd", max_num_reqs=4)
+
+
+@settings(max_examples=8, deadline=None)
+@given(count=st.integers(1, 8), own=st.sets(st.integers(0, 7)))
+def test_answers_are_those_of_the_same_options_given_by_hand(llms: tuple[LLM, LLM], count: int, own: set[int]) -> None:
+    """`count` requests come together, so that all get the options for `count`; those in `own` bring options and keep them."""
+    policy, plain = llms
+    prompts = [QUESTION.format(number) for number in range(count)]
+    rung = next(rung for rung in POLICY if count <= rung.get("max_requests", count))
+    options = {name: value for name, value in rung.items() if name != "max_requests"}
+    brought = SamplingParams(max_tokens=24, strategy_options={"accept_threshold": 0.8})
+    asked = [brought if number in own else SamplingParams(max_tokens=24) for number in range(count)]
+    by_hand = [brought if number in own else SamplingParams(max_tokens=24, strategy_options=options) for number in range(count)]
+    found, expected = policy.generate(prompts, asked, progress=False), plain.generate(prompts, by_hand, progress=False)
+    assert [(out.token_ids, out.steps) for out in found] == [(out.token_ids, out.steps) for out in expected]
+
+
+def test_the_load_is_that_when_a_request_is_added(llms: tuple[LLM, LLM]) -> None:
+    policy, _ = llms
+    first = policy.stream(QUESTION.format(3), SamplingParams(max_tokens=24))
+    options = []
+    streams = [first]
+    for number in range(5):
+        streams.append(policy.stream(QUESTION.format(number), SamplingParams(max_tokens=24)))
+        live = [*policy.state.waiting, *policy.state.running]
+        options.append(dict(max(live, key=lambda s: s.request.arrival).request.params.strategy_options)["buffer_size"])
+    assert options == [3, 2, 2, 2, 1]
+    # What was chosen stays, however many came since.
+    assert dict(live[0].request.params.strategy_options)["buffer_size"] == 3
+    for stream in streams:
+        stream.close()
+
+
+def test_a_session_has_no_policy(llms: tuple[LLM, LLM]) -> None:
+    session = llms[0].session()
+    session.submit(QUESTION.format(1))
+    assert next(iter(session.state.waiting)).request.params.strategy_options == ()
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (3, r"buffer_policy must be a list like \[\{'max_requests': 2, 'buffer_size': 4\}, .*got 3"),
+        ([], "buffer_policy must be a list like"),
+        ([7], r"buffer_policy\[0\] must be a mapping, .* got 7"),
+        ([{"max_requests": 0}], r"buffer_policy\[0\].max_requests must be a whole number above 0, got 0"),
+        ([{"max_requests": True}], r"buffer_policy\[0\].max_requests must be a whole number above 0, got True"),
+        ([{"max_requests": 3}, {"max_requests": 3}], r"buffer_policy\[1\] stands behind max_requests=3: no request reaches it"),
+        ([{}, {"max_requests": 3}], r"buffer_policy\[1\] stands behind an entry for any number, .*: no request reaches it"),
+        ([{"bufer_size": 3}], r"buffer_policy\[0\]: .* has no option 'bufer_size', .* did you mean buffer_size"),
+        ([{"buffer_size": 0}], r"buffer_policy\[0\]: MultiBD.buffer_size must be more than 0, got 0"),
+        ([{}, {}], r"buffer_policy\[1\] stands behind an entry for any number"),
+        ([{"block_size": 2}], r"buffer_policy\[0\]: its options would give it other blocks"),
+        ([{"rule": "./x.py"}], r"buffer_policy\[0\]: .*rule"),
+        ([{"buffer_size": [[1]]}], r"buffer_policy\[0\]\['buffer_size'\] must be a number"),
+    ],
+)
+def test_a_policy_that_cannot_be_is_refused(given: object, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        LLM("tiny-bd", buffer_policy=given)  # pyright: ignore[reportArgumentType]
+
+
+def test_a_file_that_is_no_policy_is_told_in_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "policy.yml"
+    for text, message in (
+        ("- {max_requests: 2, buffer_size: *a}", "buffer_policy: the file"),
+        ("buffer_size: 3", "buffer_policy must be a list"),
+        (None, "cannot be read"),
+    ):
+        path.unlink(missing_ok=True)
+        if text is not None:
+            path.write_text(text)
+        assert main(["serve", "--buffer_policy", str(path)]) == 2
+        error = capsys.readouterr().err
+        assert message in error and error.count("\n") == 1
+
+
+def test_a_policy_is_made_once() -> None:
+    made = policy_of(POLICY)
+    assert isinstance(made, BufferPolicy) and policy_of(made) is made and policy_of(None) is None
+    assert made.rungs[0] == (2, (("accept_threshold", 0.99), ("buffer_size", 3)))
