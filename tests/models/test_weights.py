@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+from collections.abc import Callable
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -201,6 +202,35 @@ def edit_index(folder: Path, change: Any) -> None:
     path.write_text(json.dumps(index))
 
 
+def edit_header(folder: Path, change: Callable[[dict[str, Any], str], int]) -> None:
+    """Change the entry of a shard's last tensor; `change` says how many bytes go in front of its data."""
+    path = shard(folder)
+    content = path.read_bytes()
+    data = 8 + int.from_bytes(content[:8], "little")
+    header = json.loads(content[8:data])
+    last = max((name for name in header if name != "__metadata__"), key=lambda name: header[name]["data_offsets"])
+    begin = data + header[last]["data_offsets"][0]
+    more = bytes(change(header[last], last))
+    text = json.dumps(header).encode()
+    path.write_bytes(len(text).to_bytes(8, "little") + text + content[data:begin] + more + content[begin:])
+
+
+def leave_gap(folder: Path) -> None:
+    def change(entry: dict[str, Any], _: str) -> int:
+        entry["data_offsets"] = [offset + 8 for offset in entry["data_offsets"]]
+        return 8
+
+    edit_header(folder, change)
+
+
+def give_other_size(folder: Path) -> None:
+    def change(entry: dict[str, Any], _: str) -> int:
+        entry["shape"] = [*entry["shape"], 2]
+        return 0
+
+    edit_header(folder, change)
+
+
 def drop_entry(folder: Path) -> None:
     edit_index(folder, lambda where: where.pop("model.norm.weight"))
 
@@ -229,6 +259,8 @@ DAMAGES = {
     cut_data: r"model-00002-of-00003\.safetensors is cut off: it has \d+ of \d+ bytes, download it again",
     cut_header: r"model-00002-of-00003\.safetensors is cut off in its header, after 20 bytes: download it again",
     spoil_header: r"model-00002-of-00003\.safetensors has no valid safetensors header",
+    leave_gap: r"model-00002-of-00003\.safetensors is damaged: \S+ leaves a gap behind \S+, download it again",
+    give_other_size: r"model-00002-of-00003\.safetensors.* of shape \[.*, 2\] and \w+ has data from byte \d+ to \d+",
     remove_shard: r"model-00002-of-00003\.safetensors is missing: download it again",
     pickle_shard: r"model-00002-of-00003\.safetensors is a pickle, .*: convert it to safetensors",
     drop_entry: r"holds model\.norm\.weight, for which model\.safetensors\.index\.json has no entry",
