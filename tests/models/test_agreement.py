@@ -1,6 +1,7 @@
 """`models check` and loading say the same of every folder that cannot be used: one sentence, no traceback."""
 
 import json
+import os
 import shutil
 import struct
 import time
@@ -101,6 +102,14 @@ BAD: dict[str, tuple[Damage, str]] = {
     "positions 0": (
         config(max_position_embeddings=0),
         "max_position_embeddings must be an integer from 2 to 2147483647, got 0",
+    ),
+    "positions 1": (
+        config(max_position_embeddings=1),
+        "max_position_embeddings must be an integer from 2 to 2147483647, got 1",
+    ),
+    "a large file": (
+        lambda folder: os.truncate(folder / "config.json", (64 << 20) + 1),
+        "config.json has 67108865 bytes, and at most 67108864 are read: check that it is the right file",
     ),
     "positions -1": (
         config(max_position_embeddings=-1),
