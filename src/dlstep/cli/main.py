@@ -15,7 +15,7 @@ from .. import __version__
 from ..core import DlstepError
 from ..hints import meant
 from ..threads import spin_less
-from . import bench, compare, demo, generate, inspect, laws, models, serve
+from . import bench, compare, demo, generate, inspect, laws, models, serve, view
 from .options import check_yaml, new_parser
 from .strategy_options import add_strategy_options, known_names
 
@@ -60,6 +60,7 @@ COMMANDS: dict[str, tuple[str, Callable[[], ArgumentParser], Callable[[Namespace
     "laws": ("Hold your own strategy or rule to the laws of the engine.", laws.parser, laws.run),
     "models": ("List families of models, or check a checkpoint.", models.parser, models.run),
     "replay": ("Re-execute a saved trace without a model.", inspect.replay_parser, inspect.run_replay),
+    "view": ("Write a recording or a trace as a page that opens without a server.", view.parser, view.run),
     "bench": ("Measure host cost, decode steps, kernels or a server.", bench.parser, bench.run),
 }
 
