@@ -26,7 +26,7 @@ def parser() -> ArgumentParser:
         "dlstep view dlstep-recording.json --open\ndlstep view decode.jsonl --out decode.html",
     )
     options.add_argument("file", type=str, metavar="FILE", help="What the page of `dlstep serve` or Trace.save wrote.")
-    options.add_argument("--out", type=str | None, default=None, help="The file to write; by default FILE with the suffix .html.")
+    options.add_argument("--out", type=str | None, default=None, help="The file to write; else FILE with the suffix .html.")
     options.add_argument("--open", action="store_true", help="Open it in a browser.")
     return options
 

@@ -1,7 +1,7 @@
 /** The page: puts the parts together, and draws once for each frame of the screen. */
 import * as api from "./api.js";
 import { Ask } from "./ask.js";
-import { drawCell, drawPlan } from "./details.js";
+import { drawCell, drawHead, drawPlan } from "./details.js";
 import { fill, mark, say, the } from "./dom.js";
 import { ForkDialog, Tree, hindrance, ownerOf } from "./forks.js";
 import { contentsOf, download, embedded, fragment, opened, recording, runsOf } from "./keep.js";
@@ -128,6 +128,7 @@ class App {
     this.time.draw(store.at, store.last, entry?.run.moments[index]);
     drawCell(the("cell"), entry?.run ?? null, index, store.selected);
     drawPlan(the("plan"), entry?.run.moments[index]);
+    if (!the("alone").hidden) drawHead(the("head"), entry?.run ?? null);
     say(the("side-run"), entry && store.shown.length > 1 ? `of run ${entry.name}` : "");
     const why = hindrance(store, entry, index, this.known !== null);
     mark(the("fork-here"), "aria-disabled", why ? "true" : null);
@@ -138,8 +139,8 @@ class App {
   async start() {
     const found = embedded();
     if (found) {
+      this.ask.refuse("This page holds a recording: it needs no server.");
       this.adopt(runsOf(found));
-      this.ask.refuse("This page holds a recording. It needs no server, and asks none.");
       for (const id of ["link", "key-open"]) the(id).hidden = true;
       say(the("model"), found.runs[0]?.head.model ?? "");
       return;
@@ -299,5 +300,8 @@ class App {
 }
 
 const app = new App();
-window.addEventListener("resize", () => app.soon());
-app.start();
+window.addEventListener("resize", () => {
+  app.colours = null; // letters may have another size
+  app.soon();
+});
+app.start().catch((error) => notice(error.message, true));

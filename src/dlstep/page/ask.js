@@ -121,7 +121,7 @@ export class Ask {
       event.stopPropagation();
       pick(place + by);
     };
-    const given = { type: "button", role: "tab", id: `tab-${place}`, "aria-selected": chosen, "aria-controls": `panel-${place}`, tabindex: chosen ? "0" : "-1" };
+    const given = { type: "button", role: "tab", id: `tab-${place}`, "aria-controls": `panel-${place}`, tabindex: chosen ? "0" : "-1" };
     return make("button", { ...given, "aria-selected": String(chosen), on: { click: () => pick(place), keydown: keys } });
   }
 
@@ -177,6 +177,7 @@ export class Ask {
   /** Say that nothing can be asked here, and why. */
   refuse(why) {
     say(the("asked"), why);
+    say(the("ask-title"), "Asked");
     mark(the("ask"), "aria-disabled", "true");
     the("ask").hidden = true;
     the("alone").hidden = false;

@@ -1,6 +1,6 @@
 /** What is known of one position over the steps, and of the plan of one step. */
 import { cellAt, clamped } from "./state.js";
-import { chance, short, word } from "./shown.js";
+import { chance, short, shown, word } from "./shown.js";
 import { draw, fill, make } from "./dom.js";
 import { shade } from "./scale.js";
 
@@ -65,6 +65,20 @@ function rowOf(moment, here, cell, text, settled) {
   const probability = cell && cell[1] !== null ? chance(cell[2]) : "";
   const state = settled ? "settled" : cell?.[1] === null ? "" : cell ? "decided" : "";
   return make("tr", { class: here ? "here" : null }, ...[moment.seq, short(text, 40), probability, state].map((value) => make("td", { text: String(value) })));
+}
+
+/** Put what a run was asked for into an element: its prompt, and all options that were in force. */
+export function drawHead(root, run) {
+  const head = run?.head;
+  const told = JSON.stringify(head ?? null);
+  if (root.dataset.told === told) return undefined;
+  root.dataset.told = told;
+  if (!head) return fill(root);
+  const { seed, temperature, max_tokens } = head;
+  const options = Object.entries({ ...head.options, temperature, seed, max_tokens }).filter(([, value]) => value !== null && value !== undefined);
+  const list = options.flatMap(([name, value]) => [make("dt", { text: short(name.replaceAll("_", " "), 60) }), make("dd", { text: short(shown(String(value)), 60) })]);
+  const prompt = make("p", { class: "prompt", text: shown(head.prompt ?? "") });
+  return fill(root, make("h3", { text: "Prompt" }), prompt, make("h3", { text: `Options of ${shown(head.strategy ?? "the run")}` }), make("dl", { class: "plan" }, ...list));
 }
 
 /** Put the plan of a moment into an element: what the forward that led to it fed. */

@@ -4,11 +4,12 @@
  */
 import { cellAt } from "./state.js";
 import { shade } from "./scale.js";
-import { short, word } from "./shown.js";
+import { short, shown } from "./shown.js";
 
-const WIDEST = 46, HIGHEST = 24; // pixels of a cell
-const TALL = 400; // pixels of a map
-const LEGIBLE = 22; // pixels that a cell must be wide for its text
+// In units of the page, a sixteenth of its letters' size each.
+const WIDEST = 58, HIGHEST = 24; // of a cell
+const TALL = 400; // of a map
+const LEGIBLE = 20; // that a cell must be wide for its text
 
 export class StepMap {
   /** A map on a canvas; `pick(index, position)` is called when a cell is clicked, `point` when one is pointed at. */
@@ -38,8 +39,9 @@ export class StepMap {
     this.run = run;
     this.paint(run, palette);
     const { columns, rows } = extent;
-    const width = Math.min(WIDEST, room / Math.max(columns, 1));
-    const height = Math.min(HIGHEST, TALL / Math.max(rows, 1));
+    const unit = palette.unit;
+    const width = Math.min(WIDEST * unit, room / Math.max(columns, 1));
+    const height = Math.min(HIGHEST * unit, (TALL * unit) / Math.max(rows, 1));
     this.cell = { width, height };
     this.fit(columns * width, rows * height);
     const context = this.context;
@@ -49,7 +51,7 @@ export class StepMap {
     const [across, down] = [run.width, run.moments.length];
     context.drawImage(this.bitmap, 0, 0, across, down, 0, 0, across * width, down * height);
     this.grid(across, down, palette);
-    if (width >= LEGIBLE && height >= 14) this.words(palette);
+    if (width >= LEGIBLE * unit && height >= 14 * unit) this.words(palette);
     this.border(palette);
     this.marks(index, selected, first, palette);
   }
@@ -103,8 +105,8 @@ export class StepMap {
   /** The tokens themselves, where there is room for them. */
   words(palette) {
     const { width, height } = this.cell, { context, run } = this;
-    const most = Math.max(1, Math.floor((width - 4) / 6.4));
-    context.font = "11px ui-monospace, 'DejaVu Sans Mono', monospace";
+    const size = 11.5 * palette.unit, most = Math.max(1, Math.floor((width - 4) / (size * 0.6)));
+    context.font = `${size}px ui-monospace, 'DejaVu Sans Mono', monospace`;
     context.textAlign = "center";
     context.textBaseline = "middle";
     run.moments.forEach((moment, row) => {
@@ -113,7 +115,7 @@ export class StepMap {
         const cell = cellAt(run, row, position);
         if (!cell || cell[1] === null) continue;
         context.fillStyle = position < moment.settled ? palette.text.ink : palette.inks[shade(cell[2])];
-        context.fillText(short(word(cell[3]).trim(), most), (position + 0.5) * width, (row + 0.54) * height, width - 2);
+        context.fillText(short(textOf(cell[3]), most), (position + 0.5) * width, (row + 0.54) * height, width - 2);
       }
     });
   }
@@ -153,6 +155,11 @@ export class StepMap {
     context.strokeRect(first * width + 1, 1, Math.max(width - 2, 1), down - 2);
     context.setLineDash([]);
   }
+}
+
+/** A token in a cell; blanks at its ends would only shift it. */
+function textOf(text) {
+  return text ? shown(text).replaceAll("\n", "↵").trim() || "␣" : "∎";
 }
 
 function line(context, x, y, toX, toY) {

@@ -19,6 +19,7 @@ export function palette() {
     settled: shades.map((colour) => mixed(colour, card, 0.3)),
     open: numbers(read("--open")),
     card,
+    unit: parseFloat(style.fontSize) / 16,
     inks: shades.map((colour) => (luminance(colour) > 0.18 ? "#000" : "#fff")),
     text: { card: read("--card"), ink: read("--ink"), line: read("--edge"), accent: read("--accent"), differ: read("--differ"), soft: read("--soft") },
   };
