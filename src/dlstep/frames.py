@@ -101,7 +101,7 @@ class Watch:
         if sequence.ledger.ending is not None:
             return first._replace(ending=None), _frame(sequence, seq + 1, told, None)
         held = sequence.ledger.storage
-        self._answers[request.arrival] = _Answer(seq, told, len(held.table), held.stored, 0 if seq else -1)
+        self._answers[request.arrival] = _Answer(seq, told, len(held.table), held.stored, 0 if len(held.table) else -1)
         return (first,)
 
     def take(self, event: Event, state: State) -> list[tuple[Sequence, Frame]]:
@@ -153,7 +153,7 @@ class Watch:
                 sequence = state.finished[span.id]
                 del self._answers[span.arrival]
             if answer.cached < 0:
-                answer.cached = shared.get(span.arrival, 0)
+                answer.cached = min(shared.get(span.arrival, 0), len(sequence.goal.request.prompt))
             fed = _feeding(answer, sequence, span, rows, len(plan.spans), all_rows)
             answer.seq, answer.lost, answer.stored = answer.seq + 1, False, fed.stored
             frame = _frame(sequence, answer.seq, answer.told, fed)
@@ -266,6 +266,11 @@ class Teller:
 
     def _text(self, token: int) -> str | None:
         return Pieces(self._pieces).texts([token])[0]
+
+
+def first_frame(sequence: Sequence) -> Frame:
+    """The frame of a sequence before a forward; it tells all that is settled."""
+    return Watch().open(sequence)[0]
 
 
 def ratio(tokens: int, forwards: int) -> float:

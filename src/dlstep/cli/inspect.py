@@ -1,7 +1,6 @@
 """`dlstep strategies`, `dlstep rules` and `dlstep replay`: what needs no model."""
 
 import re
-import sys
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from inspect import getdoc
@@ -20,10 +19,11 @@ from ..core.options import Options, options_of, with_options
 from ..core.words import counted
 from ..lookup import searched
 from ..matrix import Features, matrix
+from ..option_help import OptionRow, option_rows, paragraphs, parts_of
 from ..resolve import embedded_models_for
 from .json_text import json_text
 from .options import new_parser
-from .strategy_options import OptionRow, option_rows, parts_of, title_of
+from .strategy_options import title_of
 
 
 def strategies_parser() -> ArgumentParser:
@@ -125,12 +125,6 @@ def rules_markdown(rows: Iterable[RuleRow]) -> str:
         cells = (name, row.summary.rstrip("."), "; ".join(linked) or row.source, carried)
         lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
     return "\n".join(lines)
-
-
-def paragraphs(value: Options) -> list[str]:
-    """The docstring of the module of a strategy or rule, or else of its class."""
-    module = sys.modules[type(value).__module__]
-    return (getdoc(module) or getdoc(type(value)) or type(value).__name__).split("\n\n")
 
 
 def flat(value: Options) -> dict[str, object]:

@@ -8,7 +8,8 @@ from typing import Any
 from jsonargparse import ArgumentParser, Namespace
 
 from ..config import EngineConfig, engine_config
-from .options import OF_STRATEGY, add_config_option, add_options, field_help, new_parser
+from ..option_help import field_help
+from .options import OF_STRATEGY, add_config_option, add_options, new_parser
 
 EXAMPLES = """
     dlstep serve                                      an embedded model on http://127.0.0.1:8000
