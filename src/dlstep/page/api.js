@@ -1,5 +1,7 @@
 /** The server: its options, streams of frames, forks. The API key lives in this module's memory, and nowhere else. */
 
+import { parsed, written } from "./json.js";
+
 let key = "";
 
 /** Use this API key from now on. */
@@ -44,7 +46,7 @@ export async function options() {
 
 /** The recording of a request that the server still keeps. */
 export async function kept(id) {
-  return (await asked(`v1/requests/${encodeURIComponent(id)}/steps`)).json();
+  return parsed(await (await asked(`v1/requests/${encodeURIComponent(id)}/steps`)).text());
 }
 
 /** Ask the server to end a request with what is settled of it. */
@@ -65,7 +67,7 @@ export function fork(id, body, take, signal) {
 }
 
 async function follow(path, body, take, signal) {
-  const response = await asked(path, { method: "POST", body: JSON.stringify(body), signal });
+  const response = await asked(path, { method: "POST", body: written(body), signal });
   for await (const event of events(response.body)) {
     if (event.error) throw new ServerError(500, event.error.message ?? "the answer broke off");
     const [choice] = event.choices ?? [];
@@ -86,7 +88,7 @@ export async function* events(body) {
     for (const part of parts) {
       const data = dataOf(part);
       if (data === "[DONE]") return;
-      if (data) yield JSON.parse(data);
+      if (data) yield parsed(data);
     }
   }
 }

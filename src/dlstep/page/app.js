@@ -5,6 +5,7 @@ import { drawCell, drawHead, drawPlan } from "./details.js";
 import { fill, mark, say, the } from "./dom.js";
 import { ForkDialog, Tree, hindrance, ownerOf } from "./forks.js";
 import { contentsOf, download, embedded, fragment, opened, recording, runsOf } from "./keep.js";
+import { written } from "./json.js";
 import { Keys } from "./keys.js";
 import { Live, notice } from "./live.js";
 import { legend, palette } from "./scale.js";
@@ -252,7 +253,7 @@ class App {
   save() {
     const entries = [...new Set(this.store.shown.flatMap((key) => this.store.lineage(key)))].filter((entry) => entry.run.head);
     if (!entries.length) return notice("There is nothing to save yet.");
-    download("dlstep-recording.json", JSON.stringify(recording(entries)));
+    download("dlstep-recording.json", written(recording(entries)));
     return notice(`Saved ${entries.length === 1 ? "the run" : `${entries.length} runs`} as dlstep-recording.json.`);
   }
 

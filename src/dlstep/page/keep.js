@@ -1,4 +1,5 @@
 /** Recordings: what `Save` writes, what is dropped or picked, what `dlstep view` puts into the page; and links. */
+import { parsed } from "./json.js";
 import { EMPTY, branch, fold, framesOf } from "./state.js";
 
 const MOST_BYTES = 256 * 2 ** 20;
@@ -62,7 +63,7 @@ export async function opened(file) {
   const text = await file.text();
   let value;
   try {
-    value = JSON.parse(text);
+    value = parsed(text);
   } catch {
     throw new Error(`${file.name} is no recording: it is not JSON. \`dlstep view FILE\` makes a page of an engine's trace`);
   }
@@ -72,7 +73,7 @@ export async function opened(file) {
 /** The recording that this page was made with; null in the page of a server. */
 export function embedded() {
   const element = document.getElementById("recording");
-  return element ? JSON.parse(element.textContent) : null;
+  return element ? parsed(element.textContent) : null;
 }
 
 /** A link's contents as the fragment of an address, and back; null where there is none. */

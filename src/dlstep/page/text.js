@@ -30,8 +30,10 @@ export class Answer {
     if ((to === undefined && by === undefined) || event.ctrlKey || event.altKey || event.metaKey) return;
     event.preventDefault();
     event.stopPropagation();
-    if (by !== undefined) this.step(by);
-    else if (end >= 0) this.pick(Math.max(0, Math.min(end, to)));
+    if (by !== undefined) return this.step(by);
+    if (end < 0) return undefined;
+    this.choose(Math.max(0, Math.min(end, to))); // before the next drawing: keys may come faster
+    return this.pick(this.chosen);
   }
 
   /** Show a run at a moment. Only positions that changed are touched. */

@@ -17,7 +17,8 @@ export class Time {
 
   move(index, playing = false) {
     if (!playing) this.stop();
-    this.go(Math.max(0, Math.min(this.last, index)), index >= this.last);
+    this.at = Math.max(0, Math.min(this.last, index)); // before the next drawing: keys may come faster
+    this.go(this.at, index >= this.last);
   }
 
   by(steps) {
