@@ -2,7 +2,7 @@
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -95,7 +95,8 @@ class Watched:
     def accessible(self) -> None:
         """axe-core finds nothing serious, and nothing is wider than the window."""
         self.drawn()
-        found = Axe().run(self.page, options={"resultTypes": ["violations"]})
+        found = Axe().run(self.page)
+        assert len(found.response["passes"]) > 10  # it looked
         grave = [each for each in found.response["violations"] if each["impact"] in GRAVE]
         assert not grave, [(each["id"], [node["html"] for node in each["nodes"]][:4]) for each in grave]
 
@@ -104,6 +105,9 @@ class Watched:
         self.drawn()
         wide = self.page.evaluate("document.documentElement.scrollWidth > innerWidth")
         assert not wide, self.page.evaluate(WIDER)
+
+
+Visit = Callable[..., Watched]
 
 
 def watch(context: BrowserContext) -> Watched:

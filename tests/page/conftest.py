@@ -1,11 +1,11 @@
 """One browser a module, one server a session. Without a browser these tests are skipped, and say so."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from browser import CHROMIUM, NO_BROWSER, Watched, chromium, opened
+from browser import CHROMIUM, NO_BROWSER, Visit, Watched, chromium, opened
 from playwright.sync_api import Browser
 from serving import Paced, Served, served, shadow_engine, tiny_llm
 
@@ -37,9 +37,6 @@ def browser() -> Iterator[Browser]:
         pytest.skip(NO_BROWSER)
     with chromium() as found:
         yield found
-
-
-Visit = Callable[..., Watched]
 
 
 @pytest.fixture

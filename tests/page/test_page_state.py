@@ -4,7 +4,7 @@ import random
 from typing import Any
 
 import pytest
-from conftest import Visit
+from browser import Visit
 from recorded import recorded
 from test_frames import Shown, by_updates
 
@@ -37,7 +37,8 @@ FOLDED = """async (runs) => {
         const first = { ...frames[cut], tokens: run.tokens.slice(0, frames[cut].settled) };
         const forked = fold([first, ...frames.slice(cut + 1)], fork);
         const cells = run.moments.map((moment, index) => cellAt(run, index, moment.settled)?.[1] ?? null);
-        return { states, past: run.moments.map((_, index) => shown(run, index)), again: again.moments.map((_, index) => shown(again, index)),
+        return { states, past: run.moments.map((_, index) => shown(run, index)),
+            again: again.moments.map((_, index) => shown(again, index)),
             forked: forked.moments.map((_, index) => shown(forked, index)), cells, saved: framesOf(run) };
     });
 }"""
@@ -71,7 +72,7 @@ def test_the_state_of_the_page_is_the_fold_of_the_updates(visit: Visit) -> None:
             assert told["cells"] == [state[2][0][0] if state[2] else None for state in over]
             assert told["saved"] == run["frames"]
             frames += len(stages)
-    assert traces >= 100 and frames > 5000
+    assert traces >= 100 and frames > 3000
 
 
 PARTED = """async ([one, two]) => {

@@ -3,8 +3,7 @@
 import json
 from typing import Any
 
-from browser import Watched
-from conftest import Visit
+from browser import Visit, Watched
 from playwright.sync_api import Browser, expect
 from serving import Paced, Served, tiny_llm
 
@@ -316,7 +315,8 @@ def test_settled_text_is_told_to_screen_readers(visit: Visit) -> None:
     watched = visit()
     watched.page.evaluate(
         """() => { window.told = []; const live = document.getElementById('live');
-        new MutationObserver(() => window.told.push(live.textContent)).observe(live, { childList: true, characterData: true, subtree: true }) }"""
+        const seen = { childList: true, characterData: true, subtree: true };
+        new MutationObserver(() => window.told.push(live.textContent)).observe(live, seen) }"""
     )
     ask(watched, STORY)
     watched.ended()

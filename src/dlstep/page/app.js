@@ -9,6 +9,7 @@ import { written } from "./json.js";
 import { Keys } from "./keys.js";
 import { Live, notice } from "./live.js";
 import { legend, palette } from "./scale.js";
+import { shown } from "./shown.js";
 import { Stage } from "./stage.js";
 import { answerOf } from "./state.js";
 import { Store } from "./store.js";
@@ -143,7 +144,7 @@ class App {
       this.ask.refuse("This page holds a recording: it needs no server.");
       this.adopt(runsOf(found));
       for (const id of ["link", "key-open"]) the(id).hidden = true;
-      say(the("model"), found.runs[0]?.head.model ?? "");
+      say(the("model"), shown(found.runs[0]?.head.model));
       return;
     }
     await this.connect();
@@ -161,7 +162,7 @@ class App {
       notice(error.message, true);
       return;
     }
-    say(the("model"), this.known.model);
+    say(the("model"), shown(this.known.model));
     this.ask.learn(this.known);
     const contents = contentsOf(location.hash);
     if (contents) {

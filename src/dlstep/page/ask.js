@@ -3,7 +3,7 @@ import { Settings } from "./settings.js";
 import { Controls } from "./controls.js";
 import { fill, make, mark, say, the } from "./dom.js";
 import { MOST_SHOWN, nameOf } from "./store.js";
-import { short } from "./shown.js";
+import { short, shown } from "./shown.js";
 
 const SAMPLING = [
   { name: "max_tokens", kind: "integer", default: 128, least: 1, most: 4096, doc: "The answer is at most so long." },
@@ -59,7 +59,7 @@ export class Ask {
     say(the("prompt-label"), talks ? "Your turn" : "Prompt");
     the("turns").hidden = !talks || !this.turns.length;
     the("anew").hidden = !talks || !this.turns.length;
-    fill(the("turns"), ...this.turns.map((turn) => make("li", {}, make("b", { text: turn.role === "user" ? "You" : "Model" }), " ", short(turn.content, 400))));
+    fill(the("turns"), ...this.turns.map((turn) => make("li", {}, make("b", { text: turn.role === "user" ? "You" : "Model" }), " ", short(shown(turn.content), 400))));
   }
 
   forget() {

@@ -76,7 +76,7 @@ export function drawHead(root, run) {
   if (!head) return fill(root);
   const { seed, temperature, max_tokens } = head;
   const options = Object.entries({ ...head.options, temperature, seed, max_tokens }).filter(([, value]) => value !== null && value !== undefined);
-  const list = options.flatMap(([name, value]) => [make("dt", { text: short(name.replaceAll("_", " "), 60) }), make("dd", { text: short(shown(String(value)), 60) })]);
+  const list = options.flatMap(([name, value]) => [make("dt", { text: short(shown(name.replaceAll("_", " ")), 60) }), make("dd", { text: short(shown(String(value)), 60) })]);
   const prompt = make("p", { class: "prompt", text: shown(head.prompt ?? "") });
   return fill(root, make("h3", { text: "Prompt" }), prompt, make("h3", { text: `Options of ${shown(head.strategy ?? "the run")}` }), make("dl", { class: "plan" }, ...list));
 }

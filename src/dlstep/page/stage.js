@@ -3,7 +3,7 @@ import { Answer } from "./text.js";
 import { StepMap } from "./map.js";
 import { changedOptions, differing, figures, firstDifference, sameAnswer } from "./compare.js";
 import { cellAt } from "./state.js";
-import { chance, figure, short, word } from "./shown.js";
+import { chance, figure, short, shown, word } from "./shown.js";
 import { fill, make, mark, say, the } from "./dom.js";
 
 const FIGURES = ["forwards", "tokens", "per forward", "seconds"];
@@ -65,14 +65,14 @@ export function titleOf(entry, store) {
   const { head } = entry.run;
   const parent = entry.parent ? store.entries.get(entry.parent) : null;
   if (!head) return entry.label || "starting…";
-  if (!parent) return entry.label || head.strategy || "run";
+  if (!parent) return short(shown(entry.label || head.strategy || "run"), 200);
   const changed = changedOptions(head, parent.run.head).map(([name, value]) => `${name} ${value}`);
-  return `${parent.name} from frame ${entry.index}: ${changed.join(", ") || "as before"}`;
+  return `${parent.name} from frame ${entry.index}: ${short(shown(changed.join(", ")) || "as before", 200)}`;
 }
 
 function stateOf(entry) {
-  if (entry.run.error) return short(entry.run.error, 160);
-  if (entry.run.finish) return `ended: ${entry.run.finish}`;
+  if (entry.run.error) return short(shown(entry.run.error), 160);
+  if (entry.run.finish) return `ended: ${shown(entry.run.finish)}`;
   return entry.live ? "running" : "unfinished";
 }
 
@@ -123,7 +123,7 @@ export class Stage {
 
   compared(one, two) {
     const broken = [one, two].find((entry) => entry.run.error && !entry.run.tokens.length);
-    if (broken) return { text: `${broken.name} failed: ${short(broken.run.error, 200)}`, index: null, key: broken.key };
+    if (broken) return { text: `${broken.name} failed: ${short(shown(broken.run.error), 200)}`, index: null, key: broken.key };
     const difference = firstDifference(one.run, two.run), same = sameAnswer(one.run, two.run);
     const [first, second] = [figures(one.run, Infinity), figures(two.run, Infinity)];
     const cost = `${one.name} took ${first.forwards} forwards, ${two.name} ${second.forwards}`;
