@@ -44,6 +44,7 @@ class App {
   acts() {
     const { store } = this;
     return {
+      later: () => this.soon(),
       select: (position, key) => store.select(position, key),
       step: (by) => this.time.by(by),
       focus: (key) => key !== store.focus && store.select(store.selected, key),

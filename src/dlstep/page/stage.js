@@ -6,6 +6,10 @@ import { cellAt } from "./state.js";
 import { chance, figure, short, shown, word } from "./shown.js";
 import { fill, make, mark, say, the } from "./dom.js";
 
+// Laying out a long text takes longer than a frame of the screen: it is then drawn less often than the map.
+const LONG = 300; // positions
+const PAUSE = 120; // milliseconds
+
 const FIGURES = ["forwards", "tokens", "per forward", "seconds"];
 
 /** One run: name, figures, text, map. */
@@ -24,6 +28,9 @@ class Lane {
     const head = make("header", {}, badge, this.title, this.state, this.stop, this.close);
     const numbers = make("dl", { class: "figures" }, ...FIGURES.map((name, place) => make("div", {}, make("dt", { text: name }), this.numbers[place])));
     this.element = make("article", { class: "lane", "aria-label": `Run ${entry.name}` }, head, numbers, this.answer.list, make("div", { class: "canvas" }, this.canvas), this.readout);
+    this.later = act.later;
+    this.told = -Infinity; // when the text was drawn
+    this.waits = null;
     this.element.addEventListener("focusin", () => act.focus(entry.key));
   }
 
@@ -32,6 +39,20 @@ class Lane {
     if (index === null) return say(this.readout, "\u00a0");
     const told = cell ? `${short(word(cell[1] === null ? null : cell[3]), 60)}${cell[1] === null ? "" : `, probability ${chance(cell[2])}`}` : "not open";
     return say(this.readout, `frame ${index}, position ${position}: ${told}`);
+  }
+
+  /** Draw the text, a long one after a pause. */
+  text(run, index, marks) {
+    const wait = run.width > LONG ? PAUSE - (performance.now() - this.told) : 0;
+    if (wait > 0) {
+      this.waits ??= setTimeout(() => {
+        this.waits = null;
+        this.later();
+      }, wait);
+      return;
+    }
+    this.told = performance.now();
+    this.answer.draw(run, index, marks);
   }
 
   draw(entry, store, shared) {
@@ -47,9 +68,8 @@ class Lane {
     const values = [told.forwards, told.tokens, figure(told.rate), told.seconds === null ? "–" : figure(told.seconds, 2)];
     this.numbers.forEach((element, place) => say(element, String(values[place])));
     const { differs, first } = shared.parting(entry);
-    const selected = store.selected;
-    this.answer.draw(run, index, { selected, differs, first });
-    const room = this.element.clientWidth - 32;
+    const selected = store.selected, room = this.element.clientWidth - 32; // asked before anything is changed
+    this.text(run, index, { selected, differs, first });
     this.map.draw(run, { index, selected: selected !== null && selected < run.width ? selected : null, first, extent: shared.extent, palette: shared.palette, room });
     mark(this.canvas, "aria-label", `Map of run ${entry.name}: ${run.width} positions, ${run.moments.length} frames; ${told.tokens} settled at frame ${index}`);
   }
