@@ -1,4 +1,4 @@
-"""Forks in the engine: unchanged they are the original, changed they are what a session's fork is; and what is kept for them."""
+"""Forks in the engine: unchanged they are the original, changed they are what a fork of a session is; and what is kept."""
 
 from typing import Any
 
@@ -129,7 +129,7 @@ def test_a_temperature_may_change_too() -> None:
 
 def test_what_is_dropped_is_gone_and_what_goes_on_is_told() -> None:
     loop, steps = EngineLoop(shadow_engine()), Steps()
-    prompt, params = tuple(range(5, 25)), SamplingParams(max_tokens=30)
+    prompt, params = tuple(range(5, 25)), SamplingParams(max_tokens=30, ignore_eos=True)
     loop._steps = steps
     loop.take([Submit(number, prompt, params, steps=True, keeps=number != 2) for number in range(3)])
     assert len(steps) == 2, "one is told, and not kept"
@@ -145,7 +145,7 @@ def test_what_is_dropped_is_gone_and_what_goes_on_is_told() -> None:
 
 def test_an_ending_from_outside_is_a_frame_and_no_step_to_fork_at() -> None:
     loop = EngineLoop(shadow_engine())
-    submit = Submit(0, tuple(range(5, 25)), SamplingParams(max_tokens=60), steps=True, keeps=True)
+    submit = Submit(0, tuple(range(5, 25)), SamplingParams(max_tokens=60, ignore_eos=True), steps=True, keeps=True)
     loop.take([submit, Submit(1, (1,), SamplingParams(), steps=True, keeps=True)])  # the mask
     reports: list[Report] = [loop.step(), loop.step()]
     loop.take([Cancel(0, "enough")])
