@@ -164,7 +164,8 @@ def forked(server: Served, origin: str, **body: Any) -> list[Event]:
         ("dlstep.block_size", {"seq": 0, "dlstep": {"block_size": 4}}), ("dlstep.nope", {"seq": 0, "dlstep": {"nope": 1}}),
         ("dlstep.rule", {"seq": 0, "dlstep": {"rule": "./evil.py"}}), ("dlstep.rule", {"seq": 0, "dlstep": {"rule": "credit"}}),
         ("dlstep.max_nfe", {"seq": 0, "dlstep": {"max_nfe": 4}}), ("dlstep.stream", {"seq": 0, "dlstep": {"stream": "drafts"}}),
-        ("seed", {"seq": 0, "seed": 1.5}), ("seed", {"seq": 0, "seed": 1 << 64}), ("temperature", {"seq": 0, "temperature": -1}),
+        ("seed", {"seq": 0, "seed": 1.5}), ("seed", {"seq": 0, "seed": 1 << 64}),
+        ("temperature", {"seq": 0, "temperature": -1}),
         ("temperature", {"seq": 0, "temperature": 1e-31}), ("prompt", {"seq": 0, "prompt": "x"}),
     ],
 )  # fmt: skip
