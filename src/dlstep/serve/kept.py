@@ -74,8 +74,8 @@ class Kept:
         return found if found is not None and found.owner == owner else None
 
     def of(self, owner: str) -> list[KeptRequest]:
-        """All requests of an owner, the newest first."""
-        return [request for request in reversed(self._requests.values()) if request.owner == owner]
+        """All requests of an owner, the oldest first."""
+        return [request for request in self._requests.values() if request.owner == owner]
 
     def forking(self, ticket_id: int) -> None:
         """A fork of an answer waits for the engine."""

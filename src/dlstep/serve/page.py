@@ -31,7 +31,7 @@ HEADERS = {
 
 def files() -> dict[str, Path]:
     """The files of the page by name."""
-    return {path.name: path for path in FOLDER.iterdir() if path.suffix in TYPES and path.is_file()}
+    return {path.name: path for path in FOLDER.glob("*.*") if path.suffix in TYPES and path.is_file()}
 
 
 async def index() -> Response:

@@ -44,17 +44,13 @@ def _run(front: Front, head: Head, index: int, ticket: Ticket, after: int) -> Js
 
 def listed(front: Front, owner: str, under_way: Iterable[Job]) -> Json:
     """The requests of an API key, the newest first."""
-    kept = {request.head.id: request for request in front.kept.of(owner)}
-    jobs = {job.head.id: job for job in under_way}
-    both = {**{job.head.id: (job.head, job.tickets) for job in jobs.values()},
-            **{request.head.id: (request.head, request.tickets) for request in kept.values()}}  # fmt: skip
-    rows = [_row(head, tickets, head.id in kept) for head, tickets in both.values()]
-    rows.sort(key=lambda row: row["created"], reverse=True)
-    return {"object": "list", "data": rows}
+    kept = {request.head.id: (request.head, request.tickets) for request in front.kept.of(owner)}
+    both = kept | {job.head.id: (job.head, tuple(job.tickets)) for job in under_way}
+    ordered = sorted(both.values(), key=lambda each: each[0].created)
+    return {"object": "list", "data": [_row(head, tickets, head.id in kept) for head, tickets in reversed(ordered)]}
 
 
-def _row(head: Head, tickets: Iterable[Ticket], kept: bool) -> Json:
-    tickets = tuple(tickets)
+def _row(head: Head, tickets: tuple[Ticket, ...], kept: bool) -> Json:
     running = any(ticket.ended is None for ticket in tickets)
     return {
         "id": head.id,
