@@ -1,5 +1,5 @@
 /** Where two runs part. Pure. */
-import { cellAt, clamped, extent } from "./state.js";
+import { cellAt, clamped, extent, secondsAt } from "./state.js";
 
 const same = (one, two) => (one?.[1] ?? null) === (two?.[1] ?? null);
 
@@ -46,7 +46,7 @@ export function figures(run, index) {
   const moment = run.moments[clamped(run, index)];
   if (!moment) return { forwards: 0, tokens: 0, rate: 0, seconds: 0 };
   const rate = moment.nfe ? moment.settled / moment.nfe : 0;
-  return { forwards: moment.nfe, tokens: moment.settled, rate, seconds: moment.seconds };
+  return { forwards: moment.nfe, tokens: moment.settled, rate, seconds: secondsAt(run, clamped(run, index)) };
 }
 
 /** Options of a run that differ from those of another, as pairs of name and value. */

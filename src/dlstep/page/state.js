@@ -9,7 +9,7 @@
 /** A run of which nothing is known yet. */
 export const EMPTY = Object.freeze({
   id: "", head: null, tokens: Object.freeze([]), moments: Object.freeze([]), width: 0, text: "",
-  finish: null, error: null, parent: null, first: 0,
+  finish: null, error: null, parent: null, first: 0, earlier: 0,
 });
 
 /** The run after one more frame; `text` is the text that came with it. */
@@ -60,8 +60,15 @@ export function branch(parent, index) {
   const moments = parent.moments.slice(0, index + 1);
   const settled = moments.length ? moments.at(-1).settled : 0;
   const width = moments.reduce((most, each) => Math.max(most, each.settled + each.cells.length), 0);
+  const earlier = secondsAt(parent, moments.length - 1) ?? 0;
   const told = { id: parent.id, seq: moments.length ? moments.at(-1).seq : 0 };
-  return { ...EMPTY, moments, tokens: parent.tokens.slice(0, settled), width, parent: told, first: index };
+  return { ...EMPTY, moments, tokens: parent.tokens.slice(0, settled), width, parent: told, first: index, earlier };
+}
+
+/** Seconds that a run took up to a moment, those of its parents before the forks included; null where nobody measured them. */
+export function secondsAt(run, index) {
+  const seconds = run.moments[index]?.seconds ?? null;
+  return seconds === null ? null : seconds + (index >= run.first ? run.earlier : 0);
 }
 
 /** A run that failed, for a reason in words. */
