@@ -206,7 +206,7 @@ def film(browser: Browser, url: str, gate: Gate) -> Path:
         shots[-1] = (shots[-1][0], 3500)
     path = FOLDER / "fork.gif"
     # One palette for all: what stands still is then stored once.
-    palette = shots[-1][0].quantize(64, Image.Quantize.MAXCOVERAGE)
+    palette = shots[-3][0].quantize(128, Image.Quantize.FASTOCTREE)
     images = [image.quantize(palette=palette, dither=Image.Dither.NONE) for image, _ in shots]
     times = [time for _, time in shots]
     images[0].save(path, save_all=True, append_images=images[1:], duration=times, loop=0, optimize=True)

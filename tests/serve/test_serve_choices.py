@@ -55,7 +55,8 @@ def http(shadow: Served) -> Iterator[httpx2.Client]:
 
 def test_the_page_needs_no_key_and_lets_nothing_else_in(http: httpx2.Client) -> None:
     for path, name, kind in (
-        ("/", "index.html", "text/html"), ("/page/app.js", "app.js", "text/javascript"), ("/page/style.css", "style.css", "text/css"),
+        ("/", "index.html", "text/html"), ("/page/app.js", "app.js", "text/javascript"),
+        ("/page/style.css", "style.css", "text/css"),
     ):  # fmt: skip
         response = http.get(path)
         assert (response.status_code, response.content) == (200, FILES[name]), path

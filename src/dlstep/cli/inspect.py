@@ -16,7 +16,7 @@ from .. import rules, strategies
 from ..config import EngineConfig
 from ..core import Abort, Add, Adopt, Fail, Prune, Rebuild, ReplayDiverged, Rule, Samples, Trace
 from ..core.options import Options, options_of, with_options
-from ..core.words import counted
+from ..core.words import counted, printable
 from ..lookup import searched
 from ..matrix import Features, matrix
 from ..option_help import OptionRow, option_rows, paragraphs, parts_of
@@ -274,7 +274,7 @@ def run_replay(options: Namespace) -> int:
     if options.json:
         print(json_text({"steps": steps, **counts, "divergence": divergence}))
     elif state is None:
-        print(f"diverged: {divergence}")
+        print(f"diverged: {printable(divergence or '')}")
     else:
         live = len(state.running) + len(state.waiting)
         known = counted(counts["add"] + counts["adopt"], "request")

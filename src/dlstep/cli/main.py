@@ -13,9 +13,10 @@ from jsonargparse import ArgumentError, ArgumentParser, Namespace
 
 from .. import __version__
 from ..core import DlstepError
+from ..core.words import printable
 from ..hints import meant
 from ..threads import spin_less
-from . import bench, compare, demo, generate, inspect, laws, models, serve, view
+from . import attach, bench, compare, demo, generate, inspect, laws, models, serve, view
 from .options import check_yaml, new_parser
 from .strategy_options import add_strategy_options, known_names
 
@@ -54,6 +55,7 @@ COMMANDS: dict[str, tuple[str, Callable[[], ArgumentParser], Callable[[Namespace
     "demo": ("Watch embedded models decode, then compare accuracy and speed.", demo.parser, demo.run),
     "generate": ("Answer prompts.", generate.parser, generate.run),
     "serve": ("Serve a model to OpenAI clients over HTTP.", serve.parser, serve.run),
+    "attach": ("Watch a running server's request.", attach.parser, attach.run),
     "strategies": ("List decoding strategies and their options.", inspect.strategies_parser, inspect.run_strategies),
     "rules": ("List decoding rules and their options.", inspect.rules_parser, inspect.run_rules),
     "compare": ("Compare decoding rules: accuracy against speed.", compare.parser, compare.run),
@@ -119,7 +121,8 @@ def _run(arguments: Items[str]) -> int:
     except (ArgumentError, ValueError, OSError, DlstepError) as error:
         if raised_elsewhere(error):
             raise
-        print(f"dlstep: error: {shortened(explained(' '.join(str(error).split()), arguments))}", file=sys.stderr)
+        said = shortened(explained(" ".join(str(error).split()), arguments))
+        print(f"dlstep: error: {printable(said)}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("dlstep: interrupted", file=sys.stderr)

@@ -5,7 +5,7 @@ from argparse import RawDescriptionHelpFormatter
 from dataclasses import MISSING, Field, fields
 from inspect import cleandoc
 from pathlib import Path
-from textwrap import indent
+from textwrap import fill, indent
 from typing import Any, get_args, get_origin, get_type_hints
 
 import yaml
@@ -14,6 +14,7 @@ from jsonargparse import ArgumentParser, DefaultHelpFormatter, Namespace
 from ..config import EngineConfig
 from ..core import SamplingParams
 from ..core.checks import short
+from ..core.words import WIDTH
 from ..option_help import field_help
 from . import yaml_file
 
@@ -45,6 +46,7 @@ class HelpFormatter(RawDescriptionHelpFormatter, DefaultHelpFormatter):
 
 def new_parser(usage: str, summary: str, examples: str) -> ArgumentParser:
     """A parser that raises instead of exiting; its help shows `usage`, a sentence and examples before the options."""
+    summary = fill(summary, WIDTH)
     description = f"{summary}\n\nexamples:\n{indent(cleandoc(examples), '  ')}"
     return ArgumentParser(
         usage=usage, description=description, formatter_class=HelpFormatter, exit_on_error=False, parser_mode=yaml_file.MODE

@@ -12,12 +12,13 @@ from ..option_help import field_help
 from .options import OF_STRATEGY, add_config_option, add_options, new_parser
 
 EXAMPLES = """
-    dlstep serve                                      an embedded model on http://127.0.0.1:8000
-    dlstep serve /path/to/checkpoint --device cuda --host 0.0.0.0 --port 80 --api_key_file keys.txt
-    dlstep serve --decoding_strategy multi_bd --accept_threshold 0.7 --max_num_reqs 32
+    dlstep serve --open            an embedded model, and its page in a browser
+    dlstep serve /path/to/checkpoint --device cuda --host 0.0.0.0 \\
+        --port 80 --api_key_file keys.txt
+    dlstep serve --decoding_strategy multi_bd --accept_threshold 0.7
     dlstep serve --config options.yaml --max_queue 1000 --request_timeout 120
-    curl http://127.0.0.1:8000/v1/completions -H 'Content-Type: application/json' -d '{"prompt": "2+2=", "max_tokens": 9}'
-    curl http://127.0.0.1:8000/v1/completions -H 'Content-Type: application/json' -d '{"prompt": "2+2=", "stream": true,
+    curl http://127.0.0.1:8000/v1/completions \\
+        -H 'Content-Type: application/json' -d '{"prompt": "2+2=", "stream": true,
         "dlstep": {"stream": "drafts", "accept_threshold": 0.9}}'
 """
 NEEDED = ("fastapi", "openai", "prometheus_client", "uvicorn")
@@ -42,6 +43,7 @@ def parser() -> ArgumentParser:
         EXAMPLES,
     )
     add_config_option(options)
+    options.add_argument("--open", action="store_true", help="Open the page in a browser once the model is loaded.")
     add_options(options, "server", ServeOptions, fields(ServeOptions), field_help(ServeOptions))
     add_options(options, "engine", EngineConfig, ENGINE_FIELDS, field_help(EngineConfig))
     return options
@@ -58,8 +60,8 @@ def run(options: Namespace) -> int:
     given: dict[str, Any] = {name: options[name] for name in names}
     origins = given["allowed_origins"]
     given["allowed_origins"] = tuple(origins) if isinstance(origins, list) else (origins,)
-    config = engine_config({name: value for name, value in vars(options).items() if name not in (*names, "config")})
+    config = engine_config({name: value for name, value in vars(options).items() if name not in (*names, "config", "open")})
     server_options = ServeOptions(**given)
     from ..serve.server import serve
 
-    return serve(config, server_options)
+    return serve(config, server_options, opens=options.open)

@@ -27,6 +27,11 @@ def printable(text: str) -> str:
     return "".join(_REPLACED.get(c, c if c.isprintable() else "\N{REPLACEMENT CHARACTER}") for c in text)
 
 
+def harmless(text: str) -> str:
+    """The text with its lines, but without characters that a terminal would act on."""
+    return "".join([c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text])
+
+
 class Pieces:
     """Turns ids into texts, run by run; a character that several ids make is at the last of them. Special ids have no text."""
 
