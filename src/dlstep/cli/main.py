@@ -26,6 +26,7 @@ EXAMPLES = """
     dlstep generate 'Max has 53 shells. Later Max buys 39 more. How many shells does Max have?'
     dlstep generate --help                        all options, which a YAML file can hold as well; --max-tokens is --max_tokens
     dlstep serve                                  the same over HTTP, for OpenAI clients
+    dlstep view RECORDING                         what its page saved, or a trace, as a page of its own
     dlstep strategies                             what can decode, and with which options
     dlstep rules                                  which positions a forward decides, and with which options
     dlstep models                                 what can be decoded
