@@ -2,12 +2,21 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from browser import CHROMIUM, NO_BROWSER, Visit, Watched, chromium, opened
 from playwright.sync_api import Browser
-from serving import Paced, Served, served, shadow_engine, tiny_llm
+from serving import TEMPLATE, Paced, Served, served, shadow_engine, tiny_llm
+
+
+@pytest.fixture(scope="session")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file with a chat template: the embedded models have none."""
+    path = tmp_path_factory.mktemp("page") / "template.jinja"
+    path.write_text(TEMPLATE)
+    return path
 
 
 @pytest.fixture(scope="session")

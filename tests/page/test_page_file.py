@@ -88,7 +88,7 @@ def test_hostile_recordings_stay_data(view: View, tmp_path: Path) -> None:
         watched = view(source)
         walk(watched, 2)
         unseen(watched)
-        assert len(watched.page.evaluate(FOREIGN)) == 2  # our script and our style
+        assert len(watched.page.evaluate(FOREIGN)) == 3  # our script, our style and the empty icon
         assert TEXTS[2] in (watched.page.locator(".answer").first.text_content() or "")
 
 

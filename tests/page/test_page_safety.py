@@ -24,6 +24,7 @@ def walk(watched: Watched, runs: int) -> None:
     for _ in range(3):
         for position in range(0, len(TEXTS), 3):
             page.locator(f".answer >> nth=0 >> [data-position='{position}']").dispatch_event("click")
+            expect(page.locator("#cell")).to_contain_text("Rivals at this step")
             unseen(watched)
         page.locator("#forth").dispatch_event("click")
 

@@ -1,11 +1,12 @@
 """The page is used: by mouse and by keys alone, as people do, in front of a real server."""
 
 import json
+from pathlib import Path
 from typing import Any
 
-from browser import Visit, Watched
+from browser import Visit, Watched, opened
 from playwright.sync_api import Browser, expect
-from serving import Paced, Served, tiny_llm
+from serving import Paced, Served, served, tiny_llm
 
 from dlstep import SamplingParams
 
@@ -323,3 +324,57 @@ def test_settled_text_is_told_to_screen_readers(visit: Visit) -> None:
     expect(watched.page.locator("#live")).not_to_be_empty()
     watched.page.wait_for_timeout(1500)
     assert "".join(watched.page.evaluate("window.told")) == answer(STORY)
+
+
+def test_a_conversation_goes_on(browser: Browser, template: Path) -> None:
+    with served(tiny_llm().engine, chat_template=str(template)) as server:
+        watched = opened(browser, server.url)
+        page = watched.page
+        expect(page.locator("#chat")).to_be_checked()
+        ask(watched, STORY)
+        watched.ended()
+        expect(page.locator("#turns li")).to_have_text([f"You {STORY}", f"Model {answer(STORY)}"])
+        ask(watched, OTHER)
+        expect(page.locator(".lane .badge")).to_have_text("B")
+        watched.ended()
+        assert watched.answers() == [answer(f"{STORY}{answer(STORY)}{OTHER}")]
+        page.locator("#anew").click()
+        expect(page.locator("#turns")).to_be_hidden()
+        page.locator("#chat").uncheck()
+        ask(watched, OTHER)
+        expect(page.locator(".lane .badge")).to_have_text("C")
+        watched.ended()
+        assert watched.answers() == [answer(OTHER)]
+        watched.check()
+        page.context.close()
+
+
+def test_an_option_that_may_be_left_out_can_be_emptied(visit: Visit) -> None:
+    page = visit().page
+    page.locator("#ask summary").last.click()
+    seed = page.locator("#sampling").get_by_label("seed", exact=True)
+    seed.fill("7")
+    with page.expect_request("**/v1/completions") as asked:
+        page.locator("#go").click()
+    assert asked.value.post_data_json["seed"] == 7
+    seed.fill("")
+    with page.expect_request("**/v1/completions") as asked:
+        page.locator("#go").click()
+    assert "seed" not in asked.value.post_data_json
+
+
+def test_all_answers_of_a_request_are_found_again(visit: Visit, site: Served) -> None:
+    body = {"prompt": STORY, "n": 2, "temperature": 1.0, "seed": 3, "max_tokens": 24, "dlstep": {"stream": "steps"}}
+    with site.http() as http:
+        told = http.post("/v1/completions", json=body).json()
+    watched = visit(f"#kept=%5B%22{told['id']}%22%5D")
+    watched.ended(2)
+    texts = watched.answers()
+    assert [choice["text"] for choice in told["choices"]] == texts and texts[0] != texts[1]
+    again = json.loads(watched.saved())
+    assert [(run["index"], run["text"]) for run in again["runs"]] == [(0, texts[0]), (1, texts[1])]
+    watched.page.locator(".answer").nth(1).click()
+    watched.page.locator("#first").click()
+    watched.fork("seed", "9")
+    watched.ended(2)
+    assert watched.answers()[0] == texts[1] != watched.answers()[1]

@@ -63,7 +63,7 @@ export function generate(body, take, signal) {
 
 /** Take a kept request again from the frame `seq` on, in another way. */
 export function fork(id, body, take, signal) {
-  return follow(`v1/requests/${encodeURIComponent(id)}/fork`, { index: 0, stream: true, ...body }, take, signal);
+  return follow(`v1/requests/${encodeURIComponent(id)}/fork`, { stream: true, ...body }, take, signal);
 }
 
 async function follow(path, body, take, signal) {

@@ -200,7 +200,7 @@ class App {
     const entry = this.store.open({ parent: parent.key, index });
     this.store.following = true;
     this.store.show([parent.key, entry.key], entry.key);
-    this.follow(entry, (take, signal) => api.fork(parent.run.head.request, body, take, signal));
+    this.follow(entry, (take, signal) => api.fork(parent.run.head.request, { index: parent.run.answer, ...body }, take, signal));
   }
 
   async follow(entry, ask) {
@@ -272,9 +272,8 @@ class App {
   /** Put runs of a recording into the page and look at them. */
   adopt(runs) {
     const made = [];
+    for (const { run } of runs) this.store.forget(run.head.request);
     for (const { run, parent, index, label } of runs) {
-      const known = this.store.byRequest(run.head.request);
-      if (known) this.store.remove(known.key);
       const entry = this.store.open({ run, label });
       if (parent >= 0) Object.assign(entry, { parent: made[parent].key, index });
       made.push(entry);

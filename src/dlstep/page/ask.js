@@ -8,7 +8,7 @@ import { short, shown } from "./shown.js";
 const SAMPLING = [
   { name: "max_tokens", kind: "integer", default: 128, least: 1, most: 4096, doc: "The answer is at most so long." },
   { name: "temperature", kind: "number", default: 0, least: 0, most: 2, doc: "0 takes the most probable token." },
-  { name: "seed", kind: "integer", default: null, least: 0, most: Number.MAX_SAFE_INTEGER, doc: "Equal seeds sample equal answers; may stay empty." },
+  { name: "seed", kind: "integer", optional: true, default: null, least: 0, most: Number.MAX_SAFE_INTEGER, doc: "Equal seeds sample equal answers; may stay empty." },
 ];
 
 export class Ask {

@@ -22,8 +22,8 @@ export class Controls {
 
   /** The options that were changed, by name. */
   values() {
-    const names = Object.keys(this.current).filter((name) => this.current[name] !== this.start[name] && this.current[name] !== null);
-    return Object.fromEntries(names.map((name) => [name, this.current[name]]));
+    const told = this.options.filter(({ name, optional }) => this.current[name] !== this.start[name] && (optional || this.current[name] !== null));
+    return Object.fromEntries(told.map(({ name }) => [name, this.current[name]]));
   }
 
   /** Take values over; names that are not here are left alone. */
@@ -81,7 +81,7 @@ export function slide(option) {
   if (least === null || least === undefined || most === null || most === undefined || most - least > 1e6) return null;
   const whole = option.kind === "integer";
   const step = whole ? 1 : most - least <= 1 ? 0.01 : (most - least) / 100;
-  return { min: option.open_least && !whole ? least + step : least, max: most, step };
+  return { min: option.open_least ? least + step : least, max: option.open_most ? most - step : most, step };
 }
 
 function slid(option, id, value, put) {
@@ -95,10 +95,11 @@ function slid(option, id, value, put) {
     if (range) range.value = next;
   };
   const take = (text) => {
+    if (text === "" && option.optional) put(null);
     if (text === "" || !Number.isFinite(Number(text))) return;
     const next = option.kind === "integer" ? Math.round(Number(text)) : Number(text);
-    put(next);
     show(next);
+    put(next);
   };
   field.addEventListener("change", () => take(field.value));
   range?.addEventListener("input", () => take(range.value));

@@ -4,6 +4,7 @@ import { chance, short, shown, word } from "./shown.js";
 import { draw, fill, make } from "./dom.js";
 import { shade } from "./scale.js";
 
+const heads = new WeakMap(); // what an element shows
 const WIDE = 280, HIGH = 64, MOST_ROWS = 200;
 
 /** Put the details of a position into an element. */
@@ -70,9 +71,8 @@ function rowOf(moment, here, cell, text, settled) {
 /** Put what a run was asked for into an element: its prompt, and all options that were in force. */
 export function drawHead(root, run) {
   const head = run?.head;
-  const told = JSON.stringify(head ?? null);
-  if (root.dataset.told === told) return undefined;
-  root.dataset.told = told;
+  if (heads.get(root) === head) return undefined;
+  heads.set(root, head);
   if (!head) return fill(root);
   const { seed, temperature, max_tokens } = head;
   const options = Object.entries({ ...head.options, temperature, seed, max_tokens }).filter(([, value]) => value !== null && value !== undefined);

@@ -76,7 +76,7 @@ export class ForkDialog {
     this.index = index;
     this.settings = new Settings(known, head.options ?? {});
     const sampling = [
-      { name: "seed", kind: "integer", default: null, least: 0, most: Number.MAX_SAFE_INTEGER, doc: "All noise from here on follows from it. Empty: the seed of the run." },
+      { name: "seed", kind: "integer", optional: true, default: null, least: 0, most: Number.MAX_SAFE_INTEGER, doc: "All noise from here on follows from it. Empty: the seed of the run." },
       { name: "temperature", kind: "number", default: head.temperature ?? 0, least: 0, most: 2, doc: "0 takes the most probable token." },
     ];
     this.sampling = new Controls(sampling);

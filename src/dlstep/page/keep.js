@@ -6,7 +6,7 @@ const MOST_BYTES = 256 * 2 ** 20;
 
 /** The recording of runs, a fork after the one it came from. */
 export function recording(entries) {
-  const runs = entries.map(({ run }) => ({ head: run.head, frames: framesOf(run), text: run.text, index: 0, ended: run.finish !== null }));
+  const runs = entries.map(({ run }) => ({ head: run.head, frames: framesOf(run), text: run.text, index: run.answer, ended: run.finish !== null }));
   return { dlstep_recording: 1, runs };
 }
 
@@ -19,11 +19,11 @@ export function runsOf(value) {
   value.runs.forEach((given, place) => {
     check(given, place);
     const from = given.head.forked_from;
-    const parent = from ? found.findIndex((each) => each.run.head.request === from.request) : -1;
+    const parent = from ? found.findIndex(({ run }) => run.head.request === from.request && run.answer === (from.index ?? 0)) : -1;
     const index = parent < 0 ? 0 : found[parent].run.moments.findIndex((moment) => moment.seq === from.seq);
     const joined = parent >= 0 && index >= 0;
     const start = joined ? branch(found[parent].run, index) : EMPTY;
-    const run = { ...fold(given.frames, start), text: String(given.text ?? "") };
+    const run = { ...fold(given.frames, start), text: String(given.text ?? ""), answer: given.index ?? 0 };
     found.push({ run: { ...run, head: given.head, id: given.head.request }, parent: joined ? parent : -1, index: Math.max(index, 0), label: String(given.label ?? "") });
   });
   return found;
@@ -32,7 +32,7 @@ export function runsOf(value) {
 function check(given, place) {
   const wrong = (what) => new Error(`run ${place} of this recording cannot be read: ${what}`);
   if (!given || typeof given !== "object" || !given.head || typeof given.head !== "object") throw wrong("it has no head");
-  if (!Array.isArray(given.frames)) throw wrong("it has no list of frames");
+  if (!Array.isArray(given.frames) || !given.frames.length) throw wrong("it has no frames");
   given.frames.forEach((frame, number) => {
     const numbers = [frame?.seq, frame?.nfe, frame?.settled].every((value) => Number.isSafeInteger(value) && value >= 0);
     if (!numbers || !Array.isArray(frame.tokens) || !Array.isArray(frame.cells)) throw wrong(`frame ${number} lacks a field`);

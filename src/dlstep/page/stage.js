@@ -136,8 +136,9 @@ export class Stage {
     const lines = entries.length < 2 ? [] : entries.slice(1).map((entry) => this.compared(entries[0], entry));
     const root = the("verdict");
     root.hidden = !lines.length;
-    if (root.dataset.told === JSON.stringify(lines.map((each) => each.text))) return;
-    root.dataset.told = JSON.stringify(lines.map((each) => each.text));
+    const told = JSON.stringify(lines);
+    if (this.told === told) return;
+    this.told = told;
     fill(root, ...lines.map(({ text, index, key }) => make("p", {}, text, " ", index === null ? null : make("button", { type: "button", class: "quiet", text: "Show it", on: { click: () => this.act.jump(index, key) } }))));
   }
 

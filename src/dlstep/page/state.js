@@ -3,13 +3,14 @@
  *
  * A run is one answer. Its `tokens` are the settled ones, in order: [position, id, probability, text]. A moment is what one
  * frame showed: how many tokens were settled then, and the cells of the window behind them. So a run at any moment is a
- * prefix of its tokens and the cells of that moment, and going back in time costs nothing.
+ * prefix of its tokens and the cells of that moment, and going back in time costs nothing. A request may have several answers:
+ * `answer` is the number of this one.
  */
 
 /** A run of which nothing is known yet. */
 export const EMPTY = Object.freeze({
   id: "", head: null, tokens: Object.freeze([]), moments: Object.freeze([]), width: 0, text: "",
-  finish: null, error: null, parent: null, first: 0, earlier: 0,
+  finish: null, error: null, parent: null, first: 0, earlier: 0, answer: 0,
 });
 
 /** The run after one more frame; `text` is the text that came with it. */
@@ -100,7 +101,7 @@ export function framesOf(run) {
   return run.moments.slice(run.first).map((moment, offset) => {
     const place = run.first + offset;
     const known = offset ? run.moments[place - 1].settled : 0;
-    const frame = { index: 0, ...moment, tokens: run.tokens.slice(known, moment.settled) };
+    const frame = { index: run.answer, ...moment, tokens: run.tokens.slice(known, moment.settled) };
     if (!offset && run.head) frame.head = run.head;
     if (run.finish && place === run.moments.length - 1) {
       frame.finish_reason = run.finish;

@@ -104,8 +104,9 @@ export class Store {
     return entry ? [...(entry.parent ? this.lineage(entry.parent) : []), entry] : [];
   }
 
-  byRequest(id) {
-    return [...this.entries.values()].find((entry) => entry.run.head?.request === id) ?? null;
+  /** Take out all answers of a request, with their forks. */
+  forget(request) {
+    for (const entry of [...this.entries.values()]) if (entry.run.head?.request === request) this.remove(entry.key);
   }
 }
 
