@@ -78,6 +78,7 @@ wheel: $(VENV)/.test
 	.venv-wheel/bin/pip $(PIP_INSTALL) dist/*.whl
 	.venv-wheel/bin/pip install --quiet --disable-pip-version-check --no-deps --force-reinstall dist/*.whl
 	cd .venv-wheel && bin/dlstep generate 'Max has 53 shells. Later Max buys 39 more. How many shells does Max have?' --progress false
+	cd .venv-wheel && bin/python -c 'from dlstep.views.page import bundle; bundle()'
 
 mutants: $(VENV)/.test
 	$(BIN)/python -m tests.mutants
