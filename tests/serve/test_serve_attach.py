@@ -1,6 +1,7 @@
 """`dlstep attach`: an answer forms in the terminal, mistakes are told in a sentence, and hostile text does nothing."""
 
 import json
+import re
 import socket
 import sys
 import threading
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
+from jsonargparse import Namespace
 from rich.console import Console
 from serving import Paced, questions, served, shadow_engine, tiny_llm
 
@@ -195,8 +197,9 @@ def strange() -> Iterator[str]:
     ("status", "answer", "words"),
     [
         (200, b"[]", "it sent no JSON object"), (200, b"hello", "no dlstep server answers"),
-        (200, b"{}", "form that this dlstep"), (200, b'{"data": [5], "runs": [{"head": 5}]}', "form that this dlstep"), (404, b"gone", "status 404"),
-        (500, b'{"error": {"message": "a\\u001b[31mb"}}', "refused: a\ufffd[31mb"), (200, b"[" * 100_000, "no dlstep server"),
+        (200, b"{}", "form that this dlstep"), (200, b'{"data": [5], "runs": [{"head": 5}]}', "form that this dlstep"),
+        (404, b"gone", "status 404"), (500, b'{"error": {"message": "a\\u001b[31mb"}}', "refused: a\ufffd[31mb"),
+        (200, b"[" * 100_000, "no dlstep server"),
     ],
 )  # fmt: skip
 def test_another_server_is_told_apart(
@@ -204,8 +207,12 @@ def test_another_server_is_told_apart(
 ) -> None:
     monkeypatch.setattr(Strange, "status", status)
     monkeypatch.setattr(Strange, "answer", answer)
-    for arguments in ([], ["--request", "x"]):
-        assert main(["attach", strange, *arguments]) == 2
+    for request in (None, "x"):
+        with pytest.raises(ValueError, match=re.escape(words.replace("\ufffd", "\x1b"))) as told:
+            attach.run(Namespace(url=strange, request=request, interval=0.2, json=False))
+        assert "\n" not in str(told.value)
+    if status == 500:
+        assert main(["attach", strange]) == 2
         error = capsys.readouterr().err
         assert words in error and error.count("\n") == 1 and not acts(error)
 
@@ -214,13 +221,13 @@ def test_mistakes_are_told_in_a_sentence(capsys: Captured, monkeypatch: pytest.M
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
     with served(shadow_engine(), keys=("sesame",)) as server:
-        for arguments, words in (
-            ([f"http://127.0.0.1:{port}"], "no dlstep server answers at"), (["ftp://x"], "URL must be like"),
-            (["localhost:8000"], "URL must be like"), ([server.url, "--interval", "0"], "--interval must be above 0"),
-            ([server.url], "wants an API key, and DLSTEP_API_KEY holds none"),
+        for url, interval, words in (
+            (f"http://127.0.0.1:{port}", 0.2, "no dlstep server answers at"), ("ftp://x", 0.2, "URL must be like"),
+            ("localhost:8000", 0.2, "URL must be like"), (server.url, 0.0, "--interval must be above 0"),
+            (server.url, 0.2, "wants an API key, and DLSTEP_API_KEY holds none"),
         ):  # fmt: skip
-            assert main(["attach", *arguments]) == 2
-            assert words in capsys.readouterr().err
+            with pytest.raises(ValueError, match=re.escape(words)):
+                attach.run(Namespace(url=url, request=None, interval=interval, json=False))
         monkeypatch.setenv("DLSTEP_API_KEY", "sesame")
         assert main(["attach", server.url]) == 0
         assert capsys.readouterr().out == "no request is under way, and the steps of none are kept\n"

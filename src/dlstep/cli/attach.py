@@ -64,7 +64,9 @@ def fetched(url: str, path: str) -> dict[str, Any]:
         with urlopen(Request(url + path, headers=headers), timeout=PATIENCE) as response:
             found = json.loads(response.read(MOST_BYTES))
     except HTTPError as error:
-        raise ValueError(refusal(url, error)) from error
+        with error:  # it holds the connection
+            said = refusal(url, error)
+        raise ValueError(said) from error
     except (URLError, OSError, ValueError, RecursionError) as error:
         reason = error.reason if isinstance(error, URLError) else error
         raise ValueError(f"no dlstep server answers at {url}: {reason}") from error
