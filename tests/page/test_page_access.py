@@ -39,7 +39,7 @@ def test_every_view_is_accessible_and_fits_a_telephone(visit: Visit, theme: str)
         page.locator(opener).click()
         page.set_viewport_size(sides[0])
         watched.fits()
-        watched.accessible()
+        watched.accessible("dialog[open]")
         page.locator(closer).click()
     page.set_viewport_size(sides[1])
     for _ in range(3):

@@ -86,7 +86,8 @@ def test_hostile_recordings_stay_data(view: View, tmp_path: Path) -> None:
     for ensure_ascii in (True, False):
         source.write_text(json.dumps(hostile_recording(), ensure_ascii=ensure_ascii), "utf-8")
         watched = view(source)
-        walk(watched, 2)
+        if ensure_ascii:
+            walk(watched, 2)
         unseen(watched)
         assert len(watched.page.evaluate(FOREIGN)) == 3  # our script, our style and the empty icon
         assert TEXTS[2] in (watched.page.locator(".answer").first.text_content() or "")

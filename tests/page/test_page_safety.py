@@ -22,7 +22,7 @@ def walk(watched: Watched, runs: int) -> None:
     expect(page.locator(".lane")).to_have_count(runs)
     page.locator("#first").click()
     for _ in range(3):
-        for position in range(0, len(TEXTS), 3):
+        for position in range(0, len(TEXTS), 5):
             page.locator(f".answer >> nth=0 >> [data-position='{position}']").dispatch_event("click")
             expect(page.locator("#cell")).to_contain_text("Rivals at this step")
             unseen(watched)
@@ -54,6 +54,8 @@ def test_hostile_answers_are_texts(visit: Visit) -> None:
 
 def test_hostile_prompts_and_faults_are_texts(visit: Visit) -> None:
     watched = visit()
+    watched.page.locator("#ask summary").last.click()
+    watched.page.locator("#sampling").get_by_label("max tokens", exact=True).fill("16")
     watched.page.locator("#prompt").fill("".join(chain(TEXTS[:6], TEXTS[7:9])))
     watched.generate()
     watched.ended()

@@ -12,7 +12,7 @@ from test_frames import Shown, by_updates
 from dlstep import strategies
 from dlstep.frames import recording
 
-SEEDS = 16  # traces of each strategy; together more than a hundred
+SEEDS = 15  # traces of each strategy; together more than a hundred
 # Every run: what the reducer makes of its frames, one after the other; and the same from frames that the page would save, from
 # a fork at some frame, and with the frames of a fork.
 FOLDED = """async (text) => {
