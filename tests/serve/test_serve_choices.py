@@ -100,7 +100,7 @@ def probe(option: dict[str, Any]) -> list[Any]:
             return []
 
 
-@pytest.mark.parametrize("strategy", ["multi_bd", "d2f", "multi_bd_edit", "dmax"])
+@pytest.mark.parametrize("strategy", ["multi_bd", "dmax"])
 def test_what_may_be_chosen_is_taken_and_what_may_not_is_refused(strategy: str) -> None:
     with served(shadow_engine(strategy=strategy)) as server, server.http() as http:
         told = http.get("/v1/options").json()

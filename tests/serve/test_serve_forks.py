@@ -17,7 +17,7 @@ from dlstep.serve.messages import Cancel, Drop, Origin, Report, Submit
 from dlstep.session import Session
 from dlstep.testing.harness import shadow
 
-SIZES = {"block_size": 4, "buffer_size": 2, "canvas_length": 4, "max_denoising_steps": 4}
+SIZES = {"block_size": 4, "buffer_size": 2, "canvas_length": 4, "max_denoising_steps": 4, "max_post_edit_steps": 2}
 PROMPTS = ((1, 2, 3), (5, 6, 7, 8, 9), (4,))
 OTHERS: tuple[dict[str, Any], ...] = (
     {"accept_threshold": 0.2}, {"accept_threshold": 1.0}, {"rule": "quota", "steps_per_block": 2}, {"entropy_bound": 3.0},

@@ -83,9 +83,14 @@ def run(options: Namespace) -> int:
         print(json_text([as_row(output) for output in outputs]))
     for output in outputs:
         if not options.json:
-            print(harmless(output.text) if sys.stdout.isatty() else output.text)
+            print(shown(output.text))
         print(statistics(output), file=sys.stderr)
     return int(any(output.finish_reason in ("rejected", "error") for output in outputs))
+
+
+def shown(text: str) -> str:
+    """An answer as it is printed: whole into files and pipes, harmless on terminals."""
+    return harmless(text) if sys.stdout.isatty() else text
 
 
 def _profiled(path: str) -> AbstractContextManager[object]:
