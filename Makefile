@@ -8,7 +8,7 @@ PIP_INSTALL := install --quiet --disable-pip-version-check -c constraints.txt
 PYTEST := $(BIN)/python -m pytest -n 2 --dist worksteal
 RUNS := 20
 
-.PHONY: demo test lint pytest night stress clients wheel mutants table pictures notebooks kernels-aot clean
+.PHONY: demo test lint pytest night stress clients wheel mutants table pictures page-pictures notebooks kernels-aot clean
 .DELETE_ON_ERROR:
 
 # Stamp files: a target runs again only when what it depends on has changed.
@@ -26,6 +26,17 @@ $(VENV)/.test: $(VENV)/.torch pyproject.toml
 	$(BIN)/pip $(PIP_INSTALL) -e '.[test]'
 	touch $@ $(VENV)/.demo
 
+# A browser for the tests of the page, where it may be installed; without one these tests are skipped and say so.
+$(VENV)/.browser: $(VENV)/.test
+	@if command -v chromium || command -v chromium-browser; then true; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get; then \
+	    export DEBIAN_FRONTEND=noninteractive; timeout 300 apt-get update -qq; \
+	    timeout 900 apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core; \
+	fi >/dev/null 2>&1 || true
+	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || \
+	    echo "no chromium could be installed: the tests of the page will be skipped"
+	@touch $@
+
 demo: $(VENV)/.demo
 	$(BIN)/dlstep demo
 
@@ -38,7 +49,7 @@ lint: $(VENV)/.test
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/pyright
 	$(BIN)/lint-imports
 
-pytest: $(VENV)/.test
+pytest: $(VENV)/.test $(VENV)/.browser
 	$(PYTEST)
 
 # Properties on examples that were never tried: RUNS times with a new seed each, then with many more examples.
@@ -51,7 +62,7 @@ night: $(VENV)/.test
 	HYPOTHESIS_PROFILE=night $(PYTEST) --timeout=0 tests/property tests/kernels
 
 # Long forms of tests, which take minutes each.
-stress: $(VENV)/.test
+stress: $(VENV)/.test $(VENV)/.browser
 	$(PYTEST) --timeout=0 -m stress
 
 # Third-party clients of `dlstep serve`, unchanged, each in an environment of its own under .venv-clients.
@@ -67,6 +78,7 @@ wheel: $(VENV)/.test
 	.venv-wheel/bin/pip $(PIP_INSTALL) dist/*.whl
 	.venv-wheel/bin/pip install --quiet --disable-pip-version-check --no-deps --force-reinstall dist/*.whl
 	cd .venv-wheel && bin/dlstep generate 'Max has 53 shells. Later Max buys 39 more. How many shells does Max have?' --progress false
+	cd .venv-wheel && bin/python -c 'from dlstep.views.page import bundle; bundle()'
 
 mutants: $(VENV)/.test
 	$(BIN)/python -m tests.mutants
@@ -82,6 +94,10 @@ table: $(VENV)/.test
 # How each decoding rule fills in one story, for its page; and the README's table of rules.
 pictures: $(VENV)/.test
 	$(BIN)/python docs/make_pictures.py
+
+# The live page, as the docs and the README show it.
+page-pictures: $(VENV)/.test $(VENV)/.browser
+	$(BIN)/python docs/make_page_pictures.py
 
 # Every notebook run from its first cell to its last, and stored with what it shows.
 notebooks: $(VENV)/.test

@@ -25,10 +25,10 @@ from .core import (
     with_options,
 )
 from .core.checks import plain, short
-from .core.lifecycle import misfit
 from .core.options import options_of, sorted_options
 from .decode import Decode
 from .engine import Engine
+from .forks import with_changes, with_params
 from .hints import unknown
 from .output import Output, Prompt, output_of
 from .prompts import encode, params_of
@@ -199,8 +199,7 @@ def reseeded(state: State, seed: int) -> State:
     spec = state.config.spec
 
     def asked(sequence: Sequence) -> Sequence:
-        request = replace(sequence.request, seed=seed, params=replace(sequence.request.params, seed=seed))
-        return sequence.asking(request)
+        return with_params(sequence, seed=seed)
 
     running = tuple(map(asked, state.running))
     # Those that wait hold nothing on a device, but may have a canvas of the old seed.
@@ -220,19 +219,9 @@ def changed(state: State, changes: dict[str, Any]) -> State:
     """
     changes = rules.with_values(dict(sorted_options("fork", changes)))
     after = replace(state, strategy=changed_strategy(state.strategy, changes))
-    said = short(changes)
 
     def moved(sequence: Sequence) -> Sequence:
-        request = sequence.request
-        try:
-            strategy = with_options(sequence.goal.strategy, changes)
-        except ValueError as error:
-            raise ValueError(f"{said} does not go with request {request.id}, which is under way: {error}") from error
-        if strategy.grid(request) != sequence.goal.grid:
-            raise ValueError(f"{said} would move the blocks of request {request.id}, which is under way")
-        if why := misfit(state.config, after.strategy, strategy, request):
-            raise ValueError(f"{said} does not go with request {request.id}, which is under way: {why}")
-        return sequence.decoded_by(after.strategy if strategy == after.strategy else strategy)
+        return with_changes(sequence, changes, state.config, after.strategy)
 
     init(state.config, after.strategy)  # raises what the strategy cannot do with this model, these pages and these rows
     waiting = WaitingQueue().push_front([moved(sequence) for sequence in state.waiting.front])

@@ -1,6 +1,5 @@
 """Answers as they grow: pieces of text that are certain, and drafts of what is not yet."""
 
-from codecs import getincrementaldecoder
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass
@@ -8,6 +7,7 @@ from typing import Any, Generic, TypeVar
 from weakref import finalize
 
 from .core import Cell, DlstepError, Spec, Update
+from .core.words import Pieces
 from .output import Output, Prompt, output_of
 from .sharing import Feed, SharedDecode
 from .text import TextStream, Tokenizer
@@ -49,23 +49,7 @@ class Drafts:
 
 def window_texts(cells: Iterable[Cell], pieces: tuple[bytes, ...]) -> tuple[str | None, ...]:
     """The text of each cell, None where it is undecided; characters are put together over runs of decided ones."""
-    texts: list[str | None] = []
-    decoder = getincrementaldecoder("utf-8")("replace")
-    for cell in cells:
-        if cell.token is not None and cell.token < len(pieces):
-            texts.append(decoder.decode(pieces[cell.token]))
-            continue
-        _flush(texts, decoder.decode(b"", final=True))
-        decoder.reset()
-        texts.append(None if cell.token is None else "")
-    _flush(texts, decoder.decode(b"", final=True))
-    return tuple(texts)
-
-
-def _flush(texts: list[str | None], rest: str) -> None:
-    """Give the rest of a run to its last cell."""
-    if rest:
-        texts[-1] = (texts[-1] or "") + rest
+    return tuple(Pieces(pieces).texts(cell.token for cell in cells))
 
 
 class Stream(Generator[Item, None, Output], Generic[Item]):

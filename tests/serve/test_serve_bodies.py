@@ -147,7 +147,7 @@ def test_the_schema_says_what_responses_are() -> None:
                 forms = response.get("content", {})
                 assert {} not in [form.get("schema", form.get("itemSchema")) for form in forms.values()], (path, status)
                 if status == "200":
-                    streams = ["text/event-stream"] if path in (COMPLETIONS, CHAT) else []
+                    streams = ["text/event-stream"] if path in (COMPLETIONS, CHAT) or path.endswith("/fork") else []
                     assert [*forms] == (["text/plain"] if path == "/metrics" else ["application/json", *streams])
 
 
@@ -159,6 +159,30 @@ def test_echo_and_logprobs_do_not_go_together(http: httpx2.Client) -> None:
 def test_what_is_no_json_object_is_refused(http: httpx2.Client, content: bytes) -> None:
     response = http.post(COMPLETIONS, content=content, headers={"Content-Type": "application/json"})
     assert response.status_code == 400 and response.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("path", "content", "param", "words"),
+    [
+        (COMPLETIONS, b"[" * 100_000, None, "nests lists or objects too deeply"),
+        (COMPLETIONS, b'{"prompt": ' + b'{"a":' * 30_000 + b"1" + b"}" * 30_001, None, "nests lists or objects too deeply"),
+        (COMPLETIONS, b'{"prompt": "x", "seed": ' + b"9" * 5000 + b"}", None, "a whole number of more than 4300 digits"),
+        (CHAT, b'{"messages": [], "max_tokens": -' + b"1" * 9999 + b"}", None, "a whole number of more than 4300 digits"),
+        (COMPLETIONS, rb'{"prompt": "a\ud800"}', "prompt", "half of a surrogate pair"),
+        (COMPLETIONS, rb'{"prompt": ["x", "\udfff"]}', "prompt", "half of a surrogate pair"),
+        (COMPLETIONS, rb'{"prompt": "x", "stop": ["\ud800"]}', "stop", "half of a surrogate pair"),
+        (CHAT, rb'{"messages": [{"role": "user", "content": "\ud800"}]}', "messages", "half of a surrogate pair"),
+        ("/tokenize", rb'{"prompt": "\ud800"}', "prompt", "half of a surrogate pair"),
+    ],
+    ids=lambda value: None if isinstance(value, bytes) else str(value),
+)
+def test_bodies_that_cannot_be_read_are_told_why(
+    http: httpx2.Client, path: str, content: bytes, param: str | None, words: str
+) -> None:
+    response = http.post(path, content=content, headers={"Content-Type": "application/json"})
+    error = response.json()["error"]
+    assert response.status_code == 400 and words in error["message"], error
+    assert (error["param"] or "").split(".")[0] == (param or "")
 
 
 def test_unknown_paths_and_methods_are_told_in_the_same_form(http: httpx2.Client) -> None:

@@ -18,6 +18,7 @@ from dlstep.core import Cell, updates
 from dlstep.core.ledger import Ending
 from dlstep.serve.choices import Choice
 from dlstep.serve.front import Texts
+from dlstep.serve.heads import Head
 from dlstep.serve.messages import News, Submit
 from dlstep.serve.tickets import Ticket
 from dlstep.stream import window_texts
@@ -183,7 +184,7 @@ def test_however_a_reader_is_delayed_it_loses_drafts_and_never_text(
     engine = shadow_engine()
     spec, texts = engine.first.config.spec, Texts(engine.tokenizer, "", None)
     ticket = Ticket(Submit(0, (5,), SamplingParams(stop=stops), drafts=drafts), "key-0", 0.0, lambda: None)
-    choice, pieces = Choice(0, ticket, texts, spec), []
+    choice, pieces = Choice(0, ticket, Head("completion", "shadow", False, False), texts, spec), []
     for group in groups:
         for news in group:
             ticket.take(news, 0.0)

@@ -15,7 +15,8 @@ from .options import new_parser
 
 EXAMPLE = """dlstep bench serve http://127.0.0.1:8000
 dlstep bench serve http://127.0.0.1:8000 --rates [0] --json
-dlstep bench serve http://127.0.0.1:8000 --seconds 60 --prompts questions.txt --options '{"stream": "drafts"}'"""
+dlstep bench serve http://127.0.0.1:8000 --seconds 60 \\
+    --prompts questions.txt --options '{"stream": "drafts"}'"""
 COUNTS = ("rate", "requests", "refused", "failed")
 COLUMNS = (*COUNTS, "tokens_per_s", "first_p50", "first_p95", "token_p50", "token_p95", "tokens_per_forward")
 KEY = "DLSTEP_API_KEY"

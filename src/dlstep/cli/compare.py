@@ -9,10 +9,12 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
+from rich.text import Text
 
 from .. import rules
 from ..bench.compare import CARRIERS, Entry, Point, Question, entries, measured, read_questions, story_questions
 from ..bench.plot import check_plot, plot_points
+from ..core.words import printable
 from ..llm import LLM
 from .json_text import json_text
 from .options import new_parser
@@ -99,14 +101,14 @@ def print_points(points: Items[Point], console: Console) -> None:
         point.rule: f"{point.option} {', '.join(map(shown, values_of(points, point)))}" for point in points if point.option
     }
     for rule, values in swept.items():
-        console.print(f"  {Path(rule).stem}: {values}", highlight=False, soft_wrap=True)
+        console.print(f"  {printable(Path(rule).stem)}: {values}", highlight=False, soft_wrap=True, markup=False)
     for strategy in dict.fromkeys(point.strategy for point in points):
         own = [point for point in points if point.strategy == strategy]
         title = f"{strategy}, {own[0].model}"
         made = Table(title, "right answers, % @ tokens per forward", box=SIMPLE_HEAD, pad_edge=False)
         for rule in dict.fromkeys(point.rule for point in own):
             figures = [f"{100 * point.right:3.0f} @{point.tokens_per_forward:4.1f}" for point in own if point.rule == rule]
-            made.add_row(Path(rule).stem, "  ".join(figures))
+            made.add_row(Text(printable(Path(rule).stem)), "  ".join(figures))
         console.print(made)
     console.print(CAUTION)
 

@@ -16,6 +16,7 @@ from rich.text import Text
 from .. import tiny
 from ..bench.frontier import DECODERS, MAX_TOKENS, Row, as_json, measure
 from ..core import SamplingParams
+from ..core.words import harmless
 from ..llm import LLM
 from ..session import Session
 from ..views import legend, sequence_view
@@ -97,7 +98,7 @@ def show(llm: LLM, problems: Items[tiny.Problem], console: Console, title: str) 
     console.print(f"\n{title}", soft_wrap=True, highlight=False)
     for number in range(len(problems)):
         output = session.output(number)
-        text = f"  {number + 1}: {output.text.strip()}\n     {len(output.token_ids)} tokens in {output.nfe} forwards"
+        text = f"  {number + 1}: {harmless(output.text.strip())}\n     {len(output.token_ids)} tokens in {output.nfe} forwards"
         console.print(text, soft_wrap=True, highlight=False, markup=False)
 
 

@@ -8,7 +8,7 @@ from jsonargparse import ArgumentParser, Namespace
 
 from ..chat import Conversation
 from ..config import engine_config
-from ..core.words import counted
+from ..core.words import counted, harmless, printable
 from ..llm import LLM
 from ..output import Output
 from .json_text import json_text
@@ -83,9 +83,14 @@ def run(options: Namespace) -> int:
         print(json_text([as_row(output) for output in outputs]))
     for output in outputs:
         if not options.json:
-            print(output.text)
+            print(shown(output.text))
         print(statistics(output), file=sys.stderr)
     return int(any(output.finish_reason in ("rejected", "error") for output in outputs))
+
+
+def shown(text: str) -> str:
+    """An answer as it is printed: whole into files and pipes, harmless on terminals."""
+    return harmless(text) if sys.stdout.isatty() else text
 
 
 def _profiled(path: str) -> AbstractContextManager[object]:
@@ -111,7 +116,7 @@ def as_row(output: Output) -> dict[str, object]:
 def statistics(output: Output) -> str:
     """One line about an output."""
     if output.error:
-        return f"dlstep: {output.finish_reason}: {output.error}"
+        return f"dlstep: {output.finish_reason}: {printable(output.error)}"
     line = (
         f"{counted(len(output.token_ids), 'token')} in {counted(output.nfe, 'forward')}, "
         f"{output.tokens_per_forward:.2f} tokens per forward, ended by {output.finish_reason}"

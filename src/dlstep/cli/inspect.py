@@ -1,7 +1,6 @@
 """`dlstep strategies`, `dlstep rules` and `dlstep replay`: what needs no model."""
 
 import re
-import sys
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from inspect import getdoc
@@ -17,13 +16,14 @@ from .. import rules, strategies
 from ..config import EngineConfig
 from ..core import Abort, Add, Adopt, Fail, Prune, Rebuild, ReplayDiverged, Rule, Samples, Trace
 from ..core.options import Options, options_of, with_options
-from ..core.words import counted
+from ..core.words import counted, printable
 from ..lookup import searched
 from ..matrix import Features, matrix
+from ..option_help import OptionRow, option_rows, paragraphs, parts_of
 from ..resolve import embedded_models_for
 from .json_text import json_text
 from .options import new_parser
-from .strategy_options import OptionRow, option_rows, parts_of, title_of
+from .strategy_options import title_of
 
 
 def strategies_parser() -> ArgumentParser:
@@ -125,12 +125,6 @@ def rules_markdown(rows: Iterable[RuleRow]) -> str:
         cells = (name, row.summary.rstrip("."), "; ".join(linked) or row.source, carried)
         lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
     return "\n".join(lines)
-
-
-def paragraphs(value: Options) -> list[str]:
-    """The docstring of the module of a strategy or rule, or else of its class."""
-    module = sys.modules[type(value).__module__]
-    return (getdoc(module) or getdoc(type(value)) or type(value).__name__).split("\n\n")
 
 
 def flat(value: Options) -> dict[str, object]:
@@ -280,7 +274,7 @@ def run_replay(options: Namespace) -> int:
     if options.json:
         print(json_text({"steps": steps, **counts, "divergence": divergence}))
     elif state is None:
-        print(f"diverged: {divergence}")
+        print(f"diverged: {printable(divergence or '')}")
     else:
         live = len(state.running) + len(state.waiting)
         known = counted(counts["add"] + counts["adopt"], "request")

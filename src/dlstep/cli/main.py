@@ -13,9 +13,10 @@ from jsonargparse import ArgumentError, ArgumentParser, Namespace
 
 from .. import __version__
 from ..core import DlstepError
+from ..core.words import printable
 from ..hints import meant
 from ..threads import spin_less
-from . import bench, compare, demo, generate, inspect, laws, models, serve
+from . import attach, bench, compare, demo, generate, inspect, laws, models, serve, view
 from .options import check_yaml, new_parser
 from .strategy_options import add_strategy_options, known_names
 
@@ -25,6 +26,7 @@ EXAMPLES = """
     dlstep generate 'Max has 53 shells. Later Max buys 39 more. How many shells does Max have?'
     dlstep generate --help                        all options, which a YAML file can hold as well; --max-tokens is --max_tokens
     dlstep serve                                  the same over HTTP, for OpenAI clients
+    dlstep view RECORDING                         what its page saved, or a trace, as a page of its own
     dlstep strategies                             what can decode, and with which options
     dlstep rules                                  which positions a forward decides, and with which options
     dlstep models                                 what can be decoded
@@ -54,12 +56,14 @@ COMMANDS: dict[str, tuple[str, Callable[[], ArgumentParser], Callable[[Namespace
     "demo": ("Watch embedded models decode, then compare accuracy and speed.", demo.parser, demo.run),
     "generate": ("Answer prompts.", generate.parser, generate.run),
     "serve": ("Serve a model to OpenAI clients over HTTP.", serve.parser, serve.run),
+    "attach": ("Watch a running server's request.", attach.parser, attach.run),
     "strategies": ("List decoding strategies and their options.", inspect.strategies_parser, inspect.run_strategies),
     "rules": ("List decoding rules and their options.", inspect.rules_parser, inspect.run_rules),
     "compare": ("Compare decoding rules: accuracy against speed.", compare.parser, compare.run),
     "laws": ("Hold your own strategy or rule to the laws of the engine.", laws.parser, laws.run),
     "models": ("List families of models, or check a checkpoint.", models.parser, models.run),
     "replay": ("Re-execute a saved trace without a model.", inspect.replay_parser, inspect.run_replay),
+    "view": ("Write a recording or a trace as a page that opens without a server.", view.parser, view.run),
     "bench": ("Measure host cost, decode steps, kernels or a server.", bench.parser, bench.run),
 }
 
@@ -118,7 +122,8 @@ def _run(arguments: Items[str]) -> int:
     except (ArgumentError, ValueError, OSError, DlstepError) as error:
         if raised_elsewhere(error):
             raise
-        print(f"dlstep: error: {shortened(explained(' '.join(str(error).split()), arguments))}", file=sys.stderr)
+        said = shortened(explained(" ".join(str(error).split()), arguments))
+        print(f"dlstep: error: {printable(said)}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("dlstep: interrupted", file=sys.stderr)

@@ -1,21 +1,21 @@
 """Dataclasses as command-line options: one flat name per field, the same in a YAML file."""
 
-import inspect
 import re
 from argparse import RawDescriptionHelpFormatter
 from dataclasses import MISSING, Field, fields
 from inspect import cleandoc
 from pathlib import Path
-from textwrap import indent
+from textwrap import fill, indent
 from typing import Any, get_args, get_origin, get_type_hints
 
 import yaml
-from docstring_parser import parse_from_object
 from jsonargparse import ArgumentParser, DefaultHelpFormatter, Namespace
 
 from ..config import EngineConfig
 from ..core import SamplingParams
 from ..core.checks import short
+from ..core.words import WIDTH
+from ..option_help import field_help
 from . import yaml_file
 
 SAMPLING_HELP = {
@@ -46,22 +46,11 @@ class HelpFormatter(RawDescriptionHelpFormatter, DefaultHelpFormatter):
 
 def new_parser(usage: str, summary: str, examples: str) -> ArgumentParser:
     """A parser that raises instead of exiting; its help shows `usage`, a sentence and examples before the options."""
+    summary = fill(summary, WIDTH)
     description = f"{summary}\n\nexamples:\n{indent(cleandoc(examples), '  ')}"
     return ArgumentParser(
         usage=usage, description=description, formatter_class=HelpFormatter, exit_on_error=False, parser_mode=yaml_file.MODE
     )
-
-
-def field_help(owner: type) -> dict[str, str]:
-    """The docstring under each field of a dataclass, those that it inherits included; none where there is no source."""
-    texts: dict[str, str] = {}
-    for cls in reversed(owner.__mro__):
-        try:
-            inspect.getsource(cls)
-        except (OSError, TypeError):
-            continue
-        texts |= {param.arg_name: param.description for param in parse_from_object(cls).params if param.description}
-    return {field.name: texts.get(field.name, "") for field in fields(owner)}
 
 
 def add_options(parser: ArgumentParser, title: str, owner: type, chosen: tuple[Field[Any], ...], texts: dict[str, str]) -> None:

@@ -10,16 +10,18 @@ import yaml
 from jsonargparse import ArgumentParser, Namespace
 
 from ..config import EngineConfig, engine_config
+from ..option_help import field_help
 from . import yaml_file
-from .options import OF_STRATEGY, add_config_option, add_options, field_help, new_parser
+from .options import OF_STRATEGY, add_config_option, add_options, new_parser
 
 EXAMPLES = """
-    dlstep serve                                      an embedded model on http://127.0.0.1:8000
-    dlstep serve /path/to/checkpoint --device cuda --host 0.0.0.0 --port 80 --api_key_file keys.txt
-    dlstep serve --decoding_strategy multi_bd --accept_threshold 0.7 --max_num_reqs 32
+    dlstep serve --open            an embedded model, and its page in a browser
+    dlstep serve /path/to/checkpoint --device cuda --host 0.0.0.0 \\
+        --port 80 --api_key_file keys.txt
+    dlstep serve --decoding_strategy multi_bd --accept_threshold 0.7
     dlstep serve --config options.yaml --max_queue 1000 --request_timeout 120
-    curl http://127.0.0.1:8000/v1/completions -H 'Content-Type: application/json' -d '{"prompt": "2+2=", "max_tokens": 9}'
-    curl http://127.0.0.1:8000/v1/completions -H 'Content-Type: application/json' -d '{"prompt": "2+2=", "stream": true,
+    curl http://127.0.0.1:8000/v1/completions \\
+        -H 'Content-Type: application/json' -d '{"prompt": "2+2=", "stream": true,
         "dlstep": {"stream": "drafts", "accept_threshold": 0.9}}'
 """
 POLICY_HELP = """YAML list of options for requests that bring none, by how many are live when one is added:
@@ -46,6 +48,7 @@ def parser() -> ArgumentParser:
         EXAMPLES,
     )
     add_config_option(options)
+    options.add_argument("--open", action="store_true", help="Open the page in a browser once the model is loaded.")
     add_options(options, "server", ServeOptions, fields(ServeOptions), field_help(ServeOptions))
     add_options(options, "engine", EngineConfig, ENGINE_FIELDS, field_help(EngineConfig))
     options.add_argument("--buffer_policy", type=str, default=None, metavar="FILE", help=POLICY_HELP)
@@ -73,10 +76,10 @@ def run(options: Namespace) -> int:
     given: dict[str, Any] = {name: options[name] for name in names}
     origins = given["allowed_origins"]
     given["allowed_origins"] = tuple(origins) if isinstance(origins, list) else (origins,)
-    given_engine = {name: value for name, value in vars(options).items() if name not in (*names, "config")}
+    given_engine = {name: value for name, value in vars(options).items() if name not in (*names, "config", "open")}
     given_engine["buffer_policy"] = _policy(options.buffer_policy)
     config = engine_config(given_engine)
     server_options = ServeOptions(**given)
     from ..serve.server import serve
 
-    return serve(config, server_options)
+    return serve(config, server_options, opens=options.open)

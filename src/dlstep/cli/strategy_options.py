@@ -4,68 +4,21 @@ import json
 from argparse import SUPPRESS
 from collections.abc import Iterator, Sequence as Items
 from contextlib import suppress
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, get_type_hints
 
 from jsonargparse import ArgumentParser
 
 from .. import rules, strategies, tiny
 from ..config import EngineConfig
 from ..core import Options, Rule, Strategy, options_of
-from ..core.checks import limits_of
-from ..core.options import by_default
 from ..lookup import searched
+from ..option_help import option_rows, parts_of
 from ..resolve import base_of, chosen, embedded_facts
-from .options import ENGINE_FIELDS, SAMPLING_FIELDS, check_yaml, field_help
+from .options import ENGINE_FIELDS, SAMPLING_FIELDS, check_yaml
 
 NAMES = ("decoding_strategy", "sampling_mode", "rule", "inner", "model")
-
-
-@dataclass(frozen=True, slots=True)
-class OptionRow:
-    """An option of a strategy or a rule as it is listed; `allowed` is its range in words, empty if any value does."""
-
-    name: str
-    hint: Any
-    default: object
-    allowed: str
-    help: str
-
-    def line(self) -> str:
-        """Its help, range and default."""
-        facts = "; ".join(filter(None, (self.allowed, f"default {self.default}")))
-        return f"{self.help} ({facts})".strip()
-
-
-def option_rows(value: Options) -> list[OptionRow]:
-    """The options of a strategy or a rule itself; a rule that it holds is said by its name."""
-    cls = type(value)
-    texts, hints, bounds = field_help(cls), get_type_hints(cls), get_type_hints(cls, include_extras=True)
-    rows: list[OptionRow] = []
-    for field in fields(value):
-        default, hint = vars_of(value)[field.name], hints[field.name]
-        if isinstance(default, Options):
-            default = vars_of(by_default(cls))[field.name]
-            default, hint = rules.name_of(type(default)) or type(default).__name__, str
-        allowed = ", ".join(f"{words} {limit}" for words, limit in limits_of(bounds[field.name]))
-        rows.append(OptionRow(field.name, hint, default, allowed, texts[field.name]))
-    return rows
-
-
-def vars_of(value: Options) -> dict[str, object]:
-    """The fields of a value, by name."""
-    known = options_of(value)
-    return {field.name: known[field.name] for field in fields(value)}
-
-
-def parts_of(value: Options) -> Iterator[Options]:
-    """A strategy, the rule that it holds, and the rule that this one wraps."""
-    yield value
-    for part in vars_of(value).values():
-        if isinstance(part, Options):
-            yield from parts_of(part)
 
 
 def title_of(value: Options) -> str:

@@ -13,7 +13,7 @@ from .plan import START_LINE
 from .queue import WaitingQueue
 from .sequence import Sequence, Strategy
 from .spec import Config
-from .words import clipped, clipped_front, counted, more, piece
+from .words import clipped, clipped_front, counted, more, piece, printable
 
 MOST_REQUESTS = 8  # shown by `str`
 WIDEST_ANSWER = 76
@@ -57,7 +57,7 @@ class State:
         status = f"ended by {sequence.finish}" if sequence.finish else ("waiting" if waits else "running")
         forwards = counted(sequence.nfe, "forward")
         if sequence.error:
-            yield clipped(f"  request {sequence.id}, {status}: {sequence.error}")
+            yield clipped(f"  request {sequence.id}, {status}: {printable(sequence.error)}")
             return
         known, start, spec = decided(sequence), len(sequence.request.prompt), self.config.spec
         if sequence.finish:

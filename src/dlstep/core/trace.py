@@ -20,7 +20,7 @@ from .sequence import Sequence
 from .state import State
 from .trace_file import read, write
 from .values import value
-from .words import counted, fitting, listed
+from .words import counted, fitting, listed, printable
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,9 +240,9 @@ def name_of(event: Event | None = None) -> str:
         case Adopt():
             return f"adopt request {event.id}"
         case Abort():
-            return f"abort request {event.id}" + (f": {event.reason}" if event.reason else "")
+            return f"abort request {event.id}" + (f": {printable(event.reason)}" if event.reason else "")
         case Fail():
-            return f"fail request {event.id}: {event.error}"
+            return f"fail request {event.id}: {printable(event.error)}"
         case Rebuild():
             return "rebuild: the device is forgotten"
         case Prune():

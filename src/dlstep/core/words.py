@@ -1,5 +1,6 @@
 """Short texts of values: tokens, positions, counts, and lines that fit a terminal of 80 columns."""
 
+from codecs import getincrementaldecoder
 from collections.abc import Iterable, Sequence
 
 from .spec import Spec
@@ -24,6 +25,40 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(_REPLACED.get(c, c if c.isprintable() else "\N{REPLACEMENT CHARACTER}") for c in text)
+
+
+def harmless(text: str) -> str:
+    """The text with its lines, but without characters that a terminal would act on."""
+    return "".join([c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text])
+
+
+class Pieces:
+    """Turns ids into texts, run by run; a character that several ids make is at the last of them. Special ids have no text."""
+
+    def __init__(self, pieces: tuple[bytes, ...]) -> None:
+        self._pieces = pieces
+        self._decoder = getincrementaldecoder("utf-8")("replace")
+
+    def texts(self, tokens: Iterable[int | None], *, end: bool = True) -> list[str | None]:
+        """The text of each id, None where it is undecided. With `end` false, the next call goes on from here."""
+        texts: list[str | None] = []
+        decoder, pieces = self._decoder, self._pieces
+        for token in tokens:
+            if token is not None and token < len(pieces):
+                texts.append(decoder.decode(pieces[token]))
+                continue
+            self._flush(texts)
+            texts.append(None if token is None else "")
+        if end:
+            self._flush(texts)
+        return texts
+
+    def _flush(self, texts: list[str | None]) -> None:
+        """Give the rest of a run to its last id."""
+        rest = self._decoder.decode(b"", final=True)
+        self._decoder.reset()
+        if rest and texts:
+            texts[-1] = (texts[-1] or "") + rest
 
 
 def counted(number: int, noun: str) -> str:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Protocol
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
@@ -10,8 +11,10 @@ from starlette.types import Receive, Scope, Send
 from .choices import Choice
 from .errors import ApiError
 from .front import Busy, Front, NotReady
-from .replies import DONE, PING, Head, chunk, error_event, first_chunk, piece_chunk, reply, usage_of
-from .schema import Sampling
+from .heads import Head
+from .kept import KeptRequest
+from .replies import DONE, PING, chunk, event, first_chunk, piece_chunk, reply, usage_of
+from .schema import StreamOptions
 from .tickets import Ticket
 from .translate import Asked
 
@@ -19,12 +22,21 @@ GONE = "the client went away"
 RETRY_SECONDS = 1
 
 
+class Body(Protocol):
+    """The fields of a request's body that its answer depends on."""
+
+    @property
+    def n(self) -> int | None: ...
+    @property
+    def stream(self) -> bool | None: ...
+    @property
+    def stream_options(self) -> StreamOptions | None: ...
+
+
 class Job:
     """The answers to one body; `ended` is called when the response is over. Raises ApiError when there is no room for them."""
 
-    def __init__(
-        self, front: Front, head: Head, body: Sampling, asked: Asked, owner: str, ended: Callable[["Job"], None]
-    ) -> None:
+    def __init__(self, front: Front, head: Head, body: Body, asked: Asked, owner: str, ended: Callable[["Job"], None]) -> None:
         self.head, self.body, self.owner = head, body, owner
         self._front, self._asked, self._ended = front, asked, ended
         self._changed, self._failed = asyncio.Event(), False
@@ -34,8 +46,12 @@ class Job:
             raise ApiError(429, str(error), code="queue_full", retry_after=RETRY_SECONDS) from error
         except NotReady as error:
             raise ApiError(503, str(error), code="not_ready", retry_after=RETRY_SECONDS) from error
+        for ticket, (opening, frame) in zip(self.tickets, asked.openings, strict=False):
+            ticket.open(opening, frame)
+        if asked.submits[0].keeps:
+            front.kept.add(KeptRequest(head, owner, tuple(self.tickets)))
         spec = front.card.config.spec
-        self.choices = [Choice(index, ticket, front.texts, spec) for index, ticket in enumerate(self.tickets)]
+        self.choices = [Choice(index, ticket, head, front.texts, spec) for index, ticket in enumerate(self.tickets)]
 
     @property
     def copies(self) -> int:
@@ -115,9 +131,9 @@ class Job:
         for choice in self.choices:
             if not choice.ended and (fault := fault_of(choice.ticket)) is not None:
                 self._failed = True
-                yield error_event(fault.body)
+                yield event(fault.body)
                 return
-            if (piece := choice.piece()) is not None:
+            while (piece := choice.piece()) is not None:
                 more = {"usage": self._usage()} if each_has_usage else {}
                 yield piece_chunk(self.head, choice, piece, **more)
 

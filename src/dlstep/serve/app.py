@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TypeVar
+from typing import Annotated, Any, TypeVar
 
-from fastapi import FastAPI, Request, Security
+from fastapi import FastAPI, Query, Request, Security
 from fastapi.exceptions import RequestValidationError
 from fastapi.security import HTTPBearer
 from starlette.exceptions import HTTPException
@@ -14,14 +14,17 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import PlainTextResponse, Response
 
 from .. import __version__
-from . import described, errors, translate
-from .answers import Job
+from ..core import State
+from . import described, errors, page, recordings, translate
+from .answers import Body, Job
+from .choosable import choices_of, options_answer
 from .errors import ApiError, json_response
+from .forking import forked
 from .front import Front, NotReady
 from .guards import OPEN, BodyGuard, KeyGuard
-from .replies import Head, Kind
+from .heads import Head
 from .request_log import RequestLog
-from .schema import ChatRequest, CompletionRequest, DetokenizeRequest, Sampling, TokenizeChat, TokenizeText
+from .schema import ChatRequest, CompletionRequest, DetokenizeRequest, ForkRequest, TokenizeChat, TokenizeText
 from .translate import Asked
 
 Given = TypeVar("Given")
@@ -34,6 +37,7 @@ class Api:
     def __init__(self, front: Front) -> None:
         self.front = front
         self._jobs: dict[str, Job] = {}
+        self._choices: tuple[State, dict[str, Any]] | None = None  # of the engine that runs now
         self._log = RequestLog(front.options)
         # Tokenizers and templates may take long for long texts. One thread: a tokenizer is not made for several.
         self._texts = ThreadPoolExecutor(1, "dlstep-texts")
@@ -42,19 +46,47 @@ class Api:
         """Continue prompts."""
         translate.check_model(self.front, body.model)
         asked = await self._in_thread(translate.completion, body)
-        return await self._answer(request, body, asked, "completion", body.logprobs is not None, bool(body.logprobs))
+        head = Head("completion", self.front.model, body.logprobs is not None, bool(body.logprobs))
+        return await self._answer(request, body, asked, head)
 
     async def chat_completions(self, request: Request, body: ChatRequest) -> Response:
         """Give the assistant's next turn of a conversation."""
         translate.check_model(self.front, body.model)
         asked = await self._in_thread(translate.chat, body)
-        return await self._answer(request, body, asked, "chat", bool(body.logprobs), bool(body.top_logprobs))
+        head = Head("chat", self.front.model, bool(body.logprobs), bool(body.top_logprobs))
+        return await self._answer(request, body, asked, head)
+
+    async def fork(self, request: Request, request_id: str, body: ForkRequest) -> Response:
+        """Go on from a step of a kept request, with other options."""
+        kept = recordings.kept_of(self.front, request_id, request.scope["owner"])
+        asked = forked(self.front, kept, body)
+        origin = {"request": request_id, "index": body.index, "seq": body.seq}
+        head = Head(kept.head.kind, self.front.model, kept.head.logprobs, kept.head.best, origin=origin)
+        return await self._answer(request, body, asked, head)
+
+    async def steps(self, request: Request, request_id: str, after: Annotated[int, Query(ge=-1, le=1 << 53)] = -1) -> Response:
+        """The steps of a request that asked for them, so far or to its end, as a recording."""
+        kept = recordings.kept_of(self.front, request_id, request.scope["owner"])
+        return json_response(recordings.recording(self.front, kept, after))
+
+    async def requests(self, request: Request) -> Response:
+        """The requests of this API key: those under way, and those whose steps are kept."""
+        owner = request.scope["owner"]
+        under_way = [job for job in self._jobs.values() if job.owner == owner]
+        return json_response(recordings.listed(self.front, owner, under_way))
+
+    async def options(self) -> Response:
+        """What one request may choose: options of the strategy, rules and their options; and prompts to try."""
+        first = self.front.first
+        if self._choices is None or self._choices[0] is not first:
+            loop = asyncio.get_running_loop()
+            self._choices = first, await loop.run_in_executor(self._texts, choices_of, first)
+        return json_response(options_answer(self.front, self._choices[1]))
 
     async def _in_thread(self, function: Callable[[Front, Given], Found], given: Given) -> Found:
         return await asyncio.get_running_loop().run_in_executor(self._texts, partial(function, self.front, given))
 
-    async def _answer(self, request: Request, body: Sampling, asked: Asked, kind: Kind, logprobs: bool, best: bool) -> Response:
-        head = Head(kind, self.front.model, logprobs, best)
+    async def _answer(self, request: Request, body: Body, asked: Asked, head: Head) -> Response:
         job = Job(self.front, head, body, asked, request.scope["owner"], self._ended)
         self._jobs[head.id] = job
         return job.stream() if body.stream else await job.whole(request)
@@ -128,6 +160,10 @@ def create_app(front: Front, keys: tuple[str, ...] = ()) -> FastAPI:
         ("POST", "/v1/completions", api.completions, described.COMPLETION),
         ("POST", "/v1/chat/completions", api.chat_completions, described.CHAT),
         ("POST", "/v1/requests/{request_id}/cancel", api.cancel, described.CANCELLED),
+        ("POST", "/v1/requests/{request_id}/fork", api.fork, described.FORKED),
+        ("GET", "/v1/requests/{request_id}/steps", api.steps, described.STEPS),
+        ("GET", "/v1/requests", api.requests, described.REQUESTS),
+        ("GET", "/v1/options", api.options, described.OPTIONS),
         ("GET", "/v1/models", api.models, described.MODELS),
         ("POST", "/tokenize", api.tokenize, described.TOKENIZED),
         ("POST", "/detokenize", api.detokenize, described.DETOKENIZED),
@@ -138,6 +174,7 @@ def create_app(front: Front, keys: tuple[str, ...] = ()) -> FastAPI:
         needs = [] if path in OPEN else asked_for_key
         app.add_api_route(path, function, methods=[method], responses=responses, response_model=None, dependencies=needs)
     app.add_api_route("/metrics", api.metrics, responses=described.METRICS, response_class=PlainTextResponse)
+    page.add_routes(app)
     app.add_exception_handler(ApiError, errors.of_api)
     app.add_exception_handler(NotReady, of_not_ready)
     app.add_exception_handler(RequestValidationError, errors.of_validation)

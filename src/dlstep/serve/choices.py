@@ -2,11 +2,14 @@
 
 from dataclasses import dataclass
 from math import log
+from typing import Any
 
 from ..core import Cell, Spec
+from ..frames import Teller, head_of
 from ..stream import window_texts
 from ..text import TextStream, cut, decode
 from .front import Texts
+from .heads import Head
 from .tickets import Ticket
 
 # The engine's reasons as OpenAI's clients know them; the true one is in `dlstep.finish_reason`.
@@ -34,11 +37,13 @@ class Piece:
 
 
 class Choice:
-    """Reads one ticket. Whoever reads slowly gets more text at once and the newest draft only."""
+    """Reads one ticket. Whoever reads slowly gets more text at once and the newest draft only; steps are told one by one."""
 
-    def __init__(self, index: int, ticket: Ticket, texts: Texts, spec: Spec) -> None:
+    def __init__(self, index: int, ticket: Ticket, head: Head, texts: Texts, spec: Spec) -> None:
         self.index, self.ticket = index, ticket
-        self._texts, self._spec = texts, spec
+        self._head, self._texts, self._spec = head, texts, spec
+        self._frames = 0  # told ones
+        self._teller = Teller(index, len(ticket.submit.prompt), spec.pieces)
         self._stream: TextStream | None = None
         self._read = 0  # tokens
         self._logged = 0  # tokens
@@ -61,13 +66,12 @@ class Choice:
     def piece(self) -> Piece | None:
         """The news since the last call, or None if there is nothing that a client wants to hear."""
         ticket, drafts = self.ticket, self.ticket.submit.drafts
+        if ticket.frames:
+            return self._step()
         if self.ended or (ticket.nfe == self._told_nfe and ticket.ending is None):
             return None
-        if self._stream is None:
-            self._stream = TextStream(self._texts.tokenizer, ticket.submit.params.stop)
         self.ended = ticket.ending is not None
-        new, self._read = ticket.tokens[self._read :], len(ticket.tokens)
-        text = self._stream.close(ticket.tokens) if self.ended else self._stream.push(new)
+        text = self._text(len(ticket.tokens))
         self._told_nfe = ticket.nfe
         if not (text or self.ended or drafts):
             return None
@@ -75,11 +79,28 @@ class Choice:
         self._seq += 1
         return piece
 
-    def logs(self) -> tuple[TokenLog, ...]:
-        """The tokens that were not told of yet, if probabilities were asked for."""
+    def _text(self, settled: int) -> str:
+        """The text that tokens up to `settled` make certain."""
+        if self._stream is None:
+            self._stream = TextStream(self._texts.tokenizer, self.ticket.submit.params.stop)
+        new, self._read = self.ticket.tokens[self._read : settled], settled
+        return self._stream.close(self.ticket.tokens) if self.ended else self._stream.push(new)
+
+    def _step(self) -> Piece | None:
+        """The next frame of an answer whose steps are told; None if there is none yet."""
+        ticket, number = self.ticket, self._frames
+        if number == len(ticket.frames):
+            return None
+        frame, self._frames = ticket.frames[number], number + 1
+        self.ended = frame.ending is not None
+        told = told_frame(self._teller, ticket, number, self._head, self._spec)
+        return Piece(self._text(frame.settled), self.logs(frame.settled), told, self.ended)
+
+    def logs(self, settled: int | None = None) -> tuple[TokenLog, ...]:
+        """The tokens that were not told of yet, all or those up to `settled`, if probabilities were asked for."""
         if not self.ticket.submit.probabilities:
             return ()
-        tokens, probabilities = self.ticket.tokens[self._logged :], self.ticket.probabilities[self._logged :]
+        tokens, probabilities = self.ticket.tokens[self._logged : settled], self.ticket.probabilities[self._logged : settled]
         self._logged += len(tokens)
         found: list[TokenLog] = []
         cells = [Cell(token, probability) for token, probability in zip(tokens, probabilities, strict=True)]
@@ -110,3 +131,15 @@ class Choice:
         ratio = round(ticket.tokens_per_forward, 4)
         reason = ticket.ending.reason
         return {"finish_reason": reason, "step": ticket.steps, "nfe": ticket.nfe, "tokens_per_forward": ratio, **error}
+
+
+def told_frame(teller: Teller, ticket: Ticket, number: int, head: Head, spec: Spec) -> dict[str, Any]:
+    """A frame of a ticket as JSON; the first one brings the answer's head."""
+    told = teller.told(ticket.frames[number], round(ticket.times[number], 6))
+    return told if number else {**told, "head": answer_head(ticket, head, spec)}
+
+
+def answer_head(ticket: Ticket, head: Head, spec: Spec) -> dict[str, Any]:
+    """The head of an answer whose steps are told."""
+    assert ticket.opening is not None, "its steps are told"
+    return head_of(ticket.opening, spec, request=head.id, kind=head.kind, model=head.model, forked_from=head.origin)

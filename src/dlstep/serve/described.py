@@ -1,6 +1,6 @@
 """The schema of responses: their shapes and their statuses. Nothing here runs when a request is answered."""
 
-from typing import Any, Literal
+from typing import Any, Literal, Union
 
 from openai.types import Completion
 from openai.types.chat import ChatCompletion
@@ -69,6 +69,106 @@ class Detokenized(Exact):
     prompt: str
 
 
+class ForkOrigin(Exact):
+    """Where a fork begins."""
+
+    request: str
+    index: int
+    seq: int
+
+
+class RequestRow(Exact):
+    """A request: what it took so far, and whether its steps are kept."""
+
+    id: str
+    status: Literal["running", "ended"]
+    answers: int
+    steps: bool
+    created: int
+    prompt_tokens: int
+    tokens: int
+    nfe: int
+    forked_from: ForkOrigin | None
+
+
+class RequestList(Exact):
+    """The requests of an API key: those under way, and those whose steps are kept."""
+
+    object: Literal["list"]
+    data: list[RequestRow]
+
+
+class RunOfRecording(Exact):
+    """An answer: what is known of it before its first forward, its frames, its text so far."""
+
+    index: int
+    head: dict[str, Any]
+    frames: list[dict[str, Any]]
+    text: str
+    ended: bool
+
+
+class Recording(Exact):
+    """The steps of a request, an answer each."""
+
+    dlstep_recording: Literal[1]
+    runs: list[RunOfRecording]
+
+
+class OptionCard(Exact):
+    """An option: its kind, its range, the value in force, and whether one request may change it."""
+
+    name: str
+    kind: Literal["number", "integer", "boolean", "choice", "text", "integers"]
+    optional: bool
+    default: bool | int | float | str | list[int] | None
+    least: float | None
+    most: float | None
+    open_least: bool
+    open_most: bool
+    choices: list[str]
+    doc: str
+    per_request: bool
+
+
+class StrategyCard(Exact):
+    """The strategy of the engine, and its options."""
+
+    name: str
+    doc: str
+    options: list[OptionCard]
+
+
+class RuleCard(StrategyCard):
+    """A rule, its options, and why no request may choose it, if so."""
+
+    per_request: bool
+    why: str
+
+
+class Example(BaseModel):
+    """A prompt, or a conversation, to try."""
+
+    model_config = ConfigDict(extra="allow")
+
+    name: str
+
+
+class Choices(Exact):
+    """What one request may choose on this engine."""
+
+    model: str
+    chat: bool
+    max_model_len: int
+    mask: int | None
+    eos: list[int]
+    strategy: StrategyCard
+    rule: str | None
+    rules: list[RuleCard]
+    strategies: list[StrategyCard]
+    examples: list[Example]
+
+
 class Health(Exact):
     """The process answers."""
 
@@ -112,7 +212,7 @@ CHUNK = {
     "properties": {
         "object": {"enum": ["text_completion", "chat.completion.chunk"]},
         "choices": {"type": "array", "items": {"type": "object", "required": ["index", "finish_reason"]}},
-        "dlstep": {"type": "object", "required": ["index", "seq", "step", "nfe", "settled", "cells"]},
+        "dlstep": {"type": "object", "required": ["index", "seq", "step", "nfe", "settled", "cells"]},  # and more with `steps`
     },
 }
 FAILED = {"type": "object", "required": ["error"]}
@@ -126,10 +226,11 @@ def answered(model: type[BaseModel], *refusals: int) -> Described:
     return {200: {"description": model.__doc__, "model": model}} | errors
 
 
-def streamed(model: type[BaseModel]) -> Described:
-    """The responses of a route that answers whole or as a stream of events."""
-    found = answered(model, *DECODED)
+def streamed(*models: type[BaseModel]) -> Described:
+    """The responses of a route that answers whole, by one of these models, or as a stream of events."""
+    found = answered(models[0], *DECODED)
     found[200] |= {
+        "model": Union[models],  # noqa: UP007 - of as many as there are
         "description": "The answers; with `stream`, events.",
         "content": {"text/event-stream": {"itemSchema": EVENT}},
     }
@@ -138,6 +239,10 @@ def streamed(model: type[BaseModel]) -> Described:
 
 COMPLETION = streamed(Completion)
 CHAT = streamed(ChatCompletion)
+FORKED = streamed(Completion, ChatCompletion)
+STEPS = answered(Recording, *BODY, 400, 401, 404, 422, 503)
+REQUESTS = answered(RequestList, *BODY, 401)
+OPTIONS = answered(Choices, *BODY, 401, 503)
 CANCELLED = answered(Cancelled, *BODY, 401, 404, 422)
 MODELS = answered(ModelList, *BODY, 401, 503)
 TOKENIZED = answered(Tokenized, *ASKED)

@@ -8,7 +8,8 @@ from time import process_time
 from ..core import Event, Request, Samples, Update, schedule
 from ..decode import Decode
 from ..engine import Engine
-from .messages import Cancel, Card, Command, Load, News, Report, Submit, Work
+from .engine_steps import Steps
+from .messages import Cancel, Card, Command, Drop, Load, News, Report, Submit, Work
 
 MOST_FAILURES = 2  # forwards in a row that may raise; one more, and the engine is taken to be broken
 
@@ -24,6 +25,7 @@ class EngineLoop:
         self._cached: dict[int, int] = {}  # prompt tokens found in pages, by arrival
         self._rows: dict[int, int] = {}  # rows fed, by arrival
         self._stored: dict[int, int] = {}  # positions ever stored, by arrival
+        self._steps = Steps()
         self._work = Work()
         self._spent = process_time()
 
@@ -41,10 +43,23 @@ class EngineLoop:
             match command:
                 case Submit():
                     self._wishes[command.id] = command
-                    params = command.params if self._policy is None else self._policy.applied(command.params, live)
-                    self._decode.add(Request(command.id, command.prompt, params, index=command.index))
+                    self._enter(command, live)
                 case Cancel():
                     self._decode.abort(command.id, command.reason)
+                case Drop():
+                    self._steps.drop(command.id)
+
+    def _enter(self, submit: Submit, live: int) -> None:
+        """Let a request, or a fork of one, wait; it is one of `live` requests."""
+        if submit.origin is None:
+            params = submit.params if self._policy is None else self._policy.applied(submit.params, live)
+            self._decode.add(Request(submit.id, submit.prompt, params, index=submit.index))
+        else:
+            self._decode.adopt(self._steps.at(submit.origin, self._decode.state), submit.id)
+        if submit.steps:
+            sequence = self._decode.state.find(submit.id)
+            assert sequence is not None, "it has just come in"
+            self._steps.open(submit.id, sequence, keeps=submit.keeps)
 
     def step(self) -> Report:
         """One forward, if anything waits or runs, and what it changed.
@@ -79,9 +94,12 @@ class EngineLoop:
 
     def _news(self, update: Update) -> News:
         wish, arrival, ending = self._wishes[update.id], update.sequence.goal.request.arrival, update.ending
-        cached = self._cached.get(arrival, 0)
+        cached = min(self._cached.get(arrival, 0), len(wish.prompt))  # a fork finds parts of its answer, too
         if ending is not None:
             self._forget(update.id, arrival, wasted=ending.reason in ("abort", "error"))
+        if wish.steps:
+            frames = self._steps.told(update.id, over=ending is not None)
+            return News(update.id, (), (), (), update.steps, update.nfe, cached, ending, frames)
         return News(
             update.id,
             update.tokens,
@@ -103,6 +121,7 @@ class EngineLoop:
 
     def _count(self, event: Event) -> None:
         """Add a forward to the work done."""
+        self._steps.take(event, self._decode.state)
         if not isinstance(event, Samples):
             return
         plan, page_size, again = event.plan, self._decode.state.config.page_size, 0

@@ -1,6 +1,7 @@
 """Errors as OpenAI's clients know them. No body shows a stack or a path."""
 
 import json
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -54,8 +55,10 @@ def of_validation(request: Request, error: Exception) -> Response:
     """The first thing that is wrong with a body: 400 naming the field."""
     del request
     assert isinstance(error, RequestValidationError)
-    first = error.errors()[0]
-    place = [str(part) for part in first["loc"] if part != "body"]
+    found = error.errors()
+    first = next((each for each in found if each["type"] == "string_unicode"), found[0])
+    # Without the names of the models that a body was tried as: no field begins with a capital letter.
+    place = [str(part) for part in first["loc"] if part != "body" and not str(part)[:1].isupper()]
     if first["type"] == "json_invalid":
         return ApiError(400, "the body is no JSON", code="invalid_json").response
     # The names of fields, without those of the alternatives that a value was tried as.
@@ -64,6 +67,8 @@ def of_validation(request: Request, error: Exception) -> Response:
     message = first["msg"].removeprefix("Value error, ")
     if place and (field := next((part for part in reversed(fields) if part in EXPECTED), None)):
         message = EXPECTED[field]
+    if first["type"] == "string_unicode":
+        message = "holds half of a surrogate pair, which no text in UTF-8 can hold: send the character as a whole"
     if first["type"] == "extra_forbidden":
         message = "this field is unknown; options of the decoding strategy belong into the object dlstep"
     return ApiError(400, f"{param}: {message}" if param else message, param=param, code=first["type"]).response
@@ -72,10 +77,25 @@ def of_validation(request: Request, error: Exception) -> Response:
 def of_http(request: Request, error: Exception) -> Response:
     """The error for requests that the framework refuses: unknown paths and methods, bodies that it cannot read."""
     assert isinstance(error, HTTPException)
+    if error.status_code == 400 and (why := _unreadable(error.__cause__)):
+        return ApiError(400, why, code="invalid_json").response
     named = {404: f"there is nothing at {request.url.path}", 405: f"{request.url.path} does not take {request.method}"}
     found = ApiError(error.status_code, named.get(error.status_code, str(error.detail))).response
     found.headers.update(error.headers or {})
     return found
+
+
+def _unreadable(cause: BaseException | None) -> str:
+    """Why a body that is JSON could not be read; empty for another reason."""
+    match cause:
+        case RecursionError():
+            return "the body nests lists or objects too deeply to be read"
+        case ValueError() if "digits" in str(cause):
+            return (
+                f"the body holds a whole number of more than {sys.get_int_max_str_digits()} digits, and none may have so many"
+            )
+        case _:
+            return ""
 
 
 def of_fault(request: Request, error: Exception) -> Response:

@@ -8,12 +8,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Literal
 
+from ..core import State, init
 from ..core.ledger import Ending
 from ..text import Tokenizer
 from .engine_process import Host
 from .fair_queue import FairQueue
+from .kept import Kept
 from .link import Link
-from .messages import Cancel, Card, Failed, Load, Message, Report, Submit
+from .messages import Cancel, Card, Drop, Failed, Load, Message, Report, Submit
 from .metrics import Metrics
 from .settings import ServeOptions
 from .tickets import Fault, Ticket
@@ -51,10 +53,12 @@ class Front:
         self.deaths = 0
         self.load = Load()
         self._card: Card | None = None
+        self._first: State | None = None
         self._texts = Texts(tokenizer, "", None)
         self._template = options.template()
         self._link = Link(host, options.max_restarts, self._hear, self._died)
         self._queue: FairQueue[Ticket] = FairQueue()
+        self.kept = Kept(options.kept_requests, options.kept_positions, self._drop)
         self._sent: dict[int, Ticket] = {}
         self._timers: dict[int, list[asyncio.TimerHandle]] = {}
         self._ids = count()
@@ -103,6 +107,12 @@ class Front:
         if self._card is None:
             raise NotReady(self.why_not_ready() or "the model is loading")
         return self._card
+
+    @property
+    def first(self) -> State:
+        """The engine's state before any request, by which requests are looked at here. Raises NotReady as `card` does."""
+        assert self.card is self._card and self._first is not None, "it comes with the card"
+        return self._first
 
     @property
     def texts(self) -> Texts:
@@ -154,6 +164,8 @@ class Front:
             ticket = Ticket(each._replace(id=next(self._ids)), owner, loop.time(), changed)
             tickets.append(ticket)
             self._queue.push(owner, ticket)
+            if ticket.submit.origin is not None:
+                self.kept.forking(ticket.submit.origin.id)
             self._timers[ticket.id] = [
                 loop.call_later(self.options.queue_timeout, self._waited_too_long, ticket),
                 loop.call_later(self.options.request_timeout, self._took_too_long, ticket),
@@ -195,6 +207,8 @@ class Front:
             self._sent[ticket.id] = ticket
             self._timers[ticket.id].pop(0).cancel()
             self._link.send(ticket.submit)
+            if ticket.submit.origin is not None:
+                self.kept.forked(ticket.submit.origin.id)
         self._observe_load()
 
     def _hear(self, message: Message) -> None:
@@ -213,7 +227,7 @@ class Front:
         if tokenizer is None and card.folder is not None:
             tokenizer = await asyncio.to_thread(_tokenizer_in, card.folder)
         self._texts = Texts(tokenizer, card.prompt_end, self._template or card.chat_template)
-        self._card = card
+        self._card, self._first = card, init(card.config, card.strategy)
         if self.phase != "draining":
             self.phase = "ready"
         self._pump()
@@ -227,7 +241,10 @@ class Front:
             ticket = self._sent.get(news.id)
             if ticket is None:
                 continue
+            before = ticket.size
             ticket.take(news, now)
+            if ticket.size > before:
+                self.kept.grew(ticket.id, ticket.size - before)
             if ticket.ended is not None:
                 self._retire(ticket)
         self._pump()
@@ -242,6 +259,10 @@ class Front:
         self.load = Load()
         for ticket in list(self._sent.values()):
             self._finish(ticket, Ending("error", 0, "the engine died; the request can be sent again"), "engine_died")
+        for ticket in [ticket for ticket in self._queue if ticket.submit.origin is not None]:
+            self._queue.remove(ticket.owner, ticket)
+            self._finish(ticket, Ending("error", 0, "the engine died, and with it the step to fork at"), "engine_died")
+        self.kept.died()
         self._observe_load()
         self._tell()
 
@@ -259,7 +280,8 @@ class Front:
         self._tell()
 
     def _retire(self, ticket: Ticket) -> None:
-        self._sent.pop(ticket.id, None)
+        if self._sent.pop(ticket.id, None) is None and ticket.submit.origin is not None:
+            self.kept.forked(ticket.submit.origin.id)
         for timer in self._timers.pop(ticket.id, ()):
             timer.cancel()
         self.metrics.ended(ticket)
@@ -271,6 +293,9 @@ class Front:
 
     def _took_too_long(self, ticket: Ticket) -> None:
         self.cancel([ticket], f"the request took longer than {self.options.request_timeout:g} seconds")
+
+    def _drop(self, ticket_id: int) -> None:
+        self._link.send(Drop(ticket_id))
 
     def _observe_load(self) -> None:
         self.metrics.load(self.load, len(self._queue) + max(0, len(self._sent) - self.load.running))

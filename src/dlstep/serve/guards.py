@@ -9,6 +9,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from .errors import ApiError
 
 OPEN = ("/health", "/ready", "/version", "/metrics")  # for load balancers and Prometheus
+PAGE = "/page/"  # files that everybody has, with / itself; the page asks for the key
+
+
+def is_open(path: str) -> bool:
+    """Whether a path needs no key."""
+    return path in (*OPEN, "/") or path.startswith(PAGE)
 
 
 class KeyGuard:
@@ -21,7 +27,7 @@ class KeyGuard:
         """Pass the request on, or refuse it."""
         if scope["type"] == "http":
             scope["owner"] = "key-0"
-            if self._keys and scope["path"] not in OPEN and scope["method"] != "OPTIONS":
+            if self._keys and not is_open(scope["path"]) and scope["method"] != "OPTIONS":
                 owner = self._owner(Headers(scope=scope).get("authorization", ""))
                 if owner is None:
                     refused = ApiError(401, "give a valid API key: Authorization: Bearer KEY", code="invalid_api_key")

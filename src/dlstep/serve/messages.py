@@ -6,6 +6,8 @@ from typing import NamedTuple
 
 from ..core import Config, SamplingParams, Strategy
 from ..core.ledger import Ending
+from ..core.options import StrategyOptions
+from ..frames import Frame
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +31,21 @@ class Failed(NamedTuple):
     error: str
 
 
+class Origin(NamedTuple):
+    """Where a fork begins: after forward `seq` of a kept request, and what is other from there on; None leaves it."""
+
+    id: int
+    seq: int
+    changes: StrategyOptions = ()
+    seed: int | None = None
+    temperature: float | None = None
+
+
 class Submit(NamedTuple):
-    """Answer a prompt. `drafts`: tell of the window after every forward; `probabilities`: tell those of settled tokens."""
+    """Answer a prompt. `drafts`: tell of the window after every forward; `probabilities`: tell those of settled tokens.
+
+    `steps`: tell a frame of each forward; `keeps`: keep what the answer was after it until a `Drop`. `origin` makes it a fork.
+    """
 
     id: int
     prompt: tuple[int, ...]
@@ -38,6 +53,9 @@ class Submit(NamedTuple):
     index: int = 0
     drafts: bool = False
     probabilities: bool = False
+    steps: bool = False
+    keeps: bool = False
+    origin: Origin | None = None
 
 
 class Cancel(NamedTuple):
@@ -47,14 +65,20 @@ class Cancel(NamedTuple):
     reason: str = ""
 
 
-Command = Submit | Cancel
+class Drop(NamedTuple):
+    """Keep the steps of a request no longer."""
+
+    id: int
+
+
+Command = Submit | Cancel | Drop
 
 
 class News(NamedTuple):
     """The changes that a step made to one request.
 
     `tokens` became settled; `cells` are token (None: undecided) and probability of each position behind them. `cached` prompt
-    tokens were found in pages of earlier requests.
+    tokens were found in pages of earlier requests. Where steps are told, `frames` hold the news in place of tokens and cells.
     """
 
     id: int
@@ -65,6 +89,7 @@ class News(NamedTuple):
     nfe: int
     cached: int
     ending: Ending | None
+    frames: tuple[Frame, ...] = ()
 
 
 class Work(NamedTuple):

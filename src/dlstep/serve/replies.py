@@ -1,11 +1,8 @@
 """Answers in OpenAI's form: whole ones by the openai package's types, chunks of streams as dictionaries of the same shape."""
 
 import json
-import time
 from collections.abc import Iterable, Sequence as Items
-from dataclasses import dataclass, field
-from typing import Any, Literal
-from uuid import uuid4
+from typing import Any
 
 from openai.types import Completion, CompletionChoice, CompletionUsage
 from openai.types.chat import ChatCompletion, ChatCompletionMessage, ChatCompletionTokenLogprob
@@ -15,26 +12,10 @@ from openai.types.completion_choice import Logprobs
 from openai.types.completion_usage import PromptTokensDetails
 
 from .choices import Choice, Piece, TokenLog
+from .heads import Head
 from .tickets import Ticket
 
-Kind = Literal["completion", "chat"]
 COMPACT = (",", ":")
-
-
-@dataclass(frozen=True, slots=True)
-class Head:
-    """The fields that all parts of one response share."""
-
-    kind: Kind
-    model: str
-    logprobs: bool
-    best: bool  # whether the chosen token is named as the most probable one, too
-    id: str = field(default="")
-    created: int = field(default_factory=lambda: int(time.time()))
-
-    def __post_init__(self) -> None:
-        prefix = "cmpl" if self.kind == "completion" else "chatcmpl"
-        object.__setattr__(self, "id", f"{prefix}-{uuid4().hex}")
 
 
 def usage_of(tickets: Items[Ticket], copies: int) -> CompletionUsage:
@@ -109,6 +90,11 @@ def chunk(head: Head, choices: list[dict[str, Any]], **more: Any) -> bytes:
     """One event of a stream."""
     name = "text_completion" if head.kind == "completion" else "chat.completion.chunk"
     body = {"id": head.id, "object": name, "created": head.created, "model": head.model, "choices": choices, **more}
+    return event(body)
+
+
+def event(body: dict[str, Any]) -> bytes:
+    """An object as an event of a stream: a chunk, or an error that clients raise."""
     return b"data: " + json.dumps(body, separators=COMPACT).encode() + b"\n\n"
 
 
@@ -133,11 +119,6 @@ def piece_chunk(head: Head, choice: Choice, piece: Piece, **more: Any) -> bytes:
         logs = made.model_dump(mode="json")
     said = {"text": piece.text} if head.kind == "completion" else {"delta": {"content": piece.text} if piece.text else {}}
     return chunk(head, [{"index": choice.index, **said, "logprobs": logs, "finish_reason": finish}], **more)
-
-
-def error_event(body: dict[str, Any]) -> bytes:
-    """An error in the middle of a stream; clients raise it."""
-    return b"data: " + json.dumps(body, separators=COMPACT).encode() + b"\n\n"
 
 
 DONE = b"data: [DONE]\n\n"

@@ -48,7 +48,7 @@ class DlstepOptions(BaseModel):
 
     model_config = ConfigDict(strict=True, extra="allow", allow_inf_nan=False)
 
-    stream: Literal["settled", "drafts"] = "settled"
+    stream: Literal["settled", "drafts", "steps"] = "settled"
     max_nfe: Annotated[int, Field(ge=1)] | None = None
     max_repetition_run: Annotated[int, Field(ge=2)] | None = None
     pinned: dict[Annotated[str, Field(pattern="^[0-9]{1,9}$")], Id | str] = Field(default_factory=dict)
@@ -143,6 +143,31 @@ class ChatRequest(Sampling):
     add_generation_prompt: Yes = None
     continue_final_message: No = None
     store: No = None
+
+
+class ForkOptions(BaseModel):
+    """Options of the strategy or its rule that are other from the fork on."""
+
+    model_config = ConfigDict(strict=True, extra="allow", allow_inf_nan=False)
+
+    stream: Literal["steps"] = "steps"
+
+
+class ForkRequest(Strict):
+    """The body of `/v1/requests/{id}/fork`: answer `index` goes on from behind its forward `seq`; what is left out stays."""
+
+    index: Annotated[int, Field(ge=0)] = 0
+    seq: Annotated[int, Field(ge=0)]
+    temperature: Annotated[float, Field(ge=0)] | None = None
+    seed: Annotated[int, Field(ge=-(1 << 63), le=(1 << 63) - 1)] | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    dlstep: ForkOptions = Field(default_factory=ForkOptions)
+
+    @property
+    def n(self) -> int:
+        """Answers: one."""
+        return 1
 
 
 class TokenizeText(Strict):

@@ -3,6 +3,10 @@
 import asyncio
 import socket
 import sys
+import webbrowser
+from collections.abc import Callable
+from functools import partial
+from threading import Thread
 from types import FrameType
 
 import uvicorn
@@ -13,13 +17,14 @@ from .engine_process import ProcessHost
 from .front import Front
 from .settings import ServeOptions
 
+LOCAL = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}  # where a browser on this machine finds a server that everybody can reach
 GRACE = 5  # seconds that open connections may take once every answer has ended
 
 
 class Server(uvicorn.Server):
     """A server that, asked to end, first lets the answers under way end; asked twice, it ends at once."""
 
-    def __init__(self, front: Front, keys: tuple[str, ...]) -> None:
+    def __init__(self, front: Front, keys: tuple[str, ...], ready: Callable[[], None] = lambda: None) -> None:
         config = uvicorn.Config(
             create_app(front, keys),
             log_level="warning",
@@ -29,7 +34,7 @@ class Server(uvicorn.Server):
             timeout_graceful_shutdown=GRACE,
         )
         super().__init__(config)
-        self._front = front
+        self._front, self._ready = front, ready
         self._drained: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -37,9 +42,10 @@ class Server(uvicorn.Server):
         """Serve until asked to end, or until the engine is gone for good."""
         self._loop = asyncio.get_running_loop()
         async with self._front:
-            watch = asyncio.create_task(self._until_failed())
+            watches = [asyncio.create_task(each) for each in (self._until_failed(), self._until_ready())]
             await super().serve(sockets)
-            watch.cancel()
+            for watch in watches:
+                watch.cancel()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Let answers under way end at the first signal, end at once at the second."""
@@ -63,6 +69,10 @@ class Server(uvicorn.Server):
         await self._front.drain()
         self.should_exit = True
 
+    async def _until_ready(self) -> None:
+        await self._front.until(lambda: self._front.phase == "ready")
+        Thread(target=self._ready, daemon=True).start()  # a browser may take its time
+
     async def _until_failed(self) -> None:
         await self._front.until(lambda: self._front.phase == "failed")
         self.should_exit = True
@@ -79,16 +89,23 @@ def listen(host: str, port: int) -> socket.socket:
         ) from error
 
 
-def serve(config: EngineConfig, options: ServeOptions) -> int:
-    """Serve until a signal comes; the exit code, 1 if the engine died too often.
+def show_page(url: str) -> None:
+    """Open a page in the user's browser, or say where it is."""
+    if not webbrowser.open(url):
+        print(f"dlstep: no browser could be opened; the page is at {url}", file=sys.stderr, flush=True)
+
+
+def serve(config: EngineConfig, options: ServeOptions, *, opens: bool = False) -> int:
+    """Serve until a signal comes; the exit code, 1 if the engine died too often. `opens`: show the page in a browser.
 
     Raises ValueError for options that cannot be, and if the engine cannot be made.
     """
     keys, front = options.api_keys(), Front(ProcessHost(config), options)
-    server = Server(front, keys)
     with listen(options.host, options.port) as listener:
         host, port = listener.getsockname()[:2]
         shown = f"[{host}]" if ":" in host else host
+        place = f"http://{LOCAL.get(host, shown)}:{port}/"
+        server = Server(front, keys, partial(show_page, place) if opens else lambda: None)
         print(f"dlstep: listening on http://{shown}:{port}; /ready says when the model is loaded", file=sys.stderr, flush=True)
         asyncio.run(server.serve([listener]))
     if not front.failure:

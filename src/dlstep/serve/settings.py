@@ -46,6 +46,10 @@ class ServeOptions:
     """Largest body of a request."""
     max_restarts: Annotated[int, Ge(0)] = 3
     """How often an engine that died is started again; one that lived for a minute counts anew."""
+    kept_requests: Annotated[int, Interval(ge=0, le=10_000)] = 64
+    """Answers whose steps are kept for forks, of requests that asked for steps; the oldest is dropped. 0: none is kept."""
+    kept_positions: Annotated[int, Gt(0)] = 8_000_000
+    """Most positions that kept steps hold in all, some 50 bytes each; the oldest request is dropped where it would be more."""
     log_requests: bool = True
     """Write a JSON line on stdout for each request."""
     log_prompts: bool = False

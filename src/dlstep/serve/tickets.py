@@ -4,7 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
+from ..core import Sequence
 from ..core.ledger import Ending
+from ..frames import Frame
 from .messages import News, Submit
 
 Fault = Literal["", "queue_timeout", "engine_died", "engine_error"]
@@ -32,6 +34,11 @@ class Ticket:
     ended: float | None = None
     ending: Ending | None = None
     fault: Fault = ""
+    # Where steps are told: the sequence as it came in, its frames, and when each of them was here.
+    opening: Sequence | None = None
+    frames: list[Frame] = field(default_factory=list)
+    times: list[float] = field(default_factory=list)
+    size: int = 0  # positions of all frames
 
     @property
     def id(self) -> int:
@@ -52,6 +59,8 @@ class Ticket:
         """Take in what a step changed."""
         self.tokens += news.tokens
         self.probabilities += news.probabilities
+        for frame in news.frames:
+            self.show(frame, now)
         self.cells, self.steps, self.nfe, self.cached = news.cells, news.steps, news.nfe, news.cached
         if news.tokens and self.first is None:
             self.first = now
@@ -60,7 +69,24 @@ class Ticket:
             return
         self.changed()
 
+    def open(self, opening: Sequence, frame: Frame) -> None:
+        """Begin to tell steps, by the frame before the first forward."""
+        self.opening = opening
+        self.show(frame, self.arrived)
+
+    def show(self, frame: Frame, now: float) -> None:
+        """Take in a frame."""
+        self.tokens += frame.tokens
+        self.probabilities += frame.probabilities
+        self.frames.append(frame)
+        self.size += frame.size
+        self.times.append(now - self.arrived)
+
     def end(self, ending: Ending, now: float, fault: Fault = "") -> None:
         """End it; nothing comes after that."""
         self.ending, self.ended, self.fault, self.cells = ending, now, fault, ()
+        if self.frames and self.frames[-1].ending is None:  # the engine does not know it, or knows it no more
+            last = self.frames[-1]
+            self.show(last._replace(seq=last.seq + 1, tokens=(), probabilities=(), packed_cells=b"", packed_chances=b"",
+                                    fed=None, ending=ending), now)  # fmt: skip
         self.changed()

@@ -7,7 +7,8 @@ from typing import Any
 
 from .. import rules
 from ..chat import chat_prompt
-from ..core import Request, SamplingParams, refusal
+from ..core import Request, SamplingParams, Sequence, add, refusal
+from ..frames import Frame, first_frame
 from ..llm import numbered
 from ..prompts import encode, encode_pins
 from ..text import Tokenizer, decode
@@ -25,11 +26,15 @@ SUBJECTS = (("the prompt", "prompt"), ("stop_token_ids", "stop_token_ids"), ("st
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A body in the engine's terms: a submission for each answer, and the texts that echoed answers begin with."""
+    """A body in the engine's terms: a submission for each answer, and the texts that echoed answers begin with.
+
+    Where steps are asked for, `openings` are each answer's sequence as it comes in, and its first frame.
+    """
 
     submits: tuple[Submit, ...]
     echoes: tuple[str, ...]
     stops: tuple[str, ...]
+    openings: tuple[tuple[Sequence, Frame], ...] = ()
 
     @property
     def prompt_tokens(self) -> tuple[int, ...]:
@@ -102,7 +107,7 @@ def params_of(texts: Texts, body: Sampling, max_tokens: int | None) -> SamplingP
         "max_nfe": own.max_nfe,
         "max_repetition_run": own.max_repetition_run,
         "canvas": tuple(own.canvas),
-        "strategy_options": _strategy_options(own.model_extra or {}),
+        "strategy_options": strategy_options(own.model_extra or {}),
     }
     try:
         if own.pinned:
@@ -116,7 +121,7 @@ def params_of(texts: Texts, body: Sampling, max_tokens: int | None) -> SamplingP
         raise ApiError(400, said, param=wrong) from error
 
 
-def _strategy_options(given: Mapping[str, Any]) -> dict[str, Any]:
+def strategy_options(given: Mapping[str, Any]) -> dict[str, Any]:
     """Options of the strategy for one request. A rule is known by its name: a client does not make the server import files."""
     options = {name: value for name, value in given.items() if value is not None}
     for name in rules.HOLDERS:
@@ -173,8 +178,20 @@ def _asked(
     for request in requests[:: 1 if params.seed is not None else copies]:
         _check(front.card, request, body)
     drafts = bool(body.stream) and body.dlstep.stream == "drafts"
-    submits = [Submit(0, request.prompt, request.params, request.index, drafts, probabilities) for request in requests]
-    return Asked(tuple(submits), tuple(echo for echo in echoes for _ in range(copies)), params.stop)
+    steps = body.dlstep.stream == "steps"
+    keeps = steps and len(requests) <= front.kept.most
+    submits = [
+        Submit(0, request.prompt, request.params, request.index, drafts, probabilities, steps, keeps) for request in requests
+    ]
+    openings = [_opened(front, request) for request in requests] if steps else []
+    return Asked(tuple(submits), tuple(echo for echo in echoes for _ in range(copies)), params.stop, tuple(openings))
+
+
+def _opened(front: Front, request: Request) -> tuple[Sequence, Frame]:
+    """The sequence of a request as the engine will have it before its first forward, and the frame that shows it."""
+    sequence = add(front.first, request).find(request.id)
+    assert sequence is not None, "it has just come in"
+    return sequence, first_frame(sequence)
 
 
 def _seeded(params: SamplingParams, number: int) -> SamplingParams:

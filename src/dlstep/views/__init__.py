@@ -16,6 +16,7 @@ from .terminal import (
     USE_STYLES as USE_STYLES,
     answer_text as answer_text,
     fill_order as fill_order,
+    frames_view as frames_view,
     legend as legend,
     page_map as page_map,
     plan_view as plan_view,

@@ -1,6 +1,7 @@
 """Pictures of the core's values: HTML for notebooks, and rich renderables for terminals."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence as Items
+from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.panel import Panel
@@ -8,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..core import Plan, Sequence, State, Trace
-from ..core.words import counted, piece
+from ..core.words import counted, piece, printable
 from .cells import Phase, Use, cells, event_rows, page_cells, row_counts, sequences, status
 
 PHASE_STYLES: dict[Phase, str] = {
@@ -27,14 +28,41 @@ SURE = 0.9
 
 def answer_text(sequence: Sequence, state: State, *, prompt: bool = True) -> Text:
     """The positions of a request as coloured text: the colour says the phase, an underline that the token was unsure."""
+    spec = state.config.spec
+    return phase_text(
+        (None if cell.token is None else piece(spec, cell.token), cell.phase, cell.probability)
+        for cell in cells(sequence, spec)
+        if cell.phase != "void" and (prompt or cell.phase != "prompt")
+    )
+
+
+def phase_text(shown: Iterable[tuple[str | None, Phase, float]]) -> Text:
+    """Positions by text (None: a mask), phase and probability as coloured text; nothing in it acts on a terminal."""
     text = Text()
-    for cell in cells(sequence, state.config.spec):
-        if cell.phase == "void" or (cell.phase == "prompt" and not prompt):
-            continue
-        unsure = cell.phase not in ("draft", "masked") and cell.probability < SURE
-        shown = "\N{LIGHT SHADE}" if cell.token is None else piece(state.config.spec, cell.token)
-        text.append(shown, f"{PHASE_STYLES[cell.phase]}{' underline' if unsure else ''}")
+    for piece_, phase, probability in shown:
+        unsure = phase not in ("draft", "masked") and probability < SURE
+        told = "\N{LIGHT SHADE}" if piece_ is None else printable(piece_)
+        text.append(told, f"{PHASE_STYLES[phase]}{' underline' if unsure else ''}")
     return text
+
+
+def frames_view(head: Mapping[str, Any], frames: Items[Mapping[str, Any]]) -> RenderableType:
+    """An answer as its frames tell it, in a frame that names its counts. Raises what JSON of another shape raises."""
+    ends, last = set(head["eos"]), frames[-1]
+
+    def told(token: int, text: str) -> str:
+        return "\N{END OF PROOF}" if token in ends else text or f"#{token} "
+
+    settled = [(told(token, text), "final", chance) for frame in frames for _, token, chance, text in frame["tokens"]]
+    window = [
+        (None, "masked", 0.0) if token is None else (told(token, text), "open", chance)
+        for _, token, chance, text in last["cells"]
+    ]
+    shown: list[tuple[str | None, Phase, float]] = [(str(head["prompt"]), "prompt", 1.0), *settled, *window]
+    status = f"finished: {last['finish_reason']}" if "finish_reason" in last else "running"
+    forwards = counted(int(last["nfe"]), "forward")
+    counts = printable(f"request {head['request']}, {status}, {forwards}, {int(last['settled'])} settled")
+    return Panel(phase_text(shown), title=Text(counts), title_align="left")
 
 
 def legend(phases: Iterable[Phase]) -> Text:
@@ -71,7 +99,7 @@ def table(columns: Iterable[str], rows: Iterable[Iterable[object]], title: str =
     """A table of anything that prints."""
     made = Table(*columns, title=title or None, title_justify="left")
     for row in rows:
-        made.add_row(*map(str, row))
+        made.add_row(*[Text(printable(str(each))) for each in row])
     return made
 
 

@@ -1,0 +1,171 @@
+"""`dlstep attach`: the terminal view of a running server's request."""
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from typing import Any
+from urllib.error import HTTPError, URLError
+from urllib.parse import quote, urlsplit
+from urllib.request import Request, urlopen
+
+from jsonargparse import ArgumentParser, Namespace
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.text import Text
+
+from ..core.words import counted, harmless, printable
+from ..views import frames_view, legend
+from .options import new_parser
+
+EXAMPLES = """
+    dlstep attach http://127.0.0.1:8000                        list requests
+    dlstep attach http://127.0.0.1:8000 --request cmpl-1f2e    watch one
+    dlstep attach http://127.0.0.1:8000 --request cmpl-1f2e --json
+"""
+SAID = (
+    "Watch an answer of a running server form, or list one's requests. A request can be watched if it asked for steps: "
+    '"dlstep": {"stream": "steps"}. An API key is read from DLSTEP_API_KEY.'
+)
+KEY = "DLSTEP_API_KEY"
+PATIENCE = 10.0  # seconds that a server may take to answer
+MOST_BYTES = 1 << 28
+
+
+def parser() -> ArgumentParser:
+    """The options of `dlstep attach`."""
+    options = new_parser("dlstep attach URL [options]", SAID, EXAMPLES)
+    options.add_argument("url", type=str, metavar="URL", help="Where the server listens, like http://127.0.0.1:8000.")
+    options.add_argument("--request", type=str | None, default=None, metavar="ID", help="The request; null: list them.")
+    options.add_argument("--interval", type=float, default=0.2, help="Seconds between two looks at the server.")
+    options.add_argument("--json", action="store_true", help="Print frames, or the list, as JSON lines on stdout.")
+    return options
+
+
+def run(options: Namespace) -> int:
+    """List requests, or follow one to its end; 1 if one of its answers failed."""
+    if urlsplit(options.url).scheme not in ("http", "https") or not urlsplit(options.url).netloc:
+        raise ValueError(f"URL must be like http://127.0.0.1:8000, got {options.url!r}")
+    if not 0 < options.interval <= 3600:
+        raise ValueError(f"--interval must be above 0 and at most 3600 seconds, got {options.interval}")
+    url = options.url.rstrip("/")
+    try:
+        if options.request is None:
+            return show_list(fetched(url, "/v1/requests")["data"], as_json=options.json)
+        return follow(url, options.request, options.interval, as_json=options.json)
+    except (KeyError, TypeError, IndexError, AttributeError) as error:
+        raise ValueError(f"the server at {url} answers in a form that this dlstep does not know ({error!r})") from error
+
+
+def fetched(url: str, path: str) -> dict[str, Any]:
+    """The JSON object at a path. Raises ValueError in words for whatever goes wrong."""
+    headers = {"Authorization": f"Bearer {key}"} if (key := os.environ.get(KEY)) else {}
+    try:
+        with urlopen(Request(url + path, headers=headers), timeout=PATIENCE) as response:
+            found = json.loads(response.read(MOST_BYTES))
+    except HTTPError as error:
+        with error:  # it holds the connection
+            said = refusal(url, error)
+        raise ValueError(said) from error
+    except (URLError, OSError, ValueError, RecursionError) as error:
+        reason = error.reason if isinstance(error, URLError) else error
+        raise ValueError(f"no dlstep server answers at {url}: {reason}") from error
+    if not isinstance(found, dict):
+        raise ValueError(f"no dlstep server answers at {url}: it sent no JSON object")
+    return found
+
+
+def refusal(url: str, error: HTTPError) -> str:
+    """The server's error in a sentence, with what to do."""
+    try:
+        said = str(json.loads(error.read(1 << 16))["error"]["message"])
+    except (ValueError, KeyError, TypeError, OSError):
+        return f"no dlstep server answers at {url}: status {error.code} for {urlsplit(error.url).path}"
+    if error.code == 401:
+        return f"the server at {url} wants an API key, and {KEY} holds none that it knows: {said}"
+    if error.code == 404:
+        return f"{said}; `dlstep attach {url}` lists the requests of your key"
+    return f"the server at {url} refused: {said}"
+
+
+def show_list(rows: list[dict[str, Any]], *, as_json: bool) -> int:
+    """Print one's requests, the newest first."""
+    if as_json:
+        for row in rows:
+            print(json.dumps(row))
+        return 0
+    if not rows:
+        print("no request is under way, and the steps of none are kept")
+        return 0
+    for row in rows:
+        took = f"{counted(int(row['tokens']), 'token')} in {counted(int(row['nfe']), 'forward')}"
+        print(printable(f"{row['id']}  {row['status']}, {took}{'' if row['steps'] else ', did not ask for steps'}"))
+    return 0
+
+
+class Followed:
+    """The answers of a request as far as they were heard of."""
+
+    def __init__(self) -> None:
+        self.heads: list[dict[str, Any]] = []
+        self.frames: list[list[dict[str, Any]]] = []
+        self.texts: list[str] = []
+        self.ended = False
+
+    def take(self, recording: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        """Take in what is new of a recording, and give its frames."""
+        runs = recording["runs"]
+        self.heads, self.texts = [run["head"] for run in runs], [str(run["text"]) for run in runs]
+        self.frames = self.frames or [[] for _ in runs]
+        for known, run in zip(self.frames, runs, strict=True):
+            last = known[-1]["seq"] if known else -1
+            new = [frame for frame in run["frames"] if frame["seq"] > last]
+            known += new
+            yield from new
+        self.ended = all(run["ended"] for run in runs)
+
+    @property
+    def last(self) -> int:
+        """The frame up to which all answers are known."""
+        return min(known[-1]["seq"] if known else -1 for known in self.frames)
+
+    @property
+    def failed(self) -> bool:
+        """Whether an answer ended by an error."""
+        return any(known[-1].get("finish_reason") in ("error", "rejected") for known in self.frames)
+
+    def view(self) -> RenderableType:
+        """All answers."""
+        return Group(*(frames_view(head, known) for head, known in zip(self.heads, self.frames, strict=True)))
+
+
+def follow(url: str, request_id: str, interval: float, *, as_json: bool) -> int:
+    """Show an answer until it has ended: on a terminal as it forms, else its text."""
+    path, known, console = f"/v1/requests/{quote(request_id, safe='')}/steps", Followed(), Console()
+
+    def look() -> None:
+        query = f"?after={known.last}" if known.frames else ""
+        for frame in known.take(fetched(url, path + query)):
+            if as_json:
+                print(json.dumps(frame), flush=True)
+
+    look()
+    if console.is_terminal and not as_json:
+        console.print(legend(("prompt", "masked", "open", "final")))
+        with Live(known.view(), console=console, auto_refresh=False, vertical_overflow="visible") as live:
+            while not known.ended:
+                time.sleep(interval)
+                look()
+                live.update(known.view(), refresh=True)
+    while not known.ended:
+        time.sleep(interval)
+        look()
+    if not as_json:
+        for text, frames in zip(known.texts, known.frames, strict=True):
+            told = frames[-1]
+            if not console.is_terminal:
+                print(harmless(text))
+            took = f"{counted(int(told['settled']), 'token')} in {counted(int(told['nfe']), 'forward')}"
+            said = f"{took}, ended by {told['finish_reason']}"
+            console.print(Text(printable(f"{said}: {told['error']}" if told.get("error") else said)), soft_wrap=True)
+    return int(known.failed)

@@ -1,0 +1,185 @@
+/** The form: prompt or conversation, options of one to four runs, examples. More than one run is a race. */
+import { Settings } from "./settings.js";
+import { Controls } from "./controls.js";
+import { fill, make, mark, say, the } from "./dom.js";
+import { MOST_SHOWN, nameOf } from "./store.js";
+import { short, shown } from "./shown.js";
+
+const SAMPLING = [
+  { name: "max_tokens", kind: "integer", default: 128, least: 1, most: 4096, doc: "The answer is at most so long." },
+  { name: "temperature", kind: "number", default: 0, least: 0, most: 2, doc: "0 takes the most probable token." },
+  { name: "seed", kind: "integer", optional: true, default: null, least: 0, most: Number.MAX_SAFE_INTEGER, doc: "Equal seeds sample equal answers; may stay empty." },
+];
+
+export class Ask {
+  /** `start(requests)` is called with one request for each run: { body, label }. */
+  constructor(start) {
+    this.start = start;
+    this.known = null;
+    this.lanes = []; // Settings
+    this.turns = []; // of the conversation so far
+    this.chosen = 0;
+    this.prompt = the("prompt");
+    the("ask").addEventListener("submit", (event) => {
+      event.preventDefault();
+      this.submit();
+    });
+    this.prompt.addEventListener("keydown", (event) => {
+      if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) the("ask").requestSubmit();
+    });
+    the("rival").addEventListener("click", () => this.add());
+    the("chat").addEventListener("change", () => this.talk());
+    the("anew").addEventListener("click", () => this.forget());
+  }
+
+  /** Make the controls, once the server has told its options. */
+  learn(known) {
+    this.known = known;
+    this.lanes = [new Settings(known, {}, () => this.names())];
+    const length = { ...SAMPLING[0], most: Math.min(4096, known.max_model_len), default: Math.min(128, known.max_model_len) };
+    this.sampling = new Controls([length, ...SAMPLING.slice(1)]);
+    fill(the("sampling"), this.sampling.element);
+    the("chat").checked = Boolean(known.chat);
+    the("chats").hidden = !known.chat;
+    const examples = known.examples ?? [];
+    fill(the("examples"), ...examples.map((example) => make("button", { type: "button", class: "chip", text: example.name, on: { click: () => this.use(example) } })));
+    if (!this.prompt.value && examples.length) this.use(examples[0]);
+    the("go").disabled = false;
+    the("rival").disabled = false;
+    this.tabs();
+    this.talk();
+  }
+
+  use(example) {
+    this.prompt.value = example.prompt ?? example.messages?.at(-1)?.content ?? "";
+  }
+
+  talk() {
+    const talks = the("chat").checked && this.known?.chat;
+    say(the("prompt-label"), talks ? "Your turn" : "Prompt");
+    the("turns").hidden = !talks || !this.turns.length;
+    the("anew").hidden = !talks || !this.turns.length;
+    fill(the("turns"), ...this.turns.map((turn) => make("li", {}, make("b", { text: turn.role === "user" ? "You" : "Model" }), " ", short(shown(turn.content), 400))));
+  }
+
+  forget() {
+    this.turns = [];
+    this.talk();
+  }
+
+  /** The answer that a conversation goes on from. */
+  answered(text) {
+    if (!the("chat").checked || this.turns.at(-1)?.role !== "user") return;
+    this.turns.push({ role: "assistant", content: text });
+    this.talk();
+  }
+
+  /** One more run for the race, with the next rule there is. */
+  add() {
+    if (this.lanes.length >= MOST_SHOWN) return;
+    const settings = new Settings(this.known, {}, () => this.names());
+    const { rules } = settings;
+    const place = rules.findIndex((rule) => rule.name === this.lanes.at(-1).chosen);
+    if (rules.length) settings.pick(rules[(place + 1) % rules.length].name);
+    this.lanes.push(settings);
+    this.chosen = this.lanes.length - 1;
+    this.tabs();
+  }
+
+  remove(place) {
+    this.lanes.splice(place, 1);
+    this.chosen = Math.min(this.chosen, this.lanes.length - 1);
+    this.tabs();
+    the("rival").focus();
+  }
+
+  tabs() {
+    const racing = this.lanes.length > 1;
+    fill(the("tabs"), ...(racing ? this.lanes.map((_, place) => this.tab(place)) : []));
+    the("tabs").hidden = !racing;
+    const panels = this.lanes.map((lane, place) => {
+      const gone = racing && make("button", { type: "button", class: "quiet", text: `Take rival ${nameOf(place + 1)} out`, on: { click: () => this.remove(place) } });
+      const given = racing ? { role: "tabpanel", id: `panel-${place}`, "aria-labelledby": `tab-${place}` } : {};
+      return make("div", { ...given, hidden: place !== this.chosen }, lane.element, gone || null);
+    });
+    fill(the("options"), ...panels);
+    this.names();
+    the("rival").disabled = this.lanes.length >= MOST_SHOWN;
+  }
+
+  tab(place) {
+    const chosen = place === this.chosen;
+    const pick = (next) => {
+      this.chosen = (next + this.lanes.length) % this.lanes.length;
+      this.tabs();
+      the(`tab-${this.chosen}`).focus();
+    };
+    const keys = (event) => {
+      const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+      if (by === undefined) return;
+      event.preventDefault();
+      event.stopPropagation();
+      pick(place + by);
+    };
+    const given = { type: "button", role: "tab", id: `tab-${place}`, "aria-controls": `panel-${place}`, tabindex: chosen ? "0" : "-1" };
+    return make("button", { ...given, "aria-selected": String(chosen), on: { click: () => pick(place), keydown: keys } });
+  }
+
+  names() {
+    const racing = this.lanes.length > 1;
+    say(the("go"), racing ? `Race ${this.lanes.length}` : "Generate");
+    if (!racing) return;
+    this.lanes.forEach((lane, place) => {
+      const tab = the(`tab-${place}`);
+      if (tab) say(tab, short(lane.words || nameOf(place + 1), 26));
+    });
+  }
+
+  submit() {
+    const text = this.prompt.value;
+    if (!this.known) return;
+    if (!text.trim()) {
+      this.prompt.focus();
+      return;
+    }
+    const sampling = this.sampled();
+    const talks = the("chat").checked && this.known.chat;
+    if (talks) this.turns.push({ role: "user", content: text });
+    const asked = talks ? { messages: this.turns.map((turn) => ({ ...turn })) } : { prompt: text };
+    this.start(this.lanes.map((lane) => ({ body: { ...asked, ...sampling, dlstep: lane.values() }, label: lane.words })));
+    this.talk();
+  }
+
+  sampled() {
+    const { max_tokens, temperature, seed } = this.sampling.current;
+    return { max_tokens, temperature, ...(seed === null ? {} : { seed }) };
+  }
+
+  /** What a link holds. */
+  get link() {
+    return { prompt: this.prompt.value, sampling: this.sampling?.values() ?? {}, runs: this.lanes.map((lane) => lane.values()) };
+  }
+
+  /** Take a link's contents over. */
+  fill({ prompt, sampling, runs }) {
+    if (typeof prompt === "string") this.prompt.value = prompt;
+    this.sampling.set(sampling ?? {});
+    const wanted = Array.isArray(runs) ? runs.slice(0, MOST_SHOWN) : [];
+    this.lanes = (wanted.length ? wanted : [{}]).map((values) => {
+      const settings = new Settings(this.known, {}, () => this.names());
+      settings.set(values ?? {});
+      return settings;
+    });
+    this.chosen = 0;
+    this.tabs();
+  }
+
+  /** Say that nothing can be asked here, and why. */
+  refuse(why) {
+    say(the("asked"), why);
+    say(the("ask-title"), "Asked");
+    mark(the("ask"), "aria-disabled", "true");
+    the("ask").hidden = true;
+    the("alone").hidden = false;
+  }
+}

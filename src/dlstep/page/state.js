@@ -1,0 +1,124 @@
+/**
+ * A run as a value, and the one function that makes the next value of it: `reduce(run, frame)`. Pure; knows no DOM, no clock.
+ *
+ * A run is one answer. Its `tokens` are the settled ones, in order: [position, id, probability, text]. A moment is what one
+ * frame showed: how many tokens were settled then, and the cells of the window behind them. So a run at any moment is a
+ * prefix of its tokens and the cells of that moment, and going back in time costs nothing. A request may have several answers:
+ * `answer` is the number of this one.
+ */
+
+/** A run of which nothing is known yet. */
+export const EMPTY = Object.freeze({
+  id: "", head: null, tokens: Object.freeze([]), moments: Object.freeze([]), width: 0, text: "",
+  finish: null, error: null, parent: null, first: 0, earlier: 0, answer: 0,
+});
+
+/** The run after one more frame; `text` is the text that came with it. */
+export function reduce(run, frame, text = "") {
+  const before = run.moments.at(-1);
+  const next = { ...run, text: run.text + text };
+  if (frame.head) {
+    next.head = frame.head;
+    next.id = frame.head.request;
+  }
+  const kept = run.tokens.slice(0, frame.settled - frame.tokens.length);
+  next.tokens = frame.tokens.length || kept.length < run.tokens.length ? kept.concat(frame.tokens) : run.tokens;
+  const place = placeOf(run, frame.seq);
+  const cells = shared(before, frame.cells);
+  const moment = {
+    seq: frame.seq, step: frame.step, nfe: frame.nfe, settled: frame.settled, cells, plan: frame.plan ?? null,
+    rivals: frame.rivals ?? {}, seconds: frame.seconds ?? null,
+  };
+  next.moments = run.moments.slice(0, place).concat([moment]);
+  next.width = Math.max(run.width, frame.settled + cells.length);
+  if (frame.finish_reason) {
+    next.finish = frame.finish_reason;
+    next.error = frame.error ?? null;
+  }
+  return next;
+}
+
+/** Index among the moments that the frame `seq` has, or would have. */
+function placeOf(run, seq) {
+  let place = run.moments.length;
+  while (place > run.first && run.moments[place - 1].seq >= seq) place -= 1;
+  return place;
+}
+
+/** The cells, those that are as they were before being the same objects: long runs then cost little memory. */
+function shared(before, cells) {
+  if (!before || !before.cells.length || !cells.length) return cells;
+  const shift = cells[0][0] - before.cells[0][0];
+  return cells.map((cell, index) => {
+    const old = before.cells[index + shift];
+    const same = old && old[0] === cell[0] && old[1] === cell[1] && old[2] === cell[2] && old[3] === cell[3];
+    return same ? old : cell;
+  });
+}
+
+/** The beginning of a fork: `parent` up to and with its moment `index`, which the first frame of the fork takes the place of. */
+export function branch(parent, index) {
+  const moments = parent.moments.slice(0, index + 1);
+  const settled = moments.length ? moments.at(-1).settled : 0;
+  const width = moments.reduce((most, each) => Math.max(most, each.settled + each.cells.length), 0);
+  const earlier = secondsAt(parent, moments.length - 1) ?? 0;
+  const told = { id: parent.id, seq: moments.length ? moments.at(-1).seq : 0 };
+  return { ...EMPTY, moments, tokens: parent.tokens.slice(0, settled), width, parent: told, first: index, earlier };
+}
+
+/** Seconds that a run took up to a moment, those of its parents before the forks included; null where nobody measured them. */
+export function secondsAt(run, index) {
+  const seconds = run.moments[index]?.seconds ?? null;
+  return seconds === null ? null : seconds + (index >= run.first ? run.earlier : 0);
+}
+
+/** A run that failed, for a reason in words. */
+export function failed(run, why) {
+  return { ...run, finish: run.finish ?? "error", error: why };
+}
+
+/** A position at a moment: [position, id or null, probability, text or null], or null where nothing is. */
+export function cellAt(run, index, position) {
+  const moment = run.moments[index];
+  if (!moment) return null;
+  if (position < moment.settled) return run.tokens[position] ?? null;
+  return moment.cells[position - moment.settled] ?? null;
+}
+
+/** How many positions are shown at a moment. */
+export function extent(run, index) {
+  const moment = run.moments[index];
+  return moment ? moment.settled + moment.cells.length : 0;
+}
+
+/** The last moment of a run that is not behind `index`; -1 if it has none. */
+export function clamped(run, index) {
+  return Math.min(index, run.moments.length - 1);
+}
+
+/** The frames that a run had of its own, the first with its head: those of its parent are the parent's. */
+export function framesOf(run) {
+  return run.moments.slice(run.first).map((moment, offset) => {
+    const place = run.first + offset;
+    const known = offset ? run.moments[place - 1].settled : 0;
+    const frame = { index: run.answer, ...moment, tokens: run.tokens.slice(known, moment.settled) };
+    if (!offset && run.head) frame.head = run.head;
+    if (run.finish && place === run.moments.length - 1) {
+      frame.finish_reason = run.finish;
+      frame.tokens_per_forward = moment.nfe ? Number((moment.settled / moment.nfe).toFixed(4)) : 0;
+      if (run.error) frame.error = run.error;
+    }
+    return frame;
+  });
+}
+
+/** The whole run from a list of frames; `start` is EMPTY, or what `branch` made. */
+export function fold(frames, start = EMPTY) {
+  return frames.reduce((run, frame) => reduce(run, frame), start);
+}
+
+/** The tokens' texts joined: the answer as far as it is settled at a moment. */
+export function answerOf(run, index = run.moments.length - 1) {
+  const moment = run.moments[index];
+  return run.tokens.slice(0, moment ? moment.settled : 0).map((token) => token[3] ?? "").join("");
+}

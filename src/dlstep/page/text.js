@@ -1,0 +1,95 @@
+/** The text of a run at a moment: settled tokens solid, decided ones shaded by probability, undecided ones as cells. */
+import { cellAt, extent } from "./state.js";
+import { shade } from "./scale.js";
+import { chance, shown, word } from "./shown.js";
+import { make, mark } from "./dom.js";
+
+export class Answer {
+  /** A list box of positions; `pick(position)` is called when one is chosen, `step(by)` for arrow keys up and down. */
+  constructor(name, pick, step) {
+    this.pick = pick;
+    this.step = step;
+    this.name = name;
+    this.cells = []; // elements, by position
+    this.drawn = []; // what each shows
+    this.chosen = null;
+    this.list = make("div", { class: "answer", role: "listbox", tabindex: "0", "aria-label": `Answer of run ${name}, position by position` });
+    this.list.addEventListener("click", (event) => this.clicked(event));
+    this.list.addEventListener("keydown", (event) => this.pressed(event));
+  }
+
+  clicked(event) {
+    const cell = event.target.closest("[data-position]");
+    if (cell) this.pick(Number(cell.dataset.position));
+  }
+
+  pressed(event) {
+    const end = this.cells.length - 1;
+    const to = { ArrowLeft: (this.chosen ?? 1) - 1, ArrowRight: (this.chosen ?? -1) + 1, Home: 0, End: end }[event.key];
+    const by = { ArrowUp: -1, ArrowDown: 1 }[event.key];
+    if ((to === undefined && by === undefined) || event.ctrlKey || event.altKey || event.metaKey) return;
+    event.preventDefault();
+    event.stopPropagation();
+    if (by !== undefined) return this.step(by);
+    if (end < 0) return undefined;
+    this.choose(Math.max(0, Math.min(end, to))); // before the next drawing: keys may come faster
+    return this.pick(this.chosen);
+  }
+
+  /** Show a run at a moment. Only positions that changed are touched. */
+  draw(run, index, { selected, differs, first }) {
+    const count = extent(run, index), settled = run.moments[index]?.settled ?? 0;
+    while (this.cells.length > count) {
+      this.cells.pop().remove();
+      this.drawn.pop();
+    }
+    for (let position = 0; position < count; position += 1) {
+      const cell = cellAt(run, index, position);
+      const kind = kindOf(cell, position < settled) + (differs.has(position) ? " differs" : "") + (first === position ? " first" : "");
+      const text = cell?.[3] ?? null;
+      const old = this.drawn[position];
+      if (old && old.kind === kind && old.text === text && old.probability === cell?.[2]) continue;
+      this.put(position, cell, kind, text);
+    }
+    this.choose(selected !== null && selected < count ? selected : null);
+  }
+
+  put(position, cell, kind, text) {
+    let element = this.cells[position];
+    if (!element) {
+      element = make("span", { role: "option", id: `${this.name}-${position}`, "data-position": position, "aria-selected": "false" });
+      this.cells[position] = element;
+      this.list.append(element);
+    }
+    element.className = `cell ${kind}`;
+    element.textContent = textOf(cell, text, kind);
+    element.setAttribute("aria-label", labelOf(position, cell, kind));
+    this.drawn[position] = { kind, text, probability: cell?.[2] };
+  }
+
+  choose(position) {
+    if (this.chosen !== null) this.cells[this.chosen]?.setAttribute("aria-selected", "false");
+    this.chosen = position;
+    if (position !== null) this.cells[position].setAttribute("aria-selected", "true");
+    mark(this.list, "aria-activedescendant", position === null ? null : this.cells[position].id);
+  }
+}
+
+function kindOf(cell, isSettled) {
+  if (!cell || cell[1] === null) return "open";
+  const end = cell[3] === "" ? " end" : "";
+  return `${isSettled ? "settled" : "decided"} p${shade(cell[2])}${end}`;
+}
+
+function textOf(cell, text, kind) {
+  if (!cell || cell[1] === null) return "·";
+  if (text === "" || text === null) return "∎";
+  if (kind.startsWith("settled")) return shown(text).replaceAll("\n", "↵\n");
+  return shown(text).replaceAll("\n", "↵");
+}
+
+function labelOf(position, cell, kind) {
+  if (!cell || cell[1] === null) return `position ${position}, undecided`;
+  const differs = kind.includes("differs") ? ", differs" : "";
+  return `position ${position}, ${word(cell[3])}, ${kind.startsWith("settled") ? "settled" : "decided"}, probability ${chance(cell[2])}${differs}`;
+}

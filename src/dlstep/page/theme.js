@@ -1,0 +1,26 @@
+/** Light and dark: that of the system, unless the switch says otherwise. Nothing is stored. */
+import { say, the } from "./dom.js";
+
+const CHOICES = ["auto", "light", "dark"];
+const NAMES = { auto: "◐ Auto", light: "☀ Light", dark: "☾ Dark" };
+
+/** `changed` is called whenever colours change. */
+export function themes(changed) {
+  const root = document.documentElement, button = the("theme");
+  const system = matchMedia("(prefers-color-scheme: dark)");
+  let choice = "auto";
+  const apply = () => {
+    root.dataset.theme = choice === "auto" ? (system.matches ? "dark" : "light") : choice;
+    say(button, NAMES[choice]);
+    button.setAttribute("aria-label", `Theme: ${choice}`);
+    changed();
+  };
+  const turn = () => {
+    choice = CHOICES[(CHOICES.indexOf(choice) + 1) % CHOICES.length];
+    apply();
+  };
+  system.addEventListener("change", apply);
+  button.addEventListener("click", turn);
+  apply();
+  return turn;
+}

@@ -1,0 +1,53 @@
+"""The page: its files, as they lie in the package, under a policy that lets nothing else in."""
+
+from pathlib import Path
+
+from fastapi import FastAPI
+from starlette.responses import Response
+
+from .errors import ApiError
+
+FOLDER = Path(__file__).parents[1] / "page"
+INDEX = "index.html"
+TYPES = {
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".svg": "image/svg+xml",
+    ".json": "application/json",
+    ".png": "image/png",
+}
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data: blob:; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-cache",  # a server of another version may listen here tomorrow
+}
+
+
+def files() -> dict[str, Path]:
+    """The files of the page by name."""
+    return {path.name: path for path in FOLDER.glob("*.*") if path.suffix in TYPES and path.is_file()}
+
+
+async def index() -> Response:
+    """The page."""
+    return await file(INDEX)
+
+
+async def file(name: str) -> Response:
+    """A file of the page; nothing else can be had by any name."""
+    found = files().get(name)
+    if found is None:
+        raise ApiError(404, "the page has no such file")
+    return Response(found.read_bytes(), headers=HEADERS, media_type=TYPES[found.suffix])
+
+
+def add_routes(app: FastAPI) -> None:
+    """Let an application serve the page; it is no part of the schema."""
+    app.add_api_route("/", index, methods=["GET"], include_in_schema=False)
+    app.add_api_route("/page/{name}", file, methods=["GET"], include_in_schema=False)

@@ -1,0 +1,94 @@
+"""`dlstep view` on the command line: what it writes, and what it says of files that it cannot show."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dlstep.cli import main
+from dlstep.frames import recorded
+
+HEAD = {"request": "1", "options": {}}
+CELL = [0, 5, 0.5, "x"]
+FRAME = {"seq": 0, "step": 0, "nfe": 0, "settled": 1, "tokens": [CELL], "cells": []}
+
+
+def given(path: Path, **changes: Any) -> Path:
+    """A recording of one frame, with some fields of the frame changed."""
+    path.write_text(json.dumps(recorded([{"head": HEAD, "frames": [FRAME | changes], "text": "x"}])))
+    return path
+
+
+def test_the_page_takes_the_place_of_an_old_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source, target = given(tmp_path / "run.json"), tmp_path / "run.html"
+    target.write_text("old")
+    assert main(["view", str(source)]) == 0
+    assert capsys.readouterr().out == f"{target}: 1 run\n"
+    html = target.read_text("utf-8")
+    assert html.startswith("<!doctype html>") and html.count("<script") == 2 and "Content-Security-Policy" in html
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["run.html", "run.json"]
+
+
+def test_it_can_be_opened_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[str] = []
+    monkeypatch.setattr("webbrowser.open", shown.append)
+    assert main(["view", str(given(tmp_path / "run.json")), "--out", str(tmp_path / "a.html"), "--open"]) == 0
+    assert shown == [(tmp_path / "a.html").as_uri()]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "it is not JSON"),
+        ("hello", "it is not JSON"),
+        ("\ud800", "it is no UTF-8 text"),
+        ("[1, 2]", "neither a recording nor a trace: give what the page or Trace.save wrote"),
+        ('{"dlstep_recording": 1}', "neither a recording nor a trace"),
+        ('{"dlstep_recording": 2, "runs": []}', "a recording of version 2, and only 1 can be shown"),
+        ('{"dlstep_recording": 1, "runs": [7]}', "run 0 lacks its head or its frames"),
+        ('{"dlstep_recording": 1, "runs": NaN}', "NaN is no number"),
+        ("[" * 100_000, "it is not JSON"),
+        ('{"dlstep_trace": 2}', "line 1"),
+        ('{"dlstep_trace": 1}', "format"),
+    ],
+)
+def test_files_that_are_neither_are_refused(text: str, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = tmp_path / "x.json"
+    source.write_text(text, "utf-8", errors="surrogatepass")
+    assert main(["view", str(source)]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("dlstep: error: ") and said.count("\n") == 1 and str(source) in said and words in said
+    assert [path.name for path in tmp_path.iterdir()] == ["x.json"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"seq": -1}, "seq must be a whole number, got -1"),
+        ({"nfe": True}, "nfe must be a whole number, got True"),
+        ({"settled": None}, "settled must be a whole number, got None"),
+        ({"settled": 0}, "it settles more tokens than there are"),
+        ({"cells": None}, "cells must be a list of"),
+        ({"cells": [[0, 5, 0.5]]}, "cells must be a list of"),
+        ({"tokens": [[0, 5, "0.5", "x"]]}, "tokens must be a list of"),
+        ({"tokens": [[0, 5, 0.5, 7]]}, "tokens must be a list of"),
+    ],
+)
+def test_frames_that_cannot_be_shown_are_named(
+    changes: dict[str, Any], words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = given(tmp_path / "x.json", **changes)
+    assert main(["view", str(source)]) == 2
+    said = capsys.readouterr().err
+    assert f"{source}: run 0, frame 0: " in said and words in said
+
+
+def test_the_recording_itself_is_never_written_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = given(tmp_path / "run.json")
+    before = source.read_bytes()
+    assert main(["view", str(source), "--out", str(tmp_path / "." / "run.json")]) == 2
+    assert "which is the recording itself: name another file" in capsys.readouterr().err
+    assert source.read_bytes() == before
+    assert main(["view", str(tmp_path / "gone.json")]) == 2
+    assert "gone.json" in capsys.readouterr().err

@@ -1,0 +1,34 @@
+"""The pictures of the live page are those that `make page-pictures` takes, small, and shown."""
+
+import re
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+
+from PIL import Image
+
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "docs" / "page"
+LARGEST = {".png": 150_000, ".gif": 600_000}  # bytes
+
+
+def test_every_picture_is_made_small_and_shown() -> None:
+    spec = spec_from_file_location("make_page_pictures", ROOT / "docs" / "make_page_pictures.py")
+    assert spec is not None and spec.loader is not None
+    maker = module_from_spec(spec)
+    spec.loader.exec_module(maker)
+    made = {f"{view}_{theme}_{width}.png" for view, theme, width in maker.CHOSEN}
+    assert {path.name for path in FOLDER.iterdir()} == made | {"fork.gif"}
+    page, readme = (ROOT / "docs" / "serving.md").read_text("utf-8"), (ROOT / "README.md").read_text("utf-8")
+    assert set(re.findall(r'(?:\]\(|src=")page/([\w.]+)', page)) == made and "(docs/page/fork.gif)" in readme
+    for path in FOLDER.iterdir():
+        assert path.stat().st_size < LARGEST[path.suffix], path.name
+        with Image.open(path) as image:
+            image.load()
+            width = int(path.stem.rpartition("_")[2]) if path.suffix == ".png" else image.width
+            assert (image.width, getattr(image, "n_frames", 1) > 10) == (width, path.suffix == ".gif")
+
+
+def test_every_view_is_shown_in_both_themes_and_at_three_widths() -> None:
+    names = [path.stem.split("_") for path in FOLDER.glob("*.png")]
+    views, themes, widths = (set(part) for part in zip(*names, strict=True))
+    assert (views, themes, widths) == ({"generating", "scrubbed", "forked", "race"}, {"light", "dark"}, {"360", "1280", "3840"})

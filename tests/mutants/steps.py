@@ -1,0 +1,113 @@
+"""Mutants of steps: frames, kept requests, forks, and texts in terminals."""
+
+from .catalogue import Mutant, change
+
+FRAMES, FORKS, KEPT, STEPS = "frames.py", "forks.py", "serve/kept.py", "serve/engine_steps.py"
+FORKING, CHOICES, PAGE, CHOOSABLE = "serve/forking.py", "serve/choices.py", "serve/page.py", "serve/choosable.py"
+ERRORS, WORDS, TICKETS, RECORDINGS = "serve/errors.py", "core/words.py", "serve/tickets.py", "serve/recordings.py"
+
+MUTANTS: tuple[Mutant, ...] = (
+    change(
+        "a frame is dropped where nothing settles",
+        FRAMES,
+        "            yield sequence, frame\n",
+        "            if frame.tokens:\n                yield sequence, frame\n",
+    ),
+    change(
+        "frames: undecided positions show what is fed",
+        FRAMES,
+        "        for position in block.undecided:\n",
+        "        for position in ():\n",
+    ),
+    change("frames: the window goes beyond the answer", FRAMES, "min(block.end, limit)", "block.end"),
+    change(
+        "frames: an ending from outside makes none",
+        FRAMES,
+        "            case Abort(id=request_id) | Fail(id=request_id):",
+        "            case Fail(id=request_id):",
+    ),
+    change(
+        "frames: who lost its pages is not told",
+        FRAMES,
+        "answer.lost, answer.pages, answer.stored = True, 0, 0",
+        "answer.pages, answer.stored = 0, 0",
+    ),
+    change("frames: shared pages are not counted", FRAMES, "answer.pages = len(admission.shared)", "answer.pages = 0"),
+    change(
+        "frames: a fork's first one tells no token",
+        FRAMES,
+        "last._replace(tokens=tokens, probabilities=chances, fed=None",
+        "last._replace(fed=None",
+    ),
+    change("frames: rivals stand at the wrong positions", FRAMES, "begin = place * width", "begin = 0"),
+    change("frames may come in any order", FRAMES, "        if begin != self._tokens:\n", "        if False:\n"),
+    change(
+        "a fork begins a step too early", STEPS, "sequences[origin.seq - first]", "sequences[max(0, origin.seq - first - 1)]"
+    ),
+    change("a fork of a fork counts its steps from 0", STEPS, "sequences[origin.seq - first]", "sequences[origin.seq]"),
+    change("a fork keeps its options", STEPS, "with_changes(sequence, dict(origin.changes)", "with_changes(sequence, dict()"),
+    change("a fork keeps its seed", FORKS, "request.seed if seed is None else seed", "request.seed"),
+    change("the engine keeps what is dropped", STEPS, "        self._kept.pop(request_id, None)\n", "        pass\n"),
+    change(
+        "the engine keeps frames of what has ended", STEPS, "        if over:\n            del self._frames[request_id]\n", ""
+    ),
+    change("kept requests are everybody's", KEPT, "found is not None and found.owner == owner", "found is not None"),
+    change(
+        "kept requests of others are listed",
+        KEPT,
+        "in self._requests.values() if request.owner == owner]",
+        "in self._requests.values()]",
+    ),
+    change(
+        "the newest request is dropped first",
+        KEPT,
+        "self._forget(next(iter(self._requests)))",
+        "self._forget(next(reversed(self._requests)))",
+    ),
+    change("kept requests have no bound in size", KEPT, " or self._size > self._positions)", ")"),
+    change("what a fork waits for is dropped", KEPT, "            elif self._forks[ticket.id]:\n", "            elif False:\n"),
+    change("what waits in the queue is kept for ever", KEPT, "ticket.submit = ticket.submit._replace(keeps=False)", "pass"),
+    change(
+        "what died is still kept",
+        KEPT,
+        "                self._forget(request.head.id)\n        self._late",
+        "                pass\n        self._late",
+    ),
+    change("forks are not checked at the door", FORKING, "        adopt(first, sequence, 0)\n", ""),
+    change("an ended answer can be forked at its end", FORKING, "seq >= last.seq:", "seq > last.seq:"),
+    change(
+        "a slow reader misses frames",
+        CHOICES,
+        "frame, self._frames = ticket.frames[number], number + 1",
+        "frame, self._frames = ticket.frames[number], len(ticket.frames)",
+    ),
+    change(
+        "an answer that the engine lost has no last frame",
+        TICKETS,
+        "if self.frames and self.frames[-1].ending is None:",
+        "if False:",
+    ),
+    change("frames that are known are sent again", RECORDINGS, 'if frame["seq"] > after]', 'if frame["seq"] >= after]'),
+    change("the page may be any file of its folder", PAGE, "if path.suffix in TYPES and path.is_file()", "if path.is_file()"),
+    change("the page lets scripts of others in", PAGE, "script-src 'self';", "script-src *;"),
+    change("every option may be chosen", CHOOSABLE, "    return not refused\n", "    return True\n"),
+    change("rules that are refused are offered", CHOOSABLE, '"per_request": not why,', '"per_request": True,'),
+    change(
+        "bodies that nest too deeply are told nothing",
+        ERRORS,
+        "        case RecursionError():\n",
+        "        case KeyboardInterrupt():\n",
+    ),
+    change(
+        "half a surrogate pair is told as a wrong type",
+        ERRORS,
+        'each["type"] == "string_unicode"), found[0]',
+        "False), found[0]",
+    ),
+    change(
+        "marks of direction reach terminals",
+        WORDS,
+        "c if c.isprintable() or c in",
+        'c if c.isprintable() or c in "\\u202e" or c in',
+    ),
+)
