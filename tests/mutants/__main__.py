@@ -29,6 +29,7 @@ MODULES = [import_module(f"{__package__}.{module.name}") for module in iter_modu
 MUTANTS = tuple(mutant for module in MODULES for mutant in module.MUTANTS)
 ROOT = Path(__file__).parents[2]
 PURE = ("core", "rules", "strategies", "testing", "decode.py", "lookup.py")
+BESIDE = ("frames.py", "text.py")  # what laws are about that lies beside them
 LAWS = ("tests/traces", "tests/property")
 RULES = tuple(
     sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("tests/*/test_*") if re.search("zoo|_rules?[_.]", path.name))
@@ -99,7 +100,7 @@ def sources(folder: Path, mutant: Mutant | None, *, pure: bool) -> None:
     if pure:
         (folder / "dlstep").mkdir()
         (folder / "dlstep" / "__init__.py").write_text("")
-    for name in [f"dlstep/{part}" for part in PURE] if pure else ("dlstep", "dlstep_kernels"):
+    for name in [f"dlstep/{part}" for part in PURE + BESIDE] if pure else ("dlstep", "dlstep_kernels"):
         ignored = shutil.ignore_patterns("__pycache__")
         if name.endswith(".py"):
             os.symlink(ROOT / "src" / name, folder / name)

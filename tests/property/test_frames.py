@@ -11,7 +11,7 @@ from recorded import recorded
 from dlstep import strategies
 from dlstep.core import Abort, Add, Adopt, Fail, Prune, Samples, Sequence, State, Trace, Update, updates
 from dlstep.core.trace import apply
-from dlstep.frames import Frame, Teller, Watch, folded, joined, recording
+from dlstep.frames import Feeding, Frame, Teller, Watch, folded, joined, recording
 from dlstep.testing.generators import Case, cases
 from dlstep.testing.harness import run_case
 
@@ -173,6 +173,13 @@ def test_the_first_frame_of_a_fork_folds_as_what_it_stands_for(data: st.DataObje
     tokens, chances, last = folded(frames[:cut])
     assert folded([one])[:2] == (tokens, chances) and (one.cells, one.seq, one.nfe) == (last.cells, last.seq, last.nfe)
     assert folded([one, *frames[cut:]])[:2] == folded(frames)[:2]
+
+
+def test_rivals_stand_at_the_offset_that_they_were_sampled_for() -> None:
+    fed = Feeding(4, 8, 0, 8, (10, 12), 3, False, 1, 4, best_ids=(1, 2, 3, 4), best_probabilities=(0.5, 0.25, 0.75, 0.125))
+    told = Teller(0, 10, (b"", b"a", b"b", b"\xc3", b"d")).told(Frame(1, 1, 1, 0, (), (), fed=fed))
+    assert told["rivals"] == {"0": [[1, 0.5, "a"], [2, 0.25, "b"]], "2": [[3, 0.75, "\ufffd"], [4, 0.125, "d"]]}
+    assert (told["plan"]["start"], told["plan"]["wanted"], told["plan"]["stored"]) == (-2, [0, 2], 8)
 
 
 def test_frames_in_a_wrong_order_are_refused() -> None:

@@ -118,13 +118,14 @@ def test_forks_of_forks_go_on_from_where_their_parents_were(cuts: list[int]) -> 
         assert answer[:settled] + tokens_of(told) == answer and told[-1].seq == whole[-1].seq
 
 
-def test_a_temperature_may_change_too() -> None:
+def test_temperature_and_seed_may_change_and_are_those_of_a_request_that_has_them() -> None:
     loop, submit = EngineLoop(engine_of("multi_bd")), asked(0, 0, 1)
     loop.take([submit])
     cold = tokens_of(run(loop)[0])
     loop.take([fork_of(submit, 1, 0, temperature=0.9), asked(2, 0, 1, 0.9)])
-    told = run(loop)
-    assert tokens_of(told[1]) == tokens_of(told[2]) != cold
+    loop.take([fork_of(submit, 3, 0, temperature=0.9, seed=3), asked(4, 0, 3, 0.9)])
+    told = {number: tokens_of(frames) for number, frames in run(loop).items()}
+    assert told[1] == told[2] != cold and told[3] == told[4] != told[1]
 
 
 def test_what_is_dropped_is_gone_and_what_goes_on_is_told() -> None:

@@ -22,6 +22,7 @@ PHASE_STYLES: dict[Phase, str] = {
     "void": "bright_black dim",
 }
 USE_STYLES: dict[Use, str] = {"owned": "blue", "shared": "magenta", "cached": "cyan", "free": "bright_black"}
+Shown = list[tuple[str | None, Phase, float]]  # text (None: a mask), phase and probability of positions
 # A token that was decided with less than this is underlined.
 SURE = 0.9
 
@@ -53,12 +54,12 @@ def frames_view(head: Mapping[str, Any], frames: Items[Mapping[str, Any]]) -> Re
     def told(token: int, text: str) -> str:
         return "\N{END OF PROOF}" if token in ends else text or f"#{token} "
 
-    settled = [(told(token, text), "final", chance) for frame in frames for _, token, chance, text in frame["tokens"]]
-    window = [
+    settled: Shown = [(told(token, text), "final", chance) for frame in frames for _, token, chance, text in frame["tokens"]]
+    window: Shown = [
         (None, "masked", 0.0) if token is None else (told(token, text), "open", chance)
         for _, token, chance, text in last["cells"]
     ]
-    shown: list[tuple[str | None, Phase, float]] = [(str(head["prompt"]), "prompt", 1.0), *settled, *window]
+    shown: Shown = [(str(head["prompt"]), "prompt", 1.0), *settled, *window]
     status = f"finished: {last['finish_reason']}" if "finish_reason" in last else "running"
     forwards = counted(int(last["nfe"]), "forward")
     counts = printable(f"request {head['request']}, {status}, {forwards}, {int(last['settled'])} settled")
