@@ -15,7 +15,7 @@ from .. import __version__
 from ..core import DlstepError
 from ..hints import meant
 from ..threads import spin_less
-from . import bench, compare, demo, generate, inspect, laws, models, serve
+from . import bench, compare, demo, eval as evaluation, generate, inspect, laws, models, serve
 from .options import check_yaml, new_parser
 from .strategy_options import add_strategy_options, known_names
 
@@ -57,6 +57,7 @@ COMMANDS: dict[str, tuple[str, Callable[[], ArgumentParser], Callable[[Namespace
     "strategies": ("List decoding strategies and their options.", inspect.strategies_parser, inspect.run_strategies),
     "rules": ("List decoding rules and their options.", inspect.rules_parser, inspect.run_rules),
     "compare": ("Compare decoding rules: accuracy against speed.", compare.parser, compare.run),
+    "eval": ("Evaluate accuracy and speed on tasks.", evaluation.parser, evaluation.run),
     "laws": ("Hold your own strategy or rule to the laws of the engine.", laws.parser, laws.run),
     "models": ("List families of models, or check a checkpoint.", models.parser, models.run),
     "replay": ("Re-execute a saved trace without a model.", inspect.replay_parser, inspect.run_replay),
@@ -74,7 +75,7 @@ def build_parser(arguments: Items[str] = ()) -> ArgumentParser:
         commands.add_subcommand(name, parsers[name], help=summary)
     bench.add_kinds(parsers["bench"])
     models.add_actions(parsers["models"])
-    for name in ("generate", "serve"):
+    for name in ("generate", "serve", "eval"):
         if name in arguments[:1]:
             add_strategy_options(parsers[name], arguments)
     return parser
@@ -145,6 +146,8 @@ def parsed(arguments: Items[str]) -> Namespace:
     arguments = underscored(arguments)
     if "serve" in arguments[:1]:
         arguments = serve.with_model_named(arguments)
+    if "eval" in arguments[:1]:
+        arguments = evaluation.with_sections(arguments)
     for name, value in pairwise((*arguments, "")):
         if name == "--config" and value:
             check_yaml(value)

@@ -79,6 +79,7 @@ class Graphs:
         self._met: set[Bucket] = set()
         self._captured: dict[Bucket, Captured] = {}
         self._laid: dict[Bucket, Laid] = {}  # what the tiles of captured ones were last made of
+        self.padding = 0  # rows that forwards had too much, so far
         self._pool: Any = torch.cuda.graph_pool_handle() if captures else None
 
     @property
@@ -96,6 +97,7 @@ class Graphs:
         """The answer for what was gathered, on the host."""
         wanted = len(gathered.arrays["wanted"])
         bucket = bucket_of(gathered, self._sizes)
+        self.padding += bucket.rows - len(gathered.arrays["tokens"])
         captured = self._captured.get(bucket)
         if captured is None and (bucket not in self._met or not self._captures):
             self._met.add(bucket)

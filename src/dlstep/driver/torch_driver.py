@@ -96,6 +96,11 @@ class TorchDriver:
         """How many graphs are captured so far."""
         return sum(history.graphs.count for history in self._histories if history.graphs)
 
+    @property
+    def padding(self) -> int:
+        """Rows beside those of requests that padded forwards computed so far."""
+        return sum(history.graphs.padding for history in self._histories if history.graphs)
+
     @region("run")
     def run(self, plan: Plan) -> Samples:
         """The samples of `plan`.

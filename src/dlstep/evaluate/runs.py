@@ -1,0 +1,96 @@
+"""A run as its files tell it: the answers with what lies beside them, and the work of each task."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from ..core.checks import short
+from .checkpoint import ANSWERS, BESIDE, key_of, read_run, whole_lines
+from .items import Key
+from .metrics import Answers, Comparison, Pair, Work, compared
+
+Group = tuple[str, str]  # task, options as JSON
+_KEY: dict[str, Any] = {"task": str, "document": int, "options": dict}
+_ROW = _KEY | {"prompt": str | list, "answer": str, "tokens": list, "steps": int, "finish": str, "score": float, "gold": str}
+_BESIDE = _KEY | {"forwards": int, "computed": int, "wasted": int, "seconds": float, "decided_at": list}
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What a folder of results holds. `asked` is its `run.json`; `rows` and `beside` are by key, in the order of the items."""
+
+    folder: Path
+    asked: Mapping[str, Any]
+    rows: Mapping[Key, Mapping[str, Any]]
+    beside: Mapping[Key, Mapping[str, Any]]
+    work: Mapping[str, Work]
+
+    @property
+    def expected(self) -> int:
+        """How many answers the run has when it is complete."""
+        key = self.asked["key"]
+        return sum(each["count"] for each in key["problems"].values()) * len(key["eval"]["grid"])
+
+    @property
+    def groups(self) -> dict[Group, list[Pair]]:
+        """The answers of each task with each set of options."""
+        found: dict[Group, list[Pair]] = {}
+        for key, row in self.rows.items():
+            found.setdefault((key[0], key[2]), []).append((row, self.beside[key]))
+        return found
+
+    def answers(self, group: Group | None = None) -> Answers:
+        """The sums over one group, or over all answers."""
+        chosen = self.groups
+        pairs = chosen[group] if group is not None else [pair for each in chosen.values() for pair in each]
+        return Answers.total(Answers.of(*pair) for pair in pairs)
+
+
+def read(folder: Path) -> Run:
+    """The run in a folder, complete or not. Raises ValueError where there is none, or a line that is none of a run."""
+    asked = read_run(folder)
+    rows: dict[Key, Mapping[str, Any]] = {}
+    for number, row in enumerate(whole_lines(folder / ANSWERS), 1):
+        check(folder / ANSWERS, number, row, _ROW)
+        rows[key_of(row)] = row
+    beside: dict[Key, Mapping[str, Any]] = {}
+    work: dict[str, Work] = {}
+    for number, line in enumerate(whole_lines(folder / BESIDE), 1):
+        if "work" in line:
+            done = line["work"]
+            check(folder / BESIDE, number, done, {field.name: float for field in fields(Work)})
+            work[line["task"]] = work.get(line["task"], Work()) + Work(**done)
+        else:
+            check(folder / BESIDE, number, line, _BESIDE)
+            beside[key_of(line)] = line  # of an answer that was lost and given again, the last
+    if lost := next((key for key in rows if key not in beside), None):
+        raise ValueError(f"{folder / BESIDE} says nothing of {lost[0]} {lost[1]}: one of the two files was changed by hand")
+    return Run(folder, asked, rows, beside, work)
+
+
+def check(path: Path, number: int, line: object, kinds: Mapping[str, Any]) -> None:
+    """Raise ValueError for a line that lacks a field or has one of another kind; whole numbers are numbers, too."""
+    for name, kind in kinds.items():
+        value = line.get(name) if isinstance(line, dict) else None
+        if isinstance(value, bool) or not isinstance(value, kind | int if kind is float else kind):
+            raise ValueError(f"{path}, line {number} is no line of a run, look at {name}: {short(line)}")
+
+
+def matched(run: Run, other: Run) -> Iterator[tuple[Group, str, Comparison]]:
+    """Each group of a run compared on the problems that both have answered, with the options of the other's group.
+
+    Groups match by their options. Where each run has one set of options, these may differ: that is what is compared.
+    """
+    theirs = other.groups
+    for group, pairs in run.groups.items():
+        alone = [each for each in theirs if each[0] == group[0]]
+        single = len(alone) == 1 and len([each for each in run.groups if each[0] == group[0]]) == 1
+        match = group if group in theirs else alone[0] if single else None
+        if match is None:
+            continue
+        known = {pair[0]["document"]: pair for pair in theirs[match]}
+        mine = sorted((pair for pair in pairs if pair[0]["document"] in known), key=lambda pair: pair[0]["document"])
+        mine = [pair for pair in mine if known[pair[0]["document"]][0]["gold"] == pair[0]["gold"]]
+        if mine:
+            yield group, match[1], compared(mine, [known[pair[0]["document"]] for pair in mine])
