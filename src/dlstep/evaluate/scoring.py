@@ -17,6 +17,7 @@ _SHORT_FRACTION = re.compile(r"\\[dt]?frac\s*(\d)\s*(\d)", re.ASCII)
 _NUMBER = re.compile(
     r"(?<![\w.])(?:-?\$?|\$-)(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?(?:\s?/\s?\d+(?![\d.]))?|(?<!\w)-?\.\d+", re.ASCII
 )
+_BOX, _BRACE = re.compile(r"\\f?box(?:ed)?\s*\{"), re.compile(r"(?<!\\)[{}]")
 _MARKED = re.compile(r"####\s*(.*)")
 
 
@@ -31,14 +32,18 @@ class Mark:
 
 def last_box(text: str) -> str | None:
     r"""What the last `\boxed{...}` of a text holds, nested braces included; None where there is none that closes."""
-    for start in reversed([found.end() for found in re.finditer(r"\\f?box(?:ed)?\s*\{", text)]):
-        depth = 1
-        for place in range(start, len(text)):
-            if text[place] in "{}" and text[place - 1] != "\\":
-                depth += 1 if text[place] == "{" else -1
-            if not depth:
-                return text[start:place].strip()
-    return None
+    starts = {found.end() for found in _BOX.finditer(text)}
+    opened: list[int] = []
+    last: tuple[int, int] | None = None
+    for found in _BRACE.finditer(text):
+        place = found.start()
+        if text[place] == "{":
+            opened.append(place + 1)
+        elif opened:
+            start = opened.pop()
+            if start in starts and (last is None or start > last[0]):
+                last = start, place
+    return None if last is None else text[last[0] : last[1]].strip()
 
 
 def numbers_in(text: str) -> list[Fraction]:
