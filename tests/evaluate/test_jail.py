@@ -143,7 +143,7 @@ def test_where_there_is_no_jail_a_sentence_says_so(monkeypatch: pytest.MonkeyPat
         del name
 
     monkeypatch.setattr(shutil, "which", nothing)
-    with pytest.raises(DlstepError, match="--run_code needs a way to contain programs.*: bwrap is not installed"):
+    with pytest.raises(DlstepError, match=r"--run_code needs a way to contain programs.*: bwrap is not installed"):
         find_jail()
 
 

@@ -56,12 +56,14 @@ def begin(folder: Path, asked: Mapping[str, Any]) -> None:
     """Note in a new folder what is asked. Raises ValueError for a folder that holds a run with other facts or options."""
     path = folder / RUN
     text = json.dumps(asked, indent=2, sort_keys=True) + "\n"
+    answered = any((folder / name).exists() and (folder / name).stat().st_size for name in (ANSWERS, BESIDE, AHEAD))
     if path.exists():
         said = read_run(folder)
-        if said["key"] != json.loads(text)["key"]:
+        if said["key"] == json.loads(text)["key"]:
+            return
+        if answered:
             raise ValueError(f"--out {folder} holds a run with {parting(said['key'], asked['key'])}: give another folder")
-        return
-    if any((folder / name).exists() for name in (ANSWERS, BESIDE, AHEAD)):
+    elif answered:
         raise ValueError(f"--out {folder} holds answers without {RUN}: give another folder")
     folder.mkdir(parents=True, exist_ok=True)
     new = path.with_suffix(".new")

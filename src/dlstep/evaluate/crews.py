@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from ..config import EngineConfig
-from ..core import DlstepError
+from ..core import Config, DlstepError, Strategy
 from ..engine import Engine, load_engine
 from ..lookup import searched
 from .answering import Answered, Answering
@@ -24,6 +24,8 @@ class About(NamedTuple):
 
     facts: dict[str, Any]
     seats: int
+    config: Config
+    strategy: Strategy
 
 
 class Failed(NamedTuple):
@@ -68,7 +70,7 @@ def about(engine: Engine) -> About:
         "max_model_len": config.max_model_len,
         "seed": config.seed,
     }
-    return About(facts, config.max_num_reqs)
+    return About(facts, config.max_num_reqs, config, engine.first.strategy)
 
 
 class Alone:
@@ -121,7 +123,7 @@ class Processes:
         except (ValueError, DlstepError):
             self.close()
             raise
-        self._about = About(each[0].facts, sum(one.seats for one in each))
+        self._about = each[0]._replace(seats=sum(one.seats for one in each))
 
     @property
     def about(self) -> About:

@@ -10,9 +10,10 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+from ..core import Request, refusal
 from .answering import ROUND, Answered
 from .checkpoint import Checkpoint, begin
-from .crews import Crew
+from .crews import About, Crew
 from .documents import Document, digest
 from .items import Item, items_of
 from .jail import Jail, Limits, find_jail
@@ -86,6 +87,7 @@ def evaluate(
     folder = Path(options.out)
     items = items_of(options, documents)
     with scorers_for(options) as scorers:
+        check(crew.about, options)
         begin(folder, {"key": key_of_run(options, documents, crew.about.facts), "told": dict(told or {})})
         checkpoint = Checkpoint(folder, items)
         try:
@@ -96,6 +98,15 @@ def evaluate(
                 running.answer(task, deque(places))
         finally:
             checkpoint.close()
+
+
+def check(about: About, options: EvalOptions) -> None:
+    """Raise ValueError for parameters with which no prompt could be answered, however short."""
+    some = next(token for token in range(3) if token != about.config.spec.mask_id)
+    for task in options.tasks:
+        for chosen in options.grid:
+            if why := refusal(about.config, about.strategy, Request(0, (some,), options.params(task, chosen))):
+                raise ValueError(why.removeprefix("request 0: "))
 
 
 class Running:

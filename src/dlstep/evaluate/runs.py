@@ -80,13 +80,12 @@ def check(path: Path, number: int, line: object, kinds: Mapping[str, Any]) -> No
 def matched(run: Run, other: Run) -> Iterator[tuple[Group, str, Comparison]]:
     """Each group of a run compared on the problems that both have answered, with the options of the other's group.
 
-    Groups match by their options. Where each run has one set of options, these may differ: that is what is compared.
+    Groups match by their options. Where the other run has one set of options only, every group is compared with that.
     """
     theirs = other.groups
     for group, pairs in run.groups.items():
         alone = [each for each in theirs if each[0] == group[0]]
-        single = len(alone) == 1 and len([each for each in run.groups if each[0] == group[0]]) == 1
-        match = group if group in theirs else alone[0] if single else None
+        match = group if group in theirs else alone[0] if len(alone) == 1 else None
         if match is None:
             continue
         known = {pair[0]["document"]: pair for pair in theirs[match]}

@@ -9,6 +9,7 @@ from typing import Any
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from .metrics import ratio
 from .runs import Run, matched
@@ -53,8 +54,13 @@ class Line:
 
 
 def lines_of(run: Run, against: Run | None = None) -> list[Line]:
-    """The table of a run, beside a reference run if there is one."""
+    """The table of a run, beside a reference run if there is one.
+
+    Raises ValueError for a reference run without a problem in common.
+    """
     beside = {} if against is None else {group: found for group, _, found in matched(run, against)}
+    if against is not None and not beside:
+        raise ValueError(f"{against.folder} has no answers to problems of {run.folder} with options that go together")
     lines: list[Line] = []
     for group in run.groups:
         sums, work = run.answers(group), run.work[group[0]]
@@ -94,22 +100,22 @@ def print_lines(lines: Items[Line], console: Console) -> None:
     several = len({line.options for line in lines}) > 1
     if several:
         for number, options in enumerate(dict.fromkeys(line.options for line in lines), 1):
-            console.print(f"options {number}: {options}", markup=False, highlight=False, soft_wrap=True)
+            console.print(f"# {number}: {options}", markup=False, highlight=False, soft_wrap=True)
     numbers = {options: str(number) for number, options in enumerate(dict.fromkeys(line.options for line in lines), 1)}
     for heads, cells in pieces(lines):
-        table = Table(box=SIMPLE_HEAD, pad_edge=False)
+        table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
         table.add_column("task")
-        for head in (*(["options"] if several else []), *heads):
+        for head in (*(["#"] if several else []), *heads):
             table.add_column(head, justify="right")
         for line, texts in zip(lines, cells, strict=True):
-            table.add_row(line.task, *([numbers[line.options]] if several else []), *texts)
+            table.add_row(*map(Text, (line.task, *([numbers[line.options]] if several else []), *texts)))
         console.print(table)
 
 
 def pieces(lines: Items[Line]) -> Iterator[tuple[tuple[str, ...], list[tuple[str, ...]]]]:
     """Headings and cells: accuracy and speed, then what it cost, then the reference run."""
     yield (
-        ("answers", "failed", "right, %", "tokens/forward", "tokens/step", "forwards/answer"),
+        ("answers", "failed", "right, %", "tok/fwd", "tok/step", "fwd/answer"),
         [
             (
                 str(line.answers), str(line.failed), with_error(100 * line.accuracy, 100 * line.accuracy_error, 1),
@@ -120,7 +126,7 @@ def pieces(lines: Items[Line]) -> Iterator[tuple[tuple[str, ...], list[tuple[str
         ],
     )  # fmt: skip
     yield (
-        ("computed", "decided", "wasted", "tokens/s", "in decode", "batch", "padding, %"),
+        ("computed", "decided", "wasted", "tok/s", "in decode", "batch", "pad, %"),
         [
             (
                 str(line.computed), str(line.decided), str(line.wasted), number(line.tps_e2e, 0), number(line.tps_decode, 0),
@@ -131,7 +137,7 @@ def pieces(lines: Items[Line]) -> Iterator[tuple[tuple[str, ...], list[tuple[str
     )  # fmt: skip
     if any(line.equal is not None for line in lines):
         yield (
-            ("equal, %", "right, % gained", "p", "tokens/forward gained", "p"),
+            ("equal, %", "right, % gained", "p", "tok/fwd gained", "p"),
             [
                 (
                     number(None if line.equal is None else 100 * line.equal, 1),
@@ -159,4 +165,4 @@ def interval(value: float | None, low: float | None, high: float | None, scale: 
     """A gain and its interval."""
     if value is None or low is None or high is None:
         return "-"
-    return f"{scale * value:+.{places}f} ({scale * low:+.{places}f} to {scale * high:+.{places}f})"
+    return f"{scale * value:+.{places}f} [{scale * low:+.{places}f}, {scale * high:+.{places}f}]"
