@@ -10,7 +10,7 @@ from given import DATA, needs_data
 from dlstep.evaluate.documents import Document, documents_of
 from dlstep.evaluate.jail import Jail
 from dlstep.evaluate.maths import Maths
-from dlstep.evaluate.scoring import code_mark, maths_mark, number_mark
+from dlstep.evaluate.scoring import code_mark, digits_mark, maths_mark, number_mark
 
 Report = Callable[[str], None]
 EVERY = pytest.mark.parametrize("every", [32, pytest.param(1, marks=pytest.mark.stress)])
@@ -23,8 +23,8 @@ def shuffled(documents: list[Document]) -> list[Document]:
 
 def test_shells(report: Report) -> None:
     documents = documents_of("shells", None, None)
-    assert all(number_mark(each, f"So {each.gold} left.").score == 1 for each in documents)
-    wrong = [number_mark(each, other.gold).score for each, other in zip(documents, shuffled(documents), strict=True)]
+    assert all(digits_mark(each, f"So {each.gold} left.").score == 1 for each in documents)
+    wrong = [digits_mark(each, other.gold).score for each, other in zip(documents, shuffled(documents), strict=True)]
     assert sum(wrong) < 0.05 * len(documents)
     report(f"shells: gold {len(documents)} of {len(documents)}, shuffled {sum(wrong):.0f}")
 

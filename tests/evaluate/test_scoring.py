@@ -7,7 +7,7 @@ from dlstep.evaluate.documents import Document
 from dlstep.evaluate.jail import Jail
 from dlstep.evaluate.maths import Maths
 from dlstep.evaluate.options import CODE_TASKS
-from dlstep.evaluate.scoring import code_mark, last_box, maths_mark, number_mark
+from dlstep.evaluate.scoring import code_mark, digits_mark, last_box, maths_mark, number_mark
 
 CASES = cases()
 CODE = 'def double(n):\n    """Twice a number."""\n'
@@ -22,7 +22,10 @@ def test_the_page_has_enough_cases() -> None:
 @pytest.mark.parametrize(("task", "answer", "expected", "score"), [case for case in CASES if case[0] not in CODE_TASKS])
 def test_an_answer_scores_as_the_page_says(task: str, answer: str, expected: str, score: float, maths: Maths) -> None:
     document = Document(0, "", expected)
-    mark = maths_mark(document, answer, maths) if task == "math500" else number_mark(document, answer)
+    if task == "math500":
+        mark = maths_mark(document, answer, maths)
+    else:
+        mark = (digits_mark if task == "shells" else number_mark)(document, answer)
     assert mark.score == score, mark
 
 

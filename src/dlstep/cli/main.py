@@ -167,7 +167,10 @@ def explained(message: str, arguments: Items[str]) -> str:
     if found := MISSING_COMMAND.search(message):
         names = ", ".join(COMMANDS) if found[2] == "command" else found[3].replace(",", ", ")
         return f"{' '.join(('dlstep', *found[1].split('.')[:-1]))} needs a {found[2]}: give one of {names}"
-    if (found := UNKNOWN.search(message)) and (hint := meant(found[1] or found[2], known_names(underscored(arguments)))):
+    own = evaluation.own_names() if "eval" in arguments[:1] else ()
+    if (found := UNKNOWN.search(message)) and (
+        hint := meant(found[1] or found[2], [*own, *known_names(underscored(arguments))])
+    ):
         return f"{message}: {hint}"
     if found := WRONG_TYPE.match(message):
         kinds = list(dict.fromkeys(words for kind, words in KINDS.items() if kind in found[2]))

@@ -4,6 +4,7 @@ import inspect
 import re
 from argparse import RawDescriptionHelpFormatter
 from dataclasses import MISSING, Field, fields
+from functools import cache
 from inspect import cleandoc
 from pathlib import Path
 from textwrap import indent
@@ -56,12 +57,18 @@ def field_help(owner: type) -> dict[str, str]:
     """The docstring under each field of a dataclass, those that it inherits included; none where there is no source."""
     texts: dict[str, str] = {}
     for cls in reversed(owner.__mro__):
-        try:
-            inspect.getsource(cls)
-        except (OSError, TypeError):
-            continue
-        texts |= {param.arg_name: param.description for param in parse_from_object(cls).params if param.description}
+        texts |= own_help(cls)
     return {field.name: texts.get(field.name, "") for field in fields(owner)}
+
+
+@cache
+def own_help(cls: type) -> dict[str, str]:
+    """The docstring under each field that a class states itself; none where there is no source."""
+    try:
+        inspect.getsource(cls)
+    except (OSError, TypeError):
+        return {}
+    return {param.arg_name: param.description for param in parse_from_object(cls).params if param.description}
 
 
 def add_options(parser: ArgumentParser, title: str, owner: type, chosen: tuple[Field[Any], ...], texts: dict[str, str]) -> None:

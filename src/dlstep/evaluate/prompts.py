@@ -26,8 +26,8 @@ class Form:
 
 FORMS = {
     "shells": Form("", "", "", (), 64),
-    "gsm8k": Form("Question: ", "\nAnswer: ", BOXED, ("\nQuestion:", "\n\n\n"), 256),
-    "math500": Form("Problem: ", "\nSolution: ", BOXED, ("\nProblem:", "\n\n\n"), 512),
+    "gsm8k": Form("Question: ", "\nAnswer:", BOXED, ("\nQuestion:", "\n\n\n"), 256),
+    "math500": Form("Problem: ", "\nSolution:", BOXED, ("\nProblem:", "\n\n\n"), 512),
     "humaneval": Form("", "", CODE, ("\ndef ", "\nclass ", "\nif __name__", "\nprint(", "\nassert ", "\n#"), 512),
     "mbpp": Form("# ", "\n", CODE, ("\n# ", "\nassert ", "\nif __name__", "\nprint("), 512),
 }
@@ -45,7 +45,8 @@ def question_of(task: str, document: Document) -> str:
 
 def text_prompt(task: str, document: Document, shots: int) -> str:
     """The prompt as text to continue: `shots` worked examples, then the question."""
-    examples = [f"{framed(task, asked)}{answer}" for asked, answer in worked(task)[:shots]]
+    blank = " " if FORMS[task].middle.endswith(":") else ""
+    examples = [f"{framed(task, asked)}{blank}{answer}" for asked, answer in worked(task)[:shots]]
     return ("\n" if task == "shells" else "\n\n").join([*examples, framed(task, question_of(task, document))])
 
 

@@ -18,6 +18,7 @@ _NUMBER = re.compile(
     r"(?<![\w.])(?:-?\$?|\$-)(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?(?:\s?/\s?\d+(?![\d.]))?|(?<!\w)-?\.\d+", re.ASCII
 )
 _BOX, _BRACE = re.compile(r"\\f?box(?:ed)?\s*\{"), re.compile(r"(?<!\\)[{}]")
+_DIGITS = re.compile(r"\d+", re.ASCII)
 _MARKED = re.compile(r"####\s*(.*)")
 
 
@@ -81,6 +82,12 @@ def number_mark(document: Document, text: str) -> Mark:
     """Right if the final number equals the expected one."""
     found, expected = final_number(text), final_number(document.gold)
     return Mark(float(found is not None and found == expected), shown(found), "" if found is not None else "no number")
+
+
+def digits_mark(document: Document, text: str) -> Mark:
+    """Right if the last digits of the text are the expected ones, as `dlstep.tiny.score` says."""
+    found = _DIGITS.findall(text)
+    return Mark(float(found[-1] == document.gold), found[-1][:LONGEST_FOUND]) if found else Mark(0.0, "", "no number")
 
 
 def maths_mark(document: Document, text: str, maths: Maths) -> Mark:
