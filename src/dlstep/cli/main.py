@@ -15,7 +15,7 @@ from .. import __version__
 from ..core import DlstepError
 from ..hints import meant
 from ..threads import spin_less
-from . import bench, compare, demo, eval as evaluation, generate, inspect, laws, models, serve
+from . import bench, compare, demo, eval as evaluation, generate, inspect, laws, models, report, serve
 from .options import check_yaml, new_parser
 from .strategy_options import add_strategy_options, known_names
 
@@ -58,6 +58,7 @@ COMMANDS: dict[str, tuple[str, Callable[[], ArgumentParser], Callable[[Namespace
     "rules": ("List decoding rules and their options.", inspect.rules_parser, inspect.run_rules),
     "compare": ("Compare decoding rules: accuracy against speed.", compare.parser, compare.run),
     "eval": ("Evaluate accuracy and speed on tasks.", evaluation.parser, evaluation.run),
+    "report": ("Say what happened where in a run of eval.", report.parser, report.run),
     "laws": ("Hold your own strategy or rule to the laws of the engine.", laws.parser, laws.run),
     "models": ("List families of models, or check a checkpoint.", models.parser, models.run),
     "replay": ("Re-execute a saved trace without a model.", inspect.replay_parser, inspect.run_replay),

@@ -15,11 +15,42 @@ from .items import Item, Key, options_text
 
 ANSWERS, BESIDE, AHEAD, RUN = "answers.jsonl", "beside.jsonl", "ahead.jsonl", "run.json"
 Line = Mapping[str, Any]
+# Fields that a line must have, and what they hold; a whole number is a number, too.
+KEY_FIELDS: dict[str, Any] = {"task": str, "document": int, "options": dict}
+ROW_FIELDS = KEY_FIELDS | {
+    "prompt": str | list,
+    "answer": str,
+    "tokens": list,
+    "steps": int,
+    "finish": str,
+    "error": str,
+    "seed": int,
+    "gold": str,
+    "found": str,
+    "note": str,
+    "score": float,
+}
+BESIDE_FIELDS = KEY_FIELDS | {"forwards": int, "computed": int, "wasted": int, "seconds": float, "decided_at": list}
 
 
 def key_of(line: Line) -> Key:
     """The key of an answer's line."""
     return line["task"], line["document"], options_text(line["options"])
+
+
+def check(path: Path, number: int, line: object, kinds: Mapping[str, Any]) -> Line:
+    """The line, if it has these fields. Raises ValueError for one that lacks a field, or has another kind of value in it."""
+    for name, kind in kinds.items():
+        value = line.get(name) if isinstance(line, dict) else None
+        if isinstance(value, bool) or not isinstance(value, kind | int if kind is float else kind):
+            raise ValueError(f"{path}, line {number} is no line of a run, look at {name}: {short(line)}")
+    assert isinstance(line, dict), "some field is asked for"
+    return line
+
+
+def answer_lines(path: Path) -> list[Line]:
+    """The answers of a file, without a last line that breaks off. Raises ValueError for a line that is none."""
+    return [check(path, number, line, ROW_FIELDS) for number, line in enumerate(whole_lines(path), 1)]
 
 
 def whole_lines(path: Path) -> list[Line]:
@@ -99,13 +130,13 @@ class Checkpoint:
 
     def __init__(self, folder: Path, items: Items[Item]) -> None:
         self._items = items
-        self.rows = whole_lines(folder / ANSWERS)
+        self.rows = answer_lines(folder / ANSWERS)
         keys = [item.key for item in items]
         for number, row in enumerate(self.rows):
             if number >= len(items) or key_of(row) != keys[number]:
                 raise ValueError(f"{folder / ANSWERS}, line {number + 1} is no answer of this run: give another --out")
         places = {key: place for place, key in enumerate(keys)}
-        ahead = whole_lines(folder / AHEAD)
+        ahead = answer_lines(folder / AHEAD)
         self._ahead = {places[key_of(row)]: row for row in ahead if key_of(row) in places}
         self._answers, self._beside = opened(folder / ANSWERS), opened(folder / BESIDE)
         self._waiting = opened(folder / AHEAD)

@@ -5,15 +5,12 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from ..core.checks import short
-from .checkpoint import ANSWERS, BESIDE, key_of, read_run, whole_lines
+from .checkpoint import ANSWERS, BESIDE, BESIDE_FIELDS, answer_lines, check, key_of, read_run, whole_lines
 from .items import Key
 from .metrics import Answers, Comparison, Pair, Work, compared
 
 Group = tuple[str, str]  # task, options as JSON
-_KEY: dict[str, Any] = {"task": str, "document": int, "options": dict}
-_ROW = _KEY | {"prompt": str | list, "answer": str, "tokens": list, "steps": int, "finish": str, "score": float, "gold": str}
-_BESIDE = _KEY | {"forwards": int, "computed": int, "wasted": int, "seconds": float, "decided_at": list}
+WORK_FIELDS: dict[str, Any] = {field.name: float for field in fields(Work)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,31 +47,20 @@ class Run:
 def read(folder: Path) -> Run:
     """The run in a folder, complete or not. Raises ValueError where there is none, or a line that is none of a run."""
     asked = read_run(folder)
-    rows: dict[Key, Mapping[str, Any]] = {}
-    for number, row in enumerate(whole_lines(folder / ANSWERS), 1):
-        check(folder / ANSWERS, number, row, _ROW)
-        rows[key_of(row)] = row
+    rows = {key_of(row): row for row in answer_lines(folder / ANSWERS)}
     beside: dict[Key, Mapping[str, Any]] = {}
     work: dict[str, Work] = {}
     for number, line in enumerate(whole_lines(folder / BESIDE), 1):
         if "work" in line:
-            done = line["work"]
-            check(folder / BESIDE, number, done, {field.name: float for field in fields(Work)})
-            work[line["task"]] = work.get(line["task"], Work()) + Work(**done)
+            done = check(folder / BESIDE, number, line["work"], WORK_FIELDS)
+            task = str(line.get("task"))
+            work[task] = work.get(task, Work()) + Work(*(done[name] for name in WORK_FIELDS))
         else:
-            check(folder / BESIDE, number, line, _BESIDE)
+            line = check(folder / BESIDE, number, line, BESIDE_FIELDS)
             beside[key_of(line)] = line  # of an answer that was lost and given again, the last
     if lost := next((key for key in rows if key not in beside), None):
         raise ValueError(f"{folder / BESIDE} says nothing of {lost[0]} {lost[1]}: one of the two files was changed by hand")
     return Run(folder, asked, rows, beside, work)
-
-
-def check(path: Path, number: int, line: object, kinds: Mapping[str, Any]) -> None:
-    """Raise ValueError for a line that lacks a field or has one of another kind; whole numbers are numbers, too."""
-    for name, kind in kinds.items():
-        value = line.get(name) if isinstance(line, dict) else None
-        if isinstance(value, bool) or not isinstance(value, kind | int if kind is float else kind):
-            raise ValueError(f"{path}, line {number} is no line of a run, look at {name}: {short(line)}")
 
 
 def matched(run: Run, other: Run) -> Iterator[tuple[Group, str, Comparison]]:
