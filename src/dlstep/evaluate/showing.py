@@ -31,10 +31,11 @@ def options_of(run: Run) -> EvalOptions:
     told = run.asked.get("told") or {}
     if not isinstance(told, dict) or not isinstance(told.get("eval"), dict):
         raise ValueError(f"{run.folder} was not made by the command `dlstep eval`, so --show does not know its options")
-    given = dict(told["eval"])
+    given: dict[str, Any] = dict(told["eval"])
     for name in ("tasks", "stop", "stop_token_ids"):
         given[name] = tuple(given[name])
-    return EvalOptions(**given | {"grid": grid_of(given["grid"])})
+    given["grid"] = grid_of(given["grid"])
+    return EvalOptions(**given)
 
 
 def shown(run: Run, name: str) -> Trace:
