@@ -14,6 +14,7 @@ from dlstep.config import EngineConfig
 from dlstep.core import DlstepError
 from dlstep.evaluate.checkpoint import AHEAD, ANSWERS, BESIDE, RUN
 from dlstep.evaluate.crews import Alone, Processes
+from dlstep.evaluate.items import Item
 from dlstep.evaluate.options import EvalOptions, grid_of
 from dlstep.evaluate.runs import read
 
@@ -54,6 +55,22 @@ def test_killed_at_random_moments_the_answers_are_the_same(
     assert answers(run(broken)) == unbroken
     assert read(Path(broken.out)).beside.keys() == read(Path(options.out)).beside.keys()
     report(f"killed {kills} times, after {', '.join(map(str, grown))} bytes of {len(unbroken)}")
+
+
+def test_answers_that_wait_are_not_decoded_again(options: EvalOptions, unbroken: bytes, tmp_path: Path) -> None:
+    class Counting(Alone):
+        def add(self, place: int, item: Item) -> None:
+            added.append(place)
+            super().add(place, item)
+
+    added: list[int] = []
+    lines = unbroken.splitlines(keepends=True)
+    (tmp_path / RUN).write_bytes((Path(options.out) / RUN).read_bytes())
+    (tmp_path / BESIDE).write_bytes((Path(options.out) / BESIDE).read_bytes())
+    (tmp_path / ANSWERS).write_bytes(b"".join(lines[:3]))
+    (tmp_path / AHEAD).write_bytes(b"".join([lines[7], lines[4], lines[79]]))
+    assert answers(run(replace(options, out=str(tmp_path)), Counting(engine()))) == unbroken
+    assert sorted(added) == sorted({*range(3, 80)} - {4, 7, 79}) and not (tmp_path / AHEAD).exists()
 
 
 @pytest.mark.parametrize("cut", [1, 100, 5000])

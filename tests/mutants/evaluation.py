@@ -7,7 +7,7 @@ SCORING, PROGRAMS, JAIL, JAILED = "evaluate/scoring.py", "evaluate/programs.py",
 ANSWERING, ITEMS, REPORT = "evaluate/answering.py", "evaluate/items.py", "evaluate/report.py"
 
 MUTANTS = (
-    change("ratios leave out forwards that only store", METRICS, 'forwards, score = len(row["tokens"]), beside["forwards"],', 'forwards, score = len(row["tokens"]), row["steps"],'),
+    change("ratios leave out forwards that only store", METRICS, 'forwards=beside["forwards"],', 'forwards=row["steps"],'),
     change("the standard error is that of one answer", METRICS, "/ (count - 1) / count)", "/ (count - 1))"),
     change("the standard error forgets how tokens and forwards go together", METRICS, "- 2 * rate * self.tokens_forwards", "- rate * self.tokens_forwards"),
     change("the two runs are resampled apart from one another", METRICS, "sums = drawn @ table", "sums = np.hstack([drawn @ table[:, :3], drawn[::-1] @ table[:, 3:]])"),
@@ -16,7 +16,6 @@ MUTANTS = (
     change("answers are written as they end", CHECKPOINT, "while (row := self._ahead.pop(len(self.rows), None)) is not None:", "while self._ahead and (row := self._ahead.pop(next(iter(self._ahead)))) is not None:"),
     change("a line that is not whole is kept", CHECKPOINT, "file.truncate(len(kept[0]) + len(kept[1]))", "file.seek(0)"),
     change("answers that wait are not found again", CHECKPOINT, "for row in ahead if key_of(row) in places}", "for row in ahead[:0] if key_of(row) in places}"),
-    change("an answer is written before what lies beside it", CHECKPOINT, "        if place > len(self.rows):\n", "        if place >= len(self.rows):\n"),
     change("another run goes on in a folder", CHECKPOINT, '            raise ValueError(f"--out {folder} holds a run with', '            return ValueError(f"--out {folder} holds a run with'),
     change("equal requests have equal seeds", ITEMS, "                asked[same] += 1\n", ""),
     change("a run does not know its problems", RUNNER, '"digest": digest(found)', '"digest": ""'),

@@ -54,12 +54,23 @@ class Answers(Sums):
     @classmethod
     def of(cls, row: Mapping[str, Any], beside: Mapping[str, Any]) -> "Answers":
         """The sums of one answer: its row, and the one that lies beside it."""
-        tokens, forwards, score = len(row["tokens"]), beside["forwards"], row["score"]
-        failed = row["finish"] in ("rejected", "error", "abort")
-        return cls(
-            1, int(failed), score, tokens, forwards, row["steps"], beside["computed"], beside["wasted"],
-            score * score, tokens * tokens, forwards * forwards, tokens * forwards,
-        )  # fmt: skip
+        return cls.counted(
+            score=row["score"],
+            tokens=len(row["tokens"]),
+            forwards=beside["forwards"],
+            steps=row["steps"],
+            failed=row["finish"] in ("rejected", "error", "abort"),
+            computed=beside["computed"],
+            wasted=beside["wasted"],
+        )
+
+    @classmethod
+    def counted(
+        cls, *, score: float, tokens: int, forwards: int, steps: int, failed: bool = False, computed: int = 0, wasted: int = 0
+    ) -> "Answers":
+        """The sums of one answer."""
+        squares = score * score, tokens * tokens, forwards * forwards, tokens * forwards
+        return cls(1, int(failed), score, tokens, forwards, steps, computed, wasted, *squares)
 
     @property
     def accuracy(self) -> float:
