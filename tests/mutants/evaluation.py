@@ -19,7 +19,7 @@ MUTANTS = (
     change("another run goes on in a folder", CHECKPOINT, '            raise ValueError(f"--out {folder} holds a run with', '            return ValueError(f"--out {folder} holds a run with'),
     change("equal requests have equal seeds", ITEMS, "                asked[same] += 1\n", ""),
     change("a run does not know its problems", RUNNER, '"digest": digest(found)', '"digest": ""'),
-    change("a box that does not close is one", SCORING, 'elif opened:\n            start = opened.pop()\n            if start in starts', 'else:\n            start = opened.pop() if opened else max(starts, default=0)\n            if start in starts'),
+    change("any braces are a box", SCORING, "if start in starts and (last is None", "if (last is None"),
     change("the first box counts", SCORING, "start > last[0]", "start < last[0]"),
     change("the sign of a number is an operator", SCORING, "(?:-?\\$?|\\$-)", "(?:\\$?)"),
     change("numbers are nearly equal", SCORING, "found is not None and found == expected)", "found is not None and expected is not None and int(found) == int(expected))"),
