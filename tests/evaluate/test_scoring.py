@@ -10,7 +10,7 @@ from dlstep.evaluate.options import CODE_TASKS
 from dlstep.evaluate.scoring import code_mark, digits_mark, last_box, maths_mark, number_mark
 
 CASES = cases()
-CODE = 'def double(n):\n    """Twice a number."""\n'
+CODE = 'FACTOR = 2\n\n\ndef double(n):\n    """Twice a number."""\n'
 DOUBLE = Document(0, CODE, "", ("assert double(3) == 6", "assert double(4) == 8"), CODE, "double")
 
 

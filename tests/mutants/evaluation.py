@@ -32,6 +32,5 @@ MUTANTS = (
     change("a program that ends early has passed", JAILED, '"passed" if error is None else error.__name__', '"passed" if error in (None, SystemExit) else error.__name__'),
     change("a program has no end", JAILED, 'select.select([os.pidfd_open(started)], [], [], job["seconds"])[0]', "select.select([os.pidfd_open(started)], [], [])[0]"),
     change("padding and spans change places", ANSWERING, "int(samples), len(plan.spans), rows,", "int(samples), rows, len(plan.spans),"),
-    change("a token that was taken back counts from its first step", ANSWERING, "                decided.pop(offset, None)\n", "                pass\n"),
     change("steps are spent where the last undecided token is", REPORT, "accumulate(decided, max)", "decided"),
 )  # fmt: skip
