@@ -69,6 +69,11 @@ def test_equal_documents_have_seeds_of_their_own() -> None:
     assert found[0].row["seed"] != found[1].row["seed"]
 
 
+def test_equal_prompts_are_numbered_for_each_set_of_options() -> None:
+    same = [replace(ITEMS[0].document, number=number) for number in range(3)]
+    assert [item.index for item in items_of(OPTIONS, {"shells": [*same, ITEMS[1].document]})] == [0, 1, 2, 0] * 2
+
+
 def test_work_is_the_sum_of_what_plans_say() -> None:
     llm = LLM("tiny-bd", max_num_reqs=5)
     events: list[Samples] = []

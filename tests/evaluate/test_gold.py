@@ -13,7 +13,7 @@ from dlstep.evaluate.maths import Maths
 from dlstep.evaluate.scoring import code_mark, digits_mark, maths_mark, number_mark
 
 Report = Callable[[str], None]
-EVERY = pytest.mark.parametrize("every", [32, pytest.param(1, marks=pytest.mark.stress)])
+EVERY = pytest.mark.parametrize("every", [64, pytest.param(1, marks=pytest.mark.stress)])
 
 
 def shuffled(documents: list[Document]) -> list[Document]:
@@ -43,9 +43,9 @@ def test_gsm8k(report: Report) -> None:
 def test_math500(maths: Maths, report: Report) -> None:
     documents = documents_of("math500", DATA, None)
     assert all(maths_mark(each, f"Thus \\boxed{{{each.gold}}}.", maths).score == 1 for each in documents)
-    unboxed = [each.number for each in documents[::8] if maths_mark(each, f"It is ${each.gold}$.", maths).score != 1]
+    unboxed = [each.number for each in documents[::25] if maths_mark(each, f"It is ${each.gold}$.", maths).score != 1]
     assert not unboxed
-    pairs = list(zip(documents, shuffled(documents), strict=True))[::4]
+    pairs = list(zip(documents, shuffled(documents), strict=True))[::10]
     wrong = [maths_mark(each, f"\\boxed{{{other.gold}}}", maths).score for each, other in pairs]
     assert sum(wrong) < 0.05 * len(wrong)
     report(f"math500: gold {len(documents)} of {len(documents)}, shuffled {sum(wrong):.0f} of {len(wrong)}")

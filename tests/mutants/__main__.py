@@ -47,6 +47,7 @@ TESTS = {
     "evaluate/metrics": ("tests/evaluate/test_metrics.py",),
     **dict.fromkeys(("evaluate/scoring", "evaluate/programs"), ("tests/evaluate/test_scoring.py",)),
     **dict.fromkeys(("evaluate/jail", "evaluate/_jailed"), ("tests/evaluate/test_jail.py",)),
+    "evaluate/items": ("tests/evaluate/test_answering.py",),
     "evaluate/answering": ("tests/evaluate/test_answering.py",),
     "evaluate/report": ("tests/evaluate/test_report.py",),
     "evaluate/": ("tests/evaluate/test_resume.py", "tests/evaluate"),
