@@ -4,6 +4,7 @@ import inspect
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
+from functools import cache
 from typing import Any, get_type_hints
 
 from docstring_parser import parse_from_object
@@ -53,12 +54,18 @@ def field_help(owner: type) -> dict[str, str]:
     """The docstring under each field of a dataclass, those that it inherits included; none where there is no source."""
     texts: dict[str, str] = {}
     for cls in reversed(owner.__mro__):
-        try:
-            inspect.getsource(cls)
-        except (OSError, TypeError):
-            continue
-        texts |= {param.arg_name: param.description for param in parse_from_object(cls).params if param.description}
+        texts |= _own_help(cls)
     return {field.name: texts.get(field.name, "") for field in fields(owner)}
+
+
+@cache
+def _own_help(cls: type) -> dict[str, str]:
+    """The docstring under each field that a class states itself; none where there is no source."""
+    try:
+        inspect.getsource(cls)
+    except (OSError, TypeError):
+        return {}
+    return {param.arg_name: param.description for param in parse_from_object(cls).params if param.description}
 
 
 def vars_of(value: Options) -> dict[str, object]:

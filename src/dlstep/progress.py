@@ -49,3 +49,29 @@ def loading_bar(total: int, *, enabled: bool) -> Iterator[Callable[[int], None]]
     with Progress(*columns, console=console, transient=True, disable=not (enabled and console.is_terminal)) as bar:
         task = bar.add_task("weights", total=total)
         yield lambda size: bar.advance(task, size)
+
+
+@contextmanager
+def scoring_bar(total: int, *, enabled: bool) -> Iterator[Callable[[int, float], None]]:
+    """A function that draws how many of `total` answers are scored, how many of them are right, and their rate; as above."""
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("answers"),
+        BarColumn(20),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[rate]}"),
+    )
+    with Progress(*columns, console=console, transient=True, disable=not (enabled and console.is_terminal)) as bar:
+        task = bar.add_task("answers", total=total, rate="")
+        first: list[int] = []
+
+        def show(done: int, score: float) -> None:
+            if bar.disable:
+                return
+            first[:] = first or [done - 1]  # those of an earlier run took no time now
+            took = bar.tasks[0].elapsed or 0.0
+            rate = f"{(done - first[0]) / took:.1f} a second" if took else ""
+            bar.update(task, completed=done, rate=f"{100 * score / done:.1f} % right, {rate}")
+
+        yield show

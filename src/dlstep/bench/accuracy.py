@@ -6,6 +6,7 @@ from time import perf_counter
 
 from .. import tiny
 from ..core import SamplingParams
+from ..evaluate.metrics import Answers
 from ..llm import LLM
 from ..output import Output
 
@@ -45,16 +46,17 @@ def evaluate(llm: LLM, problems: Items[tiny.Problem], params: SamplingParams, *,
 def tally(problems: Items[tiny.Problem], outputs: Items[Output], seconds: float) -> Accuracy:
     """The figures of finished outputs."""
     scores = [tiny.score(problem, output.text) for problem, output in zip(problems, outputs, strict=True)]
-    tokens = sum(len(output.token_ids) for output in outputs)
-    forwards = sum(output.nfe for output in outputs)
-    steps = sum(output.steps for output in outputs)
+    sums = Answers.total(
+        Answers.counted(score=float(score.answer), tokens=len(output.token_ids), forwards=output.nfe, steps=output.steps)
+        for score, output in zip(scores, outputs, strict=True)
+    )
     return Accuracy(
         problems=len(problems),
-        answer=sum(score.answer for score in scores) / len(problems),
+        answer=sums.accuracy,
         chain=sum(score.chain for score in scores) / len(problems),
-        tokens_per_forward=tokens / max(1, forwards),
-        tokens_per_step=tokens / max(1, steps),
-        forwards=forwards / len(problems),
-        tokens=tokens,
+        tokens_per_forward=sums.tokens_per_forward,
+        tokens_per_step=sums.tokens_per_step,
+        forwards=sums.forwards_per_answer,
+        tokens=sums.tokens,
         seconds=seconds,
     )

@@ -11,6 +11,7 @@ from typing import Any
 from .. import rules, strategies, tiny
 from ..core import Rule, SamplingParams, Strategy, init, options_of
 from ..core.checks import short
+from ..evaluate.metrics import Answers
 from ..llm import LLM
 
 CARRIERS = ("multi_bd", "dual_cache")  # one on a grid of blocks, one on a canvas
@@ -191,11 +192,16 @@ def measured(llm: LLM, entry: Entry, questions: Items[Question], max_tokens: int
         own = outputs[index * len(questions) : (index + 1) * len(questions)]
         if refused := next((output for output in own if output.finish_reason in ("rejected", "error")), None):
             raise ValueError(f"{entry.rule} on {entry.strategy}: {refused.error}")
-        forwards = sum(output.nfe for output in own)
-        right = sum(question.is_right(output.text) for question, output in zip(questions, own, strict=True))
-        tokens = sum(len(output.token_ids) for output in own)
-        name = llm.engine.name
+        sums = Answers.total(
+            Answers.counted(
+                score=float(question.is_right(output.text)),
+                tokens=len(output.token_ids),
+                forwards=output.nfe,
+                steps=output.steps,
+            )
+            for question, output in zip(questions, own, strict=True)
+        )
         yield Point(
-            entry.rule, entry.strategy, name, entry.option, value, len(own),
-            right / len(own), tokens / max(1, forwards), forwards / len(own),
+            entry.rule, entry.strategy, llm.engine.name, entry.option, value, sums.count,
+            sums.accuracy, sums.tokens_per_forward, sums.forwards_per_answer,
         )  # fmt: skip

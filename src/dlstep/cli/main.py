@@ -16,7 +16,7 @@ from ..core import DlstepError
 from ..core.words import printable
 from ..hints import meant
 from ..threads import spin_less
-from . import attach, bench, compare, demo, generate, inspect, laws, models, serve, view
+from . import attach, bench, compare, demo, eval as evaluation, generate, inspect, laws, models, report, serve, view
 from .options import check_yaml, new_parser
 from .strategy_options import add_strategy_options, known_names
 
@@ -60,6 +60,8 @@ COMMANDS: dict[str, tuple[str, Callable[[], ArgumentParser], Callable[[Namespace
     "strategies": ("List decoding strategies and their options.", inspect.strategies_parser, inspect.run_strategies),
     "rules": ("List decoding rules and their options.", inspect.rules_parser, inspect.run_rules),
     "compare": ("Compare decoding rules: accuracy against speed.", compare.parser, compare.run),
+    "eval": ("Evaluate accuracy and speed on tasks.", evaluation.parser, evaluation.run),
+    "report": ("Say what happened where in a run of eval.", report.parser, report.run),
     "laws": ("Hold your own strategy or rule to the laws of the engine.", laws.parser, laws.run),
     "models": ("List families of models, or check a checkpoint.", models.parser, models.run),
     "replay": ("Re-execute a saved trace without a model.", inspect.replay_parser, inspect.run_replay),
@@ -78,7 +80,7 @@ def build_parser(arguments: Items[str] = ()) -> ArgumentParser:
         commands.add_subcommand(name, parsers[name], help=summary)
     bench.add_kinds(parsers["bench"])
     models.add_actions(parsers["models"])
-    for name in ("generate", "serve"):
+    for name in ("generate", "serve", "eval"):
         if name in arguments[:1]:
             add_strategy_options(parsers[name], arguments)
     return parser
@@ -150,6 +152,8 @@ def parsed(arguments: Items[str]) -> Namespace:
     arguments = underscored(arguments)
     if "serve" in arguments[:1]:
         arguments = serve.with_model_named(arguments)
+    if "eval" in arguments[:1]:
+        arguments = evaluation.with_sections(arguments)
     for name, value in pairwise((*arguments, "")):
         if name == "--config" and value:
             check_yaml(value)
@@ -169,7 +173,10 @@ def explained(message: str, arguments: Items[str]) -> str:
     if found := MISSING_COMMAND.search(message):
         names = ", ".join(COMMANDS) if found[2] == "command" else found[3].replace(",", ", ")
         return f"{' '.join(('dlstep', *found[1].split('.')[:-1]))} needs a {found[2]}: give one of {names}"
-    if (found := UNKNOWN.search(message)) and (hint := meant(found[1] or found[2], known_names(underscored(arguments)))):
+    own = evaluation.own_names() if "eval" in arguments[:1] else ()
+    if (found := UNKNOWN.search(message)) and (
+        hint := meant(found[1] or found[2], [*own, *known_names(underscored(arguments))])
+    ):
         return f"{message}: {hint}"
     if found := WRONG_TYPE.match(message):
         kinds = list(dict.fromkeys(words for kind, words in KINDS.items() if kind in found[2]))

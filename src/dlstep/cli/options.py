@@ -62,7 +62,8 @@ def add_options(parser: ArgumentParser, title: str, owner: type, chosen: tuple[F
         default = field.default
         if get_origin(hint) is tuple:
             item = get_args(hint)[0]
-            hint, default = list[item] | item, []  # one without brackets, too
+            hint = list[item] | item  # one without brackets, too
+            default = [] if default is MISSING else list(default)
         if field.name == "decoding_strategy":
             hint = str | None
         assert default is not MISSING, f"{owner.__name__}.{field.name} has no default"

@@ -36,6 +36,7 @@ class Executor:
 
     def __init__(self, network: PagedNetwork, memory: Memory, target: Target) -> None:
         self._network, self._memory, self._target = network, memory, target
+        self.padding = 0  # rows that forwards had too much, so far
 
     @property
     def graph_count(self) -> int:

@@ -96,6 +96,7 @@ class PaddedExecutor(Executor):
     def _padded(self, gathered: Gathered) -> Pending:
         wanted = len(gathered.arrays["wanted"])
         bucket = bucket_of(gathered, self._network)
+        self.padding += bucket.rows - len(gathered.arrays["tokens"])
         captured = self._captured.get(bucket)
         if captured is None and (bucket not in self._met or not self._captures):
             self._met.add(bucket)

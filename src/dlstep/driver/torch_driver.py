@@ -76,6 +76,11 @@ class TorchDriver:
         """How many graphs are captured so far."""
         return sum(history.executor.graph_count for history in self._histories)
 
+    @property
+    def padding(self) -> int:
+        """Rows beside those of requests that padded forwards computed so far."""
+        return sum(history.executor.padding for history in self._histories)
+
     @region("run")
     def run(self, plan: Plan) -> Samples:
         """The samples of `plan`.

@@ -1,0 +1,163 @@
+"""`dlstep eval`: accuracy and speed of a model, a strategy and its options on tasks, from one YAML file."""
+
+import json
+import sys
+from collections.abc import Sequence as Items
+from contextlib import closing
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any
+
+from jsonargparse import ArgumentParser, Namespace
+from rich.console import Console
+
+from ..config import ENGINE_FIELDS as ENGINE_NAMES, EngineConfig, engine_config
+from ..core.checks import short
+from ..hints import meant
+from . import yaml_file
+from .json_text import json_text
+from .options import OF_STRATEGY, add_config_option, add_options, check_yaml, field_help, new_parser
+
+EXAMPLES = """
+    dlstep eval                                       500 problems of the embedded task, with an embedded model
+    dlstep eval --config configs/sdar.multi_bd.yaml --model /models/SDAR-1.7B-Chat --data /data --dataset_limit 200
+    dlstep eval --model /models/LLaDA-8B-Instruct --tasks [gsm8k,math500] --data /data --chat true --out llada
+    dlstep eval --tasks humaneval --run_code true --data /data --model /models/Dream-7B --out dream --workers 2
+    dlstep eval --grid '{"accept_threshold": [0.5, 0.7, 0.9]}' --dataset_limit 100 --out grid
+    dlstep eval --decoding_strategy d2f --out d2f --against dlstep-eval
+    dlstep report dlstep-eval                         what happened where
+"""
+SECTIONS = ("engine", "eval")
+TABLE = ("table.json", "table.csv")
+OWN = ("config", "json", "progress", "against")
+ENGINE_FIELDS = tuple(field for field in fields(EngineConfig) if field.name not in OF_STRATEGY)
+
+
+def with_sections(arguments: Items[str]) -> list[str]:
+    """The arguments with each file of `--config` as one text of options, its sections joined."""
+    found: list[str] = []
+    named = False
+    for argument in arguments:
+        flag, equals, value = argument.partition("=")
+        if named:
+            found.append(flattened(argument))
+        elif flag == "--config" and equals:
+            found.append(f"--config={flattened(value)}")
+        else:
+            found.append(argument)
+        named = argument == "--config"
+    return found
+
+
+def flattened(source: str) -> str:
+    """The options of the sections of a YAML file, as JSON. Raises ValueError for one in the wrong section."""
+    own = own_names()
+    flat: dict[str, Any] = {}
+    for section, options in check_yaml(source).items():
+        if section not in SECTIONS:
+            where = "eval" if section in own else "engine"
+            raise ValueError(f"--config: {short(source)} says {section!r} outside of a section: put it below `{where}:`")
+        if not isinstance(options, dict):
+            raise ValueError(f"--config: in {short(source)}, `{section}:` holds no names and values, got {short(options)}")
+        for name, value in options.items():
+            name = str(name).replace("-", "_")
+            of_eval = name in own
+            if of_eval != (section == "eval"):
+                right = "eval" if of_eval else "engine"
+                hint = "" if of_eval or name in ENGINE_NAMES else meant(name, [*own]) or ""
+                raise ValueError(
+                    f"--config: in {short(source)}, {name} is in section `{section}:`, it belongs to `{right}:`"
+                    + (f", or {hint}" if hint else "")
+                )
+            flat[name] = value
+    text = json.dumps(flat)
+    try:
+        yaml_file.load(text)
+    except yaml_file.ImportRefused as error:
+        raise ValueError(f"--config: in the file {source!r}, {error}") from error
+    return text
+
+
+def own_names() -> tuple[str, ...]:
+    """The options of the section `eval:`."""
+    from ..evaluate.options import EvalOptions
+
+    return tuple(field.name for field in fields(EvalOptions))
+
+
+def parser() -> ArgumentParser:
+    """The options of `dlstep eval`, still without those of the strategy."""
+    from ..evaluate.options import EvalOptions
+
+    options = new_parser(
+        "dlstep eval [options]", "Accuracy and speed on tasks. Run again, it goes on; docs/evaluation.md says more.", EXAMPLES
+    )
+    add_config_option(options)
+    chosen = tuple(field for field in fields(EvalOptions) if field.name != "grid")
+    texts = field_help(EvalOptions)
+    add_options(options, "evaluation", EvalOptions, chosen, texts)
+    options.add_argument("--grid", type=Any, default=None, metavar="JSON", help=texts["grid"])
+    options.add_argument("--against", type=str | None, default=None, metavar="DIR", help="Compare with the run in this folder.")
+    options.add_argument("--json", action="store_true", help="Print the table as JSON, and nothing else, on stdout.")
+    options.add_argument("--progress", type=bool, default=True, help="Draw a progress bar where stderr is a terminal.")
+    add_options(options, "engine", EngineConfig, ENGINE_FIELDS, field_help(EngineConfig))
+    return options
+
+
+def run(options: Namespace) -> int:
+    """Answer, score, and print the table; 1 if a request was rejected or failed."""
+    from ..evaluate.crews import Alone, Crew, Processes
+    from ..evaluate.items import read_documents
+    from ..evaluate.runner import evaluate
+    from ..evaluate.runs import read
+    from ..progress import scoring_bar
+
+    chosen, engine = split(options)
+    against = None if options.against is None else read(Path(options.against))
+    documents = read_documents(chosen)
+    total = sum(map(len, documents.values())) * len(chosen.grid)
+    config = engine_config(engine)
+    told = {"engine": engine, "eval": asdict(chosen) | {"grid": options.grid}}
+    crew: Crew = Processes(config, chosen.workers) if chosen.workers > 1 else Alone(loaded(config))
+    with closing(crew), scoring_bar(total, enabled=options.progress) as show:
+        evaluate(crew, chosen, documents, told=told, show=show)
+    result = read(Path(chosen.out))
+    return told_of(result, against, as_json=options.json)
+
+
+def loaded(config: EngineConfig) -> Any:
+    """The engine of a configuration."""
+    from ..engine import load_engine
+
+    return load_engine(config)
+
+
+def split(options: Namespace) -> tuple[Any, dict[str, Any]]:
+    """The options of the evaluation, and those of engine and strategy. Raises ValueError for values out of range."""
+    from ..evaluate.options import EvalOptions, grid_of
+
+    given: dict[str, Any] = {name: options[name] for name in own_names() if name != "grid"}
+    for name in ("tasks", "stop", "stop_token_ids"):
+        given[name] = tuple(given[name]) if isinstance(given[name], list) else (given[name],)
+    chosen = EvalOptions(**given, grid=grid_of(options.grid))
+    return chosen, {name: value for name, value in vars(options).items() if name not in (*own_names(), *OWN)}
+
+
+def told_of(result: Any, against: Any, *, as_json: bool) -> int:
+    """Write the table into the folder of the run and print it; 1 if an answer failed."""
+    from ..evaluate.table import as_csv, lines_of, print_lines
+
+    lines = lines_of(result, against)
+    rows = json_text([asdict(line) for line in lines])
+    for name, text in zip(TABLE, (rows + "\n", as_csv(lines)), strict=True):
+        (result.folder / name).write_text(text, encoding="utf-8")
+    if as_json:
+        print(rows)
+    else:
+        print_lines(lines, Console())
+    for task in dict.fromkeys(row["task"] for row in result.rows.values() if row["note"] == "not run"):
+        print(f"dlstep: no program of {task} was run, so none counts as right: --run_code true runs them", file=sys.stderr)
+    failed = [row for row in result.rows.values() if row["error"]]
+    if failed:
+        print(f"dlstep: {len(failed)} answers failed, the first because {failed[0]['error']}", file=sys.stderr)
+    return int(bool(failed))

@@ -1,0 +1,85 @@
+"""`dlstep report`: what happened where in a run of `dlstep eval`."""
+
+from dataclasses import asdict
+from pathlib import Path
+
+from jsonargparse import ArgumentParser, Namespace
+from rich.console import Console
+from rich.text import Text
+
+from ..core.words import counted
+from .json_text import json_text
+from .options import new_parser
+
+EXAMPLES = """
+    dlstep report dlstep-eval
+    dlstep report dlstep-eval --html report.html
+    dlstep report dlstep-eval --show shells/17        decode this answer again, step by step, and keep its trace
+    dlstep report d2f --against dlstep-eval
+"""
+
+
+def parser() -> ArgumentParser:
+    """The options of `dlstep report`."""
+    options = new_parser("dlstep report DIR [options]", "What happened where in a run of `dlstep eval`.", EXAMPLES)
+    options.add_argument("folder", type=str, metavar="DIR", help="The folder that --out named.")
+    options.add_argument("--html", type=str | None, default=None, metavar="FILE", help="Write a page into this file instead.")
+    options.add_argument("--show", type=str | None, default=None, metavar="NAME", help="Step through this answer instead.")
+    options.add_argument("--against", type=str | None, default=None, metavar="DIR", help="Compare with the run in this folder.")
+    options.add_argument("--most", type=int, default=5, help="Wrong answers and slow requests of each kind that are listed.")
+    options.add_argument("--json", action="store_true", help="Print the table as JSON, and nothing else, on stdout.")
+    return options
+
+
+def run(options: Namespace) -> int:
+    """Print the report, or write it as a page."""
+    from ..evaluate.report import report_lines
+    from ..evaluate.report_html import report_html
+    from ..evaluate.runs import read
+    from ..evaluate.table import lines_of, print_lines
+
+    if options.most < 0:
+        raise ValueError(f"--most must not be negative, got {options.most}")
+    found = read(Path(options.folder))
+    if not found.rows:
+        raise ValueError(f"the run in {options.folder} has no answers yet")
+    against = None if options.against is None else read(Path(options.against))
+    lines = lines_of(found, against)
+    if options.show is not None:
+        return show(options, Console())
+    if options.html is not None:
+        Path(options.html).write_text(report_html(found, lines, options.most), encoding="utf-8")
+        return 0
+    if options.json:
+        print(json_text([asdict(line) for line in lines]))
+        return 0
+    console = Console()
+    said = f"{found.asked['key']['engine']['model']}: {len(found.rows)} of {found.expected} answers in {found.folder}"
+    console.print(said, markup=False, highlight=False, soft_wrap=True)
+    print_lines(lines, console)
+    for line in report_lines(found, options.most):
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+    return 0
+
+
+def show(options: Namespace, console: Console) -> int:
+    """Print an answer as it forms, a paragraph for each forward that sampled."""
+    from ..evaluate.report_html import trace_path
+    from ..evaluate.runs import read
+    from ..evaluate.showing import row_named, shown
+    from ..views import answer_text, legend
+
+    found = read(Path(options.folder))
+    row = row_named(found, options.show)
+    trace = shown(found, options.show)
+    console.print(Text(f"{options.show}: {row['found']!r}, expected {row['gold']!r}"))
+    console.print(legend(("final", "held", "open", "masked")))
+    steps = 0
+    for state in trace.states():
+        sequence = state.find(0)
+        if sequence is not None and sequence.steps > steps:
+            steps = sequence.steps
+            console.print(Text(f"{steps:3} "), answer_text(sequence, state, prompt=False), sep="")
+    path = trace_path(found.folder, options.show)
+    console.print(Text(f"{counted(steps, 'step')}; the trace is in {path}, `dlstep replay {path}` checks it"), soft_wrap=True)
+    return 0

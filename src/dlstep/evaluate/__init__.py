@@ -1,0 +1,28 @@
+"""Evaluation: tasks, scorers, a runner that can be killed, figures and reports. `docs/evaluation.md` defines all of them."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .options import EvalOptions as EvalOptions
+from .runs import Run as Run, read as read_folder
+
+if TYPE_CHECKING:
+    from ..llm import LLM
+
+
+def evaluate_with(llm: "LLM", options: EvalOptions) -> Run:
+    """Answer and score the problems with an LLM that is loaded already; the run, as `options.out` then holds it.
+
+    Raises ValueError for options, files or a folder that cannot be used.
+    """
+    from .crews import Alone
+    from .items import read_documents
+    from .runner import evaluate
+
+    evaluate(Alone(llm.engine), options, read_documents(options))
+    return read(options.out)
+
+
+def read(folder: str | Path) -> Run:
+    """The run that a folder holds, complete or not. Raises ValueError where there is none."""
+    return read_folder(Path(folder))

@@ -1,0 +1,137 @@
+"""Requests in, answers out: one engine that is fed while it decodes, and what each answer and each forward cost."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from time import perf_counter
+from typing import Any
+
+from ..core import Event, Request, Samples, Update
+from ..decode import Decode
+from ..driver import TorchDriver
+from ..engine import Engine
+from ..text import cut, decode
+from .items import Item
+from .metrics import Work
+
+ROUND = 6  # decimals of what is measured
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """The answer to the item at `place` of a run: `row` holds what is a function of the request, `beside` what is not."""
+
+    place: int
+    row: Mapping[str, Any]
+    beside: Mapping[str, Any]
+
+
+class Live:
+    """A request on its way: when each token of the window was decided, and what was fed for it."""
+
+    def __init__(self, place: int, item: Item) -> None:
+        self.place, self.item, self.begin = place, item, perf_counter()
+        self.computed = self.wasted = self.stored = 0
+        self._decided: dict[int, tuple[int, int]] = {}  # offset in the answer: token, step
+
+    def fold(self, update: Update) -> None:
+        """Note the step at which each position got the token that it has now."""
+        start, steps, decided = len(update.sequence.request.prompt), update.steps, self._decided
+        for offset, token in enumerate(update.tokens, update.start - start):
+            if offset not in decided or decided[offset][0] != token:
+                decided[offset] = token, steps
+        for offset, cell in enumerate(update.window, update.stop - start):
+            if cell.token is None:
+                decided.pop(offset, None)
+            elif offset not in decided or decided[offset][0] != cell.token:
+                decided[offset] = cell.token, steps
+
+    def answered(self, update: Update, engine: Engine) -> Answered:
+        """The answer of an update that tells of its end."""
+        sequence, item = update.sequence, self.item
+        tokens = sequence.answer
+        row = {
+            "task": item.task,
+            "document": item.document.number,
+            "options": dict(item.options),
+            "prompt": item.prompt,
+            "answer": cut(decode(engine.tokenizer, tokens), item.params.stop),
+            "tokens": list(tokens),
+            "steps": sequence.steps,
+            "finish": sequence.finish,
+            "error": sequence.error,
+            "seed": sequence.request.seed,
+        }
+        beside = {
+            "task": item.task,
+            "document": item.document.number,
+            "options": dict(item.options),
+            "forwards": sequence.nfe,
+            "computed": self.computed,
+            "wasted": self.wasted,
+            "seconds": round(perf_counter() - self.begin, ROUND),
+            "decided_at": [self._decided[offset][1] for offset in range(len(tokens))],
+            "probabilities": [round(probability, ROUND) for probability in sequence.probabilities],
+        }
+        return Answered(self.place, row, beside)
+
+
+class Answering:
+    """An engine that takes items at any time; each step returns the answers that it ended."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self._decode = Decode(engine.first, engine.driver, record=self._count, turn=engine.turn)
+        self._live: dict[int, Live] = {}
+        self._work = Work()
+        self._sampled = False
+
+    @property
+    def live(self) -> int:
+        """Requests on their way."""
+        return len(self._live)
+
+    def add(self, place: int, item: Item) -> None:
+        """Let an item wait. Raises ValueError for a prompt that cannot be encoded."""
+        self._decode.add(Request(place, item.ids(self.engine), item.params, index=item.index))
+        self._live[place] = Live(place, item)
+
+    def step(self) -> list[Answered]:
+        """One forward; the answers that have ended with it."""
+        begin, padding = perf_counter(), self._padding
+        self._sampled = False
+        ended: list[Answered] = []
+        for update in self._decode.step():
+            live = self._live[update.id]
+            live.fold(update)
+            if update.ending is not None:
+                ended.append(live.answered(update, self.engine))
+                del self._live[update.id]
+        took = perf_counter() - begin
+        self._work += Work(padding=self._padding - padding, seconds=took, decode_seconds=took if self._sampled else 0.0)
+        return ended
+
+    def worked(self) -> Work:
+        """The work since this was last asked."""
+        work, self._work = self._work, Work()
+        return replace(work, seconds=round(work.seconds, ROUND), decode_seconds=round(work.decode_seconds, ROUND))
+
+    @property
+    def _padding(self) -> int:
+        """Padding rows so far; only drivers of devices that capture forwards pad them."""
+        driver = self.engine.driver
+        return driver.padding if isinstance(driver, TorchDriver) else 0
+
+    def _count(self, event: Event) -> None:
+        """Note what a forward fed, for each request and in all."""
+        if not isinstance(event, Samples):
+            return
+        plan = event.plan
+        for span in plan.spans:
+            live, final = self._live[span.id], span.start + span.query_only + span.final_rows
+            live.computed += len(span.tokens)
+            live.wasted += max(0, min(live.stored, final) - span.start - span.query_only)
+            live.stored = max(live.stored, final)
+        samples = any(span.wanted for span in plan.spans)
+        self._sampled = self._sampled or samples
+        rows = sum([len(span.tokens) for span in plan.spans])
+        self._work += Work(1, int(samples), len(plan.spans), rows, preemptions=len(plan.preemptions))

@@ -1,0 +1,157 @@
+"""Problems of the built-in tasks: the embedded one, and those of JSON files in a folder that the user names."""
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+from .. import tiny
+from ..core.checks import short
+
+LARGEST_FILE = 1 << 26  # bytes
+SHELLS = 500  # problems of the embedded task
+_CALL = re.compile(r"^check\((\w+)\)\s*$", re.MULTILINE)
+_DEFINED = re.compile(r"^\s*def\s+(\w+)", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """One problem. `gold` is its answer, for tasks of code a program where there is one; `tests` are programs that check code.
+
+    `code` is the beginning of a program that an answer goes on with, `entry` the function that it must define.
+    """
+
+    number: int
+    question: str
+    gold: str
+    tests: tuple[str, ...] = ()
+    code: str = ""
+    entry: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where a task's problems come from: a file of the folder that `--data` names, or the package itself (`file` is empty)."""
+
+    file: str
+    read: Callable[[Mapping[str, Any], int], Document]
+
+
+def text_of(entry: Mapping[str, Any], name: str) -> str:
+    """A field that must hold text. Raises KeyError where it does not."""
+    value = entry[name]
+    if not isinstance(value, str) or not value.strip():
+        raise KeyError(name)
+    return value
+
+
+def texts_of(entry: Mapping[str, Any], name: str) -> tuple[str, ...]:
+    """A field that must hold texts, at least one. Raises KeyError where it does not."""
+    value = entry[name]
+    if not isinstance(value, list) or not value or not all(isinstance(part, str) for part in value):
+        raise KeyError(name)
+    return tuple(value)
+
+
+def with_answer(entry: Mapping[str, Any], number: int) -> Document:
+    """A question with the answer that is expected."""
+    return Document(number, text_of(entry, "question"), text_of(entry, "ground_truth_answer"))
+
+
+def with_code(entry: Mapping[str, Any], number: int) -> Document:
+    """A function to be completed, and the tests that call it."""
+    question, tests = text_of(entry, "question"), texts_of(entry, "test_list")
+    _, _, code = question.partition("You need to complete this code:\n")
+    called = _CALL.findall(tests[-1])
+    if not code or not called:
+        raise KeyError("test_list" if code else "question")
+    return Document(number, question, "", tests, code, called[-1])
+
+
+def with_asserts(entry: Mapping[str, Any], number: int) -> Document:
+    """A function that a sentence describes, with the asserts that it must pass."""
+    tests, gold = texts_of(entry, "test_list"), text_of(entry, "code")
+    imports = entry.get("test_imports", [])
+    if not isinstance(imports, list) or not all(isinstance(line, str) for line in imports):
+        raise KeyError("test_imports")
+    named = [name for name in _DEFINED.findall(gold) if any(f"{name}(" in test for test in tests)]
+    if not named:
+        raise KeyError("test_list")
+    return Document(number, text_of(entry, "prompt"), gold, (*imports, *tests), entry=named[-1])
+
+
+SOURCES = {
+    "shells": Source("", with_answer),
+    "gsm8k": Source("GSM8K.json", with_answer),
+    "math500": Source("MATH500.json", with_answer),
+    "humaneval": Source("HumanEval.json", with_code),
+    "mbpp": Source("MBPP_sanitized.json", with_asserts),
+}
+
+
+def documents_of(task: str, data: Path | None, limit: int | None, *, seed: int = 0) -> list[Document]:
+    """The first `limit` problems of a task, all of them without a limit. `seed` chooses those of the embedded one.
+
+    Raises ValueError naming the file, and the entry that is no problem.
+    """
+    source = SOURCES[task]
+    if not source.file:
+        found = tiny.problems(SHELLS if limit is None else limit, seed)
+        return [Document(number, problem.prompt, str(problem.answer)) for number, problem in enumerate(found)]
+    entries = entries_of(task, data)
+    documents: list[Document] = []
+    for number, entry in enumerate(entries if limit is None else entries[:limit]):
+        try:
+            documents.append(source.read(entry, number))
+        except (KeyError, TypeError) as error:
+            raise ValueError(
+                f"{source.file}, entry {number + 1}: no problem of {task}, look at {error}: {short(entry)}"
+            ) from error
+    return documents
+
+
+def entries_of(task: str, data: Path | None) -> list[Mapping[str, Any]]:
+    """The entries of a task's file. Raises ValueError where there is none."""
+    name = SOURCES[task].file
+    if data is None:
+        raise ValueError(f"task {task} reads {name}: give --data, the folder with it")
+    path = data / name
+    if not path.is_file():
+        raise ValueError(f"task {task} reads {name}, and there is none in --data {short(str(data))}")
+    if path.stat().st_size > LARGEST_FILE:
+        raise ValueError(f"{path} has more than {LARGEST_FILE} bytes: give fewer problems")
+    try:
+        entries = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} holds no JSON: {short(str(error))}") from error
+    if not isinstance(entries, list) or not entries or not all(isinstance(entry, dict) for entry in entries):
+        raise ValueError(f"{path} must hold a JSON list of problems")
+    return entries
+
+
+def digest(documents: list[Document]) -> str:
+    """A short name of these very problems."""
+    return blake2b(repr(documents).encode(), digest_size=8).hexdigest()
+
+
+@cache
+def worked(task: str) -> tuple[tuple[str, str], ...]:
+    """Questions with worked answers, in the form of the task's own, to stand in front of a question."""
+    if task == "shells":
+        return SHELLS_WORKED
+    text = Path(__file__).with_name("worked.json").read_text(encoding="utf-8")
+    return tuple((each["question"], each["answer"]) for each in json.loads(text)[task])
+
+
+SHELLS_WORKED = (
+    ("Tom has 12 coins. Then Tom finds 5 more. How many coins does Tom have?\n", "12+5=17 coins. Tom has 17 coins."),
+    (
+        "Eva has 40 pens. Later Eva sells 15. Now Eva doubles the number. How many pens does Eva have?\n",
+        "40-15=25 pens. 25+25=50 pens. So 50 pens left.",
+    ),
+    ("Leo has 9 eggs. Now Leo wins 30 more. How many eggs does Leo have?\n", "30+9=39 eggs. Leo now has 39 eggs."),
+)

@@ -1,0 +1,86 @@
+"""The requests of an evaluation, in the order in which their answers are written."""
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..chat import Message, chat_prompt
+from ..core import SamplingParams
+from ..core.options import StrategyOptions
+from ..engine import Engine
+from ..prompts import encode
+from .documents import Document, documents_of
+from .options import EvalOptions
+from .prompts import conversation, text_prompt
+
+Key = tuple[str, int, str]  # task, number of the document, options as JSON
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One request: a document of a task, asked with some options of the strategy.
+
+    `prompt` is text, or a conversation. `index` counts the earlier items with this prompt and these parameters.
+    """
+
+    task: str
+    document: Document
+    prompt: str | tuple[Message, ...]
+    params: SamplingParams
+    index: int
+
+    @property
+    def options(self) -> StrategyOptions:
+        """The options of the strategy that the request brings."""
+        return self.params.strategy_options
+
+    @property
+    def key(self) -> Key:
+        """What tells the item from all others of a run."""
+        return self.task, self.document.number, options_text(dict(self.options))
+
+    def ids(self, engine: Engine) -> tuple[int, ...]:
+        """The prompt as tokens. Raises ValueError for a conversation without a chat template."""
+        if isinstance(self.prompt, str):
+            return encode(engine, self.prompt)
+        return chat_prompt(engine.tokenizer, engine.chat_template, self.prompt)
+
+
+def options_text(options: Mapping[str, Any]) -> str:
+    """Options as JSON, the same text for the same options."""
+    return json.dumps({name: value if _plain(value) else repr(value) for name, value in options.items()}, sort_keys=True)
+
+
+def _plain(value: object) -> bool:
+    return value is None or isinstance(value, str | int | float | bool | tuple | list)
+
+
+def read_documents(options: EvalOptions) -> dict[str, list[Document]]:
+    """The problems of each task. Raises ValueError where they cannot be read."""
+    data = None if options.data is None else Path(options.data)
+    return {task: documents_of(task, data, options.dataset_limit, seed=options.problem_seed) for task in options.tasks}
+
+
+def items_of(options: EvalOptions, documents: Mapping[str, list[Document]]) -> list[Item]:
+    """All requests: task by task, of each all documents with the first options, then with the next."""
+    asked: Counter[tuple[object, ...]] = Counter()
+    items: list[Item] = []
+    for task, found in documents.items():
+        prompts = [prompt_of(task, document, options) for document in found]
+        for chosen in options.grid:
+            params = options.params(task, chosen)
+            for document, prompt in zip(found, prompts, strict=True):
+                same = (prompt if isinstance(prompt, str) else tuple(turn["content"] for turn in prompt), params)
+                items.append(Item(task, document, prompt, params, asked[same]))
+                asked[same] += 1
+    return items
+
+
+def prompt_of(task: str, document: Document, options: EvalOptions) -> str | tuple[Message, ...]:
+    """The prompt of a document in the form that is asked for."""
+    if options.chat:
+        return conversation(task, document, options.shots)
+    return text_prompt(task, document, options.shots)

@@ -1,0 +1,170 @@
+"""The loop of an evaluation: items go to a crew, answers are scored beside it and written in the order of the items."""
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence as Items
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from itertools import groupby
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from ..core import Request, refusal
+from .answering import ROUND, Answered
+from .checkpoint import Checkpoint, begin
+from .crews import About, Crew
+from .documents import Document, digest
+from .items import Item, items_of
+from .jail import Jail, Limits, find_jail
+from .maths import Maths
+from .metrics import Work
+from .options import CODE_TASKS, EvalOptions
+from .scoring import Mark, code_mark, digits_mark, maths_mark, number_mark
+
+SCORERS = 2  # threads that wait for jails and for the process that compares formulas
+NOT_IN_KEY = ("data", "out", "workers", "dataset_limit", "problem_seed")  # the problems themselves are in the key
+Show = Callable[[int, float], None]  # answers so far, sum of their scores
+
+
+def no_show(done: int, score: float) -> None:
+    """Show nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scorers:
+    """What scoring needs: a process for formulas, a jail for programs; None where no task asks for it."""
+
+    maths: Maths | None
+    jail: Jail | None
+
+    def mark(self, item: Item, row: Mapping[str, Any]) -> Mark:
+        """The score of an answer; one that was refused or failed gets none."""
+        if row["finish"] in ("rejected", "error", "abort"):
+            return Mark(0.0, "", row["error"])
+        if item.task == "math500":
+            assert self.maths is not None, "made for this task"
+            return maths_mark(item.document, row["answer"], self.maths)
+        if item.task in CODE_TASKS:
+            return code_mark(item.task, item.document, row["answer"], self.jail)
+        if item.task == "shells":
+            return digits_mark(item.document, row["answer"])
+        return number_mark(item.document, row["answer"])
+
+
+@contextmanager
+def scorers_for(options: EvalOptions) -> Iterator[Scorers]:
+    """The scorers of some tasks. Raises ValueError or DlstepError where one cannot be had."""
+    maths = Maths() if "math500" in options.tasks else None
+    code = options.run_code and any(task in CODE_TASKS for task in options.tasks)
+    jail = find_jail(Limits(seconds=options.code_seconds)) if code else None
+    try:
+        yield Scorers(maths, jail)
+    finally:
+        if maths is not None:
+            maths.close()
+
+
+def key_of_run(options: EvalOptions, documents: Mapping[str, list[Document]], facts: Mapping[str, Any]) -> dict[str, Any]:
+    """All that the answers of a run depend on."""
+    asked = {name: value for name, value in asdict(options).items() if name not in NOT_IN_KEY}
+    asked["grid"] = [{name: repr(value) for name, value in chosen} for chosen in options.grid]
+    problems = {task: {"count": len(found), "digest": digest(found)} for task, found in documents.items()}
+    return {"engine": dict(facts), "eval": asked, "problems": problems}
+
+
+def evaluate(
+    crew: Crew,
+    options: EvalOptions,
+    documents: Mapping[str, list[Document]],
+    *,
+    told: Mapping[str, Any] | None = None,
+    show: Show = no_show,
+) -> None:
+    """Answer and score everything that `options.out` does not hold yet.
+
+    `told` are the options as they were given, kept for whoever looks at the run. Killed at any moment and called again, the
+    answers are those of an unbroken run, byte for byte. Raises ValueError for a folder that holds another run.
+    """
+    folder = Path(options.out)
+    items = items_of(options, documents)
+    with scorers_for(options) as scorers:
+        check(crew.about, options)
+        begin(folder, {"key": key_of_run(options, documents, crew.about.facts), "told": dict(told or {})})
+        checkpoint = Checkpoint(folder, items)
+        try:
+            missing = checkpoint.missing
+            score = sum(row["score"] for row in checkpoint.known)
+            running = Running(crew, scorers, checkpoint, items, show, len(items) - len(missing), score)
+            for task, places in groupby(missing, key=lambda place: items[place].task):
+                running.answer(task, deque(places))
+        finally:
+            checkpoint.close()
+
+
+def check(about: About, options: EvalOptions) -> None:
+    """Raise ValueError for parameters with which no prompt could be answered, however short."""
+    some = next(token for token in range(3) if token != about.config.spec.mask_id)
+    for task in options.tasks:
+        for chosen in options.grid:
+            if why := refusal(about.config, about.strategy, Request(0, (some,), options.params(task, chosen))):
+                raise ValueError(why.removeprefix("request 0: "))
+
+
+class Running:
+    """A run under way. Tasks are answered one after the other, so that time can be told of each."""
+
+    def __init__(
+        self, crew: Crew, scorers: Scorers, checkpoint: Checkpoint, items: Items[Item], show: Show, done: int, score: float
+    ) -> None:
+        self._crew, self._scorers, self._checkpoint, self._items = crew, scorers, checkpoint, items
+        self._show, self._done, self._score = show, done, score
+        self._scoring: dict[Future[Mark], Answered] = {}
+        self._begin, self._unsaid = 0.0, Work()
+
+    def answer(self, task: str, places: "deque[int]") -> None:
+        """Answer the items at `places`, which are all of `task`."""
+        crew = self._crew
+        most = 2 * crew.about.seats  # as many wait as run
+        self._begin = perf_counter()
+        with ThreadPoolExecutor(SCORERS) as pool:
+            try:
+                while places or crew.live:
+                    while places and crew.live < most:
+                        place = places.popleft()
+                        crew.add(place, self._items[place])
+                    answers, work = crew.step()
+                    for answered in answers:
+                        mark = pool.submit(self._scorers.mark, self._items[answered.place], answered.row)
+                        self._scoring[mark] = answered
+                    if answers:
+                        self._note_work(task, work)
+                    else:
+                        self._unsaid += work
+                    self._collect(everything=False)
+                self._collect(everything=True)
+            except BaseException:
+                pool.shutdown(cancel_futures=True)
+                raise
+
+    def _note_work(self, task: str, work: Work) -> None:
+        now = perf_counter()
+        work = replace(self._unsaid + work, wall_seconds=round(now - self._begin, ROUND))
+        self._begin, self._unsaid = now, Work()
+        self._checkpoint.note_work(task, asdict(work))
+
+    def _collect(self, *, everything: bool) -> None:
+        """Write the answers whose scores are there; wait for those of all, if asked."""
+        while self._scoring:
+            done = wait(self._scoring, timeout=None if everything else 0, return_when=FIRST_COMPLETED).done
+            if not done:
+                return
+            for future in sorted(done, key=lambda future: self._scoring[future].place):
+                self._write(self._scoring.pop(future), future.result())
+
+    def _write(self, answered: Answered, mark: Mark) -> None:
+        gold = self._items[answered.place].document.gold
+        row = {**answered.row, "gold": gold, "found": mark.found, "note": mark.note, "score": mark.score}
+        self._checkpoint.note(answered.place, row, answered.beside)
+        self._done, self._score = self._done + 1, self._score + mark.score
+        self._show(self._done, self._score)

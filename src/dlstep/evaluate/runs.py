@@ -1,0 +1,81 @@
+"""A run as its files tell it: the answers with what lies beside them, and the work of each task."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from .checkpoint import ANSWERS, BESIDE, BESIDE_FIELDS, answer_lines, check, key_of, read_run, whole_lines
+from .items import Key
+from .metrics import Answers, Comparison, Pair, Work, compared
+
+Group = tuple[str, str]  # task, options as JSON
+WORK_FIELDS: dict[str, Any] = {field.name: float for field in fields(Work)}
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What a folder of results holds. `asked` is its `run.json`; `rows` and `beside` are by key, in the order of the items."""
+
+    folder: Path
+    asked: Mapping[str, Any]
+    rows: Mapping[Key, Mapping[str, Any]]
+    beside: Mapping[Key, Mapping[str, Any]]
+    work: Mapping[str, Work]
+
+    @property
+    def expected(self) -> int:
+        """How many answers the run has when it is complete."""
+        key = self.asked["key"]
+        return sum(each["count"] for each in key["problems"].values()) * len(key["eval"]["grid"])
+
+    @property
+    def groups(self) -> dict[Group, list[Pair]]:
+        """The answers of each task with each set of options."""
+        found: dict[Group, list[Pair]] = {}
+        for key, row in self.rows.items():
+            found.setdefault((key[0], key[2]), []).append((row, self.beside[key]))
+        return found
+
+    def answers(self, group: Group | None = None) -> Answers:
+        """The sums over one group, or over all answers."""
+        chosen = self.groups
+        pairs = chosen[group] if group is not None else [pair for each in chosen.values() for pair in each]
+        return Answers.total(Answers.of(*pair) for pair in pairs)
+
+
+def read(folder: Path) -> Run:
+    """The run in a folder, complete or not. Raises ValueError where there is none, or a line that is none of a run."""
+    asked = read_run(folder)
+    rows = {key_of(row): row for row in answer_lines(folder / ANSWERS)}
+    beside: dict[Key, Mapping[str, Any]] = {}
+    work: dict[str, Work] = {}
+    for number, line in enumerate(whole_lines(folder / BESIDE), 1):
+        if "work" in line:
+            done = check(folder / BESIDE, number, line["work"], WORK_FIELDS)
+            task = str(line.get("task"))
+            work[task] = work.get(task, Work()) + Work(*(done[name] for name in WORK_FIELDS))
+        else:
+            line = check(folder / BESIDE, number, line, BESIDE_FIELDS)
+            beside[key_of(line)] = line  # of an answer that was lost and given again, the last
+    if lost := next((key for key in rows if key not in beside), None):
+        raise ValueError(f"{folder / BESIDE} says nothing of {lost[0]} {lost[1]}: one of the two files was changed by hand")
+    return Run(folder, asked, rows, beside, work)
+
+
+def matched(run: Run, other: Run) -> Iterator[tuple[Group, str, Comparison]]:
+    """Each group of a run compared on the problems that both have answered, with the options of the other's group.
+
+    Groups match by their options. Where the other run has one set of options only, every group is compared with that.
+    """
+    theirs = other.groups
+    for group, pairs in run.groups.items():
+        alone = [each for each in theirs if each[0] == group[0]]
+        match = group if group in theirs else alone[0] if len(alone) == 1 else None
+        if match is None:
+            continue
+        known = {pair[0]["document"]: pair for pair in theirs[match]}
+        mine = sorted((pair for pair in pairs if pair[0]["document"] in known), key=lambda pair: pair[0]["document"])
+        mine = [pair for pair in mine if known[pair[0]["document"]][0]["gold"] == pair[0]["gold"]]
+        if mine:
+            yield group, match[1], compared(mine, [known[pair[0]["document"]] for pair in mine])

@@ -1,0 +1,168 @@
+"""The table of a run: a line for each task and set of options, as values, as text and as CSV."""
+
+import csv
+from collections.abc import Iterator, Sequence as Items
+from dataclasses import asdict, dataclass, fields
+from io import StringIO
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from .metrics import ratio
+from .runs import Run, matched
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """Figures of a task with one set of options; `docs/evaluation.md` defines each column.
+
+    Times, the batch and padding are of a task's forwards, which all of its sets of options share: None where there are several.
+    The last five compare with a reference run, and are None without one.
+    """
+
+    task: str
+    options: str
+    answers: int
+    failed: int
+    accuracy: float
+    accuracy_error: float
+    tokens: int
+    tokens_per_forward: float
+    tokens_per_forward_error: float
+    tokens_per_step: float
+    forwards_per_answer: float
+    forwards_per_answer_error: float
+    computed: int
+    decided: int
+    wasted: int
+    tps_e2e: float | None
+    tps_decode: float | None
+    batch: float | None
+    padding: float | None
+    equal: float | None = None
+    accuracy_gain: float | None = None
+    accuracy_gain_low: float | None = None
+    accuracy_gain_high: float | None = None
+    accuracy_gain_p: float | None = None
+    speed_gain: float | None = None
+    speed_gain_low: float | None = None
+    speed_gain_high: float | None = None
+    speed_gain_p: float | None = None
+
+
+def lines_of(run: Run, against: Run | None = None) -> list[Line]:
+    """The table of a run, beside a reference run if there is one.
+
+    Raises ValueError for a reference run without a problem in common.
+    """
+    beside = {} if against is None else {group: found for group, _, found in matched(run, against)}
+    if against is not None and not beside:
+        raise ValueError(f"{against.folder} has no answers to problems of {run.folder} with options that go together")
+    lines: list[Line] = []
+    for group in run.groups:
+        sums, work = run.answers(group), run.work[group[0]]
+        alone = len([each for each in run.groups if each[0] == group[0]]) == 1
+        found = beside.get(group)
+        more: dict[str, Any] = {}
+        if found is not None:
+            more["equal"] = found.equal
+            for name, gain in (("accuracy", found.accuracy), ("speed", found.tokens_per_forward)):
+                more |= {
+                    f"{name}_gain{'_' * (part != 'value')}{part.removeprefix('value')}": v for part, v in asdict(gain).items()
+                }
+        lines.append(
+            Line(
+                *group, sums.count, sums.failed, sums.accuracy, sums.accuracy_error, sums.tokens,
+                sums.tokens_per_forward, sums.tokens_per_forward_error, sums.tokens_per_step,
+                sums.forwards_per_answer, sums.forwards_per_answer_error, sums.computed, sums.tokens, sums.wasted,
+                ratio(sums.tokens, work.wall_seconds) if alone else None,
+                ratio(sums.tokens, work.decode_seconds) if alone else None,
+                work.batch if alone else None, work.padding_share if alone else None, **more,
+            )
+        )  # fmt: skip
+    return lines
+
+
+def as_csv(lines: Items[Line]) -> str:
+    """The table as CSV, one column for each field; empty where there is no figure."""
+    text = StringIO()
+    writer = csv.DictWriter(text, [field.name for field in fields(Line)], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(asdict(line) for line in lines)
+    return text.getvalue()
+
+
+def print_lines(lines: Items[Line], console: Console) -> None:
+    """Print the table, in pieces of at most 80 columns."""
+    several = len({line.options for line in lines}) > 1
+    if several:
+        for number, options in enumerate(dict.fromkeys(line.options for line in lines), 1):
+            console.print(f"# {number}: {options}", markup=False, highlight=False, soft_wrap=True)
+    numbers = {options: str(number) for number, options in enumerate(dict.fromkeys(line.options for line in lines), 1)}
+    for heads, cells in pieces(lines):
+        table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+        table.add_column("task")
+        for head in (*(["#"] if several else []), *heads):
+            table.add_column(head, justify="right")
+        for line, texts in zip(lines, cells, strict=True):
+            table.add_row(*map(Text, (line.task, *([numbers[line.options]] if several else []), *texts)))
+        console.print(table)
+
+
+def pieces(lines: Items[Line]) -> Iterator[tuple[tuple[str, ...], list[tuple[str, ...]]]]:
+    """Headings and cells: accuracy and speed, then what it cost, then the reference run."""
+    yield (
+        ("answers", "failed", "right, %", "tok/fwd", "tok/step", "fwd/answer"),
+        [
+            (
+                str(line.answers), str(line.failed), with_error(100 * line.accuracy, 100 * line.accuracy_error, 1),
+                with_error(line.tokens_per_forward, line.tokens_per_forward_error, 2), f"{line.tokens_per_step:.2f}",
+                with_error(line.forwards_per_answer, line.forwards_per_answer_error, 1),
+            )
+            for line in lines
+        ],
+    )  # fmt: skip
+    yield (
+        ("computed", "decided", "wasted", "tok/s", "in decode", "batch", "pad, %"),
+        [
+            (
+                str(line.computed), str(line.decided), str(line.wasted), number(line.tps_e2e, 0), number(line.tps_decode, 0),
+                number(line.batch, 1), number(None if line.padding is None else 100 * line.padding, 1),
+            )
+            for line in lines
+        ],
+    )  # fmt: skip
+    if any(line.equal is not None for line in lines):
+        yield (
+            ("equal, %", "right, % gained", "p", "tok/fwd gained", "p"),
+            [
+                (
+                    number(None if line.equal is None else 100 * line.equal, 1),
+                    interval(line.accuracy_gain, line.accuracy_gain_low, line.accuracy_gain_high, 100, 1),
+                    number(line.accuracy_gain_p, 3),
+                    interval(line.speed_gain, line.speed_gain_low, line.speed_gain_high, 1, 2),
+                    number(line.speed_gain_p, 3),
+                )
+                for line in lines
+            ],
+        )
+
+
+def number(value: float | None, places: int) -> str:
+    """A figure, or a dash where there is none."""
+    return "-" if value is None else f"{value:.{places}f}"
+
+
+def with_error(value: float, error: float, places: int) -> str:
+    """A figure and its standard error."""
+    return f"{value:.{places}f} ±{error:.{places}f}"
+
+
+def interval(value: float | None, low: float | None, high: float | None, scale: float, places: int) -> str:
+    """A gain and its interval."""
+    if value is None or low is None or high is None:
+        return "-"
+    return f"{scale * value:+.{places}f} [{scale * low:+.{places}f}, {scale * high:+.{places}f}]"

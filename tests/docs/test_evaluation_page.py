@@ -1,0 +1,71 @@
+"""`docs/evaluation.md` runs as pasted and prints what it says; its tables are those of the code."""
+
+import re
+import shlex
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from dlstep.cli import main
+from dlstep.cli.options import field_help
+from dlstep.evaluate import EvalOptions
+from dlstep.evaluate.checkpoint import KEY_FIELDS, ROW_FIELDS
+from dlstep.evaluate.table import Line
+
+PAGE = (Path(__file__).parents[2] / "docs" / "evaluation.md").read_text(encoding="utf-8")
+BLOCK = re.compile(r"^```(sh|python)\n(.*?)^```(?:\n\n^```text\n(.*?)^```)?", re.DOTALL | re.MULTILINE)
+FILE = re.compile(r"cat > (\S+) <<'END'\n(.*?)^END\n", re.DOTALL | re.MULTILINE)
+
+Captured = pytest.CaptureFixture[str]
+
+
+def lines(text: str) -> list[str]:
+    """The lines without the blanks at their ends, and without empty ones around."""
+    return "\n".join(line.rstrip() for line in text.splitlines()).strip("\n").splitlines()
+
+
+def test_the_page_runs_as_pasted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
+    monkeypatch.chdir(tmp_path)
+    compared = 0
+    for language, text, printed in BLOCK.findall(PAGE):
+        if language == "python":
+            exec(compile(text, "evaluation.md", "exec"), {})
+            assert float(capsys.readouterr().out) == 1.0
+            continue
+        for name, content in FILE.findall(text):
+            Path(name).write_text(content)
+        for command in FILE.sub("", text).splitlines():
+            words = shlex.split(command)
+            assert words[0] == "dlstep" and main(words[1:]) == 0
+        shown = capsys.readouterr().out
+        if printed:
+            assert lines(shown) == lines(printed)
+            compared += 1
+    assert compared == 2
+
+
+def test_the_options_are_those_of_the_command() -> None:
+    texts = field_help(EvalOptions)
+    for field in fields(EvalOptions):
+        assert f"| `{field.name}` | {' '.join(texts[field.name].split())} |" in PAGE
+
+
+def test_every_column_is_defined() -> None:
+    table = PAGE.partition("## Columns")[2].partition("## ")[0]
+    defined = set(
+        re.findall(r"`([\w.]+)`", "".join(line.split("|")[1] for line in table.splitlines() if line.startswith("| `")))
+    )
+    for column in (field.name for field in fields(Line)):
+        kind = re.sub(r"_(low|high|p)$", "", column) if "gain" in column else column
+        assert column in defined or kind in defined, column
+
+
+def test_every_field_of_an_answer_is_listed() -> None:
+    (line,) = (line for line in PAGE.splitlines() if line.startswith("| `answers.jsonl`"))
+    assert re.findall(r"`(\w+)`", line) == [
+        "task",
+        "document",
+        "options",
+        *[name for name in ROW_FIELDS if name not in KEY_FIELDS],
+    ]

@@ -1,0 +1,154 @@
+"""Hostile programs harm nothing: each is contained, and the jail runs the next program."""
+
+import os
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from dlstep.core import DlstepError
+from dlstep.evaluate import jail as jails
+from dlstep.evaluate.jail import WAYS, Jail, Limits, find_jail
+
+SAY = "raise type({0}, (Exception,), {{}})()"  # programs have no other way to say something
+FLOOD = f"""
+import os, time
+made = 0
+for _ in range(32):
+    try:
+        process = os.fork()
+    except OSError:
+        break
+    if process == 0:
+        time.sleep(60)
+    made += 1
+{SAY.format("f'made_{made}'")}
+"""
+NETWORK = """
+import socket
+for address in (("127.0.0.1", {port}), ("10.0.0.1", 80), ("1.1.1.1", 53)):
+    try:
+        socket.create_connection(address, 1).close()
+    except OSError:
+        continue
+    raise ConnectionError
+"""
+READ = """
+import os
+for path in {paths}:
+    try:
+        os.listdir(path) if os.path.isdir(path) else open(path).read()
+    except OSError:
+        continue
+    raise RuntimeError(path)
+"""
+WRITE = """
+import os
+for folder in ("/", "/usr", "/usr/lib", "/dev", {outside!r}):
+    try:
+        open(folder + "/{name}", "w").close()
+    except OSError:
+        continue
+    raise RuntimeError(folder)
+open("/tmp/{name}", "w").write("a")
+"""
+LOOP = "while True: pass"
+KILL = """
+import os, signal
+for process in (1, {pid}):
+    for number in (signal.SIGTERM, signal.SIGKILL, signal.SIGINT):
+        try:
+            os.kill(process, number)
+        except OSError:
+            pass
+"""
+
+
+@pytest.fixture(params=list(WAYS), scope="module")
+def held(request: pytest.FixtureRequest) -> Jail:
+    """A jail of each kind, where it can be had."""
+    try:
+        return Jail(request.param, Limits(seconds=2.0))
+    except ValueError as error:
+        pytest.skip(str(error))
+
+
+def test_a_program_passes_or_says_what_it_raised(held: Jail) -> None:
+    assert held.run(["a = 1", "import dataclasses\nassert a == 1"]) == "passed"
+    assert held.run(["assert False"]) == "AssertionError"
+    assert held.run(["raise SystemExit"]) == "SystemExit"
+    assert held.run(["import os; os._exit(0)"]) == "ended early, code 0"
+    assert held.run(["import os, signal; os.kill(os.getpid(), signal.SIGSEGV)"]) == "signal 11"
+
+
+def test_a_flood_of_processes_is_stopped(held: Jail) -> None:
+    made = held.run([FLOOD])
+    assert made.startswith("made_") and int(made.removeprefix("made_")) < held.limits.processes
+    assert held.run(["pass"]) == "passed"
+
+
+@pytest.mark.parametrize("program", [LOOP, "import time; time.sleep(60)", f"import os\nif os.fork() == 0:\n    {LOOP}"])
+def test_an_endless_loop_ends(held: Jail, program: str) -> None:
+    begin = time.monotonic()
+    assert held.run([program]) == ("passed" if "fork" in program else "timeout")
+    assert time.monotonic() - begin < held.limits.seconds + jails.START
+    assert not [name for name in os.listdir("/proc") if name.isdigit() and held_by_a_jail(name)], "no process is left"
+
+
+def held_by_a_jail(process: str) -> bool:
+    """Whether a process runs the text of the jail's first process."""
+    try:
+        return b"The first process of a jail" in Path(f"/proc/{process}/cmdline").read_bytes()
+    except OSError:
+        return False
+
+
+def test_ten_gigabytes_are_refused(held: Jail) -> None:
+    assert held.run(["held = bytearray(10 << 30)"]) == "MemoryError"
+    assert held.run(["pass"]) == "passed"
+
+
+def test_nothing_outside_is_written(held: Jail, tmp_path: Path) -> None:
+    assert held.run([WRITE.format(outside=str(tmp_path), name="dlstep-evil")]) == "passed"
+    assert not list(tmp_path.iterdir()) and not Path("/tmp/dlstep-evil").exists()
+    assert held.run(["assert not __import__('os').path.exists('/tmp/dlstep-evil')"]) == "passed", "nothing stays for the next"
+
+
+def test_a_file_is_not_larger_than_allowed(held: Jail) -> None:
+    program = "file = open('/tmp/large', 'wb')\nfor _ in range(100): file.write(bytes(1 << 20)); file.flush()"
+    assert held.run([program]) == "OSError"
+
+
+def test_there_is_no_network(held: Jail) -> None:
+    import socket
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        assert held.run([NETWORK.format(port=server.getsockname()[1])]) == "passed"
+
+
+def test_what_is_not_pythons_is_not_read(held: Jail, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("42")
+    paths = [str(tmp_path / "secret"), str(Path(__file__).parent), "/etc/shadow", "/proc/1/environ"]
+    assert held.run([READ.format(paths=paths)]) == "passed"
+
+
+def test_other_processes_are_out_of_reach(held: Jail) -> None:
+    assert held.run([KILL.format(pid=os.getpid())]) == "passed"
+
+
+def test_where_there_is_no_jail_a_sentence_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nothing(name: str) -> None:
+        del name
+
+    monkeypatch.setattr(shutil, "which", nothing)
+    with pytest.raises(DlstepError, match=r"--run_code needs a way to contain programs.*: bwrap is not installed"):
+        find_jail()
+
+
+def test_a_jail_that_does_not_hold_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    broken: Callable[[str, Limits], list[str]] = lambda root, limits: ["--no-such-option"]  # noqa: E731
+    monkeypatch.setitem(WAYS, "unshare", broken)
+    with pytest.raises(ValueError, match="unshare makes no jail here" if shutil.which("unshare") else "not installed"):
+        Jail("unshare")

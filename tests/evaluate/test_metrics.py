@@ -1,0 +1,121 @@
+"""Laws of the figures: parts add up, order and batching change nothing, comparing is symmetric."""
+
+import math
+from fractions import Fraction
+from itertools import permutations
+from random import Random
+from statistics import mean, stdev
+from typing import Any
+
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from dlstep.evaluate.metrics import Answers, Pair, Work, compared, ratio
+
+COUNTS = st.integers(0, 500)
+
+
+@st.composite
+def pairs(draw: st.DrawFn, least: int = 1, most: int = 30) -> list[Pair]:
+    """Answers to as many documents."""
+    found: list[Pair] = []
+    for document in range(draw(st.integers(least, most))):
+        steps = draw(st.integers(0, 50))
+        row: dict[str, Any] = {
+            "document": document,
+            "tokens": draw(st.lists(st.integers(0, 3), max_size=8)),
+            "steps": steps,
+            "score": float(draw(st.booleans())),
+            "finish": draw(st.sampled_from(["stop", "length", "rejected", "error"])),
+        }
+        beside = {"forwards": steps + draw(st.integers(0, 5)), "computed": draw(COUNTS), "wasted": draw(st.integers(0, 9))}
+        found.append((row, beside))
+    return found
+
+
+def totals(found: list[Pair]) -> Answers:
+    """The sums of answers."""
+    return Answers.total(Answers.of(*pair) for pair in found)
+
+
+@given(pairs(), st.data())
+def test_parts_add_up_to_the_whole_in_any_order(found: list[Pair], data: st.DataObject) -> None:
+    cut = data.draw(st.integers(0, len(found)))
+    assert totals(found[:cut]) + totals(found[cut:]) == totals(found)
+    assert totals(list(data.draw(st.permutations(found)))) == totals(found)
+
+
+@given(st.lists(st.builds(Work, *[COUNTS] * 6), max_size=6))
+def test_work_adds_up_in_any_order(each: list[Work]) -> None:
+    assert all(Work.total(order) == Work.total(each) for order in list(permutations(each))[:24])
+
+
+@given(pairs(least=2))
+def test_a_ratio_is_one_of_sums_and_errors_are_those_of_the_textbook(found: list[Pair]) -> None:
+    sums = totals(found)
+    tokens = [len(row["tokens"]) for row, _ in found]
+    forwards = [beside["forwards"] for _, beside in found]
+    scores = [row["score"] for row, _ in found]
+    count = len(found)
+    assert sums.accuracy == pytest.approx(mean(scores))
+    assert sums.accuracy_error == pytest.approx(stdev(scores) / math.sqrt(count), abs=1e-9)
+    assert sums.forwards_per_answer_error == pytest.approx(stdev(forwards) / math.sqrt(count), abs=1e-6)
+    if sum(forwards):
+        rate = Fraction(sum(tokens), sum(forwards))
+        assert sums.tokens_per_forward == float(rate)
+        left = [float(t - rate * f) for t, f in zip(tokens, forwards, strict=True)]  # they sum to 0
+        assert sums.tokens_per_forward_error == pytest.approx(stdev(left) / math.sqrt(count) / mean(forwards), abs=1e-6)
+    else:
+        assert sums.tokens_per_forward == sums.tokens_per_forward_error == 0
+    steps = sum(row["steps"] for row, _ in found)
+    assert sums.tokens_per_step == (sum(tokens) / steps if steps else 0)
+    assert sums.tokens_per_step >= sums.tokens_per_forward or not steps
+    assert sums.failed == sum(row["finish"] in ("rejected", "error") for row, _ in found)
+
+
+def test_ratios_of_sums_are_not_means_of_ratios() -> None:
+    rows: list[Pair] = [
+        ({"tokens": [1] * tokens, "steps": 1, "score": 1.0, "finish": "stop"}, {"forwards": n, "computed": n, "wasted": 0})
+        for tokens, n in ((10, 1), (10, 9))
+    ]
+    assert totals(rows).tokens_per_forward == 2.0  # the mean of 10 and 1.11 is 5.56
+    assert ratio(1, 0) == 0
+
+
+@settings(max_examples=10)
+@given(pairs(), st.data())
+def test_comparing_is_symmetric_and_repeatable(mine: list[Pair], data: st.DataObject) -> None:
+    others = data.draw(pairs(len(mine), len(mine)))
+    one, other = compared(mine, others, resamples=200), compared(others, mine, resamples=200)
+    assert one == compared(mine, others, resamples=200)
+    assert (one.problems, one.equal) == (other.problems, other.equal)
+    for here, there in ((one.accuracy, other.accuracy), (one.tokens_per_forward, other.tokens_per_forward)):
+        assert (here.value, here.low, here.high, here.p) == (-there.value, -there.high, -there.low, there.p)
+        assert here.low <= here.high and 0 <= here.p <= 1
+
+
+@given(pairs())
+def test_a_run_gains_nothing_over_itself(found: list[Pair]) -> None:
+    same = compared(found, found, resamples=100)
+    assert same.equal == 1
+    for gain in (same.accuracy, same.tokens_per_forward):
+        assert (gain.value, gain.low, gain.high, gain.p) == (0, 0, 0, 1)
+
+
+def answer(right: bool, tokens: int, forwards: int) -> Pair:
+    """One answer."""
+    return {"tokens": list(range(tokens)), "steps": 1, "score": float(right)}, {"forwards": forwards}
+
+
+def test_intervals_hold_what_they_promise() -> None:
+    """Of 200 pairs of runs with the same accuracy, about 1 in 20 seems to differ."""
+    random, found = Random(0), 0
+    for _ in range(200):
+        mine = [answer(random.random() < 0.6, 5, 2) for _ in range(60)]
+        others = [answer(random.random() < 0.6, 5, 2) for _ in range(60)]
+        gain = compared(mine, others, resamples=400).accuracy
+        found += not gain.low <= 0 <= gain.high
+    assert 2 <= found <= 24
+    better = compared([answer(True, 8, 2)] * 40, [answer(place % 2 == 0, 4, 2) for place in range(40)])
+    assert better.accuracy.value == 0.5 and better.accuracy.low > 0.3 and better.accuracy.p < 0.01
+    assert better.tokens_per_forward.value == better.tokens_per_forward.low == 2.0

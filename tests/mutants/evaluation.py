@@ -1,0 +1,36 @@
+"""Mutants of the evaluation: scorers, files that are a checkpoint, figures, and the jail."""
+
+from .catalogue import change
+
+METRICS, CHECKPOINT, RUNNER = "evaluate/metrics.py", "evaluate/checkpoint.py", "evaluate/runner.py"
+SCORING, PROGRAMS, JAIL, JAILED = "evaluate/scoring.py", "evaluate/programs.py", "evaluate/jail.py", "evaluate/_jailed.py"
+ANSWERING, ITEMS, REPORT = "evaluate/answering.py", "evaluate/items.py", "evaluate/report.py"
+
+MUTANTS = (
+    change("ratios leave out forwards that only store", METRICS, 'forwards=beside["forwards"],', 'forwards=row["steps"],'),
+    change("the standard error is that of one answer", METRICS, "/ (count - 1) / count)", "/ (count - 1))"),
+    change("the standard error forgets how tokens and forwards go together", METRICS, "- 2 * rate * self.tokens_forwards", "- rate * self.tokens_forwards"),
+    change("the two runs are resampled apart from one another", METRICS, "sums = drawn @ table", "sums = np.hstack([drawn @ table[:, :3], drawn[::-1] @ table[:, 3:]])"),
+    change("the interval leaves out one end only", METRICS, "order[len(order) - 1 - cut]", "order[len(order) - 1]"),
+    change("gains of a ratio are compared as sums", METRICS, "np.divide(sums[:, 1], sums[:, 2], out=np.zeros(len(sums)), where=sums[:, 2] > 0)", "sums[:, 1] / len(sums)"),
+    change("answers are written as they end", CHECKPOINT, "while (row := self._ahead.pop(len(self.rows), None)) is not None:", "while self._ahead and (row := self._ahead.pop(next(iter(self._ahead)))) is not None:"),
+    change("a line that is not whole is kept", CHECKPOINT, "file.truncate(len(kept[0]) + len(kept[1]))", "file.seek(0)"),
+    change("answers that wait are not found again", CHECKPOINT, "for row in ahead if key_of(row) in places}", "for row in ahead[:0] if key_of(row) in places}"),
+    change("another run goes on in a folder", CHECKPOINT, '            raise ValueError(f"--out {folder} holds a run with', '            return ValueError(f"--out {folder} holds a run with'),
+    change("equal requests have equal seeds", ITEMS, "                asked[same] += 1\n", ""),
+    change("a run does not know its problems", RUNNER, '"digest": digest(found)', '"digest": ""'),
+    change("any braces are a box", SCORING, "if start in starts and (last is None", "if (last is None"),
+    change("the first box counts", SCORING, "start > last[0]", "start < last[0]"),
+    change("the sign of a number is an operator", SCORING, "(?:-?\\$?|\\$-)", "(?:\\$?)"),
+    change("numbers are nearly equal", SCORING, "found is not None and found == expected)", "found is not None and expected is not None and int(found) == int(expected))"),
+    change("the last block of code counts, whatever it defines", PROGRAMS, "(fitting or blocks or [text])", "(blocks or [text])"),
+    change("the beginning of a program is left out", PROGRAMS, 'return f"{beginning}\\n\\n{code}" if', "return code if"),
+    change("a program may become many", JAIL, '"RLIMIT_NPROC": self.processes', '"RLIMIT_NPROC": 4096'),
+    change("a program may take all memory", JAIL, '"RLIMIT_AS": self.memory', '"RLIMIT_AS": self.memory << 8'),
+    change("the jail has the network", JAIL, '"--net", ', ""),
+    change("root stays root in its jail", JAILED, 'if job["uid"] is not None:', 'if job["uid"] == 0:'),
+    change("a program that ends early has passed", JAILED, '"passed" if error is None else error.__name__', '"passed" if error in (None, SystemExit) else error.__name__'),
+    change("a program has no end", JAILED, 'select.select([os.pidfd_open(started)], [], [], job["seconds"])[0]', "select.select([os.pidfd_open(started)], [], [])[0]"),
+    change("padding and spans change places", ANSWERING, "int(samples), len(plan.spans), rows,", "int(samples), rows, len(plan.spans),"),
+    change("steps are spent where the last undecided token is", REPORT, "accumulate(decided, max)", "decided"),
+)  # fmt: skip
