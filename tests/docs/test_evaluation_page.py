@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dlstep.cli import main
-from dlstep.cli.options import field_help
+from dlstep.option_help import field_help
 from dlstep.evaluate import EvalOptions
 from dlstep.evaluate.checkpoint import KEY_FIELDS, ROW_FIELDS
 from dlstep.evaluate.table import Line

@@ -291,7 +291,7 @@ MUTANTS = (
     change(
         "an answer ends although positions before its end are undecided",
         BLOCKS,
-        "return block.first if self.rule.revokes else block.undecided[0]",
+        "return block.first if self.rule.revokes else undecided[0]",
         "return block.first if self.rule.revokes else block.undecided[-1]",
     ),
     change(

@@ -19,14 +19,14 @@ MUTANTS = (
     change(
         "a forward may decide nothing",
         THRESHOLD,
-        "[best(rows, begin, end)] if must else []",
-        "[best(rows, begin, end)] if False else []",
+        "[begin + of_block.index(highest)] if must else []",
+        "[begin + of_block.index(highest)] if False else []",
     ),
     change(
         "every block is made to take something",
         THRESHOLD,
-        "[best(rows, begin, end)] if must else []",
-        "[best(rows, begin, end)] if True else []",
+        "[begin + of_block.index(highest)] if must else []",
+        "[begin + of_block.index(highest)] if True else []",
     ),
     change(
         "the last position of equal ones is taken",

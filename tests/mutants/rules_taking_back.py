@@ -74,7 +74,7 @@ MUTANTS = (
     change(
         "tokens that may be taken back are settled",
         BLOCKS,
-        "return block.first if self.rule.revokes else block.undecided[0]",
+        "return block.first if self.rule.revokes else undecided[0]",
         "return [*block.undecided, block.end][0]",
     ),
     change(
