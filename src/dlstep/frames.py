@@ -292,7 +292,7 @@ def shown_options(value: Options) -> Json:
 def head_of(
     sequence: Sequence, spec: Spec, *, request: str, kind: str, model: str, forked_from: Mapping[str, Any] | None = None
 ) -> Json:
-    """What is known of an answer before its first forward, as JSON."""
+    """The facts of an answer before its first forward, as JSON."""
     asked, strategy, grid = sequence.goal.request, sequence.goal.strategy, sequence.goal.grid
     prompt = Pieces(spec.pieces).texts(asked.prompt)
     return {

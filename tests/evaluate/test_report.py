@@ -81,7 +81,7 @@ def test_wrong_answers_are_listed_and_the_first_can_be_stepped_into(run: Path, c
 
 
 class Page(HTMLParser):
-    """What a page refers to, and how its elements nest."""
+    """The references of a page, and how its elements nest."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -16,7 +16,7 @@ MUTANTS: tuple[Mutant, ...] = (
     change("shards may hold what the index does not name", SHARDS, "sorted(set(found) - set(where))", "()"),
     change("ends of sequence may be texts", SIZES, "not isinstance(end, int) or isinstance(end, bool)", "False"),
     change("ends of sequence may be ids that no row embeds", SIZES, "not 0 <= index < embedded", "index < 0"),
-    change("there may be a single position", SIZES, " or longest < 2", ""),
+    change("there may be a single position", SIZES, " or text.max_position_embeddings < 2", ""),
     change("numbers of the rotary embedding may be infinite", SIZES, "not isfinite(value)", "False"),
     change("an activation may be any name", SIZES, " or value not in ACT2FN", ""),
     change("layers may be as many as a file says", SIZES, "not value <= most", "False"),

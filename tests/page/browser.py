@@ -72,7 +72,7 @@ class Watched:
         return self.page.locator(".answer").all_text_contents()
 
     def where(self) -> str:
-        """What stands beside the slider."""
+        """The text beside the slider."""
         self.drawn()
         return self.page.locator("#where").text_content() or ""
 

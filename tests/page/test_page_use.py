@@ -15,7 +15,7 @@ OTHER = "Ann has 21 apples. Later Ann buys 64 more. How many apples does Ann hav
 
 
 def answer(prompt: str, **options: Any) -> str:
-    """What the engine says without any page."""
+    """The answer of the engine without any page."""
     (output,) = tiny_llm().generate(prompt, SamplingParams(max_tokens=128, strategy_options=options))
     return output.text
 

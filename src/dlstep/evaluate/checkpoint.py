@@ -103,7 +103,7 @@ def begin(folder: Path, asked: Mapping[str, Any]) -> None:
 
 
 def read_run(folder: Path) -> dict[str, Any]:
-    """What a run was asked. Raises ValueError for a folder without a run."""
+    """The question of a run: its key, and its options as they were given. Raises ValueError for a folder without a run."""
     path = folder / RUN
     if not path.is_file():
         raise ValueError(f"no run in {short(str(folder))}: it has no {RUN}; give a folder that `dlstep eval --out` wrote")

@@ -20,7 +20,7 @@ PATIENCE = 5.0  # seconds that a process has to end by itself
 
 
 class About(NamedTuple):
-    """What a crew decodes with: the facts that its answers depend on, and how many requests it takes at a time."""
+    """The engine of a crew: the facts that its answers depend on, and how many requests it takes at a time."""
 
     facts: dict[str, Any]
     seats: int

@@ -39,7 +39,7 @@ class Item:
 
     @property
     def key(self) -> Key:
-        """What tells the item from all others of a run."""
+        """The key that tells the item from all others of a run."""
         return self.task, self.document.number, options_text(dict(self.options))
 
     def ids(self, engine: Engine) -> tuple[int, ...]:

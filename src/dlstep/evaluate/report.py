@@ -1,4 +1,4 @@
-"""What happened where in a run: order of filling, where steps were spent, wrong answers and slow requests."""
+"""The course of a run: order of filling, where steps were spent, wrong answers and slow requests."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence as Items

@@ -75,7 +75,7 @@ def bars_html(labels: Items[str], shares: Items[float]) -> str:
 
 
 def slow_words(pair: Pair) -> str:
-    """What a slow answer took."""
+    """The costs of a slow answer."""
     row, beside = pair
     return f"{beside['seconds']:.2f} s, {beside['forwards']} forwards, {len(row['tokens'])} tokens"
 

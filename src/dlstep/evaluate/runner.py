@@ -33,7 +33,7 @@ def no_show(done: int, score: float) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Scorers:
-    """What scoring needs: a process for formulas, a jail for programs; None where no task asks for it."""
+    """The helpers of scoring: a process for formulas, a jail for programs; None where no task asks for it."""
 
     maths: Maths | None
     jail: Jail | None

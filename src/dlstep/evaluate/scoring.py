@@ -32,7 +32,7 @@ class Mark:
 
 
 def last_box(text: str) -> str | None:
-    r"""What the last `\boxed{...}` of a text holds, nested braces included; None where there is none that closes."""
+    r"""The content of the last `\boxed{...}` of a text, nested braces included; None where there is none that closes."""
     starts = {found.end() for found in _BOX.finditer(text)}
     opened: list[int] = []
     last: tuple[int, int] | None = None

@@ -79,7 +79,7 @@ def check_config(config: PretrainedConfig) -> None:
         if not is_count(facts.get(name)):
             raise ValueError(f"{name} must be an integer above 0, got {facts.get(name)!r}")
     longest = facts.get("max_position_embeddings")
-    if not is_count(longest) or longest < 2:
+    if not is_count(longest) or text.max_position_embeddings < 2:
         raise ValueError(f"max_position_embeddings must be an integer from 2 to {MAX_POSITIONS}, got {longest!r}")
     layers = facts["num_hidden_layers"]
     if len(shapes := kv_shapes(config)) != layers:

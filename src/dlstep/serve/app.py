@@ -76,7 +76,7 @@ class Api:
         return json_response(recordings.listed(self.front, owner, under_way))
 
     async def options(self) -> Response:
-        """What one request may choose: options of the strategy, rules and their options; and prompts to try."""
+        """The choices of one request: options of the strategy, rules and their options; and prompts to try."""
         first = self.front.first
         if self._choices is None or self._choices[0] is not first:
             loop = asyncio.get_running_loop()

@@ -155,7 +155,7 @@ class Example(BaseModel):
 
 
 class Choices(Exact):
-    """What one request may choose on this engine."""
+    """The choices that one request has on this engine."""
 
     model: str
     chat: bool
