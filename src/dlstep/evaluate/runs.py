@@ -15,7 +15,7 @@ WORK_FIELDS: dict[str, Any] = {field.name: float for field in fields(Work)}
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """The contents of a folder of results. `asked` is its `run.json`; `rows` and `beside` are by key, in the order of the items."""
+    """A folder of results. `asked` is its `run.json`; `rows` and `beside` are by key, in the order of the items."""
 
     folder: Path
     asked: Mapping[str, Any]
