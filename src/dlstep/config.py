@@ -83,7 +83,7 @@ class EngineConfig:
     """Seed of the requests that bring none of their own."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "buffer_policy", policy_of(self.buffer_policy))
+        object.__setattr__(self, "buffer_policy", policy_of(self.buffer_policy, "EngineConfig.buffer_policy"))
         check_ranges(self)
         object.__setattr__(self, "strategy_options", sorted_options("EngineConfig.strategy_options", self.strategy_options))
         for name, given, allowed in (

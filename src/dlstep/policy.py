@@ -41,30 +41,30 @@ class BufferPolicy:
                 raise ValueError(f"buffer_policy[{number}]: {why}")
 
 
-def policy_of(given: object) -> BufferPolicy | None:
+def policy_of(given: object, owner: str = "buffer_policy") -> BufferPolicy | None:
     """The policy that a list of mappings describes; one that is made, or None, is taken as it is.
 
-    Raises ValueError naming the entry that is wrong.
+    Raises ValueError naming `owner` and the entry that is wrong.
     """
     if given is None or type(given) is BufferPolicy:
         return given
     entries = listed(given)
     if not entries:
-        raise ValueError(f"buffer_policy must be {FORM}, got {short(given)}")
-    rungs = tuple([_rung(number, entry) for number, entry in enumerate(entries)])
+        raise ValueError(f"{owner} must be {FORM}, got {short(given)}")
+    rungs = tuple([_rung(f"{owner}[{number}]", entry) for number, entry in enumerate(entries)])
     for number, (one, other) in enumerate(pairwise([most for most, _ in rungs]), start=1):
         if one is None or (other is not None and other <= one):
             before = f"an entry for any number, without {MOST}" if one is None else f"{MOST}={one}"
-            raise ValueError(f"buffer_policy[{number}] stands behind {before}: no request reaches it")
+            raise ValueError(f"{owner}[{number}] stands behind {before}: no request reaches it")
     return BufferPolicy(rungs)
 
 
-def _rung(number: int, entry: object) -> Rung:
+def _rung(owner: str, entry: object) -> Rung:
     pairs = pairs_of(entry)
     if pairs is None:
-        raise ValueError(f"buffer_policy[{number}] must be a mapping, as in {FORM}, got {short(entry)}")
-    options: dict[Any, Any] = dict(sorted_options(f"buffer_policy[{number}]", pairs))
+        raise ValueError(f"{owner} must be a mapping, as in {FORM}, got {short(entry)}")
+    options: dict[Any, Any] = dict(sorted_options(owner, pairs))
     most = plain(options.pop(MOST, None))
     if most is not None and (type(most) is not int or most < 1):
-        raise ValueError(f"buffer_policy[{number}].{MOST} must be a whole number above 0, got {short(most)}")
-    return most, sorted_options(f"buffer_policy[{number}]", options)
+        raise ValueError(f"{owner}.{MOST} must be a whole number above 0, got {short(most)}")
+    return most, sorted_options(owner, options)
