@@ -90,7 +90,7 @@ def test_equals_the_twin(
 
 
 @needs_interpreter
-@up_to(20)
+@up_to(8)
 @given(
     seed=st.integers(0, 10**6), rows=st.integers(1, 30), dtype=st.sampled_from(DTYPES), activation=st.sampled_from(ACTIVATIONS)
 )

@@ -167,7 +167,7 @@ def test_a_network_with_an_adapter_is_that_of_peft(family: str, form: str, merge
     assert (logits(case(family).network) - theirs).abs().max() > 0.1
 
 
-@pytest.mark.parametrize("form", ["list", "dora", "regex", "whole modules"])
+@pytest.mark.parametrize("form", ["list", pytest.param("dora", marks=pytest.mark.stress), "regex", "whole modules"])
 def test_a_kept_adapter_is_compiled_with_its_layers(form: str, tmp_path: Path) -> None:
     theirs = logits(saved(tmp_path, "sdar", **(FORMS | PLAIN_FORMS)[form]))
     ours = case("sdar").applied(tmp_path, merge=False)

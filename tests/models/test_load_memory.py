@@ -68,7 +68,7 @@ def write_large(folder: Path) -> int:
     return total
 
 
-@pytest.mark.slow
+@pytest.mark.stress
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no getrusage")
 def test_two_gigabytes_load_and_decode_in_little_more(tmp_path: Path, report: Callable[[str], None]) -> None:
     try:

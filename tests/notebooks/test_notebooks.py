@@ -61,7 +61,12 @@ def test_what_names_a_machine_is_found(text: str) -> None:
     assert MACHINE.search(text)
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def _marks(path: Path) -> tuple[pytest.MarkDecorator, ...]:
+    """All run by `make stress`, the first one by `make test`."""
+    return () if path == NOTEBOOKS[0] else (pytest.mark.stress,)
+
+
+@pytest.mark.parametrize("path", [pytest.param(path, marks=_marks(path), id=path.stem) for path in NOTEBOOKS])
 @pytest.mark.parametrize("measured", [2, pytest.param(32, marks=pytest.mark.stress)])
 def test_notebook_runs(path: Path, measured: int) -> None:
     notebook = nbformat.read(path, as_version=4)
