@@ -99,18 +99,21 @@ def logits_of(problem: Problem, device: str) -> Tensor:
 def settings_of(problem: Problem, device: str) -> Settings:
     generator, rows = generator_of(problem), problem.rows
     seeds, positions, draws = (torch.randint(-(2**62), 2**62, (rows,), generator=generator) for _ in range(3))
-    penalty = None
+    penalty = ids = None
     if problem.penalised:
         ids = torch.randint(-1, problem.width, (rows,), generator=generator)
         penalty = Penalty(ids.to(device), torch.randint(0, 9, (rows,), generator=generator).div(2).to(device))
-    named = (
-        torch.randint(-1, problem.width + 2, (rows, problem.named), generator=generator).to(device) if problem.named else None
-    )
+    named = torch.randint(-1, problem.width + 2, (rows, problem.named), generator=generator)
+    if problem.named:  # what chance would hardly meet: the mask, and the id that is penalised
+        if problem.mask_id is not None:
+            named[::3, 0] = problem.mask_id
+        if ids is not None:
+            named[1::3, 0] = ids[1::3]
     return Settings(
         temperatures=None if problem.temperatures is None else torch.tensor(problem.temperatures, device=device),
         noise=Noise(seeds.to(device), (positions >> 44).abs().to(device), (draws >> 56).abs().to(device)),
         penalty=penalty,
-        named=named if problem.named else None,
+        named=named.to(device) if problem.named else None,
     )
 
 
