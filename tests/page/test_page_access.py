@@ -18,7 +18,7 @@ def run_and_fork(watched: Watched) -> None:
     watched.page.locator("[data-position='2']").first.click()
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("theme", ["light", pytest.param("dark", marks=pytest.mark.stress)])
 def test_every_view_is_accessible_and_fits_a_telephone(visit: Visit, theme: str) -> None:
     watched = visit(color_scheme=theme)
     page = watched.page
@@ -51,6 +51,7 @@ def test_every_view_is_accessible_and_fits_a_telephone(visit: Visit, theme: str)
     look()
 
 
+@pytest.mark.stress
 def test_the_theme_follows_the_system_and_the_switch(visit: Visit) -> None:
     watched = visit(color_scheme="dark")
     root, page = watched.page.locator("html"), watched.page
@@ -86,7 +87,7 @@ SEEN_BY = {
 }
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("theme", ["light", pytest.param("dark", marks=pytest.mark.stress)])
 def test_the_scale_can_be_read_without_colours(visit: Visit, theme: str) -> None:
     shades, card = visit(color_scheme=theme).page.evaluate(SHADES)
     steps = [luminance(shade) for shade in shades]

@@ -51,7 +51,7 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("theme", ["light", pytest.param("dark", marks=pytest.mark.stress)])
 def test_a_trace_is_shown_without_a_server(view: View, trace: Path, theme: str) -> None:
     watched = view(trace, theme)
     watched.ended(2)
@@ -70,6 +70,7 @@ def test_a_trace_is_shown_without_a_server(view: View, trace: Path, theme: str) 
     assert [run["text"] for run in again["runs"]] == [answer(STORY), answer(STORY.replace("53", "12"))]
 
 
+@pytest.mark.stress
 def test_a_saved_recording_is_shown_too_and_another_can_be_dropped(view: View, trace: Path, tmp_path: Path) -> None:
     first = view(trace)
     saved = tmp_path / "saved.json"

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 from browser import Visit, Watched, opened
 from playwright.sync_api import Browser, expect
 from serving import Paced, Served, served, tiny_llm
@@ -48,6 +49,7 @@ def test_an_answer_forms_and_can_be_gone_through(visit: Visit) -> None:
     expect(page.locator("#play")).to_have_attribute("aria-label", "Play")
 
 
+@pytest.mark.stress
 def test_a_cell_and_a_step_are_explained(visit: Visit) -> None:
     watched = visit()
     ask(watched, STORY)
@@ -96,6 +98,7 @@ def test_a_fork_goes_on_from_there_and_is_compared(visit: Visit) -> None:
     expect(page.locator(".lane")).to_have_count(3)
 
 
+@pytest.mark.stress
 def test_where_runs_part_is_marked(visit: Visit) -> None:
     watched = visit()
     page = watched.page
@@ -133,6 +136,7 @@ def test_a_race_asks_the_same_of_several(visit: Visit) -> None:
     expect(page.locator("#tabs button")).to_have_count(2)
 
 
+@pytest.mark.stress
 def test_a_run_can_be_stopped(visit: Visit, driver: Paced) -> None:
     watched = visit()
     driver.gate.clear()
@@ -210,6 +214,7 @@ def test_a_link_and_a_reload_bring_it_back(visit: Visit) -> None:
     assert linked.page.locator("#prompt").input_value() == STORY
 
 
+@pytest.mark.stress
 def test_faults_of_a_request_are_told(visit: Visit) -> None:
     watched = visit()
     watched.expected = ("400",)
@@ -285,6 +290,7 @@ def test_everything_by_keys_alone(visit: Visit) -> None:
     assert watched.answers()[0] == answer(STORY.strip())
 
 
+@pytest.mark.stress
 def test_every_control_is_reached_and_seen_in_focus(visit: Visit) -> None:
     watched = visit()
     ask(watched, STORY)
@@ -312,6 +318,7 @@ def test_every_control_is_reached_and_seen_in_focus(visit: Visit) -> None:
     assert seen >= {int(place) for place in wanted} and not faint
 
 
+@pytest.mark.stress
 def test_settled_text_is_told_to_screen_readers(visit: Visit) -> None:
     watched = visit()
     watched.page.evaluate(
@@ -326,6 +333,7 @@ def test_settled_text_is_told_to_screen_readers(visit: Visit) -> None:
     assert "".join(watched.page.evaluate("window.told")) == answer(STORY)
 
 
+@pytest.mark.stress
 def test_a_conversation_goes_on(browser: Browser, template: Path) -> None:
     with served(tiny_llm().engine, chat_template=str(template)) as server:
         watched = opened(browser, server.url)
@@ -349,6 +357,7 @@ def test_a_conversation_goes_on(browser: Browser, template: Path) -> None:
         page.context.close()
 
 
+@pytest.mark.stress
 def test_an_option_that_may_be_left_out_can_be_emptied(visit: Visit) -> None:
     page = visit().page
     page.locator("#ask summary").last.click()
@@ -363,6 +372,7 @@ def test_an_option_that_may_be_left_out_can_be_emptied(visit: Visit) -> None:
     assert "seed" not in asked.value.post_data_json
 
 
+@pytest.mark.stress
 def test_all_answers_of_a_request_are_found_again(visit: Visit, site: Served) -> None:
     body = {"prompt": STORY, "n": 2, "temperature": 1.0, "seed": 3, "max_tokens": 24, "dlstep": {"stream": "steps"}}
     with site.http() as http:

@@ -3,6 +3,7 @@
 lm_eval 0.4 looks for models in its own list only, so this command puts one there and then is `lm_eval`.
 """
 
+import sys
 from collections.abc import Mapping, Sequence as Items
 from typing import Any
 
@@ -12,13 +13,17 @@ from lm_eval.api.registry import register_model  # pyright: ignore[reportMissing
 
 from ..chat import check_conversation
 from ..config import engine_config
-from ..core import SamplingParams
+from ..core import DlstepError, SamplingParams
 from ..core.checks import short
 from ..llm import LLM
 from ..rendering import render
 
 OWN = ("batch_size", "max_batch_size")  # of lm_eval: dlstep batches all requests by itself, up to max_num_reqs
 TOKENS = 256  # of an answer, where the task says nothing
+NO_LIKELIHOOD = (
+    "dlstep answers `generate_until` tasks only: a model that decodes in parallel gives a text no likelihood from left "
+    "to right. Choose a task that generates, such as gsm8k"
+)
 TAKEN = ("temperature", "top_k", "top_p", "min_p", "seed", "ignore_eos", "max_nfe", "max_repetition_run")
 
 
@@ -49,14 +54,11 @@ class DlstepLM(LM):
 
     def loglikelihood(self, requests: Items[Any], disable_tqdm: bool = False) -> list[tuple[float, bool]]:
         """Raise: a diffusion language model has no probability of a given text at hand."""
-        raise NotImplementedError(
-            "dlstep answers `generate_until` tasks only: a model that decodes in parallel gives a text no likelihood from left "
-            "to right. Choose a task that generates, such as gsm8k"
-        )
+        raise DlstepError(NO_LIKELIHOOD)
 
     def loglikelihood_rolling(self, requests: Items[Any], disable_tqdm: bool = False) -> list[float]:
         """Raise, as `loglikelihood` does."""
-        raise NotImplementedError("dlstep answers `generate_until` tasks only, and this one asks for rolling likelihoods")
+        raise DlstepError(NO_LIKELIHOOD)
 
     @property
     def tokenizer_name(self) -> str:
@@ -103,7 +105,10 @@ def params_of(wanted: Mapping[str, Any]) -> SamplingParams:
 
 
 def main() -> None:
-    """Be `lm_eval`."""
+    """Be `lm_eval`; wrong values, and tasks that cannot be answered, end it with a sentence."""
     from lm_eval.__main__ import cli_evaluate  # pyright: ignore[reportMissingImports]
 
-    cli_evaluate()
+    try:
+        cli_evaluate()
+    except (ValueError, DlstepError) as error:
+        sys.exit(f"dlstep-lm-eval: error: {error}")

@@ -143,9 +143,8 @@ class Running:
                         self._unsaid += work
                     self._collect(everything=False)
                 self._collect(everything=True)
-            except BaseException:
-                pool.shutdown(cancel_futures=True)
-                raise
+            finally:
+                pool.shutdown(cancel_futures=True)  # of a run that was broken off; otherwise all are done
 
     def _note_work(self, task: str, work: Work) -> None:
         now = perf_counter()

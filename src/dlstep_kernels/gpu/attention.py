@@ -201,7 +201,7 @@ def parts_of(tiles: Tiles, programs: int, chosen: Parameters, device: torch.devi
 def launch_parameters(
     queries: Float[Tensor, "n heads head_dim"], height: int, group: int, *, windowed: bool = False, few: bool = False
 ) -> Parameters:
-    """What the table says for tiles of `height` pairs of a row and a head; `few` fill less than a third of the device."""
+    """The entry of the table for tiles of `height` pairs of a row and a head; `few` fill less than a third of the device."""
     shape = f"{str(queries.dtype).removeprefix('torch.')}/{max(16, power_of_two(queries.shape[2]))}"
     generation = architecture(queries.device)
     own = [f"{generation}/{shape}/{height}/{group}", f"{generation}/{shape}/{height}", f"{generation}/{shape}"]
@@ -227,7 +227,7 @@ def tiled_attention(
     chosen: Parameters | None = None,
     parts: int | None = None,
 ) -> Float[Tensor, "n heads head_dim"]:
-    """What `tiled_attention` answers, where `scale` is positive and every row is in a tile; other rows are undefined.
+    """The twin's answer, where `scale` is positive and every row is in a tile; other rows are undefined.
 
     The numbers of a head lie side by side in the pages. `chosen` launch parameters and number of `parts` stand in for those
     that are known to be fast.

@@ -284,7 +284,7 @@ def _lower(
     inner: Float[Tensor, "pairs inner"], down: Float[Tensor, "experts hidden inner"], shares: Float[Tensor, "n k"], laid: _Laid,
     names: tuple[str, ...],
 ) -> Float[Tensor, "pairs hidden"]:  # fmt: skip
-    """What each pair adds to its row; nothing is written for those of no expert."""
+    """The part that each pair adds to its row; nothing is written for those of no expert."""
     taken = parameters("multiply_down", *names)
     matrix, how = _read_as(down, taken)
     (experts, width, depth), limit = down.shape, laid.tiles.shape[1]
@@ -299,7 +299,7 @@ def _lower(
 def _add(
     parts: Float[Tensor, "pairs hidden"], chosen: Int64[Tensor, "n k"], experts: int, names: tuple[str, ...]
 ) -> Float[Tensor, "n hidden"]:
-    """What the pairs of each row add to it."""
+    """The sum of the parts of each row's pairs."""
     taken = parameters("add_choices", *names)
     (rows, count), width = chosen.shape, parts.shape[1]
     answer = parts.new_empty((rows, width))
@@ -318,7 +318,7 @@ def mix_experts(
     *,
     activation: Activation,
 ) -> Float[Tensor, "n hidden"]:
-    """What the twin answers, up to the rounding said above; hidden states and the experts' weights are of one dtype."""
+    """The twin's answer, up to the rounding said above; hidden states and the experts' weights are of one dtype."""
     if not chosen.numel():
         return torch.zeros_like(hidden)
     assert gate_up.is_contiguous() and down.is_contiguous(), "the weights of all experts must lie one behind the other"

@@ -289,7 +289,7 @@ def head_and_sample(
     softcap: float | None = None,
     filled: Int64[Tensor, "1"] | None = None,
 ) -> Drawn:
-    """What the twin answers, for settings without filters; `hidden` and `weight` are of one dtype.
+    """The twin's answer, for settings without filters; `hidden` and `weight` are of one dtype.
 
     Rows from `filled` on cost nothing, and their answers may be anything; None: there are none.
     """

@@ -25,13 +25,13 @@ def architecture(device: torch.device) -> str:
 
 
 def parameters(kernel: str, *keys: str) -> Parameters:
-    """What the table says of `kernel` under the first of `keys` that it has, or under `default`."""
+    """The entry of the table for `kernel`, under the first of `keys` that it has, or under `default`."""
     entries = _table()[kernel]
     return entries[next((key for key in keys if key in entries), "default")]
 
 
 def compiled_with(chosen: Parameters) -> dict[str, int | bool]:
-    """What of the launch parameters triton itself takes; fused multiplication and addition is not left to its default."""
+    """The launch parameters that triton itself takes; fused multiplication and addition is not left to its default."""
     own = ("num_warps", "num_stages", "launch_pdl")
     return {name: chosen[name] for name in own if name in chosen} | {"enable_fp_fusion": True}
 

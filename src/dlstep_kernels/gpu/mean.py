@@ -107,7 +107,7 @@ def _denominators(
 def mean_embeddings(
     logits: Float[Tensor, "n vocab"], temperatures: Float32[Tensor, " n"], table: Float[Tensor, "vocab width"]
 ) -> Float[Tensor, "n width"]:
-    """What the twin answers, up to the rounding said above."""
+    """The twin's answer, up to the rounding said above."""
     (rows, vocab), width = logits.shape, table.shape[1]
     if not rows:
         return table.new_empty((0, width))

@@ -47,7 +47,7 @@ def _blend_rows(
 def merge_embeddings(
     embedded: Float[Tensor, "n width"], table: Float[Tensor, "vocab width"], mask_id: int, soft: SoftRows
 ) -> Float[Tensor, "n width"]:
-    """What the twin answers, up to the order of sums in fp32; rows are distinct, and the others bit for bit the same."""
+    """The twin's answer, up to the order of sums in fp32; rows are distinct, and the others bit for bit the same."""
     merged = embedded.clone(memory_format=torch.contiguous_format)
     count = soft.ids.shape[1]
     if not soft.rows.numel():

@@ -174,7 +174,7 @@ def choose_experts(
     normalised: bool,
     scale: float,
 ) -> tuple[Int64[Tensor, "n count"], Float32[Tensor, "n count"]]:
-    """What the twin answers, but for the order of sums; `hidden` and `weight` are of one dtype."""
+    """The twin's answer, but for the order of sums; `hidden` and `weight` are of one dtype."""
     hidden = hidden if hidden.stride(1) == 1 else hidden.contiguous()
     assert weight.stride(1) == 1, "the numbers of a row of the weight must lie side by side"
     rows, experts = hidden.shape[0], weight.shape[0]

@@ -245,7 +245,7 @@ def sample(
     mask_id: int | None,
     sampler: SamplerConfig = SIMPLE,
 ) -> Drawn:
-    """What the twin answers, for settings without filters; statistics are summed in fp32 in another order."""
+    """The twin's answer, for settings without filters; statistics are summed in fp32 in another order."""
     logits = logits if logits.stride(1) == 1 else logits.contiguous()
     width = logits.shape[1]
     raced, plain = settings.temperatures is not None, settings.temperatures is not None and not sampler.tempered
