@@ -17,6 +17,7 @@ from .core.spec import Count, Length, Seats
 from .policy import BufferPolicy, policy_of
 
 DTYPES = ("float32", "bfloat16", "float16")
+CAPTURES = ("start", "lazy")
 SAMPLING_MODES = ("naive", "edit")
 
 
@@ -77,6 +78,8 @@ class EngineConfig:
     less than 10 million parameters and torch's own number for a larger one."""
     enforce_eager: bool = False
     """On cuda: launch every kernel of a forward by itself, without graphs; elsewhere that is done in any case."""
+    capture_graphs: str = "start"
+    """On cuda: graphs of forwards are captured at the `start`, for some seconds, or `lazy`, when a size is met again."""
     compile_layers: bool | None = None
     """Fuse what is small in the network's layers by torch.compile, for some seconds in the first steps; None: on cuda."""
     seed: Seed = 0
@@ -89,6 +92,7 @@ class EngineConfig:
         for name, given, allowed in (
             ("sampling_mode", self.sampling_mode, SAMPLING_MODES),
             ("dtype", self.dtype, DTYPES),
+            ("capture_graphs", self.capture_graphs, CAPTURES),
         ):
             if given is not None and given not in allowed:
                 more = "; leave it out for the dtype that suits the device" if given == "auto" else ""

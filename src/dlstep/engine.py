@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from . import tiny
 from .config import EngineConfig
-from .core import Driver, State, init
+from .core import Driver, State, Strategy, init
 from .core.lifecycle import farthest
 from .devices import check_room, find_device
 from .policy import BufferPolicy
@@ -19,6 +19,7 @@ from .threads import set_threads
 from .trainings import TRAININGS
 
 if TYPE_CHECKING:
+    from .driver import TorchDriver
     from .models import Checkpoint
 
 DEFAULT_MEMORY_SHARE = 0.9
@@ -116,6 +117,8 @@ def load_engine(config: EngineConfig) -> Engine:
         driver = TorchDriver(checkpoint, core_config, enforce_eager=config.enforce_eager, max_histories=config.max_sessions)
     except torch.OutOfMemoryError as error:
         raise ValueError(str(error)) from error
+    if config.capture_graphs == "start":
+        _capture(driver, strategy)
     template = checkpoint.description.family.chat_template
     prompt_end = "\n" if embedded else ""
     return Engine(
@@ -129,6 +132,22 @@ def load_engine(config: EngineConfig) -> Engine:
         folder=path,
         buffer_policy=config.buffer_policy,
     )
+
+
+def _capture(driver: "TorchDriver", strategy: Strategy) -> None:
+    """Capture graphs before there are requests. Raises ValueError with a remedy if they do not fit."""
+    import torch
+
+    from .progress import capturing_bar
+
+    try:
+        with capturing_bar(enabled=True) as show:
+            driver.capture(strategy, show)
+    except torch.OutOfMemoryError as error:
+        raise ValueError(
+            f"after {driver.graph_count} graphs there is no memory left: lower num_pages or gpu_memory_utilization, or give "
+            f"capture_graphs='lazy' ({error})"
+        ) from error
 
 
 def _pages_for_memory(config: EngineConfig, checkpoint: "Checkpoint") -> dict[str, int | None]:

@@ -58,6 +58,7 @@ class LLM:
         dtype: str | None = None,
         num_threads: int | None = None,
         enforce_eager: bool = False,
+        capture_graphs: str = "start",
         compile_layers: bool | None = None,
         seed: int = 0,
         **options: Any,

@@ -52,6 +52,16 @@ def loading_bar(total: int, *, enabled: bool) -> Iterator[Callable[[int], None]]
 
 
 @contextmanager
+def capturing_bar(*, enabled: bool) -> Iterator[Callable[[int, int], None]]:
+    """A function that draws how many of how many graphs are captured; where and when as `progress_bar`."""
+    console = Console(stderr=True)
+    columns = (TextColumn("graphs"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True, disable=not (enabled and console.is_terminal)) as bar:
+        task = bar.add_task("graphs", total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+@contextmanager
 def scoring_bar(total: int, *, enabled: bool) -> Iterator[Callable[[int, float], None]]:
     """A function that draws how many of `total` answers are scored, how many of them are right, and their rate; as above."""
     console = Console(stderr=True)

@@ -23,8 +23,8 @@ TILE_HEIGHT = 128  # the most pairs of a row and a head of one group that make u
 class TileShape:
     """How much room there is for everything, and what a kernel is compiled or launched for.
 
-    `tiles` of up to `tile_rows` rows, of which `busy` have rows when all spans are there; `longest` is the most positions
-    that a row may see, by which the work is divided.
+    `tiles` of up to `tile_rows` rows, of which `busy` are full when all rows are there; `longest` is the most positions that a
+    row may see, by which the work is divided.
     """
 
     rows: int
@@ -98,7 +98,7 @@ def bucket_shape(rows: int, spans: int, widest: int, *, group: int, page_size: i
         tile_rows=tile_rows,
         page_size=page_size,
         windowed=windowed,
-        busy=spans * -(-widest // tile_rows),
+        busy=max(1, rows // tile_rows),
         longest=pages * page_size,
     )
 
@@ -110,7 +110,7 @@ def tile_numbers(spans: Spans, shape: TileShape) -> Int32[np.ndarray, " numbers"
     """
     counts = spans.query_lens
     rest = shape.rows - len(spans.until)
-    reach = -(-int(spans.context_lens.max()) // shape.page_size)
+    reach = -(-int(spans.context_lens.max(initial=0)) // shape.page_size)
     tiled = np.concatenate((counts, (max(rest, 0),)))
     of_span = -(-tiled // shape.tile_rows)
     total = int(of_span.sum())

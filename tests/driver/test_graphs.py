@@ -1,24 +1,39 @@
 """What is captured as a graph, run without one: padded to a bucket, with kernels, it answers what the plan's own sizes do."""
 
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
+from random import Random
 
 import numpy as np
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
 from naming import Loyal
 from random_gemmas import BOUND, CANVAS, CONFIDENCE, STEPS, write_gemma
 from triton_interpreter import needs_interpreter
 
 from dlstep.core import Config, Request, SamplingParams, Strategy, add, commit, init, schedule
+from dlstep.core.rehearsal import drawn_samples
 from dlstep.driver import TorchDriver, graphs
 from dlstep.driver.arena import Arena
-from dlstep.driver.graphs import Bucket, PaddedExecutor, bucket_of, fill, room_for, rounded
-from dlstep.driver.lowering import Gathered, gather
+from dlstep.driver.buckets import (
+    Bucket,
+    _equal,
+    bucket_of,
+    fill,
+    room_for,
+    rounded,
+    row_sizes,
+)
+from dlstep.driver.graphs import PaddedExecutor
+from dlstep.driver.lowering import Gathered, Target, gather
+from dlstep.driver.rehearsal import buckets_for
+from dlstep.driver.tables import CarrySlots, page_tables
 from dlstep.models import Checkpoint, load_checkpoint
 from dlstep.models.networks import PagedNetwork, paged
 from dlstep.strategies.diffusion_gemma import DiffusionGemma
 from dlstep.strategies.dmax import DMax
+from dlstep.strategies.dual_cache import DualCache
 from dlstep.strategies.fast_dllm_v2 import FastDLLMV2
 from dlstep.strategies.multi_bd import MultiBD
 from dlstep.strategies.multi_bd_edit import MultiBDEdit
@@ -26,8 +41,21 @@ from dlstep.strategies.multi_bd_edit import MultiBDEdit
 
 @given(st.integers(1, 10_000))
 def test_little_is_too_much(count: int) -> None:
-    assert count <= rounded(count) <= max(count + 15, count + count / 32)
+    assert (
+        count
+        <= rounded(count)
+        <= max(16, 2 * count if count <= 128 else count * 1.25 if count <= 320 else count + 63 + count / 32)
+    )
     assert rounded(rounded(count)) == rounded(count)
+
+
+@given(st.integers(1, 5_000), st.data())
+def test_row_sizes_are_those_that_counts_are_rounded_to(most: int, data: st.DataObject) -> None:
+    sizes = row_sizes(most)
+    assert sizes == sorted(set(sizes), reverse=True)
+    assert sizes[0] == rounded(most)
+    assert rounded(data.draw(st.integers(1, most))) in sizes
+    assert all(rounded(size) == size for size in sizes)
 
 
 def padded(checkpoint: Checkpoint, config: Config, *, counted: bool) -> TorchDriver:
@@ -39,11 +67,10 @@ def padded(checkpoint: Checkpoint, config: Config, *, counted: bool) -> TorchDri
     return driver
 
 
-def roomier(gathered: Gathered, network: PagedNetwork) -> Bucket:
+def roomier(gathered: Gathered, canvas: int) -> Bucket:
     """A bucket with more room than is needed."""
-    least, more_rows = bucket_of(gathered, network), network.canvas_length or 16
-    more = {"rows": least.rows + more_rows, "wanted": least.wanted + more_rows}
-    return replace(least, spans=least.spans + 1, pages=least.pages * 2, soft=least.soft and least.soft + 16, **more)
+    least = bucket_of(gathered, canvas)
+    return replace(least, rows=least.rows + (canvas or 16), spans=least.spans + 1, pages=least.pages * 2)
 
 
 PADDED = [
@@ -77,8 +104,8 @@ def test_padding_changes_no_answer(
     config = Config(checkpoint.spec, page_size=4, num_pages=60, max_model_len=48, max_num_batched_tokens=64, max_num_reqs=3)
     met: list[Bucket] = []
 
-    def chosen(gathered: Gathered, network: PagedNetwork) -> Bucket:
-        met.append(roomier(gathered, network) if room == "roomier" else bucket_of(gathered, network))
+    def chosen(gathered: Gathered, canvas: int) -> Bucket:
+        met.append(roomier(gathered, canvas) if room == "roomier" else bucket_of(gathered, canvas))
         return met[-1]
 
     monkeypatch.setattr(graphs, "bucket_of", chosen)
@@ -93,7 +120,7 @@ def test_padding_changes_no_answer(
         answers.append([state.finished[number].answer for number in range(2)])
     assert answers[0] == answers[1]
     assert len(met) > 1
-    assert all(bucket.soft for bucket in met[1:]) == (kind == "plain" and isinstance(strategy, DMax))
+    assert all(bucket.kind.soft for bucket in met[1:]) == (kind == "plain" and isinstance(strategy, DMax))
 
 
 @pytest.mark.parametrize("kind", ["plain", "sliding"])
@@ -112,7 +139,7 @@ def test_tiles_that_are_left_are_those_that_would_be_made(kind: str, checkpoints
         samples = driver.run(plan)
         if any(span.wanted for span in plan.spans):
             gathered = gather(plan, driver._now.tables, target)
-            bucket = bucket_of(gathered, driver.network)
+            bucket = bucket_of(gathered, 0)
             fresh = room_for(bucket, gathered, target)
             fill(fresh, bucket, gathered, target)
             arena, before = kept.get(bucket, (room_for(bucket, gathered, target), None))
@@ -124,3 +151,96 @@ def test_tiles_that_are_left_are_those_that_would_be_made(kind: str, checkpoints
             kept[bucket] = arena, gathered
         state = commit(state, samples)
     assert left > 2
+
+
+Networks = dict[str, tuple[PagedNetwork, Target]]
+TEMPERATURES = st.sampled_from([0.0, 0.7])
+
+
+@pytest.fixture(scope="module")
+def networks(checkpoints: dict[str, Checkpoint], tmp_path_factory: pytest.TempPathFactory) -> Networks:
+    gemma = load_checkpoint(write_gemma(tmp_path_factory.mktemp("gemma"), settles=True))
+    config = Config(gemma.spec, page_size=4, num_pages=8, max_model_len=48, max_num_batched_tokens=64, max_num_reqs=3)
+    drivers = {
+        name: TorchDriver(each, replace(config, spec=each.spec)) for name, each in (*checkpoints.items(), ("gemma", gemma))
+    }
+    return {name: (driver.network, driver._target) for name, driver in drivers.items()}
+
+
+@lru_cache
+def captured(config: Config, strategy: Strategy, network: PagedNetwork, target: Target) -> frozenset[Bucket]:
+    """Every bucket that is captured before there are requests."""
+    return frozenset(bucket for _, buckets in buckets_for(config, strategy, network, target) for bucket in buckets)
+
+
+KINDS = [case[:2] for case in PADDED] + [("plain", DualCache(block_size=8))]
+
+
+@pytest.mark.parametrize(("kind", "strategy"), KINDS)
+@settings(max_examples=20)
+@given(
+    lengths=st.lists(st.integers(1, 20), min_size=1, max_size=4),
+    temperature=st.sampled_from([0.0, 0.7]),
+    seed=st.integers(0, 99),
+)
+def test_all_that_requests_need_is_captured_before(
+    kind: str,
+    strategy: Strategy,
+    lengths: list[int],
+    temperature: float,
+    seed: int,
+    networks: dict[str, tuple[PagedNetwork, Target]],
+) -> None:
+    network, target = networks[kind]
+    config = Config(network.spec, page_size=4, num_pages=200, max_model_len=48, max_num_batched_tokens=512, max_num_reqs=3)
+    ready = captured(config, strategy, network, target)
+    tables, slots = page_tables(config), CarrySlots()
+    state, random = init(config, strategy), Random(seed)
+    for number, length in enumerate(lengths):
+        params = SamplingParams(max_tokens=random.randrange(1, 28), temperature=temperature, ignore_eos=True)
+        state = add(state, Request(number, tuple(range(10, 10 + length)), params))
+    met = 0
+    while not state.done:
+        plan = schedule(state)
+        tables.apply(plan)
+        slots.apply(plan)
+        if any(span.wanted for span in plan.spans):
+            gathered = gather(network.forwards(plan)[-1], tables, target, slots.slots)
+            bucket = bucket_of(gathered, network.canvas_length)
+            assert bucket in ready
+            met += 1
+        state = commit(state, drawn_samples(plan, 3, random))
+    assert met or all(sequence.finish == "rejected" for sequence in state.finished.values())
+
+
+@pytest.mark.parametrize("kind", ["plain", "sliding"])
+@settings(max_examples=25)
+@given(
+    lengths=st.lists(st.sampled_from([3, 3, 6, 9]), min_size=2, max_size=5), pages=st.integers(8, 12), seed=st.integers(0, 99)
+)
+def test_what_is_taken_over_is_what_would_be_gathered(
+    kind: str, lengths: list[int], pages: int, seed: int, checkpoints: dict[str, Checkpoint]
+) -> None:
+    checkpoint = checkpoints[kind]
+    reqs = 1 + seed % 2
+    config = Config(
+        checkpoint.spec, page_size=4, num_pages=pages, max_model_len=32, max_num_batched_tokens=64, max_num_reqs=reqs
+    )
+    driver = TorchDriver(checkpoint, config)
+    state, random = init(config, MultiBD(4, 2)), Random(seed)
+    for number, length in enumerate(lengths):
+        params = SamplingParams(max_tokens=random.choice([1, 1, 4, 12]), ignore_eos=True)
+        state = add(state, Request(number, tuple(range(10 + number, 10 + number + length)), params))
+    while not state.done:
+        plan = schedule(state)
+        driver.follow(plan)
+        for gathered in driver.gather(plan):
+            now = driver._now
+            anew = gather(plan, now.tables, driver._target, now.slots.slots)
+            assert gathered.arrays.keys() == anew.arrays.keys()
+            assert all((gathered.arrays[name] == anew.arrays[name]).all() for name in anew.arrays)
+            for window, spans in anew.spans.items():
+                assert _equal(gathered.spans[window], spans)
+        samples = drawn_samples(plan, 3, random)
+        driver.stand(samples)
+        state = commit(state, samples)

@@ -110,6 +110,7 @@ class DecodeRow:
         self.name = checkpoint.name
         self.state = _filled(checkpoint, strategy, load)
         driver = TorchDriver(checkpoint, self.state.config, enforce_eager=enforce_eager)
+        driver.capture(strategy)
         pace = Pace(load.tokens_per_forward, checkpoint.spec.vocab_size)
         self.driver = PacedDriver(driver, pace, scripted=checkpoint.decoding_strategy not in PACED_BY_OPTIONS)
 

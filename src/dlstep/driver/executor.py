@@ -8,6 +8,7 @@ from torch import Tensor
 
 from ..models.networks import Batch, Memory, PagedNetwork
 from ..models.networks.network import Answer
+from .buckets import Bucket
 from .lowering import Gathered, Target, lower, pack
 from .profile import region
 
@@ -48,6 +49,9 @@ class Executor:
         """Start a forward and the sampling of its wanted rows."""
         packed = self._step(self._lowered(gathered))
         return NOTHING if packed is None else to_host(packed)
+
+    def capture(self, like: Gathered, bucket: Bucket) -> None:
+        """Nothing: forwards in their own sizes are not captured."""
 
     def _step(self, batch: Batch) -> Packed | None:
         """A forward and the sampling of its wanted rows, on the device: the part that graphs capture."""

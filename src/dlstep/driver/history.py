@@ -8,6 +8,7 @@ import torch
 from ..core import START_LINE, DlstepError, LineMismatch, Plan
 from ..models.networks import Memory
 from .executor import Executor
+from .lowering import Placed
 from .tables import CarrySlots, PageTables
 
 FREE_LINE = -1  # no state is on it
@@ -17,8 +18,8 @@ FREE_LINE = -1  # no state is on it
 class History:
     """Keys and values of one line of plans, and who owns them.
 
-    `line` is that of the state that may go on from here, `last` the plan that led there, which may be run again. `executor`
-    runs forwards over this memory.
+    `line` is that of the state that may go on from here, `last` the plan that led there, which may be run again, `placed` the
+    rows of its last forward. `executor` runs forwards over this memory.
     """
 
     num_pages: int
@@ -28,6 +29,7 @@ class History:
     slots: CarrySlots
     line: int = FREE_LINE
     last: Plan | None = None
+    placed: Placed | None = None
 
     def follow(self, plan: Plan) -> None:
         """Take over the ownership of pages and carry slots as `plan` has it, once.
@@ -49,7 +51,7 @@ class History:
         self.memory.copy(other.memory)
         self.tables.copy(other.tables)
         self.slots.slots = dict(other.slots.slots)
-        self.line, self.last = other.line, other.last
+        self.line, self.last, self.placed = other.line, other.last, None
 
 
 class Histories:

@@ -38,18 +38,39 @@ class Target:
     dtype: torch.dtype
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Placed:
+    """What rows are fed and what they see, whatever they hold: it changes when a block opens or ends, which is in few steps.
+
+    `facts` are of each span: rows, start, end, origin and size of the grid, rows that are not stored, row of the page tables.
+    `starts` are positions, `firsts` packed rows; `spans` say what rows see under each sliding window.
+    """
+
+    facts: Int64[np.ndarray, "7 s"]
+    starts: Int64[np.ndarray, " s"]
+    firsts: Int64[np.ndarray, " s"]
+    positions: Int64[np.ndarray, " n"]
+    slot_mapping: Int64[np.ndarray, " n"]
+    spans: dict[int | None, Spans]
+
+
 @dataclass(frozen=True, slots=True)
 class Gathered:
     """One plan as arrays on the host.
 
-    `arrays` are those of `Batch`, under the same names, and those that `settings_of`, `soft_of` and `carry_of` take; `spans`
-    say what rows see under each sliding window, and `merge` how soft rows are blended.
+    `arrays` are those of `Batch`, under the same names, and those that `settings_of`, `soft_of` and `carry_of` take; `merge`
+    says how soft rows are blended.
     """
 
     arrays: dict[str, np.ndarray]
-    spans: dict[int | None, Spans]
+    placed: Placed
     sampler: SamplerConfig
     merge: Merge | None
+
+    @property
+    def spans(self) -> dict[int | None, Spans]:
+        """What rows see under each sliding window."""
+        return self.placed.spans
 
 
 def lower(gathered: Gathered, target: Target) -> Batch:
@@ -83,49 +104,55 @@ def batch_of(
     )
 
 
-def gather(plan: Plan, tables: PageTables, target: Target, slots: Mapping[int, int] = NO_SLOTS) -> Gathered:
+def gather(
+    plan: Plan, tables: PageTables, target: Target, slots: Mapping[int, int] = NO_SLOTS, before: Placed | None = None
+) -> Gathered:
     """The arrays of `plan`, which must have spans; `tables` and carry `slots` are as the plan left them.
 
-    Raises DlstepError if a wanted position is predicted by a row that is not fed.
+    What `before` holds, of an earlier plan since which no page changed hands, is taken over if the same rows are fed. Raises
+    DlstepError if a wanted position is predicted by a row that is not fed.
     """
     spans = plan.spans
     rows = tables.rows
     facts = np.array(
-        [
-            (len(s.tokens), s.start, s.end, s.grid.origin, s.grid.size, s.query_only, len(s.wanted), rows[s.arrival])
-            for s in spans
-        ],
+        [(len(s.tokens), s.start, s.end, s.grid.origin, s.grid.size, s.query_only, rows[s.arrival]) for s in spans],
         dtype=np.int64,
     ).T
-    counts, starts, ends, _, _, query_only, wants, row_of = facts
+    placed = before if before is not None and np.array_equal(before.facts, facts) else _placed(facts, tables, target)
+    tokens = np.fromiter(chain.from_iterable(span.tokens for span in spans), np.int64, len(placed.positions))
+    wants = np.array([len(span.wanted) for span in spans], dtype=np.int64)
+    wanted_positions = np.fromiter(chain.from_iterable(span.wanted for span in spans), np.int64, int(wants.sum()))
+    wanted = wanted_positions - np.repeat(placed.starts, wants)
+    if wanted.size and int(wanted.min()) < target.head_shift:
+        _refuse(plan, target.head_shift)
+    wanted += np.repeat(placed.firsts - target.head_shift, wants)
+    arrays = {"tokens": tokens, "positions": placed.positions, "slot_mapping": placed.slot_mapping, "wanted": wanted}
+    sampler = SamplerConfig(plan.wants.statistics, plan.wants.ties, plan.wants.best, plan.wants.tempered)
+    arrays |= _settings(plan, wants, wanted_positions) | _carried(spans, slots)
+    merge = next((span.soft.merge for span in spans if span.soft is not None), None)
+    return Gathered(arrays if merge is None else arrays | _soft(spans), placed, sampler, merge)
+
+
+def _placed(facts: Int64[np.ndarray, "7 s"], tables: PageTables, target: Target) -> Placed:
+    """Where the rows of spans with these facts are, and what they see."""
+    counts, starts, _, _, _, query_only, row_of = facts
     firsts = np.cumsum(counts) - counts
-    total = int(counts.sum())
     # Facts of the span that each row belongs to.
     row_starts, row_ends, origins, sizes, row_tables, row_firsts = np.repeat(
-        np.stack((starts, ends, facts[3], facts[4], row_of, firsts)), counts, axis=1
+        np.stack((starts, facts[2], facts[3], facts[4], row_of, firsts)), counts, axis=1
     )
-    offsets = np.arange(total) - row_firsts
+    offsets = np.arange(int(counts.sum())) - row_firsts
     positions = row_starts + offsets
     page, offset = np.divmod(positions, target.page_size)
     places = tables.pages[row_tables, page] * target.page_size + offset
     if query_only.any():
         places[offsets < np.repeat(query_only, counts)] = -1
-    tokens = np.fromiter(chain.from_iterable(span.tokens for span in spans), np.int64, total)
-    wanted_positions = np.fromiter(chain.from_iterable(span.wanted for span in spans), np.int64, int(wants.sum()))
-    wanted = wanted_positions - target.head_shift - np.repeat(starts, wants)
-    if wanted.size and int(wanted.min()) < 0:
-        _refuse(plan, target.head_shift)
-    wanted += np.repeat(firsts, wants)
     held = tables.pages[row_of]
     views: dict[int | None, Spans] = {}
     for window in dict.fromkeys(window for window, _ in target.views):
         since, until = visible_range(positions, origins, sizes, row_ends, window=window)
-        views[window] = Spans(counts, ends, held, until, since, target.page_size)
-    arrays = {"tokens": tokens, "positions": positions, "slot_mapping": places, "wanted": wanted}
-    sampler = SamplerConfig(plan.wants.statistics, plan.wants.ties, plan.wants.best, plan.wants.tempered)
-    arrays |= _settings(plan, wants, wanted_positions) | _carried(spans, slots)
-    merge = next((span.soft.merge for span in spans if span.soft is not None), None)
-    return Gathered(arrays if merge is None else arrays | _soft(spans), views, sampler, merge)
+        views[window] = Spans(counts, facts[2], held, until, since, target.page_size)
+    return Placed(facts, starts, firsts, positions, places, views)
 
 
 def _refuse(plan: Plan, head_shift: int) -> None:

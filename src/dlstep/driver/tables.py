@@ -3,7 +3,7 @@
 import numpy as np
 from jaxtyping import Int64
 
-from ..core import DlstepError, Plan
+from ..core import Config, DlstepError, Plan
 
 
 class PageTables:
@@ -52,6 +52,11 @@ class PageTables:
             self.pages = np.pad(self.pages, ((0, 0), (0, max(missing, self.pages.shape[1]))))
         self.pages[self.rows[arrival], held:count] = pages
         self.lengths[arrival] = count
+
+
+def page_tables(config: Config) -> PageTables:
+    """Tables for the requests of this configuration."""
+    return PageTables(max_num_reqs=config.max_num_reqs, width=config.max_model_len // config.page_size + 2)
 
 
 class CarrySlots:

@@ -1,6 +1,7 @@
 """Runs plans on a network: owns the memory of histories, follows changes of ownership, answers with samples."""
 
 from collections import deque
+from collections.abc import Callable
 from threading import Lock
 
 import torch
@@ -8,7 +9,7 @@ from torch import nn
 
 from dlstep_kernels.choice import has_kernels
 
-from ..core import Config, Plan, Samples
+from ..core import Config, Plan, Samples, Strategy
 from ..models import Checkpoint
 from ..models.networks import PagedNetwork, paged
 from ..models.shapes import embedding_of
@@ -17,7 +18,8 @@ from .graphs import PaddedExecutor
 from .history import Histories, History
 from .lowering import Gathered, Target, gather, unpack
 from .profile import region
-from .tables import CarrySlots, PageTables
+from .rehearsal import buckets_for
+from .tables import CarrySlots, page_tables
 
 
 class TorchDriver:
@@ -54,7 +56,7 @@ class TorchDriver:
         model = self.network.model
         views = tuple(dict.fromkeys(shape.view for shape in self.network.shapes))
         self._target = Target(config.page_size, spec.head_shift, views, model.device, model.dtype)
-        self._captures = not enforce_eager
+        self._captures = not enforce_eager and has_kernels(model.device)
         self._histories = Histories(self._new_history(config.num_pages), self._new_history, max_histories)
         self._now = self._histories.main
         self._lock = Lock()
@@ -64,7 +66,7 @@ class TorchDriver:
         """A history without content. Raises torch.OutOfMemoryError with the numbers if there is no room for its pages."""
         config, network, target = self.config, self.network, self._target
         memory = network.memory(num_pages, config.page_size, config.max_num_reqs)
-        tables = PageTables(max_num_reqs=config.max_num_reqs, width=config.max_model_len // config.page_size + 2)
+        tables = page_tables(config)
         if has_kernels(target.device):
             executor = PaddedExecutor(network, memory, target, captures=self._captures)
         else:
@@ -80,6 +82,19 @@ class TorchDriver:
     def padding(self) -> int:
         """Rows beside those of requests that padded forwards computed so far."""
         return sum(history.executor.padding for history in self._histories)
+
+    def capture(self, strategy: Strategy, show: Callable[[int, int], None] = lambda done, total: None) -> None:
+        """Capture graphs of what `strategy` samples, greedily and at a temperature, in all sizes: none is captured later.
+
+        That holds for states of `config.num_pages` pages and for options as they are; what others need is captured when it is
+        met for the second time. `show` is told how many of how many graphs are there. Without kernels nothing is captured.
+        Raises torch.OutOfMemoryError if the graphs do not fit.
+        """
+        found = buckets_for(self.config, strategy, self.network, self._target) if self._captures else []
+        todo = [(like, bucket) for like, buckets in found for bucket in buckets]
+        for done, (like, bucket) in enumerate(todo, start=1):
+            self._histories.main.executor.capture(like, bucket)
+            show(done, len(todo))
 
     @region("run")
     def run(self, plan: Plan) -> Samples:
@@ -122,9 +137,13 @@ class TorchDriver:
     @region("gather")
     def gather(self, plan: Plan) -> tuple[Gathered, ...]:
         """The arrays of each forward that `plan` takes. Raises DlstepError for a span that the network has no forward for."""
-        tables, slots = self._now.tables, self._now.slots.slots
+        now = self._now
         forwards = self.network.forwards(plan) if plan.spans else ()
-        return tuple([gather(forward, tables, self._target, slots) for forward in forwards])
+        moved = plan.releases or plan.preemptions or plan.admissions or plan.grants
+        before = None if moved else now.placed
+        gathered = tuple([gather(forward, now.tables, self._target, now.slots.slots, before) for forward in forwards])
+        now.placed = gathered[-1].placed if gathered else None
+        return gathered
 
     def submit(self, forwards: tuple[Gathered, ...]) -> Pending:
         """Start the forwards; the answer is the last one's, which alone samples."""

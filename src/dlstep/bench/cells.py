@@ -1,0 +1,219 @@
+"""Twelve cells: two sizes of network, three batches, two contexts, decoded by the network's own samples, run by run.
+
+Weights are random, and heads so sharp that some positions are sure: then a threshold can be chosen at which about
+`TOKENS_PER_FORWARD` positions are decided in a forward, as trained models do.
+"""
+
+import gc
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from random import Random
+from time import perf_counter
+from typing import Any
+
+import torch
+
+from ..core import Config, Plan, Request, SamplingParams, State, Strategy, add, commit, init, schedule
+from ..core.lifecycle import farthest
+from ..driver import TorchDriver
+from ..models import Checkpoint
+from ..models.compiled import compile_layers
+from ..models.shapes import head_of
+from ..rules.threshold import Threshold
+from ..strategies.multi_bd import MultiBD
+from .busy import busy
+from .ceilings import Ceilings
+from .roofline import least_us, network_of
+from .script import taken
+from .shapes import SHAPES, random_checkpoint
+
+BATCHES, CONTEXTS = (1, 8, 32), (512, 4096)
+ANSWER = 256  # tokens
+TOKENS_PER_FORWARD = 3.0
+HEAD_SCALE = 8.0  # of the head's weights
+THRESHOLDS = tuple([number / 32 for number in range(1, 32)])
+PAGE_SIZE, ROWS = 32, 8192
+PROFILED = 16  # steps
+RUNS = 3
+# Tokens a second of Diffulex 184ba97 on one H200: as it ships, and with its fastest sampler patched in.
+PEER = {
+    ("sdar-8b", 1, 512): (276, 326),
+    ("sdar-8b", 8, 512): (498, 717),
+    ("sdar-8b", 32, 512): (485, 726),
+    ("sdar-8b", 1, 4096): (126, 153),
+    ("sdar-8b", 8, 4096): (275, 427),
+    ("sdar-8b", 32, 4096): (296, 431),
+    ("sdar-1.7b", 1, 512): (292, 528),
+    ("sdar-1.7b", 8, 512): (863, 2165),
+    ("sdar-1.7b", 32, 512): (820, 2265),
+    ("sdar-1.7b", 1, 4096): (250, 275),
+    ("sdar-1.7b", 8, 4096): (531, 1104),
+    ("sdar-1.7b", 32, 4096): (611, 1178),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One row of the table; times but `start_s` are those of the last of `RUNS` runs.
+
+    `start_s` is from random weights to graphs, compiling included. `prefill_s` is until every request has sampled, `step_ms`
+    the mean of the steps behind that in which all requests are live, `replay_ms` of those among them that capture nothing.
+    `limit_ms` is the least time for their bytes and operations at the measured ceilings. `first` is the first run's time as a
+    multiple of the last one's, `idle` the share of a step in which the device waits. `tokens_per_s` is of the steps behind the
+    prefill, `stock` and `tuned` the peer's.
+    """
+
+    shape: str
+    batch: int
+    context: int
+    accept_threshold: float
+    tokens_per_forward: float
+    start_s: float
+    prefill_s: float
+    step_ms: float
+    replay_ms: float
+    limit_ms: float
+    ratio: float
+    first: float
+    idle: float | None
+    captures: int
+    tokens_per_s: float
+    stock: int
+    tuned: int
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What one run took; `steps` are seconds, plan and captured graphs of each step of all requests behind the prefill."""
+
+    seconds: float
+    prefill_s: float
+    decode_s: float
+    tokens: int
+    steps: tuple[tuple[float, Plan, int], ...]
+    busy_us: float | None
+
+
+class Cells:
+    """One network with its driver; every run begins with a state of its own."""
+
+    def __init__(self, name: str, device: torch.device, dtype: torch.dtype) -> None:
+        begin = perf_counter()
+        shape = SHAPES[name]
+        self.checkpoint: Checkpoint = random_checkpoint(shape, device, dtype)
+        head: Any = head_of(self.checkpoint.network)
+        with torch.no_grad():
+            head.weight.mul_(HEAD_SCALE)
+        compile_layers(self.checkpoint.network)
+        self.name, self.network = name, network_of(self.checkpoint.network)
+        limit = max(CONTEXTS) + ANSWER
+        pages = -(-farthest(self.strategy(0.5), limit) // PAGE_SIZE)
+        self.config = Config(self.checkpoint.spec, PAGE_SIZE, max(BATCHES) * pages, limit, ROWS, max(BATCHES))
+        self.driver = TorchDriver(self.checkpoint, self.config)
+        self.driver.capture(self.strategy(0.5))
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+        self.start_s = perf_counter() - begin
+
+    def strategy(self, accept_threshold: float) -> Strategy:
+        """Four blocks of 32 in flight."""
+        return MultiBD(32, 4, rule=Threshold(accept_threshold), add_block_threshold=0.1, semi_complete_threshold=0.9)
+
+    def accept_threshold(self, context: int) -> float:
+        """The threshold at which a forward decides about `TOKENS_PER_FORWARD` tokens of a request; one batch tries them all."""
+        params = [SamplingParams(64, strategy_options=(("accept_threshold", threshold),)) for threshold in THRESHOLDS]
+        state = self.filled(len(params), context, THRESHOLDS[0], params)
+        while not state.done:
+            state = commit(state, self.driver.run(schedule(state)))
+        speeds = [len(state.finished[number].answer) / state.finished[number].nfe for number in range(len(params))]
+        return min(zip(THRESHOLDS, speeds, strict=True), key=lambda pair: abs(pair[1] - TOKENS_PER_FORWARD))[0]
+
+    def filled(self, batch: int, context: int, accept_threshold: float, params: Sequence[SamplingParams]) -> State:
+        """A state in which prompts of random ids wait."""
+        state, random, ids = init(self.config, self.strategy(accept_threshold)), Random(0), self.config.spec.vocab_size - 2
+        for number in range(batch):
+            prompt = tuple(random.choices(range(ids), k=context))
+            state = add(state, Request(number, prompt, replace(params[number], ignore_eos=True)))
+        return state
+
+    def run(self, batch: int, context: int, accept_threshold: float, *, profiled: bool = False) -> Run:
+        """Decode to the end, or until `PROFILED` steps are profiled."""
+        params = [SamplingParams(ANSWER)] * batch
+        state, steps, busy_us = self.filled(batch, context, accept_threshold, params), [], None
+        begin = perf_counter()
+
+        def step() -> None:
+            nonlocal state
+            before, started = self.driver.graph_count, perf_counter()
+            plan = schedule(state)
+            state = commit(state, self.driver.run(plan))
+            steps.append((perf_counter() - started, plan, self.driver.graph_count - before))
+
+        while state.waiting or not all(sequence.steps for sequence in state.running):
+            step()
+        prefilled, taken_before = perf_counter(), sum(taken(sequence) - context for sequence in state.running)
+        steps.clear()
+        while not state.done and busy_us is None:
+            if profiled and len(steps) == PROFILED:
+                found = busy(lambda: repeat(step, PROFILED))
+                busy_us = found.us / PROFILED if found else None
+                break
+            step()
+        done = perf_counter()
+        live = tuple([each for each in steps if len(each[1].spans) == batch])
+        tokens = batch * ANSWER - taken_before
+        return Run(done - begin, prefilled - begin, done - prefilled, tokens, live, busy_us)
+
+    def rows(self, ceilings: Ceilings) -> Iterator[Cell]:
+        """A row for each batch and context."""
+        for context in CONTEXTS:
+            threshold = self.accept_threshold(context)
+            for batch in BATCHES:
+                runs = [self.run(batch, context, threshold) for _ in range(RUNS)]
+                last = self.run(batch, context, threshold, profiled=self.driver.network.model.device.type == "cuda")
+                yield self._row(batch, context, threshold, runs, last, ceilings)
+
+    def _row(self, batch: int, context: int, threshold: float, runs: list[Run], last: Run, ceilings: Ceilings) -> Cell:
+        run = runs[-1]
+        replayed = [seconds for seconds, _, captures in run.steps if not captures]
+        step_s = sum(seconds for seconds, _, _ in run.steps) / len(run.steps)
+        limit_us = sum(least_us(self.network, plan, ceilings) for _, plan, _ in run.steps) / len(run.steps)
+        profiled_s = sum(seconds for seconds, _, _ in run.steps[PROFILED : 2 * PROFILED]) / len(
+            run.steps[PROFILED : 2 * PROFILED]
+        )
+        stock, tuned = PEER[self.name, batch, context]
+        return Cell(
+            shape=self.name,
+            batch=batch,
+            context=context,
+            accept_threshold=threshold,
+            tokens_per_forward=run.tokens / sum(len(plan.spans) for _, plan, _ in run.steps),
+            start_s=self.start_s,
+            prefill_s=run.prefill_s,
+            step_ms=1e3 * step_s,
+            replay_ms=1e3 * sum(replayed) / len(replayed),
+            limit_ms=limit_us / 1e3,
+            ratio=1e6 * step_s / limit_us,
+            first=runs[0].seconds / run.seconds,
+            idle=None if last.busy_us is None else max(0.0, 1.0 - last.busy_us / (1e6 * profiled_s)),
+            captures=sum(captures for each in runs for _, _, captures in each.steps),
+            tokens_per_s=run.tokens / run.decode_s,
+            stock=stock,
+            tuned=tuned,
+        )
+
+
+def repeat(step: Callable[[], None], count: int) -> None:
+    """Call `step` so many times."""
+    for _ in range(count):
+        step()
+
+
+def measure_cells(ceilings: Ceilings, device: torch.device, names: Sequence[str] = ("sdar-8b", "sdar-1.7b")) -> Iterator[Cell]:
+    """All rows; a network is freed before the next one is made."""
+    for name in names:
+        cells = Cells(name, device, torch.bfloat16)
+        yield from cells.rows(ceilings)
+        del cells
+        gc.collect()
+        torch.cuda.empty_cache()

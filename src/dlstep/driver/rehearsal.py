@@ -1,0 +1,41 @@
+"""Which buckets a strategy needs: those of the plans that it makes of samples drawn at random."""
+
+from dataclasses import replace
+
+from dlstep_kernels.tiles import TILE_HEIGHT
+
+from ..core import Config, SamplingParams, Strategy
+from ..core.rehearsal import rehearsed
+from ..models.networks import PagedNetwork
+from .buckets import MAX_PADDED_ROWS, Bucket, Kind, kind_of, row_sizes, sized
+from .lowering import Gathered, Target, gather
+from .tables import CarrySlots, page_tables
+
+GREEDY, DRAWN = SamplingParams(), SamplingParams(temperature=1.0)
+
+
+def buckets_for(
+    config: Config, strategy: Strategy, network: PagedNetwork, target: Target
+) -> list[tuple[Gathered, list[Bucket]]]:
+    """A forward of each kind that samples, with its buckets for any number of requests, the largest first."""
+    met: dict[Kind, Gathered] = {}
+    for params in (GREEDY, DRAWN):
+        tables, slots = page_tables(config), CarrySlots()
+        for plan in rehearsed(config, strategy, params):
+            tables.apply(plan)
+            slots.apply(plan)
+            if any(span.wanted for span in plan.spans):
+                gathered = gather(network.forwards(plan)[-1], tables, target, slots.slots)
+                kind = kind_of(gathered)
+                # Beside a prompt all are wide.
+                met |= {kind: gathered, replace(kind, widest=TILE_HEIGHT): gathered}
+    return [(gathered, _sizes(kind, config, network.canvas_length)) for kind, gathered in met.items()]
+
+
+def _sizes(kind: Kind, config: Config, canvas: int) -> list[Bucket]:
+    """The buckets of a kind."""
+    rows = row_sizes(min(config.max_num_batched_tokens, MAX_PADDED_ROWS))
+    shapes = [(0, spans) for spans in range(config.max_num_reqs, 0, -1)] if canvas else [(each, 1) for each in rows]
+    width, size = page_tables(config).pages.shape[1], config.page_size
+    found = [sized(kind, *shape, longest, canvas, size, width) for longest in (width * size, 1) for shape in shapes]
+    return [bucket for bucket in dict.fromkeys(found) if bucket.rows <= MAX_PADDED_ROWS]
