@@ -1,6 +1,6 @@
-"""Everything that needs a CUDA device, in one command of less than eight minutes; text and JSON go to a folder.
+"""Everything that needs a CUDA device, in one command of less than ten minutes; text and JSON go to a folder.
 
-    PYTHONPATH=src python3 tests/gpu/run_on_device.py OUT [--only tests,kernels,decode] [--seconds 470]
+    PYTHONPATH=src python3 tests/gpu/run_on_device.py OUT [--only tests,kernels,decode,cells] [--seconds 580]
 
 Exit code 1 if a test failed or a kernel's answer is not its twin's, 2 if there is no device. Parts that no time is left for
 are named.
@@ -21,10 +21,9 @@ from time import monotonic
 from typing import Any
 
 TESTS = Path(__file__).parent
-PARTS = ("kernels", "decode", "tests")
-SHAPES = ("sdar-8b", "llada2-mini")
-BATCHES = (1, 8, 32)
-SECONDS = 470.0
+PARTS = ("kernels", "decode", "cells", "tests")
+LOADS = {"sdar-8b": (1, 8, 32), "llada2-mini": (1, 8, 32), "fast-dllm-v2-1.5b": (1, 8)}
+SECONDS = 580.0
 TOLD = ("FAILED", "ERROR", " passed", " failed", " skipped", "in bf16")  # what of the tests' output is repeated
 SHOWN = {
     "kernels": ("kernel", "case", "equal", "error", "us", "least_us", "share"),
@@ -40,6 +39,24 @@ SHOWN = {
         "host_share",
         "host_us",
         "tokens_per_s",
+    ),
+    "cells": (
+        "shape",
+        "batch",
+        "context",
+        "tokens_per_forward",
+        "start_s",
+        "prefill_s",
+        "step_ms",
+        "replay_ms",
+        "limit_ms",
+        "ratio",
+        "first",
+        "idle",
+        "captures",
+        "tokens_per_s",
+        "stock",
+        "tuned",
     ),
 }
 
@@ -143,11 +160,11 @@ def run_decode(report: Report, ceilings: Any, left: Callable[[], float]) -> None
     from dlstep.bench.shapes import SHAPES as KNOWN
 
     def all_rows() -> Iterable[Any]:
-        for name in SHAPES:
+        for name, batches in LOADS.items():
             if left() < 30.0:
                 report.say(f"{name}: left out, no time is left")
                 continue
-            loads = [Load(batch) for batch in BATCHES]
+            loads = [Load(batch) for batch in batches]
             device, dtype = torch.device("cuda", 0), torch.bfloat16
             for row in measure_shape(KNOWN[name], loads, device=device, dtype=dtype, ceilings=ceilings):
                 yield row
@@ -157,6 +174,15 @@ def run_decode(report: Report, ceilings: Any, left: Callable[[], float]) -> None
             torch.cuda.empty_cache()
 
     report.rows("decode", all_rows())
+
+
+def run_cells(report: Report, ceilings: Any) -> None:
+    """Two networks decoded by their own samples, beside the peer's figures."""
+    import torch
+
+    from dlstep.bench.cells import measure_cells
+
+    report.rows("cells", measure_cells(ceilings, torch.device("cuda", 0)))
 
 
 def main() -> int:
@@ -189,6 +215,7 @@ def main() -> int:
     for part, run in (
         ("kernels", lambda: run_kernels(report, ceilings)),
         ("decode", lambda: run_decode(report, ceilings, left)),
+        ("cells", lambda: run_cells(report, ceilings)),
         ("tests", lambda: run_tests(report, left)),
     ):
         if part in parts:

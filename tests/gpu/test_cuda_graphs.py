@@ -30,6 +30,17 @@ def test_graphs_change_nothing(name: str, dtype: str, cuda_device: str) -> None:
     for eager in (True, False):
         llm = LLM(device=cuda_device, dtype=dtype, enforce_eager=eager, max_num_reqs=10, **CAPTURED[name])
         driver: Any = llm.engine.driver
+        captured = driver.graph_count
+        assert bool(captured) != eager
         outputs.append(llm.generate(prompts, params, progress=False))
-        assert bool(driver.graph_count) != eager
+        assert driver.graph_count == captured  # none while requests run
     assert outputs[0] == outputs[1]
+
+
+def test_graphs_captured_when_sizes_are_met_again_change_nothing(cuda_device: str) -> None:
+    prompts = [problem.prompt for problem in tiny.problems(24, seed=9)]
+    lazy, ready = (LLM(device=cuda_device, max_num_reqs=10, capture_graphs=when) for when in ("lazy", "start"))
+    driver: Any = lazy.engine.driver
+    assert not driver.graph_count
+    assert lazy.generate(prompts, LIMIT, progress=False) == ready.generate(prompts, LIMIT, progress=False)
+    assert driver.graph_count

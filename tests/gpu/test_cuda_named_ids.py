@@ -21,7 +21,8 @@ FILTERED = SamplingParams(max_tokens=48, temperature=0.7, top_p=0.9, seed=5)
 def outputs(device: str, dtype: str, params: SamplingParams, *, eager: bool) -> list[Any]:
     prompts = [problem.prompt for problem in tiny.problems(16, seed=9)]
     strategy = MultiBD(rule=Loyal(0.5))
-    llm = LLM(device=device, dtype=dtype, enforce_eager=eager, max_num_reqs=6, decoding_strategy=strategy)
+    options: dict[str, Any] = {"enforce_eager": eager, "capture_graphs": "lazy", "decoding_strategy": strategy}
+    llm = LLM(device=device, dtype=dtype, max_num_reqs=6, **options)
     found = llm.generate(prompts, params, progress=False)
     driver: Any = llm.engine.driver
     assert bool(driver.graph_count) == (device == "cuda" and not eager and params is not FILTERED)

@@ -84,12 +84,16 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What one run took; `steps` are seconds, plan and captured graphs of each step of all requests behind the prefill."""
+    """What one run took; `steps` are seconds, plan and captured graphs of each step of all requests behind the prefill.
+
+    `tokens` and `forwards`, one for each request that is fed, are those behind the prefill.
+    """
 
     seconds: float
     prefill_s: float
     decode_s: float
     tokens: int
+    forwards: int
     steps: tuple[tuple[float, Plan, int], ...]
     busy_us: float | None
 
@@ -161,8 +165,9 @@ class Cells:
             step()
         done = perf_counter()
         live = tuple([each for each in steps if len(each[1].spans) == batch])
+        forwards = sum(len(plan.spans) for _, plan, _ in steps)
         tokens = batch * ANSWER - taken_before
-        return Run(done - begin, prefilled - begin, done - prefilled, tokens, live, busy_us)
+        return Run(done - begin, prefilled - begin, done - prefilled, tokens, forwards, live, busy_us)
 
     def rows(self, ceilings: Ceilings) -> Iterator[Cell]:
         """A row for each batch and context."""
@@ -187,7 +192,7 @@ class Cells:
             batch=batch,
             context=context,
             accept_threshold=threshold,
-            tokens_per_forward=run.tokens / sum(len(plan.spans) for _, plan, _ in run.steps),
+            tokens_per_forward=run.tokens / run.forwards,
             start_s=self.start_s,
             prefill_s=run.prefill_s,
             step_ms=1e3 * step_s,

@@ -1,4 +1,4 @@
-"""Plans that a strategy makes, found without a device: samples are drawn at random."""
+"""Plans that a strategy makes, found without a device: of every kind, of drawn samples; and as large as they can be."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -6,7 +6,7 @@ from random import Random
 
 from .commit import commit
 from .lifecycle import add, farthest, init
-from .plan import NO_ROWS, Plan, Rows, Samples, Span
+from .plan import NO_ROWS, START_LINE, Admission, Grant, Plan, Rows, Samples, Span
 from .request import Request, SamplingParams
 from .schedule import schedule
 from .sequence import Strategy
@@ -53,3 +53,49 @@ def _rows(span: Span, plan: Plan, token: int, random: Random) -> Rows:
         noise=(token,) * count if "noise" in wants.statistics else (),
         named_probabilities=numbers(count * span.named_width(wants.named)),
     )
+
+
+def largest_forwards(config: Config, strategy: Strategy) -> tuple[tuple[Plan, Plan], int]:
+    """Plans as large as `config` lets one be, the first of prompts, the second of wanted rows; and how many pages they need."""
+    spec, budget = config.spec, config.max_num_batched_tokens
+    token = next(index for index in range(spec.vocab_size) if index != spec.mask_id)
+    atom = strategy.atom(_request(0, (token,), 1))
+    length = max(1, min(budget, config.max_model_len) - atom - spec.head_shift)
+    deep = max(1, min(config.max_num_reqs, -(-budget // length)))
+    pages = deep * -(-farthest(strategy, config.max_model_len) // config.page_size)
+    # Equal prompts stand for any: none waits for another one's pages.
+    state = init(replace(config, num_pages=pages, enable_prefix_caching=False), strategy)
+    for number in range(deep):
+        state = add(state, _request(number, (token,) * length, 1))
+    wanted, pages_of_wanted = _all_wanted(config, strategy, token)
+    most = max(pages, pages_of_wanted)
+    return (replace(schedule(state), num_pages=most), replace(wanted, num_pages=most)), most
+
+
+def _all_wanted(config: Config, strategy: Strategy, token: int) -> tuple[Plan, int]:
+    """A plan of as many whole windows as `config` allows, no position of which is decided, and how many pages it needs."""
+    spec = config.spec
+    request = _request(0, (token,), config.max_model_len - 1)
+    roomy = replace(config, num_pages=-(-farthest(strategy, config.max_model_len) // config.page_size))
+    (sequence,) = add(init(roomy, strategy), request).waiting
+    window = strategy.schedule(sequence, spec)
+    if window.mode == "encode":  # it may grow
+        start, rows = window.start, min(strategy.atom(request), config.max_model_len)
+        wanted = tuple(range(start + spec.head_shift, start + rows))
+        tokens = (window.tokens * rows)[:rows]
+        window = replace(window, tokens=tokens, end=start + rows, wanted=wanted, draws=(0,) * len(wanted))
+    many = max(1, min(config.max_num_reqs, config.max_num_batched_tokens // len(window.tokens)))
+    each = -(-window.end // config.page_size)
+    plan = Plan(
+        step=0,
+        line=START_LINE,
+        spans=tuple(replace(window, id=number, arrival=number) for number in range(many)),
+        wants=strategy.wants,
+        admissions=tuple(Admission(number, (), number if strategy.carries else None) for number in range(many)),
+        grants=tuple(Grant(number, tuple(range(number * each, (number + 1) * each))) for number in range(many)),
+    )
+    return plan, many * each
+
+
+def _request(number: int, prompt: tuple[int, ...], max_tokens: int) -> Request:
+    return Request(number, prompt, SamplingParams(max_tokens=max_tokens))

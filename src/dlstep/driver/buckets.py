@@ -1,7 +1,7 @@
 """Sizes that forwards are padded to, and the arrays of a padded forward."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -115,23 +115,6 @@ def sized(kind: Kind, rows: int, spans: int, longest: int, canvas: int, page_siz
     few = max(1, FEW_POSITIONS // page_size)
     fits = rows <= FEW_ROWS and longest <= few * page_size and few < width
     return Bucket(rows, spans, few if fits else width, kind)
-
-
-def idle(gathered: Gathered) -> Gathered:
-    """A forward of this kind that feeds nothing: padded, it changes nothing and may be run at any time."""
-    spans = {
-        window: replace(
-            each,
-            query_lens=each.query_lens[:0],
-            context_lens=each.context_lens[:0],
-            block_tables=each.block_tables[:0],
-            until=each.until[:0],
-            since=None if each.since is None else each.since[:0],
-        )
-        for window, each in gathered.spans.items()
-    }
-    arrays = {name: array[:0] for name, array in gathered.arrays.items()}
-    return replace(gathered, arrays=arrays, placed=replace(gathered.placed, spans=spans))
 
 
 def room_for(bucket: Bucket, gathered: Gathered, target: Target) -> Arena:

@@ -50,7 +50,7 @@ class Executor:
         packed = self._step(self._lowered(gathered))
         return NOTHING if packed is None else to_host(packed)
 
-    def capture(self, like: Gathered, bucket: Bucket) -> None:
+    def capture(self, idle: Gathered, bucket: Bucket) -> None:
         """Nothing: forwards in their own sizes are not captured."""
 
     def _step(self, batch: Batch) -> Packed | None:

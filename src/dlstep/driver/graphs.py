@@ -11,7 +11,7 @@ import torch
 
 from ..models.networks import Batch, Memory, PagedNetwork
 from .arena import Arena
-from .buckets import MAX_PADDED_ROWS, Bucket, Laid, batch_in, bucket_of, fill, idle, room_for
+from .buckets import MAX_PADDED_ROWS, Bucket, Laid, batch_in, bucket_of, fill, room_for
 from .executor import Executor, Packed, Pending, to_host
 from .lowering import Gathered, Target
 from .profile import region
@@ -59,10 +59,10 @@ class PaddedExecutor(Executor):
         return self._padded(gathered)
 
     @torch.inference_mode()
-    def capture(self, like: Gathered, bucket: Bucket) -> None:
-        """Capture `bucket` for forwards of the same kind as `like`. Raises torch.OutOfMemoryError if there is no room."""
+    def capture(self, idle: Gathered, bucket: Bucket) -> None:
+        """Capture `bucket` with a forward of its kind that feeds nothing. Raises torch.OutOfMemoryError if there is no room."""
         if self._captures and bucket not in self._captured:
-            self._captured[bucket] = self._capture(bucket, idle(like))
+            self._captured[bucket] = self._capture(bucket, idle)
 
     @region("padded")
     def _padded(self, gathered: Gathered) -> Pending:

@@ -118,7 +118,7 @@ def gather(
         [(len(s.tokens), s.start, s.end, s.grid.origin, s.grid.size, s.query_only, rows[s.arrival]) for s in spans],
         dtype=np.int64,
     ).T
-    placed = before if before is not None and np.array_equal(before.facts, facts) else _placed(facts, tables, target)
+    placed = before if before is not None and np.array_equal(before.facts, facts) else placed_of(facts, tables, target)
     tokens = np.fromiter(chain.from_iterable(span.tokens for span in spans), np.int64, len(placed.positions))
     wants = np.array([len(span.wanted) for span in spans], dtype=np.int64)
     wanted_positions = np.fromiter(chain.from_iterable(span.wanted for span in spans), np.int64, int(wants.sum()))
@@ -133,7 +133,7 @@ def gather(
     return Gathered(arrays if merge is None else arrays | _soft(spans), placed, sampler, merge)
 
 
-def _placed(facts: Int64[np.ndarray, "7 s"], tables: PageTables, target: Target) -> Placed:
+def placed_of(facts: Int64[np.ndarray, "7 s"], tables: PageTables, target: Target) -> Placed:
     """Where the rows of spans with these facts are, and what they see."""
     counts, starts, _, _, _, query_only, row_of = facts
     firsts = np.cumsum(counts) - counts

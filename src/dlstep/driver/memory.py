@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import torch
 
-from ..core import START_LINE, Config, Plan, Request, SamplingParams, Strategy, add, init, schedule
+from ..core import Config, Strategy
 from ..core.lifecycle import farthest
-from ..core.plan import Admission, Grant
+from ..core.rehearsal import largest_forwards
 from ..models import Checkpoint
 from ..models.shapes import GIB, in_gib, kv_bytes_per_token, kv_shapes
 from .torch_driver import TorchDriver
@@ -65,49 +65,3 @@ def _room(
         f"weights) and {in_gib(activations)} are for a forward of {config.max_num_batched_tokens} rows,"
     )
     return free - int((1 - share) * total) - activations, said
-
-
-def largest_forwards(config: Config, strategy: Strategy) -> tuple[tuple[Plan, Plan], int]:
-    """Plans as large as `config` lets one be, the first of prompts, the second of wanted rows; and how many pages they need."""
-    spec, budget = config.spec, config.max_num_batched_tokens
-    token = next(index for index in range(spec.vocab_size) if index != spec.mask_id)
-    atom = strategy.atom(_request(0, (token,), 1))
-    length = max(1, min(budget, config.max_model_len) - atom - spec.head_shift)
-    deep = max(1, min(config.max_num_reqs, -(-budget // length)))
-    pages = deep * -(-farthest(strategy, config.max_model_len) // config.page_size)
-    # Equal prompts stand for any: none waits for another one's pages.
-    state = init(replace(config, num_pages=pages, enable_prefix_caching=False), strategy)
-    for number in range(deep):
-        state = add(state, _request(number, (token,) * length, 1))
-    wanted, pages_of_wanted = _all_wanted(config, strategy, token)
-    most = max(pages, pages_of_wanted)
-    return (replace(schedule(state), num_pages=most), replace(wanted, num_pages=most)), most
-
-
-def _all_wanted(config: Config, strategy: Strategy, token: int) -> tuple[Plan, int]:
-    """A plan of as many whole windows as `config` allows, no position of which is decided, and how many pages it needs."""
-    spec = config.spec
-    request = _request(0, (token,), config.max_model_len - 1)
-    roomy = replace(config, num_pages=-(-farthest(strategy, config.max_model_len) // config.page_size))
-    (sequence,) = add(init(roomy, strategy), request).waiting
-    window = strategy.schedule(sequence, spec)
-    if window.mode == "encode":  # it may grow
-        start, rows = window.start, min(strategy.atom(request), config.max_model_len)
-        wanted = tuple(range(start + spec.head_shift, start + rows))
-        tokens = (window.tokens * rows)[:rows]
-        window = replace(window, tokens=tokens, end=start + rows, wanted=wanted, draws=(0,) * len(wanted))
-    many = max(1, min(config.max_num_reqs, config.max_num_batched_tokens // len(window.tokens)))
-    each = -(-window.end // config.page_size)
-    plan = Plan(
-        step=0,
-        line=START_LINE,
-        spans=tuple(replace(window, id=number, arrival=number) for number in range(many)),
-        wants=strategy.wants,
-        admissions=tuple(Admission(number, (), number if strategy.carries else None) for number in range(many)),
-        grants=tuple(Grant(number, tuple(range(number * each, (number + 1) * each))) for number in range(many)),
-    )
-    return plan, many * each
-
-
-def _request(number: int, prompt: tuple[int, ...], max_tokens: int) -> Request:
-    return Request(number, prompt, SamplingParams(max_tokens=max_tokens))

@@ -8,7 +8,7 @@ from ..core import Config, SamplingParams, Strategy
 from ..core.rehearsal import rehearsed
 from ..models.networks import PagedNetwork
 from .buckets import MAX_PADDED_ROWS, Bucket, Kind, kind_of, row_sizes, sized
-from .lowering import Gathered, Target, gather
+from .lowering import Gathered, Target, gather, placed_of
 from .tables import CarrySlots, page_tables
 
 GREEDY, DRAWN = SamplingParams(), SamplingParams(temperature=1.0)
@@ -17,7 +17,7 @@ GREEDY, DRAWN = SamplingParams(), SamplingParams(temperature=1.0)
 def buckets_for(
     config: Config, strategy: Strategy, network: PagedNetwork, target: Target
 ) -> list[tuple[Gathered, list[Bucket]]]:
-    """A forward of each kind that samples, with its buckets for any number of requests, the largest first."""
+    """A forward of each kind that samples, which feeds nothing, with the buckets of its kind, the largest first."""
     met: dict[Kind, Gathered] = {}
     for params in (GREEDY, DRAWN):
         tables, slots = page_tables(config), CarrySlots()
@@ -26,10 +26,11 @@ def buckets_for(
             slots.apply(plan)
             if any(span.wanted for span in plan.spans):
                 gathered = gather(network.forwards(plan)[-1], tables, target, slots.slots)
-                kind = kind_of(gathered)
+                kind, empty = kind_of(gathered), {name: array[:0] for name, array in gathered.arrays.items()}
+                idle = replace(gathered, arrays=empty, placed=placed_of(gathered.placed.facts[:, :0], tables, target))
                 # Beside a prompt all are wide.
-                met |= {kind: gathered, replace(kind, widest=TILE_HEIGHT): gathered}
-    return [(gathered, _sizes(kind, config, network.canvas_length)) for kind, gathered in met.items()]
+                met |= {kind: idle, replace(kind, widest=TILE_HEIGHT): idle}
+    return [(idle, _sizes(kind, config, network.canvas_length)) for kind, idle in met.items()]
 
 
 def _sizes(kind: Kind, config: Config, canvas: int) -> list[Bucket]:

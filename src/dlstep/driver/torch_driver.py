@@ -91,9 +91,9 @@ class TorchDriver:
         Raises torch.OutOfMemoryError if the graphs do not fit.
         """
         found = buckets_for(self.config, strategy, self.network, self._target) if self._captures else []
-        todo = [(like, bucket) for like, buckets in found for bucket in buckets]
-        for done, (like, bucket) in enumerate(todo, start=1):
-            self._histories.main.executor.capture(like, bucket)
+        todo = [(idle, bucket) for idle, buckets in found for bucket in buckets]
+        for done, (idle, bucket) in enumerate(todo, start=1):
+            self._histories.main.executor.capture(idle, bucket)
             show(done, len(todo))
 
     @region("run")

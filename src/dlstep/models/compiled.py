@@ -1,8 +1,10 @@
 """Layers compiled by torch: what lies between products of matrices and attention is fused into few kernels."""
 
+import os
 from collections.abc import Callable
 from contextvars import ContextVar
 from functools import cache
+from pathlib import Path
 from typing import Any
 from warnings import catch_warnings, simplefilter
 
@@ -23,8 +25,10 @@ _prepared: ContextVar[bool] = ContextVar("prepared", default=False)  # whether t
 def compile_layers(network: PreTrainedModel, *, backend: Backend = "inductor") -> None:
     """Let every layer of `network` be compiled when it first runs; layers of one kind share the result, for any number of
     rows (a single one is compiled for itself). Products of the same rows are merged into one. `backend` is what
-    torch.compile takes.
+    torch.compile takes. Results are kept between starts in a folder of the user's, unless TORCHINDUCTOR_CACHE_DIR is set.
     """
+    # By default results lie where machines keep what may be lost when they start again.
+    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(Path.home() / ".cache" / "dlstep" / "compiled"))
     merge_products(network)
     for layer in network.modules():
         if hasattr(layer, "self_attn"):
