@@ -65,6 +65,7 @@ TESTS = {
     "evaluate/items": ("tests/evaluate/test_answering.py",),
     "evaluate/answering": ("tests/evaluate/test_answering.py",),
     "evaluate/report": ("tests/evaluate/test_report.py",),
+    "evaluate/frontier": ("tests/evaluate/test_frontier.py",),
     "evaluate/": ("tests/evaluate/test_resume.py", "tests/evaluate"),
     "stream": ("tests/api/test_sharing.py", "tests/api/test_llm.py"),
     "session": ("tests/api/test_session.py",),

@@ -61,13 +61,16 @@ def aup(points: Iterable[Point], best: float) -> float:
 
     `best` is the highest accuracy, from 0 to 1, of all curves compared: state it beside the figure. Points by speed, each
     accuracy y in points and weighted by W(y) = min(exp(-3 (1 - y / best)), 1); the first rectangle counts in full, what lies
-    more than 5 points below the slowest one not at all. Source: d3LLM, 2026, arXiv 2601.07568, and its published code.
+    more than 5 points below the slowest one not at all. Of points of equal speed the most accurate one counts, of which the
+    source says nothing: d3LLM, 2026, arXiv 2601.07568, and its published code.
     """
-    by_speed = sorted(points, key=attrgetter("speed"))
-    if not by_speed or best <= 0:
+    heights: dict[float, float] = {}
+    for point in sorted(points, key=attrgetter("speed", "accuracy")):
+        heights[point.speed] = 100 * point.accuracy
+    if not heights or best <= 0:
         return 0.0
-    least = 100 * by_speed[0].accuracy - LARGEST_FALL
-    curve = [(point.speed, 100 * point.accuracy) for point in by_speed if 100 * point.accuracy >= least]
+    least = next(iter(heights.values())) - LARGEST_FALL
+    curve = [(speed, height) for speed, height in heights.items() if height >= least]
 
     def weighted(height: float) -> float:
         return height * min(math.exp(-FALL_WEIGHT * (1 - height / (100 * best))), 1.0)
