@@ -118,8 +118,8 @@ def test_a_wrong_option_is_one_line(arguments: list[str], said: str, tmp_path: P
     ("text", "said"),
     [
         ("{", "holds no JSON"),
-        ("{}", "must hold a JSON list of problems"),
-        ("[]", "must hold a JSON list of problems"),
+        ("{}", "entry 1: no problem of"),
+        ("[]", "must hold problems: a JSON list"),
         ('[{"question": "a"}]', "GSM8K.json, entry 1: no problem of gsm8k, look at 'ground_truth_answer'"),
         ('[{"question": "", "ground_truth_answer": "1"}]', "look at 'question'"),
     ],

@@ -27,7 +27,7 @@ def figures(point: Point) -> tuple[float, float]:
 
 
 @given(PLACES)
-def test_nothing_beats_a_point_of_the_frontier_and_something_there_is_as_good_as_any_other(
+def test_nothing_beats_the_frontier_and_something_on_it_is_as_good_as_any_other(
     places: list[tuple[int, int]],
 ) -> None:
     found = points(places)

@@ -20,10 +20,10 @@ from .jail import Jail, Limits, find_jail
 from .maths import Maths
 from .metrics import Work
 from .options import CODE_TASKS, EvalOptions
-from .scoring import Mark, code_mark, digits_mark, maths_mark, number_mark
+from .scoring import Mark, code_mark, digits_mark, ending_mark, maths_mark, number_mark
 
 SCORERS = 2  # threads that wait for jails and for the process that compares formulas
-NOT_IN_KEY = ("data", "out", "workers", "dataset_limit", "problem_seed")  # the problems themselves are in the key
+NOT_IN_KEY = ("data", "questions", "out", "workers", "dataset_limit", "problem_seed")  # the problems themselves are in the key
 Show = Callable[[int, float], None]  # answers so far, sum of their scores
 
 
@@ -49,6 +49,8 @@ class Scorers:
             return code_mark(item.task, item.document, row["answer"], self.jail)
         if item.task == "shells":
             return digits_mark(item.document, row["answer"])
+        if item.task == "questions":
+            return ending_mark(item.document, row["answer"])
         return number_mark(item.document, row["answer"])
 
 
