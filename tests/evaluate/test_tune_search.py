@@ -1,7 +1,7 @@
 """The search of a tuner as a function of what is known: laws over made-up figures of every kind."""
 
 from collections.abc import Callable
-from itertools import product
+from itertools import pairwise, product
 from random import Random
 
 import numpy as np
@@ -91,7 +91,7 @@ def test_a_search_ends_and_goes_on_from_any_answers(space: Space, budget: Budget
 def test_what_was_dropped_is_not_tried_again(space: Space, budget: Budget, seed: int, most: int) -> None:
     found, _ = searched(space, budget, noisy(seed), most)
     gone: set[StrategyOptions] = set()
-    for one, other in zip(found, found[1:], strict=False):
+    for one, other in pairwise(found):
         gone |= {*one.tried} - {*other.tried}
         assert not gone & {*other.tried}
         assert other.problems > one.problems or {*other.tried} > {*one.tried}, "a round without anything new"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from ..evaluate.tuning import Tuned
     from .compare import Point
 
 
@@ -109,3 +110,36 @@ def _draw(axes: Any, line: tuple[list[Any], list[float], list[float]], colour: s
 def plot_points(points: "Sequence[Point]", path: Path) -> None:
     """Store the picture of `points_figure`."""
     points_figure(points).savefig(path, dpi=80, pil_kwargs={"optimize": True})
+
+
+def frontier_figure(tuned: "Tuned") -> "Figure":
+    """Every set of options that was tried, the frontier on the problems of the search, and the same sets on held-out ones."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6.4, 4.2), layout="constrained")
+    axes = figure.subplots()
+    tried = sorted(tuned.tried, key=attrgetter("sums.count"))
+    axes.scatter([point.speed for point in tried], [100 * point.accuracy for point in tried], 14, OTHERS, label="tried")
+    axes.plot(
+        [point.speed for point in tuned.line], [100 * point.accuracy for point in tuned.line],
+        "o--", color=COLOURS[0], markersize=4, linewidth=1, label="frontier of the search",
+    )  # fmt: skip
+    axes.errorbar(
+        [point.speed for point in tuned.held],
+        [100 * point.accuracy for point in tuned.held],
+        yerr=[100 * point.sums.accuracy_error for point in tuned.held],
+        xerr=[point.sums.tokens_per_forward_error for point in tuned.held],
+        fmt="s-", color=COLOURS[1], markersize=4, linewidth=1.5, capsize=2, label="the same on held-out problems",
+    )  # fmt: skip
+    chosen = tuned.chosen_held
+    axes.scatter([chosen.speed], [100 * chosen.accuracy], 160, facecolors="none", edgecolors="black", label="chosen", zorder=4)
+    axes.set(xlabel="tokens per forward", ylabel="right answers, %")
+    axes.set_title(" ".join(f"{name}={value}" for name, value in tuned.chosen.options), fontsize=10)
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize=8, frameon=False, loc="lower left")
+    return figure
+
+
+def plot_frontier(tuned: "Tuned", path: Path) -> None:
+    """Store the picture of `frontier_figure`."""
+    frontier_figure(tuned).savefig(path, dpi=120)

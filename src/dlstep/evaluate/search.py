@@ -2,7 +2,8 @@
 
 A coarse grid answers a few problems. Round by round, what lies between points of the frontier and around them is tried as
 well; once nothing new lies there, sets of options that can add next to nothing to the frontier are dropped, and the others
-answer twice as many problems. So most forwards are spent where the frontier is. A search that was broken off goes on from its answers.
+answer twice as many problems. So most forwards are spent where the frontier is. A search that was broken off goes on from its
+answers.
 """
 
 from collections.abc import Callable, Mapping, Sequence as Items
@@ -83,7 +84,7 @@ class Proposals(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Bisection:
-    """A coarse grid of at most `most` places where that is possible, then what lies around the frontier and between its points."""
+    """A coarse grid of at most `most` places where that is possible, then what lies around points of the frontier."""
 
     space: Space
     most: int = 32
