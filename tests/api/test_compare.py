@@ -19,7 +19,7 @@ from dlstep.evaluate.comparison_html import comparison_html
 from dlstep.evaluate.entries import Entry, entries, sweep_of
 from dlstep.evaluate.frontier import Point, aup
 from dlstep.evaluate.metrics import Answers
-from dlstep.evaluate.pictures import frontier_figure, rules_figure
+from dlstep.evaluate.pictures import rules_figure, tasks_figure
 from dlstep.evaluate.table import as_csv
 from dlstep.rules.ada_block import AdaBlock
 from dlstep.rules.early_commit import EarlyCommit
@@ -248,7 +248,7 @@ def test_the_picture_has_a_frame_for_each_task_with_errors_and_a_frontier_in_ste
         for strategy in ("one", "$two$", *(f"other {n}" for n in range(9)))
         for n, (speed, right, best) in enumerate(places)
     ]
-    figure = frontier_figure(rows)
+    figure = tasks_figure(rows)
     assert [axes.get_title() for axes in figure.axes] == ["a, 9 problems", "b, 9 problems"]
     first = figure.axes[0]
     assert len(first.containers) == 11 and all(container.has_xerr and container.has_yerr for container in first.containers)
@@ -256,7 +256,7 @@ def test_the_picture_has_a_frame_for_each_task_with_errors_and_a_frontier_in_ste
     assert list(zip(*best.get_data(), strict=True)) == [(2.0, 90.0), (4.0, 50.0)]
     names = [text.get_text() for text in figure.legends[0].get_texts()]
     assert names == ["one, r", "frontier", "others"], "of many, those on the frontier have a name"
-    few = frontier_figure(rows[: 2 * len(places)])
+    few = tasks_figure(rows[: 2 * len(places)])
     assert [text.get_text() for text in few.legends[0].get_texts()] == ["one, r", r"\$two\$, r", "frontier"]
     few.canvas.draw()
 

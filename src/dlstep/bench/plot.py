@@ -1,8 +1,16 @@
 """Pictures of measurements; needs matplotlib."""
 
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from ..evaluate.pictures import COLOURS, OTHERS, check_plot as check_plot
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from ..evaluate.tuning import Tuned
 
 
 def plot_decode(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
@@ -25,3 +33,36 @@ def plot_decode(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
         axes.set_xticks(batches, [str(batch) for batch in batches])
         axes.minorticks_off()
     figure.savefig(path, dpi=150)
+
+
+def frontier_figure(tuned: "Tuned") -> "Figure":
+    """Every set of options that was tried, the frontier on the problems of the search, and the same sets on held-out ones."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6.4, 4.2), layout="constrained")
+    axes = figure.subplots()
+    tried = sorted(tuned.tried, key=attrgetter("sums.count"))
+    axes.scatter([point.speed for point in tried], [100 * point.accuracy for point in tried], 14, OTHERS, label="tried")
+    axes.plot(
+        [point.speed for point in tuned.line], [100 * point.accuracy for point in tuned.line],
+        "o--", color=COLOURS[0], markersize=4, linewidth=1, label="frontier of the search",
+    )  # fmt: skip
+    axes.errorbar(
+        [point.speed for point in tuned.held],
+        [100 * point.accuracy for point in tuned.held],
+        yerr=[100 * point.sums.accuracy_error for point in tuned.held],
+        xerr=[point.sums.tokens_per_forward_error for point in tuned.held],
+        fmt="s-", color=COLOURS[1], markersize=4, linewidth=1.5, capsize=2, label="the same on held-out problems",
+    )  # fmt: skip
+    chosen = tuned.chosen_held
+    axes.scatter([chosen.speed], [100 * chosen.accuracy], 160, facecolors="none", edgecolors="black", label="chosen", zorder=4)
+    axes.set(xlabel="tokens per forward", ylabel="right answers, %")
+    axes.set_title(" ".join(f"{name}={value}" for name, value in tuned.chosen.options), fontsize=10)
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize=8, frameon=False, loc="lower left")
+    return figure
+
+
+def plot_frontier(tuned: "Tuned", path: Path) -> None:
+    """Store the picture of `frontier_figure`."""
+    frontier_figure(tuned).savefig(path, dpi=120)

@@ -289,16 +289,15 @@ def shape_rows(chosen: Namespace) -> list[dict[str, object]]:
     import torch
 
     from ..bench.decode_shape import Load, measure_shape
-    from ..bench.plot import plot_decode
+    from ..bench.plot import check_plot, plot_decode
     from ..bench.shapes import shape_of
     from ..devices import find_device
     from ..driver.profile import check_trace
-    from ..evaluate.pictures import check_plot
 
     shape = shape_of(chosen.shape)
     check_trace(chosen.profile)
     if chosen.plot is not None:
-        check_plot("--plot")
+        check_plot()
     device = torch.device(find_device(chosen.device))
     measured = measure_shape(
         shape,

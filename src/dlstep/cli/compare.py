@@ -160,14 +160,14 @@ def write(folder: Path, rows: "Items[Row]", command: str, left_out: Items[str], 
     """The files of a comparison."""
     from ..evaluate.comparing import Row
     from ..evaluate.comparison_html import comparison_html
-    from ..evaluate.pictures import frontier_figure, save
+    from ..evaluate.pictures import save, tasks_figure
     from ..evaluate.table import as_csv
 
     page = comparison_html(rows, command=command, left_out=left_out, notes=notes)
     texts = (json_text([asdict(row) for row in rows]) + "\n", as_csv(rows, Row), page)
     for name, text in zip((FILES[0], FILES[1], FILES[3]), texts, strict=True):
         (folder / name).write_text(text, encoding="utf-8")
-    save(frontier_figure(rows), folder / FILES[2])
+    save(tasks_figure(rows), folder / FILES[2])
 
 
 def told_of(rows: "Items[Row]", chosen: "EvalOptions") -> int:

@@ -23,7 +23,7 @@ FRONTIER = 0.25  # how strong its line is
 LABEL = 52  # characters
 
 
-def check_plot(option: str, path: Path | None = None) -> None:
+def check_plot(option: str = "--plot", path: Path | None = None) -> None:
     """Raise ValueError if nothing can draw into the file at `path`: better before measuring than after."""
     if find_spec("matplotlib") is None:
         raise ValueError(f"{option} needs matplotlib: pip install 'dlstep[notebook]'")
@@ -38,7 +38,7 @@ def check_plot(option: str, path: Path | None = None) -> None:
         raise ValueError(f"{option} {short(str(path))} is in no folder that exists")
 
 
-def frontier_figure(rows: Items[Row]) -> "Figure":
+def tasks_figure(rows: Items[Row]) -> "Figure":
     """A frame for each task: a line for each entry, with standard errors, and the frontier that no point of any beats.
 
     Of many entries only those that have a point on a frontier have a colour.
@@ -190,5 +190,5 @@ def svg(rows: Items[Row], *, dark: bool) -> str:
     theme |= {"figure.facecolor": "#111111", "axes.facecolor": "#111111", "savefig.facecolor": "#111111"} if dark else {}
     with mpl.rc_context({**theme, "svg.hashsalt": "dlstep"}):
         text = StringIO()
-        frontier_figure(rows).savefig(text, format="svg", metadata={"Date": None, "Creator": None})
+        tasks_figure(rows).savefig(text, format="svg", metadata={"Date": None, "Creator": None})
     return text.getvalue()
