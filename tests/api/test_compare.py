@@ -109,6 +109,7 @@ def test_the_command_compares_a_file_of_ones_own(own: Path, tmp_path: Path, caps
     assert main([*arguments, "--plot", str(tmp_path / "rules.png")]) == 0
     text = capsys.readouterr().out
     assert max(map(len, text.splitlines())) <= 80
+    assert "\nshells: the AUP, y_max 100.0 %, and the fastest as right as the best\n" in text
     assert "multi_bd, best_of_own, tiny-bd: count" in text and "Rankings on tiny models do not carry over" in " ".join(
         text.split()
     )
@@ -231,6 +232,8 @@ def test_a_rule_is_compared_by_value_and_suits_the_embedded_models() -> None:
     assert options_of(parts.engine.first.strategy)["part_size"] == 5
     with pytest.raises(ValueError, match="a rule is given twice"):
         entries(["quota", Quota(2)])
+    with pytest.raises(ValueError, match="two strategies are called 'multi_bd': give the class of one another name"):
+        entries(["quota"], ["multi_bd", "dlstep.strategies.multi_bd"])
 
 
 def row(task: str = "t", strategy: str = "s", rule: str = "r", value: object = 1, **more: object) -> Row:

@@ -38,7 +38,8 @@ CAUTION = (
     "--tasks or --questions for yours."
 )
 MARKS = (
-    "* on the frontier: nothing is as good in both and better in one; = as right as the best, as far as these problems can tell"
+    "* on the frontier: nothing is as good in both and better in one",
+    "= as right as the best, as far as these problems can tell",
 )
 OWN_OF_EVAL = ("tasks", "out", "dataset_limit", "problem_seed", "workers", "grid")  # fixed, or said otherwise
 OWN_OF_ENGINE = ("decoding_strategy", "sampling_mode", "seed")
@@ -191,10 +192,11 @@ def print_rows(rows: "Items[Row]", console: Console, notes: Items[str]) -> None:
     for task, curves in tasks.items():
         for line in row_lines(task, curves):
             console.print(line, markup=False, highlight=False, soft_wrap=True)
-    console.print(MARKS, highlight=False)
+    for mark in MARKS:
+        console.print(mark, highlight=False)
     for task, curves in tasks.items():
         best = 100 * curves[0].rows[0].aup_best
-        console.print(f"\n{task}: the AUP, with y_max {best:.1f} %, and the fastest that is as right as the best")
+        console.print(f"\n{task}: the AUP, y_max {best:.1f} %, and the fastest as right as the best")
         console.print(curves_table(curves))
     for note in notes:
         console.print(note)
@@ -206,7 +208,7 @@ def row_lines(task: str, curves: "Items[Curve]") -> Iterator[str]:
     from ..evaluate.table import interval, with_error
 
     yield f"{task}, {counted(curves[0].rows[0].problems, 'problem')}"
-    yield f"{'':17}{'right, %':>11} {'tok/fwd':>11} {'fwd/answer':>11}  {'against the best, %':>22}"
+    yield f"{'':17}{'right, %':>12}{'tok/fwd':>12}{'fwd/answer':>12}  {'against the best, %':>22}"
     for curve in curves:
         yield clipped(printable(f"{curve.label}, {curve.rows[0].model}: {', '.join(curve.options) or 'nothing is varied'}"))
         for row in curve.rows:

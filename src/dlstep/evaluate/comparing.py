@@ -152,7 +152,7 @@ def rows_of(entries: Items[Entry], folders: Items[Path], runs: Items[Sums]) -> l
         }
         best = max(points, key=lambda key: (points[key].accuracy, points[key].speed))
         against = by_document(read(folders[best[0]]).groups[best[1]])
-        kept = {(point.speed, point.accuracy) for point in frontier(points.values())}
+        ahead = {(point.speed, point.accuracy) for point in frontier(points.values())}
         for number, entry in enumerate(entries):
             groups = {group: pairs for group, pairs in read(folders[number]).groups.items() if group[0] == task}
             area = aup([points[number, group] for group in groups], points[best].accuracy)
@@ -161,7 +161,7 @@ def rows_of(entries: Items[Entry], folders: Items[Path], runs: Items[Sums]) -> l
                 gain = gained(by_document(pairs), against).accuracy
                 known = (gain.low, gain.high, gain.high >= 0) if len(against) >= LEAST else (None, None, None)
                 asked = (task, entry.strategy, entry.rule, entry.engine.name, json.loads(group[1]))
-                on_frontier = (point.speed, point.accuracy) in kept
+                on_frontier = (point.speed, point.accuracy) in ahead
                 told: tuple[Any, ...] = (on_frontier, gain.value, *known, area, points[best].accuracy, error)
                 rows.append(Row(*asked, *figures_of(sums), *told))
     return rows

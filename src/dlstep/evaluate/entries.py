@@ -101,6 +101,9 @@ def entries(
     if named is not None and (alone := next((rule for rule in given if rule not in compared), None)) is not None:
         why = next((said(*each) for each in left_out if each[0] == alone), "they hold none")
         raise ValueError(f"rule {short(alone)} goes with none of the strategies: {why}")
+    pairs = [(entry.strategy, entry.rule) for entry in found]
+    if (twice := next((pair for pair in pairs if pairs.count(pair) > 1), None)) is not None:
+        raise ValueError(f"two strategies are called {short(twice[0])}: give the class of one another name")
     if not found:
         raise ValueError(f"nothing is left to compare: {said(*left_out[-1])}")
     return found, [said(*each) for each in left_out]
