@@ -8,7 +8,7 @@ PIP_INSTALL := install --quiet --disable-pip-version-check -c constraints.txt
 PYTEST := $(BIN)/python -m pytest -n 2 --dist worksteal
 RUNS := 20
 
-.PHONY: demo test lint pytest night stress clients wheel mutants table pictures page-pictures notebooks kernels-aot clean
+.PHONY: demo test lint pytest night stress clients wheel mutants table pictures comparisons page-pictures notebooks kernels-aot clean
 .DELETE_ON_ERROR:
 
 # Stamp files: a target runs again only when what it depends on has changed.
@@ -94,6 +94,12 @@ table: $(VENV)/.test
 # How each decoding rule fills in one story, for its page; and the README's table of rules.
 pictures: $(VENV)/.test
 	$(BIN)/python docs/make_pictures.py
+
+# Rules, and strategies, compared on stories, as the README shows them.
+comparisons: $(VENV)/.test
+	$(BIN)/dlstep compare --plot docs/zoo.png
+	$(BIN)/dlstep compare --strategies [d2f,diffusion_gemma,dmax,dual_cache,multi_bd] --rules threshold --problems 200 --out build/strategies
+	cp build/strategies/frontier.png docs/strategies.png
 
 # The live page, as the docs and the README show it.
 page-pictures: $(VENV)/.test $(VENV)/.browser

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from dlstep import LLM, SamplingParams, Trace, tiny
-from dlstep.bench.compare import CARRIERS, fitted
 from dlstep.cli.inspect import RuleRow, rule_rows, rules_markdown
 from dlstep.core import Rule, with_options
 from dlstep.core.options import options_of
 from dlstep.core.words import counted
+from dlstep.evaluate.entries import CARRIERS, fitted
 from dlstep.rules import SHELF, own
 from dlstep.views import filling_svg
 

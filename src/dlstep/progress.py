@@ -85,3 +85,38 @@ def scoring_bar(total: int, *, enabled: bool) -> Iterator[Callable[[int, float],
             bar.update(task, completed=done, rate=f"{100 * score / done:.1f} % right, {rate}")
 
         yield show
+
+
+class TuningBar:
+    """Draws the round of a search that is under way, and how many answers the whole search has."""
+
+    def __init__(self, bar: Progress) -> None:
+        self._bar, self._task, self._before, self._done = bar, bar.add_task("", total=None, rate=""), 0, 0
+
+    def begin(self, what: str, total: int) -> None:
+        """A part with `total` answers begins."""
+        self._before = self._done
+        self._bar.reset(self._task, total=total, description=what)
+
+    def answered(self, done: int, score: float) -> None:
+        """So many answers of the whole run have been scored, with this sum of scores."""
+        self._done = done
+        took = self._bar.tasks[0].elapsed or 0.0
+        new = done - self._before
+        rate = f"{new / took:.0f} a second" if took else ""
+        self._bar.update(self._task, completed=new, rate=rate)
+
+
+@contextmanager
+def tuning_bar(*, enabled: bool) -> Iterator[TuningBar]:
+    """A bar for the rounds of a search; where and when as `progress_bar`."""
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(16),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[rate]}"),
+    )
+    with Progress(*columns, console=console, transient=True, disable=not (enabled and console.is_terminal)) as bar:
+        yield TuningBar(bar)

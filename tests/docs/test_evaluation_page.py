@@ -10,6 +10,7 @@ import pytest
 from dlstep.cli import main
 from dlstep.evaluate import EvalOptions
 from dlstep.evaluate.checkpoint import KEY_FIELDS, ROW_FIELDS
+from dlstep.evaluate.comparing import Row
 from dlstep.evaluate.table import Line
 from dlstep.option_help import field_help
 
@@ -42,7 +43,7 @@ def test_the_page_runs_as_pasted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         if printed:
             assert lines(shown) == lines(printed)
             compared += 1
-    assert compared == 2
+    assert compared == 3
 
 
 def test_the_options_are_those_of_the_command() -> None:
@@ -59,6 +60,12 @@ def test_every_column_is_defined() -> None:
     for column in (field.name for field in fields(Line)):
         kind = re.sub(r"_(low|high|p)$", "", column) if "gain" in column else column
         assert column in defined or kind in defined, column
+
+
+def test_every_column_of_a_comparison_is_defined() -> None:
+    table = PAGE.partition("## Comparing strategies and rules")[2].partition("\n## ")[0]
+    defined = {name for line in table.splitlines() if line.startswith("| `") for name in re.findall(r"`(\w+)`", line)}
+    assert {field.name.removesuffix("_error") for field in fields(Row)} <= defined
 
 
 def test_every_field_of_an_answer_is_listed() -> None:

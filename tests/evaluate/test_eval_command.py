@@ -10,6 +10,8 @@ from given import DATA, needs_data
 
 from dlstep import LLM, SamplingParams
 from dlstep.cli import main
+from dlstep.evaluate import EvalOptions
+from dlstep.evaluate.items import read_documents
 from dlstep.tiny import problems, score
 
 Captured = pytest.CaptureFixture[str]
@@ -118,8 +120,8 @@ def test_a_wrong_option_is_one_line(arguments: list[str], said: str, tmp_path: P
     ("text", "said"),
     [
         ("{", "holds no JSON"),
-        ("{}", "must hold a JSON list of problems"),
-        ("[]", "must hold a JSON list of problems"),
+        ("{}", "entry 1: no problem of"),
+        ("[]", "must hold problems: a JSON list"),
         ('[{"question": "a"}]', "GSM8K.json, entry 1: no problem of gsm8k, look at 'ground_truth_answer'"),
         ('[{"question": "", "ground_truth_answer": "1"}]', "look at 'question'"),
     ],
@@ -128,6 +130,37 @@ def test_a_wrong_file_is_one_line(text: str, said: str, tmp_path: Path, capsys: 
     (tmp_path / "GSM8K.json").write_text(text)
     assert main(["eval", "--tasks", "gsm8k", "--data", str(tmp_path), "--out", str(tmp_path / "out")]) == 2
     assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "must hold problems: a JSON list, or a JSON object on each line"),
+        ("{", "holds no JSON"),
+        ("[1]", "must hold problems"),
+        ('{"prompt": "a", "answer": ""}', "mine.jsonl, entry 1: no problem of questions, look at 'answer'"),
+        ('{"prompt": "a", "answer": "."}', "look at 'answer'"),
+        ('{"prompt": "a", "answer": true}', "look at 'answer'"),
+        ('{"prompt": "a", "answer": 1}\n{"prompt": " ", "answer": 1}', "entry 2: no problem of questions, look at 'prompt'"),
+    ],
+)
+def test_a_wrong_file_of_questions_is_one_line(text: str, said: str, tmp_path: Path, capsys: Captured) -> None:
+    path = tmp_path / "mine.jsonl"
+    path.write_text(text)
+    arguments = ["eval", "--tasks", "questions", "--questions", str(path), "--out", str(tmp_path / "out")]
+    assert main(arguments) == 2
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("listed", [True, False])
+def test_questions_are_read_from_a_list_and_from_lines(listed: bool, tmp_path: Path) -> None:
+    entries = [{"question": "How many?", "answer": "so 3 and 4 make\n#### 1,007"}, {"prompt": "Who?", "answer": " Ida "}]
+    path = tmp_path / "mine.jsonl"
+    path.write_text(json.dumps(entries) if listed else "\n\n".join(map(json.dumps, entries)))
+    (found,) = read_documents(EvalOptions(("questions",), questions=str(path))).values()
+    assert [(each.question, each.gold) for each in found] == [("How many?", "1,007"), ("Who?", "Ida")]
+    with pytest.raises(ValueError, match=r"EvalOptions\.shots must be 0, got 1: there are no worked examples"):
+        EvalOptions(("questions",), questions=str(path), shots=1)
 
 
 def test_a_rejected_answer_is_counted_and_told(tmp_path: Path, capsys: Captured) -> None:

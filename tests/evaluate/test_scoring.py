@@ -7,7 +7,7 @@ from dlstep.evaluate.documents import Document
 from dlstep.evaluate.jail import Jail
 from dlstep.evaluate.maths import Maths
 from dlstep.evaluate.options import CODE_TASKS
-from dlstep.evaluate.scoring import code_mark, digits_mark, last_box, maths_mark, number_mark
+from dlstep.evaluate.scoring import code_mark, digits_mark, ending_mark, last_box, maths_mark, number_mark
 
 CASES = cases()
 CODE = 'FACTOR = 2\n\n\ndef double(n):\n    """Twice a number."""\n'
@@ -16,7 +16,7 @@ DOUBLE = Document(0, CODE, "", ("assert double(3) == 6", "assert double(4) == 8"
 
 def test_the_page_has_enough_cases() -> None:
     assert len(CASES) == len(set(CASES)) > 60
-    assert {task for task, _, _, _ in CASES} == {"shells", "gsm8k", "math500", "humaneval", "mbpp"}
+    assert {task for task, _, _, _ in CASES} == {"shells", "gsm8k", "math500", "humaneval", "mbpp", "questions"}
 
 
 @pytest.mark.parametrize(("task", "answer", "expected", "score"), [case for case in CASES if case[0] not in CODE_TASKS])
@@ -25,7 +25,7 @@ def test_an_answer_scores_as_the_page_says(task: str, answer: str, expected: str
     if task == "math500":
         mark = maths_mark(document, answer, maths)
     else:
-        mark = (digits_mark if task == "shells" else number_mark)(document, answer)
+        mark = {"shells": digits_mark, "gsm8k": number_mark, "questions": ending_mark}[task](document, answer)
     assert mark.score == score, mark
 
 

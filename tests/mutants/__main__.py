@@ -65,6 +65,8 @@ TESTS = {
     "evaluate/items": ("tests/evaluate/test_answering.py",),
     "evaluate/answering": ("tests/evaluate/test_answering.py",),
     "evaluate/report": ("tests/evaluate/test_report.py",),
+    "evaluate/frontier": ("tests/evaluate/test_frontier.py",),
+    **dict.fromkeys(("evaluate/compari", "evaluate/table", "evaluate/entries"), ("tests/api/test_compare.py",)),
     "evaluate/": ("tests/evaluate/test_resume.py", "tests/evaluate"),
     "stream": ("tests/api/test_sharing.py", "tests/api/test_llm.py"),
     "session": ("tests/api/test_session.py",),

@@ -10,7 +10,7 @@ MUTANTS = (
     change("ratios leave out forwards that only store", METRICS, 'forwards=beside["forwards"],', 'forwards=row["steps"],'),
     change("the standard error is that of one answer", METRICS, "/ (count - 1) / count)", "/ (count - 1))"),
     change("the standard error forgets how tokens and forwards go together", METRICS, "- 2 * rate * self.tokens_forwards", "- rate * self.tokens_forwards"),
-    change("the two runs are resampled apart from one another", METRICS, "sums = drawn @ table", "sums = np.hstack([drawn @ table[:, :3], drawn[::-1] @ table[:, 3:]])"),
+    change("the two runs are resampled apart from one another", METRICS, "sums = drawn(count, resamples) @ table", "sums = np.hstack([drawn(count, resamples) @ table[:, :3], drawn(count, resamples)[::-1] @ table[:, 3:]])"),
     change("the interval leaves out one end only", METRICS, "order[len(order) - 1 - cut]", "order[len(order) - 1]"),
     change("gains of a ratio are compared as sums", METRICS, "np.divide(sums[:, 1], sums[:, 2], out=np.zeros(len(sums)), where=sums[:, 2] > 0)", "sums[:, 1] / len(sums)"),
     change("answers are written as they end", CHECKPOINT, "while (row := self._ahead.pop(len(self.rows), None)) is not None:", "while self._ahead and (row := self._ahead.pop(next(iter(self._ahead)))) is not None:"),

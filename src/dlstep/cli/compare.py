@@ -1,123 +1,245 @@
-"""`dlstep compare`: accuracy against speed of decoding rules, as a table, a picture and JSON."""
+"""`dlstep compare`: accuracy against speed of strategies and decoding rules on tasks, as tables, pictures, files and a page."""
 
+import json
+import shlex
+import sys
 from collections.abc import Iterator, Sequence as Items
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from jsonargparse import ArgumentParser, Namespace
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 from rich.text import Text
 
-from .. import rules
-from ..bench.compare import CARRIERS, Entry, Point, Question, entries, measured, read_questions, story_questions
-from ..bench.plot import check_plot, plot_points
-from ..core.words import printable
-from ..llm import LLM
+from ..config import EngineConfig
+from ..core.checks import short
+from ..core.words import clipped, counted, printable
+from .eval import ENGINE_FIELDS
 from .json_text import json_text
-from .options import new_parser
+from .options import add_options, field_help, new_parser
+
+if TYPE_CHECKING:
+    from ..evaluate.comparing import Curve, Row
+    from ..evaluate.options import EvalOptions
 
 EXAMPLES = """
-    dlstep compare
-    dlstep compare --rules [threshold,quota,./my_rule.py] --problems 200 --plot rules.png
-    dlstep compare --model /models/sdar-1.7b --strategies [multi_bd] --questions gsm8k.jsonl --max_tokens 512 --out rules.json
+    dlstep compare                                    every rule on a grid of blocks and on a canvas, embedded models
+    dlstep compare --strategies all --rules threshold --problems 200 --out strategies
+    dlstep compare --rules [threshold,quota,./my_rule.py] --plot rules.png
+    dlstep compare --strategies multi_bd --rules threshold --grid '{"accept_threshold": [0.5, 0.9], "buffer_size": [1, 4]}'
+    dlstep compare --model /models/sdar-1.7b --tasks [gsm8k,math500] --data /data --chat true --out sdar
+    dlstep compare --model /models/sdar-1.7b --questions mine.jsonl --max_tokens 512
 """
 CAUTION = (
-    "Rankings on tiny models do not carry over to large ones: these write a few dozen tokens in blocks of 8. Use --model and "
-    "--questions for yours."
+    "Rankings on tiny models do not carry over to large ones: these write a few dozen tokens in blocks of 8. Use --model with "
+    "--tasks or --questions for yours."
 )
+MARKS = (
+    "* on the frontier: nothing is as good in both and better in one",
+    "= as right as the best, as far as these problems can tell",
+)
+OWN_OF_EVAL = ("tasks", "out", "dataset_limit", "problem_seed", "workers", "grid")  # fixed, or said otherwise
+OWN_OF_ENGINE = ("decoding_strategy", "sampling_mode", "seed")
+FILES = ("rows.json", "rows.csv", "frontier.png", "report.html")
 
 
 def parser() -> ArgumentParser:
     """The options of `dlstep compare`."""
+    from ..evaluate.options import EvalOptions
+
     options = new_parser(
-        "dlstep compare [options]", "Compare decoding rules, each over one of its own options, on the same problems.", EXAMPLES
+        "dlstep compare [options]", "Compare strategies and decoding rules on tasks, each over values of an option.", EXAMPLES
     )
     every = "all, or names, dotted paths and .py files of rules, as [threshold,./my_rule.py]."
     options.add_argument("--rules", type=list[str] | str, default="all", help=every)
-    carriers = f"Strategies that hold the rules; null: {' and '.join(CARRIERS)}, or the one that --model is decoded with."
-    options.add_argument("--strategies", type=list[str] | None, default=None, help=carriers)
-    options.add_argument("--model", type=str | None, default=None, help="Checkpoint folder; null: the embedded models.")
-    options.add_argument("--questions", type=str | None, default=None, help="JSON lines with prompt and answer; null: stories.")
-    options.add_argument("--problems", type=int, default=100, help="Most problems.")
-    options.add_argument("--seed", type=int, default=0, help="Seed of the stories.")
-    options.add_argument("--max_tokens", type=int, default=64, help="Most tokens of an answer.")
-    options.add_argument("--device", type=str | None, default=None, help="cpu or cuda; by default cuda if there is one.")
-    options.add_argument("--plot", type=str | None, default=None, metavar="FILE", help="Draw the frontiers into this file.")
-    options.add_argument("--out", type=str | None, default=None, metavar="FILE", help="Write the rows as JSON into this file.")
+    carriers = (
+        "all, or strategies by name, path or file; one that holds no rule is compared as it is. null: multi_bd and dual_cache, "
+        "or the one that --model is decoded with."
+    )
+    options.add_argument("--strategies", type=list[str] | str | None, default=None, help=carriers)
+    grid = (
+        """Options to vary, as '{"accept_threshold": [0.5, 0.9]}', every combination; null: what each rule or strategy names."""
+    )
+    options.add_argument("--grid", type=Any, default=None, metavar="JSON", help=grid)
+    texts = field_help(EvalOptions)
+    tasks = f"{texts['tasks']} null: shells, or questions where a file of them is given."
+    options.add_argument("--tasks", type=list[str] | str | None, default=None, help=tasks)
+    options.add_argument("--problems", type=int, default=100, help="Most problems of each task, the first ones.")
+    options.add_argument("--seed", type=int, default=0, help="Seed of the stories, and of samples.")
+    plot = "Draw the curves into this file, a frame for each rule."
+    options.add_argument("--plot", type=str | None, default=None, metavar="FILE", help=plot)
+    out = f"Write {', '.join(FILES)} into this folder, and the answers, from which a comparison that was broken off goes on."
+    options.add_argument("--out", type=str | None, default=None, metavar="DIR", help=out)
     options.add_argument("--json", action="store_true", help="Print a JSON list of rows, and nothing else, on stdout.")
+    options.add_argument("--progress", type=bool, default=True, help="Draw a progress bar where stderr is a terminal.")
+    evaluation = tuple(field for field in fields(EvalOptions) if field.name not in OWN_OF_EVAL)
+    add_options(options, "evaluation", EvalOptions, evaluation, texts)
+    engine = tuple(field for field in ENGINE_FIELDS if field.name not in OWN_OF_ENGINE)
+    add_options(options, "engine", EngineConfig, engine, field_help(EngineConfig))
     return options
 
 
 def run(options: Namespace) -> int:
-    """Measure, then print, draw and write."""
-    for name in ("problems", "max_tokens"):
-        if options[name] < 1:
-            raise ValueError(f"--{name} must be at least 1, got {options[name]}")
+    """Measure, then print, draw and write; 1 if a request was rejected or failed."""
+    from ..evaluate.comparing import compared
+    from ..evaluate.entries import entries
+    from ..evaluate.items import read_documents
+    from ..evaluate.options import grid_of
+    from ..evaluate.pictures import check_plot, rules_figure, save
+    from ..progress import scoring_bar
+
+    chosen = evaluation_of(options)
+    out = None if options.out is None else Path(options.out)
+    if out is not None:
+        check_plot("--out")
+        if out.exists() and not out.is_dir():
+            raise ValueError(f"--out {short(str(out))} is a file, and must be a folder: --json prints the rows")
     if options.plot is not None:
-        check_plot()
-    questions = story_questions(options.problems, options.seed)
-    if options.questions is not None:
-        questions = read_questions(Path(options.questions))[: options.problems]
-    lines = entries(names_of(options.rules), options.strategies, options.model, options.device)
-    points = list(compared(lines, questions, options))
-    rows = [asdict(point) for point in points]
-    if options.out is not None:
-        Path(options.out).write_text(json_text(rows) + "\n", encoding="utf-8")
+        check_plot("--plot", Path(options.plot))
+    grid_of(options.grid)  # what is wrong is told before a model is loaded
+    problems = sum(map(len, read_documents(chosen).values()))
+    engine = {field.name: options[field.name] for field in ENGINE_FIELDS if field.name not in OWN_OF_ENGINE}
+    found, left_out = entries(
+        named(options.rules), carriers(options.strategies), grid=options.grid, **engine, seed=options.seed
+    )
+    for why in left_out:
+        print(f"dlstep: left out: {printable(why)}", file=sys.stderr)
+    with scoring_bar(problems * sum(len(entry.grid) for entry in found), enabled=options.progress) as show:
+        rows = compared(found, chosen, out, show=show)
     if options.plot is not None:
-        plot_points(points, Path(options.plot))
+        save(rules_figure(rows), Path(options.plot))
+    notes = [CAUTION] if options.model is None else []
+    if out is not None:
+        write(out, rows, command_of(options), left_out, notes)
     if options.json:
-        print(json_text(rows))
+        print(json_text([asdict(row) for row in rows]))
     else:
-        print_points(points, Console())
-    return 0
+        print_rows(rows, Console(), notes)
+    return told_of(rows, chosen)
 
 
-def names_of(given: str | list[str]) -> list[str]:
-    """The rules that are meant."""
+def evaluation_of(options: Namespace) -> "EvalOptions":
+    """The options of the evaluation. Raises ValueError for values out of range."""
+    from ..evaluate.options import EvalOptions
+
+    if options.problems < 1:
+        raise ValueError(f"--problems must be at least 1, got {options.problems}")
+    given = {field.name: options[field.name] for field in fields(EvalOptions) if field.name not in OWN_OF_EVAL}
+    tasks = options.tasks or ("shells" if options.questions is None else "questions")
+    for name, value in (("tasks", tasks), *((name, given[name]) for name in ("stop", "stop_token_ids"))):
+        given[name] = tuple(value) if isinstance(value, list) else (value,)
+    return EvalOptions(**given, dataset_limit=options.problems, problem_seed=options.seed)
+
+
+def named(given: str | list[str]) -> list[str] | None:
+    """The rules that are meant; None stands for all."""
+    return None if given == "all" else [given] if isinstance(given, str) else given
+
+
+def carriers(given: str | list[str] | None) -> list[str] | None:
+    """The strategies that are meant; None leaves the choice to the model."""
+    from .. import strategies
+
     if given == "all":
-        return list(rules.available())
+        return list(strategies.available())
     return [given] if isinstance(given, str) else given
 
 
-def compared(lines: Items[tuple[LLM, Entry]], questions: Items[Question], options: Namespace) -> Iterator[Point]:
-    """The points of all lines, with a bar on stderr that leaves nothing behind."""
-    console = Console(stderr=True)
-    columns = (TextColumn("measuring"), BarColumn(20), MofNCompleteColumn(), TextColumn("{task.description}"))
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("", total=len(lines))
-        for llm, entry in lines:
-            bar.update(task, description=f"{entry.rule} on {entry.strategy}")
-            yield from measured(llm, entry, questions, options.max_tokens)
-            bar.advance(task)
+def command_of(options: Namespace) -> str:
+    """The command line that says what differs from the defaults."""
+    usual, words = parser().get_defaults(), ["dlstep", "compare"]
+    for name, value in vars(options).items():
+        if value != usual.get(name):
+            words += [f"--{name}"] + ([] if value is True else [value if isinstance(value, str) else json.dumps(value)])
+    return shlex.join(words)
 
 
-def print_points(points: Items[Point], console: Console) -> None:
-    """A table for each strategy, a line for each rule, a figure for each value of its option; it fits 80 columns."""
-    console.print(f"{points[0].problems} problems; the values of each rule's option, in the order of its figures:")
-    swept = {
-        point.rule: f"{point.option} {', '.join(map(shown, values_of(points, point)))}" for point in points if point.option
-    }
-    for rule, values in swept.items():
-        console.print(f"  {printable(Path(rule).stem)}: {values}", highlight=False, soft_wrap=True, markup=False)
-    for strategy in dict.fromkeys(point.strategy for point in points):
-        own = [point for point in points if point.strategy == strategy]
-        title = f"{strategy}, {own[0].model}"
-        made = Table(title, "right answers, % @ tokens per forward", box=SIMPLE_HEAD, pad_edge=False)
-        for rule in dict.fromkeys(point.rule for point in own):
-            figures = [f"{100 * point.right:3.0f} @{point.tokens_per_forward:4.1f}" for point in own if point.rule == rule]
-            made.add_row(Text(printable(Path(rule).stem)), "  ".join(figures))
-        console.print(made)
-    console.print(CAUTION)
+def write(folder: Path, rows: "Items[Row]", command: str, left_out: Items[str], notes: Items[str]) -> None:
+    """The files of a comparison."""
+    from ..evaluate.comparing import Row
+    from ..evaluate.comparison_html import comparison_html
+    from ..evaluate.pictures import save, tasks_figure
+    from ..evaluate.table import as_csv
+
+    page = comparison_html(rows, command=command, left_out=left_out, notes=notes)
+    texts = (json_text([asdict(row) for row in rows]) + "\n", as_csv(rows, Row), page)
+    for name, text in zip((FILES[0], FILES[1], FILES[3]), texts, strict=True):
+        (folder / name).write_text(text, encoding="utf-8")
+    save(tasks_figure(rows), folder / FILES[2])
 
 
-def values_of(points: Items[Point], like: Point) -> list[object]:
-    """The values of the option that a rule was compared over."""
-    return [point.value for point in points if (point.rule, point.strategy) == (like.rule, like.strategy)]
+def told_of(rows: "Items[Row]", chosen: "EvalOptions") -> int:
+    """Tell of answers that failed, and of programs that were not run; 1 if an answer failed."""
+    from ..evaluate.options import CODE_TASKS
+
+    for task in [] if chosen.run_code else [task for task in chosen.tasks if task in CODE_TASKS]:
+        print(f"dlstep: no program of {task} was run, so none counts as right: --run_code true runs them", file=sys.stderr)
+    failed = sum(row.failed for row in rows)
+    if failed:
+        why = printable(next(row.error for row in rows if row.error))
+        print(f"dlstep: {counted(failed, 'answer')} failed, the first because {why}", file=sys.stderr)
+    return int(bool(failed))
 
 
-def shown(value: object) -> str:
-    """A value of an option in few characters."""
-    return f"{value:g}" if isinstance(value, float) else str(value)
+def print_rows(rows: "Items[Row]", console: Console, notes: Items[str]) -> None:
+    """Every set of options of each task, then the curves, the highest AUP first; lines of at most 80 columns."""
+    from ..evaluate.comparing import curves_of
+
+    tasks = curves_of(rows)
+    for task, curves in tasks.items():
+        for line in row_lines(task, curves):
+            console.print(line, markup=False, highlight=False, soft_wrap=True)
+    for mark in MARKS:
+        console.print(mark, highlight=False)
+    for task, curves in tasks.items():
+        best = 100 * curves[0].rows[0].aup_best
+        console.print(f"\n{task}: the AUP, y_max {best:.1f} %, and the fastest as right as the best")
+        console.print(curves_table(curves))
+    for note in notes:
+        console.print(note)
+
+
+def row_lines(task: str, curves: "Items[Curve]") -> Iterator[str]:
+    """The lines of a task: a heading for each entry, and below it a line for each of its sets of options."""
+    from ..evaluate.comparing import value_of
+    from ..evaluate.table import interval, with_error
+
+    yield f"{task}, {counted(curves[0].rows[0].problems, 'problem')}"
+    yield f"{'':17}{'right, %':>12}{'tok/fwd':>12}{'fwd/answer':>12}  {'against the best, %':>22}"
+    for curve in curves:
+        yield clipped(printable(f"{curve.label}, {curve.rows[0].model}: {', '.join(curve.options) or 'nothing is varied'}"))
+        for row in curve.rows:
+            marks = "*" * row.on_frontier or " ", "=" if row.as_right else " "
+            figures = (
+                with_error(row.accuracy, row.accuracy_error, 1, 100),
+                with_error(row.tokens_per_forward, row.tokens_per_forward_error, 2),
+                with_error(row.forwards_per_answer, row.forwards_per_answer_error, 1),
+            )
+            value = clipped(printable(value_of(row)), 13)
+            against = interval(row.to_best, row.to_best_low, row.to_best_high, 100, 1)
+            yield f"{''.join(marks)} {value:<14}{''.join(f'{figure:>12}' for figure in figures)}  {against:>22}".rstrip()
+    yield ""
+
+
+def curves_table(curves: "Items[Curve]") -> Table:
+    """A line for each entry: its AUP, and its fastest set of options that is as right as the best."""
+    from ..evaluate.comparing import value_of
+    from ..evaluate.table import with_error
+
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+    table.add_column("strategy, rule", overflow="fold")
+    for head in ("AUP", "fastest at", "right, %", "tok/fwd"):
+        table.add_column(head, justify="left" if head == "fastest at" else "right", overflow="fold")
+    for curve in sorted(curves, key=lambda curve: -curve.rows[0].aup):
+        row, figures = curve.fastest, ["none", "-", "-"]
+        if row is not None:
+            figures = [
+                printable(value_of(row)),
+                with_error(row.accuracy, row.accuracy_error, 1, 100),
+                with_error(row.tokens_per_forward, row.tokens_per_forward_error, 2),
+            ]
+        table.add_row(*map(Text, (printable(curve.label), f"{curve.rows[0].aup:.1f}", *figures)))
+    return table

@@ -1,6 +1,5 @@
 """`dlstep eval`: accuracy and speed of a model, a strategy and its options on tasks, from one YAML file."""
 
-import json
 import sys
 from collections.abc import Sequence as Items
 from contextlib import closing
@@ -11,12 +10,10 @@ from typing import Any
 from jsonargparse import ArgumentParser, Namespace
 from rich.console import Console
 
-from ..config import ENGINE_FIELDS as ENGINE_NAMES, EngineConfig, engine_config
-from ..core.checks import short
-from ..hints import meant
-from . import yaml_file
+from ..config import EngineConfig, engine_config
+from . import sections
 from .json_text import json_text
-from .options import OF_STRATEGY, add_config_option, add_options, check_yaml, field_help, new_parser
+from .options import OF_STRATEGY, add_config_option, add_options, field_help, new_parser
 
 EXAMPLES = """
     dlstep eval                                       500 problems of the embedded task, with an embedded model
@@ -27,7 +24,6 @@ EXAMPLES = """
     dlstep eval --decoding_strategy d2f --out d2f --against dlstep-eval
     dlstep report dlstep-eval                         what happened where
 """
-SECTIONS = ("engine", "eval")
 TABLE = ("table.json", "table.csv")
 OWN = ("config", "json", "progress", "against")
 ENGINE_FIELDS = tuple(field for field in fields(EngineConfig) if field.name not in OF_STRATEGY)
@@ -35,47 +31,12 @@ ENGINE_FIELDS = tuple(field for field in fields(EngineConfig) if field.name not 
 
 def with_sections(arguments: Items[str]) -> list[str]:
     """The arguments with each file of `--config` as one text of options, its sections joined."""
-    found: list[str] = []
-    named = False
-    for argument in arguments:
-        flag, equals, value = argument.partition("=")
-        if named:
-            found.append(flattened(argument))
-        elif flag == "--config" and equals:
-            found.append(f"--config={flattened(value)}")
-        else:
-            found.append(argument)
-        named = argument == "--config"
-    return found
+    return sections.with_sections(arguments, {"eval": own_names()})
 
 
 def flattened(source: str) -> str:
     """The options of the sections of a YAML file, as JSON. Raises ValueError for one in the wrong section."""
-    own = own_names()
-    flat: dict[str, Any] = {}
-    for section, options in check_yaml(source).items():
-        if section not in SECTIONS:
-            where = "eval" if section in own else "engine"
-            raise ValueError(f"--config: {short(source)} says {section!r} outside of a section: put it below `{where}:`")
-        if not isinstance(options, dict):
-            raise ValueError(f"--config: in {short(source)}, `{section}:` holds no names and values, got {short(options)}")
-        for name, value in options.items():
-            name = str(name).replace("-", "_")
-            of_eval = name in own
-            if of_eval != (section == "eval"):
-                right = "eval" if of_eval else "engine"
-                hint = "" if of_eval or name in ENGINE_NAMES else meant(name, [*own]) or ""
-                raise ValueError(
-                    f"--config: in {short(source)}, {name} is in section `{section}:`, it belongs to `{right}:`"
-                    + (f", or {hint}" if hint else "")
-                )
-            flat[name] = value
-    text = json.dumps(flat)
-    try:
-        yaml_file.load(text)
-    except yaml_file.ImportRefused as error:
-        raise ValueError(f"--config: in the file {source!r}, {error}") from error
-    return text
+    return sections.flattened(source, {"eval": own_names()})
 
 
 def own_names() -> tuple[str, ...]:

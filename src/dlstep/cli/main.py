@@ -16,7 +16,22 @@ from ..core import DlstepError
 from ..core.words import printable
 from ..hints import meant
 from ..threads import spin_less
-from . import attach, bench, compare, demo, eval as evaluation, generate, inspect, laws, models, report, serve, view
+from . import (
+    attach,
+    bench,
+    compare,
+    demo,
+    eval as evaluation,
+    generate,
+    inspect,
+    laws,
+    models,
+    report,
+    sections,
+    serve,
+    tune,
+    view,
+)
 from .options import check_yaml, new_parser
 from .strategy_options import add_strategy_options, known_names
 
@@ -62,6 +77,7 @@ COMMANDS: dict[str, tuple[str, Callable[[], ArgumentParser], Callable[[Namespace
     "compare": ("Compare decoding rules: accuracy against speed.", compare.parser, compare.run),
     "eval": ("Evaluate accuracy and speed on tasks.", evaluation.parser, evaluation.run),
     "report": ("Say what happened where in a run of eval.", report.parser, report.run),
+    "tune": ("Find options that are accurate and fast.", tune.parser, tune.run),
     "laws": ("Hold your own strategy or rule to the laws of the engine.", laws.parser, laws.run),
     "models": ("List families of models, or check a checkpoint.", models.parser, models.run),
     "replay": ("Re-execute a saved trace without a model.", inspect.replay_parser, inspect.run_replay),
@@ -80,7 +96,7 @@ def build_parser(arguments: Items[str] = ()) -> ArgumentParser:
         commands.add_subcommand(name, parsers[name], help=summary)
     bench.add_kinds(parsers["bench"])
     models.add_actions(parsers["models"])
-    for name in ("generate", "serve", "eval"):
+    for name in ("generate", "serve", "eval", "tune"):
         if name in arguments[:1]:
             add_strategy_options(parsers[name], arguments)
     return parser
@@ -154,6 +170,10 @@ def parsed(arguments: Items[str]) -> Namespace:
         arguments = serve.with_model_named(arguments)
     if "eval" in arguments[:1]:
         arguments = evaluation.with_sections(arguments)
+    elif "tune" in arguments[:1]:
+        arguments = tune.with_sections(arguments)
+    elif arguments[:1] in (["generate"], ["serve"]):
+        arguments = sections.with_sections(arguments, {})
     for name, value in pairwise((*arguments, "")):
         if name == "--config" and value:
             check_yaml(value)
@@ -173,7 +193,9 @@ def explained(message: str, arguments: Items[str]) -> str:
     if found := MISSING_COMMAND.search(message):
         names = ", ".join(COMMANDS) if found[2] == "command" else found[3].replace(",", ", ")
         return f"{' '.join(('dlstep', *found[1].split('.')[:-1]))} needs a {found[2]}: give one of {names}"
-    own = evaluation.own_names() if "eval" in arguments[:1] else ()
+    own: Items[str] = evaluation.own_names() if "eval" in arguments[:1] else ()
+    if "tune" in arguments[:1]:
+        own = [name for names in tune.owners().values() for name in names]
     if (found := UNKNOWN.search(message)) and (
         hint := meant(found[1] or found[2], [*own, *known_names(underscored(arguments))])
     ):

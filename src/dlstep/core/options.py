@@ -5,14 +5,18 @@ from dataclasses import MISSING, dataclass, fields, replace
 from difflib import get_close_matches
 from inspect import isabstract
 from operator import attrgetter, itemgetter
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from .checks import listed, pairs_of, plain, short, text_of, whole_numbers
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Base of values whose fields are options: strategies and rules."""
+    """Base of values whose fields are options: strategies and rules. `SWEEP` names the option that comparisons vary, and its
+    values; None leaves the choice to them.
+    """
+
+    SWEEP: ClassVar[tuple[str, tuple[Any, ...]] | None] = None
 
 
 Value = TypeVar("Value", bound=Options)

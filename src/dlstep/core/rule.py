@@ -2,7 +2,6 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar
 
 from .block import Block
 from .options import Options
@@ -16,10 +15,8 @@ class Rule(Options, ABC):
     """Turns a block and the rows of a forward into the block after it. A concrete rule is a final frozen dataclass.
 
     Pure, and a carrier may call it for several blocks of one forward. What it remembers of a block is an `Extra` in
-    `block.extra`, which must be true without a device. `SWEEP` names the option that comparisons vary, and its values.
+    `block.extra`, which must be true without a device.
     """
-
-    SWEEP: ClassVar[tuple[str, tuple[Any, ...]] | None] = None
 
     @abstractmethod
     def decided(self, sequence: Sequence, block: Block, rows: Rows, begin: int, must: bool, spec: Spec) -> Block:

@@ -1,4 +1,4 @@
-"""Problems of the built-in tasks: the embedded one, and those of JSON files in a folder that the user names."""
+"""Problems of the tasks: the embedded one, those of JSON files in a folder that the user names, and questions of the user's."""
 
 import json
 import re
@@ -35,7 +35,7 @@ class Document:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where a task's problems come from: a file of the folder that `--data` names, or the package itself (`file` is empty)."""
+    """Where a task's problems come from: a file of the folder that `--data` names, or elsewhere (`file` is empty)."""
 
     file: str
     read: Callable[[Mapping[str, Any], int], Document]
@@ -84,52 +84,77 @@ def with_asserts(entry: Mapping[str, Any], number: int) -> Document:
     return Document(number, text_of(entry, "prompt"), gold, (*imports, *tests), entry=named[-1])
 
 
+def with_prompt(entry: Mapping[str, Any], number: int) -> Document:
+    """A prompt of the user's own; of an answer with `####` only what is behind the last one counts."""
+    asked = text_of(entry, "prompt" if "prompt" in entry else "question")
+    gold = entry["answer"]
+    if isinstance(gold, bool) or not isinstance(gold, str | int | float):
+        raise KeyError("answer")
+    gold = str(gold).rpartition("####")[2].strip()
+    if not gold.rstrip("."):
+        raise KeyError("answer")
+    return Document(number, asked, gold)
+
+
 SOURCES = {
     "shells": Source("", with_answer),
     "gsm8k": Source("GSM8K.json", with_answer),
     "math500": Source("MATH500.json", with_answer),
     "humaneval": Source("HumanEval.json", with_code),
     "mbpp": Source("MBPP_sanitized.json", with_asserts),
+    "questions": Source("", with_prompt),
 }
 
 
-def documents_of(task: str, data: Path | None, limit: int | None, *, seed: int = 0) -> list[Document]:
+def documents_of(
+    task: str, data: Path | None, limit: int | None, *, seed: int = 0, questions: Path | None = None
+) -> list[Document]:
     """The first `limit` problems of a task, all of them without a limit. `seed` chooses those of the embedded one.
 
     Raises ValueError naming the file, and the entry that is no problem.
     """
     source = SOURCES[task]
-    if not source.file:
+    if task == "shells":
         found = tiny.problems(SHELLS if limit is None else limit, seed)
         return [Document(number, problem.prompt, str(problem.answer)) for number, problem in enumerate(found)]
-    entries = entries_of(task, data)
+    path = path_of(task, data) if source.file else questions
+    assert path is not None, "the options say that the task needs it"
+    entries = entries_of(path)
     documents: list[Document] = []
     for number, entry in enumerate(entries if limit is None else entries[:limit]):
         try:
             documents.append(source.read(entry, number))
         except (KeyError, TypeError) as error:
             raise ValueError(
-                f"{source.file}, entry {number + 1}: no problem of {task}, look at {error}: {short(entry)}"
+                f"{path.name}, entry {number + 1}: no problem of {task}, look at {error}: {short(entry)}"
             ) from error
     return documents
 
 
-def entries_of(task: str, data: Path | None) -> list[Mapping[str, Any]]:
-    """The entries of a task's file. Raises ValueError where there is none."""
+def path_of(task: str, data: Path | None) -> Path:
+    """The file of a task. Raises ValueError where there is none."""
     name = SOURCES[task].file
     if data is None:
         raise ValueError(f"task {task} reads {name}: give --data, the folder with it")
     path = data / name
     if not path.is_file():
         raise ValueError(f"task {task} reads {name}, and there is none in --data {short(str(data))}")
+    return path
+
+
+def entries_of(path: Path) -> list[Mapping[str, Any]]:
+    """The entries of a JSON list, or of lines of JSON. Raises ValueError for a file that holds none."""
+    if not path.is_file():
+        raise ValueError(f"there is no file of problems at {short(str(path))}")
     if path.stat().st_size > LARGEST_FILE:
         raise ValueError(f"{path} has more than {LARGEST_FILE} bytes: give fewer problems")
     try:
-        entries = json.loads(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8").lstrip()
+        entries = json.loads(text) if text.startswith("[") else [json.loads(line) for line in text.splitlines() if line.strip()]
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} holds no JSON: {short(str(error))}") from error
     if not isinstance(entries, list) or not entries or not all(isinstance(entry, dict) for entry in entries):
-        raise ValueError(f"{path} must hold a JSON list of problems")
+        raise ValueError(f"{path} must hold problems: a JSON list, or a JSON object on each line")
     return entries
 
 
@@ -143,6 +168,8 @@ def worked(task: str) -> tuple[tuple[str, str], ...]:
     """Questions with worked answers, in the form of the task's own, to stand in front of a question."""
     if task == "shells":
         return SHELLS_WORKED
+    if task == "questions":  # nobody knows their form
+        return ()
     text = Path(__file__).with_name("worked.json").read_text(encoding="utf-8")
     return tuple((each["question"], each["answer"]) for each in json.loads(text)[task])
 

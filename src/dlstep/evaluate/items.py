@@ -61,7 +61,9 @@ def _plain(value: object) -> bool:
 def read_documents(options: EvalOptions) -> dict[str, list[Document]]:
     """The problems of each task. Raises ValueError where they cannot be read."""
     data = None if options.data is None else Path(options.data)
-    return {task: documents_of(task, data, options.dataset_limit, seed=options.problem_seed) for task in options.tasks}
+    own = None if options.questions is None else Path(options.questions)
+    limit, seed = options.dataset_limit, options.problem_seed
+    return {task: documents_of(task, data, limit, seed=seed, questions=own) for task in options.tasks}
 
 
 def items_of(options: EvalOptions, documents: Mapping[str, list[Document]]) -> list[Item]:

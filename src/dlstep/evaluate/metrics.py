@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable, Mapping, Sequence as Items
 from dataclasses import dataclass, fields
+from functools import lru_cache
 from operator import attrgetter
 from typing import Any, Self
 
@@ -181,9 +182,7 @@ def compared(mine: Items[Pair], others: Items[Pair], *, resamples: int = RESAMPL
     """
     count = len(mine)
     table = np.array([figures_of(*pair) + figures_of(*other) for pair, other in zip(mine, others, strict=True)], dtype=float)
-    # How often each problem is drawn; in the order of the problems, which is that of their keys.
-    drawn = np.random.default_rng(count).multinomial(count, [1 / count] * count, size=resamples)
-    sums = drawn @ table
+    sums = drawn(count, resamples) @ table
     whole = table.sum(axis=0, keepdims=True)
     same = sum(pair[0]["tokens"] == other[0]["tokens"] for pair, other in zip(mine, others, strict=True))
     return Comparison(
@@ -192,6 +191,12 @@ def compared(mine: Items[Pair], others: Items[Pair], *, resamples: int = RESAMPL
         gain(rates(whole[:, :3]) - rates(whole[:, 3:]), rates(sums[:, :3]) - rates(sums[:, 3:])),
         same / count,
     )
+
+
+@lru_cache(maxsize=1)
+def drawn(count: int, resamples: int) -> "np.ndarray[Any, Any]":
+    """How often each problem is drawn by each resample; in the order of the problems, which is that of their keys."""
+    return np.random.default_rng(count).multinomial(count, [1 / count] * count, size=resamples)
 
 
 def figures_of(row: Mapping[str, Any], beside: Mapping[str, Any]) -> tuple[float, float, float]:

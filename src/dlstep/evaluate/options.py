@@ -22,9 +22,11 @@ class EvalOptions:
     """Options of an evaluation. Raises ValueError naming field, value and what is allowed."""
 
     tasks: tuple[str, ...] = ("shells",)
-    """Tasks, as [gsm8k,math500]: shells, gsm8k, math500, humaneval, mbpp."""
+    """Tasks, as [gsm8k,math500]: shells, gsm8k, math500, humaneval, mbpp, questions."""
     data: str | None = None
     """Folder with GSM8K.json, MATH500.json, HumanEval.json and MBPP_sanitized.json; shells needs none."""
+    questions: str | None = None
+    """File of the task questions: lines of JSON, or a list, with a `prompt` and an `answer` each."""
     out: str = "dlstep-eval"
     """Folder of the results; a run that was broken off goes on there."""
     dataset_limit: Annotated[int, Ge(1)] | None = None
@@ -44,7 +46,7 @@ class EvalOptions:
     grid: tuple[StrategyOptions, ...] = ((),)
     """Options of the strategy to try, as '{"accept_threshold": [0.5, 0.9]}'; every combination answers every problem."""
     max_tokens: Annotated[int, Ge(1)] | None = None
-    """Most tokens of an answer; null: 64 for shells, 256 for gsm8k, 512 for the others."""
+    """Most tokens of an answer; null: 64 for shells, 256 for gsm8k and questions, 512 for the others."""
     temperature: float = 0.0
     """0 takes the most probable token, more flattens the distribution."""
     top_k: int = 0
@@ -71,6 +73,14 @@ class EvalOptions:
                 raise ValueError(f"EvalOptions.tasks: {short(name)} is none, choose from {', '.join(SOURCES)}")
         if not self.tasks or len(set(self.tasks)) < len(self.tasks):
             raise ValueError(f"EvalOptions.tasks must name tasks, each once, got {short(self.tasks)}")
+        if ("questions" in self.tasks) != (self.questions is not None):
+            raise ValueError(
+                "task questions reads a file: give --questions FILE"
+                if self.questions is None
+                else f"--questions {short(self.questions)} is for the task questions, and tasks are {short(self.tasks)}"
+            )
+        if self.shots and "questions" in self.tasks:
+            raise ValueError(f"EvalOptions.shots must be 0, got {self.shots}: there are no worked examples for task questions")
         if not self.grid or len(set(self.grid)) < len(self.grid):
             raise ValueError(f"EvalOptions.grid must hold sets of options, each once, got {short(self.grid)}")
         for task in self.tasks:

@@ -29,6 +29,7 @@ FORMS = {
     "gsm8k": Form("Question: ", "\nAnswer:", BOXED, ("\nQuestion:", "\n\n\n"), 256),
     "math500": Form("Problem: ", "\nSolution:", BOXED, ("\nProblem:", "\n\n\n"), 512),
     "humaneval": Form("", "", CODE, ("\ndef ", "\nclass ", "\nif __name__", "\nprint(", "\nassert ", "\n#"), 512),
+    "questions": Form("", "", "", (), 256),
     "mbpp": Form("# ", "\n", CODE, ("\n# ", "\nassert ", "\nif __name__", "\nprint("), 512),
 }
 

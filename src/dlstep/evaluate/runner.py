@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from itertools import groupby
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import Any, Protocol
 
 from ..core import Request, refusal
 from .answering import ROUND, Answered
@@ -20,10 +20,10 @@ from .jail import Jail, Limits, find_jail
 from .maths import Maths
 from .metrics import Work
 from .options import CODE_TASKS, EvalOptions
-from .scoring import Mark, code_mark, digits_mark, maths_mark, number_mark
+from .scoring import Mark, code_mark, digits_mark, ending_mark, maths_mark, number_mark
 
 SCORERS = 2  # threads that wait for jails and for the process that compares formulas
-NOT_IN_KEY = ("data", "out", "workers", "dataset_limit", "problem_seed")  # the problems themselves are in the key
+NOT_IN_KEY = ("data", "questions", "out", "workers", "dataset_limit", "problem_seed")  # the problems themselves are in the key
 Show = Callable[[int, float], None]  # answers so far, sum of their scores
 
 
@@ -49,6 +49,8 @@ class Scorers:
             return code_mark(item.task, item.document, row["answer"], self.jail)
         if item.task == "shells":
             return digits_mark(item.document, row["answer"])
+        if item.task == "questions":
+            return ending_mark(item.document, row["answer"])
         return number_mark(item.document, row["answer"])
 
 
@@ -111,13 +113,32 @@ def check(about: About, options: EvalOptions) -> None:
                 raise ValueError(why.removeprefix("request 0: "))
 
 
+class Notes(Protocol):
+    """Takes down each answer with its score, and the work of forwards."""
+
+    def note(self, place: int, row: Mapping[str, Any], beside: Mapping[str, Any]) -> None:
+        """The answer to the item at a place."""
+        ...
+
+    def note_work(self, task: str, work: Mapping[str, Any]) -> None:
+        """What forwards have cost."""
+        ...
+
+
 class Running:
     """A run under way. Tasks are answered one after the other, so that time can be told of each."""
 
     def __init__(
-        self, crew: Crew, scorers: Scorers, checkpoint: Checkpoint, items: Items[Item], show: Show, done: int, score: float
+        self,
+        crew: Crew,
+        scorers: Scorers,
+        notes: Notes,
+        items: Items[Item],
+        show: Show = no_show,
+        done: int = 0,
+        score: float = 0.0,
     ) -> None:
-        self._crew, self._scorers, self._checkpoint, self._items = crew, scorers, checkpoint, items
+        self._crew, self._scorers, self._notes, self._items = crew, scorers, notes, items
         self._show, self._done, self._score = show, done, score
         self._scoring: dict[Future[Mark], Answered] = {}
         self._begin, self._unsaid = 0.0, Work()
@@ -150,7 +171,7 @@ class Running:
         now = perf_counter()
         work = replace(self._unsaid + work, wall_seconds=round(now - self._begin, ROUND))
         self._begin, self._unsaid = now, Work()
-        self._checkpoint.note_work(task, asdict(work))
+        self._notes.note_work(task, asdict(work))
 
     def _collect(self, *, everything: bool) -> None:
         """Write the answers whose scores are there; wait for those of all, if asked."""
@@ -164,6 +185,6 @@ class Running:
     def _write(self, answered: Answered, mark: Mark) -> None:
         gold = self._items[answered.place].document.gold
         row = {**answered.row, "gold": gold, "found": mark.found, "note": mark.note, "score": mark.score}
-        self._checkpoint.note(answered.place, row, answered.beside)
+        self._notes.note(answered.place, row, answered.beside)
         self._done, self._score = self._done + 1, self._score + mark.score
         self._show(self._done, self._score)

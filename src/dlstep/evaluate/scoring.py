@@ -18,6 +18,7 @@ _NUMBER = re.compile(
     r"(?<![\w.])(?:-?\$?|\$-)(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?(?:\s?/\s?\d+(?![\d.]))?|(?<!\w)-?\.\d+", re.ASCII
 )
 _BOX, _BRACE = re.compile(r"\\f?box(?:ed)?\s*\{"), re.compile(r"(?<!\\)[{}]")
+_ONE_NUMBER = re.compile(r"-?(?:\d+(?:\.\d*)?|\.\d+)", re.ASCII)
 _DIGITS = re.compile(r"\d+", re.ASCII)
 _MARKED = re.compile(r"####\s*(.*)")
 
@@ -88,6 +89,14 @@ def digits_mark(document: Document, text: str) -> Mark:
     """Right if the last digits of the text are the expected ones, as `dlstep.tiny.score` says."""
     found = _DIGITS.findall(text)
     return Mark(float(found[-1] == document.gold), found[-1][:LONGEST_FOUND]) if found else Mark(0.0, "", "no number")
+
+
+def ending_mark(document: Document, text: str) -> Mark:
+    """Right if the final number equals the expected one, or where no number is expected, if the text ends with the answer."""
+    if _ONE_NUMBER.fullmatch(document.gold.replace(",", "")):
+        return number_mark(document, text)
+    expected, said = document.gold.rstrip("."), text.strip().rstrip(".")
+    return Mark(float(said.endswith(expected)), said[-len(expected) :][-LONGEST_FOUND:])
 
 
 def maths_mark(document: Document, text: str, maths: Maths) -> Mark:

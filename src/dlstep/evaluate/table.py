@@ -1,6 +1,7 @@
 """The table of a run: a line for each task and set of options, as values, as text and as CSV."""
 
 import csv
+import json
 from collections.abc import Iterator, Sequence as Items
 from dataclasses import asdict, dataclass, fields
 from io import StringIO
@@ -11,8 +12,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ..core.words import printable
 from .metrics import ratio
 from .runs import Run, matched
+
+FORMULAS = ("=", "+", "-", "@")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,13 +90,22 @@ def lines_of(run: Run, against: Run | None = None) -> list[Line]:
     return lines
 
 
-def as_csv(lines: Items[Line]) -> str:
-    """The table as CSV, one column for each field; empty where there is no figure."""
+def as_csv(lines: Items[Any], kind: type[Any] = Line) -> str:
+    """A table as CSV, one column for each field of `kind`; empty where there is no figure."""
     text = StringIO()
-    writer = csv.DictWriter(text, [field.name for field in fields(Line)], lineterminator="\n")
+    writer = csv.DictWriter(text, [field.name for field in fields(kind)], lineterminator="\n")
     writer.writeheader()
-    writer.writerows(asdict(line) for line in lines)
+    writer.writerows({name: harmless_cell(value) for name, value in asdict(line).items()} for line in lines)
     return text.getvalue()
+
+
+def harmless_cell(value: object) -> object:
+    """A value as a cell on one line that no program of tables takes for a formula."""
+    if isinstance(value, dict):
+        value = json.dumps(value, sort_keys=True)
+    if not isinstance(value, str):
+        return value
+    return f"'{printable(value)}" if value.startswith(FORMULAS) else printable(value)
 
 
 def print_lines(lines: Items[Line], console: Console) -> None:
@@ -118,7 +131,7 @@ def pieces(lines: Items[Line]) -> Iterator[tuple[tuple[str, ...], list[tuple[str
         ("answers", "failed", "right, %", "tok/fwd", "tok/step", "fwd/answer"),
         [
             (
-                str(line.answers), str(line.failed), with_error(100 * line.accuracy, 100 * line.accuracy_error, 1),
+                str(line.answers), str(line.failed), with_error(line.accuracy, line.accuracy_error, 1, 100),
                 with_error(line.tokens_per_forward, line.tokens_per_forward_error, 2), f"{line.tokens_per_step:.2f}",
                 with_error(line.forwards_per_answer, line.forwards_per_answer_error, 1),
             )
@@ -156,9 +169,9 @@ def number(value: float | None, places: int) -> str:
     return "-" if value is None else f"{value:.{places}f}"
 
 
-def with_error(value: float, error: float, places: int) -> str:
-    """A figure and its standard error."""
-    return f"{value:.{places}f} ±{error:.{places}f}"
+def with_error(value: float, error: float | None, places: int, scale: float = 1.0) -> str:
+    """A figure and its standard error, if it has one."""
+    return f"{scale * value:.{places}f}" + (f" ±{scale * error:.{places}f}" if error is not None else "")
 
 
 def interval(value: float | None, low: float | None, high: float | None, scale: float, places: int) -> str:

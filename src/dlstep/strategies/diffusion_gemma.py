@@ -84,6 +84,8 @@ class DiffusionGemma(Strategy):
     the distribution sampled from. Requests set no temperature and no filter: the schedule rules.
     """
 
+    SWEEP = ("entropy_bound", (0.03, 0.1, 0.3, 1.0, 3.0))
+
     canvas_length: Annotated[int, Gt(0)] = 256
     """Positions of a canvas, fixed by the model."""
     max_denoising_steps: Annotated[int, Gt(0)] = 48

@@ -1,0 +1,212 @@
+"""`dlstep tune`: options of a strategy by accuracy and speed, found with a part of a grid's forwards."""
+
+import sys
+from collections.abc import Mapping, Sequence as Items
+from contextlib import closing
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+from jsonargparse import ArgumentParser, Namespace
+from rich.console import Console
+
+from ..config import EngineConfig, engine_config
+from . import sections
+from .json_text import json_text
+from .options import OF_STRATEGY, add_config_option, add_options, field_help, new_parser
+
+if TYPE_CHECKING:
+    from ..evaluate.options import EvalOptions
+    from ..evaluate.tuning import Tuned, TuneOptions
+
+EXAMPLES = """
+    dlstep tune                                       accept_threshold of the embedded model, on stories
+    dlstep tune --over accept_threshold=0.3:0.99 add_block_threshold=0.1,0.5,0.9 --write best.yml --plot frontier.png
+    dlstep tune --over buffer_size=1:4 accept_threshold=0.5:0.95:10 --at_least 0.98 --out buffers
+    dlstep generate 'Max has 53 shells. Later Max buys 39 more. How many shells does Max have?' --config best.yml
+    dlstep tune --config configs/sdar.multi_bd.yaml --model /models/SDAR-1.7B-Chat --data /data --resume --out sdar
+    dlstep tune --throughput --over buffer_size=1,2,4 --batch_sizes [1,8,32] --write policy.yml --out load
+"""
+OUT = "dlstep-tune"
+NOT_ASKED = ("grid",)
+OWN = ("write", "plot", "study", "json", "progress", "config", "throughput", "batch_sizes", "repeats")
+TUNED = ("write", "plot", "study", "throughput", "batch_sizes", "repeats")  # of these, what stands in the section `tune:`
+ENGINE_FIELDS = tuple(field for field in fields(EngineConfig) if field.name not in OF_STRATEGY)
+
+
+def owners() -> Mapping[str, Items[str]]:
+    """The names of each section of a file, beside the engine's."""
+    from ..evaluate.options import EvalOptions
+    from ..evaluate.tune_options import TuneOptions
+
+    names = [field.name for field in fields(EvalOptions) if field.name not in NOT_ASKED]
+    return {"eval": names, "tune": [*(field.name for field in fields(TuneOptions)), *TUNED]}
+
+
+def with_sections(arguments: Items[str]) -> list[str]:
+    """The arguments with each file of `--config` as one text of options, its sections joined."""
+    return sections.with_sections(arguments, owners())
+
+
+def parser() -> ArgumentParser:
+    """The options of `dlstep tune`, still without those of the strategy."""
+    from ..evaluate.options import EvalOptions
+    from ..evaluate.tune_options import OVER, TuneOptions
+
+    options = new_parser(
+        "dlstep tune [options]",
+        "Find options of a strategy that are accurate and fast; docs/evaluation.md says how.",
+        EXAMPLES,
+    )
+    add_config_option(options)
+    group = options.add_argument_group("tuning")
+    texts = field_help(TuneOptions)
+    group.add_argument("--over", type=str, nargs="+", default=list(OVER), metavar="NAME=VALUES", help=texts["over"])
+    group.add_argument("--write", type=str | None, default=None, metavar="FILE", help="Write what was chosen, for --config.")
+    group.add_argument("--plot", type=str | None, default=None, metavar="FILE", help="Draw the frontier into this file.")
+    study = "Write the sets of options as an Optuna study, for optuna-dashboard, into this SQLite file."
+    group.add_argument("--study", type=str | None, default=None, metavar="FILE", help=study)
+    group.add_argument("--json", action="store_true", help="Print what was found as JSON, and nothing else, on stdout.")
+    group.add_argument("--progress", type=bool, default=True, help="Draw a progress bar where stderr is a terminal.")
+    resume = next(field for field in fields(TuneOptions) if field.name == "resume")
+    group.add_argument("--resume", action="store_true", help=texts["resume"])
+    chosen = tuple(field for field in fields(TuneOptions) if field.name not in ("over", resume.name))
+    add_options(options, "search", TuneOptions, chosen, texts)
+    loads = options.add_argument_group("load")
+    loads.add_argument(
+        "--throughput",
+        action="store_true",
+        help="Instead: tokens a second with each set of options, and with --write a table for --buffer_policy.",
+    )
+    loads.add_argument(
+        "--batch_sizes", type=list[int] | int, default=[1, 8, 32], help="--throughput: numbers of live requests, as [1,8,32]."
+    )
+    loads.add_argument("--repeats", type=int, default=5, help="--throughput: measurements of each set at each number.")
+    asked = tuple(field for field in fields(EvalOptions) if field.name not in NOT_ASKED)
+    add_options(options, "problems", EvalOptions, asked, field_help(EvalOptions))
+    options.set_defaults(out=OUT)
+    add_options(options, "engine", EngineConfig, ENGINE_FIELDS, field_help(EngineConfig))
+    return options
+
+
+def run(options: Namespace) -> int:
+    """Search, then print, draw and write what was found."""
+    from ..evaluate.crews import Alone, Crew, Processes
+    from ..evaluate.items import read_documents
+    from ..evaluate.tuning import tune
+    from ..progress import tuning_bar
+
+    check_files(options)
+    asked, tuning, engine = split(options)
+    documents = read_documents(asked)
+    config = engine_config(engine)
+    if options.throughput:
+        from .tune_load import run_load
+
+        return run_load(options, asked, tuning, documents, config)
+    told = {"engine": engine, "eval": asdict(asked) | {"grid": None}, "tune": asdict(tuning)}
+    crew: Crew = Processes(config, asked.workers) if asked.workers > 1 else Alone(loaded(config))
+    with closing(crew), tuning_bar(enabled=options.progress) as show:
+        tuned = tune(crew, asked, tuning, documents, told=told, show=show)
+    if options.plot is not None:
+        from ..bench.plot import plot_frontier
+
+        plot_frontier(tuned, Path(options.plot))
+    if options.study is not None:
+        from ..evaluate.proposals import write_study
+
+        write_study(Path(options.study), tuned.space, tuned.tried)
+    if options.write is not None:
+        write_best(Path(options.write), options, engine, tuned, asked)
+    if options.json:
+        from ..evaluate.tuning import as_json
+
+        print(json_text(as_json(tuned)))
+    else:
+        from .tune_table import print_tuned
+
+        print_tuned(tuned, Console(), chosen_by(tuning))
+        if options.write is not None:
+            print(f"written: `dlstep eval --config {options.write}`, the same for generate and serve")
+    return 0
+
+
+def loaded(config: EngineConfig) -> Any:
+    """The engine of a configuration."""
+    from ..engine import load_engine
+
+    return load_engine(config)
+
+
+def check_files(options: Namespace) -> None:
+    """Raise ValueError for a file that could not be written, or an option that would do nothing: better before than after."""
+    if options.throughput:
+        for name in ("plot", "study"):
+            if options[name]:
+                raise ValueError(f"--{name} does nothing beside --throughput: leave one of them out")
+    if options.plot is not None:
+        from ..bench.plot import check_plot
+
+        check_plot()
+    if options.study is not None:
+        from ..evaluate.proposals import check_optuna
+
+        check_optuna("--study")
+    for name in ("write", "plot", "study"):
+        path = options[name]
+        if path is not None and (Path(path).is_dir() or not Path(path).absolute().parent.is_dir()):
+            raise ValueError(f"--{name} {path!r} is no file in a folder that there is: give another one")
+
+
+def split(options: Namespace) -> tuple["EvalOptions", "TuneOptions", dict[str, Any]]:
+    """The options of the problems, of the search, and of engine and strategy. Raises ValueError for values out of range."""
+    from ..evaluate.options import EvalOptions
+    from ..evaluate.tune_options import TuneOptions
+
+    names = owners()
+    given: dict[str, Any] = {name: options[name] for name in names["eval"]}
+    for name in ("tasks", "stop", "stop_token_ids"):
+        given[name] = tuple(given[name]) if isinstance(given[name], list) else (given[name],)
+    over = options.over if isinstance(options.over, list) else [options.over]
+    tuning = TuneOptions(
+        over=tuple(over), **{field.name: options[field.name] for field in fields(TuneOptions) if field.name != "over"}
+    )
+    others = {*names["eval"], *names["tune"], *OWN}
+    return EvalOptions(**given), tuning, {name: value for name, value in vars(options).items() if name not in others}
+
+
+def chosen_by(tuning: "TuneOptions") -> str:
+    """The rule that the set of options was chosen by, in words."""
+    if tuning.at_least is None:
+        return "the knee"
+    return f"the fastest with {100 * tuning.at_least:g} % of the best accuracy"
+
+
+def write_best(path: Path, options: Namespace, engine: Mapping[str, Any], tuned: "Tuned", asked: "EvalOptions") -> None:
+    """Write the engine's options that were given, and those that were chosen, as a file for `--config`."""
+    usual = {field.name: field.default for field in fields(EngineConfig)}
+    said = {name: value for name, value in engine.items() if name not in usual or value != usual[name]}
+    left_out = {name: said.pop(name) for name in list(said) if is_path(name, said[name])}
+    held = tuned.chosen_held.sums
+    lines = [
+        f"# Chosen by `dlstep tune` for {', '.join(asked.tasks)}; on {held.count} held-out problems:",
+        f"# {percent(held.accuracy, held.accuracy_error)} right, {held.tokens_per_forward:.2f} tokens per forward.",
+        *(f"# Give --{name} {value} again: a file may not import a module." for name, value in left_out.items()),
+    ]
+    body = yaml.safe_dump({"engine": said | dict(tuned.chosen.options)}, sort_keys=False, allow_unicode=True)
+    path.write_text("\n".join(lines) + "\n" + body, encoding="utf-8")
+    for name, value in left_out.items():
+        print(f"dlstep: {options.write} leaves out --{name} {value}: a file may not import a module", file=sys.stderr)
+
+
+def is_path(name: str, value: object) -> bool:
+    """Whether the option would have a module imported."""
+    from .yaml_file import IMPORTED
+
+    return name in IMPORTED and isinstance(value, str) and any(mark in value for mark in "./\\:")
+
+
+def percent(share: float, error: float) -> str:
+    """A share and its standard error in percent."""
+    return f"{100 * share:.1f} ±{100 * error:.1f} %"

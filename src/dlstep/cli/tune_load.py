@@ -1,0 +1,163 @@
+"""`dlstep tune --throughput`: the fastest options at each load, as a table for `--buffer_policy`."""
+
+from collections.abc import Mapping, Sequence as Items
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+from jsonargparse import Namespace
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ..config import EngineConfig
+from ..core import options_of
+from ..core.options import StrategyOptions
+from ..core.words import counted, printable
+from ..engine import Engine, load_engine
+from ..evaluate.checkpoint import ANSWERS
+from ..evaluate.crews import Alone
+from ..evaluate.documents import Document
+from ..evaluate.items import Item, items_of, options_text
+from ..evaluate.load import Rate, chosen_at, joined, policy_rows, rates
+from ..evaluate.metrics import Answers
+from ..evaluate.options import EvalOptions
+from ..evaluate.runner import evaluate
+from ..evaluate.runs import read
+from ..evaluate.space import space_of
+from ..evaluate.table import with_error
+from ..evaluate.tune_options import OVER, TuneOptions
+from ..evaluate.tuning import MOST_PROBLEMS, check_folder, text_of
+from ..policy import policy_of
+from ..progress import tuning_bar
+from .json_text import json_text
+
+MOST_SETS = 64
+AT_LEAST = 0.98  # of the best accuracy, where nothing is said
+
+
+def run_load(
+    options: Namespace, asked: EvalOptions, tuning: TuneOptions, documents: Mapping[str, list[Document]], config: EngineConfig
+) -> int:
+    """Answer problems with every set of options, measure all of them at each load, and write the table."""
+    check_folder(Path(asked.out), tuning)
+    engine = load_engine(config)
+    loads = loads_of(options.batch_sizes, engine.first.config.max_num_reqs)
+    if options.repeats < 2:
+        raise ValueError(f"--repeats must be at least 2, to tell the noise, got {options.repeats}")
+    asked = replace(asked, grid=sets_of(tuning, engine))
+    documents = {task: found[: tuning.problems or MOST_PROBLEMS] for task, found in documents.items()}
+    items: dict[StrategyOptions, list[Item]] = {chosen: [] for chosen in asked.grid}
+    for item in items_of(asked, documents):
+        items[item.options].append(item)
+    with tuning_bar(enabled=options.progress) as show:
+        show.begin(f"{counted(len(items), 'set')}: accuracy", sum(map(len, items.values())))
+        evaluate(Alone(engine), asked, documents, show=show.answered)
+        measured: list[Rate] = []
+        show.begin("tokens a second", len(items) * len(loads) * options.repeats)
+        before = sum(map(len, items.values()))
+        for rate in rates(engine, items, loads, options.repeats):
+            measured.append(rate)
+            show.answered(before + len(measured), 0.0)
+    run = read(Path(asked.out))
+    texts = {options_text(dict(chosen)): chosen for chosen in asked.grid}
+    answers: dict[StrategyOptions, Answers] = {}
+    for (task, text), _ in run.groups.items():
+        answers[texts[text]] = answers.get(texts[text], Answers()) + run.answers((task, text))
+    if not any(sums.accuracy for sums in answers.values()):
+        raise ValueError(f"no answer was right, so nothing can be chosen: look at {run.folder / ANSWERS}")
+    at_least = tuning.at_least or AT_LEAST
+    found = joined(measured)
+    chosen = chosen_at(found, answers, at_least)
+    rows = policy_rows(chosen)
+    assert policy_of(rows) is not None, "what is written can be read"
+    if options.write is not None:
+        head = f"# Measured by `dlstep tune --throughput` with {engine.name} on {device_name(config)}.\n"
+        Path(options.write).write_text(head + table_text(rows), encoding="utf-8")
+    if options.json:
+        print(json_text([as_row(rate, answers, chosen) for rate in found]))
+        return 0
+    print_rates(found, answers, chosen, Console(), options.repeats)
+    print(f"accurate enough: {100 * at_least:g} % of the best accuracy. The table for --buffer_policy:")
+    print(table_text(rows), end="")
+    return 0
+
+
+def loads_of(given: int | list[int], most: int) -> list[int]:
+    """The numbers of live requests, ascending. Raises ValueError for one that the engine does not take."""
+    loads = sorted({given} if isinstance(given, int) else {*given})
+    if not loads or loads[0] < 1:
+        raise ValueError(f"--batch_sizes must be whole numbers above 0, got {given}")
+    if loads[-1] > most:
+        raise ValueError(f"--batch_sizes: {loads[-1]} requests are more than max_num_reqs={most}: give fewer, or raise that")
+    return loads
+
+
+def sets_of(tuning: TuneOptions, engine: Engine) -> tuple[StrategyOptions, ...]:
+    """The sets of options to measure: every combination; where nothing is said, of the sizes of the buffer."""
+    config, strategy = engine.first.config, engine.first.strategy
+    over = tuning.over
+    if over == OVER:
+        now = options_of(strategy).get("buffer_size")
+        if not isinstance(now, int) or now < 2:
+            raise ValueError(f"--throughput without --over varies buffer_size, which is {now} here: say what to vary by --over")
+        over = (f"buffer_size=1:{now}",)
+    space = space_of(over, config, strategy)
+    if space.size > MOST_SETS:
+        raise ValueError(f"--over has {space.size} sets of options, and --throughput measures at most {MOST_SETS}: give fewer")
+    return tuple(space.at(place) for place in space.coarse(space.size))
+
+
+def device_name(config: EngineConfig) -> str:
+    """The device that the figures belong to."""
+    import torch
+
+    from ..devices import find_device
+
+    device = find_device(config.device)
+    return torch.cuda.get_device_name(device) if device.startswith("cuda") else device
+
+
+def table_text(rows: Items[Mapping[str, Any]]) -> str:
+    """The table as YAML, a line for each entry."""
+    return "".join(f"- {yaml.safe_dump(dict(row), default_flow_style=True, sort_keys=False, width=1000)}" for row in rows)
+
+
+def as_row(rate: Rate, answers: Mapping[StrategyOptions, Answers], chosen: Mapping[int, Rate]) -> dict[str, Any]:
+    """A rate as plain values."""
+    return {
+        "options": dict(rate.options),
+        "requests": rate.live,
+        "tokens_per_second": rate.tokens_per_second,
+        "noise": rate.noise,
+        "accuracy": answers[rate.options].accuracy,
+        "chosen": chosen[rate.live] == rate,
+    }
+
+
+def print_rates(
+    found: Items[Rate], answers: Mapping[StrategyOptions, Answers], chosen: Mapping[int, Rate], console: Console, repeats: int
+) -> None:
+    """A line for each set of options, with its rate at each load; the fastest that is accurate enough is marked."""
+    sets = list(dict.fromkeys(rate.options for rate in found))
+    for number, options in enumerate(sets, 1):
+        console.print(printable(f"# {number}: {text_of(options)}"), markup=False, highlight=False, soft_wrap=True)
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+    for head in ("#", "right, %", *(str(live) for live in chosen)):
+        table.add_column(head, justify="right")
+    for number, options in enumerate(sets, 1):
+        sums = answers[options]
+        cells = [with_error(100 * sums.accuracy, 100 * sums.accuracy_error, 1)]
+        for rate in found:
+            if rate.options == options:
+                mark = "*" if chosen[rate.live] == rate else " "
+                cells.append(with_error(rate.tokens_per_second, rate.noise, 0) + mark)
+        table.add_row(*map(Text, (str(number), *cells)))
+    console.print(table)
+    console.print(
+        f"tokens a second while so many requests are live: median of {repeats} measurements, ± the standard deviation of one.\n"
+        "* the fastest that is accurate enough; of those as fast up to noise, the first.",
+        highlight=False,
+    )

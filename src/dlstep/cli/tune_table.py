@@ -1,0 +1,56 @@
+"""What a tuner found, as text of at most 80 columns."""
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ..core.words import counted, printable
+from ..evaluate.frontier import aup, hypervolume
+from ..evaluate.metrics import Answers
+from ..evaluate.table import with_error
+from ..evaluate.tuning import Tuned, text_of
+
+
+def print_tuned(tuned: Tuned, console: Console, rule: str) -> None:
+    """Print the frontier, the figures of the whole curve, and what was chosen."""
+
+    def say(text: str) -> None:
+        console.print(printable(text), markup=False, highlight=False, soft_wrap=True)
+
+    chosen = tuned.line.index(tuned.chosen)
+    for number, point in enumerate(tuned.line, 1):
+        say(f"# {number}: {text_of(point.options)}")
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+    table.add_column("#", justify="right")
+    for problems in ("search", "held out"):
+        table.add_column(f"{problems}: right, %", justify="right")
+        table.add_column("tok/fwd", justify="right")
+    table.add_column("")
+    for number, (point, held) in enumerate(zip(tuned.line, tuned.held, strict=True), 1):
+        cells = [figure for each in (point, held) for figure in cells_of(each.sums)]
+        mark = "chosen" if number == chosen + 1 else ""
+        table.add_row(*map(Text, (str(number), *cells, mark)))
+    console.print(table)
+    best, held = max(point.accuracy for point in tuned.held), tuned.chosen_held.sums
+    right, speed = cells_of(held)
+    tried = f"{len(tuned.tried)} of {tuned.space.size} sets of options, {counted(tuned.rounds, 'round')}"
+    lines = (
+        f"chosen, {rule}: {text_of(tuned.chosen.options)}",
+        f"search: {counted(tuned.problems, 'problem')}, {tried}",
+        f"  {tuned.forwards} forwards, {100 * tuned.share:.1f} % of those of the whole grid",
+        f"held out: {counted(held.count, 'problem')}, {right} % right and {speed} tokens per forward",
+        f"  AUP {aup(tuned.held, best):.1f} (best accuracy {100 * best:.1f} %), hypervolume {hypervolume(tuned.held):.3f}",
+    )
+    for line in lines:
+        say(line)
+    if failed := sum(point.sums.failed for point in tuned.tried):
+        say(f"{failed} requests were rejected or failed, and count as wrong")
+
+
+def cells_of(sums: Answers) -> tuple[str, str]:
+    """Accuracy and speed as they stand in a table."""
+    return (
+        with_error(100 * sums.accuracy, 100 * sums.accuracy_error, 1),
+        with_error(sums.tokens_per_forward, sums.tokens_per_forward_error, 2),
+    )

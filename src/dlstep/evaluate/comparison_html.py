@@ -1,0 +1,135 @@
+"""A comparison as one HTML page that needs nothing else: tables, pictures of the frontiers, and how it was made."""
+
+import platform
+from base64 import b64encode
+from collections.abc import Iterator, Sequence as Items
+from html import escape
+
+from .. import __version__
+from ..core.words import counted
+from .comparing import Curve, Row, curves_of, label_of, value_of
+from .pictures import svg
+from .table import interval, with_error
+
+STYLE = """
+:root{color-scheme:light dark;--ink:#111;--page:#fff;--line:#ddd;--soft:#f4f4f4;--mark:#1f6feb}
+@media(prefers-color-scheme:dark){:root{--ink:#ddd;--page:#111;--line:#333;--soft:#1c1c1c;--mark:#6ea8fe}}
+body{font:14px/1.5 system-ui,sans-serif;max-width:72em;margin:2em auto;padding:0 1em;color:var(--ink);background:var(--page)}
+table{border-collapse:collapse;margin:1em 0;display:block;overflow-x:auto}
+td,th{padding:2px 10px;border-bottom:1px solid var(--line)}
+td,th{text-align:right;white-space:nowrap;font-variant-numeric:tabular-nums}
+td:first-child,th:first-child,td.words,th.words{text-align:left}
+tr.on td{font-weight:600}
+tr.entry td{padding-top:1em;font-weight:600;color:var(--mark)}
+img{max-width:100%;height:auto}
+pre{white-space:pre-wrap;overflow-wrap:anywhere;background:var(--soft);padding:8px;margin:4px 0}
+""".strip()
+POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
+WORDS, BEST = ' class="words"', ' class="on"'
+ROWS_HEAD = ("", "right answers, %", "tokens per forward", "forwards an answer", "against the best, %", "as right")
+CURVES_HEAD = ("strategy", "rule", "model", "AUP", "fastest as right as the best", "right answers, %", "tokens per forward")
+READING = """
+<p>Each line of a table is a set of options that answered all problems. Every ratio is one of two sums: tokens over all
+forwards that the answers took part in. ± is a standard error over problems. Bold lines are on the frontier: no other line
+of the task is better in one of accuracy and speed and no worse in the other. <em>Against the best</em> compares with the most
+accurate line of the task on the same problems: the interval holds 95 % of a paired bootstrap. A line is <em>as right</em> where
+this interval reaches 0, so that these problems do not tell the two apart. The best was chosen by these same problems, which
+flatters it.</p>
+<h2>AUP</h2>
+<p>The accuracy under parallelism of a strategy with a rule. Its lines by tokens per forward r ascending, with accuracy y in
+percent:</p>
+<pre>AUP = r_1 y_1 + sum over i of (r_i - r_(i-1)) (y_i W(y_i) + y_(i-1) W(y_(i-1))) / 2
+W(y) = min(exp(-3 (1 - y / y_max)), 1)</pre>
+<p>Only lines with y of at least y_1 - 5 count; of lines with equal r, the most accurate one. y_max is the accuracy of the best
+line of all that are compared on the task: figures with different y_max, or over different values of options, do not compare.
+Source: d3LLM, 2026, arXiv 2601.07568, and its published code.</p>
+""".strip()
+
+
+def comparison_html(rows: Items[Row], *, command: str, left_out: Items[str] = (), notes: Items[str] = ()) -> str:
+    """The page of a comparison; `command` is the line that made it."""
+    parts = ["<h1>Comparison</h1>", *(f"<p>{escape(note)}</p>" for note in notes), picture(rows)]
+    for task, curves in curves_of(rows).items():
+        parts += [
+            f"<h2>{escape(task)}, {counted(curves[0].rows[0].problems, 'problem')}</h2>",
+            *curves_html(curves),
+            *rows_html(curves),
+        ]
+    parts += ["<h2>How to read this</h2>", READING]
+    if left_out:
+        parts += ["<h2>Left out</h2>", f"<ul>{''.join(f'<li>{escape(why)}</li>' for why in left_out)}</ul>"]
+    parts += ["<h2>Made by</h2>", f"<pre>{escape(command)}</pre>", f"<p>{escape(versions())}</p>"]
+    head = (
+        '<meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>dlstep compare</title>'
+        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}"><style>{STYLE}</style>'
+    )
+    body = "\n".join(parts)
+    return f'<!doctype html><html lang="en"><head>{head}</head><body>\n{body}\n</body></html>\n'
+
+
+def picture(rows: Items[Row]) -> str:
+    """The frontiers, drawn for light and for dark pages."""
+    light, dark = (f"data:image/svg+xml;base64,{b64encode(svg(rows, dark=each).encode()).decode()}" for each in (False, True))
+    return (
+        f'<picture><source media="(prefers-color-scheme: dark)" srcset="{dark}">'
+        f'<img src="{light}" alt="Right answers against tokens per forward, a frame for each task"></picture>'
+    )
+
+
+def curves_html(curves: Items[Curve]) -> Iterator[str]:
+    """A line for each entry, the highest AUP first."""
+    yield f"<p>y_max of the AUP is {100 * curves[0].rows[0].aup_best:.1f} %.</p>"
+    yield f"<table>{head_html(CURVES_HEAD, CURVES_HEAD[:3] + CURVES_HEAD[4:5])}"
+    for curve in sorted(curves, key=lambda curve: -curve.rows[0].aup):
+        first, fastest = curve.rows[0], curve.fastest
+        words = [first.strategy, first.rule or "-", first.model]
+        found = ["none", "-", "-"] if fastest is None else [named_value(fastest), *figures(fastest)[:2]]
+        cells = [*(cell(word, words=True) for word in words), cell(f"{first.aup:.1f}"), cell(found[0], words=True)]
+        yield f"<tr>{''.join([*cells, *map(cell, found[1:])])}</tr>"
+    yield "</table>"
+
+
+def rows_html(curves: Items[Curve]) -> Iterator[str]:
+    """A line for each set of options, entry by entry."""
+    yield f"<table>{head_html(ROWS_HEAD)}"
+    for curve in curves:
+        title = f"{label_of(curve.rows[0])}: {', '.join(curve.options) or 'nothing is varied'}"
+        yield f'<tr class="entry"><td colspan="{len(ROWS_HEAD)}">{escape(title)}</td></tr>'
+        for row in curve.rows:
+            told = {True: "yes", False: "no", None: "-"}[row.as_right]
+            against = interval(row.to_best, row.to_best_low, row.to_best_high, 100, 1)
+            cells = [value_of(row) or "as it is", *figures(row), against, told]
+            yield f"<tr{BEST * row.on_frontier}>{''.join(map(cell, cells))}</tr>"
+    yield "</table>"
+
+
+def figures(row: Row) -> list[str]:
+    """Accuracy, speed and cost with their standard errors."""
+    return [
+        with_error(row.accuracy, row.accuracy_error, 1, 100),
+        with_error(row.tokens_per_forward, row.tokens_per_forward_error, 2),
+        with_error(row.forwards_per_answer, row.forwards_per_answer_error, 1),
+    ]
+
+
+def named_value(row: Row) -> str:
+    """The options of a row with their names."""
+    return f"{', '.join(row.options)} {value_of(row)}".strip() or "as it is"
+
+
+def head_html(heads: Items[str], words: Items[str] = ()) -> str:
+    """The headings of a table; those of `words` stand on the left."""
+    cells = [f"<th{WORDS * (head in words)}>{escape(head)}</th>" for head in heads]
+    return f"<tr>{''.join(cells)}</tr>"
+
+
+def cell(text: str, *, words: bool = False) -> str:
+    """A cell of a table."""
+    return f"<td{WORDS * words}>{escape(text)}</td>"
+
+
+def versions() -> str:
+    """What the figures may depend on."""
+    from importlib.metadata import version
+
+    return f"dlstep {__version__}, torch {version('torch')}, Python {platform.python_version()}"

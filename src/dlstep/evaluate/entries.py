@@ -1,0 +1,176 @@
+"""What is compared: strategies, with decoding rules where they hold one, each over values of some of its options."""
+
+from collections.abc import Iterator, Mapping, Sequence as Items
+from dataclasses import dataclass, fields, replace
+from operator import attrgetter
+from pathlib import Path
+from typing import Any
+
+from .. import rules, strategies, tiny
+from ..core import Options, Request, Rule, SamplingParams, Strategy, init, options_of, refusal
+from ..core.checks import short
+from ..core.options import StrategyOptions
+from ..engine import Engine
+from ..llm import LLM
+from .options import grid_of
+
+CARRIERS = ("multi_bd", "dual_cache")  # one on a grid of blocks, one on a canvas
+KNOB = "accept_threshold"  # what is varied of a strategy that has it and says nothing else
+SHARES = (0.5, 0.7, 0.8, 0.9, 0.95)  # of an option up to 1, where its class says nothing else
+FACTORS = (0.25, 0.5, 1, 2, 4)  # of another option's default
+SENTENCE_ENDS = (". ", ".")  # in the stories of the embedded models
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A strategy with the rule that it holds, by name; without one, `rule` is empty. `engine` decodes so.
+
+    Every combination of what `varied` lists for its options answers every problem. `told` are the options of the engine as a
+    command line gives them, empty where some were given as values.
+    """
+
+    strategy: str
+    rule: str
+    engine: Engine
+    varied: Mapping[str, Any]
+    told: Mapping[str, Any]
+
+    @property
+    def grid(self) -> tuple[StrategyOptions, ...]:
+        """The sets of options."""
+        return grid_of(self.varied or None)
+
+
+def sweep_of(value: Options) -> dict[str, tuple[Any, ...]]:
+    """The option that a rule or a strategy is compared over, with its values: what its class says, or else steps around its
+    first number. Empty where it has none.
+    """
+    if value.SWEEP is not None:
+        return dict([value.SWEEP])
+    own = [field.name for field in fields(value)]
+    for name in sorted(own, key=lambda name: name != KNOB):
+        given = attrgetter(name)(value)
+        if type(given) in (int, float) and given:
+            steps = SHARES if type(given) is float and 0 < given <= 1 else [type(given)(given * each) for each in FACTORS]
+            return {name: tuple(dict.fromkeys(step for step in steps if _takes(value, name, step)))}
+    return {}
+
+
+def _takes(value: Options, name: str, step: object) -> bool:
+    try:
+        replace(value, **{name: step})
+    except ValueError:
+        return False
+    return True
+
+
+def name_of(rule: str | Rule) -> str:
+    """The name that a rule is given by; of a value, the name of its class."""
+    return rule if isinstance(rule, str) else rules.SHELF.name_of(type(rule)) or type(rule).__name__
+
+
+def entries(
+    named: Items[str | Rule] | None = None,
+    carriers: Items[str] | None = None,
+    *,
+    grid: Mapping[str, Any] | None = None,
+    **engine: Any,
+) -> tuple[list[Entry], list[str]]:
+    """Every rule on every strategy that it goes with, and strategies without rules as they are; and why others are left out.
+
+    `named` are rules by name or value, None: all. `grid` lists values of options, None: each entry's own `sweep_of`. `engine`
+    are options of an `LLM`; without a model, the embedded ones decode, and defaults that suit large models only are changed
+    for them (`fitted`). Raises ValueError for what is given twice, and for a rule that goes with none of the strategies.
+    """
+    given = {name_of(rule): rule for rule in (rules.available() if named is None else named)}
+    if named is not None and len(given) < len(named):
+        raise ValueError(f"a rule is given twice in {short([*map(name_of, named)])}: compare it once, or give it its own class")
+    asked = tuple(carriers or (CARRIERS if engine.get("model") is None else (None,)))
+    if len(set(asked)) < len(asked):
+        raise ValueError(f"a strategy is given twice in {short(asked)}: compare it once")
+    found: list[Entry] = []
+    left_out: list[tuple[str, str, str]] = []  # rule, strategy, why
+    for name, llm in [(name, LLM(decoding_strategy=name, **engine)) for name in asked]:
+        held = given if holds_rules(llm.state.strategy) else {"": None}
+        for rule, value in held.items():
+            try:
+                found.append(entry_of(llm, rule, value, grid, {"decoding_strategy": name, **engine}))
+            except ValueError as error:
+                left_out.append((rule, shown_name(llm), str(error)))
+    compared = {entry.rule for entry in found}
+    if named is not None and (alone := next((rule for rule in given if rule not in compared), None)) is not None:
+        why = next((said(*each) for each in left_out if each[0] == alone), "they hold none")
+        raise ValueError(f"rule {short(alone)} goes with none of the strategies: {why}")
+    pairs = [(entry.strategy, entry.rule) for entry in found]
+    if (twice := next((pair for pair in pairs if pairs.count(pair) > 1), None)) is not None:
+        raise ValueError(f"two strategies are called {short(twice[0])}: give the class of one another name")
+    if not found:
+        raise ValueError(f"nothing is left to compare: {said(*left_out[-1])}")
+    return found, [said(*each) for each in left_out]
+
+
+def said(rule: str, strategy: str, why: str) -> str:
+    """Why a rule on a strategy is left out."""
+    return f"{' on '.join(filter(None, (rule, strategy)))}: {why}"
+
+
+def holds_rules(strategy: Strategy) -> bool:
+    """Whether a strategy holds a rule."""
+    return isinstance(options_of(strategy).get("rule"), Rule)
+
+
+def shown_name(llm: LLM) -> str:
+    """The name of an LLM's strategy."""
+    kind = type(llm.state.strategy)
+    return strategies.SHELF.name_of(kind) or kind.__name__
+
+
+def entry_of(llm: LLM, name: str, rule: str | Rule | None, grid: Mapping[str, Any] | None, told: Mapping[str, Any]) -> Entry:
+    """A strategy, with a rule if there is one, on a network that is loaded already. Raises ValueError for what does not fit."""
+    strategy, config, changed = llm.state.strategy, llm.state.config, dict[str, Any]()
+    swept: Options = strategy
+    if rule is not None:
+        given = rules.SHELF.value(rule)
+        embedded = told.get("model") is None or told["model"] in tiny.names()
+        swept = fitted(given, options_of(strategy).get("block_size")) if embedded else given
+        # A rule that looks at the whole answer reads nothing from stores, and rules are compared on equal terms.
+        changed = {"cache": "none"} if "cache" in options_of(strategy) else {}
+        strategy = replace(strategy, rule=swept, **changed)  # pyright: ignore[reportCallIssue]
+        before = options_of(given)
+        changed |= {option: value for option, value in options_of(swept).items() if value != before[option]}
+    varied = sweep_of(swept) if grid is None else grid
+    first = init(config, strategy)
+    for why in refusals(Entry("", name, llm.engine, varied, {}), strategy):
+        raise ValueError(why)
+    by_name = rule is None or isinstance(rule, str)
+    told = {**told, **({"rule": rule} if rule is not None else {}), **changed} if by_name else {}
+    return Entry(shown_name(llm), name, replace(llm.engine, first=first), varied, told)
+
+
+def refusals(entry: Entry, strategy: Strategy) -> Iterator[str]:
+    """Why requests with the options of an entry would be rejected."""
+    config = entry.engine.first.config
+    some = next(token for token in range(3) if token != config.spec.mask_id)
+    for options in entry.grid:
+        params = SamplingParams(max_tokens=1, strategy_options=options)
+        if why := refusal(config, strategy, Request(0, (some,), params)):
+            yield why.removeprefix("request 0: ")
+
+
+def fitted(rule: Rule, block_size: Any) -> Rule:
+    """The rule for an embedded model with blocks of `block_size`, None if it has none; only options at defaults are changed.
+
+    Delimiters of another tokenizer become ends of sentences, and parts of an answer get the size of the blocks.
+    """
+    from ..tiny.tokenizer import VOCABULARY
+
+    ends = tuple(VOCABULARY.index(end) for end in SENTENCE_ENDS)
+    suited: dict[str, Any] = {"delimiters": ends} | ({"part_size": block_size} if block_size else {})
+    given, usual = options_of(rule), options_of(rules.SHELF.value(type(rule)))
+    changed = {name: option for name, option in suited.items() if name in given and given[name] == usual[name]}
+    return replace(rule, **changed) if changed else rule
+
+
+def stem_of(rule: str) -> str:
+    """The name of a rule in few characters: of a file its own, without the folder."""
+    return Path(rule).stem

@@ -1,0 +1,126 @@
+"""Tokens a second with each set of options at given numbers of live requests, and the buffer policy that follows."""
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence as Items
+from dataclasses import dataclass
+from itertools import cycle, pairwise
+from math import hypot
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+from ..core.options import StrategyOptions
+from ..engine import Engine
+from ..policy import MOST
+from .answering import Answering
+from .items import Item
+from .metrics import Answers
+
+ROUNDS = 2  # of as many answers as requests are live, for a measurement
+LEAST = 8  # answers of a measurement
+NOISE = 1.4826  # of the median deviation, for a standard deviation
+MEDIAN = 1.2533  # the standard error of a median, in those of a mean
+Clock = Callable[[], float]
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """Tokens a second with some options while `live` requests are decoded: the median of `each`, measured in turns."""
+
+    options: StrategyOptions
+    live: int
+    each: tuple[float, ...]
+
+    @property
+    def tokens_per_second(self) -> float:
+        """The median."""
+        return median(self.each)
+
+    @property
+    def noise(self) -> float:
+        """The standard deviation of one measurement, from the median distance to the median."""
+        middle = self.tokens_per_second
+        return NOISE * median(abs(each - middle) for each in self.each)
+
+    def is_as_fast_as(self, other: "Rate") -> bool:
+        """Whether it falls short of another rate by no more than the standard error of the difference of two medians."""
+        error = MEDIAN * hypot(self.noise / len(self.each) ** 0.5, other.noise / len(other.each) ** 0.5)
+        return self.tokens_per_second >= other.tokens_per_second - error
+
+
+def rates(
+    engine: Engine,
+    items: Mapping[StrategyOptions, Items[Item]],
+    loads: Items[int],
+    repeats: int,
+    *,
+    clock: Clock = perf_counter,
+) -> Iterator[Rate]:
+    """The rate of each set of options at each load. Sets take turns, and each is decoded once before anything is measured.
+
+    Yields a rate of one measurement each time, so that there is something to show; `joined` puts them together.
+    """
+    places = iter(range(1 << 62))
+    for live in loads:
+        for repeat in range(-1, repeats):
+            for options, own in items.items():
+                rate = measured(engine, own, live, places, clock)
+                if repeat >= 0:
+                    yield Rate(options, live, (rate,))
+
+
+def measured(engine: Engine, items: Items[Item], live: int, places: Iterator[int], clock: Clock) -> float:
+    """Tokens a second while `live` requests are decoded, each followed by another one.
+
+    The answers of the first ones are not counted, since they begin together; what is left at the end is decoded, uncounted.
+    """
+    answering, waiting = Answering(engine), cycle(items)
+    wanted = max(LEAST, ROUNDS * live)
+    ended, tokens, begin = deque[int](), 0, clock()
+    counting = False
+    while not counting or len(ended) < wanted:
+        while answering.live < live:
+            answering.add(next(places), next(waiting))
+        for answered in answering.step():
+            ended.append(len(answered.row["tokens"]))
+        if not counting and len(ended) >= live:
+            ended.clear()
+            counting, begin = True, clock()
+    took, tokens = clock() - begin, sum(ended)
+    while answering.live:
+        answering.step()
+    return tokens / took if took > 0 else 0.0
+
+
+def joined(measurements: Items[Rate]) -> list[Rate]:
+    """One rate for each set of options at each load, in the order in which they were first measured."""
+    found: dict[tuple[int, StrategyOptions], tuple[float, ...]] = {}
+    for rate in measurements:
+        key = rate.live, rate.options
+        found[key] = (*found.get(key, ()), *rate.each)
+    return [Rate(options, live, each) for (live, options), each in found.items()]
+
+
+def chosen_at(found: Items[Rate], answers: Mapping[StrategyOptions, Answers], at_least: float) -> dict[int, Rate]:
+    """At each load the fastest set of options with at least a share of the best accuracy.
+
+    Of sets that are as fast as the fastest up to noise, it is the first.
+    """
+    best = max(sums.accuracy for sums in answers.values())
+    good = [rate for rate in found if answers[rate.options].accuracy >= at_least * best]
+    chosen: dict[int, Rate] = {}
+    for live in dict.fromkeys(rate.live for rate in good):
+        own = [rate for rate in good if rate.live == live]
+        fastest = max(own, key=lambda rate: rate.tokens_per_second)
+        chosen[live] = next(rate for rate in own if rate.is_as_fast_as(fastest))
+    return chosen
+
+
+def policy_rows(chosen: Mapping[int, Rate]) -> list[dict[str, Any]]:
+    """The table for `buffer_policy`: each number of requests has the options of the load that is nearest, as a ratio."""
+    rungs = sorted(chosen.items())
+    rows: list[dict[str, Any]] = []
+    for (live, rate), (above, other) in pairwise(rungs):
+        if rate.options != other.options:
+            rows.append({MOST: max(live, int((live * above) ** 0.5)), **dict(rate.options)})
+    return [*rows, dict(rungs[-1][1].options)]

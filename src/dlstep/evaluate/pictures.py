@@ -1,0 +1,194 @@
+"""Pictures of comparisons: accuracy against tokens per forward, with standard errors; needs matplotlib."""
+
+from collections.abc import Sequence as Items
+from importlib.util import find_spec
+from io import StringIO
+from itertools import cycle
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..core.checks import short
+from ..core.words import clipped, counted, printable
+from .comparing import Curve, Row, curves_of, label_of, value_of
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c6d31", "#7f7f7f")  # told apart by any eye
+MARKERS = "osD^vP"
+OTHERS, FAINT = "#a0a0a0", "#d0d0d0"
+MOST_NAMED = 8  # curves that have a colour each, if none is on the frontier
+TICKS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+FRONTIER = 0.25  # how strong its line is
+LABEL = 52  # characters
+
+
+def check_plot(option: str = "--plot", path: Path | None = None) -> None:
+    """Raise ValueError if nothing can draw into the file at `path`: better before measuring than after."""
+    if find_spec("matplotlib") is None:
+        raise ValueError(f"{option} needs matplotlib: pip install 'dlstep[notebook]'")
+    if path is None:
+        return
+    from matplotlib.backend_bases import FigureCanvasBase
+
+    kinds = sorted(FigureCanvasBase.get_supported_filetypes())
+    if path.suffix.removeprefix(".").lower() not in kinds:
+        raise ValueError(f"{option} {short(str(path))} names no kind of picture: end it with one of .{', .'.join(kinds)}")
+    if not path.parent.is_dir():
+        raise ValueError(f"{option} {short(str(path))} is in no folder that exists")
+
+
+def tasks_figure(rows: Items[Row]) -> "Figure":
+    """A frame for each task: a line for each entry, with standard errors, and the frontier that no point of any beats.
+
+    Of many entries only those that have a point on a frontier have a colour.
+    """
+    from matplotlib.figure import Figure
+
+    tasks = curves_of(rows)
+    labels = list(dict.fromkeys(map(label_of, rows)))
+    named = [label for label in labels if any(row.on_frontier for row in rows if label_of(row) == label)]
+    named = labels if len(labels) <= MOST_NAMED else named
+    styles = dict(zip(named, zip(cycle(COLOURS), cycle(MARKERS)), strict=False))
+    columns = min(2, len(tasks))
+    count = -(-len(tasks) // columns)
+    figure = Figure(figsize=(6.4 if len(tasks) == 1 else 5.2 * columns, 4.2 * count), layout="constrained")
+    frames = list(figure.subplots(count, columns, squeeze=False).flat)
+    for axes, (task, curves) in zip(frames, tasks.items(), strict=False):
+        for curve in sorted(curves, key=lambda curve: curve.label in styles):
+            _draw(axes, curve, styles.get(curve.label))
+        best = sorted((row for curve in curves for row in curve.rows if row.on_frontier), key=_place)
+        ends = zip(*map(_place, best), strict=True)
+        axes.plot(*ends, drawstyle="steps-pre", color=_ink(figure), linewidth=3, alpha=FRONTIER, zorder=1)
+        axes.set_title(f"{task}, {_counted(curves)}", fontsize=10)
+        _scale(axes, rows)
+    for axes in frames[len(tasks) :]:
+        axes.set_visible(False)
+    figure.supxlabel("tokens per forward", fontsize=10)
+    figure.supylabel("right answers, %", fontsize=10)
+    _legend(figure, styles, others=len(styles) < len(labels))
+    return figure
+
+
+def rules_figure(rows: Items[Row]) -> "Figure":
+    """A frame for each task and rule: a line for each strategy, with standard errors, other rules in grey.
+
+    The first value of the rule's option is the hollow end of a line. A strategy without rules has a frame of its own.
+    """
+    from matplotlib.figure import Figure
+
+    tasks = curves_of(rows)
+    names = [(task, name) for task, curves in tasks.items() for name in dict.fromkeys(map(_frame, curves))]
+    strategies = dict.fromkeys(row.strategy for row in rows)
+    styles = {name: (colour, "o") for name, colour in zip(strategies, cycle(COLOURS), strict=False)}
+    columns = min(4, len(names))
+    count = -(-len(names) // columns)
+    figure = Figure(figsize=(2.6 * columns + 0.6, 2.2 * count + 0.8), layout="constrained")
+    frames = list(figure.subplots(count, columns, sharex=True, sharey=True, squeeze=False).flat)
+    for axes, (task, name) in zip(frames, names, strict=False):
+        own = [curve for curve in tasks[task] if _frame(curve) == name]
+        for curve in tasks[task]:
+            if curve not in own:
+                axes.plot(*zip(*map(_place, curve.rows), strict=True), color=FAINT, linewidth=0.8, zorder=1)
+        for curve in own:
+            _draw(axes, curve, styles[curve.rows[0].strategy], hollow=True)
+        title = Path(name).stem if len(tasks) == 1 else f"{task}, {Path(name).stem}"
+        axes.set_title(f"{_plain(title)}\n", fontsize=10, fontweight="bold")
+        option, values = " ".join(own[0].options).replace("_", " "), ", ".join(map(value_of, own[0].rows))
+        axes.text(0.5, 1.03, _plain(f"{option} {values}".strip()), fontsize=7, ha="center", transform=axes.transAxes)
+        _scale(axes, rows)
+        axes.tick_params(labelsize=8, labelbottom=True)
+    for axes in frames[len(names) :]:
+        axes.set_visible(False)
+    models = {row.strategy: f"{row.strategy}, {row.model}" for row in rows}
+    _legend(figure, {models[name]: style for name, style in styles.items()}, others=len(names) > 1, hollow=True)
+    figure.supxlabel("tokens per forward", fontsize=10)
+    figure.supylabel("right answers, %", fontsize=10)
+    return figure
+
+
+def _frame(curve: Curve) -> str:
+    """The frame that a curve belongs to."""
+    return curve.rows[0].rule or curve.rows[0].strategy
+
+
+def _draw(axes: Any, curve: Curve, style: tuple[str, str] | None, *, hollow: bool = False) -> None:
+    """A line with standard errors; grey without a style, and on request its first point hollow."""
+    speed, right = zip(*map(_place, curve.rows), strict=True)
+    errors = {
+        "xerr": [row.tokens_per_forward_error or 0.0 for row in curve.rows],
+        "yerr": [100 * (row.accuracy_error or 0.0) for row in curve.rows],
+    }
+    colour, marker = style or (OTHERS, "o")
+    order, size = (3, 4) if style else (2, 2)
+    alpha = 1.0 if style else 0.5
+    line = {"marker": marker, "markersize": size, "linewidth": 1.5 if style else 0.7, "elinewidth": 0.6, "alpha": alpha}
+    axes.errorbar(speed, right, **errors, color=colour, zorder=order, **line)
+    if hollow:
+        face = axes.get_facecolor()
+        axes.plot(speed[:1], right[:1], color=colour, marker=marker, markersize=size, markerfacecolor=face, zorder=4)
+
+
+def _place(row: Row) -> tuple[float, float]:
+    """Where a row lies in a picture."""
+    return row.tokens_per_forward, 100 * row.accuracy
+
+
+def _counted(curves: Items[Curve]) -> str:
+    """How many problems were answered."""
+    return counted(curves[0].rows[0].problems, "problem")
+
+
+def _scale(axes: Any, rows: Items[Row]) -> None:
+    """Tokens per forward in equal steps for equal factors, where no answer has none; written as numbers."""
+    from matplotlib.ticker import FixedLocator, NullLocator, ScalarFormatter
+
+    axes.grid(alpha=0.25)
+    if all(row.tokens_per_forward > 0 for row in rows):
+        axes.set_xscale("log", base=2)
+        axes.xaxis.set(major_locator=FixedLocator(TICKS), major_formatter=ScalarFormatter(), minor_locator=NullLocator())
+
+
+def _plain(text: str) -> str:
+    """A text that is drawn as it is: `$` would begin a formula."""
+    return clipped(printable(text), LABEL).replace("$", r"\$")
+
+
+def _legend(figure: "Figure", styles: dict[str, tuple[str, str]], *, others: bool, hollow: bool = False) -> None:
+    """The names of the lines, above the frames."""
+    from matplotlib.lines import Line2D
+
+    handles = [
+        Line2D([], [], color=colour, marker=marker, markersize=4, label=_plain(name))
+        for name, (colour, marker) in styles.items()
+    ]
+    if hollow:
+        handles.append(Line2D([], [], linestyle="", marker="o", color=OTHERS, markerfacecolor="none", label="first value"))
+    else:
+        handles.append(Line2D([], [], color=_ink(figure), linewidth=3, alpha=FRONTIER, label="frontier"))
+    if others:
+        handles.append(Line2D([], [], color=OTHERS, label="others"))
+    figure.legend(handles=handles, loc="outside upper center", ncols=4 if hollow else 3, fontsize=8, frameon=False)
+
+
+def _ink(figure: "Figure") -> Any:
+    """The colour of texts."""
+    return figure.axes[0].xaxis.label.get_color()
+
+
+def save(figure: "Figure", path: Path) -> None:
+    """Store a picture in the format that the file's name says."""
+    figure.savefig(path, dpi=110, pil_kwargs={"optimize": True} if path.suffix == ".png" else None)
+
+
+def svg(rows: Items[Row], *, dark: bool) -> str:
+    """The frontiers as SVG for a light or a dark page."""
+    import matplotlib as mpl
+    from matplotlib.style import library
+
+    theme = dict(library["dark_background"]) if dark else {}
+    theme |= {"figure.facecolor": "#111111", "axes.facecolor": "#111111", "savefig.facecolor": "#111111"} if dark else {}
+    with mpl.rc_context({**theme, "svg.hashsalt": "dlstep"}):
+        text = StringIO()
+        tasks_figure(rows).savefig(text, format="svg", metadata={"Date": None, "Creator": None})
+    return text.getvalue()

@@ -1,0 +1,127 @@
+"""The options that a tuner varies: from texts like `accept_threshold=0.3:0.99` to a space of values."""
+
+from collections.abc import Iterator, Sequence as Items
+from dataclasses import fields
+from typing import Any
+
+import yaml
+
+from ..core import Config, Request, SamplingParams, Strategy, options_of, refusal
+from ..core.checks import short
+from ..core.options import Options, StrategyOptions, unknown_option
+from .search import Space
+
+STEPS = 16  # of a range
+MOST_VALUES = 1000
+LARGEST = 10_000  # sets of options of a grid
+DIGITS = 6  # of the values of a range
+FORM = "give a range or values, as accept_threshold=0.3:0.99 or buffer_size=1,2,4"
+
+
+def space_of(over: Items[str], config: Config, strategy: Strategy) -> Space:
+    """The space that texts of the form NAME=VALUES span: VALUES are `LOW:HIGH`, `LOW:HIGH:COUNT`, or some with commas.
+
+    Raises ValueError for what is no such text, and for a value that no request of this engine can bring.
+    """
+    if not over:
+        raise ValueError(f"--over names no option: {FORM}")
+    axes: dict[str, tuple[Any, ...]] = {}
+    for text in over:
+        name, _, values = text.partition("=")
+        name = name.strip().replace("-", "_")
+        if not name or not values.strip():
+            raise ValueError(f"--over {short(text)} names no values: {FORM}")
+        if name in axes:
+            raise ValueError(f"--over names {name} twice: give all of its values at once, with commas")
+        axes[name] = values_of(name, values, strategy)
+    space = Space(tuple(axes.items()))
+    if space.size == 1:
+        raise ValueError(f"--over {' '.join(over)} leaves one set of options, and nothing to choose: {FORM}")
+    if len(axes) < 3 and space.size > LARGEST:
+        raise ValueError(f"--over has {space.size} sets of options: give fewer values, at most {LARGEST} together")
+    check(space, config, strategy)
+    return space
+
+
+def values_of(name: str, text: str, strategy: Strategy) -> tuple[Any, ...]:
+    """The values that a text means for an option, numbers in ascending order. Raises ValueError for none."""
+    now = now_of(name, text, strategy)
+    ends = [read(name, part) for part in text.split(":")]
+    if len(ends) > 1:
+        values = list(between(name, text, ends, whole=isinstance(now, int)))
+    else:
+        values = [read(name, part) for part in text.strip().removeprefix("[").removesuffix("]").split(",")]
+    if isinstance(now, float):
+        values = [float(value) if type(value) is int else value for value in values]
+    if any(not isinstance(value, bool | int | float | str | None) for value in values):
+        raise ValueError(f"--over {name}={short(text)}: values are numbers, words, true or false, one after the other")
+    if any(isinstance(value, float) and not abs(value) < float("inf") for value in values):
+        raise ValueError(f"--over {name}={short(text)}: values must be finite numbers")
+    distinct = list(dict.fromkeys(values))
+    if not any(isinstance(value, str | bool | None) for value in distinct):
+        distinct.sort()
+    if len(distinct) > MOST_VALUES:
+        raise ValueError(f"--over {name} has {len(distinct)} values: give at most {MOST_VALUES}")
+    return tuple(distinct)
+
+
+def now_of(name: str, text: str, strategy: Strategy) -> object:
+    """The value of an option in force. Raises ValueError for a name that no request can bring."""
+    from ..config import ENGINE_FIELDS
+
+    known = options_of(strategy)
+    if name not in known:
+        hint = ""
+        if name in ENGINE_FIELDS:
+            hint = f"it is the engine's, not a request's: tune once for each, with --{name}"
+        elif name in [field.name for field in fields(SamplingParams)]:
+            hint = f"give it for all requests, as --{name}"
+        raise ValueError("--over: " + unknown_option(type(strategy).__name__, name, text, known, hint))
+    if isinstance(known[name], Options):
+        raise ValueError(f"--over {name}: a rule has options of its own, so tune once for each rule, with --{name}")
+    return known[name]
+
+
+def read(name: str, text: str) -> Any:
+    """One value. Raises ValueError for a text that is none."""
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ValueError(f"--over {name}: {short(text)} is no value: {FORM}") from error
+    if value is None and text.strip() not in ("null", "~"):
+        raise ValueError(f"--over {name} has an empty value: {FORM}")
+    return value
+
+
+def between(name: str, text: str, ends: Items[Any], *, whole: bool) -> Iterator[float | int]:
+    """The values of a range: `STEPS` steps, or as many values as it asks for, whole numbers where the option is one."""
+    numbers = all(isinstance(end, int | float) and not isinstance(end, bool) for end in ends)
+    if not numbers or len(ends) > 3 or not ends[0] < ends[1] or not abs(ends[1] - ends[0]) < float("inf"):
+        raise ValueError(f"--over {name}={short(text)}: a range is LOW:HIGH or LOW:HIGH:COUNT, LOW below HIGH")
+    count = ends[2] if len(ends) == 3 else STEPS + 1
+    if not isinstance(count, int) or not 2 <= count <= MOST_VALUES:
+        raise ValueError(f"--over {name}={short(text)}: COUNT must be a whole number from 2 to {MOST_VALUES}")
+    low, high = ends[:2]
+    for step in range(count):
+        value = low + (high - low) * step / (count - 1)
+        yield round(value) if whole else float(f"{value:.{DIGITS}g}")
+
+
+def check(space: Space, config: Config, strategy: Strategy) -> None:
+    """Raise ValueError for a value that no request could bring, alone or beside some values of the other options."""
+    for axis, (name, values) in enumerate(space.axes):
+        for index, value in enumerate(values):
+            tried: list[StrategyOptions] = [((name, value),)]
+            for share in (0.0, 0.5, 1.0):
+                place = [round(share * (len(others) - 1)) for _, others in space.axes]
+                tried.append(space.at((*place[:axis], index, *place[axis + 1 :])))
+            reasons = [refused(options, config, strategy) for options in tried]
+            if all(reasons):
+                raise ValueError(f"--over {name}={short(value)}: {reasons[0]}")
+
+
+def refused(options: StrategyOptions, config: Config, strategy: Strategy) -> str:
+    """Why a request with these options would be rejected; empty if it would not."""
+    some = next(token for token in range(3) if token != config.spec.mask_id)
+    request = Request(0, (some,), SamplingParams(max_tokens=1, strategy_options=options))
+    return refusal(config, strategy, request).removeprefix("request 0: ")

@@ -1,0 +1,144 @@
+"""Laws of frontiers: what they keep, the area under them, the published AUP, and the knee."""
+
+from math import exp
+from random import Random
+
+import pytest
+from hypothesis import given, strategies as st
+
+from dlstep.evaluate.frontier import Point, aup, frontier, hypervolume, knee
+from dlstep.evaluate.metrics import Answers
+
+SIDE = 12  # of the lattice that areas are counted on
+PLACES = st.lists(st.tuples(st.integers(0, SIDE), st.integers(0, SIDE)), min_size=1, max_size=12)
+
+
+def point(speed: int, right: int, name: int = 0, *, forwards: int = 4, count: int = SIDE) -> Point:
+    """`speed / forwards` tokens per forward, and `right` of `count` answers."""
+    return Point((("x", name),), Answers(count=count, score=float(right), tokens=speed, forwards=forwards))
+
+
+def points(places: list[tuple[int, int]]) -> list[Point]:
+    return [point(*place, name) for name, place in enumerate(places)]
+
+
+def figures(point: Point) -> tuple[float, float]:
+    return point.speed, point.accuracy
+
+
+@given(PLACES)
+def test_nothing_beats_the_frontier_and_something_on_it_is_as_good_as_any_other(
+    places: list[tuple[int, int]],
+) -> None:
+    found = points(places)
+    kept = frontier(found)
+    assert all(each in found for each in kept)
+    assert not [each for each in kept if any(other.beats(each) for other in found)]
+    for other in found:
+        if other not in kept:
+            assert any(each.beats(other) or figures(each) == figures(other) for each in kept), other
+    speeds, heights = [each.speed for each in kept], [each.accuracy for each in kept]
+    assert speeds == sorted(set(speeds)) and heights == sorted(set(heights), reverse=True)
+    assert frontier(kept) == kept
+
+
+def test_of_equal_points_the_frontier_keeps_the_first() -> None:
+    assert frontier([point(2, 3, 1), point(2, 3, 0)]) == [point(2, 3, 1)]
+    assert frontier([]) == []
+
+
+@given(st.tuples(st.integers(0, 9), st.integers(0, 9)), st.tuples(st.integers(0, 9), st.integers(0, 9)))
+def test_beating_is_being_no_worse_in_both_and_better_in_one(one: tuple[int, int], other: tuple[int, int]) -> None:
+    wins = one != other and one[0] >= other[0] and one[1] >= other[1]
+    assert point(*one).beats(point(*other)) == wins
+    assert not point(*one).beats(point(*one))
+    by_a_third = one != other and one[0] >= other[0] and one[1] >= other[1] + SIDE / 3
+    assert point(*one).beats(point(*other), 1 / 3) == by_a_third
+
+
+@given(PLACES, st.integers(0, 3), st.integers(0, 3))
+def test_the_hypervolume_is_the_number_of_cells_below_the_points(places: list[tuple[int, int]], left: int, low: int) -> None:
+    cells = sum(any(x < speed and y < right for speed, right in places) for x in range(left, SIDE) for y in range(low, SIDE))
+    area = hypervolume(points(places), speed=left / 4, accuracy=low / SIDE)
+    assert area == pytest.approx(cells / 4 / SIDE)
+
+
+@given(PLACES, PLACES)
+def test_more_points_never_have_less_hypervolume(places: list[tuple[int, int]], more: list[tuple[int, int]]) -> None:
+    assert hypervolume(points(places + more)) >= hypervolume(points(places)) - 1e-12
+    assert hypervolume(frontier(points(places))) == hypervolume(points(places))
+
+
+def published(curve: list[tuple[float, float]], best: float) -> float:
+    """The AUP as its authors write it: `curve` has tokens per forward and accuracy in percent, no speed twice."""
+    curve = sorted(curve)
+    r, y = [each[0] for each in curve if each[1] >= curve[0][1] - 5], [each[1] for each in curve if each[1] >= curve[0][1] - 5]
+    total = r[0] * y[0]
+    for i in range(1, len(r)):
+        w, w_before = (min(exp(-3 * (1 - height / best)), 1) for height in (y[i], y[i - 1]))
+        total += 0.5 * (r[i] - r[i - 1]) * (y[i] * w + y[i - 1] * w_before)
+    return total
+
+
+CURVES = st.lists(st.tuples(st.integers(1, 40), st.integers(60, 100)), min_size=1, max_size=8, unique_by=lambda place: place[0])
+
+
+@given(CURVES, st.integers(0, 5), st.randoms(use_true_random=False))
+def test_the_aup_is_the_published_one_in_any_order(places: list[tuple[int, int]], above: int, random: Random) -> None:
+    found = [point(*place, count=100) for place in places]
+    best = (max(right for _, right in places) + above) / 100
+    expected = published([(speed / 4, float(right)) for speed, right in places], 100 * best)
+    assert aup(found, best) == pytest.approx(expected)
+    random.shuffle(found)
+    assert aup(found, best) == pytest.approx(expected)
+    assert aup([*found, found[0]], best) == pytest.approx(expected), "the same point twice is that point"
+
+
+@given(st.permutations([(4, 90), (4, 80), (8, 88), (8, 86), (12, 87)]))
+def test_of_points_of_equal_speed_the_most_accurate_counts_for_the_aup(places: list[tuple[int, int]]) -> None:
+    found = aup([point(*place, count=100) for place in places], 0.9)
+    assert found == pytest.approx(published([(1.0, 90.0), (2.0, 88.0), (3.0, 87.0)], 90.0))
+
+
+def test_the_aup_by_hand() -> None:
+    one = point(8, 90, count=100)  # 2 tokens per forward
+    assert aup([one], 0.9) == 180  # one rectangle: 2 * 90
+    two = [one, point(16, 90, count=100)]
+    assert aup(two, 0.9) == pytest.approx(360)  # as right at twice the speed: 180 + 2 * 90
+    # y_max of another method: both heights weigh exp(-3 * (1 - 90/100)) = exp(-0.3), the first rectangle does not
+    assert aup(two, 1.0) == pytest.approx(180 + 2 * 90 * exp(-0.3)) == pytest.approx(313.347277)
+    # 86 is within 5 points of 90 and weighs exp(-3 * 4/90); 84 is not and does not count
+    assert aup([one, point(16, 86, count=100), point(40, 84, count=100)], 0.9) == pytest.approx(
+        180 + 0.5 * 2 * (86 * exp(-12 / 90) + 90)
+    )
+    assert aup([one, point(16, 85, count=100)], 0.9) > 180, "5 points less still count"
+    assert aup([one, point(16, 100, count=100)], 0.9) == pytest.approx(180 + 190), "no weight is above 1"
+
+
+def test_the_aup_of_nothing_is_0() -> None:
+    assert aup([], 0.9) == 0
+    assert aup([point(8, 0), point(9, 0)], 0.0) == 0  # all wrong
+
+
+def test_the_knee_lies_farthest_above_the_line_between_the_ends() -> None:
+    slow, bend, fast = point(4, 12), point(12, 11), point(16, 4)
+    assert knee([slow, bend, fast]) == bend
+    assert knee([slow, point(8, 8), point(12, 4)]) == slow, "on a straight line the most accurate one"
+    assert knee([slow, point(8, 5), point(12, 4)]) == slow, "below the line, too"
+    assert knee([slow]) == slow
+    assert knee([point(4, 12), point(4, 12)]) == point(4, 12)
+
+
+@given(PLACES)
+def test_the_knee_is_on_the_frontier_and_no_distance_is_greater(places: list[tuple[int, int]]) -> None:
+    kept = frontier(points(places))
+    bend, first, last = knee(kept), kept[0], kept[-1]
+    assert bend in kept
+
+    def above(each: Point) -> float:
+        """Twice the area of the triangle with the ends."""
+        return (each.speed - first.speed) * (last.accuracy - first.accuracy) - (each.accuracy - first.accuracy) * (
+            last.speed - first.speed
+        )
+
+    assert all(above(bend) <= above(each) + 1e-9 for each in kept), "the cross product is negative above the line"

@@ -1,0 +1,20 @@
+"""Mutants of frontiers, their figures, and comparisons."""
+
+from .catalogue import change
+
+FRONTIER, COMPARING = "evaluate/frontier.py", "evaluate/comparing.py"
+PAGE, TABLE = "evaluate/comparison_html.py", "evaluate/table.py"
+
+MUTANTS = (
+    change("equal accuracy stays on the frontier", FRONTIER, "point.accuracy > kept[-1].accuracy", "point.accuracy >= kept[-1].accuracy"),
+    change("each rectangle begins at the reference", FRONTIER, "area += (point.speed - before) *", "area += (point.speed - speed) *"),
+    change("what has fallen far counts for the AUP", FRONTIER, "if height >= least]", "if height >= 0]"),
+    change("the first rectangle of the AUP is weighted", FRONTIER, "total = curve[0][0] * curve[0][1]", "total = curve[0][0] * weighted(curve[0][1])"),
+    change("weights of the AUP are measured against the curve itself", FRONTIER, "height / (100 * best)", "height / max(height for _, height in curve)"),
+    change("a point beats its like", FRONTIER, "return self.speed > other.speed or self.accuracy > other.accuracy", "return self.speed > other.speed or self.accuracy >= other.accuracy"),
+    change("the knee is the fastest point", FRONTIER, "return max(points, key=lambda point: (height(point), point.accuracy))", "return max(points, key=lambda point: point.speed)"),
+    change("the fastest row is the best", COMPARING, "(points[key].accuracy, points[key].speed)", "(points[key].speed, points[key].accuracy)"),
+    change("one problem tells of all others", COMPARING, "LEAST = 2 ", "LEAST = 1 "),
+    change("names are parts of the page", PAGE, "<td{WORDS * words}>{escape(text)}</td>", "<td{WORDS * words}>{text}</td>"),
+    change("a name may be a formula", TABLE, "if value.startswith(FORMULAS) else", "if value.startswith(FORMULAS[:1]) else"),
+)  # fmt: skip
