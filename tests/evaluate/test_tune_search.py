@@ -6,7 +6,7 @@ from random import Random
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, assume, example, given, settings, strategies as st
+from hypothesis import assume, example, given, strategies as st
 
 from dlstep.core.options import StrategyOptions
 from dlstep.evaluate.frontier import Point, frontier, hypervolume
@@ -69,7 +69,6 @@ def searched(space: Space, budget: Budget, figures: Figures, most: int = 32) -> 
 
 
 @given(spaces, budgets, st.integers(0, 1 << 30), st.sampled_from([1, 8, 32]))
-@settings(suppress_health_check=[HealthCheck.too_slow])
 def test_a_search_ends_and_goes_on_from_any_answers(space: Space, budget: Budget, seed: int, most: int) -> None:
     found, known = searched(space, budget, noisy(seed), most)
     inside = {space.at(place) for place in every(space)}
@@ -87,7 +86,6 @@ def test_a_search_ends_and_goes_on_from_any_answers(space: Space, budget: Budget
 
 
 @given(spaces, budgets, st.integers(0, 1 << 30), st.sampled_from([1, 8, 32]))
-@settings(suppress_health_check=[HealthCheck.too_slow])
 def test_what_was_dropped_is_not_tried_again(space: Space, budget: Budget, seed: int, most: int) -> None:
     found, _ = searched(space, budget, noisy(seed), most)
     gone: set[StrategyOptions] = set()
@@ -98,7 +96,6 @@ def test_what_was_dropped_is_not_tried_again(space: Space, budget: Budget, seed:
 
 
 @given(spaces, budgets, st.integers(0, 1 << 30))
-@settings(suppress_health_check=[HealthCheck.too_slow])
 def test_behind_the_first_round_the_budget_holds(space: Space, budget: Budget, seed: int) -> None:
     def dear(options: StrategyOptions, problem: int) -> Answers:  # every answer costs the same
         return Answers.counted(score=noisy(seed)(options, problem).score, tokens=24 + len(options), forwards=4, steps=4)
