@@ -228,3 +228,14 @@ def test_the_coarse_grid_fits(sizes: tuple[int, ...], most: int, expected: int) 
     places = space.coarse(most)
     assert len(places) == expected == len({*places})
     assert (0,) * len(sizes) in places and tuple(size - 1 for size in sizes) in places
+
+
+def test_halfway_between_neighbours_of_the_frontier_is_proposed() -> None:
+    space = Space((("one", tuple(range(9))), ("other", tuple(range(9)))))
+    tried = {
+        place: Point(space.at(place), exact(accuracy, speed)(0))
+        for place, accuracy, speed in (((0, 0), 0.9, 1.0), ((8, 4), 0.5, 4.0), ((8, 8), 0.4, 1.0))
+    }
+    proposed = Bisection(space).more(tried)
+    assert {(4, 2), (4, 0), (0, 2), (8, 2), (4, 4)} <= {*proposed}, "between the two, along each option and both"
+    assert (8, 6) in proposed and (0, 4) not in proposed, "around a point, halfway to the values that were tried"
