@@ -239,3 +239,9 @@ def test_halfway_between_neighbours_of_the_frontier_is_proposed() -> None:
     proposed = Bisection(space).more(tried)
     assert {(4, 2), (4, 0), (0, 2), (8, 2), (4, 4)} <= {*proposed}, "between the two, along each option and both"
     assert (8, 6) in proposed and (1, 1) not in proposed, "around a point, halfway to the values that were tried"
+
+
+def test_of_two_that_replace_one_another_one_is_kept() -> None:
+    scores = [[1.0] * right + [0.0] * (2000 - right) for right in (1900, 1898, 1200)]
+    made, known = points(scores, [3.0, 3.01, 6.0])
+    assert [point.speed for point in worthy(made, known)] in ([3.0, 6.0], [3.01, 6.0])
