@@ -11,7 +11,6 @@ MUTANTS = (
     change("nothing around the frontier is tried", SEARCH, "                found += [(*place", "                found += [] and [(*place"),
     change("a few equal answers make it sure", SEARCH, "squares = (sum(each * each for each in apart) + 2) / (count + 2)", "squares = sum(each * each for each in apart) / (count + 2)"),
     change("two accuracies are in doubt as if asked other problems", SEARCH, "apart = [mine.score - yours.score for mine, yours in pairs]", "apart = [mine.score + yours.score for mine, yours in pairs]"),
-    change("of two of the frontier that replace one another both are dropped", SEARCH, "        if gains[least] > WORTH * area:\n            break\n        del kept[least]", "        if gains[least] > WORTH * area:\n            break\n        kept = [point for place, point in enumerate(kept) if gains[place] > WORTH * area] or kept[:1]"),
     change("only the frontier goes on", SEARCH, "kept = sorted([*line, *beside],", "kept = sorted([*line],"),
     change("a round asks for what is known", SEARCH, "if len(known.get(options, ())) < problems])", "if len(known.get(options, ())) <= problems])"),
     change("held-out problems are those of the search", TUNING, "return problems[:searched], problems[searched : searched + held]", "return problems[:searched], problems[:held]"),
@@ -21,5 +20,4 @@ MUTANTS = (
     change("a range leaves out its end", SPACE, "value = low + step * width", "value = low + step * width * (count - 1) / count"),
     change("noise chooses", LOAD, "next(rate for rate in own if rate.is_as_fast_as(fastest))", "fastest"),
     change("the options of a load hold up to the next one", LOAD, "int((live * above) ** 0.5)", "above - 1"),
-    change("what begins together is counted", LOAD, "            ended.clear()\n", ""),
 )  # fmt: skip
