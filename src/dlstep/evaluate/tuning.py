@@ -30,7 +30,7 @@ from .tune_options import TuneOptions
 
 MOST_PROBLEMS = 200  # of a search, and held out, where nothing is said
 LEAST_FIRST, MOST_FIRST = 8, 25  # of a first round
-COUNTS = ("tokens", "steps", "forwards", "computed", "wasted")
+COUNTS = ("tokens", "steps", "forwards")
 FIELDS = KEY_FIELDS | {"score": float, "finish": str} | dict.fromkeys(COUNTS, int)
 
 
@@ -97,7 +97,7 @@ class Store:
         """Write an answer, in one line."""
         del place
         line = {name: row[name] for name in (*KEY_FIELDS, "score", "steps", "finish", "error", "found")}
-        line |= {"tokens": len(row["tokens"]), **{name: beside[name] for name in ("forwards", "computed", "wasted")}}
+        line |= {"tokens": len(row["tokens"]), "forwards": beside["forwards"]}
         self._file.write(encoded(line))
         self.answers[key_of(line)] = sums_of(line)
 
