@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence as Items
-from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from types import TracebackType
@@ -12,6 +11,7 @@ from ..core import State, init
 from ..core.ledger import Ending
 from ..text import Tokenizer
 from .engine_process import Host
+from .facts import Texts
 from .fair_queue import FairQueue
 from .kept import Kept
 from .link import Link
@@ -30,15 +30,6 @@ class Busy(Exception):
 
 class NotReady(Exception):
     """Nothing can be answered now, for a reason in words."""
-
-
-@dataclass(frozen=True, slots=True)
-class Texts:
-    """How this model's texts become tokens and the other way round."""
-
-    tokenizer: Tokenizer | None
-    prompt_end: str
-    chat_template: str | None
 
 
 class Front:
@@ -123,6 +114,16 @@ class Front:
     def model(self) -> str:
         """The name of the model to clients."""
         return self.options.served_model_name or self.card.name
+
+    @property
+    def most_answers(self) -> int:
+        """Most answers that one body may ask for: those that could wait."""
+        return self.options.max_queue
+
+    @property
+    def most_kept(self) -> int:
+        """Most answers whose steps are kept."""
+        return self.kept.most
 
     def why_not_ready(self) -> str:
         """Why no request can be answered now; empty if it can."""
