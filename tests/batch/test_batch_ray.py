@@ -151,7 +151,9 @@ def moments(whole: bytes, count: int, random: Random) -> list[int]:
 
 
 @pytest.mark.skipif(not HAS_RAY, reason=WITHOUT)
-def test_killed_once_each_nothing_is_lost(cluster: Cluster, whole: bytes, tmp_path: Path, report: Callable[[str], None]) -> None:
+def test_killed_once_each_nothing_is_lost(
+    cluster: Cluster, whole: bytes, tmp_path: Path, report: Callable[[str], None]
+) -> None:
     check(cluster, whole, tmp_path, report, drivers=1, actors=1, nodes=1)
 
 

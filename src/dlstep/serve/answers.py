@@ -39,7 +39,7 @@ class Job:
         self._front, self._asked, self._ended = front, asked, ended
         self._changed, self._failed = asyncio.Event(), False
         try:
-            self.tickets = front.submit(asked.submits, owner, self._changed.set)
+            self.tickets = front.submit(asked.submits, owner, self._changed.set, whole=not body.stream)
         except Busy as error:
             raise ApiError(429, str(error), code="queue_full", retry_after=RETRY_SECONDS) from error
         except NotReady as error:
