@@ -98,6 +98,7 @@ def test_the_output_is_that_of_an_unbroken_run(numbers: list[int], kills: list[t
         if end and not out.exists():
             with killed_in(end), pytest.raises(Killed):
                 answer_all(Scripted(7, 99), lines, out)
+            assert out.exists() == (end == "there"), "whole or not at all"
         assert answer_all(Scripted(1, 99), lines, out) == failed
         assert out.read_bytes() == whole.read_bytes()
         rows = [json.loads(line) for line in out.read_text().splitlines()]

@@ -13,7 +13,7 @@ RATIOS = (0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 32.0)
 class Metrics:
     """Everything that `/metrics` shows, in a registry of its own."""
 
-    def __init__(self, replicas: int) -> None:
+    def __init__(self, replicas: int = 1) -> None:
         self.registry = CollectorRegistry()
         self._gauges()
         self._counters()
