@@ -20,7 +20,7 @@ from third_party import environment
 HERE = Path(__file__).parent
 COMMAND = "from dlstep.cli import main; raise SystemExit(main())"
 COUNT, ACTORS = 2000, 2
-START = 180.0  # seconds; torch and transformers are loaded on a busy machine
+START = 600.0  # seconds; torch and transformers are loaded on a busy machine
 HAS_RAY = find_spec("ray") is not None
 WITHOUT = "ray is not installed here; `make stress` runs this in an environment that has it"
 

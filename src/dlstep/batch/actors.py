@@ -1,12 +1,8 @@
 """Actors of Ray that answer, on any number of nodes. Ray places them, starts them again, and sends again what they had."""
 
-import asyncio
-import os
 import socket
-import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import ray  # pyright: ignore[reportMissingImports]
 from ray.exceptions import (  # pyright: ignore[reportMissingImports]
@@ -19,71 +15,15 @@ from ray.exceptions import (  # pyright: ignore[reportMissingImports]
 from ..config import EngineConfig
 from ..core import DlstepError
 from ..core.checks import short
-from ..lookup import searched
 from ..threads import spin_less
-from .desk import About, Answered, Desk
+from .answerer import Answerer, Failed
+from .desk import About, Answered
 from .lines import Json
 from .options import BatchOptions
 
 LOCAL = "local"  # the address that stands for a cluster of this machine alone, which ends with the batch
 PATIENCE = 10.0  # seconds that the head of a cluster has to answer
 AT_A_TIME = 1 << 16  # calls of an actor that may wait: the driver bounds them
-
-
-class Failed(NamedTuple):
-    """An engine cannot be made, and why."""
-
-    why: str
-
-
-class Answerer:
-    """The actor: an engine that decodes in a thread of its own while requests come in."""
-
-    def __init__(self, config: EngineConfig, name: str | None, template: str | None, folder: str) -> None:
-        self._waiting: dict[int, asyncio.Future[Answered]] = {}
-        self._coming: list[tuple[int, str, Json]] = []
-        self._stepping: asyncio.Task[None] | None = None
-        self._thread = ThreadPoolExecutor(1, "dlstep-engine")
-        from ..engine import load_engine
-
-        self._desk: Desk | Failed
-        try:
-            with searched(Path(folder)):
-                self._desk = Desk(load_engine(config), name, template)
-        except (ValueError, OSError, DlstepError) as error:
-            self._desk = Failed(" ".join(str(error).split()))
-
-    async def about(self) -> About | Failed:
-        """The facts of the engine, or why there is none."""
-        return self._desk if isinstance(self._desk, Failed) else self._desk.about
-
-    async def answer(self, place: int, key: str, content: Json) -> Answered | Failed:
-        """The answer to a request, which is decoded together with all others that wait for theirs."""
-        if isinstance(self._desk, Failed):
-            return self._desk
-        future = self._waiting[place] = asyncio.get_running_loop().create_future()
-        self._coming.append((place, key, content))
-        if self._stepping is None or self._stepping.done():
-            self._stepping = asyncio.create_task(self._steps(self._desk))
-        return await future
-
-    async def _steps(self, desk: Desk) -> None:
-        """Forwards as long as something is to be answered."""
-        while self._coming or desk.live:
-            coming, self._coming = self._coming, []
-            for answered in await asyncio.get_running_loop().run_in_executor(self._thread, _stepped, desk, coming):
-                self._waiting.pop(answered.place).set_result(answered)
-
-
-def _stepped(desk: Desk, coming: list[tuple[int, str, Json]]) -> list[Answered]:
-    """A step with what has come in before it. An engine that is broken ends its process: Ray starts another one."""
-    for place, key, content in coming:
-        desk.add(place, key, content)
-    try:
-        return desk.step()
-    except DlstepError as error:
-        print(f"dlstep: {error}", file=sys.stderr, flush=True)
-        os._exit(1)
 
 
 class Actors:

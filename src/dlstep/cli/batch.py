@@ -16,7 +16,7 @@ from .serve import ENGINE_FIELDS
 
 EXAMPLES = """
     echo '{"custom_id": "a", "method": "POST", "url": "/v1/completions",
-           "body": {"prompt": "Max has 53 shells.", "max_tokens": 64}}' | tr -d '\\n' > in.jsonl
+           "body": {"prompt": "Max has 53 shells. How many shells does Max have?"}}' | tr -d '\\n' > in.jsonl
     dlstep batch in.jsonl out.jsonl               an embedded model, in this process
     dlstep batch in.jsonl out.jsonl               again, after it was killed: it goes on
     dlstep batch in.jsonl big.jsonl --model /path/to/checkpoint --device cuda --max_num_reqs 64
