@@ -178,7 +178,7 @@ def test_the_version() -> None:
     [
         (
             [],
-            "dlstep needs a command: give one of demo, generate, serve, attach, strategies, rules, compare, eval, report, "
+            "dlstep needs a command: give one of demo, generate, serve, batch, attach, strategies, rules, compare, eval, report, "
             "laws, models, replay, view, bench",
         ),
         (["generate"], "dlstep generate needs a prompt: `dlstep generate --help` shows examples"),
