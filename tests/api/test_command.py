@@ -178,8 +178,8 @@ def test_the_version() -> None:
     [
         (
             [],
-            "dlstep needs a command: give one of demo, generate, serve, attach, strategies, rules, compare, eval, report, "
-            "laws, models, replay, view, bench",
+            "dlstep needs a command: give one of demo, generate, serve, batch, attach, strategies, rules, compare, eval, "
+            "report, laws, models, replay, view, bench",
         ),
         (["generate"], "dlstep generate needs a prompt: `dlstep generate --help` shows examples"),
         (["replay"], "dlstep replay needs a file: `dlstep replay --help` shows examples"),

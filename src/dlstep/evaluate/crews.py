@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Protocol
 
 from ..config import EngineConfig
 from ..core import Config, DlstepError, Strategy
+from ..devices import device_of
 from ..engine import Engine, load_engine
 from ..lookup import searched
 from .answering import Answered, Answering
@@ -191,13 +192,3 @@ def work(pipe: Connection, config: EngineConfig, number: int) -> None:
     except (ValueError, OSError, DlstepError, EOFError) as error:
         if not isinstance(error, EOFError | BrokenPipeError | ConnectionResetError):  # those: the parent has gone
             pipe.send(Failed(" ".join(str(error).split())))
-
-
-def device_of(asked: str | None, number: int) -> str | None:
-    """The device of a worker: where several CUDA devices are meant, one for each in turn."""
-    if asked not in (None, "cuda"):
-        return asked
-    import torch
-
-    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    return f"cuda:{number % count}" if count > 1 else asked
