@@ -54,9 +54,12 @@ TESTS = {
     "core/checks": ("tests/api/test_types.py", "tests/api/test_bad_input.py"),
     "rules/": RULES,
     "core/rule": RULES,
+    **dict.fromkeys(
+        ("driver/graphs", "driver/buckets", "driver/rehearsal", "core/rehearsal"), ("tests/driver/test_graphs.py",)
+    ),
     **dict.fromkeys(PURE, LAWS),
     "driver/history": ("tests/driver/test_device_histories.py", "tests/end_to_end/test_histories.py"),
-    "driver/torch_driver": ("tests/driver/test_device_histories.py", "tests/driver"),
+    "driver/torch_driver": ("tests/driver/test_graphs.py", "tests/driver/test_device_histories.py", "tests/driver"),
     "models/networks/plain": ("tests/reference/test_dmax.py", "tests/driver"),
     "models/networks": ("tests/driver/test_device_histories.py", "tests/driver"),
     "models/fingerprint": ("tests/models/test_fingerprint.py",),
@@ -80,8 +83,7 @@ TESTS = {
     "devices": ("tests/api/test_cli.py", "tests/api"),
     "rendering": ("tests/api/test_rendering.py",),
     "cli/yaml_file": ("tests/api/test_option_files.py", "tests/api"),
-    "driver/lowering": ("tests/driver/test_lowering.py",),
-    "driver/graphs": ("tests/driver/test_graphs.py",),
+    "driver/lowering": ("tests/driver/test_lowering.py", "tests/driver/test_graphs.py"),
     "driver/": ("tests/driver",),
     "models/compiled": ("tests/models/test_compiled.py",),
     "models/": ("tests/models",),
