@@ -37,7 +37,7 @@ Laid = Mapping[int | None, Spans]
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What forwards of any size have in common: whose `names` of arrays, and what is asked of the rows that are sampled.
+    """Facts that forwards of any size share: `names` of arrays, and what is asked of the rows that are sampled.
 
     `widest` is the most rows of a span, one of two numbers; `named` and `soft` are numbers of ids for each wanted and each
     soft row, 0 where there are none.

@@ -40,7 +40,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Placed:
-    """What rows are fed and what they see, whatever they hold: it changes when a block opens or ends, which is in few steps.
+    """Rows that are fed and what they see, whatever they hold: it changes when a block opens or ends, which is in few steps.
 
     `facts` are of each span: rows, start, end, origin and size of the grid, rows that are not stored, row of the page tables.
     `starts` are positions, `firsts` packed rows; `spans` say what rows see under each sliding window.
@@ -69,7 +69,7 @@ class Gathered:
 
     @property
     def spans(self) -> dict[int | None, Spans]:
-        """What rows see under each sliding window."""
+        """The positions that rows see under each sliding window."""
         return self.placed.spans
 
 
