@@ -39,12 +39,13 @@ from dlstep.strategies.multi_bd import MultiBD
 from dlstep.strategies.multi_bd_edit import MultiBDEdit
 
 
+@example(4097)
 @given(st.integers(1, 10_000))
 def test_little_is_too_much(count: int) -> None:
     assert (
         count
         <= rounded(count)
-        <= max(16, 2 * count if count <= 128 else count * 1.25 if count <= 320 else count + 63 + count / 32)
+        <= max(16, 2 * count if count <= 128 else count * 1.25 if count <= 320 else count + max(63, count / 16))
     )
     assert rounded(rounded(count)) == rounded(count)
 

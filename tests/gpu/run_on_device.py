@@ -1,6 +1,6 @@
 """Everything that needs a CUDA device, in one command of less than ten minutes; text and JSON go to a folder.
 
-    PYTHONPATH=src python3 tests/gpu/run_on_device.py OUT [--only tests,kernels,decode,cells] [--seconds 580]
+    PYTHONPATH=src python3 tests/gpu/run_on_device.py OUT [--only kernels,cells,decode,tests] [--seconds 580]
 
 Exit code 1 if a test failed or a kernel's answer is not its twin's, 2 if there is no device. Parts that no time is left for
 are named.
@@ -21,7 +21,7 @@ from time import monotonic
 from typing import Any
 
 TESTS = Path(__file__).parent
-PARTS = ("kernels", "decode", "cells", "tests")
+PARTS = ("kernels", "cells", "decode", "tests")
 LOADS = {"sdar-8b": (1, 8, 32), "llada2-mini": (1, 8, 32), "fast-dllm-v2-1.5b": (1, 8)}
 SECONDS = 580.0
 TOLD = ("FAILED", "ERROR", " passed", " failed", " skipped", "in bf16")  # what of the tests' output is repeated
@@ -214,8 +214,8 @@ def main() -> int:
     torch.cuda.empty_cache()
     for part, run in (
         ("kernels", lambda: run_kernels(report, ceilings)),
-        ("decode", lambda: run_decode(report, ceilings, left)),
         ("cells", lambda: run_cells(report, ceilings)),
+        ("decode", lambda: run_decode(report, ceilings, left)),
         ("tests", lambda: run_tests(report, left)),
     ):
         if part in parts:

@@ -103,9 +103,10 @@ def _attend(
     # Neighbours read the same positions: the heads of a position lie side by side, and slices share what they read.
     kv_head, piece = tl.program_id(0) % KV_HEADS, tl.program_id(0) // KV_HEADS
     tile, first_place = piece // SLICES, piece % SLICES * BLOCK_M
-    begin, end, count = tl.load(begins + tile), tl.load(ends + tile), tl.load(counts + tile)
-    # A slice past the rows of its tile reads nothing.
-    end = tl.where(first_place // GROUP < count, end, begin)
+    count = tl.load(counts + tile)
+    if first_place // GROUP >= count:  # a slice past the rows of its tile, or a tile that a graph has room for
+        return
+    begin, end = tl.load(begins + tile), tl.load(ends + tile)
     table = tables + tl.load(spans + tile).to(tl.int64) * pages
     size = tl.cdiv(tl.cdiv(end - begin, BLOCK_N), parts) * BLOCK_N
     begin += tl.program_id(1) * size
