@@ -30,6 +30,7 @@ from . import (
     report,
     sections,
     serve,
+    simulate,
     tune,
     view,
 )
@@ -85,6 +86,7 @@ COMMANDS: dict[str, tuple[str, Callable[[], ArgumentParser], Callable[[Namespace
     "models": ("List families of models, or check a checkpoint.", models.parser, models.run),
     "replay": ("Re-execute a saved trace without a model.", inspect.replay_parser, inspect.run_replay),
     "view": ("Write a recording or a trace as a page that opens without a server.", view.parser, view.run),
+    "simulate": ("Simulate fleets of 1 to 1,000 replicas in virtual time.", simulate.parser, simulate.run),
     "bench": ("Measure host cost, decode steps, kernels or a server.", bench.parser, bench.run),
 }
 
