@@ -37,12 +37,12 @@ def test_rates_become_rows(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_rows_say_what_a_simulation_needs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with served(shadow_engine(seconds=0.01)) as server:
-        arguments = ["--rates", "[10,20]", "--seconds", "1", "--max_tokens", "8", "--seed", "4", "--json"]
+        arguments = ["--rates", "[10,20]", "--seconds", "1", "--max_tokens", "8", "--seed", "4", "--warm", "true", "--json"]
         assert main(["bench", "serve", server.url, *arguments]) == 0
     text = capsys.readouterr().out
     for row in json.loads(text):
         assert len(row["answers"]) == row["requests"] and row["load"] == {
-            "seconds": 1.0, "seed": 4, "prompts": 256, "max_tokens": 8
+            "seconds": 1.0, "seed": 4, "prompts": 256, "max_tokens": 8, "warm": True
         }  # fmt: skip
         tokens, forwards = sum(answer[1] for answer in row["answers"]), sum(answer[2] for answer in row["answers"])
         assert tokens / forwards == pytest.approx(row["tokens_per_forward"])

@@ -27,7 +27,7 @@ ANSWERS = [(20 + 3 * place, 10 + place, 4 + place % 5) for place in range(30)]
 
 def row(at: float, **changes: Any) -> dict[str, Any]:
     """A row as a server would be measured whose costs are `PLANTED`."""
-    load_ = {"seconds": 2.5, "seed": 3, "prompts": 40, "max_tokens": 48}
+    load_ = {"seconds": 2.5, "seed": 3, "prompts": 40, "max_tokens": 48, "warm": False}
     numbers = dict.fromkeys(("requests_per_s", "tokens_per_s", "latency_p50", "latency_p95", "token_p50"), 1.0)
     made: dict[str, Any] = {"rate": at, **numbers, "rows_per_forward": 1.0, "busy_ms_per_forward": 1.0}
     made |= {"answers": ANSWERS, "load": load_}
@@ -81,6 +81,16 @@ def test_an_error_is_the_difference_in_parts_of_what_was_measured(tmp_path: Path
     assert comparison.error == pytest.approx(-0.5)
 
 
+def test_a_warm_fleet_finds_its_prompts(tmp_path: Path) -> None:
+    cold = row(5.0)
+    path = written(tmp_path, "rows", cold, row(5.0, load={**cold["load"], "warm": True}))
+    rows = served.read_rows(Path(path))
+    first, second = (served.predicted(PLANTED, each, each.answers) for each in rows)
+    assert first.requests == second.requests <= 40
+    assert first.hit_rate == 0 and second.hit_rate > 0.8
+    assert second.rows_per_forward < first.rows_per_forward
+
+
 def test_answers_of_a_trace_are_its_lengths_and_forwards(tmp_path: Path) -> None:
     requests = [Request(0, (3, 4, 5), SamplingParams(max_tokens=7)), Request(1, (6,), SamplingParams(max_tokens=12))]
     state = init(CONFIG, STRATEGY)
@@ -91,8 +101,8 @@ def test_answers_of_a_trace_are_its_lengths_and_forwards(tmp_path: Path) -> None
     plans: list[Plan] = []
     while not state.done:
         plans.append(plan := schedule(state))
-        events.append(Samples(plan, tuple([scripts[span.id].rows(span) for span in plan.spans])))
-        state = commit(state, events[-1])
+        events.append(samples := Samples(plan, tuple([scripts[span.id].rows(span) for span in plan.spans])))
+        state = commit(state, samples)
         if 1 in state.live and 0 in state.finished:
             events.append(Prune())
             state = prune(state)
@@ -162,7 +172,7 @@ def test_files_of_something_else_are_refused(tmp_path: Path, capsys: pytest.Capt
 
 @pytest.mark.parametrize("name", ["sdar-1.7b", "sdar-8b", "dream-7b"])
 def test_bytes_of_a_step_are_those_of_the_network(name: str) -> None:
-    network = random_checkpoint(SHAPES[name], torch.device("meta"), torch.bfloat16).network
+    network: Any = random_checkpoint(SHAPES[name], torch.device("meta"), torch.bfloat16).network
     count = sum(parameter.numel() for parameter in network.parameters())
     embeddings, head = network.get_input_embeddings().weight, network.get_output_embeddings().weight
     read = count - (0 if head is embeddings else embeddings.numel())

@@ -37,12 +37,16 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What was asked for: seconds for which requests came, how many prompts there are, and what is sent beside them."""
+    """What was asked for: seconds for which requests came, how many prompts there are, and what is sent beside them.
+
+    `warm` says that each prompt was answered once before.
+    """
 
     seconds: float = 0.0
     seed: int = 0
     prompts: int = 0
     max_tokens: int = 0
+    warm: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,8 +212,13 @@ def measure(
     options: dict[str, Any],
     seed: int,
     key: str | None,
+    warm: bool = False,
 ) -> Iterator[ServeRow]:
-    """A row for each rate, one after the other; 0 stands for `REQUESTS`, `AT_ONCE` at a time."""
+    """A row for each rate, one after the other; 0 stands for `REQUESTS`, `AT_ONCE` at a time.
+
+    If `warm`, each prompt is answered once before, so that what is in pages does not depend on what was measured earlier.
+    """
+    load = Load(seconds, seed, len(prompts), max_tokens, warm)
 
     async def run(rate: float) -> ServeRow:
         before, bodies = await counters(url), bodies_of(prompts, max_tokens, options)
@@ -218,7 +227,9 @@ def measure(
                 answers = await at_rate(url, bodies, rate, seconds, seed, key)
             else:
                 answers = await at_once(url, list(islice(bodies, REQUESTS)), AT_ONCE, key)
-        return row_of(answers, before, await counters(url), rate, Load(seconds, seed, len(prompts), max_tokens))
+        return row_of(answers, before, await counters(url), rate, load)
 
+    if warm:
+        asyncio.run(at_once(url, list(islice(bodies_of(prompts, max_tokens, options), len(prompts))), AT_ONCE, key))
     for rate in rates:
         yield asyncio.run(run(rate))

@@ -44,6 +44,7 @@ EXAMPLES = """
     dlstep generate --help                        all options, which a YAML file can hold as well; --max-tokens is --max_tokens
     dlstep serve                                  the same over HTTP, for OpenAI clients
     dlstep batch IN.jsonl OUT.jsonl               a file of requests in OpenAI's batch format
+    dlstep simulate                               what 1 to 1,000 replicas would do, in virtual time
     dlstep view RECORDING                         what its page saved, or a trace, as a page of its own
     dlstep strategies                             what can decode, and with which options
     dlstep rules                                  which positions a forward decides, and with which options

@@ -76,11 +76,14 @@ class Fleet:
     cost: StepCost
     delay: float = 0.0
 
-    def figures(self, jobs: Items[Job], replicas: int = 1) -> Figures:
-        """What so many replicas make of the requests. Raises ValueError if there are none."""
+    def figures(self, jobs: Items[Job], replicas: int = 1, before: Items[Job] = ()) -> Figures:
+        """What so many replicas make of the requests, once those `before` are answered. Raises ValueError if there are none."""
         if not jobs:
             raise ValueError("there is no request to simulate: raise the rate or the seconds")
-        return figures(jobs, Simulation(self.config, self.strategy, self.cost, replicas, self.delay).run(jobs))
+        made = Simulation(self.config, self.strategy, self.cost, replicas, self.delay)
+        if before:
+            made.run(before)
+        return figures(jobs, made.run(jobs))
 
 
 @dataclass(frozen=True, slots=True)

@@ -139,7 +139,8 @@ class Simulation:
         self.course = Course(busy=[0.0] * replicas)
 
     def run(self, jobs: Items[Job]) -> Course:
-        """Answer all requests."""
+        """Answer all requests. What earlier ones left in pages is found; the course is that of these alone."""
+        self.course, self._sums = Course(busy=[0.0] * len(self._replicas)), [0.0, 0.0, 0.0, 0.0]
         for number, job in sorted(enumerate(jobs), key=lambda each: each[1].at):
             while self._ends and self._ends[0][0] <= job.at:
                 self._end()

@@ -11,7 +11,7 @@ from typing import Any
 from ..core import Config, Strategy, Trace
 from .costs import Size, fitted
 from .figures import Figures, Fleet
-from .work import Answered, repeated_jobs
+from .work import Answered, each_once, repeated_jobs
 
 COMPARED = ("tokens_per_s", "requests_per_s", "latency_p50", "latency_p95", "token_p50", "rows_per_forward")
 
@@ -24,6 +24,7 @@ class Load:
     seed: int
     prompts: int
     max_tokens: int
+    warm: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +77,7 @@ def _measured(row: Mapping[str, Any]) -> Measured:
     return Measured(
         **numbers,
         answers=tuple([Answered(prompt, tokens, max(1, nfe)) for prompt, tokens, nfe in row["answers"]]),
-        load=Load(float(load["seconds"]), int(load["seed"]), int(load["prompts"]), int(load["max_tokens"])),
+        load=Load(float(load["seconds"]), int(load["seed"]), int(load["prompts"]), int(load["max_tokens"]), bool(load["warm"])),
     )
 
 
@@ -126,7 +127,7 @@ def predicted(fleet: Fleet, row: Measured, answers: tuple[Answered, ...]) -> Fig
     """Figures of one replica under the load of a row: equal arrivals, `answers` for its prompts."""
     load = row.load
     jobs = repeated_jobs(answers, row.rate, load.seconds, prompts=load.prompts, limit=load.max_tokens, seed=load.seed)
-    return fleet.figures(jobs)
+    return fleet.figures(jobs, before=each_once(answers, load.prompts, load.max_tokens) if load.warm else ())
 
 
 def compared(fleet: Fleet, rows: Items[Measured], answers: tuple[Answered, ...]) -> list[Comparison]:

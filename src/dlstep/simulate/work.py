@@ -3,7 +3,7 @@
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence as Items
 from dataclasses import dataclass, fields
-from itertools import accumulate
+from itertools import accumulate, takewhile
 from random import Random
 from typing import Any
 
@@ -87,19 +87,20 @@ def drawn_jobs(
 
 
 def repeated_jobs(answers: Items[Answered], rate: float, seconds: float, *, prompts: int, limit: int, seed: int) -> list[Job]:
-    """The requests that `dlstep bench serve` sends in `seconds`: `prompts` different ones over and over.
+    """The requests that `dlstep bench serve` sends in `seconds`: `prompts` different ones over and over."""
+    times = takewhile(lambda at: at < seconds, poisson(rate, Random(seed)))
+    return [_of_prompt(number % prompts, at, answers, limit) for number, at in enumerate(times)]
 
-    The k-th has the k-th measured answer, or where there are fewer the one of an equal or another prompt.
-    """
-    found: list[Job] = []
-    for number, at in enumerate(poisson(rate, Random(seed))):
-        if at >= seconds:
-            return found
-        which = number % max(1, prompts)
-        answer = answers[which % len(answers)]
-        own = (WORD + 1 + which,) * answer.prompt
-        found.append(Job(at, own, answer.tokens, answer.forwards, max(limit, answer.tokens, 1)))
-    return found
+
+def each_once(answers: Items[Answered], prompts: int, limit: int) -> list[Job]:
+    """The prompts of `repeated_jobs`, each once and all at a time."""
+    return [_of_prompt(which, 0.0, answers, limit) for which in range(prompts)]
+
+
+def _of_prompt(which: int, at: float, answers: Items[Answered], limit: int) -> Job:
+    """A request with the prompt of this number and the measured answer of the same number; one of them, where it has none."""
+    answer = answers[which % len(answers)]
+    return Job(at, (WORD + 1 + which,) * answer.prompt, answer.tokens, answer.forwards, max(limit, answer.tokens, 1))
 
 
 def scripted_spec() -> Spec:
