@@ -24,9 +24,9 @@ EXAMPLES = """
     dlstep simulate --forward_ms 9 --row_us 12 --rate 10 --system_prompts 50 --system_tokens 64 --replicas [1,10,100]
     dlstep simulate --shape sdar-8b --gpus [1,2,4,8] --rows [130,1040]
 
-    dlstep bench serve http://127.0.0.1:8000 --rates [2,2,2] --json > slow.json
-    dlstep bench serve http://127.0.0.1:8000 --rates [8,8,8] --json > fast.json
-    dlstep bench serve http://127.0.0.1:8000 --rates [4,4,4] --json > middle.json
+    dlstep bench serve http://127.0.0.1:8000 --rates [4,4,4] --warm true --json > slow.json
+    dlstep bench serve http://127.0.0.1:8000 --rates [12,12,12] --warm true --json > fast.json
+    dlstep bench serve http://127.0.0.1:8000 --rates [8,8,8] --warm true --json > middle.json
     dlstep simulate --fit slow.json fast.json --against middle.json --plot curve.png
 """
 SUMMARY = (
