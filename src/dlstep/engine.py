@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from . import tiny
 from .config import EngineConfig
-from .core import Driver, State, Strategy, init
+from .core import Config, Driver, State, Strategy, init
 from .core.lifecycle import farthest
 from .devices import check_room, find_device
 from .policy import BufferPolicy
@@ -19,7 +19,6 @@ from .threads import set_threads
 from .trainings import TRAININGS
 
 if TYPE_CHECKING:
-    from .driver import TorchDriver
     from .models import Checkpoint
 
 DEFAULT_MEMORY_SHARE = 0.9
@@ -65,25 +64,13 @@ def load_engine(config: EngineConfig) -> Engine:
     Raises ValueError for a checkpoint that cannot be used or options that contradict it.
     """
     # Before the imports below, which take seconds: a wrong name is told at once.
-    models = embedded_models_for(config)
-    if not models and config.model is None:
-        raise ValueError(
-            f"no embedded model can be decoded with {config.decoding_strategy!r}: give model=, one of "
-            f"{', '.join(tiny.names())} or a checkpoint folder"
-        )
-    model = config.model or models[0]
-
-    path = tiny.path(model) if model in tiny.names() else Path(model)
-    if not path.is_dir():
-        raise ValueError(f"no checkpoint folder at {model!r}, and the embedded models are {', '.join(tiny.names())}")
-
+    path = _folder(config)
     device = find_device(config.device)
     check_room(config, device)
     import torch
 
     from dlstep_kernels.choice import has_kernels
 
-    from .driver import TorchDriver
     from .models import adapt, load_checkpoint, read_adapter, read_description
     from .models.fingerprint import fingerprint
     from .models.shapes import kv_bytes_per_token, kv_shapes
@@ -113,33 +100,48 @@ def load_engine(config: EngineConfig) -> Engine:
     state = init(core_config, strategy)
     # A question without its newline is no question to models that were trained on whole lines.
     embedded = path.resolve() in [tiny.path(name).resolve() for name in tiny.names()]
-    try:
-        driver = TorchDriver(checkpoint, core_config, enforce_eager=config.enforce_eager, max_histories=config.max_sessions)
-    except torch.OutOfMemoryError as error:
-        raise ValueError(str(error)) from error
-    if config.capture_graphs == "start":
-        _capture(driver, strategy)
-    template = checkpoint.description.family.chat_template
-    prompt_end = "\n" if embedded else ""
+    driver = _driver(config, checkpoint, core_config, strategy)
     return Engine(
         state,
         driver,
         checkpoint.tokenizer,
         checkpoint.name,
-        prompt_end=prompt_end,
-        chat_template=template,
+        prompt_end="\n" if embedded else "",
+        chat_template=checkpoint.description.family.chat_template,
         session_pages=config.session_pages or 0,
         folder=path,
         buffer_policy=config.buffer_policy,
     )
 
 
-def _capture(driver: "TorchDriver", strategy: Strategy) -> None:
-    """Capture graphs before there are requests. Raises ValueError with a remedy if they do not fit."""
+def _folder(config: EngineConfig) -> Path:
+    """The checkpoint's folder. Raises ValueError if there is none."""
+    models = embedded_models_for(config)
+    if not models and config.model is None:
+        raise ValueError(
+            f"no embedded model can be decoded with {config.decoding_strategy!r}: give model=, one of "
+            f"{', '.join(tiny.names())} or a checkpoint folder"
+        )
+    model = config.model or models[0]
+    path = tiny.path(model) if model in tiny.names() else Path(model)
+    if not path.is_dir():
+        raise ValueError(f"no checkpoint folder at {model!r}, and the embedded models are {', '.join(tiny.names())}")
+    return path
+
+
+def _driver(config: EngineConfig, checkpoint: "Checkpoint", core_config: Config, strategy: Strategy) -> Driver:
+    """The driver, with its graphs if they are captured at the start. Raises ValueError with a remedy for what does not fit."""
     import torch
 
+    from .driver import TorchDriver
     from .progress import capturing_bar
 
+    try:
+        driver = TorchDriver(checkpoint, core_config, enforce_eager=config.enforce_eager, max_histories=config.max_sessions)
+    except torch.OutOfMemoryError as error:
+        raise ValueError(str(error)) from error
+    if config.capture_graphs != "start":
+        return driver
     try:
         with capturing_bar(enabled=True) as show:
             driver.capture(strategy, show)
@@ -148,6 +150,7 @@ def _capture(driver: "TorchDriver", strategy: Strategy) -> None:
             f"after {driver.graph_count} graphs there is no memory left: lower num_pages or gpu_memory_utilization, or give "
             f"capture_graphs='lazy' ({error})"
         ) from error
+    return driver
 
 
 def _pages_for_memory(config: EngineConfig, checkpoint: "Checkpoint") -> dict[str, int | None]:

@@ -44,7 +44,7 @@ def test_the_page_runs_as_pasted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         if printed:
             assert lines(shown) == lines(printed)
             compared += 1
-    assert compared == 3
+    assert compared == 4
 
 
 def test_the_options_are_those_of_the_command() -> None:

@@ -1,6 +1,7 @@
 """Actors of Ray that answer, on any number of nodes. Ray places them, starts them again, and sends again what they had."""
 
 import socket
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,8 @@ class Actors:
     def __init__(self, config: EngineConfig, options: BatchOptions) -> None:
         self._max_restarts = options.max_restarts
         _join(options.ray)
-        try:
+        with ExitStack() as cluster:  # which is left if there is no crew
+            cluster.callback(ray.shutdown)
             gpus = 0 if config.device == "cpu" else int(ray.cluster_resources().get("GPU", 0))
             nodes = sum(node["Alive"] for node in ray.nodes())
             variables = {**spin_less(), "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
@@ -50,14 +52,11 @@ class Actors:
             self._calls: dict[Any, tuple[Any, int]] = {}  # call: its actor, and the place of the request
             self._live = dict.fromkeys(self._actors, 0)
             found = [self._got(call) for call in [each.about.remote() for each in self._actors]]
-        except BaseException:
-            ray.shutdown()
-            raise
-        facts = [each.facts for each in found]
-        for other in facts[1:]:
-            if other != facts[0]:
-                ray.shutdown()
-                raise ValueError(f"the actors do not have the same engine: {short(other)} and {short(facts[0])}")
+            facts = [each.facts for each in found]
+            for other in facts[1:]:
+                if other != facts[0]:
+                    raise ValueError(f"the actors do not have the same engine: {short(other)} and {short(facts[0])}")
+            cluster.pop_all()
         self.about = About(facts[0], sum(each.seats for each in found))
 
     @property

@@ -1,4 +1,4 @@
-"""What an actor is: an engine that decodes in a thread of its own while requests come in. It knows nothing of Ray."""
+"""The engine of an actor, which decodes in a thread of its own while requests come in. It knows nothing of Ray."""
 
 import asyncio
 import os

@@ -64,7 +64,7 @@ def content_key(facts: Json, content: Json) -> str:
 
 
 def created_of(key: str) -> int:
-    """What stands for the time of an answer, which would be another one each time."""
+    """A number in place of the time of an answer, which would be another one each time."""
     return int(key[:8], 16) >> 1
 
 

@@ -84,7 +84,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What one run took; `steps` are seconds, plan and captured graphs of each step of all requests behind the prefill.
+    """The costs of one run; `steps` are seconds, plan and captured graphs of each step of all requests behind the prefill.
 
     `tokens` and `forwards`, one for each request that is fed, are those behind the prefill.
     """

@@ -15,13 +15,13 @@ from .options import add_config_option, add_options, new_parser
 from .serve import ENGINE_FIELDS
 
 EXAMPLES = """
-    echo '{"custom_id": "a", "method": "POST", "url": "/v1/completions",
-           "body": {"prompt": "Max has 53 shells. How many shells does Max have?"}}' | tr -d '\\n' > in.jsonl
     dlstep batch in.jsonl out.jsonl               an embedded model, in this process
     dlstep batch in.jsonl out.jsonl               again, after it was killed: it goes on
     dlstep batch in.jsonl big.jsonl --model /path/to/checkpoint --device cuda --max_num_reqs 64
     dlstep batch in.jsonl two.jsonl --ray local --actors 2
     dlstep batch in.jsonl all.jsonl --ray auto    engines on all GPUs of the cluster that this machine is in
+    echo '{"custom_id": "a", "method": "POST", "url": "/v1/completions",
+           "body": {"prompt": "Max has 53 shells. How many shells does Max have?"}}' | tr -d '\\n' > in.jsonl
 """
 NEEDED = ("fastapi", "openai")
 OWN = ("input", "output", "config", "progress")

@@ -63,6 +63,9 @@ def parser() -> ArgumentParser:
     )
 
 
+KINDS = ("host", "decode", "kernels", "tune-kernels", "serve", "tune")
+
+
 def add_kinds(options: ArgumentParser) -> None:
     """Add the kinds of measurement; to be called once the parser has its place among the commands."""
     kinds = options.add_subcommands(required=True, dest="kind")

@@ -197,7 +197,9 @@ def explained(message: str, arguments: Items[str]) -> str:
         command, name = found[1].replace(".", " "), found[2].removesuffix("s")
         return f"dlstep {command} needs a {name}: `dlstep {command} --help` shows examples"
     if found := MISSING_COMMAND.search(message):
-        names = ", ".join(COMMANDS) if found[2] == "command" else found[3].replace(",", ", ")
+        # The parser cuts long lists short.
+        listed = {"command": COMMANDS, "kind": bench.KINDS}.get(found[2])
+        names = ", ".join(listed) if listed else found[3].replace(",", ", ")
         return f"{' '.join(('dlstep', *found[1].split('.')[:-1]))} needs a {found[2]}: give one of {names}"
     own: Items[str] = evaluation.own_names() if "eval" in arguments[:1] else ()
     if "tune" in arguments[:1]:

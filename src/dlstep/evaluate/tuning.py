@@ -58,7 +58,7 @@ class Silent:
 
 @dataclass(frozen=True, slots=True)
 class Tuned:
-    """What a search has found. `line` is its frontier, the slowest first, and `held` the same sets on held-out problems.
+    """The result of a search. `line` is its frontier, the slowest first, and `held` the same sets on held-out problems.
 
     `tried` are all sets of options with all their answers. `share` is the share of the forwards that the search took of those
     of the whole grid, which is estimated from the sets that were tried.
@@ -289,7 +289,7 @@ def chosen_of(line: Items[Point], at_least: float | None) -> Point:
 
 
 def as_json(tuned: Tuned) -> dict[str, Any]:
-    """What was found, as plain values."""
+    """The result as plain values."""
 
     def row(point: Point, held: Point) -> dict[str, Any]:
         return {

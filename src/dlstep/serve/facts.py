@@ -18,7 +18,7 @@ class Texts:
 
 
 class Facts(Protocol):
-    """What a body is translated by. Each of these raises NotReady where the engine has not told it yet."""
+    """Facts that bodies are translated by. Each of these raises NotReady where the engine has not told it yet."""
 
     @property
     def model(self) -> str:

@@ -46,7 +46,7 @@ class Fleet:
 
     @property
     def phase(self) -> Phase:
-        """What can be said of all together: they are ready while one is, and have failed when none will be again."""
+        """The state of all together: they are ready while one is, and have failed when none will be again."""
         phases = {replica.phase for replica in self}
         if "ready" in phases:
             return "ready"

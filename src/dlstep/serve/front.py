@@ -82,7 +82,7 @@ class Front:
 
     @property
     def phase(self) -> Phase:
-        """What can be said of the server as a whole."""
+        """The state of the server as a whole."""
         if self._draining:
             return "draining"
         return "failed" if self._over else "restarting" if self.replicas.phase == "failed" else self.replicas.phase
