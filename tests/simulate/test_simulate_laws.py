@@ -10,7 +10,7 @@ from hypothesis import given, strategies as st
 from dlstep.core import Config, commit, init, schedule
 from dlstep.core.lifecycle import add
 from dlstep.core.plan import Samples
-from dlstep.serve.placement import Pages, Standing, choose
+from dlstep.serve.placement import Pages, Standing, bound, choose
 from dlstep.simulate.costs import Size, StepCost, fitted, size_of
 from dlstep.simulate.figures import Fleet, Traffic, curve, figures
 from dlstep.simulate.fleet import AHEAD, Chooser, Simulation
@@ -96,7 +96,7 @@ def test_answers_take_the_forwards_that_they_are_given(tokens: int, forwards: in
 
 def slow_choice(sent: list[int], pages: list[Pages], room: int, keys: tuple[bytes, ...]) -> int | None:
     able = [Standing(n, sent[n], pages[n].known(keys)) for n in range(len(sent)) if sent[n] < room]
-    return choose(able) if able else None
+    return choose(able, bound(sum(each.requests for each in able), len(able))) if able else None
 
 
 @given(st.data(), st.integers(1, 6), st.integers(1, 6), st.integers(2, 30))

@@ -37,7 +37,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What was asked for: seconds for which requests came, how many prompts there are, and what is sent beside them.
+    """The requests of a row: seconds for which they came, how many prompts there are, and what is sent beside them.
 
     `warm` says that each prompt was answered once before.
     """

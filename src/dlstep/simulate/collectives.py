@@ -1,4 +1,4 @@
-"""What a step moves when the layers of a network are split over GPUs, computed from its shape."""
+"""Bytes that a step moves when the layers of a network are split over GPUs, computed from its shape."""
 
 from bisect import bisect_left
 from dataclasses import dataclass

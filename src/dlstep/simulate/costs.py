@@ -14,7 +14,7 @@ TINY = 1e-12  # a coefficient below it, in its column's unit, is noise of the so
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """What a forward costs by: 1 for itself, rows fed, requests in it, and positions that its requests look back on."""
+    """The amounts that a forward costs by: 1 for itself, rows fed, requests in it, and positions that these look back on."""
 
     forward: float = 1.0
     rows: float = 0.0

@@ -15,7 +15,7 @@ REPLICAS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What a fleet did. Latencies are in milliseconds from arrival to the whole answer, `queue_` those to the first forward.
+    """A course in numbers. Latencies are in milliseconds from arrival to the whole answer, `queue_` those to the first forward.
 
     `hit_rate` is the share of prompt tokens that were found in pages, `busy` the share of the time in which replicas ran
     forwards. Times go from the first arrival to the end of the last answer.
@@ -77,7 +77,7 @@ class Fleet:
     delay: float = 0.0
 
     def figures(self, jobs: Items[Job], replicas: int = 1, before: Items[Job] = ()) -> Figures:
-        """What so many replicas make of the requests, once those `before` are answered. Raises ValueError if there are none."""
+        """Figures of replicas that answered those `before` and then answer `jobs`. Raises ValueError if there are none."""
         if not jobs:
             raise ValueError("there is no request to simulate: raise the rate or the seconds")
         made = Simulation(self.config, self.strategy, self.cost, replicas, self.delay)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 
 from ..core import Config, Plan, Rows, Samples, Span, State, Strategy, add, commit, init, prune, schedule
-from ..serve.placement import Pages, Standing, choose, page_keys
+from ..serve.placement import Pages, Standing, bound, choose, page_keys
 from .costs import Size, StepCost, size_of
 from .work import Job, Script
 
@@ -15,7 +15,7 @@ AHEAD = 8  # requests that a replica is given beyond those that it decodes at a 
 
 @dataclass(frozen=True, slots=True)
 class Fate:
-    """What became of a request: when it came, began and ended, by whom; tokens emitted, and tokens found in pages."""
+    """The course of a request: when it came, began and ended, on which replica; tokens emitted, and tokens found in pages."""
 
     number: int
     replica: int
@@ -50,6 +50,7 @@ class Chooser:
         self._heap = [(0, number) for number in range(replicas)]
         heapify(self._heap)
         self._knowing: dict[bytes, set[int]] = defaultdict(set)
+        self._able, self._requests = replicas, 0  # replicas that have room, and their requests
 
     def taker(self, keys: tuple[bytes, ...]) -> int | None:
         """The replica for a prompt with these pages; None if none has room."""
@@ -69,7 +70,7 @@ class Chooser:
                 if not known:
                     forgot.append(other)
         knowing.difference_update(forgot)
-        return choose(standings)
+        return choose(standings, bound(self._requests, self._able))
 
     def give(self, number: int, keys: tuple[bytes, ...]) -> None:
         """A replica gets a request."""
@@ -83,7 +84,12 @@ class Chooser:
         self._change(number, -1)
 
     def _change(self, number: int, by: int) -> None:
-        self._sent[number] += by
+        before = self._sent[number]
+        self._sent[number] = after = before + by
+        if before < self._room:
+            self._able, self._requests = self._able - 1, self._requests - before
+        if after < self._room:
+            self._able, self._requests = self._able + 1, self._requests + after
         heappush(self._heap, (self._sent[number], number))
 
 

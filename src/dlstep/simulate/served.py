@@ -131,7 +131,7 @@ def predicted(fleet: Fleet, row: Measured, answers: tuple[Answered, ...]) -> Fig
 
 
 def compared(fleet: Fleet, rows: Items[Measured], answers: tuple[Answered, ...]) -> list[Comparison]:
-    """What was measured beside what the fleet predicts. Nothing of `rows` but their load is used to predict."""
+    """Measured figures beside those that the fleet predicts. Nothing of `rows` but their load is used to predict."""
     foreseen = [predicted(fleet, row, answers) for row in rows]
     found: list[Comparison] = []
     for name in COMPARED:
