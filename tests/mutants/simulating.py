@@ -16,7 +16,9 @@ MUTANTS = (
     change("requests overtake one another in front", FLEET, "self._queue.popleft()", "self._queue.pop()"),
     change("what was found counts twice after a preemption", FLEET, "min(replica.found.pop(request_id), self._prompts.pop(request_id))", "2 * min(replica.found.pop(request_id), self._prompts.pop(request_id))"),
     change("idle replicas count as busy", FIGURES, "sum(course.busy) / (took * len(course.busy))", "sum(course.busy) / took"),
-    change("a prediction knows what it is compared with", SERVED, "seen, expected = median(map(take, rows)), median(map(take, foreseen))", "seen, expected = median(map(take, rows)), median(map(take, rows))"),
+    change("a prediction knows what it is compared with", SERVED, "list(map(take, rows)), list(map(take, foreseen))", "list(map(take, rows)), list(map(take, rows))"),
     change("the time outside of the engine is forgotten", SERVED, "delay=max(0.0, fmean(late))", "delay=0.0"),
+    change("slow requests are as near to the median as if all forwards were equal", SERVED, "tail=far / near if near > 0 else 1.0", "tail=1.0"),
+    change("turns are fitted together", SERVED, "    return [list(turn) for turn in zip(*by_rate.values(), strict=True)]\n", "    return [list(rows)]\n"),
     change("an all-reduce a layer", COLLECTIVES, "REDUCES_A_LAYER = 2", "REDUCES_A_LAYER = 1"),
 )  # fmt: skip

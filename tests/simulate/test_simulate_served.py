@@ -75,10 +75,48 @@ def test_planted_costs_are_found_and_predict_a_third_rate(tmp_path: Path, capsys
 def test_an_error_is_the_difference_in_parts_of_what_was_measured(tmp_path: Path) -> None:
     path = written(tmp_path, "rows", row(15.0, latency_p50=2 * row(15.0)["latency_p50"]))
     (comparison,) = (
-        each for each in served.compared(PLANTED, served.read_rows(Path(path)), served.read_answers(Path(path)))
+        each for each in served.compared([PLANTED], served.read_rows(Path(path)), served.read_answers(Path(path)))
         if each.figure == "latency_p50"
     )  # fmt: skip
     assert comparison.error == pytest.approx(-0.5)
+
+
+def test_a_planted_tail_is_found(tmp_path: Path) -> None:
+    """The slowest lie twice as far from the median as they would with forwards of equal times, at every rate."""
+
+    def slowed(at: float) -> dict[str, Any]:
+        made = row(at)
+        return made | {"latency_p95": 2 * made["latency_p95"] - made["latency_p50"]}
+
+    rows = served.read_rows(Path(written(tmp_path, "rows", slowed(5.0), slowed(30.0))))
+    (fleet,) = served.fits(rows, CONFIG, STRATEGY)
+    assert fleet.tail == pytest.approx(2) and fleet.delay == pytest.approx(0.02)
+    for each in served.compared([fleet], served.read_rows(Path(written(tmp_path, "middle", slowed(15.0)))), rows[0].answers):
+        assert each.error == pytest.approx(0, abs=1e-6)
+
+
+def test_each_turn_is_fitted_alone_and_predicts_its_own(tmp_path: Path) -> None:
+    """The machine is three times as slow in the second of three turns, whose rates all took so much longer."""
+
+    def slowed(at: float, times: float) -> dict[str, Any]:
+        made = row(at)
+        return made | {"busy_ms_per_forward": times * made["busy_ms_per_forward"]}
+
+    files = [[slowed(at, times) for times in (1.0, 3.0, 1.2)] for at in (5.0, 30.0)]
+    rows = [
+        each for name, rows in zip("ab", files, strict=True) for each in served.read_rows(Path(written(tmp_path, name, *rows)))
+    ]
+    fleets = served.fits(rows, CONFIG, STRATEGY)
+    assert [fleet.cost.forward for fleet in fleets] == pytest.approx([0.004, 0.012, 0.0048])
+    assert served.middle(fleets).cost.row == pytest.approx(3.6e-5)
+    middle = served.read_rows(Path(written(tmp_path, "c", *[row(15.0)] * 3)))
+    each = {
+        name: [getattr(served.predicted(fleet, middle[0], rows[0].answers), name) for fleet in fleets]
+        for name in served.COMPARED
+    }
+    for found in served.compared(fleets, middle, rows[0].answers):
+        assert found.predicted == pytest.approx(sorted(each[found.figure])[1])
+    assert len(served.fits(rows[1:], CONFIG, STRATEGY)) == 1, "turns that are not whole are fitted together"
 
 
 def test_a_warm_fleet_finds_its_prompts(tmp_path: Path) -> None:

@@ -113,7 +113,7 @@ def run(options: Namespace) -> int:
 
         plot_curve(rows, Path(options.plot))
     if options.json:
-        told = {"cost": asdict(fleet.cost), "delay": fleet.delay, "rate": rate}
+        told = {"cost": asdict(fleet.cost), "delay": fleet.delay, "tail": fleet.tail, "rate": rate}
         print(json_text({**told, "against": [asdict(each) for each in comparisons], "curve": [asdict(row) for row in rows]}))
     else:
         print(f"{rate:g} requests a second for each replica, times in milliseconds:")
@@ -155,9 +155,9 @@ def _fleet(options: Namespace) -> "tuple[Fleet, tuple[Answered, ...], list[Compa
     others = [row for name in options.against or () for row in served.read_rows(Path(name))]
     if len({row.rate for row in others}) > 1:
         raise ValueError("--against takes rows of one rate, which are repetitions of one measurement")
-    fleet = served.fit(rows, config, strategy)
-    measured = served.most_answers(rows)
-    return fleet, given or measured, served.compared(fleet, others, measured) if others else []
+    fleets, measured = served.fits(rows, config, strategy), served.most_answers(rows)
+    comparisons = served.compared(fleets, others, measured) if others else []
+    return served.middle(fleets), given or measured, comparisons
 
 
 def _engine(options: Namespace) -> tuple[Config, Strategy]:
@@ -182,6 +182,8 @@ def _say(fleet: "Fleet", comparisons: "list[Comparison]") -> None:
     parts += [f"{1e6 * cost.request:.3g} us a request"] if cost.request else []
     parts += [f"{1e9 * cost.context:.3g} ns a position looked back on"] if cost.context else []
     print(f"A forward takes {' + '.join(parts)}; a request {1e3 * fleet.delay:.3g} ms outside of the engine.")
+    if fleet.tail != 1:
+        print(f"Slow requests lie {fleet.tail:.2f} times as far above the median as with forwards of equal times.")
     if comparisons:
         print("Predicted beside measured, medians:")
         rows = [{**asdict(each), "error": f"{100 * each.error:+.1f} %"} for each in comparisons]

@@ -38,8 +38,8 @@ class Figures:
     busy: float
 
 
-def figures(jobs: Items[Job], course: Course) -> Figures:
-    """The figures of a course, of at least one request."""
+def figures(jobs: Items[Job], course: Course, tail: float = 1.0) -> Figures:
+    """The figures of a course, of at least one request. Latencies lie `tail` times as far above their median."""
     fates = course.fates
     took = (max(fate.ended for fate in fates) - min(fate.came for fate in fates)) or 1.0
     whole = np.array([1e3 * (fate.ended - fate.came) for fate in fates])
@@ -54,8 +54,8 @@ def figures(jobs: Items[Job], course: Course) -> Figures:
         requests_per_s=len(fates) / took,
         tokens_per_s=tokens / took,
         latency_p50=middle,
-        latency_p95=slow,
-        latency_p99=slowest,
+        latency_p95=middle + tail * (slow - middle),
+        latency_p99=middle + tail * (slowest - middle),
         queue_p50=float(np.percentile(queued, 50)),
         queue_p95=float(np.percentile(queued, 95)),
         token_p50=float(np.median(each)) if each else 0.0,
@@ -69,12 +69,17 @@ def figures(jobs: Items[Job], course: Course) -> Figures:
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """Equal replicas: scheduler, step costs, and seconds that a request takes outside of them."""
+    """Equal replicas: scheduler, step costs, seconds that a request takes outside of them, and how far slow requests lie off.
+
+    Forwards of one size do not always take one time. `tail` makes up for that: it is the distance from the median to the
+    slowest, in parts of that with equal times.
+    """
 
     config: Config
     strategy: Strategy
     cost: StepCost
     delay: float = 0.0
+    tail: float = 1.0
 
     def figures(self, jobs: Items[Job], replicas: int = 1, before: Items[Job] = ()) -> Figures:
         """Figures of replicas that answered those `before` and then answer `jobs`. Raises ValueError if there are none."""
@@ -83,7 +88,7 @@ class Fleet:
         made = Simulation(self.config, self.strategy, self.cost, replicas, self.delay)
         if before:
             made.run(before)
-        return figures(jobs, made.run(jobs))
+        return figures(jobs, made.run(jobs), self.tail)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,14 +2,14 @@
 
 import json
 from collections.abc import Iterable, Mapping, Sequence as Items
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from operator import attrgetter
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
 from ..core import Config, Strategy, Trace
-from .costs import Size, fitted
+from .costs import Size, StepCost, fitted
 from .figures import Figures, Fleet
 from .work import Answered, each_once, repeated_jobs
 
@@ -45,7 +45,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """A figure as measured and as predicted, each the median of its rows; `error` is their difference in parts of the first."""
+    """A figure as measured and as predicted, and the difference of the two in parts of the first: medians of all rows."""
 
     figure: str
     measured: float
@@ -107,20 +107,49 @@ def most_answers(rows: Iterable[Measured]) -> tuple[Answered, ...]:
     return max((row.answers for row in rows), key=len)
 
 
-def fit(rows: Items[Measured], config: Config, strategy: Strategy) -> Fleet:
-    """A fleet whose forwards take what those of the rows took, and its requests as much longer as theirs did.
+def turns(rows: Items[Measured]) -> list[list[Measured]]:
+    """The rows by turns, in each of which every rate was measured once; all together if rates have unequal numbers of rows."""
+    by_rate: dict[float, list[Measured]] = {}
+    for row in rows:
+        by_rate.setdefault(row.rate, []).append(row)
+    if len({len(each) for each in by_rate.values()}) > 1:
+        return [list(rows)]
+    return [list(turn) for turn in zip(*by_rate.values(), strict=True)]
 
-    Costs of a forward and of its rows are fitted to the means of each row; the time outside of the engine is the difference
-    between measured and simulated medians of latency. Raises ValueError unless there are two rates.
+
+def fits(rows: Items[Measured], config: Config, strategy: Strategy) -> list[Fleet]:
+    """A fleet fitted to each turn. Raises ValueError unless there are two rates.
+
+    A machine that does something else meanwhile is slower in one turn than in another. Fitted together, that would look as if
+    it were due to the load.
     """
     if len({row.rate for row in rows}) < 2:
         raise ValueError("--fit needs rows of two rates at least: one says nothing of how time grows with load")
+    answers = most_answers(rows)
+    return [_fit(turn, answers, config, strategy) for turn in turns(rows)]
+
+
+def middle(fleets: Items[Fleet]) -> Fleet:
+    """A fleet whose costs are each the median of theirs."""
+    costs = zip(*[astuple(fleet.cost) for fleet in fleets], strict=True)
+    delay, tail = (median(map(attrgetter(name), fleets)) for name in ("delay", "tail"))
+    return replace(fleets[0], cost=StepCost(*map(median, costs)), delay=delay, tail=tail)
+
+
+def _fit(rows: Items[Measured], answers: tuple[Answered, ...], config: Config, strategy: Strategy) -> Fleet:
+    """A fleet whose forwards take what those of the rows took, and its requests as much longer as theirs did.
+
+    Costs of a forward and of its rows are fitted to the means of each row; the time outside of the engine is the difference
+    between measured and simulated medians of latency. `tail` is the distance of the 95 % from the median, measured over
+    simulated.
+    """
     sizes = [Size(1.0, row.rows_per_forward) for row in rows]
     cost = fitted(sizes, [row.busy_ms_per_forward / 1e3 for row in rows], ("forward", "row"))
     fleet = Fleet(config, strategy, cost)
-    answers = most_answers(rows)
-    late = [(row.latency_p50 - predicted(fleet, row, answers).latency_p50) / 1e3 for row in rows]
-    return replace(fleet, delay=max(0.0, fmean(late)))
+    told = [predicted(fleet, row, answers) for row in rows]
+    late = [(row.latency_p50 - each.latency_p50) / 1e3 for row, each in zip(rows, told, strict=True)]
+    far, near = (sum(each.latency_p95 - each.latency_p50 for each in those) for those in (rows, told))
+    return replace(fleet, delay=max(0.0, fmean(late)), tail=far / near if near > 0 else 1.0)
 
 
 def predicted(fleet: Fleet, row: Measured, answers: tuple[Answered, ...]) -> Figures:
@@ -130,12 +159,17 @@ def predicted(fleet: Fleet, row: Measured, answers: tuple[Answered, ...]) -> Fig
     return fleet.figures(jobs, before=each_once(answers, load.prompts, load.max_tokens) if load.warm else ())
 
 
-def compared(fleet: Fleet, rows: Items[Measured], answers: tuple[Answered, ...]) -> list[Comparison]:
-    """Measured figures beside those that the fleet predicts. Nothing of `rows` but their load is used to predict."""
-    foreseen = [predicted(fleet, row, answers) for row in rows]
+def compared(fleets: Items[Fleet], rows: Items[Measured], answers: tuple[Answered, ...]) -> list[Comparison]:
+    """Measured figures beside those that the fleet of the same turn predicts, or where turns are not as many, the middle one.
+
+    Nothing of `rows` but their load is used to predict.
+    """
+    those = fleets if len(fleets) == len(rows) else [middle(fleets)] * len(rows)
+    foreseen = [predicted(fleet, row, answers) for fleet, row in zip(those, rows, strict=True)]
     found: list[Comparison] = []
     for name in COMPARED:
         take = attrgetter(name)
-        seen, expected = median(map(take, rows)), median(map(take, foreseen))
-        found.append(Comparison(name, seen, expected, expected / seen - 1 if seen else float("nan")))
+        seen, expected = list(map(take, rows)), list(map(take, foreseen))
+        errors = [mine / theirs - 1 if theirs else float("nan") for mine, theirs in zip(expected, seen, strict=True)]
+        found.append(Comparison(name, median(seen), median(expected), median(errors)))
     return found
