@@ -185,7 +185,7 @@ def _say(fleet: "Fleet", comparisons: "list[Comparison]") -> None:
     if fleet.tail != 1:
         print(f"Slow requests lie {fleet.tail:.2f} times as far above the median as with forwards of equal times.")
     if comparisons:
-        print("Predicted beside measured, medians:")
+        print("Predicted beside measured; every column has the medians of its repetitions:")
         rows = [{**asdict(each), "error": f"{100 * each.error:+.1f} %"} for each in comparisons]
         _table(rows, ("figure", "measured", "predicted", "error"))
 
