@@ -1,12 +1,11 @@
 """Batches for tests: files of requests, whole runs and killed ones."""
 
 import json
-import os
-import signal
-import time
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+from killing import killed_while
 
 from dlstep import LLM
 from dlstep.batch.crews import Alone, Crew
@@ -60,30 +59,7 @@ def answers_file(out: Path) -> Path:
     return out.with_name(f"{out.name}.run") / "answers.jsonl"
 
 
-def size(path: Path) -> int:
-    """The bytes of a file that may not be there."""
-    try:
-        return path.stat().st_size
-    except FileNotFoundError:
-        return 0
-
-
 def killed(lines: list[Line], out: Path, after: int) -> int:
     """Run in a child that is killed with -9 once its checkpoint has grown by `after` bytes; how much it has grown."""
     engine()  # loaded once, for all children
-    path = answers_file(out)
-    begin = size(path)
-    child = os.fork()
-    if not child:
-        try:
-            run(lines, out)
-        finally:
-            os._exit(0)
-    end = time.monotonic() + 120
-    while size(path) - begin < after and time.monotonic() < end:
-        if os.waitpid(child, os.WNOHANG)[0]:
-            return size(path) - begin
-        time.sleep(0.0005)
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    return size(path) - begin
+    return killed_while(lambda: run(lines, out), (answers_file(out),), after)

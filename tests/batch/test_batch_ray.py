@@ -14,7 +14,8 @@ from typing import IO
 
 import psutil
 import pytest
-from batches import answers_file, lines_of, run, size, stories, written
+from batches import answers_file, lines_of, run, stories, written
+from killing import size
 from third_party import environment
 
 HERE = Path(__file__).parent
@@ -112,7 +113,7 @@ class Driver:
     def until(self, size_of_answers: int) -> bool:
         """Wait until the checkpoint has so many bytes; whether that was before the end."""
         end = time.monotonic() + START
-        while size(answers_file(self.out)) < size_of_answers:
+        while size([answers_file(self.out)]) < size_of_answers:
             if self.process.poll() is not None:
                 return False
             assert time.monotonic() < end, Path(self.cluster.log.name).read_text()[-5000:]

@@ -1,11 +1,10 @@
 """Runs of an evaluation, whole and killed."""
 
-import os
-import signal
-import time
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+
+from killing import killed_while
 
 from dlstep import LLM
 from dlstep.engine import Engine
@@ -36,31 +35,10 @@ def answers(folder: Path) -> bytes:
 
 def killed(options: EvalOptions, after: int) -> int:
     """Run in a child that is killed with -9 once its files have grown by `after` bytes; how many they have grown by."""
-    return killed_while(lambda: run(options), Path(options.out), after)
+    return killed_with(lambda: run(options), Path(options.out), after)
 
 
-def killed_while(running: Callable[[], object], folder: Path, after: int) -> int:
+def killed_with(running: Callable[[], object], folder: Path, after: int) -> int:
     """The same with anything that writes answers into a folder."""
     engine()  # loaded once, for all children
-    begin = size(folder)
-    child = os.fork()
-    if not child:
-        status = 1
-        try:
-            running()
-            status = 0
-        finally:
-            os._exit(status)
-    end = time.monotonic() + 120
-    while size(folder) - begin < after and time.monotonic() < end:
-        if os.waitpid(child, os.WNOHANG)[0]:
-            return size(folder) - begin
-        time.sleep(0.0005)
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    return size(folder) - begin
-
-
-def size(folder: Path) -> int:
-    """Bytes of the files that answers are written to."""
-    return sum(path.stat().st_size for name in ("answers.jsonl", *LEFT) if (path := folder / name).exists())
+    return killed_while(running, [folder / name for name in ("answers.jsonl", *LEFT)], after)

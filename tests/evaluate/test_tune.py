@@ -6,7 +6,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from running import engine, killed_while
+from running import engine, killed_with
 from scripted_crew import TOKENS, BrokenOffError, ScriptedCrew, trade
 
 from dlstep import LLM, SamplingParams
@@ -89,7 +89,7 @@ def test_killed_the_decoded_answers_are_the_same(tmp_path: Path) -> None:
     broken = replace(options, out=str(tmp_path / "broken"))
     size = (tmp_path / "whole" / ANSWERS).stat().st_size
     for _ in range(3):
-        killed_while(lambda: tune(Alone(engine()), broken, tuning, read_documents(broken)), Path(broken.out), size // 5)
+        killed_with(lambda: tune(Alone(engine()), broken, tuning, read_documents(broken)), Path(broken.out), size // 5)
     assert 0 < (tmp_path / "broken" / ANSWERS).stat().st_size < size
     assert tune(Alone(engine()), broken, tuning, read_documents(broken)) == unbroken
     outputs = LLM("tiny-bd", **dict(unbroken.chosen.options)).generate(

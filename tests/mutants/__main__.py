@@ -48,6 +48,7 @@ TESTS = {
     **dict.fromkeys(("serve/page", "serve/choosable"), ("tests/serve/test_serve_choices.py",)),
     "serve/placement": ("tests/serve/test_serve_placement.py",),
     **dict.fromkeys(("serve/front", "serve/fleet", "serve/replica"), ("tests/serve/test_serve_replicas.py",)),
+    "simulate/": ("tests/simulate",),
     "batch/": ("tests/batch/test_batch_lines.py", "tests/batch/test_batch_answers.py", "tests/batch/test_batch_resume.py"),
     "serve/errors": ("tests/serve/test_serve_bodies.py",),
     "serve/": ("tests/serve/test_serve_steps.py",),

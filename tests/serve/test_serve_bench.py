@@ -35,6 +35,27 @@ def test_rates_become_rows(capsys: pytest.CaptureFixture[str]) -> None:
         assert row["tokens_per_forward"] >= 1 and row["http_ms_per_request"] > 0 and row["engine_ms_per_forward"] > 0
 
 
+def test_rows_say_what_a_simulation_needs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with served(shadow_engine(seconds=0.01)) as server:
+        arguments = ["--rates", "[10,20]", "--seconds", "1", "--max_tokens", "8", "--seed", "4", "--warm", "true", "--json"]
+        assert main(["bench", "serve", server.url, *arguments]) == 0
+    text = capsys.readouterr().out
+    for row in json.loads(text):
+        assert len(row["answers"]) == row["requests"] and row["load"] == {
+            "seconds": 1.0, "seed": 4, "prompts": 256, "max_tokens": 8, "warm": True
+        }  # fmt: skip
+        tokens, forwards = sum(answer[1] for answer in row["answers"]), sum(answer[2] for answer in row["answers"])
+        assert tokens / forwards == pytest.approx(row["tokens_per_forward"])
+        assert row["busy_ms_per_forward"] >= 10 and 0 < row["forwards"] <= forwards
+        assert min(answer[0] for answer in row["answers"]) > 8 and row["rows_per_forward"] > 1
+        assert row["first_p50"] <= row["latency_p50"] <= row["latency_p95"]
+    path = tmp_path / "rows.json"
+    path.write_text(text)
+    assert main(["simulate", "--fit", str(path), "--replicas", "1", "--json"]) == 0
+    cost = json.loads(capsys.readouterr().out)["cost"]
+    assert cost["forward"] + cost["row"] * row["rows_per_forward"] >= 0.008
+
+
 def test_a_table_is_printed_and_refusals_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
     with served(shadow_engine(seconds=0.05, max_num_reqs=1), max_queue=1) as server:
         assert main(["bench", "serve", server.url, "--rates", "[60]", "--seconds", "1", "--max_tokens", "32"]) == 0

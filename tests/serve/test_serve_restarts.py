@@ -9,7 +9,7 @@ from serving import served, shadow_engine
 from dlstep.engine import Engine
 from dlstep.serve.engine_loop import card_of
 from dlstep.serve.engine_process import ThreadHost
-from dlstep.serve.front import AHEAD
+from dlstep.serve.replica import AHEAD
 
 
 class Mortal(ThreadHost):

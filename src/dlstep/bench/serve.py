@@ -29,14 +29,33 @@ class Answer:
     began: float = 0.0
     first: float | None = None
     ended: float = 0.0
+    prompt: int = 0
     tokens: int = 0
     nfe: int = 0
     text: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True, slots=True)
+class Load:
+    """The requests of a row: seconds for which they came, how many prompts there are, and what is sent beside them.
+
+    `warm` says that each prompt was answered once before.
+    """
+
+    seconds: float = 0.0
+    seed: int = 0
+    prompts: int = 0
+    max_tokens: int = 0
+    warm: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class ServeRow:
-    """Figures of one rate. Latencies are in milliseconds, `_p50` the median and `_p95` what 95 % are below."""
+    """Figures of one rate. Latencies are in milliseconds, `_p50` the median and `_p95` what 95 % are below.
+
+    `busy_ms_per_forward` is the time that passed while the engine had something to do, over its forwards. `answers` are tokens
+    of the prompt, tokens and forwards of each answer, in order of arrival.
+    """
 
     rate: float
     requests: int
@@ -51,6 +70,13 @@ class ServeRow:
     tokens_per_forward: float
     engine_ms_per_forward: float
     http_ms_per_request: float
+    latency_p50: float
+    latency_p95: float
+    forwards: int
+    rows_per_forward: float
+    busy_ms_per_forward: float
+    answers: tuple[tuple[int, int, int], ...]
+    load: Load
 
 
 async def ask(url: str, body: dict[str, Any], key: str | None = None) -> Answer:
@@ -83,7 +109,7 @@ def _read(answer: Answer, event: dict[str, Any]) -> None:
     if (told := event.get("dlstep")) and "finish_reason" in told:
         answer.nfe += told["nfe"]
     if usage := event.get("usage"):
-        answer.tokens = usage["completion_tokens"]
+        answer.prompt, answer.tokens = usage["prompt_tokens"], usage["completion_tokens"]
     if "error" in event:
         answer.status = 500
 
@@ -126,7 +152,9 @@ async def at_once(url: str, bodies: Items[dict[str, Any]], concurrency: int, key
     return await asyncio.gather(*map(one, bodies))
 
 
-def row_of(answers: list[Answer], before: dict[str, float], after: dict[str, float], rate: float) -> ServeRow:
+def row_of(
+    answers: list[Answer], before: dict[str, float], after: dict[str, float], rate: float, load: Load = Load()
+) -> ServeRow:
     """Figures of one rate, and what it cost the server by its own metrics."""
     good = [answer for answer in answers if answer.status == 200]
     refused = sum(answer.status == 429 for answer in answers)
@@ -151,6 +179,12 @@ def row_of(answers: list[Answer], before: dict[str, float], after: dict[str, flo
         tokens / (nfe or 1),
         1e3 * spent("dlstep_engine_cpu_seconds_total") / (forwards or 1.0),
         1e3 * spent("process_cpu_seconds_total") / (len(answers) or 1),
+        *_middle_and_slow([1e3 * (answer.ended - answer.began) for answer in good]),
+        int(forwards),
+        spent("dlstep_positions_computed_total") / (forwards or 1.0),
+        1e3 * spent("dlstep_engine_busy_seconds_total") / (forwards or 1.0),
+        tuple([(answer.prompt, answer.tokens, answer.nfe) for answer in good]),
+        load,
     )
 
 
@@ -178,8 +212,13 @@ def measure(
     options: dict[str, Any],
     seed: int,
     key: str | None,
+    warm: bool = False,
 ) -> Iterator[ServeRow]:
-    """A row for each rate, one after the other; 0 stands for `REQUESTS`, `AT_ONCE` at a time."""
+    """A row for each rate, one after the other; 0 stands for `REQUESTS`, `AT_ONCE` at a time.
+
+    If `warm`, each prompt is answered once before, so that what is in pages does not depend on what was measured earlier.
+    """
+    load = Load(seconds, seed, len(prompts), max_tokens, warm)
 
     async def run(rate: float) -> ServeRow:
         before, bodies = await counters(url), bodies_of(prompts, max_tokens, options)
@@ -188,7 +227,9 @@ def measure(
                 answers = await at_rate(url, bodies, rate, seconds, seed, key)
             else:
                 answers = await at_once(url, list(islice(bodies, REQUESTS)), AT_ONCE, key)
-        return row_of(answers, before, await counters(url), rate)
+        return row_of(answers, before, await counters(url), rate, load)
 
+    if warm:
+        asyncio.run(at_once(url, list(islice(bodies_of(prompts, max_tokens, options), len(prompts))), AT_ONCE, key))
     for rate in rates:
         yield asyncio.run(run(rate))

@@ -40,6 +40,7 @@ def parser() -> ArgumentParser:
     options.add_argument(
         "--options", type=dict[str, Any], default={}, metavar="JSON", help="The object `dlstep` of each request."
     )
+    options.add_argument("--warm", type=bool, default=False, help="Answer each prompt once before, which is not measured.")
     options.add_argument("--seed", type=int, default=0, help="Seed of the times between requests.")
     return options
 
@@ -65,6 +66,7 @@ def rows(chosen: Namespace) -> list[dict[str, object]]:
             options=options,
             seed=chosen.seed,
             key=os.environ.get(KEY),
+            warm=chosen.warm,
         ):
             found.append(asdict(row))
             print(f"measured {counted(row.requests, 'request')}", file=sys.stderr)

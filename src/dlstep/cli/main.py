@@ -30,6 +30,7 @@ from . import (
     report,
     sections,
     serve,
+    simulate,
     tune,
     view,
 )
@@ -43,6 +44,7 @@ EXAMPLES = """
     dlstep generate --help                        all options, which a YAML file can hold as well; --max-tokens is --max_tokens
     dlstep serve                                  the same over HTTP, for OpenAI clients
     dlstep batch IN.jsonl OUT.jsonl               a file of requests in OpenAI's batch format
+    dlstep simulate                               what 1 to 1,000 replicas would do, in virtual time
     dlstep view RECORDING                         what its page saved, or a trace, as a page of its own
     dlstep strategies                             what can decode, and with which options
     dlstep rules                                  which positions a forward decides, and with which options
@@ -85,6 +87,7 @@ COMMANDS: dict[str, tuple[str, Callable[[], ArgumentParser], Callable[[Namespace
     "models": ("List families of models, or check a checkpoint.", models.parser, models.run),
     "replay": ("Re-execute a saved trace without a model.", inspect.replay_parser, inspect.run_replay),
     "view": ("Write a recording or a trace as a page that opens without a server.", view.parser, view.run),
+    "simulate": ("Simulate fleets of 1 to 1,000 replicas in virtual time.", simulate.parser, simulate.run),
     "bench": ("Measure host cost, decode steps, kernels or a server.", bench.parser, bench.run),
 }
 

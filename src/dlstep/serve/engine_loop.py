@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Iterable
 from multiprocessing.connection import Connection
-from time import process_time
+from time import perf_counter, process_time
 
 from ..core import Event, Request, Samples, Update, schedule
 from ..decode import Decode
@@ -27,7 +27,7 @@ class EngineLoop:
         self._stored: dict[int, int] = {}  # positions ever stored, by arrival
         self._steps = Steps()
         self._work = Work()
-        self._spent = process_time()
+        self._spent, self._passed = process_time(), perf_counter()
 
     @property
     def idle(self) -> bool:
@@ -38,6 +38,8 @@ class EngineLoop:
     def take(self, commands: Iterable[Command]) -> None:
         """Let requests wait, and end those that nobody wants any more."""
         commands = tuple(commands)
+        if self.idle:
+            self._passed = perf_counter()
         live = len(self._decode.state.live) + sum(isinstance(command, Submit) for command in commands)
         for command in commands:
             match command:
@@ -74,7 +76,8 @@ class EngineLoop:
             updates = ()
         news = tuple([self._news(update) for update in updates])
         spent, self._spent = process_time() - self._spent, process_time()
-        work, self._work = self._work._replace(cpu_seconds=spent), Work()
+        passed, self._passed = perf_counter() - self._passed, perf_counter()
+        work, self._work = self._work._replace(cpu_seconds=spent, busy_seconds=passed), Work()
         return Report(news, work, self._load())
 
     def _after(self, error: RuntimeError) -> None:

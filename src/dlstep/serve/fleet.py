@@ -6,7 +6,7 @@ from typing import Literal
 
 from .engine_process import Host
 from .messages import Load, Message
-from .placement import choose
+from .placement import bound, choose
 from .replica import Replica
 
 Phase = Literal["loading", "ready", "restarting", "failed"]
@@ -104,7 +104,9 @@ class Fleet:
     def taker(self, keys: tuple[bytes, ...]) -> Replica | None:
         """The replica that takes a request whose prompt has these pages; None if none does now."""
         standings = [replica.standing(keys) for replica in self if replica.takes]
-        return self[choose(standings)] if standings else None
+        if not standings:
+            return None
+        return self[choose(standings, bound(sum(standing.requests for standing in standings), len(standings)))]
 
     def renew(self) -> bool:
         """Begin to start all engines again, one after the other; false if that is under way, or there is none to go on."""

@@ -18,11 +18,9 @@ from .kept import Kept
 from .messages import Cancel, Card, Drop, Failed, Load, Message, Report, Submit
 from .metrics import Metrics
 from .placement import page_keys
-from .replica import AHEAD, Replica
+from .replica import Replica
 from .settings import ServeOptions
 from .tickets import Fault, Ticket
-
-__all__ = ["AHEAD", "Busy", "Front", "NotReady", "Phase"]
 
 Phase = Literal["loading", "ready", "restarting", "draining", "failed"]
 

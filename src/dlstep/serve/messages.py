@@ -95,7 +95,8 @@ class News(NamedTuple):
 class Work(NamedTuple):
     """The work done since the last report.
 
-    `wasted` rows were fed for answers that nobody gets, or fed again; `cpu_seconds` are those of the engine's process.
+    `wasted` rows were fed for answers that nobody gets, or fed again; `cpu_seconds` are those of the engine's process,
+    `busy_seconds` those that passed while there was something to do.
     """
 
     sampling_forwards: int = 0
@@ -106,6 +107,7 @@ class Work(NamedTuple):
     prompt_tokens: int = 0
     cached_tokens: int = 0
     cpu_seconds: float = 0.0
+    busy_seconds: float = 0.0
 
 
 class Load(NamedTuple):

@@ -45,6 +45,7 @@ class Metrics:
         self._computed = counter("dlstep_positions_computed", "Positions that forwards computed.")
         self._wasted = counter("dlstep_positions_wasted", "Positions computed again, or for answers broken off.")
         self._spent = counter("dlstep_engine_cpu_seconds", "Seconds of CPU of the engine, since it was loaded.")
+        self._passed = counter("dlstep_engine_busy_seconds", "Seconds in which the engine had something to do.")
         self.refused = counter("dlstep_requests_refused", "Requests refused because the queue was full.")
 
     def _histograms(self) -> None:
@@ -107,6 +108,7 @@ class Metrics:
         self._queries.inc(work.prompt_tokens)
         self._hits.inc(work.cached_tokens)
         self._spent.inc(work.cpu_seconds)
+        self._passed.inc(work.busy_seconds)
 
     def load(self, load: Load, waiting: int) -> None:
         """Note who runs and waits, and who holds the pages."""

@@ -4,12 +4,13 @@ from collections import OrderedDict
 from collections.abc import Iterable, Sequence as Items
 from dataclasses import dataclass
 from itertools import islice
+from math import ceil
 
 from ..core import Request, State
 from ..core.cache import prefix_keys
 from ..core.lifecycle import sized
 
-SHARE, SLACK = 1.5, 8  # a replica may have this many times the requests of the one with the fewest, and so many more
+SHARE = 1.5  # a replica may have this many times the requests that it would have if all had equally many
 MOST_PAGES = 256  # of a prompt that are looked at
 
 
@@ -22,20 +23,22 @@ class Standing:
     known: int
 
 
-def choose(standings: Items[Standing]) -> int:
-    """The number of the replica for a request, one of at least one.
+def choose(standings: Items[Standing], most: int) -> int:
+    """The number of the replica for a request, of at least one that has fewer than `most` requests.
 
-    Of those within the bound on requests it is the one that knows most pages; of equals the one with the fewest requests, then
-    the first. So equal prompts stay together, until their replica has `SHARE` times and `SLACK` more than another one.
+    Of those it is the one that knows most pages; of equals the one with the fewest requests, then the first. So equal prompts
+    stay together until their replica has its share, and more replicas come to know a beginning that is frequent.
     """
-    most = bound(standings)
-    within = [standing for standing in standings if standing.requests <= most]
+    within = [standing for standing in standings if standing.requests < most]
     return min(within, key=lambda standing: (-standing.known, standing.requests, standing.number)).number
 
 
-def bound(standings: Items[Standing]) -> float:
-    """Most requests that a replica may have to be given one more."""
-    return SHARE * min(standing.requests for standing in standings) + SLACK
+def bound(requests: int, replicas: int) -> int:
+    """Most requests of a replica when these replicas, which have so many in all, get one more.
+
+    It is `SHARE` times their mean, rounded up, as in consistent hashing with bounded loads. One replica is always below it.
+    """
+    return ceil(SHARE * (requests + 1) / replicas)
 
 
 def page_keys(first: State, request: Request) -> tuple[bytes, ...]:

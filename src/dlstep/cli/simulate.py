@@ -1,0 +1,231 @@
+"""`dlstep simulate`: fleets of replicas in virtual time."""
+
+import sys
+from collections.abc import Iterable
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jsonargparse import ArgumentParser, Namespace
+
+from ..core import Config, Strategy
+from ..strategies import load
+from .bench import print_rows
+from .json_text import json_text
+from .options import new_parser
+
+if TYPE_CHECKING:
+    from ..simulate.figures import Figures, Fleet
+    from ..simulate.served import Comparison
+    from ..simulate.work import Answered
+
+EXAMPLES = """
+    dlstep simulate
+    dlstep simulate --forward_ms 9 --row_us 12 --rate 10 --system_prompts 50 --system_tokens 64 --replicas [1,10,100]
+    dlstep simulate --shape sdar-8b --gpus [1,2,4,8] --rows [130,1040]
+
+    dlstep bench serve http://127.0.0.1:8000 --rates [4,4,4] --warm true --json > slow.json
+    dlstep bench serve http://127.0.0.1:8000 --rates [12,12,12] --warm true --json > fast.json
+    dlstep bench serve http://127.0.0.1:8000 --rates [8,8,8] --warm true --json > middle.json
+    dlstep simulate --fit slow.json fast.json --against middle.json --plot curve.png
+"""
+SUMMARY = (
+    "Throughput, latency, prefix hits and busy time of 1 to 1,000 replicas, in virtual time: each is the real scheduler with "
+    "scripted samples, and requests are placed as `dlstep serve --replicas` does it. Times of forwards are given, or fitted to "
+    "rows of `dlstep bench serve` at two rates; --against shows what they predict of a third. Give the options of the engine "
+    "that was measured; the defaults are those of the embedded model."
+)
+CURVE = ("replicas", "requests", "tokens_per_s", "latency_p50", "latency_p95", "latency_p99", "queue_p95", "hit_rate", "busy")
+COSTS = {"forward_ms": 5.0, "row_us": 20.0, "request_us": 0.0, "context_ns": 0.0, "delay_ms": 0.0}
+UNITS = {"forward_ms": 1e-3, "row_us": 1e-6, "request_us": 1e-6, "context_ns": 1e-9, "delay_ms": 1e-3}
+STEPS = ("gpus", "rows")  # options of --shape
+OPTIONS = {"block_size": 8, "buffer_size": 4}
+BUDGETS = {"page_size": 8, "num_pages": 8192, "max_model_len": 512, "max_num_batched_tokens": 4096, "max_num_reqs": 128}
+RATE, MAX_TOKENS = 4.0, 64
+
+
+def parser() -> ArgumentParser:
+    """The options of `dlstep simulate`."""
+    made = new_parser("dlstep simulate [options]", SUMMARY, EXAMPLES)
+    add = made.add_argument
+    add("--fit", type=str, nargs="+", default=None, metavar="FILE", help="Fit to rows of `dlstep bench serve --json`.")
+    add("--against", type=str, nargs="+", default=None, metavar="FILE", help="Rows to predict, with --fit.")
+    for name, text in (
+        ("forward_ms", "Milliseconds of a forward"), ("row_us", "Microseconds of each row that it feeds"),
+        ("request_us", "Microseconds of each request in it"), ("context_ns", "Nanoseconds of each position looked back on"),
+        ("delay_ms", "Milliseconds that a request takes outside of the engine"),
+    ):  # fmt: skip
+        add(f"--{name}", type=float | None, default=None, help=f"{text}; None: {COSTS[name]:g}.")
+    lengths = "Lengths and forwards of answers: rows of `dlstep bench serve --json`, or a saved trace. None: those of --fit."
+    add("--answers", type=str | None, default=None, metavar="FILE", help=lengths)
+    load_group = made.add_argument_group("load")
+    add = load_group.add_argument
+    add("--replicas", type=list[int] | int | None, default=None, help="Rows of the curve; None: 1, 2, 5 and so on to 1000.")
+    add("--rate", type=float | None, default=None, help=f"Requests a second for each replica; None: {RATE:g}.")
+    add("--requests", type=int, default=20, help="Requests in all for each replica.")
+    add("--fewest", type=int, default=1000, help="Requests of a row at least, however few replicas it has.")
+    add("--max_tokens", type=int | None, default=None, help=f"`max_tokens` of each request; None: {MAX_TOKENS}.")
+    add("--system_prompts", type=int, default=0, help="Prompts begin with one of so many texts; 0: they share nothing.")
+    add("--system_tokens", type=int, default=0, help="Tokens of each such text.")
+    add("--zipf", type=float, default=1.0, help="The k-th text is 1/k**zipf times as frequent as the first.")
+    add("--seed", type=int, default=0, help="Seed of arrivals and answers.")
+    engine = made.add_argument_group("engine")
+    add = engine.add_argument
+    add("--decoding_strategy", type=str, default="multi_bd", help="Name of a strategy whose rule takes sure positions.")
+    add("--options", type=dict[str, Any], default=OPTIONS, metavar="JSON", help="Its options.")
+    for name, default in BUDGETS.items():
+        add(f"--{name}", type=int, default=default, help="As of the engine.")
+    step = made.add_argument_group("instead: a step of tensor parallelism")
+    step.add_argument("--shape", type=str | None, default=None, help="Bytes and all-reduces of a step of, like, sdar-8b.")
+    step.add_argument("--gpus", type=list[int] | int | None, default=None, help="Numbers of GPUs; None: 1, 2, 4 and 8.")
+    step.add_argument("--rows", type=list[int] | int | None, default=None, help="Rows of the step; None: 130, 1040 and 4174.")
+    made.add_argument("--json", action="store_true", help="Print JSON, and nothing else, on stdout.")
+    made.add_argument("--plot", type=str | None, default=None, metavar="FILE", help="Draw the curve into this file.")
+    return made
+
+
+def run(options: Namespace) -> int:
+    """Print predictions and the curve, or the steps of a shape."""
+    if options.shape is not None:
+        return _run_steps(options)
+    if given := [name for name in STEPS if options[name] is not None]:
+        raise ValueError(f"--{given[0]} does nothing without --shape: give one such as sdar-8b")
+    _check(options)
+    from ..simulate.figures import REPLICAS, Traffic, curve
+    from ..simulate.work import Beginnings
+
+    if options.plot is not None:
+        from ..evaluate.pictures import check_plot
+
+        check_plot(path=Path(options.plot))
+    fleet, answers, comparisons = _fleet(options)
+    replicas = REPLICAS if options.replicas is None else _listed(options.replicas)
+    rate = RATE if options.rate is None else options.rate
+    beginnings = Beginnings(options.system_prompts, options.system_tokens, options.zipf)
+    limit = MAX_TOKENS if options.max_tokens is None else options.max_tokens
+    traffic = Traffic(answers, rate, options.requests, limit, beginnings, options.seed, options.fewest)
+    _check_lengths(traffic.answers, beginnings.tokens if beginnings.count else 0, limit, options.max_model_len)
+    if not options.json:
+        _say(fleet, comparisons)
+    rows = list(_followed(curve(fleet, traffic, replicas)))
+    if options.plot is not None:
+        from ..simulate.plot import plot_curve
+
+        plot_curve(rows, Path(options.plot))
+    if options.json:
+        told = {"cost": asdict(fleet.cost), "delay": fleet.delay, "tail": fleet.tail, "rate": rate}
+        print(json_text({**told, "against": [asdict(each) for each in comparisons], "curve": [asdict(row) for row in rows]}))
+    else:
+        print(f"{rate:g} requests a second for each replica, times in milliseconds:")
+        _table([asdict(row) for row in rows], CURVE)
+    return 0
+
+
+def _check(options: Namespace) -> None:
+    """Raise ValueError for an option that is out of range or would be ignored."""
+    for name in ("requests", "fewest", "max_tokens", "rate"):
+        if options[name] is not None and not 0 < options[name] < float("inf"):
+            raise ValueError(f"--{name} must be above 0, got {options[name]}")
+    if options.replicas is not None and (not _listed(options.replicas) or min(_listed(options.replicas)) < 1):
+        raise ValueError(f"--replicas takes numbers that are at least 1, got {options.replicas}")
+    if bool(options.system_prompts) != bool(options.system_tokens):
+        raise ValueError("--system_prompts and --system_tokens go together: give both, or none")
+    if options.fit is None and options.against is not None:
+        raise ValueError("--against does nothing without --fit: give the files of two other rates to it")
+    if options.fit is not None and (given := [name for name in COSTS if options[name] is not None]):
+        raise ValueError(f"--{given[0]} does nothing beside --fit, which finds it: leave one of them out")
+
+
+def _fleet(options: Namespace) -> "tuple[Fleet, tuple[Answered, ...], list[Comparison]]":
+    """The fleet, answers for its requests, and its predictions."""
+    from ..simulate import served
+    from ..simulate.costs import StepCost
+    from ..simulate.figures import Fleet
+    from ..simulate.work import USUAL
+
+    config, strategy = _engine(options)
+    given = served.read_answers(Path(options.answers)) if options.answers is not None else None
+    if options.fit is None:
+        values = {name: (COSTS[name] if options[name] is None else options[name]) * unit for name, unit in UNITS.items()}
+        delay = values.pop("delay_ms")
+        if not 0 <= delay < float("inf"):
+            raise ValueError(f"--delay_ms must not be below 0, got {options.delay_ms}")
+        return Fleet(config, strategy, StepCost(*values.values()), delay), given or USUAL, []
+    rows = [row for name in options.fit for row in served.read_rows(Path(name))]
+    others = [row for name in options.against or () for row in served.read_rows(Path(name))]
+    if len({row.rate for row in others}) > 1:
+        raise ValueError("--against takes rows of one rate, which are repetitions of one measurement")
+    fleets, measured = served.fits(rows, config, strategy), served.most_answers(rows)
+    comparisons = served.compared(fleets, others, measured) if others else []
+    return served.middle(fleets), given or measured, comparisons
+
+
+def _engine(options: Namespace) -> tuple[Config, Strategy]:
+    """The scheduler's budgets and its strategy."""
+    from ..simulate.work import scripted_spec, scripted_strategy
+
+    strategy = scripted_strategy(load(options.decoding_strategy), options.options)
+    return Config(scripted_spec(), **{name: options[name] for name in BUDGETS}), strategy
+
+
+def _check_lengths(answers: "Iterable[Answered]", beginning: int, limit: int, longest: int) -> None:
+    """Raise ValueError if a request would be cut or refused."""
+    most = max(answer.prompt + beginning + max(limit, answer.tokens) for answer in answers)
+    if most > longest:
+        raise ValueError(f"--max_model_len {longest} is less than the {most} tokens of a prompt with its answer: raise it")
+
+
+def _say(fleet: "Fleet", comparisons: "list[Comparison]") -> None:
+    """Print the costs, and what was predicted beside what was measured."""
+    cost = fleet.cost
+    parts = [f"{1e3 * cost.forward:.3g} ms", f"{1e6 * cost.row:.3g} us a row"]
+    parts += [f"{1e6 * cost.request:.3g} us a request"] if cost.request else []
+    parts += [f"{1e9 * cost.context:.3g} ns a position looked back on"] if cost.context else []
+    print(f"A forward takes {' + '.join(parts)}; a request {1e3 * fleet.delay:.3g} ms outside of the engine.")
+    if fleet.tail != 1:
+        print(f"Slow requests lie {fleet.tail:.2f} times as far above the median as with forwards of equal times.")
+    if comparisons:
+        print("Predicted beside measured; every column has the medians of its repetitions:")
+        rows = [{**asdict(each), "error": f"{100 * each.error:+.1f} %"} for each in comparisons]
+        _table(rows, ("figure", "measured", "predicted", "error"))
+
+
+def _table(rows: list[dict[str, Any]], columns: tuple[str, ...]) -> None:
+    print_rows(columns, ([_cell(row[name]) for name in columns] for row in rows))
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.2f}" if isinstance(value, float) else str(value)
+
+
+def _followed(rows: "Iterable[Figures]") -> "Iterable[Figures]":
+    """The rows, each told of on stderr when it is there."""
+    for row in rows:
+        print(f"simulated {row.requests} requests on {row.replicas} replicas", file=sys.stderr)
+        yield row
+
+
+def _listed(given: int | list[int]) -> tuple[int, ...]:
+    return (given,) if isinstance(given, int) else tuple(given)
+
+
+def _run_steps(options: Namespace) -> int:
+    """Print what steps of a shape read, send and wait for."""
+    from ..bench.shapes import shape_of
+    from ..simulate.collectives import tensor_parallel
+
+    without = parser()
+    ignored = [name for name in vars(options) if name not in (*STEPS, "shape", "json")]
+    if given := [name for name in ignored if options[name] != without.get_default(name)]:
+        raise ValueError(f"--{given[0]} does nothing beside --shape: leave one of them out")
+    shape = shape_of(options.shape)
+    gpus = _listed([1, 2, 4, 8] if options.gpus is None else options.gpus)
+    rows = _listed([130, 1040, 4174] if options.rows is None else options.rows)
+    found = [asdict(tensor_parallel(shape, count, many)) for many in rows for count in gpus]
+    if options.json:
+        print(json_text(found))
+    else:
+        _table(found, tuple(found[0])[1:])
+    return 0

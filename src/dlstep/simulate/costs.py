@@ -1,0 +1,78 @@
+"""Seconds that a forward takes, as a linear function of what its plan holds, fitted to measured ones."""
+
+from collections.abc import Sequence as Items
+from dataclasses import astuple, dataclass
+from itertools import combinations
+
+import numpy as np
+
+from ..core import Plan
+
+NAMES = ("forward", "row", "request", "context")
+TINY = 1e-12  # a coefficient below it, in its column's unit, is noise of the solver
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """The amounts that a forward costs by: 1 for itself, rows fed, requests in it, and positions that these look back on."""
+
+    forward: float = 1.0
+    rows: float = 0.0
+    requests: float = 0.0
+    context: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class StepCost:
+    """Seconds of a forward: `forward` for itself, and so many for each row, request and position looked back on."""
+
+    forward: float
+    row: float = 0.0
+    request: float = 0.0
+    context: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name, seconds in zip(NAMES, astuple(self), strict=True):
+            if not 0 <= seconds < float("inf"):
+                raise ValueError(f"StepCost.{name} must be a number of seconds that is not below 0, got {seconds}")
+
+    def seconds(self, size: Size) -> float:
+        """The time of a forward of this size."""
+        return self.forward * size.forward + self.row * size.rows + self.request * size.requests + self.context * size.context
+
+
+def size_of(plan: Plan) -> Size:
+    """The size of a planned forward."""
+    spans = plan.spans
+    return Size(1.0, sum([len(span.tokens) for span in spans]), len(spans), sum([span.end for span in spans]))
+
+
+def fitted(sizes: Items[Size], seconds: Items[float], names: Items[str] = NAMES) -> StepCost:
+    """The costs nearest to the measured `seconds`, by least squares of their logarithms' first order; none is below 0.
+
+    Only the costs in `names` are fitted, the others are 0. Residuals count in parts of the measured time, so that short
+    forwards count as much as long ones. Raises ValueError where there are fewer measurements than costs.
+    """
+    if unknown := [name for name in names if name not in NAMES]:
+        raise ValueError(f"costs are {', '.join(NAMES)}, got {unknown[0]!r}")
+    if len(sizes) < len(names) or len(sizes) != len(seconds):
+        raise ValueError(f"{len(names)} costs need at least as many measured forwards, got {len(seconds)}")
+    if not min(seconds) > 0:
+        raise ValueError(f"measured forwards take more than 0 seconds, got {min(seconds)}")
+    table = np.array([astuple(size) for size in sizes], dtype=float) / np.array(seconds, dtype=float)[:, None]
+    columns = [NAMES.index(name) for name in names]
+    best, found = float("inf"), np.zeros(len(NAMES))
+    # The least squares that are not below 0 are those of one of the subsets of the columns, without any bound.
+    for count in range(1, len(columns) + 1):
+        for chosen in combinations(columns, count):
+            part = table[:, chosen]
+            scale = np.maximum(np.abs(part).max(axis=0), TINY)
+            answer, *_ = np.linalg.lstsq(part / scale, np.ones(len(seconds)), rcond=None)
+            if answer.min() < -TINY:
+                continue
+            error = float(np.square(part @ (answer / scale) - 1).sum())
+            if error < best - TINY:
+                best = error
+                found = np.zeros(len(NAMES))
+                found[list(chosen)] = np.maximum(answer, 0.0) / scale
+    return StepCost(*[float(value) for value in found])

@@ -1,0 +1,119 @@
+"""Figures of a simulated fleet, and their curve over numbers of replicas."""
+
+from collections.abc import Iterator, Sequence as Items
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..core import Config, Strategy
+from .costs import StepCost
+from .fleet import Course, Simulation
+from .work import Answered, Beginnings, Job, drawn_jobs
+
+REPLICAS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """A course in numbers. Latencies are in milliseconds from arrival to the whole answer, `queue_` those to the first forward.
+
+    `hit_rate` is the share of prompt tokens that were found in pages, `busy` the share of the time in which replicas ran
+    forwards. Times go from the first arrival to the end of the last answer.
+    """
+
+    replicas: int
+    requests: int
+    requests_per_s: float
+    tokens_per_s: float
+    latency_p50: float
+    latency_p95: float
+    latency_p99: float
+    queue_p50: float
+    queue_p95: float
+    token_p50: float
+    tokens_per_forward: float
+    rows_per_forward: float
+    requests_per_forward: float
+    hit_rate: float
+    busy: float
+
+
+def figures(jobs: Items[Job], course: Course, tail: float = 1.0) -> Figures:
+    """The figures of a course, of at least one request. Latencies lie `tail` times as far above their median."""
+    fates = course.fates
+    took = (max(fate.ended for fate in fates) - min(fate.came for fate in fates)) or 1.0
+    whole = np.array([1e3 * (fate.ended - fate.came) for fate in fates])
+    queued = np.array([1e3 * (fate.began - fate.came) for fate in fates])
+    tokens, nfe = sum(fate.tokens for fate in fates), sum(fate.forwards for fate in fates)
+    each = [1e3 * (fate.ended - fate.came) / fate.tokens for fate in fates if fate.tokens]
+    size, prompts = course.size, sum(len(job.prompt) for job in jobs)
+    middle, slow, slowest = (float(value) for value in np.percentile(whole, (50, 95, 99)))
+    return Figures(
+        replicas=len(course.busy),
+        requests=len(fates),
+        requests_per_s=len(fates) / took,
+        tokens_per_s=tokens / took,
+        latency_p50=middle,
+        latency_p95=middle + tail * (slow - middle),
+        latency_p99=middle + tail * (slowest - middle),
+        queue_p50=float(np.percentile(queued, 50)),
+        queue_p95=float(np.percentile(queued, 95)),
+        token_p50=float(np.median(each)) if each else 0.0,
+        tokens_per_forward=tokens / nfe,
+        rows_per_forward=size.rows / size.forward,
+        requests_per_forward=size.requests / size.forward,
+        hit_rate=sum(fate.found for fate in fates) / prompts,
+        busy=sum(course.busy) / (took * len(course.busy)),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """Equal replicas: scheduler, step costs, seconds that a request takes outside of them, and how far slow requests lie off.
+
+    Forwards of one size do not always take one time. `tail` makes up for that: it is the distance from the median to the
+    slowest, in parts of that with equal times.
+    """
+
+    config: Config
+    strategy: Strategy
+    cost: StepCost
+    delay: float = 0.0
+    tail: float = 1.0
+
+    def figures(self, jobs: Items[Job], replicas: int = 1, before: Items[Job] = ()) -> Figures:
+        """Figures of replicas that answered those `before` and then answer `jobs`. Raises ValueError if there are none."""
+        if not jobs:
+            raise ValueError("there is no request to simulate: raise the rate or the seconds")
+        made = Simulation(self.config, self.strategy, self.cost, replicas, self.delay)
+        if before:
+            made.run(before)
+        return figures(jobs, made.run(jobs), self.tail)
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """Requests for a curve: `rate` a second and `each` in all for each replica, `fewest` at least; answers are drawn from
+    measured ones.
+    """
+
+    answers: tuple[Answered, ...]
+    rate: float
+    each: int = 20
+    limit: int = 64
+    beginnings: Beginnings = Beginnings()
+    seed: int = 0
+    fewest: int = 1000
+
+    def jobs(self, replicas: int) -> list[Job]:
+        """The requests for so many replicas."""
+        count = max(self.fewest, self.each * replicas)
+        return drawn_jobs(
+            self.answers, count, self.rate * replicas, limit=self.limit, seed=self.seed, beginnings=self.beginnings
+        )
+
+
+def curve(fleet: Fleet, traffic: Traffic, replicas: Items[int] = REPLICAS) -> Iterator[Figures]:
+    """A row for each number of replicas, whose load grows with it."""
+    for count in replicas:
+        yield fleet.figures(traffic.jobs(count), count)

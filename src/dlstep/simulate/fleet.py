@@ -1,0 +1,208 @@
+"""Replicas in virtual time: each is a real scheduler with scripted samples, and requests go where a server sends them."""
+
+from collections import defaultdict, deque
+from collections.abc import Sequence as Items
+from dataclasses import dataclass, field
+from heapq import heapify, heappop, heappush
+
+from ..core import Config, Plan, Rows, Samples, Span, State, Strategy, add, commit, init, prune, schedule
+from ..serve.placement import Pages, Standing, bound, choose, page_keys
+from .costs import Size, StepCost, size_of
+from .work import Job, Script
+
+AHEAD = 8  # requests that a replica is given beyond those that it decodes at a time, as by `dlstep serve`
+
+
+@dataclass(frozen=True, slots=True)
+class Fate:
+    """The course of a request: when it came, began and ended, on which replica; tokens emitted, and tokens found in pages."""
+
+    number: int
+    replica: int
+    came: float
+    began: float
+    ended: float
+    tokens: int
+    forwards: int
+    found: int
+
+
+@dataclass(slots=True)
+class Course:
+    """All that happened: fates in order of endings, seconds that each replica worked, and the sizes of all forwards added."""
+
+    fates: list[Fate] = field(default_factory=list)
+    busy: list[float] = field(default_factory=list)
+    size: Size = field(default_factory=lambda: Size(0.0))
+
+
+class Chooser:
+    """`serve.placement.choose` over all replicas that have room, without a look at each of them.
+
+    Of the replicas that know no page of a prompt only the one with the fewest requests, then the first, can be chosen. Those
+    that may know one are listed by the key of the first page.
+    """
+
+    def __init__(self, replicas: int, room: int, pages: int) -> None:
+        self._sent = [0] * replicas
+        self._room = room
+        self._pages = [Pages(pages) for _ in range(replicas)]
+        self._heap = [(0, number) for number in range(replicas)]
+        heapify(self._heap)
+        self._knowing: dict[bytes, set[int]] = defaultdict(set)
+        self._able, self._requests = replicas, 0  # replicas that have room, and their requests
+
+    def taker(self, keys: tuple[bytes, ...]) -> int | None:
+        """The replica for a prompt with these pages; None if none has room."""
+        heap, sent = self._heap, self._sent
+        while sent[heap[0][1]] != heap[0][0]:
+            heappop(heap)
+        least, number = heap[0]
+        if least >= self._room:
+            return None
+        standings = [Standing(number, least, self._pages[number].known(keys))]
+        knowing = self._knowing.get(keys[0], set[int]()) if keys else set[int]()
+        forgot: list[int] = []
+        for other in knowing:
+            if other != number and sent[other] < self._room:
+                known = self._pages[other].known(keys)
+                standings.append(Standing(other, sent[other], known))
+                if not known:
+                    forgot.append(other)
+        knowing.difference_update(forgot)
+        return choose(standings, bound(self._requests, self._able))
+
+    def give(self, number: int, keys: tuple[bytes, ...]) -> None:
+        """A replica gets a request."""
+        self._pages[number].learn(keys)
+        if keys:
+            self._knowing[keys[0]].add(number)
+        self._change(number, 1)
+
+    def take_back(self, number: int) -> None:
+        """A request of a replica has ended."""
+        self._change(number, -1)
+
+    def _change(self, number: int, by: int) -> None:
+        before = self._sent[number]
+        self._sent[number] = after = before + by
+        if before < self._room:
+            self._able, self._requests = self._able - 1, self._requests - before
+        if after < self._room:
+            self._able, self._requests = self._able + 1, self._requests + after
+        heappush(self._heap, (self._sent[number], number))
+
+
+class _Replica:
+    """A scheduler, what it was sent while a forward ran, and the answer to that forward."""
+
+    __slots__ = ("began", "found", "inbox", "samples", "scripts", "state")
+
+    def __init__(self, first: State) -> None:
+        self.state = first
+        self.inbox: list[tuple[int, Job]] = []
+        self.samples: Samples | None = None
+        self.scripts: dict[int, Script] = {}
+        self.began: dict[int, float] = {}
+        self.found: dict[int, int] = {}
+
+    def plan(self, now: float) -> Plan:
+        """The next forward, with all that came meanwhile; nothing to feed if there is nothing to do."""
+        for number, job in self.inbox:
+            self.state = add(self.state, job.request(number))
+            self.scripts[number] = Script(job, number)
+        self.inbox.clear()
+        plan = schedule(self.state)
+        self.samples = Samples(plan, tuple([self._rows(span, now) for span in plan.spans])) if plan.spans else None
+        if plan.admissions:
+            page_size = self.state.config.page_size
+            numbers = {span.arrival: span.id for span in plan.spans}
+            for admission in plan.admissions:
+                self.found.setdefault(numbers[admission.arrival], len(admission.shared) * page_size)
+        return plan
+
+    def _rows(self, span: Span, now: float) -> Rows:
+        self.began.setdefault(span.id, now)
+        return self.scripts[span.id].rows(span)
+
+
+class Simulation:
+    """A fleet of equal replicas and one queue in front of them. `delay` seconds are added to what every request takes."""
+
+    def __init__(self, config: Config, strategy: Strategy, cost: StepCost, replicas: int, delay: float = 0.0) -> None:
+        if replicas < 1:
+            raise ValueError(f"a fleet has at least 1 replica, got {replicas}")
+        first = init(config, strategy)
+        self._first, self._cost, self._delay = first, cost, delay
+        self._replicas = [_Replica(first) for _ in range(replicas)]
+        self._chooser = Chooser(replicas, config.max_num_reqs + AHEAD, config.num_pages)
+        self._queue: deque[tuple[int, Job, tuple[bytes, ...]]] = deque()
+        self._ends: list[tuple[float, int, int]] = []  # of forwards under way: when, which one of all, whose
+        self._forwards = 0
+        self._came: dict[int, float] = {}
+        self._prompts: dict[int, int] = {}
+        self._sums = [0.0, 0.0, 0.0, 0.0]
+        self.course = Course(busy=[0.0] * replicas)
+
+    def run(self, jobs: Items[Job]) -> Course:
+        """Answer all requests. What earlier ones left in pages is found; the course is that of these alone."""
+        self.course, self._sums = Course(busy=[0.0] * len(self._replicas)), [0.0, 0.0, 0.0, 0.0]
+        for number, job in sorted(enumerate(jobs), key=lambda each: each[1].at):
+            while self._ends and self._ends[0][0] <= job.at:
+                self._end()
+            self._came[number], self._prompts[number] = job.at, len(job.prompt)
+            self._queue.append((number, job, page_keys(self._first, job.request(number))))
+            self._drain(job.at)
+        while self._ends:
+            self._end()
+        self.course.size = Size(*self._sums)
+        return self.course
+
+    def _drain(self, now: float) -> None:
+        """Send what waits in front to replicas that have room, in order."""
+        while self._queue:
+            number, job, keys = self._queue[0]
+            taker = self._chooser.taker(keys)
+            if taker is None:
+                return
+            self._queue.popleft()
+            self._chooser.give(taker, keys)
+            replica = self._replicas[taker]
+            replica.inbox.append((number, job))
+            if replica.samples is None:
+                self._begin(taker, now)
+
+    def _begin(self, number: int, now: float) -> None:
+        """Let a replica run its next forward, if there is one."""
+        plan = self._replicas[number].plan(now)
+        if not plan.spans:
+            return
+        size = size_of(plan)
+        for place, value in enumerate((1.0, size.rows, size.requests, size.context)):
+            self._sums[place] += value
+        seconds = self._cost.seconds(size)
+        self.course.busy[number] += seconds
+        self._forwards += 1
+        heappush(self._ends, (now + seconds, self._forwards, number))
+
+    def _end(self) -> None:
+        """Commit the forward that ends next, and go on."""
+        now, _, number = heappop(self._ends)
+        replica = self._replicas[number]
+        assert replica.samples is not None, "a forward that ends has samples"
+        state = commit(replica.state, replica.samples)
+        replica.samples = None
+        for request_id in state.ended:
+            self._tell(number, request_id, state, now)
+        replica.state = prune(state) if len(state.finished) else state
+        self._begin(number, now)
+        self._drain(now)
+
+    def _tell(self, number: int, request_id: int, state: State, now: float) -> None:
+        replica, sequence = self._replicas[number], state.finished[request_id]
+        del replica.scripts[request_id]
+        found = min(replica.found.pop(request_id), self._prompts.pop(request_id))
+        came, began = self._came.pop(request_id), replica.began.pop(request_id)
+        tokens = len(sequence.answer)
+        self.course.fates.append(Fate(request_id, number, came, began, now + self._delay, tokens, sequence.ledger.nfe, found))
+        self._chooser.take_back(number)

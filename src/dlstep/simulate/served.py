@@ -1,0 +1,175 @@
+"""Rows of `dlstep bench serve`: a fleet fitted to some of them, and its prediction beside others."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence as Items
+from dataclasses import astuple, dataclass, replace
+from operator import attrgetter
+from pathlib import Path
+from statistics import fmean, median
+from typing import Any
+
+from ..core import Config, Strategy, Trace
+from .costs import Size, StepCost, fitted
+from .figures import Figures, Fleet
+from .work import Answered, each_once, repeated_jobs
+
+COMPARED = ("tokens_per_s", "requests_per_s", "latency_p50", "latency_p95", "token_p50", "rows_per_forward")
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """The load of a row, as `dlstep bench serve` writes it."""
+
+    seconds: float
+    seed: int
+    prompts: int
+    max_tokens: int
+    warm: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """The part of a row that a fleet is fitted to or compared with."""
+
+    rate: float
+    requests_per_s: float
+    tokens_per_s: float
+    latency_p50: float
+    latency_p95: float
+    token_p50: float
+    rows_per_forward: float
+    busy_ms_per_forward: float
+    answers: tuple[Answered, ...]
+    load: Load
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """A figure as measured and as predicted, and the difference of the two in parts of the first: medians of all rows."""
+
+    figure: str
+    measured: float
+    predicted: float
+    error: float
+
+
+def read_rows(path: Path) -> list[Measured]:
+    """The rows of a file that `dlstep bench serve --json` printed. Raises ValueError for anything else."""
+    try:
+        rows = json.loads(path.read_text(encoding="utf-8"))
+        found = [_measured(row) for row in rows]
+    except (TypeError, KeyError, AttributeError, ValueError, RecursionError) as error:
+        raise ValueError(
+            f"{path} holds no rows of `dlstep bench serve --json` as this version prints them ({type(error).__name__}: {error})"
+        ) from error
+    for row in found:
+        if row.rate <= 0 or not row.answers or row.busy_ms_per_forward <= 0:
+            raise ValueError(f"{path}: a row of rate {row.rate:g} has no arrivals at random or no answers: measure it again")
+    if not found:
+        raise ValueError(f"{path} holds no row")
+    return found
+
+
+def _measured(row: Mapping[str, Any]) -> Measured:
+    names = [name for name in Measured.__dataclass_fields__ if name not in ("answers", "load")]
+    numbers = {name: float(row[name]) for name in names}
+    load = row["load"]
+    return Measured(
+        **numbers,
+        answers=tuple([Answered(prompt, tokens, max(1, nfe)) for prompt, tokens, nfe in row["answers"]]),
+        load=Load(float(load["seconds"]), int(load["seed"]), int(load["prompts"]), int(load["max_tokens"]), bool(load["warm"])),
+    )
+
+
+def read_answers(path: Path) -> tuple[Answered, ...]:
+    """Lengths and forwards of answers, from rows of `dlstep bench serve --json` or from a trace that `Trace.save` wrote."""
+    with path.open("rb") as file:
+        begins = file.read(64).lstrip()[:1]
+    if begins == b"[":
+        return most_answers(read_rows(path))
+    found: dict[int, Answered] = {}
+    ended = 0
+    for state in Trace.load(path).states():
+        if len(state.finished) == ended:
+            continue
+        ended = len(state.finished)
+        for sequence in state.finished.values():
+            if sequence.nfe and sequence.finish in ("stop", "length"):
+                request = sequence.request
+                found[request.arrival] = Answered(len(request.prompt), len(sequence.answer), sequence.nfe)
+    if not found:
+        raise ValueError(f"{path}: no request of this trace has ended")
+    return tuple(found.values())
+
+
+def most_answers(rows: Iterable[Measured]) -> tuple[Answered, ...]:
+    """The answers of the row that has most of them: the others sent a part of its prompts."""
+    return max((row.answers for row in rows), key=len)
+
+
+def turns(rows: Items[Measured]) -> list[list[Measured]]:
+    """The rows by turns, in each of which every rate was measured once; all together if rates have unequal numbers of rows."""
+    by_rate: dict[float, list[Measured]] = {}
+    for row in rows:
+        by_rate.setdefault(row.rate, []).append(row)
+    if len({len(each) for each in by_rate.values()}) > 1:
+        return [list(rows)]
+    return [list(turn) for turn in zip(*by_rate.values(), strict=True)]
+
+
+def fits(rows: Items[Measured], config: Config, strategy: Strategy) -> list[Fleet]:
+    """A fleet fitted to each turn. Raises ValueError unless there are two rates.
+
+    A machine that does something else meanwhile is slower in one turn than in another. Fitted together, that would look as if
+    it were due to the load.
+    """
+    if len({row.rate for row in rows}) < 2:
+        raise ValueError("--fit needs rows of two rates at least: one says nothing of how time grows with load")
+    answers = most_answers(rows)
+    return [_fit(turn, answers, config, strategy) for turn in turns(rows)]
+
+
+def middle(fleets: Items[Fleet]) -> Fleet:
+    """A fleet whose costs are each the median of theirs."""
+    costs = zip(*[astuple(fleet.cost) for fleet in fleets], strict=True)
+    delay, tail = (median(map(attrgetter(name), fleets)) for name in ("delay", "tail"))
+    return replace(fleets[0], cost=StepCost(*map(median, costs)), delay=delay, tail=tail)
+
+
+def _fit(rows: Items[Measured], answers: tuple[Answered, ...], config: Config, strategy: Strategy) -> Fleet:
+    """A fleet whose forwards take what those of the rows took, and its requests as much longer as theirs did.
+
+    Costs of a forward and of its rows are fitted to the means of each row; the time outside of the engine is the difference
+    between measured and simulated medians of latency. `tail` is the distance of the 95 % from the median, measured over
+    simulated.
+    """
+    sizes = [Size(1.0, row.rows_per_forward) for row in rows]
+    cost = fitted(sizes, [row.busy_ms_per_forward / 1e3 for row in rows], ("forward", "row"))
+    fleet = Fleet(config, strategy, cost)
+    told = [predicted(fleet, row, answers) for row in rows]
+    late = [(row.latency_p50 - each.latency_p50) / 1e3 for row, each in zip(rows, told, strict=True)]
+    far, near = (sum(each.latency_p95 - each.latency_p50 for each in those) for those in (rows, told))
+    return replace(fleet, delay=max(0.0, fmean(late)), tail=far / near if near > 0 else 1.0)
+
+
+def predicted(fleet: Fleet, row: Measured, answers: tuple[Answered, ...]) -> Figures:
+    """Figures of one replica under the load of a row: equal arrivals, `answers` for its prompts."""
+    load = row.load
+    jobs = repeated_jobs(answers, row.rate, load.seconds, prompts=load.prompts, limit=load.max_tokens, seed=load.seed)
+    return fleet.figures(jobs, before=each_once(answers, load.prompts, load.max_tokens) if load.warm else ())
+
+
+def compared(fleets: Items[Fleet], rows: Items[Measured], answers: tuple[Answered, ...]) -> list[Comparison]:
+    """Measured figures beside those that the fleet of the same turn predicts, or where turns are not as many, the middle one.
+
+    Nothing of `rows` but their load is used to predict.
+    """
+    those = fleets if len(fleets) == len(rows) else [middle(fleets)] * len(rows)
+    foreseen = [predicted(fleet, row, answers) for fleet, row in zip(those, rows, strict=True)]
+    found: list[Comparison] = []
+    for name in COMPARED:
+        take = attrgetter(name)
+        seen, expected = list(map(take, rows)), list(map(take, foreseen))
+        errors = [mine / theirs - 1 if theirs else float("nan") for mine, theirs in zip(expected, seen, strict=True)]
+        found.append(Comparison(name, median(seen), median(expected), median(errors)))
+    return found

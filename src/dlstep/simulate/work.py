@@ -1,0 +1,154 @@
+"""Requests of a simulation: when they come, what their prompts share, how long their answers are and how fast they come."""
+
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence as Items
+from dataclasses import dataclass, fields
+from itertools import accumulate, takewhile
+from random import Random
+from typing import Any
+
+from ..core import NO_ROWS, Request, Rows, SamplingParams, Span, Spec, Strategy
+
+MASK, EOS, WORD = 0, 1, 2  # ids: the mask, the end of an answer, and every token of it; prompts begin behind them
+VOCABULARY = (1 << 31) - 1
+SHARED_IDS = 1 << 30  # first id of beginnings that prompts share
+SURE, UNSURE = 1.0, 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """An answer as it was measured: tokens of its prompt, its own, and the forwards that sampled or stored for it."""
+
+    prompt: int
+    tokens: int
+    forwards: int
+
+    def __post_init__(self) -> None:
+        if self.prompt < 1 or self.tokens < 0 or self.forwards < 1:
+            raise ValueError(
+                f"an answer has at least one prompt token, no token or more, and at least one forward; got {self.prompt}, "
+                f"{self.tokens} and {self.forwards}"
+            )
+
+
+USUAL = tuple([Answered(64, 32 + 4 * place, 14 + place % 5) for place in range(8)])  # where nothing measured is given
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One request: when it comes, its prompt, and how its answer goes. `limit` is the `max_tokens` it is sent with."""
+
+    at: float
+    prompt: tuple[int, ...]
+    tokens: int
+    forwards: int
+    limit: int
+
+    def request(self, number: int) -> Request:
+        """The request that a scheduler gets. Its seed says nothing here, because samples are scripted."""
+        return Request(number, self.prompt, SamplingParams(max_tokens=self.limit, seed=0))
+
+
+@dataclass(frozen=True, slots=True)
+class Beginnings:
+    """Prompts begin with one of `count` texts of `tokens` tokens, the k-th of which is 1/k**`exponent` times as frequent."""
+
+    count: int = 0
+    tokens: int = 0
+    exponent: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.count < 0 or self.tokens < 0 or self.exponent < 0:
+            raise ValueError(f"beginnings have a count, tokens and an exponent that are not below 0, got {self}")
+
+
+def poisson(rate: float, random: Random) -> Iterator[float]:
+    """Times of arrivals, `rate` a second on average; those that `dlstep bench serve` draws from the same seed."""
+    now = 0.0
+    while True:
+        now += random.expovariate(rate)
+        yield now
+
+
+def drawn_jobs(
+    answers: Items[Answered], count: int, rate: float, *, limit: int, seed: int, beginnings: Beginnings = Beginnings()
+) -> list[Job]:
+    """`count` requests whose answers are drawn from measured ones, and whose prompts share nothing but `beginnings`."""
+    random, times = Random(f"{seed} answers"), poisson(rate, Random(seed))
+    weights = list(accumulate(1 / k**beginnings.exponent for k in range(1, beginnings.count + 1)))
+    found: list[Job] = []
+    for number, answer in enumerate(random.choices(answers, k=count)):
+        own = (WORD + 1 + number,) * answer.prompt
+        if weights:
+            (which,) = random.choices(range(beginnings.count), cum_weights=weights)
+            own = (SHARED_IDS + which,) * beginnings.tokens + own
+        found.append(Job(next(times), own, answer.tokens, answer.forwards, max(limit, answer.tokens, 1)))
+    return found
+
+
+def repeated_jobs(answers: Items[Answered], rate: float, seconds: float, *, prompts: int, limit: int, seed: int) -> list[Job]:
+    """The requests that `dlstep bench serve` sends in `seconds`: `prompts` different ones over and over."""
+    times = takewhile(lambda at: at < seconds, poisson(rate, Random(seed)))
+    return [_of_prompt(number % prompts, at, answers, limit) for number, at in enumerate(times)]
+
+
+def each_once(answers: Items[Answered], prompts: int, limit: int) -> list[Job]:
+    """The prompts of `repeated_jobs`, each once and all at a time."""
+    return [_of_prompt(which, 0.0, answers, limit) for which in range(prompts)]
+
+
+def _of_prompt(which: int, at: float, answers: Items[Answered], limit: int) -> Job:
+    """A request with the prompt of this number and the measured answer of the same number; one of them, where it has none."""
+    answer = answers[which % len(answers)]
+    return Job(at, (WORD + 1 + which,) * answer.prompt, answer.tokens, answer.forwards, max(limit, answer.tokens, 1))
+
+
+def scripted_spec() -> Spec:
+    """A model whose ids are many enough for prompts of all kinds."""
+    return Spec(MASK, (EOS,), VOCABULARY)
+
+
+def scripted_strategy(made: type[Strategy], options: Mapping[str, Any]) -> Strategy:
+    """A strategy that takes what a script is sure of, and is never forced to take more.
+
+    Raises ValueError for options that it does not have.
+    """
+    known = {each.name for each in fields(made)}
+    if unknown := sorted(options.keys() - known):
+        raise ValueError(f"{made.__name__} has no option {unknown[0]!r}; its options are {', '.join(sorted(known))}")
+    calm = {"semi_complete_threshold": 1.0} if "semi_complete_threshold" in known else {}
+    strategy = made(**{**options, **calm})
+    if why := strategy.unfit(scripted_spec()):
+        raise ValueError(f"{made.__name__} cannot be simulated: {why}")
+    return strategy
+
+
+class Script:
+    """Samples of a request: in each forward so many positions are sure that it ends after `Job.forwards` of them.
+
+    The first wanted position is always sure, the others are any up to the answer's end. A forward that wants fewer of them
+    leaves more to the next one.
+    """
+
+    def __init__(self, job: Job, seed: int) -> None:
+        self._job, self._random = job, Random(seed)
+        self._end = len(job.prompt) + job.tokens
+        self._due = job.tokens + (job.tokens < job.limit)  # positions to decide, with that of the end of the answer
+        self._forwards = self._decided = 0
+
+    def rows(self, span: Span) -> Rows:
+        """The answer to a span of the request."""
+        if not span.wanted:
+            return NO_ROWS
+        self._forwards += 1
+        count = len(span.wanted)
+        words = bisect_left(span.wanted, self._end)
+        useful = min(count, words + 1)
+        target = -(-self._due * self._forwards // self._job.forwards)
+        sure = max(1, min(useful, target - self._decided))
+        self._decided += sure
+        probabilities = [UNSURE] * count
+        probabilities[0] = SURE
+        for place in self._random.sample(range(1, useful), sure - 1) if sure > 1 else ():
+            probabilities[place] = SURE
+        return Rows((WORD,) * words + (EOS,) * (count - words), tuple(probabilities))

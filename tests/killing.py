@@ -1,0 +1,42 @@
+"""Children that are killed with -9 while they write files."""
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+SECONDS = 120  # after which a child is killed in any case
+
+
+def size(paths: Iterable[Path]) -> int:
+    """The bytes of files, of which some may not be there yet."""
+    found = 0
+    for path in paths:
+        try:
+            found += path.stat().st_size
+        except FileNotFoundError:
+            continue
+    return found
+
+
+def killed_while(running: Callable[[], object], paths: Iterable[Path], after: int) -> int:
+    """Run in a child that is killed once these files have grown by `after` bytes; how many they have grown by."""
+    paths = tuple(paths)
+    begin = size(paths)
+    child = os.fork()
+    if not child:
+        status = 1
+        try:
+            running()
+            status = 0
+        finally:
+            os._exit(status)
+    end = time.monotonic() + SECONDS
+    while size(paths) - begin < after and time.monotonic() < end:
+        if os.waitpid(child, os.WNOHANG)[0]:
+            return size(paths) - begin
+        time.sleep(0.0005)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return size(paths) - begin

@@ -1,0 +1,203 @@
+"""Laws of simulated fleets: requests end once, equal seeds agree, and figures are those of a direct count."""
+
+from dataclasses import replace
+from itertools import pairwise
+from random import Random
+
+import pytest
+from hypothesis import example, given, strategies as st
+
+from dlstep.core import Config, commit, init, schedule
+from dlstep.core.lifecycle import add
+from dlstep.core.plan import Samples
+from dlstep.serve.placement import Pages, Standing, bound, choose
+from dlstep.simulate.costs import Size, StepCost, fitted, size_of
+from dlstep.simulate.figures import Fleet, Traffic, curve, figures
+from dlstep.simulate.fleet import AHEAD, Chooser, Simulation
+from dlstep.simulate.work import (
+    SHARED_IDS,
+    Answered,
+    Beginnings,
+    Job,
+    Script,
+    drawn_jobs,
+    repeated_jobs,
+    scripted_spec,
+    scripted_strategy,
+)
+from dlstep.strategies import load
+
+CONFIG = Config(scripted_spec(), page_size=4, num_pages=400, max_model_len=64, max_num_batched_tokens=96, max_num_reqs=4)
+STRATEGIES = {
+    "multi_bd": {"block_size": 4, "buffer_size": 2},
+    "dual_cache": {"block_size": 4},
+    "d2f": {"block_size": 2, "buffer_size": 3},
+}
+COST = StepCost(0.01, 0.0001, 0.0005, 1e-6)
+
+answers = st.builds(Answered, st.integers(1, 20), st.integers(0, 20), st.integers(1, 20))
+workloads = st.builds(
+    drawn_jobs,
+    st.lists(answers, min_size=1, max_size=5),
+    st.integers(1, 12),
+    st.sampled_from([1.0, 20.0, 500.0]),
+    limit=st.sampled_from([1, 20]),
+    seed=st.integers(0, 9),
+    beginnings=st.sampled_from([Beginnings(), Beginnings(2, 12), Beginnings(3, 9, 2.0)]),
+)
+
+
+def simulation(replicas: int, name: str = "multi_bd", config: Config = CONFIG, cost: StepCost = COST) -> Simulation:
+    return Simulation(config, scripted_strategy(load(name), STRATEGIES[name]), cost, replicas)
+
+
+@given(workloads, st.integers(1, 5))
+def test_every_request_ends_once_in_order_of_time(jobs: list[Job], replicas: int) -> None:
+    course = simulation(replicas).run(jobs)
+    assert sorted(fate.number for fate in course.fates) == list(range(len(jobs)))
+    for fate in course.fates:
+        job = jobs[fate.number]
+        assert fate.came == job.at <= fate.began < fate.ended
+        assert fate.tokens == job.tokens and 0 <= fate.replica < replicas
+        assert 0 <= fate.found < len(job.prompt) + CONFIG.page_size and fate.found <= len(job.prompt)
+    ends = [fate.ended for fate in course.fates]
+    assert ends == sorted(ends)
+
+
+@given(workloads, st.integers(1, 5))
+def test_the_same_requests_have_the_same_course(jobs: list[Job], replicas: int) -> None:
+    assert simulation(replicas).run(jobs) == simulation(replicas).run(jobs)
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+@given(answer=answers)
+def test_a_request_alone_takes_the_sum_of_its_forwards(name: str, answer: Answered) -> None:
+    (job,) = drawn_jobs([answer], 1, 1.0, limit=20, seed=3)
+    strategy = scripted_strategy(load(name), STRATEGIES[name])
+    state, script, sizes = add(init(CONFIG, strategy), job.request(0)), Script(job, 0), list[Size]()
+    while not state.done:
+        plan = schedule(state)
+        sizes.append(size_of(plan))
+        state = commit(state, Samples(plan, (script.rows(plan.spans[0]),)))
+    (fate,) = simulation(3, name).run([job]).fates
+    expected = sum(0.01 + 0.0001 * size.rows + 0.0005 + 1e-6 * size.context for size in sizes)
+    assert fate.ended - job.at == pytest.approx(expected)
+    assert fate.forwards == len(sizes)
+
+
+@given(st.integers(1, 30), st.integers(1, 30))
+def test_answers_take_the_forwards_that_they_are_given(tokens: int, forwards: int) -> None:
+    """A block at a time: as many as wished where each takes a token at least, and one more where the prompt is stored first."""
+    job = Job(0.0, (9,), tokens, min(forwards, tokens), tokens)
+    strategy = scripted_strategy(load("multi_bd"), {"block_size": 32, "buffer_size": 1})
+    (fate,) = Simulation(CONFIG, strategy, COST, 1).run([job]).fates
+    assert fate.tokens == tokens and job.forwards <= fate.forwards <= job.forwards + 1
+
+
+def slow_choice(sent: list[int], pages: list[Pages], room: int, keys: tuple[bytes, ...]) -> int | None:
+    able = [Standing(n, sent[n], pages[n].known(keys)) for n in range(len(sent)) if sent[n] < room]
+    return choose(able, bound(sum(each.requests for each in able), len(able))) if able else None
+
+
+@given(st.data(), st.integers(1, 6), st.integers(1, 6), st.integers(2, 30))
+def test_the_quick_choice_is_the_servers(data: st.DataObject, replicas: int, most: int, room: int) -> None:
+    chooser, sent, pages = Chooser(replicas, room, most), [0] * replicas, [Pages(most) for _ in range(replicas)]
+    for _ in range(data.draw(st.integers(1, 60))):
+        keys = data.draw(st.sampled_from([(), (b"a",), (b"a", b"b"), (b"a", b"c"), (b"d", b"e"), (b"f",), (b"g", b"h")]))
+        expected = slow_choice(sent, pages, room, keys)
+        assert chooser.taker(keys) == expected
+        busy = [number for number, count in enumerate(sent) if count]
+        if expected is not None and data.draw(st.integers(0, 3)):
+            chooser.give(expected, keys)
+            pages[expected].learn(keys)
+            sent[expected] += 1
+        elif busy:
+            number = data.draw(st.sampled_from(busy))
+            chooser.take_back(number)
+            sent[number] -= 1
+
+
+@example([Job(0.1442910641095092, (3,), 0, 1, 1)], 1)  # always busy, and rounded up
+@given(workloads, st.integers(1, 4))
+def test_figures_are_a_direct_count(jobs: list[Job], replicas: int) -> None:
+    made = simulation(replicas)
+    course = made.run(jobs)
+    row = figures(jobs, course)
+    took = max(fate.ended for fate in course.fates) - jobs[0].at
+    assert row.requests == len(jobs) and row.replicas == replicas
+    assert row.tokens_per_s == pytest.approx(sum(job.tokens for job in jobs) / took)
+    assert row.hit_rate == pytest.approx(sum(fate.found for fate in course.fates) / sum(len(job.prompt) for job in jobs))
+    assert 0 <= row.hit_rate <= 1 and 0 < row.busy <= 1 + 1e-9
+    assert row.queue_p50 <= row.latency_p50 <= row.latency_p95 <= row.latency_p99
+    size = course.size
+    seconds = 0.01 * size.forward + 0.0001 * size.rows + 0.0005 * size.requests + 1e-6 * size.context
+    assert sum(course.busy) == pytest.approx(seconds)
+
+
+def test_shared_beginnings_are_found_as_often_as_they_come_again() -> None:
+    """One replica, one request after the other: all but the first with a beginning find its 3 pages."""
+    jobs = drawn_jobs([Answered(5, 4, 2)], 60, 0.01, limit=8, seed=1, beginnings=Beginnings(4, 12))
+    firsts = {job.prompt[0] for job in jobs}
+    assert len(firsts) == 4 and min(firsts) >= SHARED_IDS
+    course = simulation(1).run(jobs)
+    assert sum(fate.found for fate in course.fates) == (60 - 4) * 12
+    counts = sorted((sum(job.prompt[0] == first for job in jobs) for first in firsts), reverse=True)
+    assert counts[0] > 2 * counts[3]
+
+
+def test_deterministic_service_waits_as_theory_says() -> None:
+    """M/D/1: one request at a time, each of one forward of 1 s; the mean wait is load / (2 - 2 load)."""
+    config = replace(CONFIG, max_num_reqs=1)
+    for load_, seed in ((0.5, 0), (0.7, 1)):
+        jobs = drawn_jobs([Answered(1, 1, 1)], 1500, load_, limit=1, seed=seed)
+        fates = simulation(1, config=config, cost=StepCost(1.0)).run(jobs).fates
+        mean = sum(fate.began - fate.came for fate in fates) / len(fates)
+        assert mean == pytest.approx(load_ / (2 - 2 * load_), rel=0.15)
+        assert {round(fate.ended - fate.began, 6) for fate in fates} == {1.0}
+
+
+def test_more_replicas_serve_an_overload_faster() -> None:
+    jobs = drawn_jobs([Answered(8, 12, 6)], 200, 1e6, limit=12, seed=0)
+    speeds = [figures(jobs, simulation(count).run(jobs)).tokens_per_s for count in (1, 2, 4, 8)]
+    for fewer, more in pairwise(speeds):
+        assert 1.7 * fewer < more < 2.1 * fewer
+
+
+def test_a_curve_grows_its_load_with_its_replicas() -> None:
+    fleet = Fleet(CONFIG, scripted_strategy(load("multi_bd"), STRATEGIES["multi_bd"]), COST)
+    traffic = Traffic((Answered(5, 10, 4),), rate=2.0, each=50, limit=10, fewest=80)
+    one, three = curve(fleet, traffic, (1, 3))
+    assert (one.requests, three.requests) == (80, 150)
+    assert three.tokens_per_s == pytest.approx(3 * one.tokens_per_s, rel=0.35)
+
+
+def test_a_full_fleet_lets_requests_wait_in_front() -> None:
+    room = CONFIG.max_num_reqs + AHEAD
+    jobs = [Job(0.0, (9 + number,), 4, 2, 4) for number in range(room + 5)]
+    course = simulation(1).run(jobs)
+    assert [fate.number for fate in sorted(course.fates, key=lambda fate: (fate.began, fate.number))] == list(range(room + 5))
+
+
+@given(st.lists(st.floats(1e-6, 1e-2), min_size=4, max_size=4), st.integers(0, 99))
+def test_planted_costs_are_found(planted: list[float], seed: int) -> None:
+    random = Random(seed)
+    sizes = [Size(1.0, random.uniform(1, 500), random.uniform(1, 30), random.uniform(1, 9000)) for _ in range(40)]
+    seconds = [sum(c * x for c, x in zip(planted, (1.0, s.rows, s.requests, s.context), strict=True)) for s in sizes]
+    found = fitted(sizes, seconds)
+    assert [found.forward, found.row, found.request, found.context] == pytest.approx(planted, rel=1e-3)
+
+
+def test_no_cost_is_below_nothing() -> None:
+    found = fitted([Size(1.0, 10.0), Size(1.0, 20.0), Size(1.0, 30.0)], [3.0, 2.0, 1.9], ("forward", "row"))
+    assert found.row == 0 and 1.9 < found.forward < 3.0
+
+
+def test_requests_of_a_measurement_come_again() -> None:
+    """The arrivals are those that `dlstep bench serve` draws."""
+    random, now, expected = Random(7), 0.0, list[float]()
+    while (now := now + random.expovariate(5.0)) < 4.0:
+        expected.append(now)
+    jobs = repeated_jobs([Answered(3, 4, 2), Answered(6, 5, 3)], 5.0, 4.0, prompts=3, limit=9, seed=7)
+    assert [job.at for job in jobs] == expected
+    assert [len(job.prompt) for job in jobs[:6]] == [3, 6, 3, 3, 6, 3]
+    assert jobs[0].prompt == jobs[3].prompt != jobs[2].prompt
