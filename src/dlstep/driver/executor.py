@@ -68,7 +68,8 @@ class Executor:
 
     @region("sample")
     def _sample(self, batch: Batch, answer: Answer) -> Packed:
-        return pack(self._network.sample(batch, answer))
+        """Samples; of several ranks all take those of the first, so that a last bit cannot part them."""
+        return self._network.ranks.first_of(pack(self._network.sample(batch, answer)))
 
 
 def to_host(packed: Packed, received: Packed | None = None) -> Pending:

@@ -52,7 +52,7 @@ class TorchDriver:
                 f"embeds {embedded}: build the Config from checkpoint.spec"
             )
         self.config = config
-        self.network = network or paged(checkpoint.network, spec)
+        self.network = network or paged(checkpoint.network, spec, checkpoint.ranks)
         model = self.network.model
         views = tuple(dict.fromkeys(shape.view for shape in self.network.shapes))
         self._target = Target(config.page_size, spec.head_shift, views, model.device, model.dtype)

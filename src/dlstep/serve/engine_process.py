@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from ..config import EngineConfig
-from ..core import DlstepError
+from ..core import DlstepError, RanksDriver
 from ..engine import Engine, load_engine
 from ..lookup import searched
 from .engine_loop import converse
@@ -48,7 +48,8 @@ class ProcessHost:
         """Start a fresh process; a fork would share this one's sockets and threads."""
         context = get_context("spawn")
         ours, theirs = context.Pipe()
-        process = context.Process(target=run_process, args=(theirs, self._config), name="dlstep-engine", daemon=True)
+        alone = self._config.tensor_parallel_size == 1  # a daemon may not start the other ranks
+        process = context.Process(target=run_process, args=(theirs, self._config), name="dlstep-engine", daemon=alone)
         process.start()
         theirs.close()  # so that its end closes the pipe
         self._process = process
@@ -94,7 +95,15 @@ def run_process(pipe: Connection, config: EngineConfig) -> None:
     except (ValueError, OSError, DlstepError) as error:
         pipe.send(Failed(" ".join(str(error).split())))
         return
+    if isinstance(engine.driver, RanksDriver):
+        engine.driver.when_lost(_end_with_rank)
     converse(engine, pipe)
+
+
+def _end_with_rank(why: str) -> None:
+    """End this process, so that its requests end and it is started anew with all ranks."""
+    print(f"dlstep: {why}", file=sys.stderr, flush=True)
+    os._exit(1)
 
 
 def _end_with_parent() -> None:
