@@ -1,8 +1,10 @@
 """The engine that an `LLM` and a `Session` run on."""
 
 import os
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from operator import attrgetter
 from pathlib import Path
 from threading import Lock
@@ -72,7 +74,7 @@ def load_engine(config: EngineConfig) -> Engine:
     DlstepError if a rank cannot be started.
     """
     if config.tensor_parallel_size == 1:
-        return _load(config, None)
+        return load_with(config, partial(_crew, config, None))
     _check_ranks(config)
     from .driver.crew import place_in_torchrun
 
@@ -80,7 +82,7 @@ def load_engine(config: EngineConfig) -> Engine:
     if place is not None and place.rank:
         run_rank(place, config)
         raise SystemExit(0)
-    return _load(config, place)
+    return load_with(config, partial(_crew, config, place))
 
 
 def run_rank(place: "Place", config: EngineConfig) -> None:
@@ -88,7 +90,7 @@ def run_rank(place: "Place", config: EngineConfig) -> None:
     from .driver.conductor import follow
     from .models.ranks import leave_ranks
 
-    engine = _load(config, place)
+    engine = load_with(config, partial(_crew, config, place))
     follow(engine.driver, engine.ranks)
     leave_ranks()
 
@@ -114,7 +116,8 @@ def _check_ranks(config: EngineConfig) -> None:
         )
 
 
-def _load(config: EngineConfig, place: "Place | None") -> Engine:
+def load_with(config: EngineConfig, gather: Callable[[], "Crew"]) -> Engine:
+    """The engine of this process's rank in the group that `gather` meets, once the options are known to be right."""
     # Before the imports below, which take seconds: a wrong name is told at once.
     models = embedded_models_for(config)
     if not models and config.model is None:
@@ -133,6 +136,7 @@ def _load(config: EngineConfig, place: "Place | None") -> Engine:
     import torch
 
     from .models import load_checkpoint, read_adapter, read_description
+    from .models.weights import check_ranks
 
     dtype = None if config.dtype is None else attrgetter(config.dtype)(torch)
     # Before the weights, which take longer: what is wrong with an adapter or an option is told at once.
@@ -142,7 +146,9 @@ def _load(config: EngineConfig, place: "Place | None") -> Engine:
         own = None if training is None else TRAININGS[training].strategies[0]
         description = replace(description, training=training, decoding_strategy=own)
     resolved = resolve(config, description)
-    crew = _crew(config, place)
+    if config.tensor_parallel_size > 1:
+        check_ranks(description.family.network, description.config, config.tensor_parallel_size)
+    crew = gather()
     ranks = crew.ranks
     first = ranks.rank == 0  # the one that shows bars
     if ranks.several and device == "cuda":

@@ -38,6 +38,11 @@ def empty_network(network: type[PreTrainedModel], config: PretrainedConfig, dtyp
         return made
 
 
+def check_ranks(network: type[PreTrainedModel], config: PretrainedConfig, size: int) -> None:
+    """Raise ValueError, by name, for a network that `size` ranks cannot share."""
+    cuts_of(empty_network(network, config, torch.float32), Ranks(0, size))
+
+
 def wanted_by(network: PreTrainedModel) -> Wanted:
     """Tensors that a network needs, tied parameters once."""
     tensors: dict[str, Tensor] = network.state_dict(keep_vars=True)
