@@ -50,7 +50,7 @@ class Crew:
         self._processes, self._pipes, self._folder = processes, pipes, folder
         self._ending = threading.Event()
         self._calls: list[Callable[[str], None]] = []
-        self._lock = threading.Lock()
+        self._lock, self._asking = threading.Lock(), threading.Lock()
         if processes:
             threading.Thread(target=self._watch, name="dlstep-ranks", daemon=True).start()
 
@@ -66,12 +66,11 @@ class Crew:
 
     def ended_by(self, error: Exception) -> DlstepError:
         """The error that tells why the group ends, `error` having come up here; all other ranks are ended."""
-        for process in self._processes:  # one that is gone is the cause
-            process.join(1.0 if isinstance(error, RuntimeError) else 0.0)
-            if process.exitcode is not None:
-                break
-        gone = self._gone()
-        said = error if isinstance(error, DlstepError) else DlstepError(gone or f"a forward failed on rank 0: {error}")
+        if isinstance(error, DlstepError):
+            said = error
+        else:  # a rank that is gone is the cause
+            gone = self._gone(wait([process.sentinel for process in self._processes], timeout=1.0))
+            said = DlstepError(gone or f"a forward failed on rank 0: {error}")
         self._lose(str(said))
         self.end()
         return said
@@ -101,19 +100,20 @@ class Crew:
 
     def _watch(self) -> None:
         """Wait for the first rank that ends, and tell of it."""
-        wait([process.sentinel for process in self._processes])
+        gone = wait([process.sentinel for process in self._processes])
         if self._ending.is_set():
             return
-        self._lose(self._gone() or "a rank has ended")
+        self._lose(self._gone(gone) or "a rank has ended")
         if torch.cuda.is_available() and dist.is_initialized():  # what waits for the rank on a device would wait for ever
             world: Any = dist.group.WORLD
             world._get_backend(torch.device("cuda")).abort()
 
-    def _gone(self) -> str | None:
-        """Which rank has ended, and what it said last."""
+    def _gone(self, sentinels: list[Any]) -> str | None:
+        """Which rank has ended, of those whose sentinels say so, and what it said last; two threads may ask."""
         for rank, (process, pipe) in enumerate(zip(self._processes, self._pipes, strict=True), start=1):
-            if process.exitcode is not None:
-                said = _last_word(pipe) or f"its process ended with exit code {process.exitcode}"
+            if process.sentinel in sentinels:
+                with self._asking:  # only one thread can fetch the exit code
+                    said = _last_word(pipe) or f"its process ended with exit code {process.exitcode}"
                 return f"rank {rank} of {self.ranks.size} is gone: {said}; make the LLM anew, or let the server restart it"
         return None
 
