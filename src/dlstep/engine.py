@@ -91,6 +91,7 @@ def run_rank(place: "Place", config: EngineConfig) -> None:
     from .models.ranks import leave_ranks
 
     engine = load_with(config, partial(_crew, config, place))
+    assert engine.ranks is not None, "a rank was loaded"
     follow(engine.driver, engine.ranks)
     leave_ranks()
 

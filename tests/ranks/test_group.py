@@ -21,7 +21,7 @@ from dlstep.engine import load_with
 from dlstep.models.ranks import ALONE, Ranks
 from dlstep.strategies import own
 
-REQUESTS = 200
+FEW, REQUESTS = 24, 200
 SOON = 5.0  # seconds in which everybody hears of a rank that is gone
 Answers = tuple[list[tuple[int, ...]], list[Any], list[int], int]
 
@@ -80,17 +80,23 @@ def crowds(ranks: Ranks, strategies: list[str], count: int) -> dict[str, Answers
     return found
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("size", [2, 4])
-def test_a_crowd_is_answered_as_by_one_process(size: int, report: Callable[[str], None]):
+CASES = [
+    pytest.param(2, FEW, marks=pytest.mark.slow),
+    pytest.param(2, REQUESTS, marks=pytest.mark.stress),
+    pytest.param(4, REQUESTS, marks=pytest.mark.stress),
+]
+
+
+@pytest.mark.parametrize(("size", "count"), CASES)
+def test_a_crowd_is_answered_as_by_one_process(size: int, count: int, report: Callable[[str], None]):
     """Every strategy on its embedded model: texts, endings and lines are equal; some requests gave way to older ones."""
     strategies = sorted(own())
-    alone = crowds(ALONE, strategies, REQUESTS)
-    found = run_ranks(size, crowds, strategies, REQUESTS)[0]
+    alone = crowds(ALONE, strategies, count)
+    found = run_ranks(size, crowds, strategies, count)[0]
     for strategy in strategies:
         assert found[strategy] == alone[strategy], strategy
     preempted = {strategy: answers[3] for strategy, answers in alone.items()}
-    report(f"{size} ranks: {len(strategies)} strategies x {REQUESTS} requests equal one process; gave way: {preempted}")
+    report(f"{size} ranks: {len(strategies)} strategies x {count} requests equal one process; gave way: {preempted}")
     assert sum(preempted.values())
 
 

@@ -6,12 +6,14 @@ from typing import Any
 import pytest
 import torch
 from ranks_running import run_ranks
+from test_adapter import noisy_adapter
 from tiny_families import FACTS, write_checkpoint
 
 from dlstep.core import Config, Request, SamplingParams, init
 from dlstep.decode import Decode
 from dlstep.driver import TorchDriver
-from dlstep.models import load_checkpoint
+from dlstep.models import adapt, load_checkpoint, read_adapter
+from dlstep.models.compiled import compile_layers
 from dlstep.models.ranks import ALONE, Ranks
 from dlstep.models.sharding import cuts_of
 from dlstep.models.weights import empty_network
@@ -21,6 +23,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is d
 CLOSE = 1e-5
 # Families of one class and one table differ in names of tensors only: one of each class has biases, one is tied.
 CLASSES = ("dream", "stable_diffcoder", "sdar", "sdar_moe", "llada2")
+ADAPTED = ("sdar", "dream")
 VARIANTS: list[tuple[str, dict[str, Any]]] = [
     *((f"{family}-plain", {"heads": (4, 2)}) for family in FACTS),
     *((f"{family}-biased", {"heads": (4, 1), "biases": True, "shards": 3}) for family in CLASSES),
@@ -34,11 +37,17 @@ def strategy_of(checkpoint: Any) -> Any:
     return kind(**{name: value for name, value in options.items() if name in kind.__dataclass_fields__})
 
 
-def answers(ranks: Ranks, folder: Path) -> tuple[list[Any], list[Any], dict[str, tuple[int, ...]]]:
+def answers(
+    ranks: Ranks, folder: Path, adapter: Path | None = None, *, compiles: bool = False
+) -> tuple[list[Any], list[Any], dict[str, tuple[int, ...]]]:
     """What each request of a batch is answered, its probabilities, and the shapes of what this rank holds."""
     # In float64, because the noise of a random DiffusionGemma's rounding grows tenfold from step to step.
     dtype = torch.float64 if folder.name.startswith("diffusion_gemma") else None
     checkpoint = load_checkpoint(folder, dtype=dtype, ranks=ranks)
+    if adapter is not None:
+        adapt(checkpoint, read_adapter(adapter), merge=True)
+    if compiles:
+        compile_layers(checkpoint.network, backend="eager")
     config = Config(
         spec=checkpoint.spec, page_size=4, num_pages=64, max_model_len=64, max_num_reqs=3, max_num_batched_tokens=200
     )
@@ -86,6 +95,27 @@ def test_ranks_answer_as_one_process(size: int, folders: dict[str, Path]):
             held, whole = ({key: torch.Size(shape).numel() for key, shape in each.items()} for each in (shapes, alone[name][2]))
             cut = [key for key in whole if key.endswith(("q_proj.weight", "o_proj.weight", "down_proj", "gate_up_proj"))]
             assert all(held[key] * size == whole[key] for key in cut), name
+
+
+def adapted(ranks: Ranks, folders: dict[str, Path], adapters: Path) -> list[Any]:
+    """Answers with an adapter of each family, and with layers compiled and products merged."""
+    import warnings
+
+    warnings.simplefilter("ignore")
+    with_adapter = [answers(ranks, folders[f"{family}-biased"], adapters / family) for family in ADAPTED]
+    return [*with_adapter, *(answers(ranks, folders[f"{family}-plain"], compiles=True) for family in ADAPTED)]
+
+
+def test_adapters_are_cut_like_the_weights_and_layers_compile(folders: dict[str, Path], tmp_path: Path):
+    for family in ADAPTED:
+        network, _ = write_checkpoint(tmp_path / "whole", family, **dict(VARIANTS)[f"{family}-biased"])
+        targets = ["q_proj", "k_proj", "o_proj", "gate_proj", "down_proj"]
+        noisy_adapter(network, target_modules=targets).save_pretrained(tmp_path / family)
+    whole = adapted(ALONE, folders, tmp_path)
+    bare = [answers(ALONE, folders[f"{family}-biased"]) for family in ADAPTED]
+    assert all(one[0] != other[0] for one, other in zip(whole, bare, strict=False)), "the adapters count"
+    for found in run_ranks(2, adapted, folders, tmp_path):
+        assert [each[0] for each in found] == [each[0] for each in whole]
 
 
 def test_a_network_without_a_table_is_refused_by_name(monkeypatch: pytest.MonkeyPatch, folders: dict[str, Path]):

@@ -189,17 +189,17 @@ def install_ranks(network: PreTrainedModel, ranks: Ranks) -> None:
             setattr(network.get_submodule(owner), attribute, VocabRows(module, ranks))
     if isinstance(network, DiffusionGemmaForBlockDiffusion):  # its logits are bent, and needed whole, behind its head
         ids = ids_of(network, ranks)
-        head_of(network).register_forward_hook(lambda _, given, answer: _whole(answer, ids, ranks))
+
+        def gather(module: nn.Module, given: tuple[Any, ...], answer: Tensor) -> Tensor:
+            del module, given
+            return gather_columns(answer.flatten(0, -2), ids, ranks.exchange).view(*answer.shape[:-1], ids.total)
+
+        head_of(network).register_forward_hook(gather)
 
 
 def ids_of(network: PreTrainedModel, ranks: Ranks) -> IdCut:
     """The ids whose logits a rank computes."""
     return cut_of(embedding_of(network).num_embeddings, ranks.rank, ranks.size)
-
-
-def _whole(logits: Tensor, ids: IdCut, ranks: Ranks) -> Tensor:
-    """Logits of all ids, in any number of dimensions."""
-    return gather_columns(logits.flatten(0, -2), ids, ranks.exchange).view(*logits.shape[:-1], ids.total)
 
 
 def regions(cut: Cut, shape: tuple[int, ...], *, half: int | None, rows: tuple[int, int] | None) -> Iterator[tuple[slice, ...]]:
