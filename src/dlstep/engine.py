@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from . import tiny
 from .config import EngineConfig
-from .core import Driver, State, Strategy, init
+from .core import Driver, HistoryDriver, State, Strategy, init
 from .core.lifecycle import farthest
 from .devices import check_room, find_device
 from .policy import BufferPolicy
@@ -92,6 +92,7 @@ def run_rank(place: "Place", config: EngineConfig) -> None:
 
     engine = load_with(config, partial(_crew, config, place))
     assert engine.ranks is not None, "a rank was loaded"
+    assert isinstance(engine.driver, HistoryDriver)
     follow(engine.driver, engine.ranks)
     leave_ranks()
 

@@ -118,6 +118,9 @@ class Lying:
         changed = Rows(((first.tokens[0] + 1) % 5 + 3, *first.tokens[1:]), first.probabilities)
         return Samples(plan, (replace(first, tokens=changed.tokens), *others))
 
+    def fork(self, line: int) -> bool:
+        return self.driver.fork(line)
+
     def release(self, line: int) -> None:
         self.driver.release(line)
 

@@ -13,11 +13,10 @@ from weakref import finalize
 import torch
 import torch.distributed as dist
 
-from ..core import DlstepError, Driver, Event, LineMismatch, Plan, Samples, State, commit, schedule
+from ..core import DlstepError, Event, HistoryDriver, LineMismatch, Plan, Samples, State, commit, schedule
 from ..core.trace import apply
 from ..models.ranks import Ranks
 from .crew import Crew
-from .torch_driver import TorchDriver
 
 
 class RanksDisagree(DlstepError):
@@ -79,9 +78,8 @@ def agree(ranks: Ranks, what: str, number: int) -> None:
 class Conductor:
     """The driver of rank 0. Whatever goes wrong in a forward ends the group: ranks that wait for one another cannot retry."""
 
-    def __init__(self, driver: TorchDriver | Driver, crew: Crew) -> None:
-        self._driver: Any = driver
-        self._crew, self._lock = crew, Lock()
+    def __init__(self, driver: HistoryDriver, crew: Crew) -> None:
+        self._driver, self._crew, self._lock = driver, crew, Lock()
         self._released: deque[int] = deque()
         self._gone: deque[int] = deque()
         self._numbers = count()
@@ -108,7 +106,7 @@ class Conductor:
             try:
                 self._crew.check()
                 tell(Fork(line, self._forget()))
-                forked = bool(self._driver.fork(line))
+                forked = self._driver.fork(line)
                 agree(self._crew.ranks, f"fork of line {line}", forked)
             except (RuntimeError, DlstepError) as error:
                 raise self._crew.ended_by(error) from error
@@ -176,19 +174,18 @@ class Baton:
         self._conductor.release(line)
 
 
-def follow(driver: Driver, ranks: Ranks) -> None:
+def follow(driver: HistoryDriver, ranks: Ranks) -> None:
     """Do as rank 0 says, until it ends. Raises RanksDisagree, or RuntimeError once another rank is gone."""
-    ours: Any = driver
     states: dict[int, State] = {}
     while True:
         match hear():
             case End():
                 return
             case Fork(line, released):
-                _forget(ours, released)
-                agree(ranks, f"fork of line {line}", bool(ours.fork(line)))
+                _forget(driver, released)
+                agree(ranks, f"fork of line {line}", driver.fork(line))
             case Forward(number, changes, released, gone):
-                _forget(ours, released)
+                _forget(driver, released)
                 for each in gone:
                     states.pop(each, None)
                 for change in changes:
@@ -201,6 +198,6 @@ def follow(driver: Driver, ranks: Ranks) -> None:
                     continue  # rank 0 is told the same
 
 
-def _forget(driver: Any, lines: tuple[int, ...]) -> None:
+def _forget(driver: HistoryDriver, lines: tuple[int, ...]) -> None:
     for line in lines:
         driver.release(line)
