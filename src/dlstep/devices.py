@@ -62,3 +62,13 @@ def check_room(config: "EngineConfig", device: str, position_bytes: int = 1) -> 
                 f"{options} take at least {taken / GIB:,.0f} GiB, and the memory of {device} is {room / GIB:,.0f} GiB: "
                 "lower what is too large"
             )
+
+
+def device_of(asked: str | None, number: int) -> str | None:
+    """The device of a worker: where several CUDA devices are meant, one for each in turn."""
+    if asked not in (None, "cuda"):
+        return asked
+    import torch
+
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    return f"cuda:{number % count}" if count > 1 else asked

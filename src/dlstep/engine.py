@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from . import tiny
 from .config import EngineConfig
-from .core import Driver, HistoryDriver, State, Strategy, init
+from .core import Config, Driver, HistoryDriver, State, Strategy, init
 from .core.lifecycle import farthest
 from .devices import check_room, find_device
 from .policy import BufferPolicy
@@ -121,18 +121,7 @@ def _check_ranks(config: EngineConfig) -> None:
 def load_with(config: EngineConfig, gather: Callable[[], "Crew"]) -> Engine:
     """The engine of this process's rank in the group that `gather` meets, once the options are known to be right."""
     # Before the imports below, which take seconds: a wrong name is told at once.
-    models = embedded_models_for(config)
-    if not models and config.model is None:
-        raise ValueError(
-            f"no embedded model can be decoded with {config.decoding_strategy!r}: give model=, one of "
-            f"{', '.join(tiny.names())} or a checkpoint folder"
-        )
-    model = config.model or models[0]
-
-    path = tiny.path(model) if model in tiny.names() else Path(model)
-    if not path.is_dir():
-        raise ValueError(f"no checkpoint folder at {model!r}, and the embedded models are {', '.join(tiny.names())}")
-
+    path = _folder(config)
     device = find_device(config.device)
     check_room(config, device)
     import torch
@@ -180,11 +169,9 @@ def _made(
     config: EngineConfig, resolved: EngineConfig, checkpoint: "Checkpoint", adapter: "Adapter | None", crew: "Crew"
 ) -> Engine:
     """The engine around a network that is loaded."""
-    import torch
 
     from dlstep_kernels.choice import has_kernels
 
-    from .driver import TorchDriver
     from .driver.conductor import Conductor
     from .models import adapt
     from .models.fingerprint import fingerprint_of_ranks
@@ -208,24 +195,15 @@ def _made(
     state = init(core_config, strategy)
     # A question without its newline is no question to models that were trained on whole lines.
     embedded = path.resolve() in [tiny.path(name).resolve() for name in tiny.names()]
-    try:
-        driver: Driver = TorchDriver(
-            checkpoint, core_config, enforce_eager=config.enforce_eager, max_histories=config.max_sessions
-        )
-    except torch.OutOfMemoryError as error:
-        raise ValueError(str(error)) from error
-    if config.capture_graphs == "start":
-        _capture(driver, strategy, shown=ranks.rank == 0)
+    driver = _driver(config, checkpoint, core_config, strategy)
     leads = ranks.several and ranks.rank == 0
-    template = checkpoint.description.family.chat_template
-    prompt_end = "\n" if embedded else ""
     return Engine(
         state,
         Conductor(driver, crew) if leads else driver,
         checkpoint.tokenizer,
         checkpoint.name,
-        prompt_end=prompt_end,
-        chat_template=template,
+        prompt_end="\n" if embedded else "",
+        chat_template=checkpoint.description.family.chat_template,
         session_pages=config.session_pages or 0,
         folder=path,
         buffer_policy=config.buffer_policy,
@@ -233,20 +211,43 @@ def _made(
     )
 
 
-def _capture(driver: "TorchDriver", strategy: Strategy, *, shown: bool) -> None:
-    """Capture graphs before there are requests. Raises ValueError with a remedy if they do not fit."""
+def _folder(config: EngineConfig) -> Path:
+    """The checkpoint's folder. Raises ValueError if there is none."""
+    models = embedded_models_for(config)
+    if not models and config.model is None:
+        raise ValueError(
+            f"no embedded model can be decoded with {config.decoding_strategy!r}: give model=, one of "
+            f"{', '.join(tiny.names())} or a checkpoint folder"
+        )
+    model = config.model or models[0]
+    path = tiny.path(model) if model in tiny.names() else Path(model)
+    if not path.is_dir():
+        raise ValueError(f"no checkpoint folder at {model!r}, and the embedded models are {', '.join(tiny.names())}")
+    return path
+
+
+def _driver(config: EngineConfig, checkpoint: "Checkpoint", core_config: Config, strategy: Strategy) -> "TorchDriver":
+    """The driver, with its graphs if they are captured at the start. Raises ValueError with a remedy for what does not fit."""
     import torch
 
+    from .driver import TorchDriver
     from .progress import capturing_bar
 
     try:
-        with capturing_bar(enabled=shown) as show:
+        driver = TorchDriver(checkpoint, core_config, enforce_eager=config.enforce_eager, max_histories=config.max_sessions)
+    except torch.OutOfMemoryError as error:
+        raise ValueError(str(error)) from error
+    if config.capture_graphs != "start":
+        return driver
+    try:
+        with capturing_bar(enabled=checkpoint.ranks.rank == 0) as show:
             driver.capture(strategy, show)
     except torch.OutOfMemoryError as error:
         raise ValueError(
             f"after {driver.graph_count} graphs there is no memory left: lower num_pages or gpu_memory_utilization, or give "
             f"capture_graphs='lazy' ({error})"
         ) from error
+    return driver
 
 
 def _pages_for_memory(config: EngineConfig, checkpoint: "Checkpoint") -> dict[str, int | None]:

@@ -62,8 +62,8 @@ def capturing_bar(*, enabled: bool) -> Iterator[Callable[[int, int], None]]:
 
 
 @contextmanager
-def scoring_bar(total: int, *, enabled: bool) -> Iterator[Callable[[int, float], None]]:
-    """A function that draws how many of `total` answers are scored, how many of them are right, and their rate; as above."""
+def counting_bar(total: int, *, enabled: bool) -> Iterator[Callable[[int, str], None]]:
+    """A function that draws how many of `total` answers are there, their rate and some words; where and when as above."""
     console = Console(stderr=True)
     columns = (
         TextColumn("answers"),
@@ -76,13 +76,13 @@ def scoring_bar(total: int, *, enabled: bool) -> Iterator[Callable[[int, float],
         task = bar.add_task("answers", total=total, rate="")
         first: list[int] = []
 
-        def show(done: int, score: float) -> None:
+        def show(done: int, said: str) -> None:
             if bar.disable:
                 return
             first[:] = first or [done - 1]  # those of an earlier run took no time now
             took = bar.tasks[0].elapsed or 0.0
             rate = f"{(done - first[0]) / took:.1f} a second" if took else ""
-            bar.update(task, completed=done, rate=f"{100 * score / done:.1f} % right, {rate}")
+            bar.update(task, completed=done, rate=", ".join(filter(None, (said, rate))))
 
         yield show
 
@@ -120,3 +120,10 @@ def tuning_bar(*, enabled: bool) -> Iterator[TuningBar]:
     )
     with Progress(*columns, console=console, transient=True, disable=not (enabled and console.is_terminal)) as bar:
         yield TuningBar(bar)
+
+
+@contextmanager
+def scoring_bar(total: int, *, enabled: bool) -> Iterator[Callable[[int, float], None]]:
+    """A function that draws how many of `total` answers are scored, how many of them are right, and their rate."""
+    with counting_bar(total, enabled=enabled) as show:
+        yield lambda done, score: show(done, f"{100 * score / done:.1f} % right")

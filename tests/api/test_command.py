@@ -178,13 +178,13 @@ def test_the_version() -> None:
     [
         (
             [],
-            "dlstep needs a command: give one of demo, generate, serve, attach, strategies, rules, compare, eval, report, "
-            "laws, models, replay, view, bench",
+            "dlstep needs a command: give one of demo, generate, serve, batch, attach, strategies, rules, compare, eval, "
+            "report, tune, laws, models, replay, view, bench",
         ),
         (["generate"], "dlstep generate needs a prompt: `dlstep generate --help` shows examples"),
         (["replay"], "dlstep replay needs a file: `dlstep replay --help` shows examples"),
         (["models", "check"], "dlstep models check needs a path: `dlstep models check --help` shows examples"),
-        (["bench"], "dlstep bench needs a kind: give one of host, decode, kernels, tune-kernels, serve"),
+        (["bench"], "dlstep bench needs a kind: give one of host, decode, kernels, tune-kernels, serve, tune"),
     ],
 )
 def test_what_is_missing_is_named(arguments: list[str], sentence: str, capsys: pytest.CaptureFixture[str]) -> None:

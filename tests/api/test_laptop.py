@@ -18,8 +18,8 @@ import dlstep_kernels
 
 for module in ("llm", "session", "cli.main", "driver", "models", "views", "tiny", "testing", "testing.laws", "testing.shadow"):
     import_module(f"dlstep.{{module}}")
-# Written in triton; run in a jail, on Linux alone; a part of lm_eval, which is installed apart.
-skipped = ("dlstep_kernels.gpu", "dlstep.evaluate._jailed", "dlstep.evaluate.harness")
+# Written in triton; run in a jail, on Linux alone; parts of lm_eval and of Ray, which are installed apart.
+skipped = ("dlstep_kernels.gpu", "dlstep.evaluate._jailed", "dlstep.evaluate.harness", "dlstep.batch.actors")
 for package in (dlstep, dlstep_kernels):
     for found in walk_packages(package.__path__, f"{{package.__name__}}."):
         if not found.name.startswith(skipped):

@@ -69,7 +69,12 @@ def check_fork(name: str, field: str, given: Any) -> None:
     session.close()
 
 
-@pytest.mark.parametrize("name", strategies.available())
+# One of each kind is tried by `make test`, all of them by `make stress`.
+QUICK = ("multi_bd", "fast_dllm_v2", "dual_cache")
+NAMES = [pytest.param(name, marks=() if name in QUICK else pytest.mark.stress) for name in strategies.available()]
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_every_field_of_a_fork_takes_or_refuses_every_odd_value(name: str) -> None:
     wrong, seen = [], set()
     for field in [each.name for each in fields(strategies.load(name))]:

@@ -4,6 +4,7 @@ import hashlib
 import os
 import subprocess
 import sys
+import sysconfig
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,13 +25,19 @@ START = 180.0  # seconds; torch and transformers are loaded on a busy machine
 CLIENT = 900.0  # seconds that a client may take
 
 
-def environment(name: str) -> Path:
-    """The commands of a client, in a virtual environment with the pinned versions, made once for each list of them."""
+def environment(name: str, *, beside: bool = False) -> Path:
+    """The commands of a client, in a virtual environment with the pinned versions, made once for each list of them.
+
+    `beside`: it also has all packages of the environment that the tests run in.
+    """
     requirements = HERE / f"requirements-{name}.txt"
     folder, wanted = ENVIRONMENTS / name, hashlib.sha256(requirements.read_bytes()).hexdigest()
     stamp = folder / "stamp"
     if not stamp.exists() or stamp.read_text() != wanted:
         subprocess.run([sys.executable, "-m", "venv", "--clear", str(folder)], check=True)
+        if beside:
+            (packages,) = folder.glob("lib/python*/site-packages")
+            (packages / "beside.pth").write_text(f"import site; site.addsitedir({sysconfig.get_path('purelib')!r})\n")
         install = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r", str(requirements)]
         subprocess.run([str(folder / "bin/python"), *install], check=True)
         stamp.write_text(wanted)

@@ -12,6 +12,7 @@ from dlstep.evaluate import EvalOptions
 from dlstep.evaluate.checkpoint import KEY_FIELDS, ROW_FIELDS
 from dlstep.evaluate.comparing import Row
 from dlstep.evaluate.table import Line
+from dlstep.evaluate.tune_options import TuneOptions
 from dlstep.option_help import field_help
 
 PAGE = (Path(__file__).parents[2] / "docs" / "evaluation.md").read_text(encoding="utf-8")
@@ -43,13 +44,14 @@ def test_the_page_runs_as_pasted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         if printed:
             assert lines(shown) == lines(printed)
             compared += 1
-    assert compared == 3
+    assert compared == 4
 
 
 def test_the_options_are_those_of_the_command() -> None:
-    texts = field_help(EvalOptions)
-    for field in fields(EvalOptions):
-        assert f"| `{field.name}` | {' '.join(texts[field.name].split())} |" in PAGE
+    for owner in (EvalOptions, TuneOptions):
+        texts = field_help(owner)
+        for field in fields(owner):
+            assert f"| `{field.name}` | {' '.join(texts[field.name].split())} |" in PAGE
 
 
 def test_every_column_is_defined() -> None:

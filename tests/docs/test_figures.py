@@ -32,7 +32,13 @@ def run(folder: Path, *options: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder).stdout
 
 
-@pytest.mark.parametrize("workers", [[], ["-n", "2", "--dist", "worksteal"]], ids=["one process", "two workers"])
+@pytest.mark.parametrize(
+    "workers",
+    [
+        pytest.param([], id="one process", marks=pytest.mark.stress),
+        pytest.param(["-n", "2", "--dist", "worksteal"], id="two workers"),
+    ],
+)
 def test_figures_are_printed(workers: list[str], tmp_path: Path) -> None:
     shown = run(tmp_path, *workers)
     assert [line for line in shown.splitlines() if line.startswith("test_it.py: ")] == [

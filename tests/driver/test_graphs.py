@@ -7,7 +7,7 @@ from random import Random
 
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import example, given, settings, strategies as st
 from naming import Loyal
 from random_gemmas import BOUND, CANVAS, CONFIDENCE, STEPS, write_gemma
 from triton_interpreter import needs_interpreter
@@ -173,31 +173,38 @@ def captured(config: Config, strategy: Strategy, network: PagedNetwork, target: 
     return frozenset(bucket for _, buckets in buckets_for(config, strategy, network, target) for bucket in buckets)
 
 
-KINDS = [case[:2] for case in PADDED] + [("plain", DualCache(block_size=8))]
+KINDS = [case[:2] for case in PADDED] + [("plain", DualCache(block_size=8)), ("plain", MultiBD(4, 1))]
 
 
 @pytest.mark.parametrize(("kind", "strategy"), KINDS)
 @settings(max_examples=20)
 @given(
-    lengths=st.lists(st.integers(1, 20), min_size=1, max_size=4),
+    lengths=st.lists(st.integers(1, 20), min_size=1, max_size=8),
+    budget=st.sampled_from([32, 512]),
+    reqs=st.sampled_from([3, 8]),
+    least=st.sampled_from([1, 27]),
     temperature=st.sampled_from([0.0, 0.7]),
     seed=st.integers(0, 99),
 )
+@example(lengths=[4] * 8, budget=32, reqs=8, least=27, temperature=0.0, seed=0)
 def test_all_that_requests_need_is_captured_before(
     kind: str,
     strategy: Strategy,
     lengths: list[int],
+    budget: int,
+    reqs: int,
+    least: int,
     temperature: float,
     seed: int,
     networks: dict[str, tuple[PagedNetwork, Target]],
 ) -> None:
     network, target = networks[kind]
-    config = Config(network.spec, page_size=4, num_pages=200, max_model_len=48, max_num_batched_tokens=512, max_num_reqs=3)
+    config = Config(network.spec, 4, num_pages=200, max_model_len=48, max_num_batched_tokens=budget, max_num_reqs=reqs)
     ready = captured(config, strategy, network, target)
     tables, slots = page_tables(config), CarrySlots()
     state, random = init(config, strategy), Random(seed)
     for number, length in enumerate(lengths):
-        params = SamplingParams(max_tokens=random.randrange(1, 28), temperature=temperature, ignore_eos=True)
+        params = SamplingParams(max_tokens=random.randrange(least, 28), temperature=temperature, ignore_eos=True)
         state = add(state, Request(number, tuple(range(10, 10 + length)), params))
     met = 0
     while not state.done:

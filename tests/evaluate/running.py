@@ -3,6 +3,7 @@
 import os
 import signal
 import time
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
@@ -35,14 +36,18 @@ def answers(folder: Path) -> bytes:
 
 def killed(options: EvalOptions, after: int) -> int:
     """Run in a child that is killed with -9 once its files have grown by `after` bytes; how many they have grown by."""
+    return killed_while(lambda: run(options), Path(options.out), after)
+
+
+def killed_while(running: Callable[[], object], folder: Path, after: int) -> int:
+    """The same with anything that writes answers into a folder."""
     engine()  # loaded once, for all children
-    folder = Path(options.out)
     begin = size(folder)
     child = os.fork()
     if not child:
         status = 1
         try:
-            run(options)
+            running()
             status = 0
         finally:
             os._exit(status)

@@ -6,7 +6,7 @@ from random import Random
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, assume, example, given, settings, strategies as st
+from hypothesis import assume, example, given, strategies as st
 
 from dlstep.core.options import StrategyOptions
 from dlstep.evaluate.frontier import Point, frontier, hypervolume
@@ -69,7 +69,6 @@ def searched(space: Space, budget: Budget, figures: Figures, most: int = 32) -> 
 
 
 @given(spaces, budgets, st.integers(0, 1 << 30), st.sampled_from([1, 8, 32]))
-@settings(suppress_health_check=[HealthCheck.too_slow])
 def test_a_search_ends_and_goes_on_from_any_answers(space: Space, budget: Budget, seed: int, most: int) -> None:
     found, known = searched(space, budget, noisy(seed), most)
     inside = {space.at(place) for place in every(space)}
@@ -87,7 +86,6 @@ def test_a_search_ends_and_goes_on_from_any_answers(space: Space, budget: Budget
 
 
 @given(spaces, budgets, st.integers(0, 1 << 30), st.sampled_from([1, 8, 32]))
-@settings(suppress_health_check=[HealthCheck.too_slow])
 def test_what_was_dropped_is_not_tried_again(space: Space, budget: Budget, seed: int, most: int) -> None:
     found, _ = searched(space, budget, noisy(seed), most)
     gone: set[StrategyOptions] = set()
@@ -98,7 +96,6 @@ def test_what_was_dropped_is_not_tried_again(space: Space, budget: Budget, seed:
 
 
 @given(spaces, budgets, st.integers(0, 1 << 30))
-@settings(suppress_health_check=[HealthCheck.too_slow])
 def test_behind_the_first_round_the_budget_holds(space: Space, budget: Budget, seed: int) -> None:
     def dear(options: StrategyOptions, problem: int) -> Answers:  # every answer costs the same
         return Answers.counted(score=noisy(seed)(options, problem).score, tokens=24 + len(options), forwards=4, steps=4)
@@ -231,3 +228,20 @@ def test_the_coarse_grid_fits(sizes: tuple[int, ...], most: int, expected: int) 
     places = space.coarse(most)
     assert len(places) == expected == len({*places})
     assert (0,) * len(sizes) in places and tuple(size - 1 for size in sizes) in places
+
+
+def test_halfway_between_neighbours_of_the_frontier_is_proposed() -> None:
+    space = Space((("one", tuple(range(9))), ("other", tuple(range(9)))))
+    tried = {
+        place: Point(space.at(place), exact(accuracy, speed)(0))
+        for place, accuracy, speed in (((0, 0), 0.9, 1.0), ((8, 4), 0.5, 4.0), ((8, 8), 0.4, 1.0))
+    }
+    proposed = Bisection(space).more(tried)
+    assert {(4, 2), (4, 0), (0, 2), (8, 2), (4, 4)} <= {*proposed}, "between the two, along each option and both"
+    assert (8, 6) in proposed and (1, 1) not in proposed, "around a point, halfway to the values that were tried"
+
+
+def test_of_two_that_replace_one_another_one_is_kept() -> None:
+    scores = [[1.0] * right + [0.0] * (2000 - right) for right in (1900, 1898, 1200)]
+    made, known = points(scores, [3.0, 3.01, 6.0])
+    assert [point.speed for point in worthy(made, known)] in ([3.0, 6.0], [3.01, 6.0])

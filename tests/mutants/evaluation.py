@@ -16,7 +16,7 @@ MUTANTS = (
     change("answers are written as they end", CHECKPOINT, "while (row := self._ahead.pop(len(self.rows), None)) is not None:", "while self._ahead and (row := self._ahead.pop(next(iter(self._ahead)))) is not None:"),
     change("a line that is not whole is kept", CHECKPOINT, "file.truncate(len(kept[0]) + len(kept[1]))", "file.seek(0)"),
     change("answers that wait are not found again", CHECKPOINT, "for row in ahead if key_of(row) in places}", "for row in ahead[:0] if key_of(row) in places}"),
-    change("another run goes on in a folder", CHECKPOINT, '            raise ValueError(f"--out {folder} holds a run with', '            return ValueError(f"--out {folder} holds a run with'),
+    change("another run goes on in a folder", CHECKPOINT, '            raise ValueError(f"{named} {folder} holds a run with', '            return ValueError(f"{named} {folder} holds a run with'),
     change("equal requests have equal seeds", ITEMS, "                asked[same] += 1\n", ""),
     change("a run does not know its problems", RUNNER, '"digest": digest(found)', '"digest": ""'),
     change("any braces are a box", SCORING, "if start in starts and (last is None", "if (last is None"),

@@ -3,7 +3,7 @@
 from .catalogue import Mutant, change
 
 PLAN, SHADOW, GRID, CANVAS = "core/plan.py", "testing/shadow.py", "strategies/_blocks.py", "strategies/_canvas.py"
-LOWERING, GRAPHS, SAMPLING = "driver/lowering.py", "driver/graphs.py", "dlstep_kernels/sampling.py"
+LOWERING, BUCKETS, SAMPLING = "driver/lowering.py", "driver/buckets.py", "dlstep_kernels/sampling.py"
 NAMED, HEAD = "dlstep_kernels/gpu/named.py", "dlstep_kernels/gpu/head.py"
 
 MUTANTS: tuple[Mutant, ...] = (
@@ -69,9 +69,9 @@ MUTANTS: tuple[Mutant, ...] = (
         "named[:width], axis=0)[:, begin:end]",
     ),
     change(
-        "another number of named ids is no other bucket", GRAPHS, 'len(arrays["named"]) // len(arrays["wanted"]) if', "1 if"
+        "another number of named ids is no other bucket", BUCKETS, 'len(arrays["named"]) // len(arrays["wanted"]) if', "1 if"
     ),
-    change("named ids of a bucket have room for one a row", GRAPHS, "bucket.wanted * bucket.named", "bucket.wanted"),
+    change("named ids of a bucket have room for one a row", BUCKETS, "bucket.rows * kind.named", "bucket.rows"),
     change(
         "named ids are not divided by the sum",
         SAMPLING,

@@ -109,12 +109,13 @@ def served(
     engine: Engine,
     keys: tuple[str, ...] = (),
     host: Host | None = None,
+    hosts: list[Host] | None = None,
     ready: Callable[[], None] = lambda: None,
     **options: Any,
 ) -> Iterator[Served]:
     """A server around an engine, ready to answer; it drains at the end."""
     chosen = ServeOptions(**({"port": 0, "log_requests": False, "drain_seconds": 1.0} | options))
-    front = Front(host or ThreadHost(engine), chosen, engine.tokenizer)
+    front = Front(hosts or [host or ThreadHost(engine)], chosen, engine.tokenizer)
     server = Server(front, keys, ready)
     with listen(chosen.host, chosen.port) as listener:
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"

@@ -31,7 +31,7 @@ BATCHES, CONTEXTS = (1, 8, 32), (512, 4096)
 ANSWER = 256  # tokens
 TOKENS_PER_FORWARD = 3.0
 HEAD_SCALE = 8.0  # of the head's weights
-THRESHOLDS = tuple([number / 32 for number in range(1, 32)])
+THRESHOLDS = tuple([1.0 - 0.5 ** (number / 3) for number in range(1, 32)])  # most of them near 1
 PAGE_SIZE, ROWS = 32, 8192
 PROFILED = 16  # steps
 RUNS = 3
@@ -84,7 +84,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What one run took; `steps` are seconds, plan and captured graphs of each step of all requests behind the prefill.
+    """The costs of one run; `steps` are seconds, plan and captured graphs of each step of all requests behind the prefill.
 
     `tokens` and `forwards`, one for each request that is fed, are those behind the prefill.
     """

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ..core import Admission, Plan, Samples, State
 from ..driver.lowering import Target, gather, lower, unpack
-from ..driver.tables import PageTables
+from ..driver.tables import page_tables
 
 
 class TorchLowering:
@@ -20,7 +20,7 @@ class TorchLowering:
 
     def __init__(self, state: State) -> None:
         config = state.config
-        self._tables = PageTables(max_num_reqs=config.max_num_reqs, width=config.max_model_len // config.page_size + 2)
+        self._tables = page_tables(config)
         held = tuple(Admission(sequence.request.arrival, sequence.pages) for sequence in state.running)
         self._tables.apply(Plan(state.step, state.line, (), admissions=held))
         self._target = Target(config.page_size, config.spec.head_shift, (), torch.device("cpu"), torch.float32)

@@ -23,7 +23,7 @@ from rich.table import Table
 
 from ..bench.answers import BATCHES, LENGTHS, SCRIPTS
 from ..strategies import ALIASES
-from . import bench_serve
+from . import bench_serve, bench_tune
 from .json_text import json_text
 from .options import new_parser
 
@@ -45,7 +45,7 @@ DECODE_EXAMPLE = "\n".join(
 )
 KERNELS_EXAMPLE = "dlstep bench kernels --json"
 TUNE_EXAMPLE = "dlstep bench tune-kernels --out launch.json"
-EXAMPLES = f"{HOST_EXAMPLE}\n{DECODE_EXAMPLE}\n{KERNELS_EXAMPLE}\n{TUNE_EXAMPLE}\n{bench_serve.EXAMPLE}"
+EXAMPLES = f"{HOST_EXAMPLE}\n{DECODE_EXAMPLE}\n{KERNELS_EXAMPLE}\n{TUNE_EXAMPLE}\n{bench_serve.EXAMPLE}\n{bench_tune.EXAMPLE}"
 # What a table shows of a row; JSON has all.
 SHAPE_COLUMNS = ("context", "batch", "rows", "step_us", "roofline_us", "ratio", "host_share", "host_us", "tokens_per_s")
 RULE_COLUMNS = ("rule", "length", "batch", "wanted", "tokens", "unpack_us", "commit_us", "ratio")
@@ -61,6 +61,9 @@ def parser() -> ArgumentParser:
         "Measure host cost (no model needed), decode steps, kernels (on CUDA), or a server.",
         EXAMPLES,
     )
+
+
+KINDS = ("host", "decode", "kernels", "tune-kernels", "serve", "tune")
 
 
 def add_kinds(options: ArgumentParser) -> None:
@@ -89,14 +92,15 @@ def add_kinds(options: ArgumentParser) -> None:
     searched = "Measure a small grid of launch parameters on the CUDA device and write what is faster to the kernels' table."
     tune = new_parser("dlstep bench tune-kernels [options]", searched, TUNE_EXAMPLE)
     tune.add_argument("--out", type=str | None, default=None, help="Write the table there, not where kernels read it.")
-    served = bench_serve.parser()
-    for kind in (host, decode, kernels, tune, served):
+    served, tuned = bench_serve.parser(), bench_tune.parser()
+    for kind in (host, decode, kernels, tune, served, tuned):
         kind.add_argument("--json", action="store_true", help="Print a JSON list of rows, and nothing else, on stdout.")
     kinds.add_subcommand("host", host, help="Host cost per request and step.")
     kinds.add_subcommand("decode", decode, help="Decode steps of a model, or of random weights in the shape of one.")
     kinds.add_subcommand("kernels", kernels, help="Kernels against their twins and the limits of the device.")
     kinds.add_subcommand("tune-kernels", tune, help="Search launch parameters of the kernels.")
     kinds.add_subcommand("serve", served, help="Load on a running server, at rising rates.")
+    kinds.add_subcommand("tune", tuned, help="`dlstep tune` against the grid that it saves.")
 
 
 def _decode_parser() -> ArgumentParser:
@@ -125,10 +129,10 @@ def _decode_parser() -> ArgumentParser:
 
 
 def run(options: Namespace) -> int:
-    """Print the rows of one measurement; 1 if a kernel's answer is not its twin's."""
+    """Print the rows of one measurement; 1 if a kernel's answer is not its twin's, or a search is not good enough."""
     chosen = options[options.kind]
     rows, columns = _measured(options.kind, chosen)
-    code = int(any(row.get("equal") is False for row in rows))
+    code = int(any(row.get(name) is False for row in rows for name in ("equal", "good")))
     if chosen.json:
         print(json_text(rows))
         return code
@@ -159,6 +163,8 @@ def _measured(kind: str, chosen: Namespace) -> tuple[list[dict[str, object]], tu
         return [asdict(row) for row in measure_kernels()], KERNEL_COLUMNS
     if kind == "serve":
         return bench_serve.rows(chosen), bench_serve.COLUMNS
+    if kind == "tune":
+        return bench_tune.rows(chosen), bench_tune.COLUMNS
     if kind == "tune-kernels":
         return tuned_rows(chosen.out), ()
     if kind == "decode":

@@ -18,6 +18,7 @@ from ..hints import meant
 from ..threads import spin_less
 from . import (
     attach,
+    batch,
     bench,
     compare,
     demo,
@@ -41,6 +42,7 @@ EXAMPLES = """
     dlstep generate 'Max has 53 shells. Later Max buys 39 more. How many shells does Max have?'
     dlstep generate --help                        all options, which a YAML file can hold as well; --max-tokens is --max_tokens
     dlstep serve                                  the same over HTTP, for OpenAI clients
+    dlstep batch IN.jsonl OUT.jsonl               a file of requests in OpenAI's batch format
     dlstep view RECORDING                         what its page saved, or a trace, as a page of its own
     dlstep strategies                             what can decode, and with which options
     dlstep rules                                  which positions a forward decides, and with which options
@@ -71,6 +73,7 @@ COMMANDS: dict[str, tuple[str, Callable[[], ArgumentParser], Callable[[Namespace
     "demo": ("Watch embedded models decode, then compare accuracy and speed.", demo.parser, demo.run),
     "generate": ("Answer prompts.", generate.parser, generate.run),
     "serve": ("Serve a model to OpenAI clients over HTTP.", serve.parser, serve.run),
+    "batch": ("Answer a file of requests in OpenAI's batch format.", batch.parser, batch.run),
     "attach": ("Watch a running server's request.", attach.parser, attach.run),
     "strategies": ("List decoding strategies and their options.", inspect.strategies_parser, inspect.run_strategies),
     "rules": ("List decoding rules and their options.", inspect.rules_parser, inspect.run_rules),
@@ -96,7 +99,7 @@ def build_parser(arguments: Items[str] = ()) -> ArgumentParser:
         commands.add_subcommand(name, parsers[name], help=summary)
     bench.add_kinds(parsers["bench"])
     models.add_actions(parsers["models"])
-    for name in ("generate", "serve", "eval", "tune"):
+    for name in ("generate", "serve", "batch", "eval", "tune"):
         if name in arguments[:1]:
             add_strategy_options(parsers[name], arguments)
     return parser
@@ -191,7 +194,9 @@ def explained(message: str, arguments: Items[str]) -> str:
         command, name = found[1].replace(".", " "), found[2].removesuffix("s")
         return f"dlstep {command} needs a {name}: `dlstep {command} --help` shows examples"
     if found := MISSING_COMMAND.search(message):
-        names = ", ".join(COMMANDS) if found[2] == "command" else found[3].replace(",", ", ")
+        # The parser cuts long lists short.
+        listed = {"command": COMMANDS, "kind": bench.KINDS}.get(found[2])
+        names = ", ".join(listed) if listed else found[3].replace(",", ", ")
         return f"{' '.join(('dlstep', *found[1].split('.')[:-1]))} needs a {found[2]}: give one of {names}"
     own: Items[str] = evaluation.own_names() if "eval" in arguments[:1] else ()
     if "tune" in arguments[:1]:

@@ -98,7 +98,7 @@ def add_config_option(parser: ArgumentParser) -> None:
         "--config",
         action="config",
         metavar="FILE",
-        help="YAML file of options by their names; options after it override it.",
+        help="YAML file of options by their names, or in sections like `engine:`; options after it override it.",
     )
 
 

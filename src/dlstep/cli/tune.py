@@ -94,12 +94,14 @@ def run(options: Namespace) -> int:
     """Search, then print, draw and write what was found."""
     from ..evaluate.crews import Alone, Crew, Processes
     from ..evaluate.items import read_documents
-    from ..evaluate.tuning import tune
+    from ..evaluate.tuning import parted, problems_of, tune
     from ..progress import tuning_bar
 
     check_files(options)
     asked, tuning, engine = split(options)
     documents = read_documents(asked)
+    if not options.throughput:
+        parted(problems_of(asked, documents), tuning)  # what there are too few of is told before the weights are loaded
     config = engine_config(engine)
     if options.throughput:
         from .tune_load import run_load
@@ -142,6 +144,8 @@ def loaded(config: EngineConfig) -> Any:
 def check_files(options: Namespace) -> None:
     """Raise ValueError for a file that could not be written, or an option that would do nothing: better before than after."""
     if options.throughput:
+        if options.repeats < 2:
+            raise ValueError(f"--repeats must be at least 2, to tell the noise, got {options.repeats}")
         for name in ("plot", "study"):
             if options[name]:
                 raise ValueError(f"--{name} does nothing beside --throughput: leave one of them out")

@@ -45,8 +45,6 @@ def run_load(
     check_folder(Path(asked.out), tuning)
     engine = load_engine(config)
     loads = loads_of(options.batch_sizes, engine.first.config.max_num_reqs)
-    if options.repeats < 2:
-        raise ValueError(f"--repeats must be at least 2, to tell the noise, got {options.repeats}")
     asked = replace(asked, grid=sets_of(tuning, engine))
     documents = {task: found[: tuning.problems or MOST_PROBLEMS] for task, found in documents.items()}
     items: dict[StrategyOptions, list[Item]] = {chosen: [] for chosen in asked.grid}

@@ -1,4 +1,4 @@
-"""What a tuner found, as text of at most 80 columns."""
+"""The result of a tuner as text of at most 80 columns."""
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console

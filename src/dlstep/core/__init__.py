@@ -51,6 +51,7 @@ from .plan import (
     span_of as span_of,
 )
 from .queue import WaitingQueue as WaitingQueue
+from .rehearsal import rehearsed as rehearsed
 from .request import (
     Probability as Probability,
     Request as Request,

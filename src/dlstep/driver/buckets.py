@@ -24,10 +24,7 @@ PADDING = {
     "fresh": 1,
 }  # of other arrays it is 0
 OF_SPANS: tuple[str, ...] = ("found", "left", "fresh")
-OF_SOFT: tuple[str, ...] = (
-    "soft_ids",
-    "soft_probabilities",
-)  # as many numbers as a soft row blends; of all others there is one
+OF_SOFT: tuple[str, ...] = ("soft_ids", "soft_probabilities")  # for each id that a row blends
 NARROW = 16  # rows of a span; if one is wider, tiles are as high as they can be
 LEAST_ROWS = {NARROW: 8, TILE_HEIGHT: 16}  # of a span, on average: so rows alone say how many spans there can be
 FEW_ROWS, FEW_POSITIONS = 256, 1024
@@ -37,7 +34,7 @@ Laid = Mapping[int | None, Spans]
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What forwards of any size have in common: whose `names` of arrays, and what is asked of the rows that are sampled.
+    """Facts that forwards of any size share: `names` of arrays, and what is asked of the rows that are sampled.
 
     `widest` is the most rows of a span, one of two numbers; `named` and `soft` are numbers of ids for each wanted and each
     soft row, 0 where there are none.

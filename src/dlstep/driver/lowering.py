@@ -40,7 +40,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Placed:
-    """What rows are fed and what they see, whatever they hold: it changes when a block opens or ends, which is in few steps.
+    """Rows that are fed and what they see, whatever they hold: it changes when a block opens or ends, which is in few steps.
 
     `facts` are of each span: rows, start, end, origin and size of the grid, rows that are not stored, row of the page tables.
     `starts` are positions, `firsts` packed rows; `spans` say what rows see under each sliding window.
@@ -69,7 +69,7 @@ class Gathered:
 
     @property
     def spans(self) -> dict[int | None, Spans]:
-        """What rows see under each sliding window."""
+        """The positions that rows see under each sliding window."""
         return self.placed.spans
 
 
@@ -128,7 +128,7 @@ def gather(
     wanted += np.repeat(placed.firsts - target.head_shift, wants)
     arrays = {"tokens": tokens, "positions": placed.positions, "slot_mapping": placed.slot_mapping, "wanted": wanted}
     sampler = SamplerConfig(plan.wants.statistics, plan.wants.ties, plan.wants.best, plan.wants.tempered)
-    arrays |= _settings(plan, wants, wanted_positions) | _carried(spans, slots)
+    arrays |= _settings(plan, wanted_positions) | _carried(spans, slots)
     merge = next((span.soft.merge for span in spans if span.soft is not None), None)
     return Gathered(arrays if merge is None else arrays | _soft(spans), placed, sampler, merge)
 
@@ -210,14 +210,16 @@ def carry_of(tensors: Mapping[str, Tensor]) -> Carry | None:
     return Carry(tensors["found"], tensors["left"], tensors["fresh"]) if "found" in tensors else None
 
 
-def _settings(plan: Plan, wants: Int64[np.ndarray, " s"], positions: Int64[np.ndarray, " w"]) -> dict[str, np.ndarray]:
-    """Sampling settings of each wanted row, under the names that `settings_of` knows; those that no span uses are left out."""
-    spans, random_ids = plan.spans, "noise" in plan.wants.statistics
+def _settings(plan: Plan, positions: Int64[np.ndarray, " w"]) -> dict[str, np.ndarray]:
+    """Sampling settings of each wanted row, under the names that `settings_of` knows; those that no row uses are left out."""
+    spans, random_ids = [span for span in plan.spans if span.wanted], "noise" in plan.wants.statistics
     params = [span.params for span in spans]
     penalised = any(span.penalty for span in spans)
     found = _named(plan) if plan.wants.named else {}
     if not random_ids and not penalised and not any(p.temperature > 0 or p.top_k or p.top_p < 1 or p.min_p > 0 for p in params):
         return found
+
+    wants = [len(span.wanted) for span in spans]
 
     def per_row(name: str, values: list[float] | list[int], dtype: type[np.generic]) -> None:
         found[name] = np.repeat(np.array(values, dtype=dtype), wants)

@@ -7,7 +7,7 @@ from dlstep_kernels.tiles import TILE_HEIGHT
 from ..core import Config, SamplingParams, Strategy
 from ..core.rehearsal import rehearsed
 from ..models.networks import PagedNetwork
-from .buckets import MAX_PADDED_ROWS, Bucket, Kind, kind_of, row_sizes, sized
+from .buckets import LEAST_ROWS, MAX_PADDED_ROWS, Bucket, Kind, kind_of, row_sizes, sized
 from .lowering import Gathered, Target, gather, placed_of
 from .tables import CarrySlots, page_tables
 
@@ -35,7 +35,8 @@ def buckets_for(
 
 def _sizes(kind: Kind, config: Config, canvas: int) -> list[Bucket]:
     """The buckets of a kind."""
-    rows = row_sizes(min(config.max_num_batched_tokens, MAX_PADDED_ROWS))
+    most = max(config.max_num_batched_tokens, config.max_num_reqs * LEAST_ROWS[kind.widest])
+    rows = row_sizes(min(most, MAX_PADDED_ROWS))
     shapes = [(0, spans) for spans in range(config.max_num_reqs, 0, -1)] if canvas else [(each, 1) for each in rows]
     width, size = page_tables(config).pages.shape[1], config.page_size
     found = [sized(kind, *shape, longest, canvas, size, width) for longest in (width * size, 1) for shape in shapes]

@@ -83,8 +83,11 @@ def encoded(line: Line) -> bytes:
     return json.dumps(line, allow_nan=False).encode() + b"\n"
 
 
-def begin(folder: Path, asked: Mapping[str, Any]) -> None:
-    """Note in a new folder what is asked. Raises ValueError for a folder that holds a run with other facts or options."""
+def begin(folder: Path, asked: Mapping[str, Any], named: str = "--out", remedy: str = "give another folder") -> None:
+    """Note in a new folder what is asked. Raises ValueError for a folder that holds a run with other facts or options.
+
+    The error calls the folder as the user `named` it and ends with the `remedy`.
+    """
     path = folder / RUN
     text = json.dumps(asked, indent=2, sort_keys=True) + "\n"
     answered = any((folder / name).exists() and (folder / name).stat().st_size for name in (ANSWERS, BESIDE, AHEAD))
@@ -93,9 +96,9 @@ def begin(folder: Path, asked: Mapping[str, Any]) -> None:
         if said["key"] == json.loads(text)["key"]:
             return
         if answered:
-            raise ValueError(f"--out {folder} holds a run with {parting(said['key'], asked['key'])}: give another folder")
+            raise ValueError(f"{named} {folder} holds a run with {parting(said['key'], asked['key'])}: {remedy}")
     elif answered:
-        raise ValueError(f"--out {folder} holds answers without {RUN}: give another folder")
+        raise ValueError(f"{named} {folder} holds answers without {RUN}: {remedy}")
     folder.mkdir(parents=True, exist_ok=True)
     new = path.with_suffix(".new")
     new.write_text(text, encoding="utf-8")

@@ -129,7 +129,7 @@ def cell(text: str, *, words: bool = False) -> str:
 
 
 def versions() -> str:
-    """What the figures may depend on."""
+    """The versions that figures may depend on."""
     from importlib.metadata import version
 
     return f"dlstep {__version__}, torch {version('torch')}, Python {platform.python_version()}"

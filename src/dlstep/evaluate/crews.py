@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Protocol
 
 from ..config import EngineConfig
 from ..core import Config, DlstepError, Strategy
+from ..devices import device_of
 from ..engine import Engine, load_engine
 from ..lookup import searched
 from .answering import Answered, Answering
@@ -106,6 +107,11 @@ class Processes:
     """Engines in processes of their own, each with the configuration; the one with the fewest requests gets the next."""
 
     def __init__(self, config: EngineConfig, count: int) -> None:
+        if config.tensor_parallel_size > 1:
+            raise ValueError(
+                f"workers={count} does not go with tensor_parallel_size={config.tensor_parallel_size}, which starts processes of "
+                "its own: give one of the two"
+            )
         self._pipes: list[Connection] = []
         self._processes: list[BaseProcess] = []
         self._live: dict[Connection, int] = {}
@@ -191,13 +197,3 @@ def work(pipe: Connection, config: EngineConfig, number: int) -> None:
     except (ValueError, OSError, DlstepError, EOFError) as error:
         if not isinstance(error, EOFError | BrokenPipeError | ConnectionResetError):  # those: the parent has gone
             pipe.send(Failed(" ".join(str(error).split())))
-
-
-def device_of(asked: str | None, number: int) -> str | None:
-    """The device of a worker: where several CUDA devices are meant, one for each in turn."""
-    if asked not in (None, "cuda"):
-        return asked
-    import torch
-
-    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    return f"cuda:{number % count}" if count > 1 else asked

@@ -1,4 +1,4 @@
-"""What is compared: strategies, with decoding rules where they hold one, each over values of some of its options."""
+"""Entries of a comparison: strategies, with rules where they hold one, each over values of some of its options."""
 
 from collections.abc import Iterator, Mapping, Sequence as Items
 from dataclasses import dataclass, fields, replace

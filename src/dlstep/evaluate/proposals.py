@@ -71,7 +71,7 @@ class Sampled:
 
 
 def figures(point: Point) -> tuple[float, float]:
-    """What is sought: accuracy and speed."""
+    """The two figures that are sought: accuracy and speed."""
     return point.accuracy, point.speed
 
 
@@ -108,7 +108,7 @@ def write_study(path: Path, space: Space, points: Iterable[Point]) -> None:
 
 
 def distribution(values: tuple[Any, ...]) -> Any:
-    """What Optuna calls the values of an option."""
+    """The values of an option in Optuna's words."""
     import optuna
 
     if all(type(value) is int for value in values):

@@ -121,7 +121,7 @@ class Notes(Protocol):
         ...
 
     def note_work(self, task: str, work: Mapping[str, Any]) -> None:
-        """What forwards have cost."""
+        """Keep the costs of forwards."""
         ...
 
 

@@ -200,7 +200,7 @@ def worthy(points: Items[Point], known: Known) -> list[Point]:
     area = hypervolume(line, accuracy=lowest)
 
     def added(point: Point, others: Items[Point]) -> float:
-        """What the point at its best adds to the area below the frontier of others."""
+        """The area that the point at its best adds below the frontier of others."""
         best = Point(point.options, raised(point.sums, doubt(point, neighbour(point, others), known)))
         return hypervolume([*others, best], accuracy=lowest) - hypervolume(others, accuracy=lowest)
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence as Items
 from dataclasses import fields
+from math import floor, log10
 from typing import Any
 
 import yaml
@@ -14,7 +15,6 @@ from .search import Space
 STEPS = 16  # of a range
 MOST_VALUES = 1000
 LARGEST = 10_000  # sets of options of a grid
-DIGITS = 6  # of the values of a range
 FORM = "give a range or values, as accept_threshold=0.3:0.99 or buffer_size=1,2,4"
 
 
@@ -102,9 +102,11 @@ def between(name: str, text: str, ends: Items[Any], *, whole: bool) -> Iterator[
     if not isinstance(count, int) or not 2 <= count <= MOST_VALUES:
         raise ValueError(f"--over {name}={short(text)}: COUNT must be a whole number from 2 to {MOST_VALUES}")
     low, high = ends[:2]
+    width = (high - low) / (count - 1)
+    decimals = 1 - floor(log10(width))  # of a step, two digits
     for step in range(count):
-        value = low + (high - low) * step / (count - 1)
-        yield round(value) if whole else float(f"{value:.{DIGITS}g}")
+        value = low + step * width
+        yield round(value) if whole else round(value, decimals) if 0 < step < count - 1 else ends[step > 0]
 
 
 def check(space: Space, config: Config, strategy: Strategy) -> None:

@@ -23,7 +23,7 @@ class TuneOptions:
     first: Annotated[int, Ge(1)] | None = None
     """Problems of the first round; null: an eighth of them, from 8 to 25."""
     share: Annotated[float, Interval(gt=0.0, le=1.0)] = 0.2
-    """Most forwards of the search behind its first round, as a share of those of the whole grid with all problems."""
+    """About how much the search may take of the forwards of the whole grid with all problems; its first round always runs."""
     at_least: Annotated[float, Interval(gt=0.0, le=1.0)] | None = None
     """Choose the fastest set that has this share of the best accuracy; null: the knee of the frontier."""
     trials: Annotated[int, Gt(0)] = 96

@@ -30,7 +30,7 @@ from .tune_options import TuneOptions
 
 MOST_PROBLEMS = 200  # of a search, and held out, where nothing is said
 LEAST_FIRST, MOST_FIRST = 8, 25  # of a first round
-COUNTS = ("tokens", "steps", "forwards", "computed", "wasted")
+COUNTS = ("tokens", "steps", "forwards")
 FIELDS = KEY_FIELDS | {"score": float, "finish": str} | dict.fromkeys(COUNTS, int)
 
 
@@ -58,7 +58,7 @@ class Silent:
 
 @dataclass(frozen=True, slots=True)
 class Tuned:
-    """What a search has found. `line` is its frontier, the slowest first, and `held` the same sets on held-out problems.
+    """The result of a search. `line` is its frontier, the slowest first, and `held` the same sets on held-out problems.
 
     `tried` are all sets of options with all their answers. `share` is the share of the forwards that the search took of those
     of the whole grid, which is estimated from the sets that were tried.
@@ -97,7 +97,7 @@ class Store:
         """Write an answer, in one line."""
         del place
         line = {name: row[name] for name in (*KEY_FIELDS, "score", "steps", "finish", "error", "found")}
-        line |= {"tokens": len(row["tokens"]), **{name: beside[name] for name in ("forwards", "computed", "wasted")}}
+        line |= {"tokens": len(row["tokens"]), "forwards": beside["forwards"]}
         self._file.write(encoded(line))
         self.answers[key_of(line)] = sums_of(line)
 
@@ -289,7 +289,7 @@ def chosen_of(line: Items[Point], at_least: float | None) -> Point:
 
 
 def as_json(tuned: Tuned) -> dict[str, Any]:
-    """What was found, as plain values."""
+    """The result as plain values."""
 
     def row(point: Point, held: Point) -> dict[str, Any]:
         return {

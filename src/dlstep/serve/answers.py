@@ -9,17 +9,15 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from .choices import Choice
-from .errors import ApiError
+from .errors import RETRY_SECONDS, ApiError, fault_of
 from .front import Busy, Front, NotReady
 from .heads import Head
 from .kept import KeptRequest
 from .replies import DONE, PING, chunk, event, first_chunk, piece_chunk, reply, usage_of
 from .schema import StreamOptions
-from .tickets import Ticket
 from .translate import Asked
 
 GONE = "the client went away"
-RETRY_SECONDS = 1
 
 
 class Body(Protocol):
@@ -41,7 +39,7 @@ class Job:
         self._front, self._asked, self._ended = front, asked, ended
         self._changed, self._failed = asyncio.Event(), False
         try:
-            self.tickets = front.submit(asked.submits, owner, self._changed.set)
+            self.tickets = front.submit(asked.submits, owner, self._changed.set, whole=not body.stream)
         except Busy as error:
             raise ApiError(429, str(error), code="queue_full", retry_after=RETRY_SECONDS) from error
         except NotReady as error:
@@ -144,19 +142,6 @@ class Job:
 
     def _usage(self) -> dict[str, object]:
         return usage_of(self.tickets, self.copies).model_dump(mode="json", exclude_unset=True)
-
-
-def fault_of(ticket: Ticket) -> ApiError | None:
-    """The error that a ticket ended by, if nothing of its answer is worth having."""
-    match ticket.fault:
-        case "":
-            return None
-        case "queue_timeout":
-            return ApiError(429, ticket.error, code="queue_timeout", retry_after=RETRY_SECONDS)
-        case "engine_died":
-            return ApiError(503, ticket.error, code="engine_died", retry_after=RETRY_SECONDS)
-        case "engine_error":
-            return ApiError(500, ticket.error, code="engine_error")
 
 
 async def _gone(receive: Receive) -> None:

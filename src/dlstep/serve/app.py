@@ -22,7 +22,7 @@ from .errors import ApiError, json_response
 from .forking import forked
 from .front import Front, NotReady
 from .guards import OPEN, BodyGuard, KeyGuard
-from .heads import Head
+from .heads import Head, head_for
 from .request_log import RequestLog
 from .schema import ChatRequest, CompletionRequest, DetokenizeRequest, ForkRequest, TokenizeChat, TokenizeText
 from .translate import Asked
@@ -46,15 +46,13 @@ class Api:
         """Continue prompts."""
         translate.check_model(self.front, body.model)
         asked = await self._in_thread(translate.completion, body)
-        head = Head("completion", self.front.model, body.logprobs is not None, bool(body.logprobs))
-        return await self._answer(request, body, asked, head)
+        return await self._answer(request, body, asked, head_for(body, self.front.model))
 
     async def chat_completions(self, request: Request, body: ChatRequest) -> Response:
         """Give the assistant's next turn of a conversation."""
         translate.check_model(self.front, body.model)
         asked = await self._in_thread(translate.chat, body)
-        head = Head("chat", self.front.model, bool(body.logprobs), bool(body.top_logprobs))
-        return await self._answer(request, body, asked, head)
+        return await self._answer(request, body, asked, head_for(body, self.front.model))
 
     async def fork(self, request: Request, request_id: str, body: ForkRequest) -> Response:
         """Go on from a step of a kept request, with other options."""
@@ -133,7 +131,8 @@ class Api:
     async def ready(self) -> Response:
         """Whether requests can be answered: 503 while the model loads, the engine starts again, or the server ends."""
         why, front = self.front.why_not_ready(), self.front
-        body = {"status": front.phase, "engine_deaths": front.deaths, "reason": why or None}
+        replicas = [{"replica": each.number, "status": each.phase, "deaths": each.deaths} for each in front.replicas]
+        body = {"status": front.phase, "engine_deaths": front.deaths, "reason": why or None, "replicas": replicas}
         return json_response(body, 503 if why else 200)
 
     async def version(self) -> Response:

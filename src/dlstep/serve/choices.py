@@ -8,7 +8,7 @@ from ..core import Cell, Spec
 from ..frames import Teller, head_of
 from ..stream import window_texts
 from ..text import TextStream, cut, decode
-from .front import Texts
+from .facts import Texts
 from .heads import Head
 from .tickets import Ticket
 

@@ -175,12 +175,21 @@ class Health(Exact):
     status: Literal["ok"]
 
 
+class ReplicaState(Exact):
+    """One of the engines; one that is `resting` answers what it has, and is then started again, as was asked for."""
+
+    replica: int
+    status: Literal["loading", "ready", "restarting", "resting", "failed"]
+    deaths: int
+
+
 class Readiness(Exact):
     """Whether requests can be answered, and why not."""
 
     status: Literal["loading", "ready", "restarting", "draining", "failed"]
     engine_deaths: int
     reason: str | None
+    replicas: list[ReplicaState]
 
 
 class Version(Exact):

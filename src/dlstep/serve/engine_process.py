@@ -4,6 +4,7 @@ import os
 import signal
 import sys
 import threading
+from dataclasses import replace
 from multiprocessing import get_context, parent_process
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -12,6 +13,7 @@ from typing import Protocol
 
 from ..config import EngineConfig
 from ..core import DlstepError, RanksDriver
+from ..devices import device_of
 from ..engine import Engine, load_engine
 from ..lookup import searched
 from .engine_loop import converse
@@ -33,10 +35,13 @@ class Host(Protocol):
 
 
 class ProcessHost:
-    """Runs the engine of a configuration in a process, which can be killed and never outlives this one."""
+    """Runs the engine of a configuration in a process, which can be killed and never outlives this one.
 
-    def __init__(self, config: EngineConfig) -> None:
-        self._config = config
+    `number` says which of several engines it is: each has a CUDA device of its own, as far as there are enough.
+    """
+
+    def __init__(self, config: EngineConfig, number: int = 0) -> None:
+        self._config, self._number = config, number
         self._process: BaseProcess | None = None
 
     @property
@@ -49,7 +54,9 @@ class ProcessHost:
         context = get_context("spawn")
         ours, theirs = context.Pipe()
         alone = self._config.tensor_parallel_size == 1  # a daemon may not start the other ranks
-        process = context.Process(target=run_process, args=(theirs, self._config), name="dlstep-engine", daemon=alone)
+        process = context.Process(
+            target=run_process, args=(theirs, self._config, self._number), name=f"dlstep-engine-{self._number}", daemon=alone
+        )
         process.start()
         theirs.close()  # so that its end closes the pipe
         self._process = process
@@ -84,14 +91,17 @@ class ThreadHost:
             self._thread.join(PATIENCE)
 
 
-def run_process(pipe: Connection, config: EngineConfig) -> None:
+def run_process(pipe: Connection, config: EngineConfig, number: int) -> None:
     """The engine process: load, then converse. Signals are the HTTP process's affair, which lets requests end first."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if hasattr(signal, "SIGHUP"):
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
         with searched(Path.cwd()):
-            engine = load_engine(config)
+            alone = config.tensor_parallel_size == 1  # several ranks have a device each
+            engine = load_engine(replace(config, device=device_of(config.device, number)) if alone else config)
     except (ValueError, OSError, DlstepError) as error:
         pipe.send(Failed(" ".join(str(error).split())))
         return

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence as Items
 from typing import Any
 
 from fastapi import Request
@@ -10,6 +10,9 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
+from .tickets import Ticket
+
+RETRY_SECONDS = 1
 LONGEST = 500  # characters of a message, which may quote what was given
 TYPES = {400: "invalid_request_error", 401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}
 
@@ -46,6 +49,19 @@ class ApiError(Exception):
         return json_response(self.body, self.status, headers)
 
 
+def fault_of(ticket: Ticket) -> ApiError | None:
+    """The error that a ticket ended by, if nothing of its answer is worth having."""
+    match ticket.fault:
+        case "":
+            return None
+        case "queue_timeout":
+            return ApiError(429, ticket.error, code="queue_timeout", retry_after=RETRY_SECONDS)
+        case "engine_died":
+            return ApiError(503, ticket.error, code="engine_died", retry_after=RETRY_SECONDS)
+        case "engine_error":
+            return ApiError(500, ticket.error, code="engine_error")
+
+
 def json_response(body: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     """A JSON response. Only ASCII is sent: texts of clients may hold what UTF-8 cannot."""
     return Response(json.dumps(body, allow_nan=False), status, headers, media_type="application/json")
@@ -55,12 +71,16 @@ def of_validation(request: Request, error: Exception) -> Response:
     """The first thing that is wrong with a body: 400 naming the field."""
     del request
     assert isinstance(error, RequestValidationError)
-    found = error.errors()
+    return invalid(error.errors()).response
+
+
+def invalid(found: Items[Mapping[str, Any]]) -> ApiError:
+    """The first of the errors that pydantic found in a body."""
     first = next((each for each in found if each["type"] == "string_unicode"), found[0])
     # Without the names of the models that a body was tried as: no field begins with a capital letter.
     place = [str(part) for part in first["loc"] if part != "body" and not str(part)[:1].isupper()]
     if first["type"] == "json_invalid":
-        return ApiError(400, "the body is no JSON", code="invalid_json").response
+        return ApiError(400, "the body is no JSON", code="invalid_json")
     # The names of fields, without those of the alternatives that a value was tried as.
     fields = [part for part in place if part.isidentifier() or part.isdigit()]
     param = ".".join(fields) or None
@@ -71,7 +91,7 @@ def of_validation(request: Request, error: Exception) -> Response:
         message = "holds half of a surrogate pair, which no text in UTF-8 can hold: send the character as a whole"
     if first["type"] == "extra_forbidden":
         message = "this field is unknown; options of the decoding strategy belong into the object dlstep"
-    return ApiError(400, f"{param}: {message}" if param else message, param=param, code=first["type"]).response
+    return ApiError(400, f"{param}: {message}" if param else message, param=param, code=first["type"])
 
 
 def of_http(request: Request, error: Exception) -> Response:

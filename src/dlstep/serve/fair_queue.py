@@ -26,6 +26,10 @@ class FairQueue(Generic[Item]):
         self._queues.setdefault(owner, deque()).append(item)
         self._length += 1
 
+    def first(self) -> Item:
+        """The item that `pop` would take."""
+        return next(iter(self._queues.values()))[0]
+
     def pop(self) -> Item:
         """The first item of the owner whose turn it is, who then comes after all others."""
         owner, queue = self._queues.popitem(last=False)

@@ -1,26 +1,29 @@
-"""The HTTP process's picture of the engine: who waits, who is answered, what the limits are. It knows nothing of HTTP."""
+"""The HTTP process's picture of its engines: who waits, who is answered, what the limits are. It knows nothing of HTTP."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence as Items
-from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from types import TracebackType
 from typing import Literal
 
-from ..core import State, init
+from ..core import Request, State, init
 from ..core.ledger import Ending
 from ..text import Tokenizer
 from .engine_process import Host
+from .facts import Texts
 from .fair_queue import FairQueue
+from .fleet import Fleet
 from .kept import Kept
-from .link import Link
 from .messages import Cancel, Card, Drop, Failed, Load, Message, Report, Submit
 from .metrics import Metrics
+from .placement import page_keys
+from .replica import AHEAD, Replica
 from .settings import ServeOptions
 from .tickets import Fault, Ticket
 
-AHEAD = 8  # requests that the engine is given beyond those that it decodes at a time
+__all__ = ["AHEAD", "Busy", "Front", "NotReady", "Phase"]
+
 Phase = Literal["loading", "ready", "restarting", "draining", "failed"]
 
 
@@ -32,41 +35,31 @@ class NotReady(Exception):
     """Nothing can be answered now, for a reason in words."""
 
 
-@dataclass(frozen=True, slots=True)
-class Texts:
-    """How this model's texts become tokens and the other way round."""
-
-    tokenizer: Tokenizer | None
-    prompt_end: str
-    chat_template: str | None
-
-
 class Front:
-    """Tickets in, tickets answered. To be used as an async context, in which the engine lives.
+    """Tickets in, tickets answered. To be used as an async context, in which the engines live, one on each of `hosts`.
 
     `tokenizer` stands for the one in the model's folder, for engines that have none.
     """
 
-    def __init__(self, host: Host, options: ServeOptions, tokenizer: Tokenizer | None = None) -> None:
-        self.options, self.metrics = options, Metrics()
-        self.phase: Phase = "loading"
-        self.deaths = 0
-        self.load = Load()
+    def __init__(self, hosts: Items[Host], options: ServeOptions, tokenizer: Tokenizer | None = None) -> None:
+        self.options, self.metrics = options, Metrics(len(hosts))
+        self.replicas = Fleet(hosts, options.max_restarts, heard=self._hear, lost=self._lose, died=self._died, tell=self._tell)
+        self._draining = self._over = False
         self._card: Card | None = None
         self._first: State | None = None
         self._texts = Texts(tokenizer, "", None)
         self._template = options.template()
-        self._link = Link(host, options.max_restarts, self._hear, self._died)
         self._queue: FairQueue[Ticket] = FairQueue()
         self.kept = Kept(options.kept_requests, options.kept_positions, self._drop)
-        self._sent: dict[int, Ticket] = {}
+        self._keepers: dict[int, Replica] = {}  # of kept answers that an engine has
+        self._keys: dict[int, tuple[bytes, ...]] = {}  # of the pages of prompts that wait
         self._timers: dict[int, list[asyncio.TimerHandle]] = {}
         self._ids = count()
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self._meeting: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> "Front":
+        self.replicas.start()
         self._task = asyncio.create_task(self._run())
         return self
 
@@ -74,32 +67,47 @@ class Front:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         assert self._task is not None
-        if self.phase != "failed":
-            self.phase = "draining"
-        self._link.close()
+        self._draining = not self._over
+        self.replicas.close()
         await self._task
         self._end_all("engine_died", "the server has ended")
 
     async def _run(self) -> None:
         try:
-            await self._link.run()
+            await self.replicas.run()
         finally:
-            if self.phase != "draining":
-                self.phase = "failed"
+            self._over = True
             self._end_all("engine_died", "the engine is gone")
             self._tell()
+
+    @property
+    def phase(self) -> Phase:
+        """The state of the server as a whole."""
+        if self._draining:
+            return "draining"
+        return "failed" if self._over else "restarting" if self.replicas.phase == "failed" else self.replicas.phase
+
+    @property
+    def deaths(self) -> int:
+        """How often an engine died."""
+        return self.replicas.deaths
+
+    @property
+    def load(self) -> Load:
+        """Requests and pages of all engines."""
+        return self.replicas.load
 
     @property
     def failure(self) -> str:
         """Why the engine is gone for good; empty while it is not."""
         if self.phase != "failed":
             return ""
-        return self._link.failure or f"the engine died {self.deaths} times"
+        return self.replicas.why_unmade or f"the engine died {self.deaths} times"
 
     @property
     def refused(self) -> bool:
         """Whether the engine could not be made from its options."""
-        return bool(self._link.failure)
+        return bool(self.replicas.why_unmade)
 
     @property
     def card(self) -> Card:
@@ -124,6 +132,16 @@ class Front:
         """The name of the model to clients."""
         return self.options.served_model_name or self.card.name
 
+    @property
+    def most_answers(self) -> int:
+        """Most answers that one body may ask for: those that could wait."""
+        return self.options.max_queue
+
+    @property
+    def most_kept(self) -> int:
+        """Most answers whose steps are kept."""
+        return self.kept.most
+
     def why_not_ready(self) -> str:
         """Why no request can be answered now; empty if it can."""
         match self.phase:
@@ -132,7 +150,7 @@ class Front:
             case "loading":
                 return "the model is loading"
             case "restarting":
-                return f"the engine died and is starting again (restart {self.deaths} of at most {self.options.max_restarts})"
+                return self.replicas.why_restarting
             case "draining":
                 return "the server is shutting down"
             case "failed":
@@ -141,16 +159,17 @@ class Front:
     @property
     def live(self) -> int:
         """Requests that wait or are answered."""
-        return len(self._queue) + len(self._sent)
+        return len(self._queue) + self.replicas.requests
 
     async def until(self, holds: Callable[[], bool]) -> None:
-        """Wait until something holds of the phase or the number of live requests."""
+        """Wait until something holds of the phases or the number of live requests."""
         while not holds():
             await self._changed.wait()
 
-    def submit(self, asked: Items[Submit], owner: str, changed: Callable[[], None]) -> list[Ticket]:
+    def submit(self, asked: Items[Submit], owner: str, changed: Callable[[], None], *, whole: bool = False) -> list[Ticket]:
         """Let requests wait, all or none; `changed` is called whenever there is news of one.
 
+        `whole`: nothing is told of them before their end, so that another engine may begin them again when theirs dies.
         Raises Busy when the queue cannot hold them, NotReady when nothing can be answered.
         """
         if why := self.why_not_ready():
@@ -161,17 +180,22 @@ class Front:
         loop = asyncio.get_running_loop()
         tickets: list[Ticket] = []
         for each in asked:
-            ticket = Ticket(each._replace(id=next(self._ids)), owner, loop.time(), changed)
+            ticket = Ticket(each._replace(id=next(self._ids)), owner, loop.time(), changed, whole=whole)
             tickets.append(ticket)
-            self._queue.push(owner, ticket)
             if ticket.submit.origin is not None:
                 self.kept.forking(ticket.submit.origin.id)
-            self._timers[ticket.id] = [
-                loop.call_later(self.options.queue_timeout, self._waited_too_long, ticket),
-                loop.call_later(self.options.request_timeout, self._took_too_long, ticket),
-            ]
+            elif len(self.replicas) > 1:
+                self._keys[ticket.id] = page_keys(self.first, Request(0, each.prompt, each.params))
+            self._timers[ticket.id] = [loop.call_later(self.options.request_timeout, self._took_too_long, ticket)]
+            self._wait(ticket)
         self._pump()
         return tickets
+
+    def _wait(self, ticket: Ticket) -> None:
+        """Put a ticket into the queue, for so long."""
+        self._queue.push(ticket.owner, ticket)
+        timer = asyncio.get_running_loop().call_later(self.options.queue_timeout, self._waited_too_long, ticket)
+        self._timers[ticket.id].insert(0, timer)
 
     def cancel(self, tickets: Iterable[Ticket], reason: str) -> None:
         """End answers with what is settled of them; those that have ended stay as they are."""
@@ -182,63 +206,68 @@ class Front:
                 self._queue.remove(ticket.owner, ticket)
                 self._finish(ticket, Ending("abort", len(ticket.submit.prompt), reason))
             else:
-                self._link.send(Cancel(ticket.id, reason))
+                assert ticket.replica is not None, "it was sent to one"
+                self.replicas[ticket.replica].link.send(Cancel(ticket.id, reason))
 
     async def drain(self) -> None:
         """Take no more requests; return when those that are here have ended, which they are made to after a while."""
-        if self.phase != "failed":
-            self.phase = "draining"
+        self._draining = not self._over
         self._tell()
         try:
             async with asyncio.timeout(self.options.drain_seconds):
                 await self.until(lambda: not self.live)
         except TimeoutError:
-            self.cancel([*self._sent.values(), *self._queue], "the server is shutting down")
+            under_way = [ticket for replica in self.replicas for ticket in replica.sent.values()]
+            self.cancel([*under_way, *self._queue], "the server is shutting down")
             await self.until(lambda: not self.live)
 
     def _pump(self) -> None:
-        """Give the engine as many requests as it can use."""
-        if self._card is None or self.phase not in ("ready", "draining"):
-            return
+        """Give the engines as many requests as they can use."""
         now = asyncio.get_running_loop().time()
-        while self._queue and len(self._sent) < self._card.config.max_num_reqs + AHEAD:
+        while self._queue and (replica := self._replica_for(self._queue.first())) is not None:
             ticket = self._queue.pop()
-            ticket.sent = now
-            self._sent[ticket.id] = ticket
             self._timers[ticket.id].pop(0).cancel()
-            self._link.send(ticket.submit)
+            if ticket.submit.keeps:
+                self._keepers[ticket.id] = replica
+            replica.give(ticket, self._keys.get(ticket.id, ()), now)
             if ticket.submit.origin is not None:
                 self.kept.forked(ticket.submit.origin.id)
         self._observe_load()
 
-    def _hear(self, message: Message) -> None:
+    def _replica_for(self, ticket: Ticket) -> Replica | None:
+        """The replica that a ticket is given to now, if there is one."""
+        if ticket.submit.origin is not None:
+            keeper = self._keepers[ticket.submit.origin.id]
+            return keeper if keeper.takes_forks else None
+        return self.replicas.taker(self._keys.get(ticket.id, ()))
+
+    def _hear(self, replica: Replica, message: Message) -> None:
         match message:
             case Card():
-                self._meeting = asyncio.create_task(self._meet(message))
+                replica.meeting = asyncio.create_task(self._meet(replica, message))
             case Report():
-                self._take(message)
+                self._take(replica, message)
             case Failed():
                 pass  # the link keeps why
         self._tell()
 
-    async def _meet(self, card: Card) -> None:
+    async def _meet(self, replica: Replica, card: Card) -> None:
         """Get ready for a model that has just been loaded. Its tokenizer is read in a thread: that takes seconds."""
         tokenizer = self._texts.tokenizer
         if tokenizer is None and card.folder is not None:
             tokenizer = await asyncio.to_thread(_tokenizer_in, card.folder)
         self._texts = Texts(tokenizer, card.prompt_end, self._template or card.chat_template)
         self._card, self._first = card, init(card.config, card.strategy)
-        if self.phase != "draining":
-            self.phase = "ready"
+        replica.meet(card)
         self._pump()
         self._tell()
 
-    def _take(self, report: Report) -> None:
+    def _take(self, replica: Replica, report: Report) -> None:
         now = asyncio.get_running_loop().time()
-        self.load = report.load
-        self.metrics.work(report.work)
+        replica.load = report.load
+        self.metrics.work(replica.number, report.work)
         for news in report.news:
-            ticket = self._sent.get(news.id)
+            ticket = replica.sent.get(news.id)
             if ticket is None:
                 continue
             before = ticket.size
@@ -250,24 +279,32 @@ class Front:
         self._pump()
 
     def _died(self) -> None:
-        self.deaths += 1
         self.metrics.deaths.set(self.deaths)
-        if self._meeting is not None:
-            self._meeting.cancel()
-        if self.phase == "ready":
-            self.phase = "restarting"
-        self.load = Load()
-        for ticket in list(self._sent.values()):
-            self._finish(ticket, Ending("error", 0, "the engine died; the request can be sent again"), "engine_died")
-        for ticket in [ticket for ticket in self._queue if ticket.submit.origin is not None]:
-            self._queue.remove(ticket.owner, ticket)
-            self._finish(ticket, Ending("error", 0, "the engine died, and with it the step to fork at"), "engine_died")
-        self.kept.died()
-        self._observe_load()
+
+    def _lose(self, replica: Replica) -> None:
+        """The engine of a replica is gone, and with it what it kept. What nobody was told of, another one may begin again."""
+        replica.lose()
+        others = any(other.phase == "ready" for other in self.replicas)
+        for ticket in list(replica.sent.values()):
+            if others and ticket.can_begin_again:
+                replica.take_back(ticket)
+                ticket.begin_again()
+                self._wait(ticket)
+            else:
+                self._finish(ticket, Ending("error", 0, "the engine died; the request can be sent again"), "engine_died")
+        for ticket in list(self._queue):
+            origin = ticket.submit.origin
+            if origin is not None and self._keepers[origin.id] is replica:
+                self._queue.remove(ticket.owner, ticket)
+                self._finish(ticket, Ending("error", 0, "the engine died, and with it the step to fork at"), "engine_died")
+        self.kept.died(lambda ticket_id: self._keepers.get(ticket_id) is replica)
+        self._keepers = {ticket_id: keeper for ticket_id, keeper in self._keepers.items() if keeper is not replica}
+        self._pump()
         self._tell()
 
     def _end_all(self, fault: Fault, why: str) -> None:
-        for ticket in [*self._sent.values(), *self._emptied()]:
+        under_way = [ticket for replica in self.replicas for ticket in replica.sent.values()]
+        for ticket in [*under_way, *self._emptied()]:
             self._finish(ticket, Ending("error", 0, why), fault)
 
     def _emptied(self) -> list[Ticket]:
@@ -280,8 +317,11 @@ class Front:
         self._tell()
 
     def _retire(self, ticket: Ticket) -> None:
-        if self._sent.pop(ticket.id, None) is None and ticket.submit.origin is not None:
+        if ticket.sent is not None and ticket.replica is not None:
+            self.replicas[ticket.replica].take_back(ticket)
+        elif ticket.submit.origin is not None:
             self.kept.forked(ticket.submit.origin.id)
+        self._keys.pop(ticket.id, None)
         for timer in self._timers.pop(ticket.id, ()):
             timer.cancel()
         self.metrics.ended(ticket)
@@ -295,13 +335,20 @@ class Front:
         self.cancel([ticket], f"the request took longer than {self.options.request_timeout:g} seconds")
 
     def _drop(self, ticket_id: int) -> None:
-        self._link.send(Drop(ticket_id))
+        keeper = self._keepers.pop(ticket_id, None)
+        if keeper is not None:
+            keeper.link.send(Drop(ticket_id))
 
     def _observe_load(self) -> None:
-        self.metrics.load(self.load, len(self._queue) + max(0, len(self._sent) - self.load.running))
+        waiting = len(self._queue)
+        for replica in self.replicas:
+            beyond = max(0, len(replica.sent) - replica.load.running)
+            self.metrics.replica(replica.number, replica.load, beyond, replica.deaths, up=replica.phase in ("ready", "resting"))
+            waiting += beyond
+        self.metrics.load(self.load, waiting)
 
     def _tell(self) -> None:
-        """Wake those that wait for a change of the phase or of the number of requests."""
+        """Wake those that wait for a change of a phase or of the number of requests."""
         self._changed.set()
         self._changed = asyncio.Event()
 

@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 from uuid import uuid4
 
+from .schema import ChatRequest, CompletionRequest
+
 Kind = Literal["completion", "chat"]
 
 
@@ -21,5 +23,17 @@ class Head:
     origin: dict[str, Any] | None = None  # of a fork: the request, the answer and the step that it begins at
 
     def __post_init__(self) -> None:
-        prefix = "cmpl" if self.kind == "completion" else "chatcmpl"
-        object.__setattr__(self, "id", f"{prefix}-{uuid4().hex}")
+        if not self.id:
+            object.__setattr__(self, "id", id_of(self.kind, uuid4().hex))
+
+
+def id_of(kind: Kind, name: str) -> str:
+    """The id of a response."""
+    return f"{'cmpl' if kind == 'completion' else 'chatcmpl'}-{name}"
+
+
+def head_for(body: CompletionRequest | ChatRequest, model: str) -> Head:
+    """The head of the response to a body."""
+    if isinstance(body, CompletionRequest):
+        return Head("completion", model, body.logprobs is not None, bool(body.logprobs))
+    return Head("chat", model, bool(body.logprobs), bool(body.top_logprobs))

@@ -90,9 +90,9 @@ class Kept:
                 self._late.remove(ticket_id)
                 self._drop(ticket_id)
 
-    def died(self) -> None:
-        """The engine is gone, and with it all that it kept; requests that it never saw will be kept by the next one."""
+    def died(self, had: Callable[[int], bool] = lambda ticket_id: True) -> None:
+        """An engine is gone, and with it all answers that it `had`; those that no engine saw will be kept by the next one."""
         for request in list(self._requests.values()):
-            if any(ticket.sent is not None for ticket in request.tickets):
+            if any(ticket.sent is not None and had(ticket.id) for ticket in request.tickets):
                 self._forget(request.head.id)
-        self._late.clear()
+        self._late = {ticket_id for ticket_id in self._late if not had(ticket_id)}

@@ -25,6 +25,7 @@ class Link:
         self._commands: asyncio.Queue[Command | None] = asyncio.Queue()
         self._closing = asyncio.Event()
         self._ready_since: float | None = None
+        self._renewing = asyncio.Event()
         self.failure = ""  # why the last engine could not be made
 
     def send(self, command: Command) -> None:
@@ -36,11 +37,19 @@ class Link:
         self._closing.set()
         self._commands.put_nowait(None)
 
+    def renew(self) -> None:
+        """Ask the engine to end, and start another one in its place; this counts as no death."""
+        self._renewing.set()
+        self._commands.put_nowait(None)
+
     async def run(self) -> None:
         """Start the engine, and again when it dies; return when it was asked to end, or died too often or in its making."""
         loop, deaths, pause = asyncio.get_running_loop(), 0, FIRST_PAUSE
+        self.failure = ""
         while not self._closing.is_set():
-            await self._life()
+            if await self._life():
+                deaths, pause = 0, FIRST_PAUSE
+                continue
             if self._ready_since is not None and loop.time() - self._ready_since > HEALTHY:
                 deaths, pause = 0, FIRST_PAUSE
             deaths += 1
@@ -51,10 +60,11 @@ class Link:
                     await asyncio.wait_for(self._closing.wait(), pause)
                 pause = min(2 * pause, LONGEST_PAUSE)
 
-    async def _life(self) -> None:
-        """One engine, from its start to its end."""
+    async def _life(self) -> bool:
+        """One engine, from its start to its end; whether that end was asked for, so that another one follows at once."""
         loop, ended = asyncio.get_running_loop(), asyncio.Event()
         self._commands, self._ready_since = asyncio.Queue(), None
+        self._renewing.clear()
         pipe = await asyncio.to_thread(self._host.start)
 
         def read() -> None:
@@ -69,9 +79,10 @@ class Link:
         writer = asyncio.create_task(self._write(pipe))
         if self._closing.is_set():
             self._commands.put_nowait(None)  # the queue that `close` knew is gone
-        waits = [asyncio.create_task(event.wait()) for event in (ended, self._closing)]
+        waits = [asyncio.create_task(event.wait()) for event in (ended, self._closing, self._renewing)]
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        if not self._closing.is_set():
+        renewed = self._renewing.is_set()
+        if not self._closing.is_set() and not renewed:
             self._died()
         await asyncio.to_thread(self._host.end)
         await ended.wait()
@@ -80,6 +91,7 @@ class Link:
         await asyncio.wait([*waits, writer])
         await asyncio.to_thread(reader.join)
         pipe.close()
+        return renewed
 
     def _hear(self, message: Message) -> None:
         match message:

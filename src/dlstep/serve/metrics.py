@@ -13,11 +13,12 @@ RATIOS = (0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 32.0)
 class Metrics:
     """Everything that `/metrics` shows, in a registry of its own."""
 
-    def __init__(self) -> None:
+    def __init__(self, replicas: int = 1) -> None:
         self.registry = CollectorRegistry()
         self._gauges()
         self._counters()
         self._histograms()
+        self._of_replicas(replicas)
         ProcessCollector(registry=self.registry)  # CPU, memory and files of the HTTP process
 
     def _gauges(self) -> None:
@@ -58,12 +59,45 @@ class Metrics:
         )
         self._per_forward = histogram("dlstep_tokens_per_forward", "Emitted tokens / forwards of an answer.", RATIOS)
 
+    def _of_replicas(self, replicas: int) -> None:
+        def gauge(name: str, help_: str, *labels: str) -> Gauge:
+            return Gauge(f"dlstep_replica_{name}", help_, ("replica", *labels), registry=self.registry)
+
+        def counter(name: str, help_: str) -> Counter:
+            return Counter(f"dlstep_replica_{name}", help_, ("replica",), registry=self.registry)
+
+        self._up = gauge("up", "Whether a replica's engine is loaded.")
+        self._busy = gauge("requests", "Requests of a replica by state.", "state")
+        self._held = gauge("pages", "Pages of a replica by use.", "use")
+        self._died = gauge("deaths", "How often a replica's engine died.")
+        self._rows = counter("positions_computed", "Positions that a replica computed.")
+        self._looked = counter("prompt_tokens", "Prompt tokens of a replica's requests.")
+        self._found = counter("cached_tokens", "Those of them that were found in its pages.")
+        for number in range(replicas):
+            self.replica(number, Load(), 0, 0, up=False)
+            self._count(number, Work())
+
     def text(self) -> bytes:
         """The exposition format."""
         return generate_latest(self.registry)
 
-    def work(self, work: Work) -> None:
-        """Count what the engine did."""
+    def _count(self, number: int, work: Work) -> None:
+        self._rows.labels(number).inc(work.rows)
+        self._looked.labels(number).inc(work.prompt_tokens)
+        self._found.labels(number).inc(work.cached_tokens)
+
+    def replica(self, number: int, load: Load, waiting: int, deaths: int, *, up: bool) -> None:
+        """Note how a replica stands; of its requests, `waiting` do not run."""
+        self._up.labels(number).set(up)
+        self._died.labels(number).set(deaths)
+        for state, requests in (("running", load.running), ("waiting", waiting)):
+            self._busy.labels(number, state).set(requests)
+        for use, pages in (("owned", load.pages_owned), ("cached", load.pages_cached), ("free", load.pages_free)):
+            self._held.labels(number, use).set(pages)
+
+    def work(self, number: int, work: Work) -> None:
+        """Count what the engine of a replica did."""
+        self._count(number, work)
         self._forwards.labels("sampling").inc(work.sampling_forwards)
         self._forwards.labels("storing").inc(work.storing_forwards)
         self._computed.inc(work.rows)

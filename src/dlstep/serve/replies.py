@@ -30,9 +30,14 @@ def usage_of(tickets: Items[Ticket], copies: int) -> CompletionUsage:
 
 def reply(head: Head, choices: Items[Choice], echoes: Items[str], usage: CompletionUsage) -> str:
     """The JSON of a whole response."""
+    return json.dumps(reply_body(head, choices, echoes, usage), separators=COMPACT)
+
+
+def reply_body(head: Head, choices: Items[Choice], echoes: Items[str], usage: CompletionUsage) -> dict[str, Any]:
+    """A whole response."""
     made = _completion(head, choices, echoes) if head.kind == "completion" else _chat(head, choices)
     made.usage = usage
-    return json.dumps(made.model_dump(mode="json", exclude_unset=True), separators=COMPACT)
+    return made.model_dump(mode="json", exclude_unset=True)
 
 
 def _completion(head: Head, choices: Items[Choice], echoes: Items[str]) -> Completion:

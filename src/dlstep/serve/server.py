@@ -1,12 +1,13 @@
 """uvicorn around the application: where it listens, how it drains, and with which exit code it ends."""
 
 import asyncio
+import signal
 import socket
 import sys
 import webbrowser
 from collections.abc import Callable
 from functools import partial
-from threading import Thread
+from threading import Thread, current_thread, main_thread
 from types import FrameType
 
 import uvicorn
@@ -43,6 +44,8 @@ class Server(uvicorn.Server):
         self._loop = asyncio.get_running_loop()
         async with self._front:
             watches = [asyncio.create_task(each) for each in (self._until_failed(), self._until_ready())]
+            if hasattr(signal, "SIGHUP") and current_thread() is main_thread():
+                self._loop.add_signal_handler(signal.SIGHUP, self._renew)
             await super().serve(sockets)
             for watch in watches:
                 watch.cancel()
@@ -59,6 +62,16 @@ class Server(uvicorn.Server):
         """Take no more requests, let those under way have `drain_seconds`, then end. Any thread may call it."""
         assert self._loop is not None, "it serves"
         self._loop.call_soon_threadsafe(self._drain)
+
+    def ask_to_renew(self) -> None:
+        """Start all engines again, one after the other, each when it has answered what it has. Any thread may call it."""
+        assert self._loop is not None, "it serves"
+        self._loop.call_soon_threadsafe(self._renew)
+
+    def _renew(self) -> None:
+        begun = self._front.replicas.renew()
+        said = "the engines are started again, one by one" if begun else "the engines are starting again, or ending"
+        print(f"dlstep: {said}", file=sys.stderr, flush=True)
 
     def _drain(self) -> None:
         if self._drained is None:
@@ -100,7 +113,12 @@ def serve(config: EngineConfig, options: ServeOptions, *, opens: bool = False) -
 
     Raises ValueError for options that cannot be, and if the engine cannot be made.
     """
-    keys, front = options.api_keys(), Front(ProcessHost(config), options)
+    if options.replicas > 1 and config.tensor_parallel_size > 1:
+        raise ValueError(
+            f"--replicas {options.replicas} does not go with tensor_parallel_size={config.tensor_parallel_size}: start one server "
+            "for each group of devices, each with its own CUDA_VISIBLE_DEVICES"
+        )
+    keys, front = options.api_keys(), Front([ProcessHost(config, number) for number in range(options.replicas)], options)
     with listen(options.host, options.port) as listener:
         host, port = listener.getsockname()[:2]
         shown = f"[{host}]" if ":" in host else host

@@ -44,8 +44,11 @@ class ServeOptions:
     """Seconds of silence after which a stream sends a comment line, so that proxies keep it open."""
     max_body_bytes: Annotated[int, Gt(0)] = 1 << 20
     """Largest body of a request."""
+    replicas: Annotated[int, Interval(ge=1, le=64)] = 1
+    """Engines, each in a process of its own with weights and pages of its own; of several CUDA devices each takes one.
+    SIGHUP starts them again one by one, with the weights that are there then."""
     max_restarts: Annotated[int, Ge(0)] = 3
-    """How often an engine that died is started again; one that lived for a minute counts anew."""
+    """How often each engine that died is started again; one that lived for a minute counts anew."""
     kept_requests: Annotated[int, Interval(ge=0, le=10_000)] = 64
     """Answers whose steps are kept for forks, of requests that asked for steps; the oldest is dropped. 0: none is kept."""
     kept_positions: Annotated[int, Gt(0)] = 8_000_000

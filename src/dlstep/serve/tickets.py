@@ -39,6 +39,9 @@ class Ticket:
     frames: list[Frame] = field(default_factory=list)
     times: list[float] = field(default_factory=list)
     size: int = 0  # positions of all frames
+    whole: bool = False  # nobody reads it before its end
+    replica: int | None = None  # whose engine has it, or had it last
+    begun_again: bool = False
 
     @property
     def id(self) -> int:
@@ -68,6 +71,19 @@ class Ticket:
             self.end(news.ending, now, "engine_error" if news.ending.reason in ("error", "rejected") else "")
             return
         self.changed()
+
+    @property
+    def can_begin_again(self) -> bool:
+        """Whether nothing was told of it, so that another engine may answer it; once only, for it may be what kills them."""
+        told = bool(self.nfe) and not self.whole
+        return not (told or self.begun_again or self.submit.steps or self.submit.origin is not None)
+
+    def begin_again(self) -> None:
+        """Forget what an engine answered that is gone; it waits for another one."""
+        self.tokens.clear()
+        self.probabilities.clear()
+        self.cells, self.steps, self.nfe, self.cached = (), 0, 0, 0
+        self.sent, self.begun_again = None, True
 
     def open(self, opening: Sequence, frame: Frame) -> None:
         """Begin to tell steps, by the frame before the first forward."""

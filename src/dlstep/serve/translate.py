@@ -13,7 +13,7 @@ from ..llm import numbered
 from ..prompts import encode, encode_pins
 from ..text import Tokenizer, decode
 from .errors import ApiError
-from .front import Front, Texts
+from .facts import Facts, Texts
 from .messages import Card, Submit
 from .schema import ChatRequest, CompletionRequest, DlstepOptions, Message, Sampling
 
@@ -42,43 +42,43 @@ class Asked:
         return tuple(len(submit.prompt) for submit in self.submits)
 
 
-def check_model(front: Front, given: str | None) -> None:
+def check_model(facts: Facts, given: str | None) -> None:
     """Raise ApiError unless the model is this one, or left open."""
-    if given not in (None, "", front.model):
-        said = f"the model {given!r} does not exist: this server has {front.model!r}"
+    if given not in (None, "", facts.model):
+        said = f"the model {given!r} does not exist: this server has {facts.model!r}"
         raise ApiError(404, said, param="model", code="model_not_found")
 
 
-def completion(front: Front, body: CompletionRequest) -> Asked:
+def completion(facts: Facts, body: CompletionRequest) -> Asked:
     """Translate the body of `/v1/completions`."""
     if body.echo and body.logprobs is not None:
         said = "echo and logprobs do not go together: positions of a prompt are not predicted, so they have no probability"
         raise ApiError(400, said, param="echo")
     given: Any = body.prompt
     prompts = [given] if isinstance(given, str) or isinstance(given[0], int) else given
-    texts, limit = front.texts, front.card.config.max_model_len
+    texts, limit = facts.texts, facts.card.config.max_model_len
     encoded = [_encoded(texts, prompt, limit, "prompt") for prompt in prompts]
     echoes = [_echoed(texts, prompt, tokens) for prompt, tokens in zip(prompts, encoded, strict=True)] if body.echo else []
     params = params_of(texts, body, body.max_tokens)
-    return _asked(front, body, encoded, params, echoes=echoes, probabilities=body.logprobs is not None)
+    return _asked(facts, body, encoded, params, echoes=echoes, probabilities=body.logprobs is not None)
 
 
-def chat(front: Front, body: ChatRequest) -> Asked:
+def chat(facts: Facts, body: ChatRequest) -> Asked:
     """Translate the body of `/v1/chat/completions`."""
     if body.top_logprobs and not body.logprobs:
         raise ApiError(400, "top_logprobs needs logprobs to be true", param="top_logprobs")
     most = body.max_completion_tokens
     if most is not None and body.max_tokens is not None and most != body.max_tokens:
         raise ApiError(400, "max_tokens and max_completion_tokens differ: give one of them", param="max_tokens")
-    prompt = conversation(front, body.messages)
-    params = params_of(front.texts, body, body.max_tokens if most is None else most)
-    return _asked(front, body, [prompt], params, echoes=[], probabilities=bool(body.logprobs))
+    prompt = conversation(facts, body.messages)
+    params = params_of(facts.texts, body, body.max_tokens if most is None else most)
+    return _asked(facts, body, [prompt], params, echoes=[], probabilities=bool(body.logprobs))
 
 
-def conversation(front: Front, messages: Items[Message]) -> tuple[int, ...]:
+def conversation(facts: Facts, messages: Items[Message]) -> tuple[int, ...]:
     """The prompt whose answer is the next turn of a conversation."""
-    _check_length(sum(len(message.text) for message in messages), front.card.config.max_model_len, "messages")
-    texts = front.texts
+    _check_length(sum(len(message.text) for message in messages), facts.card.config.max_model_len, "messages")
+    texts = facts.texts
     turns = [{"role": message.role, "content": message.text} for message in messages]
     try:
         return chat_prompt(texts.tokenizer, texts.chat_template, turns)
@@ -86,9 +86,9 @@ def conversation(front: Front, messages: Items[Message]) -> tuple[int, ...]:
         raise ApiError(400, str(error), param="messages") from error
 
 
-def text_prompt(front: Front, prompt: str) -> tuple[int, ...]:
+def text_prompt(facts: Facts, prompt: str) -> tuple[int, ...]:
     """The tokens that a text prompt is fed as."""
-    return _encoded(front.texts, prompt, front.card.config.max_model_len, "prompt")
+    return _encoded(facts.texts, prompt, facts.card.config.max_model_len, "prompt")
 
 
 def params_of(texts: Texts, body: Sampling, max_tokens: int | None) -> SamplingParams:
@@ -157,7 +157,7 @@ def _echoed(texts: Texts, prompt: str | list[int], tokens: tuple[int, ...]) -> s
 
 
 def _asked(
-    front: Front,
+    facts: Facts,
     body: Sampling,
     prompts: list[tuple[int, ...]],
     params: SamplingParams,
@@ -167,8 +167,8 @@ def _asked(
 ) -> Asked:
     """A submission for each answer, checked as the engine would; `n` answers to a prompt have seeds of their own."""
     copies = body.n or 1
-    if len(prompts) * copies > front.options.max_queue:
-        said = f"it asks for {len(prompts) * copies} answers at once; this server takes at most {front.options.max_queue}"
+    if len(prompts) * copies > facts.most_answers:
+        said = f"it asks for {len(prompts) * copies} answers at once; at most {facts.most_answers} may"
         raise ApiError(400, said, param="n" if copies > 1 else "prompt")
     if not all(prompts):
         param = "messages" if isinstance(body, ChatRequest) else "prompt"
@@ -176,20 +176,20 @@ def _asked(
     each = [_seeded(params, number) for number in range(copies)]
     requests = numbered([prompt for prompt in prompts for _ in range(copies)], each * len(prompts))
     for request in requests[:: 1 if params.seed is not None else copies]:
-        _check(front.card, request, body)
+        _check(facts.card, request, body)
     drafts = bool(body.stream) and body.dlstep.stream == "drafts"
     steps = body.dlstep.stream == "steps"
-    keeps = steps and len(requests) <= front.kept.most
+    keeps = steps and len(requests) <= facts.most_kept
     submits = [
         Submit(0, request.prompt, request.params, request.index, drafts, probabilities, steps, keeps) for request in requests
     ]
-    openings = [_opened(front, request) for request in requests] if steps else []
+    openings = [_opened(facts, request) for request in requests] if steps else []
     return Asked(tuple(submits), tuple(echo for echo in echoes for _ in range(copies)), params.stop, tuple(openings))
 
 
-def _opened(front: Front, request: Request) -> tuple[Sequence, Frame]:
+def _opened(facts: Facts, request: Request) -> tuple[Sequence, Frame]:
     """The sequence of a request as the engine will have it before its first forward, and the frame that shows it."""
-    sequence = add(front.first, request).find(request.id)
+    sequence = add(facts.first, request).find(request.id)
     assert sequence is not None, "it has just come in"
     return sequence, first_frame(sequence)
 
@@ -224,9 +224,9 @@ def tokens_of(tokenizer: Tokenizer | None, ids: Items[int]) -> list[str]:
     return [] if tokenizer is None else [str(tokenizer.convert_ids_to_tokens(index)) for index in ids]
 
 
-def detokenized(front: Front, ids: list[int]) -> str:
+def detokenized(facts: Facts, ids: list[int]) -> str:
     """The text of token ids, special ones included."""
-    size, tokenizer = front.card.config.spec.vocab_size, front.texts.tokenizer
+    size, tokenizer = facts.card.config.spec.vocab_size, facts.texts.tokenizer
     wrong = [index for index in ids if index >= size]
     if wrong:
         raise ApiError(400, f"tokens holds {wrong[0]}, and ids are below {size}", param="tokens")

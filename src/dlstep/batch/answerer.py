@@ -1,0 +1,83 @@
+"""The engine of an actor, which decodes in a thread of its own while requests come in. It knows nothing of Ray."""
+
+import asyncio
+import os
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from traceback import print_exception
+from typing import NamedTuple
+
+from ..config import EngineConfig
+from ..core import DlstepError
+from ..lookup import searched
+from .desk import About, Answered, Desk
+from .lines import Json
+
+
+class Failed(NamedTuple):
+    """An engine cannot be made, and why."""
+
+    why: str
+
+
+class Answerer:
+    """The actor: an engine that decodes in a thread of its own while requests come in."""
+
+    def __init__(self, config: EngineConfig, name: str | None, template: str | None, folder: str) -> None:
+        self._waiting: dict[int, asyncio.Future[Answered]] = {}
+        self._coming: list[tuple[int, str, Json]] = []
+        self._stepping: asyncio.Task[None] | None = None
+        self._thread = ThreadPoolExecutor(1, "dlstep-engine")
+        from ..engine import load_engine
+
+        self._desk: Desk | Failed
+        try:
+            with searched(Path(folder)):
+                self._desk = Desk(load_engine(config), name, template)
+        except (ValueError, OSError, DlstepError) as error:
+            self._desk = Failed(" ".join(str(error).split()))
+
+    async def about(self) -> About | Failed:
+        """The facts of the engine, or why there is none."""
+        return self._desk if isinstance(self._desk, Failed) else self._desk.about
+
+    async def answer(self, place: int, key: str, content: Json) -> Answered | Failed:
+        """The answer to a request, which is decoded together with all others that wait for theirs.
+
+        Ray may send a request again that is here already, where it is not sure whether the actor lives; both have one answer.
+        """
+        if isinstance(self._desk, Failed):
+            return self._desk
+        if place not in self._waiting:
+            self._waiting[place] = asyncio.get_running_loop().create_future()
+            self._coming.append((place, key, content))
+        if self._stepping is None or self._stepping.done():
+            self._stepping = asyncio.create_task(self._steps(self._desk))
+            self._stepping.add_done_callback(_end_if_failed)
+        return await asyncio.shield(self._waiting[place])
+
+    async def _steps(self, desk: Desk) -> None:
+        """Forwards as long as something is to be answered."""
+        while self._coming or desk.live:
+            coming, self._coming = self._coming, []
+            for answered in await asyncio.get_running_loop().run_in_executor(self._thread, _stepped, desk, coming):
+                self._waiting.pop(answered.place).set_result(answered)
+
+
+def _end_if_failed(task: "asyncio.Task[None]") -> None:
+    """End the process by a fault of its own, for nobody would be answered any more: Ray starts another one."""
+    if not task.cancelled() and (error := task.exception()) is not None:
+        print_exception(error)
+        os._exit(1)
+
+
+def _stepped(desk: Desk, coming: list[tuple[int, str, Json]]) -> list[Answered]:
+    """A step with what has come in before it. An engine that is broken ends its process: Ray starts another one."""
+    for place, key, content in coming:
+        desk.add(place, key, content)
+    try:
+        return desk.step()
+    except DlstepError as error:
+        print(f"dlstep: {error}", file=sys.stderr, flush=True)
+        os._exit(1)

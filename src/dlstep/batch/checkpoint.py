@@ -1,0 +1,98 @@
+"""The files of a batch. Beside the output, a folder has what a batch needs to go on after it was killed.
+
+`answers.jsonl` has the answers so far, in the order in which they came; `beside.jsonl` what depends on the other requests, a
+line for each answer; `run.json` the facts of the engine. They are written and read as those of an evaluation are.
+"""
+
+import os
+from collections import Counter
+from collections.abc import Iterator, Sequence as Items
+from pathlib import Path
+from typing import Any
+
+from ..evaluate.checkpoint import ANSWERS, BESIDE, RUN, begin, encoded, opened, whole_lines
+from .desk import About, Answered
+from .lines import OWN, Json, Line, answer_id, answer_line, content_key, lasts, merged, missing, output_lines
+
+REMEDY = "give another OUT, or delete this one and its folder"
+
+
+class Checkpoint:
+    """The answers so far to the requests of a batch. Raises ValueError where files of another batch are in the way."""
+
+    def __init__(self, out: Path, lines: Items[Line], about: About) -> None:
+        self._out, self._lines = out, lines
+        self._folder = out.with_name(f"{out.name}.run")
+        self.keys = [content_key(about.facts, line.content) for line in lines]
+        if out.exists() and not (self._folder / RUN).exists():
+            raise ValueError(f"{out} is there, and no output of a batch that could go on: give another OUT, or delete it")
+        begin(self._folder, {"key": {"engine": about.facts}}, "the folder", REMEDY)
+        self._known = merged([*self._read(out), *self._read(self._folder / ANSWERS)])
+        foreign = self._known.keys() - {answer_id(key) for key in self.keys}
+        if foreign:
+            raise ValueError(
+                f"{out} has answers to {len(foreign)} requests that the input does not hold: it has changed since, or is "
+                f"another one; {REMEDY}"
+            )
+        self._counts = Counter(map(answer_id, self.keys))
+        self.done = self.failed = 0  # requests with an answer, and with one that is an error
+        for answer in self._known.values():
+            self._count(answer)
+        self._answers, self._beside = opened(self._folder / ANSWERS), opened(self._folder / BESIDE)
+
+    @property
+    def missing(self) -> list[int]:
+        """The places of requests without an answer; of those with equal content, the first."""
+        return missing(self.keys, self._known)
+
+    def note(self, answered: Answered) -> None:
+        """Write an answer; a second one to the same content changes nothing."""
+        key = self.keys[answered.place]
+        if answer_id(key) in self._known:
+            return
+        answer = answer_line(key, answered.status, answered.body)
+        self._beside.write(encoded({"id": answer["id"], **answered.beside}))
+        if lasts(answer):
+            self._answers.write(encoded(answer))
+        self._known[answer["id"]] = answer
+        self._count(answer)
+
+    def finish(self) -> None:
+        """Write the output, whole or not at all. All requests must have an answer."""
+        new = self._out.with_name(f"{self._out.name}.new")
+        with new.open("wb") as file:
+            for line in output_lines(self._lines, self.keys, self._known):
+                file.write(encoded(line))
+            file.flush()
+            os.fsync(file.fileno())
+        new.replace(self._out)
+        self.close()
+        (self._folder / ANSWERS).unlink()
+
+    def close(self) -> None:
+        """Close the files."""
+        self._answers.close()
+        self._beside.close()
+
+    def _count(self, answer: Json) -> None:
+        requests = self._counts[answer["id"]]
+        self.done += requests
+        self.failed += requests * (answer["response"]["status_code"] != 200)
+
+    def _read(self, path: Path) -> Iterator[Json]:
+        """The answers of a file. Raises ValueError for a line that is none."""
+        for number, line in enumerate(whole_lines(path), 1):
+            if not _is_answer(line):
+                raise ValueError(f"{path}, line {number} is no answer of a batch: {REMEDY}")
+            yield {name: value for name, value in line.items() if name != OWN}
+
+
+def _is_answer(line: Any) -> bool:
+    response = line.get("response")
+    return (
+        isinstance(line.get("id"), str)
+        and "error" in line
+        and isinstance(response, dict)
+        and type(response.get("status_code")) is int
+        and isinstance(response.get("body"), dict)
+    )

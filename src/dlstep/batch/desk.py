@@ -1,0 +1,165 @@
+"""An engine that takes requests of a batch at any time and answers them as the server would."""
+
+from dataclasses import dataclass
+from itertools import count
+from time import perf_counter
+from typing import Any, Literal, NamedTuple
+
+from pydantic import ValidationError
+
+from ..core import DlstepError
+from ..engine import Engine
+from ..evaluate.crews import about as facts_of
+from ..serve import translate
+from ..serve.choices import Choice
+from ..serve.engine_loop import MOST_FAILURES, EngineLoop, card_of
+from ..serve.errors import ApiError, fault_of, invalid
+from ..serve.facts import known_facts
+from ..serve.heads import Head, head_for, id_of
+from ..serve.messages import Submit
+from ..serve.replies import reply_body, usage_of
+from ..serve.schema import ChatRequest, CompletionRequest, Strict
+from ..serve.settings import ServeOptions
+from ..serve.tickets import Ticket
+from ..serve.translate import Asked
+from .lines import Json, created_of
+
+MODELS = {"/v1/completions": CompletionRequest, "/v1/chat/completions": ChatRequest}
+MEASURED = ("nfe", "tokens_per_forward")  # fields of a choice that depend on the batch
+ROUND = 6  # decimals of what is measured
+
+
+class RequestLine(Strict):
+    """A request without its name."""
+
+    method: Literal["POST"]
+    url: Literal["/v1/completions", "/v1/chat/completions"]
+    body: dict[str, Any]
+
+
+class About(NamedTuple):
+    """The engine of a desk: the facts that its answers depend on, and how many requests it takes at a time."""
+
+    facts: dict[str, Any]
+    seats: int
+
+
+class Answered(NamedTuple):
+    """The answer to the request at `place`: what is a function of the request, and what is not."""
+
+    place: int
+    status: int
+    body: Json
+    beside: Json
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A request under way."""
+
+    place: int
+    head: Head
+    asked: Asked
+    copies: int
+    begin: float
+    tickets: list[Ticket]
+
+
+class Desk:
+    """Requests in, answers out; each step is one forward. Nothing here waits for anything."""
+
+    def __init__(self, engine: Engine, name: str | None = None, template: str | None = None) -> None:
+        card = card_of(engine)
+        self._facts = known_facts(card, engine.tokenizer, name, template, ServeOptions().max_queue)
+        self._loop = EngineLoop(engine)
+        known = {"served_model_name": self._facts.model, "chat_template": template}
+        self.about = About(facts_of(engine).facts | known, card.config.max_num_reqs)
+        self._ids = count()
+        self._tickets: dict[int, Ticket] = {}
+        self._jobs: dict[int, Job] = {}  # by the id of each of their tickets
+        self._refused: list[Answered] = []
+
+    @property
+    def live(self) -> bool:
+        """Whether something is to be answered still."""
+        return bool(self._jobs or self._refused)
+
+    def add(self, place: int, key: str, content: Json) -> None:
+        """Let a request wait; one that is wrong is answered by what is wrong with it."""
+        begin = perf_counter()
+        try:
+            body = _body(content)
+            job = self._job(place, key, body, begin)
+        except ApiError as error:
+            self._refused.append(Answered(place, error.status, error.body, {"seconds": 0.0}))
+            return
+        for ticket in job.tickets:
+            self._tickets[ticket.id] = ticket
+            self._jobs[ticket.id] = job
+        self._loop.take([ticket.submit for ticket in job.tickets])
+
+    def step(self) -> list[Answered]:
+        """One forward; the answers that have ended with it. Raises DlstepError when the model fails again and again."""
+        ended, self._refused = self._refused, []
+        if not self._jobs:
+            return ended
+        try:
+            report = self._loop.step()
+        except RuntimeError as error:
+            raise DlstepError(f"{MOST_FAILURES + 1} forwards failed one after the other: {error}") from error
+        now = perf_counter()
+        for news in report.news:
+            ticket = self._tickets[news.id]
+            ticket.take(news, now)
+            if ticket.ended is not None:
+                job = self._jobs.pop(ticket.id)
+                del self._tickets[ticket.id]
+                if all(each.ended is not None for each in job.tickets):
+                    ended.append(self._answered(job, now))
+        return ended
+
+    def _job(self, place: int, key: str, body: CompletionRequest | ChatRequest, begin: float) -> Job:
+        facts = self._facts
+        translate.check_model(facts, body.model)
+        asked = translate.completion(facts, body) if isinstance(body, CompletionRequest) else translate.chat(facts, body)
+        head = head_for(body, facts.model)
+        head = Head(head.kind, head.model, head.logprobs, head.best, id_of(head.kind, key), created_of(key))
+        tickets = [self._ticket(submit, begin) for submit in asked.submits]
+        return Job(place, head, asked, body.n or 1, begin, tickets)
+
+    def _ticket(self, submit: Submit, begin: float) -> Ticket:
+        return Ticket(submit._replace(id=next(self._ids)), "", begin, _nobody_waits)
+
+    def _answered(self, job: Job, now: float) -> Answered:
+        beside: dict[str, Any] = {"seconds": round(now - job.begin, ROUND)}
+        fault = next((found for ticket in job.tickets if (found := fault_of(ticket)) is not None), None)
+        if fault is not None:
+            return Answered(job.place, fault.status, fault.body, beside)
+        spec = self._facts.card.config.spec
+        choices = [Choice(index, ticket, job.head, self._facts.texts, spec) for index, ticket in enumerate(job.tickets)]
+        body = reply_body(job.head, choices, job.asked.echoes, usage_of(job.tickets, job.copies))
+        beside["cached_tokens"] = body["usage"].pop("prompt_tokens_details")["cached_tokens"]
+        for name in MEASURED:
+            beside[name] = [choice["dlstep"].pop(name) for choice in body["choices"]]
+        return Answered(job.place, 200, body, beside)
+
+
+def _body(content: Json) -> CompletionRequest | ChatRequest:
+    """The body of a request. Raises ApiError naming the field that is wrong."""
+    try:
+        if not isinstance(content.get("body"), dict):
+            raise ApiError(400, "body must be an object, as the server takes it", param="body")
+        line = RequestLine.model_validate(content)
+        body = MODELS[line.url].model_validate(line.body)
+    except ValidationError as error:
+        raise invalid(error.errors(include_url=False)) from error
+    if body.stream:
+        raise ApiError(400, "stream must be false or left out: the answers of a batch are whole", param="stream")
+    if body.dlstep.stream != "settled":
+        said = f"dlstep.stream must be settled or left out, got {body.dlstep.stream}: a batch streams and keeps nothing"
+        raise ApiError(400, said, param="dlstep.stream")
+    return body
+
+
+def _nobody_waits() -> None:
+    """Nobody waits for news: each step looks itself."""

@@ -1,0 +1,36 @@
+"""Options of a batch, beside those of the engine."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from annotated_types import Ge, Interval
+
+from ..core.checks import check_ranges
+
+
+@dataclass(frozen=True, slots=True)
+class BatchOptions:
+    """Options of a batch. Raises ValueError naming field, value and what is allowed."""
+
+    served_model_name: str | None = None
+    """Name of the model in requests and answers; null: the name of its folder."""
+    chat_template: str | None = None
+    """File with a chat template, used in place of the checkpoint's."""
+    ray: str | None = None
+    """Ray cluster whose actors answer: local starts one on this machine, auto or HOST:PORT joins one; null: no Ray."""
+    actors: Annotated[int, Interval(ge=1, le=4096)] | None = None
+    """With --ray: engines, each with the network of its own; null: one for each GPU, or else for each node."""
+    max_restarts: Annotated[int, Ge(0)] = 10
+    """With --ray: how often each actor that died, or whose node did, is started again."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self)
+        if self.ray is None and self.actors is not None:
+            raise ValueError(f"BatchOptions.actors={self.actors} does nothing without --ray: give --ray local, or leave it out")
+        if self.ray == "":
+            raise ValueError("BatchOptions.ray must be local, auto or an address like 10.0.0.1:6379, got an empty text")
+
+    def template(self) -> str | None:
+        """The text of the chat template's file."""
+        return None if self.chat_template is None else Path(self.chat_template).read_text(encoding="utf-8")

@@ -1,0 +1,84 @@
+"""`dlstep batch`: a file of requests in OpenAI's batch format, answered into another one."""
+
+import sys
+from contextlib import closing
+from dataclasses import fields
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from jsonargparse import ArgumentParser, Namespace
+
+from ..config import EngineConfig, engine_config
+from ..option_help import field_help
+from .options import add_config_option, add_options, new_parser
+from .serve import ENGINE_FIELDS
+
+EXAMPLES = """
+    dlstep batch in.jsonl out.jsonl               an embedded model, in this process
+    dlstep batch in.jsonl out.jsonl               again, after it was killed: it goes on
+    dlstep batch in.jsonl big.jsonl --model /path/to/checkpoint --device cuda --max_num_reqs 64
+    dlstep batch in.jsonl two.jsonl --ray local --actors 2
+    dlstep batch in.jsonl all.jsonl --ray auto    engines on all GPUs of the cluster that this machine is in
+    echo '{"custom_id": "a", "method": "POST", "url": "/v1/completions",
+           "body": {"prompt": "Max has 53 shells. How many shells does Max have?"}}' | tr -d '\\n' > in.jsonl
+"""
+NEEDED = ("fastapi", "openai")
+OWN = ("input", "output", "config", "progress")
+
+
+def parser() -> ArgumentParser:
+    """The options of `dlstep batch`, still without those of the strategy."""
+    from ..batch.options import BatchOptions
+
+    options = new_parser(
+        "dlstep batch IN.jsonl OUT.jsonl [options]",
+        "Answer a file of requests in OpenAI's batch format. Run again, it goes on; docs/scaling.md says more.",
+        EXAMPLES,
+    )
+    options.add_argument("input", type=str, metavar="IN.jsonl", help="File of requests, one a line.")
+    options.add_argument("output", type=str, metavar="OUT.jsonl", help="File of answers, in the order of the requests.")
+    add_config_option(options)
+    add_options(options, "batch", BatchOptions, fields(BatchOptions), field_help(BatchOptions))
+    options.add_argument("--progress", type=bool, default=True, help="Draw a progress bar where stderr is a terminal.")
+    add_options(options, "engine", EngineConfig, ENGINE_FIELDS, field_help(EngineConfig))
+    return options
+
+
+def run(options: Namespace) -> int:
+    """Answer all requests; 1 if an answer is an error."""
+    missing = [name for name in NEEDED if find_spec(name) is None]
+    if missing:
+        raise ValueError(f"dlstep batch needs {', '.join(missing)}: pip install 'dlstep[serve]'")
+    from ..batch.lines import read_lines
+    from ..batch.options import BatchOptions
+    from ..batch.runner import answer_all
+    from ..progress import counting_bar
+
+    names = [field.name for field in fields(BatchOptions)]
+    chosen = BatchOptions(**{name: options[name] for name in names})
+    config = engine_config({name: value for name, value in vars(options).items() if name not in (*names, *OWN)})
+    lines = read_lines(options.input, Path(options.input).read_bytes())
+    out = Path(options.output)
+    if out.resolve() == Path(options.input).resolve():
+        raise ValueError(f"{options.input} is both input and output: give another OUT")
+    with closing(crew_of(config, chosen)) as crew, counting_bar(len(lines), enabled=options.progress) as show:
+        failed = answer_all(crew, lines, out, show)
+    if failed:
+        print(f"dlstep: {failed} of {len(lines)} answers are errors, see response.status_code in {out}", file=sys.stderr)
+    return int(bool(failed))
+
+
+def crew_of(config: EngineConfig, chosen: Any) -> Any:
+    """Who answers. Raises ValueError where Ray is asked for and not installed."""
+    if chosen.ray is None:
+        from ..batch.crews import Alone
+        from ..batch.desk import Desk
+        from ..engine import load_engine
+
+        return Alone(Desk(load_engine(config), chosen.served_model_name, chosen.template()))
+    if find_spec("ray") is None:
+        raise ValueError("dlstep batch --ray needs ray: pip install 'dlstep[ray]'")
+    from ..batch.actors import Actors
+
+    return Actors(config, chosen)

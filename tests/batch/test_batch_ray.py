@@ -1,0 +1,205 @@
+"""Actors of Ray give the answers of one process, byte for byte, whoever of them is killed: the driver, an actor, or a node."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from random import Random
+from typing import IO
+
+import psutil
+import pytest
+from batches import answers_file, lines_of, run, size, stories, written
+from third_party import environment
+
+HERE = Path(__file__).parent
+COMMAND = "from dlstep.cli import main; raise SystemExit(main())"
+COUNT, ACTORS = 2000, 2
+START = 600.0  # seconds; torch and transformers are loaded on a busy machine
+HAS_RAY = find_spec("ray") is not None
+WITHOUT = "ray is not installed here; `make stress` runs this in an environment that has it"
+
+
+@dataclass
+class Cluster:
+    """Nodes of one cluster on this machine; each has room for all actors."""
+
+    python: str
+    log: IO[str]
+    nodes: list[int] = field(default_factory=list)  # process ids of raylets
+
+    def __enter__(self) -> "Cluster":
+        self._process = subprocess.Popen(
+            [self.python, str(HERE / "ray_cluster.py")],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self.log,
+            text=True,
+        )
+        self.address = self._line()
+        for _ in range(ACTORS):
+            self.add_node()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.stdin.close()
+        try:
+            self._process.wait(60)
+        finally:
+            self._process.kill()
+            self._process.wait()
+            self._process.stdout.close()
+
+    def _line(self) -> str:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline().strip()
+        assert line, Path(self.log.name).read_text()[-5000:]
+        return line
+
+    def add_node(self) -> None:
+        """Start a node."""
+        assert self._process.stdin is not None
+        self._process.stdin.write("node\n")
+        self._process.stdin.flush()
+        self.nodes.append(int(self._line()))
+
+    def actors(self, raylet: int) -> list[psutil.Process]:
+        """The actors of a node."""
+        children = psutil.Process(raylet).children()
+        return [child for child in children if child.name().startswith("ray::Answerer")]
+
+    def kill_actor(self, random: Random) -> None:
+        """Kill an actor with -9."""
+        actors = [actor for node in self.nodes for actor in self.actors(node)]
+        if actors:  # none is up between two kills that follow each other closely
+            random.choice(actors).kill()
+
+    def kill_node(self, random: Random) -> None:
+        """Kill a node that has an actor with -9, and start another one, on which what it had may go on."""
+        busy = [node for node in self.nodes if self.actors(node)]
+        if busy:
+            node = random.choice(busy)
+            self.nodes.remove(node)
+            os.kill(node, signal.SIGKILL)
+            self.add_node()
+
+
+@dataclass
+class Driver:
+    """A `dlstep batch` on a cluster."""
+
+    cluster: Cluster
+    given: Path
+    out: Path
+
+    def __enter__(self) -> "Driver":
+        command = [self.cluster.python, "-c", COMMAND, "batch", str(self.given), str(self.out)]
+        options = ["--ray", self.cluster.address, "--actors", str(ACTORS), "--max_num_reqs", "32", "--max_restarts", "99"]
+        self.process = subprocess.Popen([*command, *options], stderr=self.cluster.log, text=True)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+
+    def until(self, size_of_answers: int) -> bool:
+        """Wait until the checkpoint has so many bytes; whether that was before the end."""
+        end = time.monotonic() + START
+        while size(answers_file(self.out)) < size_of_answers:
+            if self.process.poll() is not None:
+                return False
+            assert time.monotonic() < end, Path(self.cluster.log.name).read_text()[-5000:]
+            time.sleep(0.002)
+        return True
+
+    def ended(self) -> int:
+        """Its exit code."""
+        return self.process.wait(3 * START)
+
+
+@pytest.fixture(scope="module")
+def python(request: pytest.FixtureRequest) -> str:
+    """A Python that has Ray: this one, or for stress that of an environment of its own."""
+    return sys.executable if HAS_RAY else str(environment("ray", beside=True) / "python")
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """The answers of one process that nothing broke off."""
+    out = tmp_path_factory.mktemp("whole") / "out.jsonl"
+    run(lines_of(stories(COUNT)), out)
+    return out.read_bytes()
+
+
+@pytest.fixture(scope="module")
+def cluster(python: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A cluster with two nodes for actors."""
+    with (tmp_path_factory.mktemp("cluster") / "log").open("w") as log, Cluster(python, log) as running:
+        yield running
+
+
+def moments(whole: bytes, count: int, random: Random) -> list[int]:
+    """Sizes of the checkpoint at which something is killed."""
+    return sorted(random.randrange(1, int(0.8 * len(whole))) for _ in range(count))
+
+
+@pytest.mark.skipif(not HAS_RAY, reason=WITHOUT)
+def test_killed_once_each_nothing_is_lost(
+    cluster: Cluster, whole: bytes, tmp_path: Path, report: Callable[[str], None]
+) -> None:
+    check(cluster, whole, tmp_path, report, drivers=1, actors=1, nodes=1)
+
+
+@pytest.mark.stress
+@pytest.mark.parametrize(("drivers", "actors", "nodes"), [(30, 0, 0), (0, 30, 0), (0, 0, 30)])
+def test_killed_thirty_times_nothing_is_lost(
+    cluster: Cluster, whole: bytes, tmp_path: Path, report: Callable[[str], None], drivers: int, actors: int, nodes: int
+) -> None:
+    check(cluster, whole, tmp_path, report, drivers=drivers, actors=actors, nodes=nodes)
+
+
+def check(
+    cluster: Cluster, whole: bytes, folder: Path, report: Callable[[str], None], *, drivers: int, actors: int, nodes: int
+) -> None:
+    """Kill so many at random moments; the answers are those of an unbroken run."""
+    begin, random = time.monotonic(), Random(drivers + 100 * actors)
+    given, out = written(folder / "in.jsonl", stories(COUNT)), folder / "out.jsonl"
+    kinds = ["driver"] * drivers + ["actor"] * actors + ["node"] * nodes
+    random.shuffle(kinds)
+    plan = list(zip(moments(whole, len(kinds), random), kinds, strict=True))
+    killed = dict.fromkeys(kinds, 0)
+    while plan:
+        with Driver(cluster, given, out) as driver:
+            while plan and driver.until(plan[0][0]):
+                kind = plan.pop(0)[1]
+                killed[kind] += 1
+                if kind == "driver":
+                    driver.process.kill()
+                    driver.process.wait()
+                    break
+                (cluster.kill_actor if kind == "actor" else cluster.kill_node)(random)
+            else:
+                assert driver.ended() == 0, Path(cluster.log.name).read_text()[-5000:]
+                break
+    else:
+        with Driver(cluster, given, out) as driver:
+            assert driver.ended() == 0, Path(cluster.log.name).read_text()[-5000:]
+    assert out.read_bytes() == whole and not plan
+    said = ", ".join(f"{count} {kind}" for kind, count in killed.items())
+    report(f"{COUNT} requests on {ACTORS} actors, killed {said}: equal bytes after {time.monotonic() - begin:.0f} s")
+
+
+@pytest.mark.skipif(HAS_RAY, reason="ray is installed here")
+def test_without_ray_it_says_what_to_install(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from dlstep.cli import main
+
+    given = written(tmp_path / "in.jsonl", stories(1))
+    assert main(["batch", str(given), str(tmp_path / "out.jsonl"), "--ray", "local"]) == 2
+    assert "pip install 'dlstep[ray]'" in capsys.readouterr().err

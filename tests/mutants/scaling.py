@@ -1,0 +1,23 @@
+"""Mutants of batches and of replicas: what a checkpoint keeps, keys of contents, the choice of an engine, its renewal."""
+
+from .catalogue import change
+
+LINES, CHECKPOINT, DESK = "batch/lines.py", "batch/checkpoint.py", "batch/desk.py"
+PLACEMENT, FRONT, FLEET = "serve/placement.py", "serve/front.py", "serve/fleet.py"
+
+MUTANTS = (
+    change("a failure is kept as an answer", LINES, "< TRY_AGAIN", "< 600"),
+    change("the order of fields is content", LINES, "[facts, content], sort_keys=True)", "[facts, content])"),
+    change("a key forgets the engine", LINES, "json.dumps([facts, content]", "json.dumps([content]"),
+    change("of equal contents the last is decoded", LINES, "reversed(list(enumerate(keys)))", "list(enumerate(keys))"),
+    change("an answer that comes twice counts twice", CHECKPOINT, "        if answer_id(key) in self._known:\n            return\n", ""),
+    change("the output is written in place", CHECKPOINT, 'new = self._out.with_name(f"{self._out.name}.new")', "new = self._out"),
+    change("answers to no request are dropped silently", CHECKPOINT, "        if foreign:\n", "        if foreign and not out:\n"),
+    change("an answer says what depends on the batch", DESK, 'MEASURED = ("nfe", "tokens_per_forward")', 'MEASURED = ("tokens_per_forward",)'),
+    change("load does not bound the choice of a replica", PLACEMENT, " if standing.requests <= most]", "]"),
+    change("the shortest prefix is preferred", PLACEMENT, "(-standing.known,", "(standing.known,"),
+    change("the first page is forgotten first", PLACEMENT, "for key in reversed(keys):", "for key in keys:"),
+    change("what was told is begun again", FRONT, "if others and ticket.can_begin_again:", "if others:"),
+    change("a fork goes to any engine", FRONT, "return keeper if keeper.takes_forks else None", "return self.replicas.taker(())"),
+    change("a renewal waits for no answer", FLEET, "                await replica.until(lambda replica=replica: not replica.sent or replica.phase != \"resting\")\n", ""),
+)  # fmt: skip
