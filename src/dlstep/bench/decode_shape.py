@@ -19,8 +19,10 @@ from dlstep_kernels.choice import has_kernels
 from ..core import Config, Plan, Request, Samples, SamplingParams, State, Strategy, add, commit, init, schedule
 from ..core.lifecycle import farthest
 from ..driver import TorchDriver
+from ..driver.conductor import Forward, agree, hear, tell
 from ..models import Checkpoint
 from ..models.compiled import compile_layers
+from ..models.ranks import ALONE, Ranks
 from .busy import Busy, busy
 from .ceilings import Ceilings, measure_ceilings
 from .roofline import Network, least_us, network_of
@@ -87,6 +89,7 @@ class PacedDriver:
 
     def run(self, plan: Plan) -> Samples:
         """The network's samples, or scripted ones in their place."""
+        self._together(plan)
         start = perf_counter()
         self.driver.follow(plan)
         forwards = self.driver.gather(plan)
@@ -101,6 +104,17 @@ class PacedDriver:
         self.script_s += perf_counter() - unpacked
         self.driver.stand(samples)
         return samples
+
+    def _together(self, plan: Plan) -> None:
+        """What ranks say to each other before a forward: what changed, and their lines."""
+        ranks = self.driver.network.ranks
+        if not ranks.several:
+            return
+        if ranks.rank:
+            hear()
+        else:
+            tell(Forward(0, (), (), ()))
+        agree(ranks, f"step {plan.step}", plan.line)
 
 
 class DecodeRow:
@@ -150,13 +164,15 @@ def measure_shape(
     compiled: bool | None = None,
     trace: Path | None = None,
     ceilings: Ceilings | None = None,
+    ranks: Ranks = ALONE,
 ) -> Iterator[Decoded]:
     """One row for each load, by a network of `layers` layers (None: all), which are `compiled` (None: where there are
     kernels); `ceilings` None are measured first. Steps behind those measured are profiled, those of the last load into `trace`.
+    Each of several `ranks` calls this, with its own device and the same of everything else; rows tell of its own share.
     """
     ceilings = ceilings or measure_ceilings(device, dtype)
     shape = shortened(shape, layers)
-    checkpoint = random_checkpoint(shape, device, dtype)
+    checkpoint = random_checkpoint(shape, device, dtype, ranks)
     if compiled if compiled is not None else has_kernels(device):
         compile_layers(checkpoint.network)
     for number, load in enumerate(loads, start=1):
@@ -164,7 +180,8 @@ def measure_shape(
         cycle = getattr(strategy, "max_denoising_steps", 0)
         load = replace(load, steps=cycle + 1) if cycle else load  # one more that encodes it
         decode = DecodeRow(checkpoint, strategy, load, enforce_eager=enforce_eager)
-        yield _measured(decode, network_of(checkpoint.network), load, ceilings, trace if number == len(loads) else None)
+        network, last = network_of(checkpoint.network, ranks.size), number == len(loads)
+        yield _measured(decode, network, load, ceilings, trace if last else None)
         del decode
         gc.collect()  # the driver's pages
         if device.type == "cuda":

@@ -109,8 +109,8 @@ class Processes:
     def __init__(self, config: EngineConfig, count: int) -> None:
         if config.tensor_parallel_size > 1:
             raise ValueError(
-                f"workers={count} does not go with tensor_parallel_size={config.tensor_parallel_size}, which starts processes of "
-                "its own: give one of the two"
+                f"workers={count} does not go with tensor_parallel_size={config.tensor_parallel_size}, which starts processes "
+                "of its own: give one of the two"
             )
         self._pipes: list[Connection] = []
         self._processes: list[BaseProcess] = []

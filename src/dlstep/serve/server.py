@@ -115,8 +115,8 @@ def serve(config: EngineConfig, options: ServeOptions, *, opens: bool = False) -
     """
     if options.replicas > 1 and config.tensor_parallel_size > 1:
         raise ValueError(
-            f"--replicas {options.replicas} does not go with tensor_parallel_size={config.tensor_parallel_size}: start one server "
-            "for each group of devices, each with its own CUDA_VISIBLE_DEVICES"
+            f"--replicas {options.replicas} does not go with tensor_parallel_size={config.tensor_parallel_size}: start one "
+            "server for each group of devices, each with its own CUDA_VISIBLE_DEVICES"
         )
     keys, front = options.api_keys(), Front([ProcessHost(config, number) for number in range(options.replicas)], options)
     with listen(options.host, options.port) as listener:
