@@ -38,7 +38,8 @@ class Case:
     @property
     def config(self) -> EngineConfig:
         """Fewer pages than the requests would like."""
-        sizes: dict[str, Any] = {"max_num_reqs": 8, "num_pages": 60, "max_model_len": 128, "page_size": 4, "num_threads": 1}
+        room = {"num_pages": 40, "max_model_len": 96} if self.folder is None else {"num_pages": 60, "max_model_len": 128}
+        sizes: dict[str, Any] = room | {"max_num_reqs": 8, "page_size": 4, "num_threads": 1}
         return EngineConfig(model=self.folder, decoding_strategy=self.strategy, **(sizes | self.options))
 
 

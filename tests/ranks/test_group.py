@@ -2,20 +2,23 @@
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from threading import Timer
 from typing import Any
 
 import pytest
+from crowds import Case, crowd, crowds, flips
 from ranks_running import run_ranks
+from tiny_families import FACTS, write_checkpoint
 
 from dlstep import LLM, SamplingParams, tiny
-from dlstep.config import EngineConfig
-from dlstep.core import DlstepError, Plan, Request, Rows, Samples
-from dlstep.decode import Decode
-from dlstep.driver.conductor import Conductor, End, RanksDisagree, follow, tell
+from dlstep.core import DlstepError, Plan, Rows, Samples
+from dlstep.driver.conductor import Conductor, RanksDisagree, follow
 from dlstep.driver.crew import Crew
 from dlstep.engine import load_with
 from dlstep.models.ranks import ALONE, Ranks
@@ -24,84 +27,39 @@ from dlstep.strategies import own
 SOFT = {"dmax"}  # feeds probabilities, which round otherwise than those of one process, so its lines are others
 FEW, REQUESTS = 24, 200
 SOON = 5.0  # seconds in which everybody hears of a rank that is gone
-Answers = tuple[list[tuple[int, ...]], list[Any], list[int], int]
 
 
-def config_of(strategy: str, **options: Any) -> EngineConfig:
-    """The embedded model of a strategy, with fewer pages than its requests would like."""
-    return EngineConfig(
-        decoding_strategy=strategy, max_num_reqs=8, num_pages=60, max_model_len=128, page_size=4, num_threads=1, **options
-    )
+def compare(size: int, cases: list[Case], count: int, report: Callable[[str], None]) -> int:
+    """Let one process and ranks answer the same crowds; how many requests gave way."""
+    preempted = 0
+    for case, whole, found in zip(cases, crowds(ALONE, cases, count), run_ranks(size, crowds, cases, count)[0], strict=True):
+        told = flips(case.name, whole, found, exact=case.exact)
+        if not told and case.strategy not in SOFT and case.exact:
+            assert found.lines == whole.lines, case.name
+        preempted += whole.preempted
+        report(
+            "\n".join([f"{size} ranks, {case.name}: {count} requests, {whole.preempted} gave way, {len(told)} flips", *told])
+        )
+    return preempted
 
 
-def crowd(decode: Decode, count: int) -> Answers:
-    """Requests that trickle in, every seventh of which is aborted later: answers, endings, lines, and how many gave way."""
-    prompts = [problem.prompt for problem in tiny.problems(count, seed=3)]
-    tokenizer = LLMS.tokenizer
-    sent, lines, preempted, gone = 0, [], 0, {}
-    while sent < count or not decode.state.done:
-        for _ in range(min(1 + sent % 5, count - sent)):
-            hot = sent % 3 == 0 and decode.state.config.spec.mask_id is not None
-            params = SamplingParams(max_tokens=8 + sent % 40, temperature=0.6 if hot else 0.0, top_k=20 if sent % 6 == 0 else 0)
-            decode.add(Request(sent, tuple(tokenizer.encode(prompts[sent]))[:60], params, index=sent))
-            sent += 1
-        if decode.state.step % 7 == 3 and decode.state.live:
-            decode.abort(max(decode.state.live))
-        before = set(decode.state.running and [each.request.arrival for each in decode.state.running])
-        for update in decode.step():
-            if update.ending is not None:
-                gone[update.id] = update.sequence.answer, update.ending.reason
-        waiting = {each.request.arrival for each in decode.state.waiting}
-        preempted += len(before & waiting)
-        lines.append(decode.state.line)
-    return [gone[number][0] for number in range(count)], [gone[number][1] for number in range(count)], lines, preempted
+EMBEDDED = [Case(strategy) for strategy in sorted(own())]
 
 
-class LLMS:
-    """What all embedded models share."""
-
-    tokenizer: Any = None
-
-
-def crowds(ranks: Ranks, strategies: list[str], count: int) -> dict[str, Answers]:
-    """The answers to a crowd for each strategy; ranks other than the first follow, and have none."""
-    found: dict[str, Answers] = {}
-    kept = []
-    for strategy in strategies:
-        crew = Crew(ranks, [], [], None)
-        kept.append((crew, engine := load_with(config_of(strategy), lambda crew=crew: crew)))
-        if ranks.rank:
-            follow(engine.driver, ranks)
-            continue
-        LLMS.tokenizer = engine.tokenizer
-        found[strategy] = crowd(Decode(engine.first, engine.driver), count)
-        if ranks.several:
-            crew.lost = "the test is over"
-            tell(End())
-    return found
-
-
-CASES = [
-    pytest.param(2, FEW, marks=pytest.mark.slow),
-    pytest.param(2, REQUESTS, marks=pytest.mark.stress),
-    pytest.param(4, REQUESTS, marks=pytest.mark.stress),
-]
-
-
-@pytest.mark.parametrize(("size", "count"), CASES)
-def test_a_crowd_is_answered_as_by_one_process(size: int, count: int, report: Callable[[str], None]):
+def test_a_crowd_is_answered_as_by_one_process(report: Callable[[str], None]):
     """Every strategy on its embedded model: texts, endings and lines are equal; some requests gave way to older ones."""
-    strategies = sorted(own())
-    alone = crowds(ALONE, strategies, count)
-    found = run_ranks(size, crowds, strategies, count)[0]
-    for strategy in strategies:
-        (answers, endings, lines, _), whole = found[strategy], alone[strategy]
-        assert answers == whole[0], strategy
-        assert endings == whole[1], strategy
-        assert (lines == whole[2]) is (strategy not in SOFT), strategy
-    preempted = {strategy: answers[3] for strategy, answers in alone.items()}
-    report(f"{size} ranks: {len(strategies)} strategies x {count} requests equal one process; gave way: {preempted}")
-    assert sum(preempted.values())
+    assert compare(2, EMBEDDED, FEW, report)
+
+
+@pytest.mark.stress
+@pytest.mark.parametrize("size", [2, 4])
+def test_a_large_crowd_is_answered_as_by_one_process(size: int, tmp_path: Path, report: Callable[[str], None]):
+    """Embedded models, and a random network of every family, on which sums in another order may flip a near tie."""
+    random = []
+    for family in FACTS:
+        write_checkpoint(tmp_path / family, family, heads=(4, 2))
+        random.append(Case(None, str(tmp_path / family)))
+    assert compare(size, EMBEDDED + random, REQUESTS, report)
 
 
 class Lying:
@@ -128,12 +86,11 @@ class Lying:
 def parting(ranks: Ranks, step: int) -> str:
     """What each rank says when the last one lies about a forward."""
     crew = Crew(ranks, [], [], None)
-    engine = load_with(config_of("multi_bd"), lambda: crew)
-    LLMS.tokenizer = engine.tokenizer
+    engine = load_with(Case("multi_bd").config, lambda: crew)
     try:
         if ranks.rank == 0:
             assert isinstance(engine.driver, Conductor)
-            crowd(Decode(engine.first, engine.driver), 20)
+            crowd(engine, 20)
         else:
             follow(Lying(engine.driver, step) if ranks.rank == ranks.size - 1 else engine.driver, ranks)
     except RanksDisagree as error:
@@ -194,3 +151,24 @@ def test_a_call_equals_one_process_and_a_rank_that_is_killed_ends_it(whole: LLM)
 def test_what_ranks_cannot_have_is_told(options: dict[str, Any], said: str):
     with pytest.raises(ValueError, match=said):
         LLM(**({"tensor_parallel_size": 2} | options))
+
+
+SCRIPT = """
+from dlstep import LLM, SamplingParams
+llm = LLM(tensor_parallel_size=2, num_threads=1)
+print(llm.generate(["Max has 53 shells. Later Max buys 39 more. How many shells does Max have?"], SamplingParams(max_tokens=24)))
+print("by the first rank only", llm.engine.ranks)
+"""
+
+
+def test_what_torchrun_started_is_the_group(tmp_path: Path, whole: LLM):
+    """The script of rank 0 goes on with an LLM of two ranks; in the other process `LLM(...)` works for it."""
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(script)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=400, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("by the first rank only") == 1
+    prompt = "Max has 53 shells. Later Max buys 39 more. How many shells does Max have?"
+    (expected,) = whole.generate([prompt], SamplingParams(max_tokens=24), progress=False)
+    assert expected.text.strip() and expected.text.strip() in done.stdout
