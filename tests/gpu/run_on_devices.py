@@ -34,14 +34,8 @@ LOADS = {"sdar-8b": (1, 8, 32), "llada2-mini": (1, 8, 32)}
 AIMS = {"sdar-8b": {1: 1.35, 8: 1.55, 32: 1.55}}  # how many times faster two ranks should be
 REPLICATED, REPLICA_BATCH, REPLICA_AIM = "sdar-8b", 8, 1.95
 REQUESTS = 40
-FAMILIES = (
-    "sdar",
-    "dream",
-    "llada2_mini_dmax",
-    "fast_dllm_v2",
-    "llada2dot1_mini",
-    "diffusion_gemma",
-)  # of each strategy's networks
+# A random DiffusionGemma is left out: it multiplies roundings, and is compared in float64 on a CPU.
+FAMILIES = ("sdar", "dream", "llada2_mini_dmax", "fast_dllm_v2", "llada2dot1_mini")
 SHOWN |= {
     "tokens": ("case", "requests", "steps", "gave_way", "equal", "lines_equal", "flipped"),
     "steps": ("shape", "tp", "batch", "rows", "step_us", "device_us", "host_us", "captures", "ratio", "tokens_per_s", "faster"),

