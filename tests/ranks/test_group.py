@@ -26,7 +26,7 @@ from dlstep.strategies import own
 
 SOFT = {"dmax"}  # feeds probabilities, which round otherwise than those of one process, so its lines are others
 FEW, REQUESTS = 24, 200
-SOON = 5.0  # seconds in which everybody hears of a rank that is gone
+SOON = 10.0  # seconds in which everybody hears of a rank that is gone, on a machine that is busy
 
 
 def compare(size: int, cases: list[Case], count: int, report: Callable[[str], None]) -> int:
@@ -136,7 +136,7 @@ def test_a_call_equals_one_process_and_a_rank_that_is_killed_ends_it(whole: LLM)
 
     Timer(0.3, kill).start()
     with pytest.raises(DlstepError, match="rank 1 of 2 is gone: its process ended with exit code -9"):
-        llm.generate(prompts * 100, params, progress=False)
+        llm.generate(prompts * 20, params, progress=False)
     assert time.monotonic() - killed[0] < SOON
     with pytest.raises(DlstepError, match="rank 1 of 2 is gone"):
         llm.generate(prompts, params, progress=False)

@@ -118,6 +118,17 @@ def test_adapters_are_cut_like_the_weights_and_layers_compile(folders: dict[str,
         assert [each[0] for each in found] == [each[0] for each in whole]
 
 
+def test_key_heads_that_are_fewer_than_ranks_are_repeated(folders: dict[str, Path]):
+    """Four ranks, four query heads, two key heads: neighbours, whose queries see the same keys, hold the same head."""
+    checkpoint = load_checkpoint(folders["sdar-plain"])
+    network = empty_network(type(checkpoint.network), checkpoint.network.config, torch.float32)
+    held = [cuts_of(network, Ranks(rank, 4, "")) for rank in range(4)]
+    size = checkpoint.network.config.head_dim
+    for name, firsts in {"q_proj": (0, 1, 2, 3), "k_proj": (0, 0, 1, 1), "v_proj": (0, 0, 1, 1)}.items():
+        found = [cuts[f"model.layers.0.self_attn.{name}.weight"] for cuts in held]
+        assert [(cut.start, cut.stop) for cut in found] == [(size * first, size * (first + 1)) for first in firsts], name
+
+
 def test_a_network_without_a_table_is_refused_by_name(monkeypatch: pytest.MonkeyPatch, folders: dict[str, Path]):
     checkpoint = load_checkpoint(folders["sdar-plain"])
     network = empty_network(type(checkpoint.network), checkpoint.network.config, torch.float32)
