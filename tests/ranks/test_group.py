@@ -18,8 +18,10 @@ from tiny_families import FACTS, write_checkpoint
 
 from dlstep import LLM, SamplingParams, tiny
 from dlstep.core import DlstepError, Plan, Rows, Samples
+from dlstep.driver.buckets import Bucket
 from dlstep.driver.conductor import Conductor, RanksDisagree, follow
 from dlstep.driver.crew import Crew
+from dlstep.driver.rehearsal import buckets_for
 from dlstep.engine import load_with
 from dlstep.models.ranks import ALONE, Ranks
 from dlstep.strategies import own
@@ -104,6 +106,26 @@ def parting(ranks: Ranks, step: int) -> str:
 def test_ranks_that_part_all_stop_and_name_the_step(step: int):
     for said in run_ranks(2, parting, step):
         assert said.startswith(f"step {step + 1}: ranks disagree, rank 0 has "), said
+
+
+def captured(ranks: Ranks, strategies: list[str]) -> list[list[Bucket]]:
+    """The sizes that a rank would capture at the start, in their order."""
+    found = []
+    for strategy in strategies:
+        crew = Crew(ranks, [], [], None)
+        engine = load_with(Case(strategy, None, {"capture_graphs": "start"}).config, lambda crew=crew: crew)
+        driver: Any = engine.driver._driver if isinstance(engine.driver, Conductor) else engine.driver
+        sizes = buckets_for(engine.first.config, engine.first.strategy, driver.network, driver._target)
+        found.append([bucket for _, buckets in sizes for bucket in buckets])
+        crew.lost = "the test is over"
+    return found
+
+
+def test_ranks_capture_the_same_sizes_in_the_same_order():
+    """Sums of ranks are captured with the rest: they meet only if all ranks capture alike."""
+    first, second = run_ranks(2, captured, ["multi_bd", "dmax", "diffusion_gemma"])
+    assert first == second
+    assert all(len(sizes) > 4 for sizes in first)
 
 
 @pytest.fixture(scope="module")
