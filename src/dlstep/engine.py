@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from . import tiny
 from .config import EngineConfig
-from .core import Config, Driver, HistoryDriver, State, Strategy, init
+from .core import Config, Driver, State, Strategy, init
 from .core.lifecycle import farthest
 from .devices import check_room, find_device
 from .policy import BufferPolicy
@@ -87,12 +87,13 @@ def load_engine(config: EngineConfig) -> Engine:
 
 def run_rank(place: "Place", config: EngineConfig) -> None:
     """Be a rank other than 0, until rank 0 ends: load a share of the weights, then do as it says."""
+    from .driver import TorchDriver
     from .driver.conductor import follow
     from .models.ranks import leave_ranks
 
     engine = load_with(config, partial(_crew, config, place))
     assert engine.ranks is not None, "a rank was loaded"
-    assert isinstance(engine.driver, HistoryDriver)
+    assert isinstance(engine.driver, TorchDriver)
     follow(engine.driver, engine.ranks)
     leave_ranks()
 

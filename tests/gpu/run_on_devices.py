@@ -1,16 +1,16 @@
 """Everything that needs two CUDA devices of one host, in one command of less than 500 seconds; text and JSON go to a folder.
 
-    PYTHONPATH=src python3 tests/gpu/run_on_devices.py OUT [--only tokens,steps,replicas] [--seconds 480]
+    PYTHONPATH=src python3 tests/gpu/run_on_devices.py OUT [--only dense,experts,tokens] [--seconds 480]
 
-`tokens`: two ranks answer crowds of requests as one process does, in fp32. `steps`: decode steps at `tensor_parallel_size` 1
-and 2. `replicas`: two engines at a time beside one. Exit code 1 if tokens differ or a part fails, 2 without two devices. With
-`--cpu` shapes are shrunk and ranks talk through gloo, to try this file.
+`dense` and `experts`: decode steps of sdar-8b and llada2-mini at `tensor_parallel_size` 1 and 2, and two engines at a time
+beside one. `tokens`: two ranks answer crowds of requests as one process does, in fp32. Exit code 1 if tokens differ or a part
+fails, 2 without two devices. With `--cpu` shapes are shrunk and ranks talk through gloo, to try this file.
 """
 
 import argparse
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from multiprocessing import get_context
@@ -28,17 +28,29 @@ from run_on_device import SHOWN, Report, machine  # noqa: E402
 
 from dlstep.models.ranks import Ranks  # noqa: E402
 
-PARTS = ("tokens", "steps", "replicas")
+PARTS = ("dense", "experts", "tokens")
 SECONDS = 480.0
 LOADS = {"sdar-8b": (1, 8, 32), "llada2-mini": (1, 8, 32)}
 AIMS = {"sdar-8b": {1: 1.35, 8: 1.55, 32: 1.55}}  # how many times faster two ranks should be
-REPLICATED, REPLICA_BATCH, REPLICA_AIM = "sdar-8b", 8, 1.95
+DENSE, EXPERTS, REPLICA_BATCH, REPLICA_AIM = *LOADS, 8, 1.95
 REQUESTS = 40
 # A random DiffusionGemma is left out: it multiplies roundings, and is compared in float64 on a CPU.
 FAMILIES = ("sdar", "dream", "llada2_mini_dmax", "fast_dllm_v2", "llada2dot1_mini")
 SHOWN |= {
     "tokens": ("case", "requests", "steps", "gave_way", "equal", "lines_equal", "flipped"),
-    "steps": ("shape", "tp", "batch", "rows", "step_us", "device_us", "host_us", "captures", "ratio", "tokens_per_s", "faster"),
+    "steps": (
+        "shape",
+        "tp",
+        "batch",
+        "rows",
+        "step_us",
+        "device_us",
+        "host_us",
+        "captures",
+        "tokens_per_s",
+        "since_start_s",
+        "faster",
+    ),
     "replicas": ("shape", "batch", "one_tokens_per_s", "two_tokens_per_s", "times"),
 }
 
@@ -108,84 +120,36 @@ def loads_for(batches: tuple[int, ...], device: str) -> list[Any]:
     return [Load(batch) for batch in batches] if device == "cuda" else [Load(1, context=64, steps=2)]
 
 
-def measured_steps(ranks: Ranks, name: str, batches: tuple[int, ...], device: str, number: int, file: Path) -> None:
-    """Rows of a shape into a file, as they come; `number` is the first device."""
+def measured(ranks: Ranks, name: str, device: str, number: int, file: Path, gate: Any) -> tuple[float, float]:
+    """Rows of a shape into a file, as they come; `number` is the first device. With a `gate` also tokens a second of this
+    engine while the other one rests (of number 0 only), and while both work.
+    """
     import torch
 
     from dlstep.bench.ceilings import Ceilings, measure_ceilings
-    from dlstep.bench.decode_shape import measure_shape
-
-    torch.manual_seed(0)
-    place = torch.device(device, number + ranks.rank) if device == "cuda" else torch.device("cpu")
-    if device == "cuda":
-        torch.cuda.set_device(place)
-    dtype = torch.bfloat16 if device == "cuda" else torch.float32
-    ceilings = measure_ceilings(place, dtype) if device == "cuda" else Ceilings(1e10, 1e11)
-    shape, loads = shape_named(name, device), loads_for(batches, device)
-    for row in measure_shape(shape, loads, device=place, dtype=dtype, ceilings=ceilings, ranks=ranks):
-        if not ranks.rank:
-            with file.open("a", encoding="utf-8") as opened:
-                opened.write(json.dumps(asdict(row) | {"shape": name, "tp": ranks.size}) + "\n")
-
-
-def rows_in(file: Path) -> list[dict[str, Any]]:
-    """The rows that are there."""
-    return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()] if file.exists() else []
-
-
-def run_steps(report: Report, device: str, left: Callable[[], float]) -> None:
-    """Every shape by one process, each on a device of its own; then every shape by two ranks."""
-    names = list(LOADS)
-    files = {(name, size): report.out / f"steps-{name}-{size}.jsonl" for name in names for size in (1, 2)}
-    for file in files.values():
-        file.unlink(missing_ok=True)
-    start = monotonic()
-    tried: list[Callable[[], object]] = [
-        lambda: run_apart(
-            [(measured_steps, (name, LOADS[name], device, at, files[name, 1])) for at, name in enumerate(names)], left() - 10.0
-        ),
-        *(
-            lambda name=name: run_on_devices(
-                2, measured_steps, name, LOADS[name], device, 0, files[name, 2], seconds=left() - 10.0
-            )
-            for name in names
-        ),
-    ]
-    for run in tried:
-        _tried(report, run)
-        report.say(f"after {monotonic() - start:.0f} s")
-
-    def compared() -> Iterator[dict[str, Any]]:
-        for name in names:
-            one = {row["batch"]: row for row in rows_in(files[name, 1])}
-            for row in (*one.values(), *rows_in(files[name, 2])):
-                faster = one[row["batch"]]["step_us"] / row["step_us"] if row["tp"] == 2 and row["batch"] in one else None
-                yield row | {"faster": faster}
-
-    for row in report.rows("steps", compared()):
-        aim = AIMS.get(row["shape"], {}).get(row["batch"])
-        if row["tp"] == 2 and aim is not None and row["faster"] is not None:
-            word = "reached" if row["faster"] >= aim else "MISSED"
-            report.say(f"{row['shape']} at batch {row['batch']}: {row['faster']:.2f}x by two ranks, aim {aim}x {word}")
-
-
-def replica(ranks: Ranks, number: int, device: str, gate: Any) -> tuple[float, float]:
-    """Tokens a second of replica `number` while the other one rests (of the first only), and while both work."""
-    import torch
-
-    from dlstep.bench.decode_shape import WARM, DecodeRow
+    from dlstep.bench.decode_shape import WARM, DecodeRow, measure_loads
     from dlstep.bench.shapes import random_checkpoint
     from dlstep.models.compiled import compile_layers
 
-    del ranks
-    place = torch.device(device, number) if device == "cuda" else torch.device("cpu")
+    torch.manual_seed(0)
+    place = torch.device(device, number + ranks.rank) if device == "cuda" else torch.device("cpu")
+    dtype = torch.bfloat16 if device == "cuda" else torch.float32
     if device == "cuda":
         torch.cuda.set_device(place)
-    shape, (load,) = shape_named(REPLICATED, device), loads_for((REPLICA_BATCH,), device)
-    checkpoint = random_checkpoint(shape, place, torch.bfloat16 if device == "cuda" else torch.float32)
+    ceilings = measure_ceilings(place, dtype) if device == "cuda" else Ceilings(1e10, 1e11)
+    start, shape = monotonic(), shape_named(name, device)
+    checkpoint = random_checkpoint(shape, place, dtype, ranks)
     if device == "cuda":
         compile_layers(checkpoint.network)
-    decode = DecodeRow(checkpoint, shape.strategy(load.tokens_per_forward), load, enforce_eager=False)
+    for row in measure_loads(checkpoint, shape, loads_for(LOADS[name], device), ceilings=ceilings, captures=False):
+        if not ranks.rank:
+            with file.open("a", encoding="utf-8") as opened:
+                seen = {"shape": name, "tp": ranks.size, "since_start_s": monotonic() - start}
+                opened.write(json.dumps(asdict(row) | seen) + "\n")
+    if gate is None:
+        return 0.0, 0.0
+    (load,) = loads_for((REPLICA_BATCH,), device)
+    decode = DecodeRow(checkpoint, shape.strategy(load.tokens_per_forward), load, enforce_eager=False, captures=False)
     decode.prefill()
     for _ in range((WARM - 1) * load.steps):
         decode.step()
@@ -201,14 +165,58 @@ def replica(ranks: Ranks, number: int, device: str, gate: Any) -> tuple[float, f
     return alone, pace()
 
 
-def run_replicas(report: Report, device: str, left: Callable[[], float]) -> None:
-    """Two engines, one on each device."""
+def rows_in(file: Path) -> list[dict[str, Any]]:
+    """The rows that are there."""
+    return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()] if file.exists() else []
+
+
+def run_dense(report: Report, device: str, left: Callable[[], float]) -> None:
+    """sdar-8b by two ranks; then by one process on each device, and by both at the same time."""
+    _tried(report, lambda: two_ranks(report, DENSE, device, left))
+    show_steps(report, DENSE)
     gate = get_context("spawn").Barrier(2)
-    (alone, first), (_, second) = run_apart([(replica, (number, device, gate)) for number in range(2)], left() - 10.0)
+    files = [file_of(report, DENSE, 1), report.out / "steps-other.jsonl"]
+    given = [(DENSE, device, number, file, gate) for number, file in enumerate(files)]
+    try:
+        (alone, first), (_, second) = run_apart([(measured, each) for each in given], left() - 10.0)
+    finally:
+        show_steps(report, DENSE)
     times = (first + second) / alone
-    row = {"shape": REPLICATED, "batch": REPLICA_BATCH, "one_tokens_per_s": alone, "two_tokens_per_s": first + second}
+    row = {"shape": DENSE, "batch": REPLICA_BATCH, "one_tokens_per_s": alone, "two_tokens_per_s": first + second}
     report.rows("replicas", [row | {"times": times}])
     report.say(f"two replicas: {times:.2f}x, aim {REPLICA_AIM}x {'reached' if times >= REPLICA_AIM else 'MISSED'}")
+
+
+def run_experts(report: Report, device: str, left: Callable[[], float]) -> None:
+    """llada2-mini by two ranks, then by one process."""
+    _tried(report, lambda: two_ranks(report, EXPERTS, device, left))
+    show_steps(report, EXPERTS)
+    run_apart([(measured, (EXPERTS, device, 0, file_of(report, EXPERTS, 1), None))], left() - 10.0)
+    show_steps(report, EXPERTS)
+
+
+def two_ranks(report: Report, name: str, device: str, left: Callable[[], float]) -> None:
+    """Rows of a shape by two ranks."""
+    run_on_devices(2, measured, name, device, 0, file_of(report, name, 2), None, seconds=left() - 10.0)
+
+
+def file_of(report: Report, name: str, size: int) -> Path:
+    """Where rows of a shape go."""
+    return report.out / f"steps-{name}-{size}.jsonl"
+
+
+def show_steps(report: Report, name: str) -> None:
+    """The rows of a shape that are there, and how much faster two ranks are."""
+    one = {row["batch"]: row for row in rows_in(file_of(report, name, 1))}
+    two = [
+        row | {"faster": one[row["batch"]]["step_us"] / row["step_us"] if row["batch"] in one else None}
+        for row in rows_in(file_of(report, name, 2))
+    ]
+    for row in report.rows("steps", [*(row | {"faster": None} for row in one.values()), *two]):
+        aim = AIMS.get(name, {}).get(row["batch"])
+        if aim is not None and row["faster"] is not None:
+            word = "reached" if row["faster"] >= aim else "MISSED"
+            report.say(f"{name} at batch {row['batch']}: {row['faster']:.2f}x by two ranks, aim {aim}x {word}")
 
 
 def _tried(report: Report, run: Callable[[], object]) -> None:
@@ -239,10 +247,12 @@ def main() -> int:
         print(f"two CUDA devices are needed, torch finds {torch.cuda.device_count()}", file=sys.stderr)
         return 2
     report = Report(options.out)
+    for file in report.out.glob("steps-*.jsonl"):
+        file.unlink()
     facts = machine() if device == "cuda" else {"device": "cpu"}
     (options.out / "machine.json").write_text(json.dumps(facts, indent=1), encoding="utf-8")
     report.say("\n".join(f"{name}: {value}" for name, value in facts.items()))
-    for part, run in (("tokens", run_tokens), ("steps", run_steps), ("replicas", run_replicas)):
+    for part, run in (("dense", run_dense), ("experts", run_experts), ("tokens", run_tokens)):
         if part in options.only.split(","):
             report.say(f"\n## {part}, {left():.0f} s left")
             _tried(report, lambda run=run: run(report, device, left))

@@ -7,7 +7,7 @@ from dlstep import SamplingParams, tiny
 from dlstep.config import EngineConfig
 from dlstep.core import Event, Request, Rows, Samples, Span
 from dlstep.decode import Decode
-from dlstep.driver.conductor import End, follow, tell
+from dlstep.driver.conductor import Conductor, follow
 from dlstep.driver.crew import Crew
 from dlstep.engine import Engine, load_with
 from dlstep.models.ranks import Ranks
@@ -105,7 +105,8 @@ def crowds(ranks: Ranks, cases: list[Case], count: int) -> list[Answers]:
         found.append(crowd(engine, count))
         if ranks.several:
             crew.lost = "the crowd is answered"
-            tell(End())
+            assert isinstance(engine.driver, Conductor)
+            engine.driver.dismiss()
     return found
 
 

@@ -19,9 +19,10 @@ from tiny_families import FACTS, write_checkpoint
 from dlstep import LLM, SamplingParams, tiny
 from dlstep.core import DlstepError, Plan, Rows, Samples
 from dlstep.driver.buckets import Bucket
-from dlstep.driver.conductor import Conductor, RanksDisagree, follow
+from dlstep.driver.conductor import Conductor, follow
 from dlstep.driver.crew import Crew
 from dlstep.driver.rehearsal import buckets_for
+from dlstep.driver.wire import RanksDisagree
 from dlstep.engine import load_with
 from dlstep.models.ranks import ALONE, Ranks
 from dlstep.strategies import own
@@ -72,8 +73,8 @@ class Lying:
     def __init__(self, driver: Any, step: int) -> None:
         self.driver, self.step = driver, step
 
-    def run(self, plan: Plan) -> Samples:
-        samples = self.driver.run(plan)
+    def run(self, plan: Plan, meanwhile: Callable[[], None]) -> Samples:
+        samples = self.driver.run(plan, meanwhile)
         if plan.step != self.step:
             return samples
         first, *others = samples.rows
@@ -110,14 +111,19 @@ def test_ranks_that_part_all_stop_and_name_the_step(step: int):
 
 def captured(ranks: Ranks, strategies: list[str]) -> list[list[Bucket]]:
     """The sizes that a rank would capture at the start, in their order."""
-    found = []
+    found, kept = [], []
     for strategy in strategies:
         crew = Crew(ranks, [], [], None)
         engine = load_with(Case(strategy, None, {"capture_graphs": "start"}).config, lambda crew=crew: crew)
         driver: Any = engine.driver._driver if isinstance(engine.driver, Conductor) else engine.driver
         sizes = buckets_for(engine.first.config, engine.first.strategy, driver.network, driver._target)
         found.append([bucket for _, buckets in sizes for bucket in buckets])
-        crew.lost = "the test is over"
+        kept.append(engine)  # one that is collected ends the group
+        if ranks.rank:
+            follow(driver, ranks)
+        else:
+            engine.driver.dismiss()
+            crew.lost = "the test is over"
     return found
 
 

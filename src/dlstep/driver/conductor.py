@@ -4,23 +4,18 @@ of the forward. No plan goes over: equal lines prove before every forward that t
 
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
 from threading import Lock
-from typing import Any
+from typing import Protocol
 from weakref import finalize
 
-import torch
-import torch.distributed as dist
-
-from ..core import DlstepError, Event, HistoryDriver, LineMismatch, Plan, Samples, State, commit, schedule
+from ..core import DlstepError, Event, LineMismatch, Plan, Samples, State, commit, schedule
 from ..core.trace import apply
 from ..models.ranks import Ranks
 from .crew import Crew
-
-
-class RanksDisagree(DlstepError):
-    """Two ranks would have gone on from different histories."""
+from .wire import Wire, connect
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,38 +47,32 @@ class End:
 Message = Forward | Fork | End
 
 
-def tell(message: Message) -> None:
-    """Send a message from rank 0 to all others."""
-    dist.broadcast_object_list([message], src=0, device=torch.device("cpu"))
+class RankDriver(Protocol):
+    """A driver of histories that lets ranks compare their lines while its device works."""
 
+    def run(self, plan: Plan, meanwhile: Callable[[], None]) -> Samples:
+        """The samples of a plan; `meanwhile` has been called before they are known, or before LineMismatch is raised."""
+        ...
 
-def hear() -> Message:
-    """The next message of rank 0."""
-    heard: list[Any] = [None]
-    dist.broadcast_object_list(heard, src=0, device=torch.device("cpu"))
-    return heard[0]
+    def fork(self, line: int) -> bool:
+        """Copy the history on a line."""
+        ...
 
-
-def agree(ranks: Ranks, what: str, number: int) -> None:
-    """Compare a number of all ranks. Raises RanksDisagree on each of them, with the numbers, unless they are equal."""
-    own = torch.tensor([number], dtype=torch.int64)
-    every = [torch.empty_like(own) for _ in range(ranks.size)]
-    dist.all_gather(every, own)
-    numbers = [int(each) for each in every]
-    if len(set(numbers)) > 1:
-        said = ", ".join(f"rank {rank} has {each}" for rank, each in enumerate(numbers))
-        raise RanksDisagree(f"{what}: ranks disagree, {said}; their answers would differ from here on, so all of them stop")
+    def release(self, line: int) -> None:
+        """Forget the history on a line."""
+        ...
 
 
 class Conductor:
     """The driver of rank 0. Whatever goes wrong in a forward ends the group: ranks that wait for one another cannot retry."""
 
-    def __init__(self, driver: HistoryDriver, crew: Crew) -> None:
+    def __init__(self, driver: RankDriver, crew: Crew) -> None:
         self._driver, self._crew, self._lock = driver, crew, Lock()
+        self._wire = connect(crew.ranks)
         self._released: deque[int] = deque()
         self._gone: deque[int] = deque()
         self._numbers = count()
-        finalize(self, _close, crew)
+        finalize(self, _close, crew, self._wire)
 
     def run(self, plan: Plan) -> Samples:
         """Refuse: without its state no other rank knows this plan."""
@@ -105,9 +94,9 @@ class Conductor:
         with self._lock:
             try:
                 self._crew.check()
-                tell(Fork(line, self._forget()))
+                self._wire.tell(Fork(line, self._forget()))
                 forked = self._driver.fork(line)
-                agree(self._crew.ranks, f"fork of line {line}", forked)
+                self._wire.check(f"fork of line {line}", forked)()
             except (RuntimeError, DlstepError) as error:
                 raise self._crew.ended_by(error) from error
             return forked
@@ -122,13 +111,16 @@ class Conductor:
             try:
                 self._crew.check()
                 gone = tuple([self._gone.popleft() for _ in range(len(self._gone))])
-                tell(Forward(number, changes, self._forget(), gone))
-                agree(self._crew.ranks, f"step {plan.step}", plan.line)
-                return self._driver.run(plan)
+                self._wire.tell(Forward(number, changes, self._forget(), gone))
+                return self._driver.run(plan, self._wire.check(f"step {plan.step}", plan.line))
             except LineMismatch:  # on every rank: the next plan begins anew
                 raise
             except (RuntimeError, DlstepError) as error:
                 raise self._crew.ended_by(error) from error
+
+    def dismiss(self) -> None:
+        """Let the other ranks go on to something else."""
+        self._wire.tell(End())
 
     def _forget(self) -> tuple[int, ...]:
         lines = tuple([self._released.popleft() for _ in range(len(self._released))])
@@ -137,10 +129,11 @@ class Conductor:
         return lines
 
 
-def _close(crew: Crew) -> None:
+def _close(crew: Crew, wire: Wire) -> None:
     """End a group that nobody can use any more; ranks that torchrun started end by themselves."""
     if crew.lost is None and not crew.pids:
-        tell(End())
+        with suppress(RuntimeError):  # one that is gone has ended
+            wire.tell(End())
     crew.end()
 
 
@@ -174,16 +167,18 @@ class Baton:
         self._conductor.release(line)
 
 
-def follow(driver: HistoryDriver, ranks: Ranks) -> None:
+def follow(driver: RankDriver, ranks: Ranks) -> None:
     """Do as rank 0 says, until it ends. Raises RanksDisagree, or RuntimeError once another rank is gone."""
     states: dict[int, State] = {}
+    wire = connect(ranks)
     while True:
-        match hear():
+        message: Message = wire.hear()
+        match message:
             case End():
                 return
             case Fork(line, released):
                 _forget(driver, released)
-                agree(ranks, f"fork of line {line}", driver.fork(line))
+                wire.check(f"fork of line {line}", driver.fork(line))()
             case Forward(number, changes, released, gone):
                 _forget(driver, released)
                 for each in gone:
@@ -191,13 +186,13 @@ def follow(driver: HistoryDriver, ranks: Ranks) -> None:
                 for change in changes:
                     states[number] = change if isinstance(change, State) else apply(states[number], change)
                 plan = schedule(states[number])
-                agree(ranks, f"step {plan.step}", plan.line)
                 try:
-                    states[number] = commit(states[number], driver.run(plan))
+                    samples = driver.run(plan, wire.check(f"step {plan.step}", plan.line))
                 except LineMismatch:
                     continue  # rank 0 is told the same
+                states[number] = commit(states[number], samples)
 
 
-def _forget(driver: HistoryDriver, lines: tuple[int, ...]) -> None:
+def _forget(driver: RankDriver, lines: tuple[int, ...]) -> None:
     for line in lines:
         driver.release(line)

@@ -13,11 +13,8 @@ from shutil import rmtree
 from tempfile import mkdtemp
 from typing import Any
 
-import torch
-import torch.distributed as dist
-
 from ..core import DlstepError
-from ..models.ranks import Ranks, join_ranks, leave_ranks
+from ..models.ranks import Ranks, break_off, join_ranks, leave_ranks
 
 PATIENCE = 5.0  # seconds that a rank has to end by itself
 
@@ -72,6 +69,7 @@ class Crew:
             gone = self._gone(wait([process.sentinel for process in self._processes], timeout=1.0))
             said = DlstepError(gone or f"a forward failed on rank 0: {error}")
         self._lose(str(said))
+        break_off()
         self.end()
         return said
 
@@ -92,8 +90,9 @@ class Crew:
             self.lost = "the group of ranks was closed: make the LLM anew"
         for process in self._processes:
             process.kill()
-        for process in self._processes:
-            process.join(PATIENCE)
+        with self._asking:
+            for process in self._processes:
+                process.join(PATIENCE)
         leave_ranks()
         if self._folder is not None:
             rmtree(self._folder, ignore_errors=True)
@@ -104,15 +103,14 @@ class Crew:
         if self._ending.is_set():
             return
         self._lose(self._gone(gone) or "a rank has ended")
-        if torch.cuda.is_available() and dist.is_initialized():  # what waits for the rank on a device would wait for ever
-            world: Any = dist.group.WORLD
-            world._get_backend(torch.device("cuda")).abort()
+        break_off()
 
     def _gone(self, sentinels: list[Any]) -> str | None:
         """Which rank has ended, of those whose sentinels say so, and what it said last; two threads may ask."""
         for rank, (process, pipe) in enumerate(zip(self._processes, self._pipes, strict=True), start=1):
             if process.sentinel in sentinels:
                 with self._asking:  # only one thread can fetch the exit code
+                    process.join(PATIENCE)  # its files are closed a little before it has one
                     said = _last_word(pipe) or f"its process ended with exit code {process.exitcode}"
                 return f"rank {rank} of {self.ranks.size} is gone: {said}; make the LLM anew, or let the server restart it"
         return None

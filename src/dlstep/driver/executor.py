@@ -50,6 +50,11 @@ class Executor:
         packed = self._step(self._lowered(gathered))
         return NOTHING if packed is None else to_host(packed)
 
+    def replays(self, gathered: Gathered) -> bool:
+        """Whether `submit` only launches a graph, and so never waits for the device."""
+        del gathered
+        return False
+
     def capture(self, idle: Gathered, bucket: Bucket) -> None:
         """Nothing: forwards in their own sizes are not captured."""
 

@@ -76,6 +76,13 @@ def join_ranks(rank: int, size: int, meeting: Path | None) -> Ranks:
     return Ranks(rank, size, world.group_name)
 
 
+def break_off() -> None:
+    """Let nothing on a device wait for other ranks any more: one that is gone would be waited for for ever."""
+    if dist.is_initialized() and torch.cuda.is_initialized():
+        world: Any = dist.group.WORLD
+        world._get_backend(torch.device("cuda")).abort()
+
+
 def leave_ranks() -> None:
     """Leave the group that `join_ranks` formed; others that wait for this rank fail at once."""
     if dist.is_initialized():
