@@ -63,7 +63,7 @@ def sample_cut(
     mask_id: int | None,
     sampler: SamplerConfig = SIMPLE,
 ) -> Drawn:
-    """What `sample` answers for whole rows, from this rank's columns of them; all ranks get the same bits."""
+    """The answer of `sample` for whole rows, from this rank's columns of them; all ranks get the same bits."""
     if filtered(settings):
         whole = gather_columns(logits, cut, exchange)
         return sample(whole, settings, vocab_size=vocab_size, mask_id=mask_id, sampler=sampler)
@@ -102,13 +102,13 @@ def merged_peaks(peaks: list[Float32[Tensor, "2 n"]]) -> Float32[Tensor, "2 n"]:
 def own_part(
     allowed: Float32[Tensor, "n ids"], peaks: Float32[Tensor, "2 n"], settings: Settings, cut: Cut, sampler: SamplerConfig
 ) -> Float32[Tensor, "w n"]:
-    """What `merged` needs to know of this rank's ids, one line for each number. Ids are exact: they are below 2**24."""
+    """The facts of this rank's ids that `merged` needs, one line for each number. Ids are exact: they are below 2**24."""
     plain = allowed - peaks[1][:, None]
     scores = plain if settings.temperatures is None else plain / divisors(settings.temperatures)[:, None]
     raced = perturbed(scores, settings, cut.first)
     winners = first_best(raced, sampler.ties)[:, None]
     weights = scores.exp()
-    measured = weights if sampler.tempered else plain.exp()
+    measured = weights if sampler.tempered or scores is plain else plain.exp()
     lines = [raced.gather(1, winners)[:, 0], winners[:, 0] + cut.first, measured.gather(1, winners)[:, 0], measured.sum(-1)]
     if "entropy" in sampler.statistics:
         lines += [torch.where(weights > 0, weights * scores, 0.0).sum(-1)]

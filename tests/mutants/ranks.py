@@ -3,7 +3,7 @@
 from .catalogue import change
 
 VOCABULARY, SHARDING, RANKS = "dlstep_kernels/vocabulary.py", "models/sharding.py", "models/ranks.py"
-CONDUCTOR, CREW = "driver/conductor.py", "driver/crew.py"
+CONDUCTOR, CREW, WIRE = "driver/conductor.py", "driver/crew.py", "driver/wire.py"
 
 MUTANTS = (
     change("each rank draws the numbers of the first ids", VOCABULARY, "perturbed(scores, settings, cut.first)", "perturbed(scores, settings)"),
@@ -19,7 +19,9 @@ MUTANTS = (
     change("key heads that are fewer than ranks are not repeated", SHARDING, "first = ranks.rank * heads // ranks.size", "first = ranks.rank * own"),
     change("gate and up are cut as one", SHARDING, "_even(name, width, ranks), halves=packed)", "_even(name, width * (1 + packed), ranks))"),
     change("an id of another rank has the first row", SHARDING, "self.ranks.add_up(found.masked_fill(elsewhere[..., None], 0.0))", "self.ranks.add_up(found)"),
-    change("ranks do not compare their lines", CONDUCTOR, "    if len(set(numbers)) > 1:", "    if len(set(numbers)) > len(numbers):"),
+    change("ranks do not compare their lines", WIRE, "        if len(set(numbers)) == 1:", "        if numbers:"),
+    change("a rank forgets its own number", WIRE, "self._verdict([self._number, *self._wire.numbers()])", "self._verdict(self._wire.numbers())"),
+    change("lines of a plan that no history has are not compared", "driver/torch_driver.py", "            except LineMismatch:\n                meanwhile()\n", "            except LineMismatch:\n"),
     change("rank 0 forgets what changed before a rewind only", CONDUCTOR, "self._changes = [state]\n", "self._changes.append(state)\n"),
     change("samples are told a second time", CONDUCTOR, "        if not isinstance(event, Samples):\n            self._changes.append(event)", "        self._changes.append(event)"),
     change("nobody says which rank is gone", CREW, "            self.lost, calls = why, list(self._calls)", "            self.lost, calls = \"the group ended\", list(self._calls)"),

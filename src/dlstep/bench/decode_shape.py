@@ -109,7 +109,7 @@ class PacedDriver:
         return samples
 
     def _together(self, plan: Plan) -> Callable[[], None]:
-        """What ranks say to each other for a forward: what changed, then the comparison of their lines."""
+        """Tell the other ranks of a forward, as a conductor does; the comparison of lines that belongs to it."""
         if self._wire is None:
             return lambda: None
         if self._wire.ranks.rank:

@@ -20,7 +20,7 @@ from .wire import Wire, connect
 
 @dataclass(frozen=True, slots=True)
 class Forward:
-    """What happened to decode number `decode` since its last forward, and to others; then its next forward.
+    """Changes of decode number `decode` since its last forward, and of others; then its next forward.
 
     A state among the `changes` takes the place of the one before. `released` are lines, `gone` are decodes.
     """

@@ -48,7 +48,7 @@ class Wire:
         return Check(self, what, number)
 
     def numbers(self) -> list[int]:
-        """What the other ranks tell."""
+        """The numbers that the other ranks tell."""
         return [_received(connection, number) for number, connection in enumerate(self._connections, start=1)]
 
 

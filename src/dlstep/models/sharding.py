@@ -1,4 +1,4 @@
-"""What each rank of a tensor-parallel group holds of a network, and where ranks add up what they computed.
+"""The share of a network that each rank of a tensor-parallel group holds, and where ranks add up what they computed.
 
 transformers' `tp_plan` is the table: attention is cut by heads, products between by their inner width, experts like them.
 Head and embedding, of which it cuts the head only, are both cut by vocabulary, so that they may be tied.

@@ -135,7 +135,7 @@ class Shares:
         return pieces[0] if len(pieces) == 1 else torch.cat(pieces, dim=cut.dim)
 
     def read(self, opened: Any, placement: Placement) -> Tensor:
-        """What goes to a place, from an opened file: nothing else is read."""
+        """The share of what goes to a place, from an opened file: nothing else is read."""
         cut = self.cuts.get(placement.parameter)
         if cut is None or cut.dim is None:
             whole: Tensor = opened.get_tensor(placement.tensor)
