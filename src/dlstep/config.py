@@ -78,6 +78,8 @@ class EngineConfig:
     less than 10 million parameters and torch's own number for a larger one."""
     enforce_eager: bool = False
     """On cuda: launch every kernel of a forward by itself, without graphs; elsewhere that is done in any case."""
+    tensor_parallel_size: Annotated[int, Interval(ge=1, le=64)] = 1
+    """Processes that share the network, each on a device of its own; 1: no others."""
     capture_graphs: str = "start"
     """On cuda: graphs of forwards are captured at the `start`, for some seconds, or `lazy`, when a size is met again."""
     compile_layers: bool | None = None

@@ -14,6 +14,7 @@ from .core import (
     HistoryDriver,
     LineMismatch,
     Prune,
+    RanksDriver,
     Rebuild,
     Request,
     Samples,
@@ -46,7 +47,8 @@ class Decode:
         turn: AbstractContextManager[object] = NOBODY_ELSE,
     ) -> None:
         self._state = self._told = state
-        self._driver, self._record, self._prunes, self._turn = driver, record, prunes, turn
+        self._leader = driver.lead(state) if isinstance(driver, RanksDriver) else None
+        self._driver, self._record, self._prunes, self._turn = self._leader or driver, record, prunes, turn
         self._forward_failed = False
         self._held_line = state.line  # where this decode left the device last
 
@@ -86,6 +88,8 @@ class Decode:
     def rewind(self, state: State) -> None:
         """Go on from `state`, an earlier or a changed one; no event is recorded."""
         self._state = self._told = state
+        if self._leader is not None:
+            self._leader.rewind(state)
 
     def fork(self) -> bool:
         """Let the driver copy what it holds for this state, so that another `Decode` can go on from it, too."""
@@ -98,6 +102,8 @@ class Decode:
 
     def _apply(self, event: Event) -> None:
         self._state = apply(self._state, event)
+        if self._leader is not None:
+            self._leader.hear(event)
         self._record(event)
 
     def _gain(self) -> None:

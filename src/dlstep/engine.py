@@ -1,7 +1,10 @@
 """The engine that an `LLM` and a `Session` run on."""
 
+import os
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from operator import attrgetter
 from pathlib import Path
 from threading import Lock
@@ -19,7 +22,11 @@ from .threads import set_threads
 from .trainings import TRAININGS
 
 if TYPE_CHECKING:
+    from .driver import TorchDriver
+    from .driver.crew import Crew, Place
     from .models import Checkpoint
+    from .models.adapter_files import Adapter
+    from .models.ranks import Ranks
 
 DEFAULT_MEMORY_SHARE = 0.9
 
@@ -31,8 +38,8 @@ class Engine:
     A session gets `session_pages` pages; 0 stands for as many as one longest request feeds. A text prompt that does not end
     with `prompt_end` gets it. `chat_template` renders conversations if the tokenizer has none of its own. `turn` is held during
     each step of an `LLM` or a session, so that none loses its pages to another thread halfway through a step. `folder` is the
-    checkpoint's; None for an engine that was put together by hand. `buffer_policy` is for requests of an `LLM` and of a
-    server; in a session each request is as it was added.
+    checkpoint's; None for an engine that was put together by hand. `ranks` are those that share the network. `buffer_policy` is
+    for requests of an `LLM` and of a server; in a session each request is as it was added.
     """
 
     first: State
@@ -44,6 +51,7 @@ class Engine:
     session_pages: int = 0
     folder: Path | None = None
     buffer_policy: BufferPolicy | None = None
+    ranks: "Ranks | None" = None
     turn: AbstractContextManager[object] = field(default_factory=Lock, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -61,19 +69,66 @@ class Engine:
 def load_engine(config: EngineConfig) -> Engine:
     """The engine that `config` describes; torch and transformers are imported here.
 
-    Raises ValueError for a checkpoint that cannot be used or options that contradict it.
+    With several ranks this process is rank 0 and starts the others; what torchrun started as another rank follows rank 0 until
+    that ends, and then ends itself. Raises ValueError for a checkpoint that cannot be used or options that contradict it,
+    DlstepError if a rank cannot be started.
     """
+    if config.tensor_parallel_size == 1:
+        return load_with(config, partial(_crew, config, None))
+    _check_ranks(config)
+    from .driver.crew import place_in_torchrun
+
+    place = place_in_torchrun(config.tensor_parallel_size)
+    if place is not None and place.rank:
+        run_rank(place, config)
+        raise SystemExit(0)
+    return load_with(config, partial(_crew, config, place))
+
+
+def run_rank(place: "Place", config: EngineConfig) -> None:
+    """Be a rank other than 0, until rank 0 ends: load a share of the weights, then do as it says."""
+    from .driver import TorchDriver
+    from .driver.conductor import follow
+    from .models.ranks import leave_ranks
+
+    engine = load_with(config, partial(_crew, config, place))
+    assert engine.ranks is not None, "a rank was loaded"
+    assert isinstance(engine.driver, TorchDriver)
+    follow(engine.driver, engine.ranks)
+    leave_ranks()
+
+
+def _check_ranks(config: EngineConfig) -> None:
+    """Raise ValueError for options that several ranks cannot have."""
+    size = config.tensor_parallel_size
+    if config.device is not None and config.device.startswith("cuda:"):
+        raise ValueError(
+            f"device={config.device!r} is one device, and tensor_parallel_size={size} takes {size}: give cuda or cpu"
+        )
+    if find_device(config.device) == "cuda":
+        import torch
+
+        if torch.cuda.device_count() < size:
+            raise ValueError(
+                f"tensor_parallel_size={size} takes {size} CUDA devices, torch finds {torch.cuda.device_count()}: give fewer"
+            )
+    if config.lora_path is not None and config.use_lora is not False and config.pre_merge_lora is False:
+        raise ValueError(
+            f"pre_merge_lora=False does not go with tensor_parallel_size={size}: leave it out, so that the adapter is added to "
+            "the weights"
+        )
+
+
+def load_with(config: EngineConfig, gather: Callable[[], "Crew"]) -> Engine:
+    """The engine of this process's rank in the group that `gather` meets, once the options are known to be right."""
     # Before the imports below, which take seconds: a wrong name is told at once.
     path = _folder(config)
     device = find_device(config.device)
     check_room(config, device)
     import torch
 
-    from dlstep_kernels.choice import has_kernels
-
-    from .models import adapt, load_checkpoint, read_adapter, read_description
-    from .models.fingerprint import fingerprint
-    from .models.shapes import kv_bytes_per_token, kv_shapes
+    from .models import load_checkpoint, read_adapter, read_description
+    from .models.weights import check_ranks
 
     dtype = None if config.dtype is None else attrgetter(config.dtype)(torch)
     # Before the weights, which take longer: what is wrong with an adapter or an option is told at once.
@@ -83,27 +138,69 @@ def load_engine(config: EngineConfig) -> Engine:
         own = None if training is None else TRAININGS[training].strategies[0]
         description = replace(description, training=training, decoding_strategy=own)
     resolved = resolve(config, description)
-    checkpoint = load_checkpoint(path, device, dtype, description=description, progress=True)
+    if config.tensor_parallel_size > 1:
+        check_ranks(description.family.network, description.config, config.tensor_parallel_size)
+    crew = gather()
+    ranks = crew.ranks
+    first = ranks.rank == 0  # the one that shows bars
+    if ranks.several and device == "cuda":
+        device = f"cuda:{int(os.environ.get('LOCAL_RANK', ranks.rank))}"
+        torch.cuda.set_device(device)
+    try:
+        checkpoint = load_checkpoint(path, device, dtype, description=description, progress=first, ranks=ranks)
+        return _made(config, resolved, checkpoint, adapter, crew)
+    except BaseException:
+        crew.end()
+        raise
+
+
+def _crew(config: EngineConfig, place: "Place | None") -> "Crew":
+    """The group that this process is of; without a place it is rank 0, and starts the others."""
+    from .driver.crew import Crew, gather_crew
+    from .models.ranks import ALONE, join_ranks
+
+    if place is not None:
+        return Crew(join_ranks(place.rank, place.size, place.meeting), [], [], None)
+    if config.tensor_parallel_size == 1:
+        return Crew(ALONE, [], [], None)
+    return gather_crew(config.tensor_parallel_size, run_rank, config)
+
+
+def _made(
+    config: EngineConfig, resolved: EngineConfig, checkpoint: "Checkpoint", adapter: "Adapter | None", crew: "Crew"
+) -> Engine:
+    """The engine around a network that is loaded."""
+
+    from dlstep_kernels.choice import has_kernels
+
+    from .driver.conductor import Conductor
+    from .models import adapt
+    from .models.fingerprint import fingerprint_of_ranks
+    from .models.shapes import kv_bytes_per_token, kv_shapes
+
+    ranks, device, path = crew.ranks, str(checkpoint.network.device), checkpoint.description.path
     if device == "cpu" or config.num_threads is not None:
         set_threads(sum(parameter.numel() for parameter in checkpoint.network.parameters()), config.num_threads)
     if adapter is not None:
         adapt(checkpoint, adapter, merge=config.pre_merge_lora is not False)
-    spec = replace(checkpoint.spec, fingerprint=fingerprint(checkpoint.network))
+    spec = replace(checkpoint.spec, fingerprint=fingerprint_of_ranks(checkpoint.network, ranks))
     if config.compile_layers if config.compile_layers is not None else has_kernels(checkpoint.network.device):
         from .models.compiled import compile_layers
 
         compile_layers(checkpoint.network)
     if resolved.num_pages == -1:
         resolved = replace(resolved, **_pages_for_memory(resolved, checkpoint))
-    check_room(resolved, device, kv_bytes_per_token(kv_shapes(checkpoint.network.config), checkpoint.network.dtype))
+    shapes = kv_shapes(checkpoint.network.config, ranks.size)
+    check_room(resolved, device, kv_bytes_per_token(shapes, checkpoint.network.dtype))
     core_config, strategy = build(resolved, spec)
     state = init(core_config, strategy)
     # A question without its newline is no question to models that were trained on whole lines.
     embedded = path.resolve() in [tiny.path(name).resolve() for name in tiny.names()]
     driver = _driver(config, checkpoint, core_config, strategy)
+    leads = ranks.several and ranks.rank == 0
     return Engine(
         state,
-        driver,
+        Conductor(driver, crew) if leads else driver,
         checkpoint.tokenizer,
         checkpoint.name,
         prompt_end="\n" if embedded else "",
@@ -111,6 +208,7 @@ def load_engine(config: EngineConfig) -> Engine:
         session_pages=config.session_pages or 0,
         folder=path,
         buffer_policy=config.buffer_policy,
+        ranks=ranks,
     )
 
 
@@ -129,7 +227,7 @@ def _folder(config: EngineConfig) -> Path:
     return path
 
 
-def _driver(config: EngineConfig, checkpoint: "Checkpoint", core_config: Config, strategy: Strategy) -> Driver:
+def _driver(config: EngineConfig, checkpoint: "Checkpoint", core_config: Config, strategy: Strategy) -> "TorchDriver":
     """The driver, with its graphs if they are captured at the start. Raises ValueError with a remedy for what does not fit."""
     import torch
 
@@ -143,7 +241,7 @@ def _driver(config: EngineConfig, checkpoint: "Checkpoint", core_config: Config,
     if config.capture_graphs != "start":
         return driver
     try:
-        with capturing_bar(enabled=True) as show:
+        with capturing_bar(enabled=checkpoint.ranks.rank == 0) as show:
             driver.capture(strategy, show)
     except torch.OutOfMemoryError as error:
         raise ValueError(
@@ -163,4 +261,4 @@ def _pages_for_memory(config: EngineConfig, checkpoint: "Checkpoint") -> dict[st
     pages = pages_for(
         checkpoint, core_config, strategy, gib=config.kv_cache_gib, share=share, captures=not config.enforce_eager
     )
-    return {**limits, "num_pages": pages}
+    return {**limits, "num_pages": min(checkpoint.ranks.told(pages))}

@@ -28,6 +28,7 @@ ELSEWHERE = {
     "mem_fraction_static": "gpu_memory_utilization with num_pages=-1",
     "disable_cuda_graph": "enforce_eager",
     "disable_radix_cache": "enable_prefix_caching=False",
+    "tp_size": "tensor_parallel_size",
     "torch_compile": "compile_layers",
     "torch_dtype": "dtype",
     "device_map": "device",
@@ -50,10 +51,9 @@ ELSEWHERE = {
 }
 NOT_NEEDED = {
     "trust_remote_code": "code of checkpoints is never run",
-    "tensor_parallel_size": "an LLM runs on one device",
-    "pipeline_parallel_size": "an LLM runs on one device",
-    "data_parallel_size": "an LLM runs on one device: make one for each",
-    "tp_size": "an LLM runs on one device",
+    "pipeline_parallel_size": "layers of an LLM run one behind the other on each device: give tensor_parallel_size",
+    "enable_expert_parallel": "tensor_parallel_size cuts every expert by its inner width, so that each rank has as much to do",
+    "data_parallel_size": "an LLM is one engine: make one for each",
     "swap_space": "a preempted request is computed anew, nothing is swapped",
     "cpu_offload_gb": "weights stay on the device",
     "enable_chunked_prefill": "long prompts are always cut into pieces where the strategy allows it",

@@ -58,6 +58,7 @@ class LLM:
         dtype: str | None = None,
         num_threads: int | None = None,
         enforce_eager: bool = False,
+        tensor_parallel_size: int = 1,
         capture_graphs: str = "start",
         compile_layers: bool | None = None,
         seed: int = 0,

@@ -34,9 +34,9 @@ def draw_keys(
     return mix(mix(mix(mix(seeds) ^ positions) ^ draws) ^ purpose)
 
 
-def uniform(keys: Int64[Tensor, " n"], *, count: int) -> Float32[Tensor, "n count"]:
-    """Numbers 0 to `count` - 1 of the stream of each key: odd multiples of 2**-24 in (0, 1)."""
-    index = mix(torch.arange(count, device=keys.device))
+def uniform(keys: Int64[Tensor, " n"], *, count: int, first: int = 0) -> Float32[Tensor, "n count"]:
+    """Numbers `first` to `first + count - 1` of the stream of each key: odd multiples of 2**-24 in (0, 1)."""
+    index = mix(torch.arange(first, first + count, device=keys.device))
     bits = _shifted(mix(keys[:, None] ^ index), 41)
     return (bits.to(torch.float32) + 0.5) * 2.0**-23
 

@@ -44,12 +44,18 @@ def head_and_sample(
     does not. Answers of rows from `filled` on may be anything; None: there are none. The kernel never writes the logits.
     """
     del filled
-    logits = _product(hidden, weight)
-    if bias is not None:
-        logits = logits + bias.float()
+    logits = logits_of(hidden, weight, bias)
     if softcap is not None:
         logits = softcap * torch.tanh(logits / softcap)
     return sample.twin(logits, settings, vocab_size=vocab_size, mask_id=mask_id, sampler=sampler)
+
+
+def logits_of(
+    hidden: Float[Tensor, "n hidden"], weight: Float[Tensor, "vocab hidden"], bias: Float[Tensor, " vocab"] | None
+) -> Float32[Tensor, "n vocab"]:
+    """hidden @ weight.T + bias in fp32."""
+    logits = _product(hidden, weight)
+    return logits if bias is None else logits + bias.float()
 
 
 def _product(hidden: Float[Tensor, "n hidden"], weight: Float[Tensor, "vocab hidden"]) -> Float32[Tensor, "n vocab"]:

@@ -120,14 +120,14 @@ def sample(
     largest = logits.amax(-1)  # NaN if there is one
     allowed = logits[:, :vocab_size].clone()
     if settings.penalty is not None:
-        _penalise(allowed, settings.penalty)
+        penalise(allowed, settings.penalty)
     if mask_id is not None and mask_id < allowed.shape[1]:
         allowed[:, mask_id] = float("-inf")
     best = allowed.amax(-1)
     # Shifting by the best keeps tiny temperatures from making infinities.
     plain = allowed - best[:, None]
     scores = _filtered(plain, settings)
-    tokens = _first_best(_perturbed(scores, settings), sampler.ties)
+    tokens = first_best(perturbed(scores, settings), sampler.ties)
     weights = scores.exp()
     measured = weights if sampler.tempered else plain.exp()
     total = measured.sum(-1)
@@ -137,14 +137,14 @@ def sample(
         tokens.masked_fill(broken, -1),
         chosen.masked_fill(broken, 0.0),
         *_statistics(weights, broken, sampler.statistics),
-        noise=_noise(settings, vocab_size) if "noise" in sampler.statistics else None,
+        noise=random_ids(settings, vocab_size) if "noise" in sampler.statistics else None,
         **_best(scores if sampler.tempered else plain, measured, total, broken, sampler),
         log_sums=_log_sums(best, total, settings, sampler, broken) if "log_sum" in sampler.statistics else None,
         named_probabilities=None if settings.named is None else _named(measured, total, settings.named, broken),
     )
 
 
-def _penalise(allowed: Float32[Tensor, "n vocab"], penalty: Penalty) -> None:
+def penalise(allowed: Float32[Tensor, "n vocab"], penalty: Penalty) -> None:
     """Take each row's penalty off, in place."""
     penalised = (penalty.ids >= 0) & (penalty.ids < allowed.shape[1])
     ids = penalty.ids.clamp(0, allowed.shape[1] - 1)[:, None]
@@ -154,7 +154,7 @@ def _penalise(allowed: Float32[Tensor, "n vocab"], penalty: Penalty) -> None:
 def _filtered(scores: Float32[Tensor, "n vocab"], settings: Settings) -> Float32[Tensor, "n vocab"]:
     """`scores`, whose largest is 0, at the rows' temperatures and after their filters; what is dropped becomes -inf."""
     if settings.temperatures is not None:
-        scores = scores / _divisors(settings.temperatures)[:, None]
+        scores = scores / divisors(settings.temperatures)[:, None]
     if settings.top_p is not None or settings.top_k is not None:
         scores = _truncated(scores, settings)
     if settings.min_p is not None:
@@ -162,7 +162,7 @@ def _filtered(scores: Float32[Tensor, "n vocab"], settings: Settings) -> Float32
     return scores
 
 
-def _divisors(temperatures: Float32[Tensor, " n"]) -> Float32[Tensor, " n"]:
+def divisors(temperatures: Float32[Tensor, " n"]) -> Float32[Tensor, " n"]:
     """Divisors of logits: 1 in greedy rows."""
     return torch.where(temperatures > 0, temperatures, 1.0).clamp(min=torch.finfo(torch.float32).tiny)
 
@@ -192,7 +192,7 @@ def _log_sums(
 ) -> Float32[Tensor, " n"]:
     """Logarithms of sums of exponentials, `total` being those of what was shifted by the best."""
     if settings.temperatures is not None and sampler.tempered:
-        best = best / _divisors(settings.temperatures)
+        best = best / divisors(settings.temperatures)
     return (best + total.log()).masked_fill(broken, 0.0)
 
 
@@ -210,7 +210,7 @@ def _best(
     ranked = pad(ranked, (0, max(0, count - width)), value=float("-inf"))
     measured = pad(measured, (0, max(0, count - width)))
     if count == 1:
-        ids = _first_best(ranked, sampler.ties)[:, None]
+        ids = first_best(ranked, sampler.ties)[:, None]
     elif sampler.ties == "lowest":
         ids = ranked.sort(dim=-1, descending=True, stable=True).indices[:, :count]
     else:
@@ -232,7 +232,7 @@ def _named(
     return found.masked_fill((ids < 0) | (ids > last) | broken[:, None], 0.0)
 
 
-def _noise(settings: Settings, vocab_size: int) -> Int64[Tensor, " n"]:
+def random_ids(settings: Settings, vocab_size: int) -> Int64[Tensor, " n"]:
     assert settings.noise is not None, "random ids need the counters of each row"
     noise = settings.noise
     return integers(draw_keys(noise.seeds, noise.positions, noise.draws, purpose=RENOISE), vocab_size)
@@ -253,17 +253,17 @@ def _truncated(scores: Float32[Tensor, "n vocab"], settings: Settings) -> Float3
     return torch.empty_like(scores).scatter_(1, ids, ordered)
 
 
-def _perturbed(scores: Float32[Tensor, "n vocab"], settings: Settings) -> Float32[Tensor, "n vocab"]:
-    """`scores` with Gumbel noise in the rows that are not greedy."""
+def perturbed(scores: Float32[Tensor, "n vocab"], settings: Settings, first: int = 0) -> Float32[Tensor, "n vocab"]:
+    """`scores` of the ids from `first` on, with Gumbel noise in the rows that are not greedy."""
     if settings.temperatures is None or settings.noise is None:
         return scores
     noise = settings.noise
     keys = draw_keys(noise.seeds, noise.positions, noise.draws)
-    gumbel = -(-uniform(keys, count=scores.shape[1]).log()).log()
+    gumbel = -(-uniform(keys, count=scores.shape[1], first=first).log()).log()
     return torch.where((settings.temperatures > 0)[:, None], scores + gumbel, scores)
 
 
-def _first_best(scores: Float32[Tensor, "n vocab"], ties: Ties) -> Int64[Tensor, " n"]:
+def first_best(scores: Float32[Tensor, "n vocab"], ties: Ties) -> Int64[Tensor, " n"]:
     """The id of the largest score; `argmax` takes the first of equal ones."""
     if ties == "lowest":
         return scores.argmax(-1)

@@ -151,7 +151,7 @@ def test_a_wrong_option_is_an_error(options: dict[str, object], message: str) ->
         ({"steps": 4}, ": here it is rule='quota' with steps_per_block"),
         ({"block_length": 4}, ": here it is block_size"),
         ({"trust_remote_code": True}, ": leave it out, code of checkpoints is never run"),
-        ({"tensor_parallel_size": 2}, ": leave it out, an LLM runs on one device"),
+        ({"pipeline_parallel_size": 2}, ": leave it out, layers of an LLM run one behind the other on each device"),
         ({"swap_space": 4}, ": leave it out, a preempted request is computed anew"),
     ],
 )

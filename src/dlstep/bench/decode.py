@@ -44,7 +44,7 @@ class _ClockedNetwork(PagedNetwork):
     forward_s = 0.0
 
     def __init__(self, network: PagedNetwork, clock: Callable[[], float]) -> None:
-        super().__init__(network.model, network.spec)
+        super().__init__(network.model, network.spec, network.ranks)
         self._network, self._clock = network, clock
         self.canvas_length, self.draws_itself = network.canvas_length, network.draws_itself
 

@@ -6,7 +6,7 @@ by a scripted one (`script`).
 """
 
 import gc
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
@@ -19,8 +19,11 @@ from dlstep_kernels.choice import has_kernels
 from ..core import Config, Plan, Request, Samples, SamplingParams, State, Strategy, add, commit, init, schedule
 from ..core.lifecycle import farthest
 from ..driver import TorchDriver
+from ..driver.conductor import Forward
+from ..driver.wire import connect
 from ..models import Checkpoint
 from ..models.compiled import compile_layers
+from ..models.ranks import ALONE, Ranks
 from .busy import Busy, busy
 from .ceilings import Ceilings, measure_ceilings
 from .roofline import Network, least_us, network_of
@@ -84,14 +87,17 @@ class PacedDriver:
         self.driver, self.pace, self._scripted = driver, pace, scripted
         self.host_s = 0.0
         self.script_s = 0.0
+        ranks = driver.network.ranks
+        self._wire = connect(ranks) if ranks.several else None
 
     def run(self, plan: Plan) -> Samples:
         """The network's samples, or scripted ones in their place."""
+        check = self._together(plan)
         start = perf_counter()
         self.driver.follow(plan)
         forwards = self.driver.gather(plan)
         gathered = perf_counter()
-        packed = self.driver.submit(forwards).wait()
+        packed = self.driver.submit(forwards, check).wait()
         answered = perf_counter()
         samples = self.driver.unpack(plan, packed)
         unpacked = perf_counter()
@@ -102,15 +108,28 @@ class PacedDriver:
         self.driver.stand(samples)
         return samples
 
+    def _together(self, plan: Plan) -> Callable[[], None]:
+        """Tell the other ranks of a forward, as a conductor does; the comparison of lines that belongs to it."""
+        if self._wire is None:
+            return lambda: None
+        if self._wire.ranks.rank:
+            self._wire.hear()
+        else:
+            self._wire.tell(Forward(0, (), (), ()))
+        return self._wire.check(f"step {plan.step}", plan.line)
+
 
 class DecodeRow:
     """A decode under way: `state` and the driver that goes with it."""
 
-    def __init__(self, checkpoint: Checkpoint, strategy: Strategy, load: Load, *, enforce_eager: bool) -> None:
+    def __init__(
+        self, checkpoint: Checkpoint, strategy: Strategy, load: Load, *, enforce_eager: bool, captures: bool = True
+    ) -> None:
         self.name = checkpoint.name
         self.state = _filled(checkpoint, strategy, load)
         driver = TorchDriver(checkpoint, self.state.config, enforce_eager=enforce_eager)
-        driver.capture(strategy)
+        if captures:
+            driver.capture(strategy)
         pace = Pace(load.tokens_per_forward, checkpoint.spec.vocab_size)
         self.driver = PacedDriver(driver, pace, scripted=checkpoint.decoding_strategy not in PACED_BY_OPTIONS)
 
@@ -150,24 +169,41 @@ def measure_shape(
     compiled: bool | None = None,
     trace: Path | None = None,
     ceilings: Ceilings | None = None,
+    ranks: Ranks = ALONE,
 ) -> Iterator[Decoded]:
     """One row for each load, by a network of `layers` layers (None: all), which are `compiled` (None: where there are
     kernels); `ceilings` None are measured first. Steps behind those measured are profiled, those of the last load into `trace`.
+    Each of several `ranks` calls this, with its own device and the same of everything else; rows tell of its own share.
     """
     ceilings = ceilings or measure_ceilings(device, dtype)
     shape = shortened(shape, layers)
-    checkpoint = random_checkpoint(shape, device, dtype)
+    checkpoint = random_checkpoint(shape, device, dtype, ranks)
     if compiled if compiled is not None else has_kernels(device):
         compile_layers(checkpoint.network)
+    yield from measure_loads(checkpoint, shape, loads, ceilings=ceilings, enforce_eager=enforce_eager, trace=trace)
+
+
+def measure_loads(
+    checkpoint: Checkpoint,
+    shape: Shape,
+    loads: Sequence[Load],
+    *,
+    ceilings: Ceilings,
+    enforce_eager: bool = False,
+    captures: bool = True,
+    trace: Path | None = None,
+) -> Iterator[Decoded]:
+    """The rows of a network that is there. Unless it `captures` all sizes first, graphs are captured as they are met."""
+    network = network_of(checkpoint.network, checkpoint.ranks.size)
     for number, load in enumerate(loads, start=1):
         strategy = shape.strategy(load.tokens_per_forward)
         cycle = getattr(strategy, "max_denoising_steps", 0)
         load = replace(load, steps=cycle + 1) if cycle else load  # one more that encodes it
-        decode = DecodeRow(checkpoint, strategy, load, enforce_eager=enforce_eager)
-        yield _measured(decode, network_of(checkpoint.network), load, ceilings, trace if number == len(loads) else None)
+        decode = DecodeRow(checkpoint, strategy, load, enforce_eager=enforce_eager, captures=captures)
+        yield _measured(decode, network, load, ceilings, trace if number == len(loads) else None)
         del decode
         gc.collect()  # the driver's pages
-        if device.type == "cuda":
+        if checkpoint.network.device.type == "cuda":
             torch.cuda.empty_cache()
 
 

@@ -44,8 +44,8 @@ class Network:
     itemsize: int
 
 
-def network_of(network: PreTrainedModel) -> Network:
-    """The facts of `network`."""
+def network_of(network: PreTrainedModel, ranks: int = 1) -> Network:
+    """The facts of `network`; of one that several ranks share, those of one share."""
     head: Any = head_of(network).weight
     apart = {id(head), id(embedding_of(network).weight)}
     stacks = expert_stacks(network)
@@ -60,8 +60,8 @@ def network_of(network: PreTrainedModel) -> Network:
         chosen=(getattr(text, "top_k_experts", None) or text.num_experts_per_tok) if stacks else 0,
         head=head.numel(),
         mean=text.model_type.startswith("diffusion_gemma"),
-        heads=text.num_attention_heads,
-        layers=kv_shapes(network.config),
+        heads=text.num_attention_heads // ranks,
+        layers=kv_shapes(network.config, ranks),
         itemsize=network.dtype.itemsize,
     )
 

@@ -23,6 +23,8 @@ from ..models.attention import ATTENTION, install
 from ..models.description import Description
 from ..models.experts import install_experts
 from ..models.families import FAMILIES, Family
+from ..models.ranks import ALONE, Ranks
+from ..models.sharding import cuts_of, install_ranks, regions
 from .script import PACED_BY_OPTIONS
 
 SHARPNESS = 8.0  # of random attention: queries and keys of ordinary length would make all positions see nearly the same mean
@@ -155,8 +157,11 @@ def shortened(shape: Shape, layers: int | None) -> Shape:
     return replace(shape, facts=facts)
 
 
-def random_checkpoint(shape: Shape, device: torch.device, dtype: torch.dtype) -> Checkpoint:
-    """A checkpoint of this shape without a folder: its parameters are made on `device`, in `dtype`, and random."""
+def random_checkpoint(shape: Shape, device: torch.device, dtype: torch.dtype, ranks: Ranks = ALONE) -> Checkpoint:
+    """A checkpoint of this shape without a folder: its parameters are made on `device`, in `dtype`, and random.
+
+    Of several `ranks` each keeps its share; they agree on the rest if torch's seeds are equal.
+    """
     family, made_config = shape.made_by, _config(shape)
     install()
     made: Any = family.network
@@ -164,6 +169,7 @@ def random_checkpoint(shape: Shape, device: torch.device, dtype: torch.dtype) ->
         network: PreTrainedModel = made._from_config(made_config, dtype=dtype, attn_implementation=ATTENTION)
     if family.masked:
         _sharpen(network)
+    _keep_share(network, ranks)
     install_experts(network)
     text: Any = made_config.get_text_config()
     backend = Tokenizer(WordLevel({"<unk>": 0}, unk_token="<unk>"))
@@ -179,7 +185,7 @@ def random_checkpoint(shape: Shape, device: torch.device, dtype: torch.dtype) ->
         training=family.training,
         max_model_len=text.max_position_embeddings,
     )
-    return Checkpoint(network.eval(), description)
+    return Checkpoint(network.eval(), description, ranks)
 
 
 def expert_stacks(network: PreTrainedModel) -> list[Tensor]:
@@ -191,6 +197,21 @@ def expert_stacks(network: PreTrainedModel) -> list[Tensor]:
 def _config(shape: Shape) -> PretrainedConfig:
     made: Any = shape.made_by.network.config_class
     return made(**shape.made_by.config(shape.facts))
+
+
+@torch.no_grad()
+def _keep_share(network: PreTrainedModel, ranks: Ranks) -> None:
+    """Let go of what other ranks hold."""
+    cut: set[int] = set()  # tied parameters have two names
+    for name, share in cuts_of(network, ranks).items():
+        parameter: Any = network.get_parameter(name)
+        if share.dim is None and ranks.rank:
+            parameter.zero_()
+        elif share.dim is not None and id(parameter) not in cut:
+            pieces = [parameter[region] for region in regions(share, tuple(parameter.shape), half=None, rows=None)]
+            parameter.data = torch.cat(pieces, dim=share.dim)
+            cut.add(id(parameter))
+    install_ranks(network, ranks)
 
 
 def _spec(family: Family, vocabulary: int) -> Spec:

@@ -53,6 +53,9 @@ def new_parser(usage: str, summary: str, examples: str) -> ArgumentParser:
     )
 
 
+SHORT = {"tensor_parallel_size": ("--tp",)}  # names that other servers have
+
+
 def add_options(parser: ArgumentParser, title: str, owner: type, chosen: tuple[Field[Any], ...], texts: dict[str, str]) -> None:
     """An option for each of the `chosen` fields of a dataclass."""
     group = parser.add_argument_group(title)
@@ -67,7 +70,7 @@ def add_options(parser: ArgumentParser, title: str, owner: type, chosen: tuple[F
         if field.name == "decoding_strategy":
             hint = str | None
         assert default is not MISSING, f"{owner.__name__}.{field.name} has no default"
-        group.add_argument(f"--{field.name}", type=hint, default=default, help=texts[field.name])
+        group.add_argument(f"--{field.name}", *SHORT.get(field.name, ()), type=hint, default=default, help=texts[field.name])
 
 
 def check_yaml(source: str) -> dict[str, Any]:

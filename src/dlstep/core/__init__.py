@@ -14,7 +14,7 @@ from .diff import (
     StateDiff as StateDiff,
     TraceDiff as TraceDiff,
 )
-from .driver import Driver as Driver, HistoryDriver as HistoryDriver
+from .driver import Driver as Driver, HistoryDriver as HistoryDriver, Leader as Leader, RanksDriver as RanksDriver
 from .errors import (
     DlstepError as DlstepError,
     LineMismatch as LineMismatch,

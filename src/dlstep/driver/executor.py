@@ -50,6 +50,11 @@ class Executor:
         packed = self._step(self._lowered(gathered))
         return NOTHING if packed is None else to_host(packed)
 
+    def replays(self, gathered: Gathered) -> bool:
+        """Whether `submit` only launches a graph, and so never waits for the device."""
+        del gathered
+        return False
+
     def capture(self, idle: Gathered, bucket: Bucket) -> None:
         """Nothing: forwards in their own sizes are not captured."""
 
@@ -68,7 +73,8 @@ class Executor:
 
     @region("sample")
     def _sample(self, batch: Batch, answer: Answer) -> Packed:
-        return pack(self._network.sample(batch, answer))
+        """Samples; of several ranks all take those of the first, so that a last bit cannot part them."""
+        return self._network.ranks.first_of(pack(self._network.sample(batch, answer)))
 
 
 def to_host(packed: Packed, received: Packed | None = None) -> Pending:

@@ -53,10 +53,11 @@ class PaddedExecutor(Executor):
     @torch.inference_mode()
     def submit(self, gathered: Gathered) -> Pending:
         """Start a forward, padded if it wants something, and not too much, and replayed if it is captured."""
-        arrays = gathered.arrays
-        if not len(arrays["wanted"]) or len(arrays["tokens"]) > MAX_PADDED_ROWS or UNCAPTURED & arrays.keys():
-            return super().submit(gathered)
-        return self._padded(gathered)
+        return self._padded(gathered) if _pads(gathered) else super().submit(gathered)
+
+    def replays(self, gathered: Gathered) -> bool:
+        """Whether a graph is there for these sizes."""
+        return _pads(gathered) and bucket_of(gathered, self._network.canvas_length) in self._captured
 
     @torch.inference_mode()
     def capture(self, idle: Gathered, bucket: Bucket) -> None:
@@ -118,3 +119,9 @@ class PaddedExecutor(Executor):
             if collects:
                 gc.enable()
         return Captured(graph, arena, answer, torch.empty(answer.shape, dtype=answer.dtype, pin_memory=True))
+
+
+def _pads(gathered: Gathered) -> bool:
+    """Whether a forward is padded: it wants something, and not too much."""
+    arrays = gathered.arrays
+    return bool(len(arrays["wanted"])) and len(arrays["tokens"]) <= MAX_PADDED_ROWS and not UNCAPTURED & arrays.keys()

@@ -22,7 +22,8 @@ def pages_for(
     at a time can hold. `config.num_pages` is not looked at. Raises ValueError with the numbers if not even one longest request
     fits.
     """
-    page_bytes = config.page_size * kv_bytes_per_token(kv_shapes(checkpoint.network.config), checkpoint.network.dtype)
+    shapes = kv_shapes(checkpoint.network.config, checkpoint.ranks.size)
+    page_bytes = config.page_size * kv_bytes_per_token(shapes, checkpoint.network.dtype)
     least = -(-farthest(strategy, config.max_model_len) // config.page_size)
     if gib is not None:
         room, said = int(gib * GIB), f"kv_cache_gib={gib}"

@@ -9,7 +9,7 @@ from torch import nn
 
 from dlstep_kernels.choice import has_kernels
 
-from ..core import Config, Plan, Samples, Strategy
+from ..core import Config, LineMismatch, Plan, Samples, Strategy
 from ..models import Checkpoint
 from ..models.networks import PagedNetwork, paged
 from ..models.shapes import embedding_of
@@ -52,7 +52,7 @@ class TorchDriver:
                 f"embeds {embedded}: build the Config from checkpoint.spec"
             )
         self.config = config
-        self.network = network or paged(checkpoint.network, spec)
+        self.network = network or paged(checkpoint.network, spec, checkpoint.ranks)
         model = self.network.model
         views = tuple(dict.fromkeys(shape.view for shape in self.network.shapes))
         self._target = Target(config.page_size, spec.head_shift, views, model.device, model.dtype)
@@ -97,16 +97,21 @@ class TorchDriver:
             show(done, len(todo))
 
     @region("run")
-    def run(self, plan: Plan) -> Samples:
-        """The samples of `plan`.
+    def run(self, plan: Plan, meanwhile: Callable[[], None] = lambda: None) -> Samples:
+        """The samples of `plan`. `meanwhile` is called once: while the device works if it only replays, or else before it does.
 
         A plan may be run again, with the same answer. Raises LineMismatch for one that relies on a history that is not held
         here, DlstepError for one that begins a history for which there is no room.
         """
         with self._lock:
             self._forget_released()
-            self.follow(plan)
-            samples = self.unpack(plan, self.submit(self.gather(plan)).wait())
+            try:
+                self.follow(plan)
+            except LineMismatch:
+                meanwhile()
+                raise
+            forwards = self.gather(plan)
+            samples = self.unpack(plan, self.submit(forwards, meanwhile).wait())
             self.stand(samples)
             return samples
 
@@ -145,11 +150,17 @@ class TorchDriver:
         now.placed = gathered[-1].placed if gathered else None
         return gathered
 
-    def submit(self, forwards: tuple[Gathered, ...]) -> Pending:
-        """Start the forwards; the answer is the last one's, which alone samples."""
+    def submit(self, forwards: tuple[Gathered, ...], meanwhile: Callable[[], None] = lambda: None) -> Pending:
+        """Start the forwards, and call `meanwhile` as `run` says; the answer is the last one's, which alone samples."""
+        executor = self._now.executor
+        replays = bool(forwards) and all(executor.replays(gathered) for gathered in forwards)
+        if not replays:
+            meanwhile()
         pending = NOTHING
         for gathered in forwards:
-            pending = self._now.executor.submit(gathered)
+            pending = executor.submit(gathered)
+        if replays:
+            meanwhile()
         return pending
 
     @region("unpack")

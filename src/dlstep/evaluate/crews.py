@@ -107,6 +107,11 @@ class Processes:
     """Engines in processes of their own, each with the configuration; the one with the fewest requests gets the next."""
 
     def __init__(self, config: EngineConfig, count: int) -> None:
+        if config.tensor_parallel_size > 1:
+            raise ValueError(
+                f"workers={count} does not go with tensor_parallel_size={config.tensor_parallel_size}, which starts processes "
+                "of its own: give one of the two"
+            )
         self._pipes: list[Connection] = []
         self._processes: list[BaseProcess] = []
         self._live: dict[Connection, int] = {}

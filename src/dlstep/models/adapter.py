@@ -17,8 +17,10 @@ from .adapter_files import Adapter
 from .checkpoint import Checkpoint
 from .names import Rule
 from .placement import Placement, Shape, make_plan, shortened
+from .ranks import ALONE, Ranks
+from .sharding import cuts_of
 from .shards import read_contents
-from .weights import part_of, wanted_by
+from .weights import Shares, empty_network, part_of, wanted_by
 
 ADAPTER = "default"  # the name of the only adapter among peft's
 
@@ -49,7 +51,7 @@ def adapt(checkpoint: Checkpoint, adapter: Adapter, *, merge: bool) -> None:
     """Apply an adapter to the network of a checkpoint, as `apply_adapter` says."""
     description = checkpoint.description
     stored = {name: tensor.shape for name, tensor in read_contents(description.path).tensors.items()}
-    apply_adapter(checkpoint.network, adapter, description.family.weights, stored, merge=merge)
+    apply_adapter(checkpoint.network, adapter, description.family.weights, stored, merge=merge, ranks=checkpoint.ranks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,22 +91,36 @@ def plan_adapter(
 
 @torch.no_grad()
 def apply_adapter(
-    network: PreTrainedModel, adapter: Adapter, rules: tuple[Rule, ...], stored: Mapping[str, Shape], *, merge: bool
+    network: PreTrainedModel,
+    adapter: Adapter,
+    rules: tuple[Rule, ...],
+    stored: Mapping[str, Shape],
+    *,
+    merge: bool,
+    ranks: Ranks = ALONE,
 ) -> None:
-    """Apply an adapter to `network`, whose checkpoint has tensors of the names and shapes `stored`.
+    """Apply an adapter to `network`, whose checkpoint has tensors of the names and shapes `stored`; of several `ranks` each
+    changes its share.
 
     Merged, products and sums are computed in float32 and rounded once; otherwise peft's modules take the place of those
     that are adapted. Biases and whole modules that the adapter brings replace those of the network either way.
 
     Raises what `plan_adapter` raises, before anything is changed.
     """
-    plan = plan_adapter(network, adapter, rules, stored, merge=merge)
+    whole = empty_network(type(network), network.config, network.dtype) if ranks.several else network
+    plan = plan_adapter(whole, adapter, rules, stored, merge=merge)
+    if ranks.several and any(pair.magnitude is not None for pair in plan.pairs):
+        raise ValueError(
+            f"the adapter in {adapter.folder} scales rows of weights (use_dora), which ranks hold in parts: merge it into the "
+            "checkpoint, or leave tensor_parallel_size at 1"
+        )
+    shares = Shares(wanted_by(whole).shapes, cuts_of(whole, ranks), ranks)
     for name, tensor in plan.replaced.items():
         for place in plan.placed[name]:
-            _view(network, place).copy_(_rows(tensor, place))
+            _view(network, place).copy_(shares.of(_rows(tensor, place), place))
     if merge:
         for pair in plan.pairs:
-            _merge(network, pair)
+            _merge(network, pair, shares)
     else:
         _keep(network, plan.pairs)
 
@@ -197,12 +213,12 @@ def _rows(tensor: Tensor, place: Placement) -> Tensor:
     return tensor if place.rows is None else tensor[slice(*place.rows)]
 
 
-def _merge(network: PreTrainedModel, pair: Pair) -> None:
+def _merge(network: PreTrainedModel, pair: Pair, shares: Shares) -> None:
     """Add the product of a pair to the weights, all in float32."""
     for place in pair.places:
         weight = _view(network, place)
         a, b = (part.to(weight.device, torch.float32) for part in (pair.a, _rows(pair.b, place)))
-        merged = weight.float() + (b @ a) * pair.scale
+        merged = weight.float() + shares.of((b @ a) * pair.scale, place)
         if pair.magnitude is not None:
             magnitude = _rows(pair.magnitude, place).to(weight.device, torch.float32)
             merged *= (magnitude / merged.norm(dim=1))[:, None]

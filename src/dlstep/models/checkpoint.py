@@ -12,15 +12,17 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..core import Spec
 from .description import Description, read_description
+from .ranks import ALONE, Ranks
 from .weights import load_network
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A network in evaluation mode with its description."""
+    """A network in evaluation mode with its description; of several `ranks` each holds its share."""
 
     network: PreTrainedModel
     description: Description
+    ranks: Ranks = ALONE
 
     @property
     def name(self) -> str:
@@ -67,12 +69,14 @@ def load_checkpoint(
     mask_token_id: int | None = None,
     description: Description | None = None,
     progress: bool = False,
+    ranks: Ranks = ALONE,
 ) -> Checkpoint:
     """The network at `path` on `device`, by default in float32 on a CPU and bfloat16 elsewhere.
 
     `model_name` names its family where config.json leaves a doubt; a `description` that was read already stands for both.
-    With `progress` a bar is drawn if stderr is a terminal. Raises what `read_description` raises, FileNotFoundError when
-    there are no safetensors weights, and ValueError naming every tensor that is missing, not used, or of another shape.
+    Of several `ranks` each reads its share. With `progress` a bar is drawn if stderr is a terminal. Raises what
+    `read_description` raises, FileNotFoundError when there are no safetensors weights, and ValueError naming every tensor that
+    is missing, not used, or of another shape, or that ranks cannot share the network.
     """
     description = description or read_description(path, model_name, mask_token_id=mask_token_id)
     family = description.family
@@ -88,5 +92,6 @@ def load_checkpoint(
         device=where,
         dtype=dtype,
         progress=progress,
+        ranks=ranks,
     )
-    return Checkpoint(network, description)
+    return Checkpoint(network, description, ranks)

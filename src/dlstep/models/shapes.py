@@ -32,8 +32,11 @@ class KVShape:
         return self.window, self.group
 
 
-def kv_shapes(config: PretrainedConfig) -> tuple[KVShape, ...]:
-    """The shapes of keys and values of a network with this configuration, layer by layer."""
+def kv_shapes(config: PretrainedConfig, size: int = 1) -> tuple[KVShape, ...]:
+    """The shapes of keys and values of a network with this configuration, layer by layer, on each of `size` ranks.
+
+    Where there are fewer key heads than ranks, several ranks hold the same one.
+    """
     text = config.get_text_config()
     facts = text.to_dict()
     kinds = facts.get("layer_types") or ["full_attention"] * facts["num_hidden_layers"]
@@ -46,7 +49,8 @@ def kv_shapes(config: PretrainedConfig) -> tuple[KVShape, ...]:
         kv_heads = own.get("num_key_value_heads") or heads
         head_dim = own.get("head_dim") or own["hidden_size"] // heads
         window = own.get("sliding_window") if kind == "sliding_attention" else None
-        shapes.append(KVShape(kv_heads, head_dim, window, heads // kv_heads))
+        own_heads = max(kv_heads // size, 1)
+        shapes.append(KVShape(own_heads, head_dim, window, heads // size // own_heads))
     return tuple(shapes)
 
 

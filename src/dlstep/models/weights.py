@@ -6,7 +6,9 @@ part is mapped at a time. What is no weight but computed from the configuration 
 
 import copy
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from itertools import groupby
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +20,11 @@ from transformers import PretrainedConfig, PreTrainedModel
 from .attention import ATTENTION, install
 from .experts import install_experts
 from .names import Rule
-from .placement import LoadPlan, Part, Placement, Wanted, make_plan, shortened
+from .placement import LoadPlan, Part, Placement, Shape, Wanted, make_plan, part_shape, shortened
+from .ranks import ALONE, Ranks
 from .reading import Refused
 from .shapes import in_gib
+from .sharding import Cut, cuts_of, install_ranks, regions
 from .shards import READABLE, Contents, Stored, read_contents
 
 MAPPED_BYTES = 128 << 20  # of a file that are read before their pages are given back; a larger tensor is mapped whole
@@ -32,6 +36,11 @@ def empty_network(network: type[PreTrainedModel], config: PretrainedConfig, dtyp
     with Refused(f"no {network.__name__} can be made as config.json describes it"), torch.device("meta"):
         made: Any = network._from_config(copy.deepcopy(config), dtype=dtype, attn_implementation=ATTENTION)
         return made
+
+
+def check_ranks(network: type[PreTrainedModel], config: PretrainedConfig, size: int) -> None:
+    """Raise ValueError, by name, for a network that `size` ranks cannot share."""
+    cuts_of(empty_network(network, config, torch.float32), Ranks(0, size))
 
 
 def wanted_by(network: PreTrainedModel) -> Wanted:
@@ -67,8 +76,10 @@ def load_network(
     device: torch.device,
     dtype: torch.dtype,
     progress: bool = False,
+    ranks: Ranks = ALONE,
 ) -> PreTrainedModel:
-    """The network of this class and configuration with the weights in `folder`, in evaluation mode.
+    """The network of this class and configuration with the weights in `folder`, in evaluation mode. Of several `ranks` each
+    reads its share only.
 
     Raises FileNotFoundError if there are no safetensors files, and ValueError naming every file that is damaged, every
     tensor that is missing, not used, or of another shape or dtype, or that all of them do not fit onto `device`.
@@ -82,20 +93,57 @@ def load_network(
         raise ValueError(f"the weights in {folder} do not fit {network.__name__}: {shortened(problems)}")
     from ..progress import loading_bar
 
+    cuts = cuts_of(made, ranks)
+    shares = Shares(wanted_by(made).shapes, cuts, ranks)
     # Allocated all at once, a parameter costs nothing until it is filled.
     tensors = made.state_dict(keep_vars=True)
     try:
-        filled = {first: torch.empty_like(tensors[first], device=device) for first in wanted_by(made).shapes}
+        filled = {first: torch.empty(shares.shape(first), dtype=tensors[first].dtype, device=device) for first in shares.shapes}
     except torch.OutOfMemoryError as error:
-        needed = in_gib(sum(tensors[first].nbytes for first in wanted_by(made).shapes))
+        needed = in_gib(sum(prod(shares.shape(first)) * tensors[first].itemsize for first in shares.shapes))
         raise ValueError(f"the weights in {folder} take {needed} as {dtype}, more than {device} has left ({error})") from error
     total = sum(contents.tensors[name].size for name in {placement.tensor for placement in plan.placements})
     with torch.no_grad(), loading_bar(total, enabled=progress) as advance:
-        fill(filled, plan.placements, contents.tensors, advance)
+        fill(filled, plan.placements, contents.tensors, advance, shares)
     _put(made, filled)
     _compute_buffers(made, device)
+    install_ranks(made, ranks)
     install_experts(made)
     return made.eval()
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """Which part of each parameter a rank holds: `shapes` are those of whole ones."""
+
+    shapes: Mapping[str, Shape]
+    cuts: Mapping[str, Cut]
+    ranks: Ranks
+
+    def shape(self, parameter: str) -> Shape:
+        """The shape of a rank's share."""
+        cut = self.cuts.get(parameter)
+        return self.shapes[parameter] if cut is None else cut.shape(self.shapes[parameter])
+
+    def of(self, value: Tensor, placement: Placement) -> Tensor:
+        """The share of what goes to a place."""
+        cut = self.cuts.get(placement.parameter)
+        if cut is None or cut.dim is None:
+            return value if cut is None or self.ranks.rank == 0 else torch.zeros_like(value)
+        shape = part_shape(self.shapes[placement.parameter], placement.part)
+        pieces = [value[region] for region in regions(cut, shape, half=placement.part[1], rows=None)]
+        return pieces[0] if len(pieces) == 1 else torch.cat(pieces, dim=cut.dim)
+
+    def read(self, opened: Any, placement: Placement) -> Tensor:
+        """The share of what goes to a place, from an opened file: nothing else is read."""
+        cut = self.cuts.get(placement.parameter)
+        if cut is None or cut.dim is None:
+            whole: Tensor = opened.get_tensor(placement.tensor)
+            return self.of(whole if placement.rows is None else whole[slice(*placement.rows)], placement)
+        shape = part_shape(self.shapes[placement.parameter], placement.part)
+        found = regions(cut, shape, half=placement.part[1], rows=placement.rows)
+        pieces: list[Tensor] = [opened.get_slice(placement.tensor)[region] for region in found]
+        return pieces[0] if len(pieces) == 1 else torch.cat(pieces, dim=cut.dim)
 
 
 def fill(
@@ -103,6 +151,7 @@ def fill(
     placements: tuple[Placement, ...],
     stored: Mapping[str, Stored],
     advance: Callable[[int], None],
+    shares: Shares,
 ) -> None:
     """Copy tensors to where they belong, file by file. Raises ValueError for tied parameters stored with two values."""
     by_tensor: dict[str, list[Placement]] = {}
@@ -111,10 +160,10 @@ def fill(
     # Repeated ones last: they are compared with the first.
     for repeats in (False, True):
         chosen = [stored[name] for name, its in by_tensor.items() if any(each.repeat for each in its) is repeats]
-        for tensor, value in _values(chosen):
+        for tensor, opened in _opened(chosen):
             for placement in by_tensor[tensor.name]:
                 region = part_of(parameters[placement.parameter].detach(), placement.part)
-                rows = value if placement.rows is None else value[slice(*placement.rows)]
+                rows = shares.read(opened, placement)
                 rows = rows.to(region.device)  # before its dtype changes, so that no copy is made on the host
                 if placement.repeat is None:
                     region.copy_(rows)
@@ -134,8 +183,8 @@ def part_of(parameter: Tensor, part: Part) -> Tensor:
     return parameter if half is None else parameter.chunk(2)[half]
 
 
-def _values(chosen: list[Stored]) -> Iterator[tuple[Stored, Tensor]]:
-    """Tensors with their values, one at a time; each is valid until the next is asked for.
+def _opened(chosen: list[Stored]) -> Iterator[tuple[Stored, Any]]:
+    """Tensors and the opened file of each, one at a time; what is read of it is valid until the next is asked for.
 
     Pages of a mapped file count as memory of this process until it is closed, so it is opened anew every so often.
     """
@@ -143,7 +192,7 @@ def _values(chosen: list[Stored]) -> Iterator[tuple[Stored, Tensor]]:
     for (file, _), group in groupby(ordered, key=lambda tensor: (tensor.file, tensor.offset // MAPPED_BYTES)):
         with safe_open(file, framework="pt", device="cpu") as opened:
             for tensor in group:
-                yield tensor, opened.get_tensor(tensor.name)
+                yield tensor, opened
 
 
 def _put(network: PreTrainedModel, filled: Mapping[str, Tensor]) -> None:

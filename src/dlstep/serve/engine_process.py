@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Protocol
 
 from ..config import EngineConfig
-from ..core import DlstepError
+from ..core import DlstepError, RanksDriver
 from ..devices import device_of
 from ..engine import Engine, load_engine
 from ..lookup import searched
@@ -53,8 +53,9 @@ class ProcessHost:
         """Start a fresh process; a fork would share this one's sockets and threads."""
         context = get_context("spawn")
         ours, theirs = context.Pipe()
+        alone = self._config.tensor_parallel_size == 1  # a daemon may not start the other ranks
         process = context.Process(
-            target=run_process, args=(theirs, self._config, self._number), name=f"dlstep-engine-{self._number}", daemon=True
+            target=run_process, args=(theirs, self._config, self._number), name=f"dlstep-engine-{self._number}", daemon=alone
         )
         process.start()
         theirs.close()  # so that its end closes the pipe
@@ -99,11 +100,20 @@ def run_process(pipe: Connection, config: EngineConfig, number: int) -> None:
     threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
         with searched(Path.cwd()):
-            engine = load_engine(replace(config, device=device_of(config.device, number)))
+            alone = config.tensor_parallel_size == 1  # several ranks have a device each
+            engine = load_engine(replace(config, device=device_of(config.device, number)) if alone else config)
     except (ValueError, OSError, DlstepError) as error:
         pipe.send(Failed(" ".join(str(error).split())))
         return
+    if isinstance(engine.driver, RanksDriver):
+        engine.driver.when_lost(_end_with_rank)
     converse(engine, pipe)
+
+
+def _end_with_rank(why: str) -> None:
+    """End this process, so that its requests end and it is started anew with all ranks."""
+    print(f"dlstep: {why}", file=sys.stderr, flush=True)
+    os._exit(1)
 
 
 def _end_with_parent() -> None:

@@ -3,13 +3,14 @@
 from transformers import DiffusionGemmaForBlockDiffusion, PreTrainedModel
 
 from ...core import Spec
+from ..ranks import ALONE, Ranks
 from .batch import Batch as Batch, Carry as Carry, Memory as Memory
 from .canvas import CanvasNetwork as CanvasNetwork
 from .network import Answer as Answer, PagedNetwork as PagedNetwork
 from .plain import PlainNetwork as PlainNetwork
 
 
-def paged(model: PreTrainedModel, spec: Spec) -> PagedNetwork:
-    """`model` over pages."""
+def paged(model: PreTrainedModel, spec: Spec, ranks: Ranks = ALONE) -> PagedNetwork:
+    """`model` over pages; of several `ranks` it holds a share."""
     kind = CanvasNetwork if isinstance(model, DiffusionGemmaForBlockDiffusion) else PlainNetwork
-    return kind(model, spec)
+    return kind(model, spec, ranks)

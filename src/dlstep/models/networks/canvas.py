@@ -19,7 +19,9 @@ from dlstep_kernels import mean_embeddings
 
 from ...core import DlstepError, Plan, Span, Spec
 from ..attention import NO_MASKS
+from ..ranks import ALONE, Ranks
 from ..shapes import KVShape
+from ..sharding import VocabRows
 from .batch import Batch, Memory
 from .network import PagedNetwork
 
@@ -50,8 +52,8 @@ class _NoCache:
 class CanvasNetwork(PagedNetwork):
     """Two kinds of forward: final tokens are encoded, and predict nothing; canvases are denoised, all rows of them."""
 
-    def __init__(self, model: PreTrainedModel, spec: Spec) -> None:
-        super().__init__(model, spec)
+    def __init__(self, model: PreTrainedModel, spec: Spec, ranks: Ranks = ALONE) -> None:
+        super().__init__(model, spec, ranks)
         text: Any = model.config.get_text_config()
         if text.use_bidirectional_attention == "all":
             raise ValueError("use_bidirectional_attention='all' is not supported: final tokens are encoded causally")
@@ -111,8 +113,14 @@ class CanvasNetwork(PagedNetwork):
     def _signal(self, logits: Float32[Tensor, "n vocab"], temperatures: Float32[Tensor, " n"]) -> Float[Tensor, "n hidden"]:
         """Self-conditioning signal for the next forward: the mean embedding, rounded as transformers does."""
         embedding = self._decoder.embed_tokens
+        scale = embedding.embed_scale.to(embedding.weight.dtype)
+        if isinstance(embedding, VocabRows):  # whole distributions, of which each rank weighs its own rows
+            cut = embedding.cut
+            scaled = (logits / temperatures[:, None]).to(embedding.weight.dtype)
+            shares = scaled.softmax(-1, dtype=torch.float32)[:, cut.first : cut.first + cut.count]
+            return self.ranks.add_up(shares.to(embedding.weight.dtype) @ embedding.weight) * scale
         # The twin on every device: its kernel is not faster, and may round the other way.
-        return mean_embeddings.twin(logits, temperatures, embedding.weight) * embedding.embed_scale.to(embedding.weight.dtype)
+        return mean_embeddings.twin(logits, temperatures, embedding.weight) * scale
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from dlstep_kernels import Drawn, sample
 
 from ...core import Plan, Spec
 from ..attention import PagedContext
+from ..ranks import ALONE, Ranks
 from ..shapes import KVShape, in_gib, kv_bytes_per_token, kv_shapes
 from .batch import Batch, Memory
 
@@ -23,9 +24,9 @@ class PagedNetwork(ABC):
     canvas_length = 0  # how many rows each span of a forward that samples has; 0: any number
     draws_itself = False  # whether wanted rows are answered with samples, which costs nothing for padding; or else with logits
 
-    def __init__(self, model: PreTrainedModel, spec: Spec) -> None:
-        self.model, self.spec = model, spec
-        self.shapes: tuple[KVShape, ...] = kv_shapes(model.config)
+    def __init__(self, model: PreTrainedModel, spec: Spec, ranks: Ranks = ALONE) -> None:
+        self.model, self.spec, self.ranks = model, spec, ranks
+        self.shapes: tuple[KVShape, ...] = kv_shapes(model.config, ranks.size)
 
     @abstractmethod
     def forwards(self, plan: Plan) -> tuple[Plan, ...]:

@@ -1,13 +1,21 @@
 """Networks that read masks and final tokens alike: one kind of forward, whatever it feeds."""
 
+from dataclasses import replace
+from typing import Any
+
+import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from dlstep_kernels import has_kernels, head_and_sample, merge_embeddings
+from dlstep_kernels import Drawn, has_kernels, head_and_sample, merge_embeddings
+from dlstep_kernels.head import logits_of
+from dlstep_kernels.vocabulary import sample_cut
 
 from ...core import DlstepError, Plan, Spec
 from ..attention import NO_MASK
+from ..ranks import ALONE, Ranks
 from ..shapes import embedding_of, head_of
+from ..sharding import VocabRows, ids_of
 from .batch import Batch, Memory
 from .network import Answer, PagedNetwork
 
@@ -15,12 +23,13 @@ from .network import Answer, PagedNetwork
 class PlainNetwork(PagedNetwork):
     """A body and a head. Where a kernel can, in 16 bits, ids are sampled from hidden states; logits are never written."""
 
-    def __init__(self, model: PreTrainedModel, spec: Spec) -> None:
-        super().__init__(model, spec)
+    def __init__(self, model: PreTrainedModel, spec: Spec, ranks: Ranks = ALONE) -> None:
+        super().__init__(model, spec, ranks)
         self._body, self._head = model.base_model, head_of(model)
         fused = has_kernels(model.device) and model.dtype.itemsize == 2
         self._linear = self._head if fused and isinstance(self._head, nn.Linear) else None
-        self.draws_itself = self._linear is not None
+        self.draws_itself = self._linear is not None and not ranks.several
+        self._ids = ids_of(model, ranks)
 
     def forwards(self, plan: Plan) -> tuple[Plan, ...]:
         """The plan itself."""
@@ -43,6 +52,8 @@ class PlainNetwork(PagedNetwork):
         wanted = hidden[0].index_select(0, batch.wanted)
         if self._linear is None:
             return self._head(wanted)
+        if self.ranks.several:
+            return logits_of(wanted, self._linear.weight, self._linear.bias)
         return head_and_sample(
             wanted,
             self._linear.weight,
@@ -54,11 +65,27 @@ class PlainNetwork(PagedNetwork):
             filled=batch.filled,
         )
 
+    def sample(self, batch: Batch, answer: Answer) -> Drawn:
+        """Tokens, probabilities and the statistics asked for; ranks have logits of their own ids only."""
+        if not self.ranks.several:
+            return super().sample(batch, answer)
+        assert not isinstance(answer, Drawn), "ranks sample together"
+        spec, settings = self.spec, batch.settings
+        facts: Any = {"vocab_size": spec.vocab_size, "mask_id": spec.mask_id, "sampler": batch.sampler}
+        return sample_cut(answer, settings, self._ids, self.ranks.exchange, **facts)
+
     def _inputs(self, batch: Batch) -> dict[str, Tensor]:
         """The rows as ids, or as embeddings if some are blends."""
         if batch.soft is None:
             return {"input_ids": batch.tokens}
         mask_id = self.spec.mask_id
         assert mask_id is not None, "soft rows blend with the mask"
-        embedding = embedding_of(self.model)
-        return {"inputs_embeds": merge_embeddings(embedding(batch.tokens[0]), embedding.weight, mask_id, batch.soft)[None]}
+        embedding, soft = embedding_of(self.model), batch.soft
+        table = embedding.weight
+        if isinstance(embedding, VocabRows):  # the rows of the table that are blended, wherever they are
+            count = soft.ids.numel()
+            last = torch.full((1,), mask_id, dtype=torch.int64, device=table.device)
+            table = embedding.rows(torch.cat((soft.ids.flatten(), last)))
+            soft = replace(soft, ids=torch.arange(count, device=table.device).view_as(soft.ids))
+            mask_id = count
+        return {"inputs_embeds": merge_embeddings(embedding(batch.tokens[0]), table, mask_id, soft)[None]}

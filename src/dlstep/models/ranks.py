@@ -1,0 +1,89 @@
+"""Ranks of a tensor-parallel group, and the four exchanges between them: they compile, and are captured in graphs."""
+
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Ranks:
+    """This process's place in a group: number `rank` of `size`, and the name that torch knows the group by."""
+
+    rank: int = 0
+    size: int = 1
+    group: str = ""
+
+    @property
+    def several(self) -> bool:
+        """Whether there are other ranks."""
+        return self.size > 1
+
+    def add_up(self, tensor: Tensor) -> Tensor:
+        """The sum over all ranks, the same bits on each. Plain tensors: a compiler traces this."""
+        if self.size == 1:
+            return tensor
+        functional: Any = torch.ops._c10d_functional
+        return functional.wait_tensor(functional.all_reduce(tensor.contiguous(), "sum", self.group))
+
+    def exchange(self, tensor: Tensor) -> list[Tensor]:
+        """The tensors of all ranks, which have one shape, in their order."""
+        if self.size == 1:
+            return [tensor]
+        functional: Any = torch.ops._c10d_functional
+        flat = tensor.contiguous().view(1, -1)  # so that no shape has a dimension of 0 in front
+        every = functional.wait_tensor(functional.all_gather_into_tensor(flat, self.size, self.group))
+        return [own.view(tensor.shape) for own in every.unbind(0)]
+
+    def told(self, value: Any) -> list[Any]:
+        """A plain value of each rank, in their order."""
+        if self.size == 1:
+            return [value]
+        every: list[Any] = [None] * self.size
+        dist.all_gather_object(every, value)
+        return every
+
+    def first_of(self, tensor: Tensor) -> Tensor:
+        """The tensor of rank 0."""
+        if self.size == 1:
+            return tensor
+        functional: Any = torch.ops._c10d_functional
+        return functional.wait_tensor(functional.broadcast(tensor.contiguous(), 0, self.group))
+
+
+ALONE = Ranks()
+PATIENCE = timedelta(days=365)  # an idle rank waits for commands; one that is gone closes its connections at once
+
+
+def join_ranks(rank: int, size: int, meeting: Path | None) -> Ranks:
+    """Meet the other ranks in the file `meeting`, or where the environment of torchrun says (None), and form a group.
+
+    Tensors on a CPU go through gloo, those on CUDA devices through NCCL. Raises ValueError in a process that has a group.
+    """
+    if dist.is_initialized():
+        raise ValueError(
+            "tensor_parallel_size: this process belongs to a group of ranks already: close the other LLM first, or run it in "
+            "another process"
+        )
+    backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+    place = "env://" if meeting is None else f"file://{meeting}"
+    dist.init_process_group(backend, init_method=place, rank=rank, world_size=size, timeout=PATIENCE)
+    world: Any = dist.group.WORLD
+    return Ranks(rank, size, world.group_name)
+
+
+def break_off() -> None:
+    """Let nothing on a device wait for other ranks any more: one that is gone would be waited for for ever."""
+    if dist.is_initialized() and torch.cuda.is_initialized():
+        world: Any = dist.group.WORLD
+        world._get_backend(torch.device("cuda")).abort()
+
+
+def leave_ranks() -> None:
+    """Leave the group that `join_ranks` formed; others that wait for this rank fail at once."""
+    if dist.is_initialized():
+        dist.destroy_process_group()

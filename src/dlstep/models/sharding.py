@@ -1,0 +1,219 @@
+"""The share of a network that each rank of a tensor-parallel group holds, and where ranks add up what they computed.
+
+transformers' `tp_plan` is the table: attention is cut by heads, products between by their inner width, experts like them.
+Head and embedding, of which it cuts the head only, are both cut by vocabulary, so that they may be tied.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from jaxtyping import Float, Int64
+from torch import Tensor, nn
+from transformers import DiffusionGemmaForBlockDiffusion, PretrainedConfig, PreTrainedModel
+
+from dlstep_kernels.vocabulary import Cut as IdCut, cut_of, gather_columns
+
+from .ranks import Ranks
+from .shapes import embedding_of, head_of, kv_shapes
+
+HEADS = ("q_proj", "o_proj")
+KV_HEADS = ("k_proj", "v_proj")
+KINDS = ("colwise", "rowwise", "packed_colwise", "moe_tp_experts", "replicated_with_grad_allreduce", "colwise_gather_output")
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """The share of a parameter: `start` to `stop` of dimension `dim`, counted from the last, -1.
+
+    Of `halves` the share is taken of each. A parameter with dim None is whole on rank 0 and zero elsewhere: it is added once.
+    """
+
+    dim: int | None
+    start: int = 0
+    stop: int = 0
+    halves: bool = False
+
+    def shape(self, whole: tuple[int, ...]) -> tuple[int, ...]:
+        """The shape of the share of a parameter of shape `whole`."""
+        if self.dim is None:
+            return whole
+        sizes = list(whole)
+        sizes[self.dim] = (self.stop - self.start) * (1 + self.halves)
+        return tuple(sizes)
+
+
+def plan_of(network: PreTrainedModel) -> dict[str, str]:
+    """transformers' table for a network: patterns of names of modules and parameters, and how each is cut.
+
+    Raises ValueError for a network that has none, or one of a kind that is not known here.
+    """
+    own: Any = type(network)._tp_plan
+    text: Any = network.config.get_text_config()
+    stated: Any = text.base_model_tp_plan
+    if not stated:
+        raise ValueError(
+            f"tensor_parallel_size: transformers has no tp_plan for {type(network).__name__}, so it cannot be cut into ranks: "
+            "leave tensor_parallel_size at 1"
+        )
+    plan = dict(stated) | dict(own or {})
+    unknown = sorted({kind for kind in plan.values() if kind not in KINDS})
+    if unknown:
+        raise ValueError(
+            f"tensor_parallel_size: the tp_plan of {type(network).__name__} cuts by {', '.join(unknown)}, which is not known "
+            "here: leave tensor_parallel_size at 1"
+        )
+    return plan
+
+
+def kind_of(name: str, plan: Mapping[str, str]) -> str | None:
+    """How the table cuts the module or parameter of this name; None: not at all. Towers for pictures are whole on each rank."""
+    if "vision" in name:
+        return None
+    for pattern, kind in plan.items():
+        if re.fullmatch(r"(?:.*\.)?" + re.escape(pattern).replace(r"\*", r"\d+"), name):
+            return kind
+    return None
+
+
+def cuts_of(network: PreTrainedModel, ranks: Ranks) -> dict[str, Cut]:
+    """The share that a rank holds of each parameter which is not whole everywhere; the network needs no memory.
+
+    Raises ValueError for a network that cannot be cut into so many ranks.
+    """
+    if not ranks.several:
+        return {}
+    plan = plan_of(network)
+    check_heads(network.config, ranks.size)
+    cuts: dict[str, Cut] = {}
+    for name, module in network.named_modules():
+        if (kind := kind_of(name, plan)) is None:
+            continue
+        if isinstance(module, nn.Linear) and kind in ("colwise", "rowwise"):
+            owner = network.get_submodule(name.rpartition(".")[0])
+            start, stop = _range(network, name, module, kind, owner, ranks)
+            cuts[f"{name}.weight"] = Cut(-2 if kind == "colwise" else -1, start, stop)
+            if module.bias is not None:
+                cuts[f"{name}.bias"] = Cut(-1, start, stop) if kind == "colwise" else Cut(None)
+        for own, parameter in module.named_parameters(recurse=False) if kind == "moe_tp_experts" else ():
+            packed = kind_of(f"{name}.{own}", plan) == "packed_colwise"
+            width = parameter.shape[-2] // 2 if packed else parameter.shape[-1]
+            cuts[f"{name}.{own}"] = Cut(-2 if packed else -1, *_even(name, width, ranks), halves=packed)
+    ids = cut_of(embedding_of(network).num_embeddings, ranks.rank, ranks.size)
+    head = head_of(network)
+    for name, module in network.named_modules():
+        if (isinstance(module, nn.Embedding) and _embeds(name)) or module is head:
+            for own, parameter in module.named_parameters(recurse=False):
+                cuts[f"{name}.{own}"] = Cut(-parameter.ndim, ids.first, ids.first + ids.count)
+    return cuts
+
+
+def _embeds(name: str) -> bool:
+    return "vision" not in name and name.rpartition(".")[2] == "embed_tokens"
+
+
+def _range(
+    network: PreTrainedModel, name: str, module: nn.Linear, kind: str, owner: nn.Module, ranks: Ranks
+) -> tuple[int, int]:
+    """Which outputs of a layer a rank computes, or which inputs of it it holds."""
+    width = module.out_features if kind == "colwise" else module.in_features
+    last = name.rpartition(".")[2]
+    if last not in (*HEADS, *KV_HEADS):
+        return _even(name, width, ranks)
+    head_dim: Any = owner.head_dim
+    heads = width // head_dim
+    own = max(heads // ranks.size, 1)
+    first = ranks.rank * heads // ranks.size
+    return first * head_dim, (first + own) * head_dim
+
+
+def _even(name: str, width: int, ranks: Ranks) -> tuple[int, int]:
+    if width % ranks.size:
+        raise ValueError(
+            f"tensor_parallel_size={ranks.size} does not divide the inner width {width} of {name}: give a number of ranks that "
+            "does"
+        )
+    return ranks.rank * width // ranks.size, (ranks.rank + 1) * width // ranks.size
+
+
+def check_heads(config: PretrainedConfig, size: int) -> None:
+    """Raise ValueError if the heads of a layer cannot be given to so many ranks."""
+    for shape in kv_shapes(config):
+        heads = shape.kv_heads * shape.group
+        if heads % size or (shape.kv_heads % size and size % shape.kv_heads):
+            raise ValueError(
+                f"tensor_parallel_size={size} does not fit {heads} query heads and {shape.kv_heads} key heads: give a number "
+                "that divides the first, and divides the second or is divided by it"
+            )
+
+
+class VocabRows(nn.Embedding):
+    """An embedding of which this rank holds the rows of its ids; ranks add up what they find. Sums with zeros are exact."""
+
+    def __init__(self, part: nn.Embedding, ranks: Ranks) -> None:
+        super().__init__(part.num_embeddings, part.embedding_dim, device="meta")
+        self.weight = part.weight
+        self.ranks, self.cut = ranks, cut_of(part.num_embeddings, ranks.rank, ranks.size)
+        scale = getattr(part, "embed_scale", None)  # a buffer of scaled embeddings
+        self.embed_scale = nn.Buffer(scale, persistent=False) if isinstance(scale, Tensor) else None
+
+    def forward(self, input: Int64[Tensor, "..."]) -> Float[Tensor, "... width"]:
+        """Embeddings of ids, as the whole embeds them."""
+        rows = self.rows(input)
+        return rows if self.embed_scale is None else rows * self.embed_scale.to(rows.dtype)
+
+    def rows(self, ids: Int64[Tensor, "..."]) -> Float[Tensor, "... width"]:
+        """Rows of the whole table, unscaled."""
+        own = ids - self.cut.first
+        elsewhere = (own < 0) | (own >= self.cut.count)
+        if not self.cut.count:
+            return self.ranks.add_up(self.weight.new_zeros((*ids.shape, self.embedding_dim)))
+        found = nn.functional.embedding(own.masked_fill(elsewhere, 0), self.weight)
+        return self.ranks.add_up(found.masked_fill(elsewhere[..., None], 0.0))
+
+
+def install_ranks(network: PreTrainedModel, ranks: Ranks) -> None:
+    """Let a network, which holds a rank's share of the weights, compute together with the other ranks. Call it once."""
+    if not ranks.several:
+        return
+    plan = plan_of(network)
+    for name, module in network.named_modules():
+        if isinstance(module, nn.Linear):
+            module.out_features, module.in_features = module.weight.shape
+        if kind_of(name, plan) in ("rowwise", "moe_tp_experts"):
+            module.register_forward_hook(lambda _, given, answer: ranks.add_up(answer))
+    for name, module in list(network.named_modules()):
+        if isinstance(module, nn.Embedding) and _embeds(name):
+            owner, _, attribute = name.rpartition(".")
+            setattr(network.get_submodule(owner), attribute, VocabRows(module, ranks))
+    if isinstance(network, DiffusionGemmaForBlockDiffusion):  # its logits are bent, and needed whole, behind its head
+        ids = ids_of(network, ranks)
+
+        def gather(module: nn.Module, given: tuple[Any, ...], answer: Tensor) -> Tensor:
+            del module, given
+            return gather_columns(answer.flatten(0, -2), ids, ranks.exchange).view(*answer.shape[:-1], ids.total)
+
+        head_of(network).register_forward_hook(gather)
+
+
+def ids_of(network: PreTrainedModel, ranks: Ranks) -> IdCut:
+    """The ids whose logits a rank computes."""
+    return cut_of(embedding_of(network).num_embeddings, ranks.rank, ranks.size)
+
+
+def regions(cut: Cut, shape: tuple[int, ...], *, half: int | None, rows: tuple[int, int] | None) -> Iterator[tuple[slice, ...]]:
+    """Where in a checkpoint tensor the share of a part of shape `shape` stands, whose rows are `rows` (None: all) there.
+
+    Shares of both halves, where the part has both, are one behind the other.
+    """
+    assert cut.dim is not None, "what is whole is read whole"
+    dim = len(shape) + cut.dim
+    both = cut.halves and half is None
+    for offset in (0, shape[dim] // 2) if both else (0,):
+        found = [slice(None)] * len(shape)
+        if rows is not None:
+            found[0] = slice(*rows)
+        first = offset + (rows[0] if rows is not None and dim == 0 else 0)
+        found[dim] = slice(first + cut.start, first + cut.stop)
+        yield tuple(found)

@@ -1,0 +1,202 @@
+"""Sampling from logits that are cut by vocabulary: each rank measures its own ids, and their parts merge into one answer.
+
+Two small exchanges replace that of the logits. The first finds the largest logit of each row, which perturbed scores are
+relative to; with it every rank computes the very scores that `sample` computes of whole rows, so ties and draws are exact.
+Filters need whole rows: for them logits are gathered.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Float32, Int64
+from torch import Tensor
+from torch.nn.functional import pad
+
+from .sampling import (
+    SIMPLE,
+    Drawn,
+    Penalty,
+    SamplerConfig,
+    Settings,
+    Ties,
+    divisors,
+    first_best,
+    penalise,
+    perturbed,
+    random_ids,
+    sample,
+)
+
+Exchange = Callable[[Tensor], list[Tensor]]  # what each rank gives, in the order of ranks
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """The ids of one rank: `count` of `total`, from `first` on. All ranks but the last ones have `most`."""
+
+    first: int
+    count: int
+    total: int
+    most: int
+
+
+def cut_of(total: int, rank: int, size: int) -> Cut:
+    """The ids of rank number `rank` of `size`; the last ranks may have fewer, or none."""
+    each = -(-total // size)
+    first = min(rank * each, total)
+    return Cut(first, min(each, total - first), total, each)
+
+
+def filtered(settings: Settings) -> bool:
+    """Whether a filter needs the logits of whole rows."""
+    return settings.top_k is not None or settings.top_p is not None or settings.min_p is not None
+
+
+def sample_cut(
+    logits: Float[Tensor, "n own"],
+    settings: Settings,
+    cut: Cut,
+    exchange: Exchange,
+    *,
+    vocab_size: int,
+    mask_id: int | None,
+    sampler: SamplerConfig = SIMPLE,
+) -> Drawn:
+    """The answer of `sample` for whole rows, from this rank's columns of them; all ranks get the same bits."""
+    if filtered(settings):
+        whole = gather_columns(logits, cut, exchange)
+        return sample(whole, settings, vocab_size=vocab_size, mask_id=mask_id, sampler=sampler)
+    allowed, peaks = own_peaks(logits, settings, cut, vocab_size=vocab_size, mask_id=mask_id)
+    peaks = merged_peaks(exchange(peaks))
+    parts = exchange(own_part(allowed, peaks, settings, cut, sampler))
+    return merged(parts, peaks, settings, vocab_size=vocab_size, sampler=sampler)
+
+
+def gather_columns(logits: Float[Tensor, "n own"], cut: Cut, exchange: Exchange) -> Float[Tensor, "n total"]:
+    """Whole rows of logits from each rank's columns."""
+    return torch.cat(exchange(pad(logits, (0, cut.most - cut.count))), dim=1)[:, : cut.total]
+
+
+def own_peaks(
+    logits: Float[Tensor, "n own"], settings: Settings, cut: Cut, *, vocab_size: int, mask_id: int | None
+) -> tuple[Float32[Tensor, "n ids"], Float32[Tensor, "2 n"]]:
+    """The logits of this rank's ids, -inf where forbidden, and the largest of all and of the allowed ones in each row."""
+    logits = logits.float()
+    allowed = logits[:, : max(vocab_size - cut.first, 0)].clone()
+    if not allowed.shape[1]:  # a place for this rank's answer, which loses everywhere
+        allowed = torch.full((len(logits), 1), float("-inf"), device=logits.device)
+    elif settings.penalty is not None:
+        penalise(allowed, Penalty(settings.penalty.ids - cut.first, settings.penalty.amounts))
+    if mask_id is not None and 0 <= mask_id - cut.first < allowed.shape[1]:
+        allowed[:, mask_id - cut.first] = float("-inf")
+    everything = logits if logits.shape[1] else allowed
+    return allowed, torch.stack([everything.amax(-1), allowed.amax(-1)])
+
+
+def merged_peaks(peaks: list[Float32[Tensor, "2 n"]]) -> Float32[Tensor, "2 n"]:
+    """Peaks of whole rows; NaN of any rank wins."""
+    return torch.stack(peaks).amax(0)
+
+
+def own_part(
+    allowed: Float32[Tensor, "n ids"], peaks: Float32[Tensor, "2 n"], settings: Settings, cut: Cut, sampler: SamplerConfig
+) -> Float32[Tensor, "w n"]:
+    """The facts of this rank's ids that `merged` needs, one line for each number. Ids are exact: they are below 2**24."""
+    plain = allowed - peaks[1][:, None]
+    scores = plain if settings.temperatures is None else plain / divisors(settings.temperatures)[:, None]
+    raced = perturbed(scores, settings, cut.first)
+    winners = first_best(raced, sampler.ties)[:, None]
+    weights = scores.exp()
+    measured = weights if sampler.tempered or scores is plain else plain.exp()
+    lines = [raced.gather(1, winners)[:, 0], winners[:, 0] + cut.first, measured.gather(1, winners)[:, 0], measured.sum(-1)]
+    if "entropy" in sampler.statistics:
+        lines += [torch.where(weights > 0, weights * scores, 0.0).sum(-1)]
+    if {"entropy", "margin"} & sampler.statistics:
+        lines += [weights.sum(-1)]
+    if "margin" in sampler.statistics:
+        lines += [*pad(weights, (0, 1)).topk(2, -1).values.T]
+    if sampler.best:
+        lines += _ranked(scores if sampler.tempered else plain, measured, sampler, cut)
+    if settings.named is not None:
+        own = settings.named - cut.first
+        there = (own >= 0) & (own < allowed.shape[1]) & (settings.named >= 0)
+        lines += [*torch.where(there, measured.gather(1, own.clamp(0, allowed.shape[1] - 1)), 0.0).T]
+    return torch.stack([line.float() for line in lines])
+
+
+def _ranked(
+    ranked: Float32[Tensor, "n ids"], measured: Float32[Tensor, "n ids"], sampler: SamplerConfig, cut: Cut
+) -> list[Tensor]:
+    """Lines of values, then ids, then weights of the best ids here."""
+    count = sampler.best
+    more = max(0, count - ranked.shape[1])
+    ranked, measured = pad(ranked, (0, more), value=float("-inf")), pad(measured, (0, more))
+    ids = _in_order(ranked, sampler.ties)[:, :count]
+    return [*ranked.gather(1, ids).T, *(ids + cut.first).T, *measured.gather(1, ids).T]
+
+
+def _in_order(values: Float32[Tensor, "n k"], ties: Ties) -> Int64[Tensor, "n k"]:
+    """Places of `values`, largest first; of equal ones the last comes first, unless `ties` are lowest."""
+    if ties == "lowest":
+        return values.sort(dim=-1, descending=True, stable=True).indices
+    return values.shape[1] - 1 - values.flip(-1).sort(dim=-1, descending=True, stable=True).indices
+
+
+def merged(
+    parts: list[Float32[Tensor, "w n"]],
+    peaks: Float32[Tensor, "2 n"],
+    settings: Settings,
+    *,
+    vocab_size: int,
+    sampler: SamplerConfig,
+) -> Drawn:
+    """One answer for each row from the parts of all ranks, in their order."""
+    lines = iter(torch.stack(parts).unbind(1))  # of each number, those of all ranks
+    raced, tokens, chosen, totals = (next(lines) for _ in range(4))
+    broken = ~((peaks[0] < float("inf")) & (peaks[1] > float("-inf")))
+    place = first_best(raced.T, sampler.ties)[None]
+    total = totals.sum(0)
+    probabilities = chosen.gather(0, place)[0] / total
+    entropies = margins = best_ids = best_probabilities = named = log_sums = None
+    moment = next(lines).sum(0) if "entropy" in sampler.statistics else None
+    weight = next(lines).sum(0) if {"entropy", "margin"} & sampler.statistics else None
+    if moment is not None and weight is not None:
+        entropies = (weight.log() - moment / weight).clamp(min=0.0).masked_fill(broken, 0.0)
+    if "margin" in sampler.statistics and weight is not None:
+        pair = torch.cat([next(lines), next(lines)]).topk(2, 0).values / weight
+        margins = (pair[0] - pair[1]).masked_fill(broken, 0.0)
+    if sampler.best:
+        best_ids, best_probabilities = _best(
+            [torch.stack([next(lines) for _ in range(sampler.best)], 2) for _ in range(3)], total, broken, sampler
+        )
+    if settings.named is not None:
+        found = torch.stack([line.sum(0) / total for line in lines], 1)
+        named = found.masked_fill(broken[:, None], 0.0)
+    if "log_sum" in sampler.statistics:
+        tempered = settings.temperatures is not None and sampler.tempered
+        best = peaks[1] / divisors(settings.temperatures) if tempered and settings.temperatures is not None else peaks[1]
+        log_sums = (best + total.log()).masked_fill(broken, 0.0)
+    return Drawn(
+        tokens.gather(0, place)[0].nan_to_num(-1.0).long().masked_fill(broken, -1),
+        probabilities.masked_fill(broken, 0.0),
+        entropies,
+        margins,
+        random_ids(settings, vocab_size) if "noise" in sampler.statistics else None,
+        best_ids,
+        best_probabilities,
+        log_sums,
+        named,
+    )
+
+
+def _best(
+    lists: list[Float32[Tensor, "ranks n best"]], total: Float32[Tensor, " n"], broken: Tensor, sampler: SamplerConfig
+) -> tuple[Tensor, Tensor]:
+    """The most probable ids of all lists: values, ids, weights. Each list has equal values in the order that ties ask for."""
+    ordered = [each.flip(0) if sampler.ties == "highest" else each for each in lists]  # ranks that win ties come first
+    values, ids, weights = (each.transpose(0, 1).flatten(1) for each in ordered)
+    places = _in_order(values, "lowest")[:, : sampler.best]
+    probabilities = weights.gather(1, places) / total[:, None]
+    best = ids.gather(1, places).long()
+    return best.masked_fill(broken[:, None], -1), probabilities.masked_fill(broken[:, None], 0.0)

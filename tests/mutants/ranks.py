@@ -1,0 +1,28 @@
+"""Mutants of tensor parallel: how networks are cut, how parts of samples merge, how ranks keep together."""
+
+from .catalogue import change
+
+VOCABULARY, SHARDING, RANKS = "dlstep_kernels/vocabulary.py", "models/sharding.py", "models/ranks.py"
+CONDUCTOR, CREW, WIRE = "driver/conductor.py", "driver/crew.py", "driver/wire.py"
+
+MUTANTS = (
+    change("each rank draws the numbers of the first ids", VOCABULARY, "perturbed(scores, settings, cut.first)", "perturbed(scores, settings)"),
+    change("the first rank that ties wins", VOCABULARY, "first_best(raced.T, sampler.ties)", "first_best(raced.T, \"lowest\")"),
+    change("probabilities are those among a rank's own ids", VOCABULARY, "total = totals.sum(0)", "total = totals.gather(0, place)[0]"),
+    change("scores are relative to a rank's own peak", VOCABULARY, "return torch.stack(peaks).amax(0)", "return peaks[0]"),
+    change("a rank forbids the mask at another id", VOCABULARY, "allowed[:, mask_id - cut.first]", "allowed[:, 0]"),
+    change("penalties are taken off other ids", VOCABULARY, "Penalty(settings.penalty.ids - cut.first,", "Penalty(settings.penalty.ids,"),
+    change("padding of the last rank's logits stays", VOCABULARY, ", dim=1)[:, : cut.total]", ", dim=1)"),
+    change("filters see a part of a row", VOCABULARY, "settings.top_k is not None or settings.top_p", "settings.top_p"),
+    change("the margin is that of one rank", VOCABULARY, "torch.cat([next(lines), next(lines)]).topk(2, 0)", "torch.stack([next(lines)[0], next(lines)[0]]).topk(2, 0)"),
+    change("every rank adds the bias", SHARDING, "Cut(-1, start, stop) if kind == \"colwise\" else Cut(None)", "Cut(-1, start, stop) if kind == \"colwise\" else Cut(-1, 0, module.out_features)"),
+    change("key heads that are fewer than ranks are not repeated", SHARDING, "first = ranks.rank * heads // ranks.size", "first = ranks.rank * own"),
+    change("gate and up are cut as one", SHARDING, "_even(name, width, ranks), halves=packed)", "_even(name, width * (1 + packed), ranks))"),
+    change("an id of another rank has the first row", SHARDING, "self.ranks.add_up(found.masked_fill(elsewhere[..., None], 0.0))", "self.ranks.add_up(found)"),
+    change("ranks do not compare their lines", WIRE, "        if len(set(numbers)) == 1:", "        if numbers:"),
+    change("a rank forgets its own number", WIRE, "self._verdict([self._number, *self._wire.numbers()])", "self._verdict(self._wire.numbers())"),
+    change("lines of a plan that no history has are not compared", "driver/torch_driver.py", "            except LineMismatch:\n                meanwhile()\n", "            except LineMismatch:\n"),
+    change("rank 0 forgets what changed before a rewind only", CONDUCTOR, "self._changes = [state]\n", "self._changes.append(state)\n"),
+    change("samples are told a second time", CONDUCTOR, "        if not isinstance(event, Samples):\n            self._changes.append(event)", "        self._changes.append(event)"),
+    change("nobody says which rank is gone", CREW, "            self.lost, calls = why, list(self._calls)", "            self.lost, calls = \"the group ended\", list(self._calls)"),
+)  # fmt: skip

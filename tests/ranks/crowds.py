@@ -1,0 +1,153 @@
+"""Crowds of requests that trickle in, of which some are aborted and some give way: what ranks answer beside one process."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from dlstep import SamplingParams, tiny
+from dlstep.config import EngineConfig
+from dlstep.core import Event, Request, Rows, Samples, Span
+from dlstep.decode import Decode
+from dlstep.driver.conductor import Conductor, follow
+from dlstep.driver.crew import Crew
+from dlstep.engine import Engine, load_with
+from dlstep.models.ranks import Ranks
+
+SAME = 1e-5  # probabilities that differ by less may decide otherwise: ranks add up in another order
+SHORT = (6, 12, 24)  # tokens of an answer
+Asked = tuple[Span, Rows]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A strategy on its embedded model, or on a random network in a folder; `options` are those of an LLM."""
+
+    strategy: str | None
+    folder: str | None = None
+    options: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """For messages."""
+        return f"embedded {self.strategy}" if self.folder is None else f"random {self.folder.rpartition('/')[2]}"
+
+    @property
+    def exact(self) -> bool:
+        """Whether nothing may differ: no probability is fed back, and no margin is small by chance."""
+        return self.folder is None
+
+    @property
+    def config(self) -> EngineConfig:
+        """Fewer pages than the requests would like."""
+        room = {"num_pages": 40, "max_model_len": 96} if self.folder is None else {"num_pages": 60, "max_model_len": 128}
+        sizes: dict[str, Any] = room | {"max_num_reqs": 8, "page_size": 4, "num_threads": 1}
+        return EngineConfig(model=self.folder, decoding_strategy=self.strategy, **(sizes | self.options))
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """Answers and endings of all requests, lines behind all steps, how many gave way, and what each request was asked."""
+
+    tokens: list[tuple[int, ...]]
+    endings: list[str]
+    lines: list[int]
+    preempted: int
+    asked: list[list[Asked]]
+
+
+def crowd(engine: Engine, count: int) -> Answers:
+    """Some requests come with each step; every now and then the youngest is aborted."""
+    assert engine.tokenizer is not None
+    prompts = [tuple(engine.tokenizer.encode(problem.prompt))[:60] for problem in tiny.problems(count, seed=3)]
+    asked: list[list[Asked]] = [[] for _ in prompts]
+
+    def keep(event: Event) -> None:
+        if isinstance(event, Samples):
+            for span, rows in zip(event.plan.spans, event.rows, strict=True):
+                asked[span.arrival].append((span, rows))
+
+    decode = Decode(engine.first, engine.driver, record=keep)
+    masked = decode.state.config.spec.mask_id is not None
+    sent, preempted, lines = 0, 0, []
+    gone: dict[int, tuple[tuple[int, ...], str]] = {}
+    while sent < count or not decode.state.done:
+        for _ in range(min(1 + sent % 5, count - sent)):
+            hot = masked and sent % 3 == 0
+            filters: dict[str, Any] = {"top_k": 20} if hot and sent % 6 == 0 else {}
+            params = SamplingParams(max_tokens=SHORT[sent % 3], temperature=0.6 if hot else 0.0, **filters)
+            decode.add(Request(sent, prompts[sent], params, index=sent))
+            sent += 1
+        if decode.state.step % 7 == 3 and decode.state.live:
+            decode.abort(max(decode.state.live))
+        before = {each.request.arrival for each in decode.state.running}
+        for update in decode.step():
+            if update.ending is not None:
+                gone[update.id] = update.sequence.answer, update.ending.reason
+        preempted += len(before & {each.request.arrival for each in decode.state.waiting})
+        lines.append(decode.state.line)
+    told = [gone[number] for number in range(count)]
+    return Answers([answer for answer, _ in told], [reason for _, reason in told], lines, preempted, asked)
+
+
+def crowds(ranks: Ranks, cases: list[Case], count: int) -> list[Answers]:
+    """The answers to a crowd of each case; ranks other than the first follow, and have none."""
+    import warnings
+
+    warnings.simplefilter("ignore")
+    found: list[Answers] = []
+    kept = []  # an engine that is collected ends its group
+    for case in cases:
+        crew = Crew(ranks, [], [], None)
+        kept.append((crew, engine := load_with(case.config, lambda crew=crew: crew)))
+        if ranks.rank:
+            driver: Any = engine.driver
+            follow(driver, ranks)
+            continue
+        found.append(crowd(engine, count))
+        if ranks.several:
+            crew.lost = "the crowd is answered"
+            assert isinstance(engine.driver, Conductor)
+            engine.driver.dismiss()
+    return found
+
+
+def flips(name: str, whole: Answers, found: Answers, *, exact: bool) -> list[str]:
+    """Requests that went another way, and how far apart probabilities were where they did; none if `exact`.
+
+    Raises AssertionError for any that is not explained by sums in another order.
+    """
+    if exact:
+        assert found.tokens == whole.tokens and found.endings == whole.endings, f"{name}: {_first(whole, found)}"
+        return []
+    told: list[str] = []
+    for number, (one, other) in enumerate(zip(whole.asked, found.asked, strict=True)):
+        if whole.tokens[number] == found.tokens[number]:
+            continue
+        apart = parted(one, other)
+        if apart is None:
+            assert told and "abort" in (whole.endings[number], found.endings[number]), (
+                f"{name}: request {number} ended otherwise"
+            )
+            continue  # aborts count steps, which went on otherwise behind a flip
+        assert apart < SAME, f"{name}: request {number} parted where probabilities are {apart:.2g} apart"
+        told.append(f"{name}: request {number} parted at a margin under {apart:.2g}")
+    return told
+
+
+def parted(one: list[Asked], other: list[Asked]) -> float | None:
+    """How far apart probabilities are in the forward that decided otherwise; None if one only ended before the other."""
+    last = 0.0
+    for (span, rows), (its_span, its_rows) in zip(one, other, strict=False):
+        if (span.start, span.tokens, span.wanted) != (its_span.start, its_span.tokens, its_span.wanted):
+            return last
+        apart = [abs(a - b) for a, b in zip(rows.probabilities, its_rows.probabilities, strict=True)]
+        last = max(apart, default=last)
+        if rows.tokens != its_rows.tokens:
+            return last
+    return None
+
+
+def _first(whole: Answers, found: Answers) -> str:
+    for number, pair in enumerate(zip(whole.tokens, found.tokens, strict=True)):
+        if pair[0] != pair[1]:
+            return f"request {number}: {pair[0]} by one process, {pair[1]} by ranks"
+    return "endings differ"

@@ -1,0 +1,204 @@
+"""Groups of ranks, each of which runs the core: answers as of one process, and what happens when ranks part or die."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from threading import Timer
+from typing import Any
+
+import pytest
+from crowds import Case, crowd, crowds, flips
+from ranks_running import run_ranks
+from tiny_families import FACTS, write_checkpoint
+
+from dlstep import LLM, SamplingParams, tiny
+from dlstep.core import DlstepError, Plan, Rows, Samples
+from dlstep.driver.buckets import Bucket
+from dlstep.driver.conductor import Conductor, follow
+from dlstep.driver.crew import Crew
+from dlstep.driver.rehearsal import buckets_for
+from dlstep.driver.wire import RanksDisagree
+from dlstep.engine import load_with
+from dlstep.models.ranks import ALONE, Ranks
+from dlstep.strategies import own
+
+SOFT = {"dmax"}  # feeds probabilities, which round otherwise than those of one process, so its lines are others
+FEW, REQUESTS = 24, 200
+SOON = 10.0  # seconds in which everybody hears of a rank that is gone, on a machine that is busy
+
+
+def compare(size: int, cases: list[Case], count: int, report: Callable[[str], None]) -> int:
+    """Let one process and ranks answer the same crowds; how many requests gave way."""
+    preempted = 0
+    for case, whole, found in zip(cases, crowds(ALONE, cases, count), run_ranks(size, crowds, cases, count)[0], strict=True):
+        told = flips(case.name, whole, found, exact=case.exact)
+        if not told and case.strategy not in SOFT and case.exact:
+            assert found.lines == whole.lines, case.name
+        preempted += whole.preempted
+        report(
+            "\n".join([f"{size} ranks, {case.name}: {count} requests, {whole.preempted} gave way, {len(told)} flips", *told])
+        )
+    return preempted
+
+
+EMBEDDED = [Case(strategy) for strategy in sorted(own())]
+
+
+def test_a_crowd_is_answered_as_by_one_process(report: Callable[[str], None]):
+    """Every strategy on its embedded model: texts, endings and lines are equal; some requests gave way to older ones."""
+    assert compare(2, EMBEDDED, FEW, report)
+
+
+@pytest.mark.stress
+@pytest.mark.parametrize("size", [2, 4])
+def test_a_large_crowd_is_answered_as_by_one_process(size: int, tmp_path: Path, report: Callable[[str], None]):
+    """Embedded models, and a random network of every family, on which sums in another order may flip a near tie."""
+    random = []
+    for family in FACTS:
+        if family == "diffusion_gemma":  # a random one multiplies roundings: test_sharding compares it in float64
+            continue
+        write_checkpoint(tmp_path / family, family, heads=(4, 2))
+        random.append(Case(None, str(tmp_path / family)))
+    assert compare(size, EMBEDDED + random, REQUESTS, report)
+
+
+class Lying:
+    """A driver that gives one token another number, in one forward."""
+
+    def __init__(self, driver: Any, step: int) -> None:
+        self.driver, self.step = driver, step
+
+    def run(self, plan: Plan, meanwhile: Callable[[], None]) -> Samples:
+        samples = self.driver.run(plan, meanwhile)
+        if plan.step != self.step:
+            return samples
+        first, *others = samples.rows
+        changed = Rows(((first.tokens[0] + 1) % 5 + 3, *first.tokens[1:]), first.probabilities)
+        return Samples(plan, (replace(first, tokens=changed.tokens), *others))
+
+    def fork(self, line: int) -> bool:
+        return self.driver.fork(line)
+
+    def release(self, line: int) -> None:
+        self.driver.release(line)
+
+
+def parting(ranks: Ranks, step: int) -> str:
+    """What each rank says when the last one lies about a forward."""
+    crew = Crew(ranks, [], [], None)
+    engine = load_with(Case("multi_bd").config, lambda: crew)
+    try:
+        if ranks.rank == 0:
+            assert isinstance(engine.driver, Conductor)
+            crowd(engine, 20)
+        else:
+            follow(Lying(engine.driver, step) if ranks.rank == ranks.size - 1 else engine.driver, ranks)
+    except RanksDisagree as error:
+        return str(error)
+    return "nobody noticed"
+
+
+@pytest.mark.parametrize("step", [0, 5])
+def test_ranks_that_part_all_stop_and_name_the_step(step: int):
+    for said in run_ranks(2, parting, step):
+        assert said.startswith(f"step {step + 1}: ranks disagree, rank 0 has "), said
+
+
+def captured(ranks: Ranks, strategies: list[str]) -> list[list[Bucket]]:
+    """The sizes that a rank would capture at the start, in their order."""
+    found, kept = [], []
+    for strategy in strategies:
+        crew = Crew(ranks, [], [], None)
+        engine = load_with(Case(strategy, None, {"capture_graphs": "start"}).config, lambda crew=crew: crew)
+        driver: Any = engine.driver._driver if isinstance(engine.driver, Conductor) else engine.driver
+        sizes = buckets_for(engine.first.config, engine.first.strategy, driver.network, driver._target)
+        found.append([bucket for _, buckets in sizes for bucket in buckets])
+        kept.append(engine)  # one that is collected ends the group
+        if ranks.rank:
+            follow(driver, ranks)
+        else:
+            engine.driver.dismiss()
+            crew.lost = "the test is over"
+    return found
+
+
+def test_ranks_capture_the_same_sizes_in_the_same_order():
+    """Sums of ranks are captured with the rest: they meet only if all ranks capture alike."""
+    first, second = run_ranks(2, captured, ["multi_bd", "dmax", "diffusion_gemma"])
+    assert first == second
+    assert all(len(sizes) > 4 for sizes in first)
+
+
+@pytest.fixture(scope="module")
+def whole() -> LLM:
+    return LLM(num_threads=1)
+
+
+def test_a_call_equals_one_process_and_a_rank_that_is_killed_ends_it(whole: LLM):
+    prompts = [problem.prompt for problem in tiny.problems(16, seed=1)]
+    params = SamplingParams(max_tokens=40)
+    llm = LLM(tensor_parallel_size=2, num_threads=1)
+    expected = whole.generate(prompts, params, progress=False)
+    found = llm.generate(prompts, params, progress=False)
+    assert [each.token_ids for each in found] == [each.token_ids for each in expected]
+    session = llm.session()
+    session.submit(prompts[0], params)
+    session.step()
+    session.step()
+    branch = session.fork()
+    session.back(1)
+    for each in (session, branch):
+        each.run()
+        assert each.output(0).token_ids == expected[0].token_ids
+    conductor: Any = llm.engine.driver
+    pid, killed = conductor._crew.pids[0], []
+
+    def kill() -> None:
+        os.kill(pid, signal.SIGKILL)
+        killed.append(time.monotonic())
+
+    Timer(0.3, kill).start()
+    with pytest.raises(DlstepError, match="rank 1 of 2 is gone: its process ended with exit code -9"):
+        llm.generate(prompts * 20, params, progress=False)
+    assert time.monotonic() - killed[0] < SOON
+    with pytest.raises(DlstepError, match="rank 1 of 2 is gone"):
+        llm.generate(prompts, params, progress=False)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"device": "cuda:1"}, "device='cuda:1' is one device"),
+        ({"tensor_parallel_size": 3}, "tensor_parallel_size=3 does not fit"),
+        ({"tensor_parallel_size": 0}, "tensor_parallel_size"),
+    ],
+)
+def test_what_ranks_cannot_have_is_told(options: dict[str, Any], said: str):
+    with pytest.raises(ValueError, match=said):
+        LLM(**({"tensor_parallel_size": 2} | options))
+
+
+QUESTION = "Max has 53 shells. Later Max buys 39 more. How many shells does Max have?"
+SCRIPT = f"""
+from dlstep import LLM, SamplingParams
+llm = LLM(tensor_parallel_size=2, num_threads=1)
+print(llm.generate([{QUESTION!r}], SamplingParams(max_tokens=24)))
+print("by the first rank only", llm.engine.ranks)
+"""
+
+
+def test_what_torchrun_started_is_the_group(tmp_path: Path, whole: LLM):
+    """The script of rank 0 goes on with an LLM of two ranks; in the other process `LLM(...)` works for it."""
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(script)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=400, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("by the first rank only") == 1
+    (expected,) = whole.generate([QUESTION], SamplingParams(max_tokens=24), progress=False)
+    assert expected.text.strip() and expected.text.strip() in done.stdout
