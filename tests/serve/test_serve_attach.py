@@ -114,6 +114,20 @@ def attached(url: str, request: str | None = None, *, as_json: bool = False) -> 
     return attach.run(Namespace(url=url, request=request, interval=0.01, json=as_json))
 
 
+class Screen(StringIO):
+    """A terminal; what it shows as running may go on."""
+
+    def __init__(self, gate: threading.Event) -> None:
+        super().__init__()
+        self._gate = gate
+
+    def write(self, text: str) -> int:
+        """Show a text."""
+        if "running" in text:
+            self._gate.set()
+        return super().write(text)
+
+
 def test_a_request_is_followed_while_it_runs(monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
     engine = shadow_engine(seconds=0.02)
     assert isinstance(engine.driver, Paced)
@@ -128,11 +142,13 @@ def test_a_request_is_followed_while_it_runs(monkeypatch: pytest.MonkeyPatch, ca
             request_id = other.get("/v1/requests").json()["data"][0]["id"]
         assert attached(server.url) == 0
         assert f"{request_id}  running, 0 tokens in 0 forwards" in capsys.readouterr().out
-        threading.Timer(0.1, engine.driver.gate.set).start()
-        monkeypatch.setattr(attach, "Console", lambda: Console(force_terminal=True, width=100, height=40, color_system=None))
+        screen = Screen(engine.driver.gate)
+        monkeypatch.setattr(
+            attach, "Console", lambda: Console(file=screen, force_terminal=True, width=100, height=40, color_system=None)
+        )
         assert attached(server.url, request_id) == 0
         asked.join()
-        shown = capsys.readouterr().out
+        shown = screen.getvalue() + capsys.readouterr().out
         assert "finished: length" in shown and shown.count("24 tokens in ") == 2 and "running" in shown
         monkeypatch.undo()
         assert attached(server.url + "/", request_id) == 0

@@ -192,17 +192,21 @@ def test_a_request_that_takes_too_long_ends_with_what_is_settled(stream: bool) -
 
 
 def test_a_request_can_be_cancelled_by_its_id_and_by_its_owner_only() -> None:
-    with served(shadow_engine(seconds=0.02), keys=("mine", "other")) as server, server.http() as http:
+    engine = shadow_engine(seconds=0.1)
+    assert isinstance(engine.driver, Paced)
+    with served(engine, keys=("mine", "other")) as server, server.http() as http:
         headers = {"Authorization": "Bearer mine"}
         body = {"prompt": "x", **LONG, "stream": True, "dlstep": {"stream": "drafts"}}
         with http.stream("POST", "/v1/completions", json=body, headers=headers) as response:
             lines = response.iter_lines()
             job = json.loads(next(lines).removeprefix("data: "))["id"]
+            engine.driver.gate.clear()
             for key, status in (("other", 404), ("mine", 200)):
                 answer = httpx2.post(
                     f"{server.url}/v1/requests/{job}/cancel", headers={"Authorization": f"Bearer {key}"}, timeout=10
                 )
                 assert answer.status_code == status
+            engine.driver.gate.set()
             assert "cancelled" in [line for line in lines if line][-2]
         server.until_idle()
         gone = http.post(f"/v1/requests/{job}/cancel", headers=headers)
