@@ -60,7 +60,12 @@ TESTS = {
     ),
     **dict.fromkeys(PURE, LAWS),
     "driver/history": ("tests/driver/test_device_histories.py", "tests/end_to_end/test_histories.py"),
-    "driver/torch_driver": ("tests/driver/test_graphs.py", "tests/driver/test_device_histories.py", "tests/driver"),
+    "driver/torch_driver": (
+        "tests/driver/test_graphs.py",
+        "tests/driver/test_device_histories.py",
+        "tests/ranks/test_wire.py",
+        "tests/driver",
+    ),
     "models/networks/plain": ("tests/reference/test_dmax.py", "tests/driver"),
     "models/networks": ("tests/driver/test_device_histories.py", "tests/driver"),
     "models/fingerprint": ("tests/models/test_fingerprint.py",),

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
 from threading import Lock
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 from weakref import finalize
 
 from ..core import DlstepError, Event, LineMismatch, Plan, Samples, State, commit, schedule
@@ -47,6 +47,7 @@ class End:
 Message = Forward | Fork | End
 
 
+@runtime_checkable
 class RankDriver(Protocol):
     """A driver of histories that lets ranks compare their lines while its device works."""
 

@@ -1,0 +1,57 @@
+"""What ranks say to each other in a step, and when."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from dlstep import LLM, SamplingParams
+from dlstep.core import LineMismatch, Plan, Request, add, schedule
+from dlstep.driver import TorchDriver
+from dlstep.driver.wire import connect
+from dlstep.models.ranks import Ranks
+
+
+class Apart(Ranks):
+    """Two ranks on two hosts."""
+
+    def told(self, value: Any) -> list[Any]:
+        return ["first-host", "other-host"]
+
+
+def test_ranks_on_several_hosts_are_refused_by_name():
+    with pytest.raises(ValueError, match="tensor_parallel_size=2: ranks are on the hosts first-host, other-host"):
+        connect(Apart(0, 2, ""))
+
+
+@pytest.fixture(scope="module")
+def driver_and_plan() -> tuple[TorchDriver, Plan]:
+    engine = LLM(num_threads=1).engine
+    assert isinstance(engine.driver, TorchDriver)
+    return engine.driver, schedule(add(engine.first, Request(0, (5, 6, 7), SamplingParams(max_tokens=4))))
+
+
+@pytest.mark.parametrize("replays", [False, True])
+def test_lines_are_compared_while_a_device_replays_and_else_before(
+    replays: bool, driver_and_plan: tuple[TorchDriver, Plan], monkeypatch: pytest.MonkeyPatch
+):
+    driver, plan = driver_and_plan
+    executor, order = driver._histories.main.executor, list[str]()
+    submit = executor.submit
+
+    def launched(gathered: Any) -> Any:
+        order.append("launched")
+        return submit(gathered)
+
+    monkeypatch.setattr(executor, "submit", launched)
+    monkeypatch.setattr(executor, "replays", lambda gathered: replays)
+    driver.run(plan, lambda: order.append("compared"))
+    assert order == (["launched", "compared"] if replays else ["compared", "launched"])
+
+
+def test_lines_are_compared_for_a_plan_that_no_history_has(driver_and_plan: tuple[TorchDriver, Plan]):
+    driver, plan = driver_and_plan
+    order: list[str] = []
+    with pytest.raises(LineMismatch):
+        driver.run(replace(plan, line=12345), lambda: order.append("compared"))
+    assert order == ["compared"]
