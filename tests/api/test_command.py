@@ -179,7 +179,7 @@ def test_the_version() -> None:
         (
             [],
             "dlstep needs a command: give one of demo, generate, serve, batch, attach, strategies, rules, compare, eval, "
-            "report, tune, laws, models, replay, view, bench",
+            "report, tune, laws, models, replay, view, simulate, bench",
         ),
         (["generate"], "dlstep generate needs a prompt: `dlstep generate --help` shows examples"),
         (["replay"], "dlstep replay needs a file: `dlstep replay --help` shows examples"),
