@@ -108,10 +108,10 @@ class PacedDriver:
         self.driver.stand(samples)
         return samples
 
-    def _together(self, plan: Plan) -> Callable[[], None]:
+    def _together(self, plan: Plan) -> Callable[[], None] | None:
         """Tell the other ranks of a forward, as a conductor does; the comparison of lines that belongs to it."""
         if self._wire is None:
-            return lambda: None
+            return None
         if self._wire.ranks.rank:
             self._wire.hear()
         else:

@@ -97,7 +97,7 @@ class TorchDriver:
             show(done, len(todo))
 
     @region("run")
-    def run(self, plan: Plan, meanwhile: Callable[[], None] = lambda: None) -> Samples:
+    def run(self, plan: Plan, meanwhile: Callable[[], None] | None = None) -> Samples:
         """The samples of `plan`. `meanwhile` is called once: while the device works if it only replays, or else before it does.
 
         A plan may be run again, with the same answer. Raises LineMismatch for one that relies on a history that is not held
@@ -108,7 +108,8 @@ class TorchDriver:
             try:
                 self.follow(plan)
             except LineMismatch:
-                meanwhile()
+                if meanwhile is not None:
+                    meanwhile()
                 raise
             forwards = self.gather(plan)
             samples = self.unpack(plan, self.submit(forwards, meanwhile).wait())
@@ -150,16 +151,16 @@ class TorchDriver:
         now.placed = gathered[-1].placed if gathered else None
         return gathered
 
-    def submit(self, forwards: tuple[Gathered, ...], meanwhile: Callable[[], None] = lambda: None) -> Pending:
+    def submit(self, forwards: tuple[Gathered, ...], meanwhile: Callable[[], None] | None = None) -> Pending:
         """Start the forwards, and call `meanwhile` as `run` says; the answer is the last one's, which alone samples."""
         executor = self._now.executor
-        replays = bool(forwards) and all(executor.replays(gathered) for gathered in forwards)
-        if not replays:
+        later = meanwhile is not None and bool(forwards) and all(executor.replays(gathered) for gathered in forwards)
+        if meanwhile is not None and not later:
             meanwhile()
         pending = NOTHING
         for gathered in forwards:
             pending = executor.submit(gathered)
-        if replays:
+        if meanwhile is not None and later:
             meanwhile()
         return pending
 
