@@ -23,10 +23,10 @@ from .trainings import TRAININGS
 
 if TYPE_CHECKING:
     from .driver import TorchDriver
-    from .driver.crew import Crew, Place
     from .models import Checkpoint
     from .models.adapter_files import Adapter
     from .models.ranks import Ranks
+    from .ranks.crew import Crew, Place
 
 DEFAULT_MEMORY_SHARE = 0.9
 
@@ -76,7 +76,7 @@ def load_engine(config: EngineConfig) -> Engine:
     if config.tensor_parallel_size == 1:
         return load_with(config, partial(_crew, config, None))
     _check_ranks(config)
-    from .driver.crew import place_in_torchrun
+    from .ranks.crew import place_in_torchrun
 
     place = place_in_torchrun(config.tensor_parallel_size)
     if place is not None and place.rank:
@@ -88,8 +88,8 @@ def load_engine(config: EngineConfig) -> Engine:
 def run_rank(place: "Place", config: EngineConfig) -> None:
     """Be a rank other than 0, until rank 0 ends: load a share of the weights, then do as it says."""
     from .driver import TorchDriver
-    from .driver.conductor import follow
     from .models.ranks import leave_ranks
+    from .ranks.conductor import follow
 
     engine = load_with(config, partial(_crew, config, place))
     assert engine.ranks is not None, "a rank was loaded"
@@ -156,8 +156,8 @@ def load_with(config: EngineConfig, gather: Callable[[], "Crew"]) -> Engine:
 
 def _crew(config: EngineConfig, place: "Place | None") -> "Crew":
     """The group that this process is of; without a place it is rank 0, and starts the others."""
-    from .driver.crew import Crew, gather_crew
     from .models.ranks import ALONE, join_ranks
+    from .ranks.crew import Crew, gather_crew
 
     if place is not None:
         return Crew(join_ranks(place.rank, place.size, place.meeting), [], [], None)
@@ -173,10 +173,10 @@ def _made(
 
     from dlstep_kernels.choice import has_kernels
 
-    from .driver.conductor import Conductor
     from .models import adapt
     from .models.fingerprint import fingerprint_of_ranks
     from .models.shapes import kv_bytes_per_token, kv_shapes
+    from .ranks.conductor import Conductor
 
     ranks, device, path = crew.ranks, str(checkpoint.network.device), checkpoint.description.path
     if device == "cpu" or config.num_threads is not None:

@@ -3,7 +3,7 @@
 from .catalogue import change
 
 VOCABULARY, SHARDING, RANKS = "dlstep_kernels/vocabulary.py", "models/sharding.py", "models/ranks.py"
-CONDUCTOR, CREW, WIRE = "driver/conductor.py", "driver/crew.py", "driver/wire.py"
+CONDUCTOR, CREW, WIRE = "ranks/conductor.py", "ranks/crew.py", "ranks/wire.py"
 
 MUTANTS = (
     change("each rank draws the numbers of the first ids", VOCABULARY, "perturbed(scores, settings, cut.first)", "perturbed(scores, settings)"),

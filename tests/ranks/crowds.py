@@ -7,10 +7,10 @@ from dlstep import SamplingParams, tiny
 from dlstep.config import EngineConfig
 from dlstep.core import Event, Request, Rows, Samples, Span
 from dlstep.decode import Decode
-from dlstep.driver.conductor import Conductor, follow
-from dlstep.driver.crew import Crew
 from dlstep.engine import Engine, load_with
 from dlstep.models.ranks import Ranks
+from dlstep.ranks.conductor import Conductor, follow
+from dlstep.ranks.crew import Crew
 
 SAME = 1e-5  # probabilities that differ by less may decide otherwise: ranks add up in another order
 SHORT = (6, 12, 24)  # tokens of an answer

@@ -13,7 +13,7 @@ from dlstep.models.ranks import ALONE, Ranks, join_ranks, leave_ranks
 
 LONGEST = 3000.0  # seconds for all that ranks do
 Job = tuple[int, int, Path | None, Callable[..., Any], tuple[Any, ...]]
-IMPORTED = ["dlstep.engine", "dlstep.driver.crew", "dlstep.models", "dlstep.driver"]  # once for all ranks, which takes longest
+IMPORTED = ["dlstep.engine", "dlstep.ranks.crew", "dlstep.models", "dlstep.driver"]  # once for all ranks, which takes longest
 
 
 def run_ranks(size: int, work: Callable[..., Any], *given: Any, seconds: float = LONGEST) -> list[Any]:

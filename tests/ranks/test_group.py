@@ -19,12 +19,12 @@ from tiny_families import FACTS, write_checkpoint
 from dlstep import LLM, SamplingParams, tiny
 from dlstep.core import DlstepError, Plan, Rows, Samples
 from dlstep.driver.buckets import Bucket
-from dlstep.driver.conductor import Conductor, follow
-from dlstep.driver.crew import Crew
 from dlstep.driver.rehearsal import buckets_for
-from dlstep.driver.wire import RanksDisagree
 from dlstep.engine import load_with
 from dlstep.models.ranks import ALONE, Ranks
+from dlstep.ranks.conductor import Conductor, follow
+from dlstep.ranks.crew import Crew
+from dlstep.ranks.wire import RanksDisagree
 from dlstep.strategies import own
 
 SOFT = {"dmax"}  # feeds probabilities, which round otherwise than those of one process, so its lines are others

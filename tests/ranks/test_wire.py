@@ -8,8 +8,8 @@ import pytest
 from dlstep import LLM, SamplingParams
 from dlstep.core import LineMismatch, Plan, Request, add, schedule
 from dlstep.driver import TorchDriver
-from dlstep.driver.wire import connect
 from dlstep.models.ranks import Ranks
+from dlstep.ranks.wire import connect
 
 
 class Apart(Ranks):
