@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from operator import attrgetter
@@ -146,12 +146,12 @@ def load_with(config: EngineConfig, gather: Callable[[], "Crew"]) -> Engine:
     if ranks.several and device == "cuda":
         device = f"cuda:{int(os.environ.get('LOCAL_RANK', ranks.rank))}"
         torch.cuda.set_device(device)
-    try:
+    with ExitStack() as undone:
+        undone.callback(crew.end)
         checkpoint = load_checkpoint(path, device, dtype, description=description, progress=first, ranks=ranks)
-        return _made(config, resolved, checkpoint, adapter, crew)
-    except BaseException:
-        crew.end()
-        raise
+        engine = _made(config, resolved, checkpoint, adapter, crew)
+        undone.pop_all()
+    return engine
 
 
 def _crew(config: EngineConfig, place: "Place | None") -> "Crew":

@@ -107,6 +107,15 @@ def machine() -> dict[str, str]:
     }
 
 
+def parts_of(only: str, known: Iterable[str], parser: argparse.ArgumentParser) -> list[str]:
+    """The parts that are asked for; the parser ends the program for one that there is not."""
+    parts = only.split(",")
+    for part in parts:
+        if part not in known:
+            parser.error(f"--only: there is no part {part!r}: give some of {','.join(known)}")
+    return parts
+
+
 def run_tests(report: Report, left: Callable[[], float]) -> None:
     """The tests of this folder, each file in a process of its own; all output into tests.txt."""
     options = ["-v", "--tb=short", "-p", "no:cacheprovider", "--durations=5"]
@@ -192,7 +201,7 @@ def main() -> int:
     parser.add_argument("--only", default=",".join(PARTS), help=f"some of {','.join(PARTS)}")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="what it may take at most")
     options = parser.parse_args()
-    parts = options.only.split(",")
+    parts = parts_of(options.only, PARTS, parser)
     start = monotonic()
 
     def left() -> float:

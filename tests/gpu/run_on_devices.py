@@ -24,7 +24,7 @@ sys.path[:0] = [str(ROOT), *(str(ROOT / "tests" / folder) for folder in ("gpu", 
 
 from crowds import Answers, Case, crowds, flips  # noqa: E402
 from ranks_running import run_apart, run_on_devices  # noqa: E402
-from run_on_device import SHOWN, Report, machine  # noqa: E402
+from run_on_device import SHOWN, Report, machine, parts_of  # noqa: E402
 
 from dlstep.models.ranks import Ranks  # noqa: E402
 
@@ -236,6 +236,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=SECONDS, help="what it may take at most")
     parser.add_argument("--cpu", action="store_true", help="without devices, in small")
     options = parser.parse_args()
+    parts = parts_of(options.only, PARTS, parser)
     device, start = "cpu" if options.cpu else "cuda", monotonic()
 
     def left() -> float:
@@ -253,7 +254,7 @@ def main() -> int:
     (options.out / "machine.json").write_text(json.dumps(facts, indent=1), encoding="utf-8")
     report.say("\n".join(f"{name}: {value}" for name, value in facts.items()))
     for part, run in (("dense", run_dense), ("experts", run_experts), ("tokens", run_tokens)):
-        if part in options.only.split(","):
+        if part in parts:
             report.say(f"\n## {part}, {left():.0f} s left")
             _tried(report, lambda run=run: run(report, device, left))
     report.say(f"\n{'FAILED' if report.failed else 'passed'} after {monotonic() - start:.0f} s")

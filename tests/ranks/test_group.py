@@ -192,6 +192,7 @@ print("by the first rank only", llm.engine.ranks)
 """
 
 
+@pytest.mark.stress
 def test_what_torchrun_started_is_the_group(tmp_path: Path, whole: LLM):
     """The script of rank 0 goes on with an LLM of two ranks; in the other process `LLM(...)` works for it."""
     script = tmp_path / "script.py"

@@ -106,6 +106,7 @@ def adapted(ranks: Ranks, folders: dict[str, Path], adapters: Path) -> list[Any]
     return [*with_adapter, *(answers(ranks, folders[f"{family}-plain"], compiles=True) for family in ADAPTED)]
 
 
+@pytest.mark.stress
 def test_adapters_are_cut_like_the_weights_and_layers_compile(folders: dict[str, Path], tmp_path: Path):
     for family in ADAPTED:
         network, _ = write_checkpoint(tmp_path / "whole", family, **dict(VARIANTS)[f"{family}-biased"])

@@ -4,6 +4,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from multiprocessing import get_context, parent_process
 from multiprocessing.connection import Connection, wait
@@ -148,18 +149,18 @@ def gather_crew(size: int, target: Callable[..., None], *given: Any) -> Crew:
         theirs.close()
         processes.append(process)
         pipes.append(ours)
-    try:
+    with ExitStack() as undone:
+        undone.callback(rmtree, folder, ignore_errors=True)
+        for process in processes:
+            undone.callback(process.kill)
         for rank, pipe in enumerate(pipes, start=1):
             try:
                 pipe.recv()
             except EOFError as error:
                 raise DlstepError(f"rank {rank} of {size} ended before it was ready") from error
-        return Crew(join_ranks(0, size, folder / "meeting"), processes, pipes, folder)
-    except BaseException:
-        for process in processes:
-            process.kill()
-        rmtree(folder, ignore_errors=True)
-        raise
+        crew = Crew(join_ranks(0, size, folder / "meeting"), processes, pipes, folder)
+        undone.pop_all()
+    return crew
 
 
 def _run(pipe: Connection, target: Callable[..., None], place: Place, given: tuple[Any, ...]) -> None:
