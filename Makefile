@@ -8,7 +8,14 @@ PIP_INSTALL := install --quiet --disable-pip-version-check -c constraints.txt
 PYTEST := $(BIN)/python -m pytest -n 2 --dist worksteal
 RUNS := 20
 
-.PHONY: demo test lint pytest night stress clients wheel mutants table pictures comparisons page-pictures notebooks kernels-aot clean
+define WHEEL_RUNS
+.venv-wheel/bin/pip install --quiet --disable-pip-version-check --no-deps --force-reinstall dist/*.whl
+cd .venv-wheel && bin/python -c 'import dlstep; assert "wheel" in dlstep.__file__, dlstep.__file__'
+cd .venv-wheel && bin/dlstep generate 'Max has 53 shells. Later Max buys 39 more. How many shells does Max have?' --progress false
+cd .venv-wheel && bin/python -c 'from dlstep.views.page import bundle; bundle()'
+endef
+
+.PHONY: demo test lint pytest night stress clients wheel wheel-alone mutants table pictures comparisons page-pictures notebooks kernels-aot clean
 .DELETE_ON_ERROR:
 
 # Stamp files: a target runs again only when what it depends on has changed.
@@ -62,23 +69,28 @@ night: $(VENV)/.test
 	HYPOTHESIS_PROFILE=night $(PYTEST) --timeout=0 tests/property tests/kernels
 
 # Long forms of tests, which take minutes each.
-stress: $(VENV)/.test $(VENV)/.browser
+stress: $(VENV)/.test $(VENV)/.browser wheel-alone
 	$(PYTEST) --timeout=0 -m stress
 
 # Third-party clients of `dlstep serve`, unchanged, each in an environment of its own under .venv-clients.
 clients: $(VENV)/.test
 	$(BIN)/python -m pytest -m clients tests/clients
 
-# The wheel, in an environment of its own, generates without the source tree in reach.
+# The wheel generates without the source tree in reach, on the packages that are there; `wheel-alone`: on what it asks for.
 wheel: $(VENV)/.test
-	rm -rf dist
+	rm -rf dist .venv-wheel
 	$(BIN)/python -m build --wheel --outdir dist
-	test -d .venv-wheel || $(PYTHON) -m venv .venv-wheel
+	$(PYTHON) -m venv .venv-wheel
+	$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' > "$$(.venv-wheel/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/beside.pth"
+	$(WHEEL_RUNS)
+
+wheel-alone: $(VENV)/.test
+	rm -rf dist .venv-wheel
+	$(BIN)/python -m build --wheel --outdir dist
+	$(PYTHON) -m venv .venv-wheel
 	.venv-wheel/bin/pip $(PIP_INSTALL) torch==2.13.0
 	.venv-wheel/bin/pip $(PIP_INSTALL) dist/*.whl
-	.venv-wheel/bin/pip install --quiet --disable-pip-version-check --no-deps --force-reinstall dist/*.whl
-	cd .venv-wheel && bin/dlstep generate 'Max has 53 shells. Later Max buys 39 more. How many shells does Max have?' --progress false
-	cd .venv-wheel && bin/python -c 'from dlstep.views.page import bundle; bundle()'
+	$(WHEEL_RUNS)
 
 mutants: $(VENV)/.test
 	$(BIN)/python -m tests.mutants

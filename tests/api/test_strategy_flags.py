@@ -201,6 +201,7 @@ for given in (Odd(odd=2), Odd):
 """
 
 
+@pytest.mark.stress
 def test_a_strategy_by_value_from_a_script_and_from_nowhere(tmp_path: Path) -> None:
     """A class whose module is `__main__`, with a file and without one, as in a notebook."""
     text = SCRIPT.format(code=STRATEGY.format(extra=""))

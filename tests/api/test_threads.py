@@ -89,6 +89,7 @@ def printed(code: str, *arguments: str, **environment: str) -> str:
     return done.stdout.splitlines()[-1]
 
 
+@pytest.mark.stress
 def test_an_engine_of_a_small_network_sets_one_thread() -> None:
     assert printed(CODE) == "1 2 1"
     assert printed(CODE, OMP_NUM_THREADS="2") in ("2 2 2", "1 2 2")  # torch takes no more than there are cores

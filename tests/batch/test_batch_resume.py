@@ -76,6 +76,7 @@ def test_more_requests_go_on_with_the_answers_that_are_there(unbroken: Path, tmp
     assert out.read_bytes().startswith(unbroken.read_bytes())
 
 
+@pytest.mark.stress
 def test_mistakes_are_told_and_nothing_is_lost(unbroken: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = copied(unbroken, tmp_path / "copy")
     given = written(tmp_path / "in.jsonl", stories(COUNT))

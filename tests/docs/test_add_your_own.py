@@ -145,6 +145,7 @@ def jobs_of(page: str, folder: Path) -> list[Job]:
 
 
 @pytest.mark.slow
+@pytest.mark.stress
 def test_every_line_works_as_pasted_in_an_empty_folder(installed: Installed, tmp_path: Path) -> None:
     """Commands run in the order of the page, and print what it says."""
     jobs = [job for page in PAGES for job in jobs_of(page, tmp_path / page)]

@@ -19,6 +19,7 @@ def rank_of(server: Command) -> psutil.Process:
 
 
 @pytest.mark.slow
+@pytest.mark.stress
 def test_a_killed_rank_ends_its_requests_and_the_group_starts_again(tmp_path: Path, report: Callable[[str], None]):
     with command(tmp_path, "tiny-bd", "--tp", "2", "--num_threads", "1") as server:
         engine, rank = server.engine, rank_of(server)

@@ -166,6 +166,7 @@ def test_an_engine_never_outlives_its_server_not_even_while_it_loads() -> None:
     until_gone(children[0], 10)
 
 
+@pytest.mark.stress
 def test_wrong_options_are_told_in_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     empty = tmp_path / "keys"
     empty.write_text("\n")
