@@ -108,6 +108,8 @@ class Decode:
 
     def _gain(self) -> None:
         if self._forward_failed:
+            if self._leader is not None:
+                self._leader.rewind(self._state)  # other ranks may have gone on
             self._catch_up()
             return
         try:

@@ -41,6 +41,14 @@ class Cut:
     most: int
 
 
+@dataclass(frozen=True, slots=True)
+class Share:
+    """The part of one rank in an answer for all ids: those whose weights it has, and its exchange with the other ranks."""
+
+    cut: Cut
+    exchange: Exchange
+
+
 def cut_of(total: int, rank: int, size: int) -> Cut:
     """The ids of rank number `rank` of `size`; the last ranks may have fewer, or none."""
     each = -(-total // size)

@@ -69,7 +69,21 @@ def test_every_shape_takes_what_the_script_says(name: str) -> None:
     assert row.rows > 2
     assert 0 < row.host_us < row.step_us
     assert row.ratio == row.step_us / row.roofline_us
-    assert row.device_us is row.host_share is None
+    assert row.device_us is row.queued_us is row.host_share is None
+
+
+def test_forwards_in_a_row_leave_the_decode_as_it_is() -> None:
+    shape, load = shrunk("sdar-8b"), Load(1, context=64, steps=2)
+    decodes = [
+        DecodeRow(random_checkpoint(shape, torch.device("cpu"), torch.float32), shape.strategy(2.5), load, enforce_eager=True)
+        for _ in range(2)
+    ]
+    for decode in decodes:
+        decode.prefill()
+    assert decodes[0].queued_us(3) > 0
+    for decode in decodes:
+        decode.step()
+    assert decodes[0].state.line == decodes[1].state.line
 
 
 def test_the_script_takes_at_least_one_token() -> None:

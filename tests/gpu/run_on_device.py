@@ -35,6 +35,7 @@ SHOWN = {
         "roofline_us",
         "ratio",
         "device_us",
+        "queued_us",
         "captures",
         "host_share",
         "host_us",

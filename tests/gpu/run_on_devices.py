@@ -45,6 +45,7 @@ SHOWN |= {
         "rows",
         "step_us",
         "device_us",
+        "queued_us",
         "host_us",
         "captures",
         "tokens_per_s",

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from profiles import up_to
+from rank_rounds import all_ranks
 
 pytest.importorskip("triton", reason="triton is not installed: it exists for Linux only")
 
@@ -34,7 +35,7 @@ from sampling_checks import (
 )
 from triton_interpreter import needs_interpreter
 
-from dlstep_kernels import SamplerConfig, Settings, SoftRows, head, mean, merge, sampling
+from dlstep_kernels import Drawn, SamplerConfig, Settings, SoftRows, head, mean, merge, sampling
 from dlstep_kernels.gpu import (
     head as head_kernels,
     mean as mean_kernels,
@@ -42,6 +43,7 @@ from dlstep_kernels.gpu import (
     parts,
     sampling as sampling_kernels,
 )
+from dlstep_kernels.vocabulary import Exchange, Share, cut_of
 
 pytestmark = needs_interpreter
 
@@ -97,9 +99,15 @@ def test_sample_equals_the_twin(problem: Problem, block: int, programs: int, chu
     bulk=st.sampled_from((True, False)),
     biased=st.booleans(),
     softcap=st.sampled_from((None, 30.0)),
+    ranks=st.sampled_from((1, 2, 3)),
 )
-def test_head_and_sample_equals_the_twin(problem: Problem, depth: int, bulk: bool, biased: bool, softcap: float | None) -> None:
-    """Hidden states and weights are small integers, so that any order of summation gives the same logits."""
+@example(problem=replace(SMALL, width=4, vocab_size=4, named=3), depth=16, bulk=False, biased=True, softcap=None, ranks=3)
+def test_head_and_sample_equals_the_twin(
+    problem: Problem, depth: int, bulk: bool, biased: bool, softcap: float | None, ranks: int
+) -> None:
+    """Hidden states and weights are small integers, so that any order of summation gives the same logits; so do several
+    ranks, each of which has the weights of some ids, or of none.
+    """
     generator = torch.Generator().manual_seed(problem.seed)
     hidden = torch.randint(-2, 3, (problem.rows, 2 * depth), generator=generator).to(problem.dtype)[:, :depth]
     weight = torch.randint(-2, 3, (problem.width, depth), generator=generator).div(4).to(problem.dtype)
@@ -108,16 +116,24 @@ def test_head_and_sample_equals_the_twin(problem: Problem, depth: int, bulk: boo
     bias = torch.randint(-2, 3, (problem.width,), generator=generator).to(problem.dtype) if biased else None
     chosen = settings_of(problem, "cpu")
     options = {
-        "vocab_size": problem.vocab_size, "mask_id": problem.mask_id, "sampler": problem.sampler,
-        "bias": bias, "softcap": softcap,
+        "vocab_size": problem.vocab_size, "mask_id": problem.mask_id, "sampler": problem.sampler, "softcap": softcap,
     }  # fmt: skip
+
+    def of_rank(rank: int, exchange: Exchange) -> Drawn:
+        cut = cut_of(problem.width, rank, ranks)
+        own, own_bias = (None if each is None else each[cut.first : cut.first + cut.count] for each in (weight, bias))
+        assert own is not None
+        share = None if ranks == 1 else Share(cut, exchange)
+        return head_kernels.head_and_sample(hidden, own, chosen, bias=own_bias, share=share, **options)
+
     with launched(head_kernels, bulk=int(bulk)):
-        found = head_kernels.head_and_sample(hidden, weight, chosen, **options)
+        found = all_ranks(ranks, of_rank)
     logits = hidden.double() @ weight.double().T + (0.0 if bias is None else bias.double())
     scores = scores_of(capped(logits, softcap), chosen, vocab_size=problem.vocab_size, mask_id=problem.mask_id)
     blur = capped_blur(softcap, problem.temperatures)
-    twin = head.head_and_sample(hidden, weight, chosen, **options)
-    assert_same(found, twin, problem.width, additions=problem.width // 16 + 5, scores=scores, blur=blur)
+    twin = head.head_and_sample(hidden, weight, chosen, bias=bias, **options)
+    for each in found:
+        assert_same(each, twin, problem.width, additions=problem.width // 16 + 5 + ranks, scores=scores, blur=blur)
 
 
 @ignored

@@ -1,12 +1,12 @@
 """Sampling from logits that are cut by vocabulary, against sampling from whole rows."""
 
 from dataclasses import replace
-from threading import Barrier, Thread
 
 import pytest
 import torch
 from hypothesis import example, given, strategies as st
 from profiles import up_to
+from rank_rounds import all_ranks
 from sampling_checks import Problem, assert_same, logits_of, problems, settings_of
 from torch import Tensor
 
@@ -48,41 +48,6 @@ def test_parts_answer_as_the_whole(problem: Problem, size: int):
     assert_same(found, whole, logits.shape[1] + 1, additions=logits.shape[1])
 
 
-class Threads:
-    """An exchange between ranks that are threads."""
-
-    def __init__(self, size: int) -> None:
-        self.barrier, self.given = Barrier(size), [torch.empty(0)] * size
-
-    def of(self, rank: int):
-        def exchange(tensor: Tensor) -> list[Tensor]:
-            self.given[rank] = tensor
-            self.barrier.wait(10)
-            found = list(self.given)
-            self.barrier.wait(10)
-            return found
-
-        return exchange
-
-    def run(self, work) -> list:
-        size = len(self.given)
-        found = [None] * size
-
-        def one(rank: int) -> None:
-            try:
-                found[rank] = work(rank, self.of(rank))
-            except BaseException:
-                self.barrier.abort()
-                raise
-
-        threads = [Thread(target=one, args=(rank,)) for rank in range(size)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        return found
-
-
 FILTERS = st.fixed_dictionaries(
     {
         "top_k": st.none() | st.integers(0, 9),
@@ -106,7 +71,7 @@ def test_every_rank_answers_as_the_whole(problem: Problem, filters: dict, size: 
         cut = cut_of(logits.shape[1], number, size)
         return sample_cut(logits[:, cut.first : cut.first + cut.count], settings, cut, exchange, **facts)
 
-    for found in Threads(size).run(rank):
+    for found in all_ranks(size, rank):
         assert torch.equal(found.tokens, whole.tokens)
         assert_same(found, whole, logits.shape[1] + 1, additions=0 if any(filters.values()) else logits.shape[1])
 
@@ -125,7 +90,7 @@ def test_columns_come_back_in_order():
         cut: Cut = cut_of(7, number, 4)
         return gather_columns(rows[:, cut.first : cut.first + cut.count], cut, exchange)
 
-    assert all(torch.equal(found, rows) for found in Threads(4).run(rank))
+    assert all(torch.equal(found, rows) for found in all_ranks(4, rank))
 
 
 @pytest.mark.parametrize("ties", ["highest", "lowest"])

@@ -5,7 +5,16 @@ from .catalogue import change
 VOCABULARY, SHARDING, RANKS = "dlstep_kernels/vocabulary.py", "models/sharding.py", "models/ranks.py"
 CONDUCTOR, CREW, WIRE = "ranks/conductor.py", "ranks/crew.py", "ranks/wire.py"
 
+HEAD, PARTS = "dlstep_kernels/gpu/head.py", "dlstep_kernels/gpu/parts.py"
+
 MUTANTS = (
+    change("the kernel draws numbers of the first ids", HEAD, "_race(x, peak, inverse, key, start_id, ROWS", "_race(x, peak, inverse, key, start, ROWS"),
+    change("the kernel lists a rank's own numbers of ids", HEAD, "found = _first_of(peak, x, ids, HIGHEST)\n", "found = _first_of(peak, x, column, HIGHEST)\n"),
+    change("the last tile of a rank reaches into the next one's ids", HEAD, "allowed = (column < width) & (ids < vocab_size)", "allowed = (ids < vocab_size)"),
+    change("named ids have the logits of rank 0", HEAD, "gather(0, owners[None])", "gather(0, 0 * owners[None])"),
+    change("ranks have parts of their own", HEAD, "splits = divided_up(cut.most, ", "splits = divided_up(max(cut.count, 1), "),
+    change("penalties are taken off a rank's own numbers of ids", HEAD, "tl.where(ids[None, :] == penalised", "tl.where(column[None, :] == penalised"),
+    change("the second rank's keys are lost", PARTS, "torch.cat(exchange(parts.keys), 1)", "torch.cat([exchange(parts.keys)[0]] * len(exchange(parts.keys)), 1)"),
     change("each rank draws the numbers of the first ids", VOCABULARY, "perturbed(scores, settings, cut.first)", "perturbed(scores, settings)"),
     change("the first rank that ties wins", VOCABULARY, "first_best(raced.T, sampler.ties)", "first_best(raced.T, \"lowest\")"),
     change("probabilities are those among a rank's own ids", VOCABULARY, "total = totals.sum(0)", "total = totals.gather(0, place)[0]"),

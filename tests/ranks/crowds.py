@@ -1,5 +1,6 @@
 """Crowds of requests that trickle in, of which some are aborted and some give way: what ranks answer beside one process."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +14,7 @@ from dlstep.ranks.conductor import Conductor, follow
 from dlstep.ranks.crew import Crew
 
 SAME = 1e-5  # probabilities that differ by less may decide otherwise: ranks add up in another order
+GROWTH = 10.0  # times: how much farther apart answers may be than probabilities that were fed back
 SHORT = (6, 12, 24)  # tokens of an answer
 Asked = tuple[Span, Rows]
 
@@ -129,21 +131,31 @@ def flips(name: str, whole: Answers, found: Answers, *, exact: bool) -> list[str
             )
             continue  # aborts count steps, which went on otherwise behind a flip
         assert apart < SAME, f"{name}: request {number} parted where probabilities are {apart:.2g} apart"
-        told.append(f"{name}: request {number} parted at a margin under {apart:.2g}")
+        told.append(f"{name}: request {number} parted at a margin under {max(apart, 1e-9):.2g} beside what was fed back")
     return told
 
 
 def parted(one: list[Asked], other: list[Asked]) -> float | None:
-    """How far apart probabilities are in the forward that decided otherwise; None if one only ended before the other."""
-    last = 0.0
+    """How far apart probabilities are up to the forward that decided otherwise, beside what those that are fed back explain;
+    None if one only ended before the other.
+
+    A random network may double in every step what is fed back to it with another last digit.
+    """
+    most = 0.0
     for (span, rows), (its_span, its_rows) in zip(one, other, strict=False):
         if (span.start, span.tokens, span.wanted) != (its_span.start, its_span.tokens, its_span.wanted):
-            return last
-        apart = [abs(a - b) for a, b in zip(rows.probabilities, its_rows.probabilities, strict=True)]
-        last = max(apart, default=last)
+            return most
+        fed = 0.0
+        if span.soft is not None and its_span.soft is not None:
+            fed = _apart(span.soft.probabilities, its_span.soft.probabilities)
+        most = max(most, _apart(rows.probabilities, its_rows.probabilities) - GROWTH * fed)
         if rows.tokens != its_rows.tokens:
-            return last
+            return most
     return None
+
+
+def _apart(some: Sequence[float], others: Sequence[float]) -> float:
+    return max((abs(a - b) for a, b in zip(some, others, strict=True)), default=0.0)
 
 
 def _first(whole: Answers, found: Answers) -> str:

@@ -139,6 +139,55 @@ def whole() -> LLM:
     return LLM(num_threads=1)
 
 
+class Interrupted:
+    """A driver that is interrupted, so many times, in the middle of its third forward."""
+
+    def __init__(self, driver: Any, times: int) -> None:
+        self.driver, self.times, self.forwards = driver, times, 0
+
+    def run(self, plan: Plan, meanwhile: Callable[[], None]) -> Samples:
+        self.forwards += 1
+        for _ in range(self.times if self.forwards == 3 else 0):
+            signal.raise_signal(signal.SIGINT)
+        return self.driver.run(plan, meanwhile)
+
+    def fork(self, line: int) -> bool:
+        return self.driver.fork(line)
+
+    def release(self, line: int) -> None:
+        self.driver.release(line)
+
+
+def interrupted(llm: LLM, prompts: list[str], params: SamplingParams, expected: list[Any]) -> None:
+    """An interrupt waits for the end of a forward, and the LLM is as good as before."""
+    conductor: Any = llm.engine.driver
+    driver, handler = conductor._driver, signal.getsignal(signal.SIGINT)
+    conductor._driver = Interrupted(driver, 1)
+    with pytest.raises(KeyboardInterrupt):
+        llm.generate(prompts, params, progress=False)
+    session = llm.session()
+    session.submit(prompts[0], params)
+    conductor._driver = Interrupted(driver, 1)
+    with pytest.raises(KeyboardInterrupt):
+        session.run()
+    session.run()
+    assert session.output(0).token_ids == expected[0].token_ids
+    conductor._driver = driver
+    found = llm.generate(prompts, params, progress=False)
+    assert [each.token_ids for each in found] == [each.token_ids for each in expected]
+    assert signal.getsignal(signal.SIGINT) is handler
+
+
+def test_a_forward_that_is_interrupted_twice_ends_the_group():
+    llm = LLM(tensor_parallel_size=2, num_threads=1)
+    conductor: Any = llm.engine.driver
+    conductor._driver = Interrupted(conductor._driver, 2)
+    with pytest.raises(KeyboardInterrupt):
+        llm.generate(QUESTION, progress=False)
+    with pytest.raises(DlstepError, match="interrupted twice: make the LLM anew"):
+        llm.generate(QUESTION, progress=False)
+
+
 def test_a_call_equals_one_process_and_a_rank_that_is_killed_ends_it(whole: LLM):
     prompts = [problem.prompt for problem in tiny.problems(16, seed=1)]
     params = SamplingParams(max_tokens=40)
@@ -162,6 +211,7 @@ def test_a_call_equals_one_process_and_a_rank_that_is_killed_ends_it(whole: LLM)
         os.kill(pid, signal.SIGKILL)
         killed.append(time.monotonic())
 
+    interrupted(llm, prompts, params, expected)
     Timer(0.3, kill).start()
     with pytest.raises(DlstepError, match="rank 1 of 2 is gone: its process ended with exit code -9"):
         llm.generate(prompts * 20, params, progress=False)

@@ -55,7 +55,8 @@ class Decoded:
 
     `rows` are fed by a step, `captures` are graphs captured in the steps that count; `kinds` are what the device works on, and
     `launches` how often. `host_us` is schedule, gathering, unpacking and commit.
-    `device_us` is when the device works, and `host_share` the rest of the step, in which it waits; None without a CUDA device.
+    `device_us` is when the device works, and `host_share` the rest of the step, in which it waits; `queued_us` is what a forward
+    takes while others are queued behind it, so that the device waits between kernels only. All are None without a CUDA device.
     `roofline_us` is the least time for the bytes and operations of the same steps at the measured ceilings, `ratio` the step
     to it.
     """
@@ -68,6 +69,7 @@ class Decoded:
     roofline_us: float
     ratio: float
     device_us: float | None
+    queued_us: float | None
     host_share: float | None
     host_us: float
     tokens_per_step: float
@@ -147,6 +149,20 @@ class DecodeRow:
         done = perf_counter()
         own = planned - start + done - ran
         return plan, own + ran - begin - (self.driver.script_s - before), own
+
+    def queued_us(self, count: int) -> float:
+        """Microseconds of the next forward, run `count` times without waiting in between; the state stays where it is."""
+        driver = self.driver.driver
+        plan = self.driver.pace.fed(schedule(self.state), self.state.config.spec.mask_id)
+        driver.follow(plan)
+        forwards = driver.gather(plan)
+        pending = driver.submit(forwards)
+        pending.wait()
+        start = perf_counter()
+        for _ in range(count):
+            pending = driver.submit(forwards)
+        pending.wait()
+        return 1e6 * (perf_counter() - start) / count
 
     def prefill(self) -> None:
         """Step until every request has sampled."""
@@ -245,6 +261,7 @@ def _measured(decode: DecodeRow, network: Network, load: Load, ceilings: Ceiling
     roofline_us = sum(least_us(network, plan, ceilings) for plan, _, _ in done) / count
     tokens = (decode.taken() - before) / count
     host_us = 1e6 * (decode.driver.host_s + sum(own for _, _, own in done)) / count
+    queued_us = decode.queued_us(load.steps) if device.type == "cuda" else None
     spent = _busy(decode, min(load.steps, STEPS), trace) if device.type == "cuda" or trace else None
     return Decoded(
         shape=decode.name,
@@ -255,6 +272,7 @@ def _measured(decode: DecodeRow, network: Network, load: Load, ceilings: Ceiling
         roofline_us=roofline_us,
         ratio=step_us / roofline_us,
         device_us=None if spent is None else spent.us,
+        queued_us=queued_us,
         host_share=None if spent is None else max(0.0, 1.0 - spent.us / step_us),
         host_us=host_us,
         tokens_per_step=tokens / load.batch,

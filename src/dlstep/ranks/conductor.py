@@ -3,8 +3,8 @@ of the forward. No plan goes over: equal lines prove before every forward that t
 """
 
 from collections import deque
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import count
 from threading import Lock
@@ -15,6 +15,7 @@ from ..core import DlstepError, Event, LineMismatch, Plan, Samples, State, commi
 from ..core.trace import apply
 from ..models.ranks import Ranks
 from .crew import Crew
+from .interrupts import held_back
 from .wire import Wire, connect
 
 
@@ -92,14 +93,10 @@ class Conductor:
 
     def fork(self, line: int) -> bool:
         """Copy a history on all ranks."""
-        with self._lock:
-            try:
-                self._crew.check()
-                self._wire.tell(Fork(line, self._forget()))
-                forked = self._driver.fork(line)
-                self._wire.check(f"fork of line {line}", forked)()
-            except (RuntimeError, DlstepError) as error:
-                raise self._crew.ended_by(error) from error
+        with self._lock, held_back(), self._whole():
+            self._wire.tell(Fork(line, self._forget()))
+            forked = self._driver.fork(line)
+            self._wire.check(f"fork of line {line}", forked)()
             return forked
 
     def release(self, line: int) -> None:
@@ -108,20 +105,28 @@ class Conductor:
 
     def forward(self, number: int, changes: tuple[Event | State, ...], plan: Plan) -> Samples:
         """Run a forward of a decode on all ranks."""
-        with self._lock:
-            try:
-                self._crew.check()
-                gone = tuple([self._gone.popleft() for _ in range(len(self._gone))])
-                self._wire.tell(Forward(number, changes, self._forget(), gone))
-                return self._driver.run(plan, self._wire.check(f"step {plan.step}", plan.line))
-            except LineMismatch:  # on every rank: the next plan begins anew
-                raise
-            except (RuntimeError, DlstepError) as error:
-                raise self._crew.ended_by(error) from error
+        with self._lock, held_back(), self._whole():
+            gone = tuple([self._gone.popleft() for _ in range(len(self._gone))])
+            self._wire.tell(Forward(number, changes, self._forget(), gone))
+            return self._driver.run(plan, self._wire.check(f"step {plan.step}", plan.line))
 
     def dismiss(self) -> None:
         """Let the other ranks go on to something else."""
         self._wire.tell(End())
+
+    @contextmanager
+    def _whole(self) -> Iterator[None]:
+        """End the group if the block is not done as a whole. Raises DlstepError if it has ended."""
+        self._crew.check()
+        try:
+            yield
+        except LineMismatch:  # on every rank: the next plan begins anew
+            raise
+        except (RuntimeError, DlstepError) as error:
+            raise self._crew.ended_by(error) from error
+        except KeyboardInterrupt:
+            self._crew.ended_by(DlstepError("a forward of several ranks was interrupted twice: make the LLM anew"))
+            raise
 
     def _forget(self) -> tuple[int, ...]:
         lines = tuple([self._released.popleft() for _ in range(len(self._released))])

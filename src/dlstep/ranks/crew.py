@@ -1,6 +1,7 @@
 """Processes of the ranks beside rank 0: started, watched and ended together."""
 
 import os
+import signal
 import sys
 import threading
 from collections.abc import Callable
@@ -165,6 +166,7 @@ def gather_crew(size: int, target: Callable[..., None], *given: Any) -> Crew:
 
 def _run(pipe: Connection, target: Callable[..., None], place: Place, given: tuple[Any, ...]) -> None:
     """The process of a rank: it never outlives the one that started it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal reaches all ranks: the first one decides
     threading.Thread(target=_end_with_parent, daemon=True).start()
     pipe.send("ready")
     try:

@@ -14,6 +14,7 @@ from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from ..sampling import SIMPLE, Drawn, SamplerConfig, Settings
+from ..vocabulary import Share, cut_of
 from .draws import complement, order_key
 from .launch import Parameters, architecture, compiled_with, divided_up, parameters, power_of_two
 from .named import with_named
@@ -29,6 +30,7 @@ from .parts import (
     answer,
     kept_keys,
     room,
+    side_by_side,
     stream_of,
     temperature_of,
 )
@@ -157,8 +159,8 @@ def _race(x, peak, inverse, key, start, ROWS: tl.constexpr, COLUMNS: tl.constexp
 @triton.jit
 @no_type_check
 def _read_head(
-    hidden, weight, bias, softcap, hidden_stride, weight_stride, rows, filled, width, depth, vocab_size, mask_id, splits, plane,
-    temperatures, seeds, positions, draws, penalty_ids, penalties, numbers, winners, keys,
+    hidden, weight, bias, softcap, hidden_stride, weight_stride, rows, filled, width, first_id, depth, vocab_size, mask_id,
+    splits, plane, temperatures, seeds, positions, draws, penalty_ids, penalties, numbers, winners, keys,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, EVEN: tl.constexpr, KEPT: tl.constexpr,
     HIGHEST: tl.constexpr, ENTROPY: tl.constexpr, PLAIN: tl.constexpr, RACED: tl.constexpr, CAPPED: tl.constexpr,
     BULK: tl.constexpr,
@@ -174,6 +176,7 @@ def _read_head(
     row = first_row + tl.arange(0, ROWS)
     inside = row < rows
     column = start + tl.arange(0, COLUMNS)
+    ids, start_id = first_id + column, first_id + start
     if BULK:
         x = _multiply_bulk(hidden, weight, first_row, start, depth, ROWS, COLUMNS, DEPTH)
     else:
@@ -183,15 +186,16 @@ def _read_head(
         x += tl.load(bias + column, mask=column < width, other=0.0).to(tl.float32)[None, :]
     if CAPPED:
         x = _capped(x, softcap)
-    if (start + COLUMNS > vocab_size) | ((mask_id >= start) & (mask_id < start + COLUMNS)):
+    masked = (mask_id >= start_id) & (mask_id < start_id + COLUMNS)
+    if (start + COLUMNS > width) | (start_id + COLUMNS > vocab_size) | masked:
         # What is forbidden does not count, but spoils the sums if it is NaN or +inf.
-        allowed = (column < vocab_size) & (column != mask_id)
+        allowed = (column < width) & (ids < vocab_size) & (ids != mask_id)
         x = tl.where(allowed[None, :] | ((column < width)[None, :] & ~(x < float("inf"))), x, float("-inf"))
         x = tl.where((~allowed)[None, :] & (x > float("-inf")), float("nan"), x)
     if penalty_ids is not None:
         penalised = tl.load(penalty_ids + row, mask=inside, other=-1).to(tl.int32)
         penalty = tl.load(penalties + row, mask=inside, other=0.0)
-        x = tl.where(column[None, :] == penalised[:, None], x - penalty[:, None], x)
+        x = tl.where(ids[None, :] == penalised[:, None], x - penalty[:, None], x)
     inverse, hot = tl.full([ROWS], 1.0, tl.float32), inside
     if RACED:
         _, inverse, hot = temperature_of(temperatures, row, inside)
@@ -200,16 +204,16 @@ def _read_head(
     if RACED:  # noqa: SIM102
         if tl.max(hot.to(tl.int32), 0) > 0:
             key = stream_of(seeds, positions, draws, row, inside, PURPOSE)
-            winner, racer = _race(x, peak, inverse, key, start, ROWS, COLUMNS, HIGHEST)
+            winner, racer = _race(x, peak, inverse, key, start_id, ROWS, COLUMNS, HIGHEST)
             tl.store(winners + part, winner, mask=inside)
             tl.store(numbers + RACERS * plane + part, racer, mask=inside)
     for place in tl.static_range(KEPT):
         if place > 0:
             peak = tl.max(x, 1)
-        found = _first_of(peak, x, column, HIGHEST)
+        found = _first_of(peak, x, ids, HIGHEST)
         tl.store(keys + part * KEPT + place, order_key(peak, found, HIGHEST), mask=inside)
         if place + 1 < KEPT:
-            x = tl.where(column[None, :] == found[:, None], float("-inf"), x)
+            x = tl.where(ids[None, :] == found[:, None], float("-inf"), x)
 
 
 @triton.jit
@@ -288,18 +292,22 @@ def head_and_sample(
     bias: Float[Tensor, " vocab"] | None = None,
     softcap: float | None = None,
     filled: Int64[Tensor, "1"] | None = None,
+    share: Share | None = None,
 ) -> Drawn:
     """The twin's answer, for settings without filters; `hidden` and `weight` are of one dtype.
 
-    Rows from `filled` on cost nothing, and their answers may be anything; None: there are none.
+    Rows from `filled` on cost nothing, and their answers may be anything; None: there are none. Ranks that have a `share` of
+    the weight each read their own, and exchange parts.
     """
     hidden = hidden if hidden.stride(1) == 1 else hidden.contiguous()
     assert weight.stride(1) == 1, "the numbers of a row of the weight must lie side by side"
     rows, depth = hidden.shape
-    width = weight.shape[0]
+    cut = cut_of(len(weight), 0, 1) if share is None else share.cut
+    if not cut.count:  # a rank without ids has one that nothing allows
+        weight, bias = hidden.new_zeros(1, depth), None
     raced, plain = settings.temperatures is not None, settings.temperatures is not None and not sampler.tempered
     chosen = _chosen(hidden, raced, kept_keys(sampler))
-    splits = divided_up(width, chosen["columns"])
+    splits = divided_up(cut.most, chosen["columns"])
     bulk = bool(chosen["bulk"]) and _aligned(hidden) and _aligned(weight)
     parts = room(rows, splits, sampler, hidden.device)
     if rows:
@@ -309,17 +317,22 @@ def head_and_sample(
         _read_head[(divided_up(rows, chosen["rows"]) * splits,)](
             _described(hidden, chosen["rows"], chosen["depth"]) if bulk else hidden,
             _described(weight, chosen["columns"], chosen["depth"]) if bulk else weight, bias,
-            0.0 if softcap is None else softcap, hidden.stride(0), weight.stride(0), rows, filled, width, depth,
-            min(vocab_size, width), -1 if mask_id is None else mask_id, splits, rows * splits,
+            0.0 if softcap is None else softcap, hidden.stride(0), weight.stride(0), rows, filled, len(weight),
+            cut.first, depth, vocab_size, -1 if mask_id is None else mask_id, splits, rows * splits,
             settings.temperatures, *counters, *penalties, parts.numbers, parts.winners, parts.keys,
             ROWS=chosen["rows"], COLUMNS=chosen["columns"], DEPTH=chosen["depth"], EVEN=depth % chosen["depth"] == 0,
             KEPT=parts.keys.shape[2], HIGHEST=sampler.ties == "highest", ENTROPY="entropy" in sampler.statistics,
             PLAIN=plain, RACED=raced, CAPPED=softcap is not None, BULK=bulk,
             **compiled_with(chosen),
         )  # fmt: skip
+    if share is not None:
+        parts = side_by_side(parts, share.exchange)
     drawn = answer(parts, settings, sampler, vocab_size=vocab_size, plain=plain, filled=filled)
     if settings.named is None:
         return drawn
-    logits = _named_logits(hidden, weight, settings.named.contiguous(), bias, softcap, filled)
-    allowed = {"vocab_size": min(vocab_size, width), "mask_id": mask_id}
+    logits = _named_logits(hidden, weight, (settings.named - cut.first).contiguous(), bias, softcap, filled)
+    if share is not None:  # those of the rank that has the id
+        owners = (settings.named // cut.most).clamp(0, (cut.total - 1) // cut.most)
+        logits = torch.stack(share.exchange(logits)).gather(0, owners[None])[0]
+    allowed = {"vocab_size": min(vocab_size, cut.total), "mask_id": mask_id}
     return with_named(drawn, parts, settings, logits, **allowed, plain=plain, whole=False, filled=filled)

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from ..draws import RENOISE, SAMPLE
 from ..sampling import Drawn, SamplerConfig, Settings
+from ..vocabulary import Exchange
 from .draws import NO_KEY, complement, draw_key, gumbel, index_of, keep_largest, no_keys, random_id, value_of
 from .launch import architecture, compiled_with, parameters, power_of_two
 
@@ -46,6 +47,13 @@ def room(rows: int, splits: int, sampler: SamplerConfig, device: torch.device) -
         torch.empty((PLANES, rows, splits), dtype=torch.float32, device=device),
         torch.empty((rows, splits), dtype=torch.int32, device=device),
         torch.empty((rows, splits, kept_keys(sampler)), dtype=torch.int64, device=device),
+    )
+
+
+def side_by_side(parts: Parts, exchange: Exchange) -> Parts:
+    """The parts of all ranks, which have as many each; their ids are those of the whole."""
+    return Parts(
+        torch.cat(exchange(parts.numbers), 2), torch.cat(exchange(parts.winners), 1), torch.cat(exchange(parts.keys), 1)
     )
 
 

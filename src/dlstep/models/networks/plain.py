@@ -8,8 +8,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from dlstep_kernels import Drawn, has_kernels, head_and_sample, merge_embeddings
-from dlstep_kernels.head import logits_of
-from dlstep_kernels.vocabulary import sample_cut
+from dlstep_kernels.vocabulary import Share, sample_cut
 
 from ...core import DlstepError, Plan, Spec
 from ..attention import NO_MASK
@@ -28,8 +27,8 @@ class PlainNetwork(PagedNetwork):
         self._body, self._head = model.base_model, head_of(model)
         fused = has_kernels(model.device) and model.dtype.itemsize == 2
         self._linear = self._head if fused and isinstance(self._head, nn.Linear) else None
-        self.draws_itself = self._linear is not None and not ranks.several
-        self._ids = ids_of(model, ranks)
+        self.draws_itself = self._linear is not None
+        self._share = Share(ids_of(model, ranks), ranks.exchange) if ranks.several else None
 
     def forwards(self, plan: Plan) -> tuple[Plan, ...]:
         """The plan itself."""
@@ -52,8 +51,6 @@ class PlainNetwork(PagedNetwork):
         wanted = hidden[0].index_select(0, batch.wanted)
         if self._linear is None:
             return self._head(wanted)
-        if self.ranks.several:
-            return logits_of(wanted, self._linear.weight, self._linear.bias)
         return head_and_sample(
             wanted,
             self._linear.weight,
@@ -63,16 +60,15 @@ class PlainNetwork(PagedNetwork):
             sampler=batch.sampler,
             bias=self._linear.bias,
             filled=batch.filled,
+            share=self._share,
         )
 
     def sample(self, batch: Batch, answer: Answer) -> Drawn:
         """Tokens, probabilities and the statistics asked for; ranks have logits of their own ids only."""
-        if not self.ranks.several:
+        if self._share is None or isinstance(answer, Drawn):
             return super().sample(batch, answer)
-        assert not isinstance(answer, Drawn), "ranks sample together"
-        spec, settings = self.spec, batch.settings
-        facts: Any = {"vocab_size": spec.vocab_size, "mask_id": spec.mask_id, "sampler": batch.sampler}
-        return sample_cut(answer, settings, self._ids, self.ranks.exchange, **facts)
+        facts: Any = {"vocab_size": self.spec.vocab_size, "mask_id": self.spec.mask_id, "sampler": batch.sampler}
+        return sample_cut(answer, batch.settings, self._share.cut, self._share.exchange, **facts)
 
     def _inputs(self, batch: Batch) -> dict[str, Tensor]:
         """The rows as ids, or as embeddings if some are blends."""
