@@ -1,6 +1,7 @@
 """Decoding of random weights in the shapes of checkpoints, shrunk: the script, the count of bytes and operations, the rows."""
 
 import json
+import time
 from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import replace
@@ -72,18 +73,14 @@ def test_every_shape_takes_what_the_script_says(name: str) -> None:
     assert row.device_us is row.queued_us is row.host_share is None
 
 
-def test_forwards_in_a_row_leave_the_decode_as_it_is() -> None:
-    shape, load = shrunk("sdar-8b"), Load(1, context=64, steps=2)
-    decodes = [
-        DecodeRow(random_checkpoint(shape, torch.device("cpu"), torch.float32), shape.strategy(2.5), load, enforce_eager=True)
-        for _ in range(2)
-    ]
-    for decode in decodes:
-        decode.prefill()
-    assert decodes[0].queued_us(3) > 0
-    for decode in decodes:
-        decode.step()
-    assert decodes[0].state.line == decodes[1].state.line
+def test_a_forward_can_be_queued_many_times() -> None:
+    shape = shrunk("sdar-8b")
+    checkpoint = random_checkpoint(shape, torch.device("cpu"), torch.float32)
+    decode = DecodeRow(checkpoint, shape.strategy(2.5), Load(1, context=64, steps=2), enforce_eager=True)
+    decode.prefill()
+    begin = time.perf_counter()
+    taken = decode.queued_us(3)
+    assert 0 < 3 * taken < 1e6 * (time.perf_counter() - begin)
 
 
 def test_the_script_takes_at_least_one_token() -> None:

@@ -55,8 +55,8 @@ class Decoded:
 
     `rows` are fed by a step, `captures` are graphs captured in the steps that count; `kinds` are what the device works on, and
     `launches` how often. `host_us` is schedule, gathering, unpacking and commit.
-    `device_us` is when the device works, and `host_share` the rest of the step, in which it waits; `queued_us` is what a forward
-    takes while others are queued behind it, so that the device waits between kernels only. All are None without a CUDA device.
+    `device_us` is when the device works, and `host_share` the rest of the step, in which it waits; `queued_us` is a forward with
+    others queued behind it, so that the device waits between kernels only. All are None without a CUDA device.
     `roofline_us` is the least time for the bytes and operations of the same steps at the measured ceilings, `ratio` the step
     to it.
     """
@@ -151,7 +151,7 @@ class DecodeRow:
         return plan, own + ran - begin - (self.driver.script_s - before), own
 
     def queued_us(self, count: int) -> float:
-        """Microseconds of the next forward, run `count` times without waiting in between; the state stays where it is."""
+        """Microseconds of the next forward, run `count` times without waiting in between. No step can follow."""
         driver = self.driver.driver
         plan = self.driver.pace.fed(schedule(self.state), self.state.config.spec.mask_id)
         driver.follow(plan)
@@ -261,8 +261,8 @@ def _measured(decode: DecodeRow, network: Network, load: Load, ceilings: Ceiling
     roofline_us = sum(least_us(network, plan, ceilings) for plan, _, _ in done) / count
     tokens = (decode.taken() - before) / count
     host_us = 1e6 * (decode.driver.host_s + sum(own for _, _, own in done)) / count
-    queued_us = decode.queued_us(load.steps) if device.type == "cuda" else None
     spent = _busy(decode, min(load.steps, STEPS), trace) if device.type == "cuda" or trace else None
+    queued_us = decode.queued_us(load.steps) if device.type == "cuda" else None
     return Decoded(
         shape=decode.name,
         batch=load.batch,
