@@ -55,8 +55,8 @@ class Decoded:
 
     `rows` are fed by a step, `captures` are graphs captured in the steps that count; `kinds` are what the device works on, and
     `launches` how often. `host_us` is schedule, gathering, unpacking and commit.
-    `device_us` is when the device works, and `host_share` the rest of the step, in which it waits; `queued_us` is a forward with
-    others queued behind it, so that the device waits between kernels only. All are None without a CUDA device.
+    `device_us` is when the device works, and `host_share` the rest of the step, in which it waits; `queued_us` is a forward
+    with others queued behind it, so that the device waits between kernels only. All are None without a CUDA device.
     `roofline_us` is the least time for the bytes and operations of the same steps at the measured ceilings, `ratio` the step
     to it.
     """
