@@ -90,7 +90,9 @@ TESTS = {
     "rendering": ("tests/api/test_rendering.py",),
     "cli/yaml_file": ("tests/api/test_option_files.py", "tests/api"),
     "driver/lowering": ("tests/driver/test_lowering.py", "tests/driver/test_graphs.py"),
-    **dict.fromkeys(("ranks/conductor", "ranks/crew", "ranks/wire"), ("tests/ranks/test_group.py", "tests/ranks")),
+    **dict.fromkeys(
+        ("ranks/conductor", "ranks/crew", "ranks/wire", "ranks/interrupts"), ("tests/ranks/test_group.py", "tests/ranks")
+    ),
     "driver/": ("tests/driver",),
     **dict.fromkeys(("models/sharding", "models/ranks"), ("tests/ranks/test_sharding.py", "tests/ranks")),
     "models/compiled": ("tests/models/test_compiled.py",),

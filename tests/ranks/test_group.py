@@ -17,17 +17,20 @@ from ranks_running import run_ranks
 from tiny_families import FACTS, write_checkpoint
 
 from dlstep import LLM, SamplingParams, tiny
+from dlstep.config import EngineConfig
 from dlstep.core import DlstepError, Plan, Rows, Samples
 from dlstep.driver.buckets import Bucket
 from dlstep.driver.rehearsal import buckets_for
 from dlstep.engine import load_with
+from dlstep.evaluate.crews import Processes
 from dlstep.models.ranks import ALONE, Ranks
 from dlstep.ranks.conductor import Conductor, follow
 from dlstep.ranks.crew import Crew
 from dlstep.ranks.wire import RanksDisagree
+from dlstep.serve.server import serve
+from dlstep.serve.settings import ServeOptions
 from dlstep.strategies import own
 
-SOFT = {"dmax"}  # feeds probabilities, which round otherwise than those of one process, so its lines are others
 FEW, REQUESTS = 24, 200
 SOON = 10.0  # seconds in which everybody hears of a rank that is gone, on a machine that is busy
 
@@ -37,7 +40,8 @@ def compare(size: int, cases: list[Case], count: int, report: Callable[[str], No
     preempted = 0
     for case, whole, found in zip(cases, crowds(ALONE, cases, count), run_ranks(size, crowds, cases, count)[0], strict=True):
         told = flips(case.name, whole, found, exact=case.exact)
-        if not told and case.strategy not in SOFT and case.exact:
+        fed = any(span.soft is not None for asked in whole.asked for span, _ in asked)
+        if not told and not fed:  # what is fed back rounds otherwise than in one process, and so do lines
             assert found.lines == whole.lines, case.name
         preempted += whole.preempted
         report(
@@ -226,11 +230,20 @@ def test_a_call_equals_one_process_and_a_rank_that_is_killed_ends_it(whole: LLM)
         ({"device": "cuda:1"}, "device='cuda:1' is one device"),
         ({"tensor_parallel_size": 3}, "tensor_parallel_size=3 does not fit"),
         ({"tensor_parallel_size": 0}, "tensor_parallel_size"),
+        ({"lora_path": "adapter", "pre_merge_lora": False}, "pre_merge_lora=False does not go with tensor_parallel_size=2"),
     ],
 )
 def test_what_ranks_cannot_have_is_told(options: dict[str, Any], said: str):
     with pytest.raises(ValueError, match=said):
         LLM(**({"tensor_parallel_size": 2} | options))
+
+
+def test_one_group_at_a_time_is_told():
+    config = EngineConfig(tensor_parallel_size=2)
+    with pytest.raises(ValueError, match="--replicas 2 does not go with tensor_parallel_size=2"):
+        serve(config, ServeOptions(replicas=2))
+    with pytest.raises(ValueError, match="workers=2 does not go with tensor_parallel_size=2"):
+        Processes(config, 2)
 
 
 QUESTION = "Max has 53 shells. Later Max buys 39 more. How many shells does Max have?"

@@ -1,13 +1,15 @@
 """Laws of a device that several states share, and of what is told of a decode while it runs."""
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from hypothesis.strategies import DataObject, booleans, integers, lists, sampled_from
 
-from ..core import Config, Event, Request, Sequence, State, Strategy, Trace, Update, init, updates
+from ..core import Config, Event, Request, Sequence, State, Strategy, Trace, Update, commit, init, schedule, updates
 from ..core.plan import Plan, Samples
+from ..core.trace import apply
 from ..decode import Decode
 from .checks import check_ownership
 from .generators import EOS, MAX_MODEL_LEN, Kind, ample, batches, cases, hyperparameters, specs, tight
@@ -29,16 +31,78 @@ class FaultyDriver:
     before: frozenset[int] = frozenset()
     after: frozenset[int] = frozenset()
     forwards: int = -1
+    answered: Samples | None = None  # the last forward's samples, whoever heard of them
 
     def run(self, plan: Plan) -> Samples:
         """The samples of `plan`, or a fault."""
         self.forwards += 1
+        self.answered = None
         if self.forwards in self.before:
             raise Fault
-        samples = self.driver.run(plan)
+        self.answered = samples = self.driver.run(plan)
         if self.forwards in self.after:
             raise Fault  # the device has moved on
         return samples
+
+
+class Follower:
+    """A leader, and the state of another rank that it leads, which goes on where the leader only hears of a fault."""
+
+    def __init__(self, driver: FaultyDriver, state: State) -> None:
+        self._driver, self._state = driver, state
+        self.changes: list[Event | State] = []
+
+    def hear(self, event: Event) -> None:
+        """Keep what other ranks cannot know."""
+        if not isinstance(event, Samples):
+            self.changes.append(event)
+
+    def rewind(self, state: State) -> None:
+        """Keep a state in place of all that came before."""
+        self.changes = [state]
+
+    def run(self, plan: Plan) -> Samples:
+        """The samples of a plan that the other rank has made, too."""
+        for change in self.changes:
+            self._state = change if isinstance(change, State) else apply(self._state, change)
+        self.changes = []
+        assert schedule(self._state) == plan, "another rank would run something else"
+        self._driver.answered = None
+        try:
+            return self._driver.run(plan)
+        finally:
+            if self._driver.answered is not None:
+                self._state = commit(self._state, self._driver.answered)
+
+    def fork(self, line: int) -> bool:
+        """Leave no copy."""
+        del line
+        return False
+
+    def release(self, line: int) -> None:
+        """Forget a history."""
+        self._driver.driver.release(line)
+
+
+@dataclass
+class LeadingDriver(FaultyDriver):
+    """The driver of the first of two ranks."""
+
+    def lead(self, state: State) -> Follower:
+        """The leader of a decode."""
+        return Follower(self, state)
+
+    def when_lost(self, call: Callable[[str], None]) -> None:
+        """Nobody is lost."""
+
+    def fork(self, line: int) -> bool:
+        """Leave no copy."""
+        del line
+        return False
+
+    def release(self, line: int) -> None:
+        """Forget a history."""
+        self.driver.release(line)
 
 
 def check_device(state: State, device: ShadowDriver) -> None:
@@ -74,7 +138,8 @@ def short(requests: tuple[Request, ...]) -> tuple[Request, ...]:
 def histories(kind: Kind, data: DataObject) -> None:
     """14. Any number of states that take turns on one device answer as each would alone, whatever they do in between.
 
-    The device may be blind to prompts: equal samples then hide no difference of what is stored.
+    The device may be blind to prompts: equal samples then hide no difference of what is stored. If it has several ranks, each
+    makes the plan that the first one makes.
     """
     value = data.draw(hyperparameters(kind))
     spec = data.draw(specs(value))
@@ -83,7 +148,7 @@ def histories(kind: Kind, data: DataObject) -> None:
     blind, places = data.draw(booleans()), data.draw(sampled_from([1, 2, len(users), len(users)]))
     device = ShadowDriver(config.page_size, config.num_pages, spec, exact=value.exact, places=places, blind=blind)
     before, after = (frozenset(data.draw(lists(integers(0, 30), max_size=2))) for _ in range(2))
-    faulty = FaultyDriver(device, before, after)
+    faulty = data.draw(sampled_from((FaultyDriver, LeadingDriver)))(device, before, after)
     decodes = [Decode(init(own, value), faulty, prunes=False) for own, _ in users]
     coming = [list(requests) for _, requests in users]
     gone: list[set[int]] = [set() for _ in users]
