@@ -160,7 +160,7 @@ def _lower_tile(
     inner, weight, shares, parts, order, begin, stop, top, start, height, depth, width,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, EVEN: tl.constexpr, BULK: tl.constexpr,
 ):  # fmt: skip
-    """What the pairs from `begin` on add to their rows, with the weights from row `top` on."""
+    """Store, in `parts`, the share of each pair from `begin` on in its row, with the weights from row `top` on."""
     place = begin + tl.arange(0, ROWS)
     inside = place < stop
     pair = tl.load(order + place, mask=inside, other=0)
