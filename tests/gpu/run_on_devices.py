@@ -2,9 +2,10 @@
 
     PYTHONPATH=src python3 tests/gpu/run_on_devices.py OUT [--only sums,dense,experts,tokens] [--seconds 480]
 
-`sums`: sums of two ranks, alone. `dense` and `experts`: decode steps of sdar-8b and llada2-mini at `tensor_parallel_size` 1 and 2, and two engines at a time
-beside one. `tokens`: two ranks answer crowds of requests as one process does, in fp32. Exit code 1 if tokens differ or a part
-fails, 2 without two devices. With `--cpu` shapes are shrunk and ranks talk through gloo, to try this file.
+`sums`: sums over two ranks by themselves, and one whose other rank is gone. `dense` and `experts`: decode steps of sdar-8b and
+llada2-mini at `tensor_parallel_size` 1 and 2, and two engines at a time beside one. `tokens`: two ranks answer crowds of
+requests as one process does, in fp32. Exit code 1 if tokens differ or a part fails, 2 without two devices. With `--cpu` shapes
+are shrunk, ranks talk through gloo, and `sums` is left out, to try this file.
 """
 
 import argparse
@@ -12,7 +13,6 @@ import json
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import asdict
 from multiprocessing import get_context
 from pathlib import Path
@@ -66,10 +66,12 @@ def run_sums(report: Report, left: Callable[[], float]) -> None:
     report.failed |= not (all(found.pop("eager").values()) and found.pop("wrong_in_replays") == 0 and all(found.values()))
     with TemporaryDirectory() as folder:
         file = Path(folder) / "lost"
-        with suppress(AssertionError):  # one of the two has no answer
-            run_on_devices(2, ranks_add_up.lost, file, seconds=min(30.0, left()))
-        waited, ended, whole = file.read_text(encoding="utf-8").split() if file.exists() else ("False", "inf", "inf")
-    report.say(f"rank 1 is gone: sums waited {waited}, ended {float(ended):.4f} s after they were given up, NCCL {whole} s")
+        try:
+            run_on_devices(2, ranks_add_up.lost, file, True, seconds=min(30.0, left()))
+        except AssertionError as error:  # rank 1 has no answer
+            report.say(str(error))
+        waited, ended = file.read_text(encoding="utf-8").split() if file.exists() else ("False", "inf")
+    report.say(f"sums without rank 1: waited {waited}, ended {float(ended):.4f} s after they were given up")
     report.failed |= waited != "True" or float(ended) > ranks_add_up.SOON
 
 
