@@ -74,7 +74,7 @@ def wrong_in_replays(ranks: Ranks) -> int:
 
 
 def microseconds(call: Callable[[], Any]) -> float:
-    """What one of many calls in a graph takes, the best of several replays."""
+    """The time of one of many calls in a graph, the best of several replays."""
     call()
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
@@ -93,7 +93,7 @@ def microseconds(call: Callable[[], Any]) -> float:
 
 
 def eager_microseconds(call: Callable[[], Any]) -> float:
-    """What one of many calls takes that are launched one by one."""
+    """The time of one of many calls that are launched one by one."""
     for _ in range(10):
         call()
     torch.cuda.synchronize()
@@ -185,3 +185,4 @@ def lost(ranks: Ranks, file: Path, cold: bool) -> None:
     watch.join()
     assert torch.ones(3, device=given.device).sum() == 3, "the device works on"
     file.write_text(f"{noted[0]} {ended - noted[1]}", encoding="utf-8")
+    os._exit(0)  # there is nobody to leave the group with

@@ -8,7 +8,8 @@ BF16, FP32 = torch.bfloat16, torch.float32
 
 
 def _add(rows: int, dtype: torch.dtype, size: int) -> None:
-    from dlstep_kernels.gpu.add_up import MOST, Commons, add_up, pad_shape
+    from dlstep_kernels.commons import MOST, Commons, pad_shape
+    from dlstep_kernels.gpu.add_up import add_up
 
     room, pad = torch.empty(1024, dtype=torch.uint8), torch.empty(pad_shape(size), dtype=torch.int64)
     counts, gone = torch.empty(MOST + 1, dtype=torch.int64), torch.empty(1, dtype=torch.int32)

@@ -2,6 +2,7 @@
 
 import time
 from functools import reduce
+from math import prod
 from pathlib import Path
 from threading import Timer
 from typing import Any
@@ -13,6 +14,7 @@ from torch import Tensor
 from triton_interpreter import needs_interpreter
 
 from dlstep.models.ranks import Ranks
+from dlstep_kernels import commons
 
 BF16, FP16, FP32 = torch.bfloat16, torch.float16, torch.float32
 # Whole tensors and parts, of few blocks and of many, in turns; 1024 bytes and less go whole.
@@ -23,43 +25,41 @@ SUMS = (
 SMALL = 1024  # bytes
 
 
-def commons_in(folder: Path, ranks: Ranks):
+def commons_in(folder: Path, ranks: Ranks) -> commons.Commons:
     """Memory in common that lies in files, one of every rank."""
-    from dlstep_kernels.gpu import add_up
-
-    add_up.WHOLE = add_up.SAVED = SMALL  # pyright: ignore[reportAttributeAccessIssue]
-    size, pad = ranks.size, add_up.pad_bytes(ranks.size)
-    whole = pad + add_up.room_bytes(size)
+    commons.WHOLE = commons.SAVED = SMALL
+    size, pad = ranks.size, commons.pad_bytes(ranks.size)
+    whole = pad + commons.room_bytes(size)
     every = [torch.from_file(str(folder / f"{rank}"), shared=True, size=whole, dtype=torch.uint8) for rank in range(size)]
     ranks.told(None)
-    signals = 2 * add_up.MOST * size
-    pads = tuple([one[: 8 * signals].view(torch.int64).view(add_up.pad_shape(size)) for one in every])
-    counts, gone = torch.zeros(add_up.MOST + 1, dtype=torch.int64), torch.zeros(1, dtype=torch.int32)
-    return add_up.Commons(ranks.rank, tuple([one[pad:] for one in every]), pads, counts, gone, 5)
+    signals = 8 * prod(commons.pad_shape(size))
+    pads = tuple([one[:signals].view(torch.int64).view(commons.pad_shape(size)) for one in every])
+    counts, gone = torch.zeros(commons.MOST + 1, dtype=torch.int64), torch.zeros(1, dtype=torch.int32)
+    return commons.Commons(ranks.rank, tuple([one[pad:] for one in every]), pads, counts, gone, 5)
 
 
 def numbers(rank: int, seed: int, count: int, dtype: torch.dtype) -> Tensor:
-    """What a rank has."""
+    """The tensor of a rank."""
     return torch.randn(count, generator=torch.Generator().manual_seed(100 * seed + rank)).to(dtype)
 
 
 def bits(tensor: Tensor) -> bytes:
-    """What is in memory: that of processes which end cannot be shared."""
+    """A copy of the memory: that of processes which end cannot be shared."""
     return tensor.contiguous().view(torch.uint8).numpy().tobytes()
 
 
 def sums(ranks: Ranks, folder: Path) -> list[bytes]:
     """Sums of all sizes and dtypes, by ranks of which another one is late each time."""
-    from dlstep_kernels.gpu.add_up import add_up, suits
+    from dlstep_kernels.gpu.add_up import add_up
 
-    commons, found = commons_in(folder, ranks), []
+    common, found = commons_in(folder, ranks), []
     for seed, (count, dtype) in enumerate(SUMS):
         given = numbers(ranks.rank, seed, count, dtype)
-        assert suits(given, ranks.size)
+        assert commons.suits(given, ranks.size)
         if seed % ranks.size == ranks.rank:
             time.sleep(0.02)
-        found.append(bits(add_up(given, commons)))
-    assert set(commons.counts[:-1].tolist()) == {len(found)}, "every program has counted every sum"
+        found.append(bits(add_up(given, common)))
+    assert set(common.counts[:-1].tolist()) == {len(found)}, "every program has counted every sum"
     ranks.told(None)
     return found
 
@@ -81,13 +81,13 @@ def alone(ranks: Ranks, folder: Path) -> tuple[float, list[Any]]:
     """Rank 0 adds up while rank 1 does not, and is told to give up; then it adds up again. Seconds, and rank 1's signals."""
     from dlstep_kernels.gpu.add_up import add_up
 
-    commons = commons_in(folder, ranks)
+    common = commons_in(folder, ranks)
     start, pads = time.monotonic(), []
     if not ranks.rank:
-        Timer(0.3, commons.gone.fill_, (1,)).start()
+        Timer(0.3, common.gone.fill_, (1,)).start()
         for count in (96, 768, 96):
-            add_up(numbers(0, 0, count, FP32), commons)
-            pads.append(commons.pads[1].tolist())
+            add_up(numbers(0, 0, count, FP32), common)
+            pads.append(common.pads[1].tolist())
     ranks.told(None)
     return time.monotonic() - start, pads
 

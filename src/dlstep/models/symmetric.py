@@ -5,19 +5,17 @@ A group has it if its ranks are on one host, each on a device of its own, and th
 
 from dataclasses import replace
 from socket import gethostname
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from dlstep_kernels.choice import has_kernels
+from dlstep_kernels.commons import MOST, Commons, pad_bytes, pad_shape, room_bytes, suits
 
-if TYPE_CHECKING:
-    from dlstep_kernels.gpu.add_up import Commons
-
-_commons: dict[str, "Commons | None"] = {}  # of a group, once it was asked for
-_stuck: list["Commons"] = []  # what a device that failed cannot free
+_commons: dict[str, Commons | None] = {}  # of a group, once it was asked for
+_stuck: list[Commons] = []  # of devices that failed, and cannot free it
 
 
 @torch.library.custom_op("dlstep::add_up", mutates_args=())
@@ -28,11 +26,10 @@ def add_up(tensor: Tensor, group: str) -> Tensor:
     """
     tensor = tensor.contiguous()
     commons = _commons_of(tensor.device, group)
-    if commons is not None:
-        from dlstep_kernels.gpu import add_up as kernel
+    if commons is not None and suits(tensor, commons.size):
+        from dlstep_kernels.gpu.add_up import add_up as by_kernel  # triton is there where memory in common is
 
-        if kernel.suits(tensor, commons.size):
-            return kernel.add_up(tensor, commons)
+        return by_kernel(tensor, commons)
     return sum_by_torch(tensor, group)
 
 
@@ -49,7 +46,7 @@ def sum_by_torch(tensor: Tensor, group: str) -> Tensor:
 
 
 def give_up() -> None:
-    """Let no sum wait for other ranks any more: what waits ends within milliseconds, and its answer means nothing."""
+    """Let no sum wait for other ranks any more: those that do end within milliseconds, and their answers mean nothing."""
     for commons in list(_commons.values()):
         if commons is not None:
             commons.gone.fill_(1)
@@ -67,7 +64,7 @@ def forget() -> None:
                 _stuck.append(commons)
 
 
-def _commons_of(device: torch.device, group: str) -> "Commons | None":
+def _commons_of(device: torch.device, group: str) -> Commons | None:
     """The memory of a group, made when it is first asked for, which all ranks do at the same forward."""
     if group not in _commons:
         if torch.cuda.is_current_stream_capturing():  # a forward was run before, but who knows
@@ -77,30 +74,35 @@ def _commons_of(device: torch.device, group: str) -> "Commons | None":
     return _commons[group]
 
 
-def _made(device: torch.device, group: str) -> "Commons | None":
+def _made(device: torch.device, group: str) -> Commons | None:
     """Memory for a group; None, on all ranks, if one of them cannot have it."""
     whole = _allocated(device) if has_kernels(device) else None
-    processors = torch.cuda.get_device_properties(device).multi_processor_count
-    told: list[Any] = _told((gethostname(), device.index, whole is not None, processors))
-    hosts, devices, allocated, programs = zip(*told, strict=True)
-    reached = all(torch.cuda.can_device_access_peer(one, other) for one in devices for other in devices if one != other)
-    if whole is None or not all(allocated) or len(set(hosts)) > 1 or len(set(devices)) < len(devices) or not reached:
+    properties = torch.cuda.get_device_properties(device)
+    kind = properties.major, properties.minor
+    told: list[Any] = _told((whole is not None, gethostname(), kind, device.index, properties.multi_processor_count))
+    allocated, hosts, kinds, devices, programs = zip(*told, strict=True)
+    alike = len(set(hosts)) == 1 and len(set(kinds)) == 1 and len(set(devices)) == len(devices)
+    able = all(allocated) and alike and _reach_one_another(devices)
+    if whole is None or not all(_told(able)):
         return None
     try:
         commons = _met(whole, group)
     except RuntimeError:  # the devices cannot share memory
         commons = None
-    if None in _told(commons and commons.rank):
-        return None
-    assert commons is not None, "this rank has told that it is there"
-    return replace(commons, programs=min(programs))
+    every = _told(commons is not None)
+    return replace(commons, programs=min(programs)) if commons is not None and all(every) else None
+
+
+def _reach_one_another(devices: tuple[int, ...]) -> bool:
+    """Whether each of these devices reads and writes the others' memory, as far as this process sees them."""
+    if max(devices) >= torch.cuda.device_count():
+        return False
+    return all(torch.cuda.can_device_access_peer(one, other) for one in devices for other in devices if one != other)
 
 
 def _allocated(device: torch.device) -> Tensor | None:
     """A pad of zeros and a room, which others can be given access to; None if there is no room for them."""
     from torch.distributed import _symmetric_memory as symmetric
-
-    from dlstep_kernels.gpu.add_up import pad_bytes, room_bytes
 
     size = dist.get_world_size()
     try:
@@ -112,11 +114,9 @@ def _allocated(device: torch.device) -> Tensor | None:
     return whole
 
 
-def _met(whole: Tensor, group: str) -> "Commons":
-    """What lies in the memory that all ranks allocated. Raises RuntimeError if a device cannot reach it."""
+def _met(whole: Tensor, group: str) -> Commons:
+    """Pads and rooms in the memory that all ranks allocated. Raises RuntimeError if a device cannot reach it."""
     from torch.distributed import _symmetric_memory as symmetric
-
-    from dlstep_kernels.gpu.add_up import MOST, Commons, pad_bytes, pad_shape, room_bytes
 
     handle: Any = symmetric.rendezvous(whole, group)  # pyright: ignore[reportArgumentType]
     size = handle.world_size

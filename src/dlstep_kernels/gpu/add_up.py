@@ -2,9 +2,10 @@
 
 A rank puts its numbers into the others' memory, which costs less than to fetch theirs, tells that they are there, waits
 until it is told so by all, and adds up in the order of ranks, in fp32, rounding once. Small tensors go whole: every rank adds
-up everything. Of large ones each rank adds up one part, and sends the sum round: then a byte crosses fewer wires.
+up everything. Of large ones each rank adds up one part, and sends the sum round: more ranks than two then send less.
 
-A program has the same blocks on all ranks, and waits for nobody but the programs of its own number. Two things are sure:
+A program has the same blocks on all ranks, and waits for nobody but the programs of its own number; no more are launched than
+run at a time. Two things are sure:
 
 - When a rank has come to sum n, every rank has begun sum n - 1, and ended n - 2. Sums of one rank follow one another on the
   device (launched without overlap), so its sum n - 1 is over; each of its programs then was told something by every rank,
@@ -18,8 +19,6 @@ A program that is told to give up while it waits leaves, and tells the others no
 number wait for it until they are told as well: nobody takes its numbers for a sum.
 """
 
-from dataclasses import dataclass
-from math import prod
 from typing import no_type_check
 
 import torch
@@ -27,75 +26,12 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from ..commons import MOST, Commons, parts_bytes, whole_bytes
 from .launch import architecture, compiled_with, divided_up, parameters
-
-LARGEST = 64 << 20  # bytes of a tensor
-WHOLE = 4 << 20  # bytes up to which two ranks send all they have
-SAVED = 1 << 20  # bytes that cross a wire in the time of the second signal: measured at NVLink of an H200
-MOST = 256  # programs
-ALIGNED = 256  # bytes
-DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 
 PATIENCE = tl.constexpr(256)  # looks at a signal before a look at the word to give up, of which one in TURNS goes to the host
 TURNS = tl.constexpr(64)
 OVER = tl.constexpr(1 << 40)  # what the count of looks cannot come to
-
-
-@dataclass(frozen=True, slots=True)
-class Commons:
-    """What sums go through: of every rank, in their order, a `room` for numbers and a `pad` for signals, which is zeros at
-    first; of this `rank` alone how many sums each program had (zeros, and one more that counts looks), and a word in memory of
-    the host, `gone`, that ends all waiting once it is not 0. Of all ranks' devices none runs less than `programs` at a time.
-    """
-
-    rank: int
-    rooms: tuple[Tensor, ...]
-    pads: tuple[Tensor, ...]
-    counts: Tensor
-    gone: Tensor
-    programs: int
-    owner: object = None  # what these tensors lie in
-
-    @property
-    def size(self) -> int:
-        """How many ranks there are."""
-        return len(self.rooms)
-
-
-def room_bytes(size: int) -> int:
-    """How large a room is for `size` ranks."""
-    return _parts_bytes(size) + 2 * (size - 1) * _whole_bytes(size)
-
-
-def pad_shape(size: int) -> tuple[int, int, int]:
-    """Signals of a pad, which are int64: the first or the second, of which program, from which rank."""
-    return 2, MOST, size
-
-
-def pad_bytes(size: int) -> int:
-    """How large a pad is, with what keeps the room behind it aligned."""
-    return _aligned(8 * prod(pad_shape(size)))
-
-
-def suits(tensor: Tensor, size: int) -> bool:
-    """Whether `add_up` takes what every rank has such a tensor of."""
-    count = tensor.numel()
-    return tensor.dtype in DTYPES and 0 < count * tensor.itemsize <= LARGEST and count % (16 * size) == 0
-
-
-def _aligned(count: int) -> int:
-    return divided_up(count, ALIGNED) * ALIGNED
-
-
-def _parts_bytes(size: int) -> int:
-    """The room for parts and for sums of parts, of which one's own stay at home."""
-    return _aligned(2 * (size - 1) * divided_up(LARGEST, size))
-
-
-def _whole_bytes(size: int) -> int:
-    """The largest tensor that goes whole: beyond it more crosses the wires than the second signal is worth."""
-    more = (size - 1) * (size - 2)  # ranks - 1 times the bytes, instead of 2 (ranks - 1) / ranks times
-    return _aligned(min(WHOLE, SAVED * size // more) if more else WHOLE)
 
 
 @triton.jit
@@ -245,15 +181,15 @@ def add_up(source: Tensor, commons: Commons) -> Tensor:
     """
     size, bytes_each = commons.size, source.itemsize
     target = torch.empty_like(source)
-    whole = source.numel() * bytes_each <= _whole_bytes(size)
+    whole = source.numel() * bytes_each <= whole_bytes(size)
     way, part = ("whole", source.numel()) if whole else ("parts", source.numel() // size)
     chosen = parameters("add_up", f"{architecture(source.device)}/{way}", architecture(source.device), way)
     grid = (min(chosen["programs"], commons.programs, divided_up(part * bytes_each, chosen["bytes"])),)
     shared = (source, target, commons.rooms, commons.pads, commons.counts, commons.gone, part)
     fixed = {"RANK": commons.rank, "SIZE": size, "BLOCK": chosen["bytes"] // bytes_each, "MOST": MOST}
     if whole:
-        half = (size - 1) * _whole_bytes(size) // bytes_each
-        _add_whole[grid](*shared, _parts_bytes(size) // bytes_each, half, **fixed, **compiled_with(chosen))
+        half = (size - 1) * whole_bytes(size) // bytes_each
+        _add_whole[grid](*shared, parts_bytes(size) // bytes_each, half, **fixed, **compiled_with(chosen))
     else:
         _add_parts[grid](*shared, **fixed, **compiled_with(chosen))
     return target
