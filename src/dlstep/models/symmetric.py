@@ -82,8 +82,8 @@ def _made(device: torch.device, group: str) -> Commons | None:
     told: list[Any] = _told((whole is not None, gethostname(), kind, device.index, properties.multi_processor_count))
     allocated, hosts, kinds, devices, programs = zip(*told, strict=True)
     alike = len(set(hosts)) == 1 and len(set(kinds)) == 1 and len(set(devices)) == len(devices)
-    able = all(allocated) and alike and _reach_one_another(devices)
-    if whole is None or not all(_told(able)):
+    every = _told(all(allocated) and alike and _reach_one_another(devices))
+    if whole is None or not all(every):
         return None
     try:
         commons = _met(whole, group)
