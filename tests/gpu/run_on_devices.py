@@ -1,10 +1,11 @@
 """Everything that needs two CUDA devices of one host, in one command of less than 500 seconds; text and JSON go to a folder.
 
-    PYTHONPATH=src python3 tests/gpu/run_on_devices.py OUT [--only dense,experts,tokens] [--seconds 480]
+    PYTHONPATH=src python3 tests/gpu/run_on_devices.py OUT [--only sums,dense,experts,tokens] [--seconds 480]
 
-`dense` and `experts`: decode steps of sdar-8b and llada2-mini at `tensor_parallel_size` 1 and 2, and two engines at a time
-beside one. `tokens`: two ranks answer crowds of requests as one process does, in fp32. Exit code 1 if tokens differ or a part
-fails, 2 without two devices. With `--cpu` shapes are shrunk and ranks talk through gloo, to try this file.
+`sums`: sums over two ranks by themselves, and one whose other rank is gone. `dense` and `experts`: decode steps of sdar-8b and
+llada2-mini at `tensor_parallel_size` 1 and 2, and two engines at a time beside one. `tokens`: two ranks answer crowds of
+requests as one process does, in fp32. Exit code 1 if tokens differ or a part fails, 2 without two devices. With `--cpu` shapes
+are shrunk, ranks talk through gloo, and `sums` is left out, to try this file.
 """
 
 import argparse
@@ -22,13 +23,14 @@ from typing import Any
 ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT), *(str(ROOT / "tests" / folder) for folder in ("gpu", "ranks", "models", "driver"))]
 
+import ranks_add_up  # noqa: E402
 from crowds import Answers, Case, crowds, flips  # noqa: E402
 from ranks_running import run_apart, run_on_devices  # noqa: E402
 from run_on_device import SHOWN, Report, machine, parts_of  # noqa: E402
 
 from dlstep.models.ranks import Ranks  # noqa: E402
 
-PARTS = ("dense", "experts", "tokens")
+PARTS = ("sums", "dense", "experts", "tokens")
 SECONDS = 480.0
 LOADS = {"sdar-8b": (1, 8, 32), "llada2-mini": (1, 8, 32)}
 AIMS = {"sdar-8b": {1: 1.35, 8: 1.55, 32: 1.55}}  # how many times faster two ranks should be
@@ -37,6 +39,7 @@ REQUESTS = 40
 # A random DiffusionGemma is left out: it multiplies roundings, and is compared in float64 on a CPU.
 FAMILIES = ("sdar", "dream", "llada2_mini_dmax", "fast_dllm_v2", "llada2dot1_mini")
 SHOWN |= {
+    "sums": ("rows", "us", "nccl_us", "eager_us", "eager_nccl_us"),
     "tokens": ("case", "requests", "steps", "gave_way", "equal", "lines_equal", "flipped"),
     "steps": (
         "shape",
@@ -54,6 +57,23 @@ SHOWN |= {
     ),
     "replicas": ("shape", "batch", "one_tokens_per_s", "two_tokens_per_s", "times"),
 }
+
+
+def run_sums(report: Report, left: Callable[[], float]) -> None:
+    """Bits and microseconds of sums; then one whose other rank is gone."""
+    found = run_on_devices(2, ranks_add_up.sums, seconds=left())[0]
+    report.rows("sums", found.pop("rows"))
+    report.say(json.dumps(found))
+    report.failed |= not (all(found.pop("eager").values()) and found.pop("wrong_in_replays") == 0 and all(found.values()))
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / "lost"
+        try:
+            run_on_devices(2, ranks_add_up.lost, file, True, seconds=min(30.0, left()))
+        except AssertionError as error:  # rank 1 has no answer
+            report.say(str(error))
+        waited, ended = file.read_text(encoding="utf-8").split() if file.exists() else ("False", "inf")
+    report.say(f"sums without rank 1: waited {waited}, ended {float(ended):.4f} s after they were given up")
+    report.failed |= waited != "True" or float(ended) > ranks_add_up.SOON
 
 
 def cases(folder: Path, device: str) -> list[Case]:
@@ -254,6 +274,9 @@ def main() -> int:
     facts = machine() if device == "cuda" else {"device": "cpu"}
     (options.out / "machine.json").write_text(json.dumps(facts, indent=1), encoding="utf-8")
     report.say("\n".join(f"{name}: {value}" for name, value in facts.items()))
+    if "sums" in parts and device == "cuda":
+        report.say(f"\n## sums, {left():.0f} s left")
+        _tried(report, lambda: run_sums(report, left))
     for part, run in (("dense", run_dense), ("experts", run_experts), ("tokens", run_tokens)):
         if part in parts:
             report.say(f"\n## {part}, {left():.0f} s left")

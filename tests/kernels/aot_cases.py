@@ -11,6 +11,7 @@ import torch
 from aot_experts import EXPERTS
 from aot_routing import ROUTING
 from aot_sampling import SAMPLING
+from aot_sums import SUMS
 
 
 @dataclass(frozen=True)
@@ -108,4 +109,4 @@ STORE = [
     Case("store, 4 heads of 96, fp32", lambda: _store(torch.float32, 4, 96)),
 ]
 
-CASES: list[Case] = [*ATTENTION, *STORE, *(Case(*case) for case in (*SAMPLING, *EXPERTS, *ROUTING))]
+CASES: list[Case] = [*ATTENTION, *STORE, *(Case(*case) for case in (*SAMPLING, *EXPERTS, *ROUTING, *SUMS))]

@@ -9,6 +9,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from .symmetric import add_up, forget, give_up, sum_by_torch
+
 
 @dataclass(frozen=True, slots=True)
 class Ranks:
@@ -27,8 +29,7 @@ class Ranks:
         """The sum over all ranks, the same bits on each. Plain tensors: a compiler traces this."""
         if self.size == 1:
             return tensor
-        functional: Any = torch.ops._c10d_functional
-        return functional.wait_tensor(functional.all_reduce(tensor.contiguous(), "sum", self.group))
+        return add_up(tensor, self.group) if tensor.is_cuda else sum_by_torch(tensor, self.group)
 
     def exchange(self, tensor: Tensor) -> list[Tensor]:
         """The tensors of all ranks, which have one shape, in their order."""
@@ -62,7 +63,8 @@ PATIENCE = timedelta(days=365)  # an idle rank waits for commands; one that is g
 def join_ranks(rank: int, size: int, meeting: Path | None) -> Ranks:
     """Meet the other ranks in the file `meeting`, or where the environment of torchrun says (None), and form a group.
 
-    Tensors on a CPU go through gloo, those on CUDA devices through NCCL. Raises ValueError in a process that has a group.
+    Tensors on a CPU go through gloo, those on CUDA devices through NCCL, sums of these through memory that the devices have in
+    common, if they can. Raises ValueError in a process that has a group.
     """
     if dist.is_initialized():
         raise ValueError(
@@ -78,6 +80,7 @@ def join_ranks(rank: int, size: int, meeting: Path | None) -> Ranks:
 
 def break_off() -> None:
     """Let nothing on a device wait for other ranks any more: one that is gone would be waited for for ever."""
+    give_up()
     if dist.is_initialized() and torch.cuda.is_initialized():
         world: Any = dist.group.WORLD
         world._get_backend(torch.device("cuda")).abort()
@@ -85,5 +88,6 @@ def break_off() -> None:
 
 def leave_ranks() -> None:
     """Leave the group that `join_ranks` formed; others that wait for this rank fail at once."""
+    forget()
     if dist.is_initialized():
         dist.destroy_process_group()
