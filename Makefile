@@ -8,6 +8,9 @@ PIP_INSTALL := install --quiet --disable-pip-version-check -c constraints.txt
 PYTEST := $(BIN)/python -m pytest -n 2 --dist worksteal
 RUNS := 20
 
+# Lets an environment use the packages of this one, behind its own.
+beside = $(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' > "$$($(1)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/beside.pth"
+
 define WHEEL_RUNS
 .venv-wheel/bin/pip install --quiet --disable-pip-version-check --no-deps --force-reinstall dist/*.whl
 cd .venv-wheel && env -u PYTHONPATH bin/python -c 'import dlstep; assert "wheel" in dlstep.__file__, dlstep.__file__'
@@ -15,7 +18,7 @@ cd .venv-wheel && env -u PYTHONPATH bin/dlstep generate 'Max has 53 shells. Late
 cd .venv-wheel && env -u PYTHONPATH bin/python -c 'from dlstep.views.page import bundle; bundle()'
 endef
 
-.PHONY: demo test lint pytest night stress clients wheel wheel-alone mutants table pictures comparisons page-pictures notebooks kernels-aot clean
+.PHONY: demo test lint pytest night stress clients wheel wheel-alone oldest mutants table pictures comparisons page-pictures notebooks kernels-aot clean
 .DELETE_ON_ERROR:
 
 # Stamp files: a target runs again only when what it depends on has changed.
@@ -69,7 +72,7 @@ night: $(VENV)/.test
 	HYPOTHESIS_PROFILE=night $(PYTEST) --timeout=0 tests/property tests/kernels
 
 # Long forms of tests, which take minutes each.
-stress: $(VENV)/.test $(VENV)/.browser wheel-alone
+stress: $(VENV)/.test $(VENV)/.browser wheel-alone oldest
 	$(PYTEST) --timeout=0 -m stress
 
 # Third-party clients of `dlstep serve`, unchanged, each in an environment of its own under .venv-clients.
@@ -81,7 +84,7 @@ wheel: $(VENV)/.test
 	rm -rf dist .venv-wheel
 	$(BIN)/python -m build --wheel --outdir dist
 	$(PYTHON) -m venv .venv-wheel
-	$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' > "$$(.venv-wheel/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/beside.pth"
+	$(call beside,.venv-wheel)
 	$(WHEEL_RUNS)
 
 wheel-alone: $(VENV)/.test
@@ -91,6 +94,14 @@ wheel-alone: $(VENV)/.test
 	.venv-wheel/bin/pip $(PIP_INSTALL) torch==2.13.0
 	.venv-wheel/bin/pip $(PIP_INSTALL) dist/*.whl
 	$(WHEEL_RUNS)
+
+# Models and ranks with the oldest transformers that pyproject.toml allows, beside the packages that are there.
+oldest: $(VENV)/.test
+	rm -rf .venv-oldest
+	$(PYTHON) -m venv .venv-oldest
+	$(call beside,.venv-oldest)
+	.venv-oldest/bin/pip install --quiet --disable-pip-version-check "$$(sed -n 's/.*"transformers>=\(.*\)",/transformers==\1.0/p' pyproject.toml)"
+	.venv-oldest/bin/python -m pytest -n 2 tests/models tests/ranks
 
 mutants: $(VENV)/.test
 	$(BIN)/python -m tests.mutants

@@ -37,4 +37,5 @@ def all_ranks(size: int, work: Callable[[int, Exchange], Any]) -> list[Any]:
         if not given:
             return found
         assert len(given) == size, "some ranks exchange something, others do not"
+        assert len({tensor.shape for tensor in given}) == 1, "ranks exchange tensors of different shapes"
         rounds.append(given)

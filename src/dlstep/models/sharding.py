@@ -20,7 +20,16 @@ from .shapes import embedding_of, head_of, kv_shapes
 
 HEADS = ("q_proj", "o_proj")
 KV_HEADS = ("k_proj", "v_proj")
-KINDS = ("colwise", "rowwise", "packed_colwise", "moe_tp_experts", "replicated_with_grad_allreduce", "colwise_gather_output")
+# Of these the first four are followed; embeddings and heads are cut by vocabulary whatever the table says of them.
+KINDS = (
+    "colwise",
+    "rowwise",
+    "packed_colwise",
+    "moe_tp_experts",
+    "replicated_with_grad_allreduce",
+    "colwise_gather_output",
+    "embedding_rowwise",
+)
 
 
 @dataclass(frozen=True, slots=True)
