@@ -133,5 +133,5 @@ notebooks: $(VENV)/.test
 	$(BIN)/python docs/make_notebooks.py
 
 clean:
-	rm -rf $(VENV) .venv-wheel .venv-clients dist build .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .venv-wheel .venv-oldest .venv-clients dist build .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -95,6 +95,10 @@ TESTS = {
     ),
     "driver/": ("tests/driver",),
     **dict.fromkeys(("models/sharding", "models/ranks"), ("tests/ranks/test_sharding.py", "tests/ranks")),
+    **dict.fromkeys(
+        ("dlstep_kernels/gpu/add_up", "dlstep_kernels/commons", "models/symmetric"),
+        ("tests/ranks/test_add_up.py", "tests/ranks/test_symmetric.py"),
+    ),
     "models/compiled": ("tests/models/test_compiled.py",),
     "models/": ("tests/models",),
     "dlstep_kernels/gpu/sampling": ("tests/kernels/test_triton_sampling.py",),

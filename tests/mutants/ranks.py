@@ -5,9 +5,20 @@ from .catalogue import change
 VOCABULARY, SHARDING, RANKS = "dlstep_kernels/vocabulary.py", "models/sharding.py", "models/ranks.py"
 CONDUCTOR, CREW, WIRE = "ranks/conductor.py", "ranks/crew.py", "ranks/wire.py"
 
+ADD_UP, COMMONS, SYMMETRIC = "dlstep_kernels/gpu/add_up.py", "dlstep_kernels/commons.py", "models/symmetric.py"
 HEAD, PARTS = "dlstep_kernels/gpu/head.py", "dlstep_kernels/gpu/parts.py"
 
 MUTANTS = (
+    change("whole tensors always lie in one half", ADD_UP, "offset += count % 2 * half", "offset += 0 * half"),
+    change("a program that gave up counts on", ADD_UP, "tl.where(alone, -1, count)", "count"),
+    change("nobody reads the word that ends waiting", ADD_UP, "            alone = turn >= OVER", "            alone = turn > OVER * OVER"),
+    change("ranks do not wait for sums of parts", ADD_UP, "alone = _await(pads, MOST + program,", "alone = False\n        _await(pads, 0 * program,"),
+    change("sums are rounded after each addition", ADD_UP, "            total += numbers.to(tl.float32)", "            total = (total + numbers.to(tl.float32)).to(source.dtype.element_ty).to(tl.float32)"),
+    change("sums begin with one's own numbers", ADD_UP, "        if other == RANK:\n            numbers = tl.load(source", "        if other == 0:\n            numbers = tl.load(source"),
+    change("parts are not whole vectors", COMMONS, "count % (16 * size) == 0", "count % 16 == 0"),
+    change("a rank alone has memory in common", SYMMETRIC, "if commons is not None and all(every) else None", "if commons is not None else None"),
+    change("programs are as many as this device runs", SYMMETRIC, "programs=min(programs)", "programs=programs[dist.get_rank()]"),
+    change("giving up leaves one group out", SYMMETRIC, "            commons.gone.fill_(1)", "            commons.gone.fill_(0)"),
     change("the kernel draws numbers of the first ids", HEAD, "_race(x, peak, inverse, key, start_id, ROWS", "_race(x, peak, inverse, key, start, ROWS"),
     change("the kernel lists a rank's own numbers of ids", HEAD, "found = _first_of(peak, x, ids, HIGHEST)\n", "found = _first_of(peak, x, column, HIGHEST)\n"),
     change("the last tile of a rank reaches into the next one's ids", HEAD, "allowed = (column < width) & (ids < vocab_size)", "allowed = (ids < vocab_size)"),

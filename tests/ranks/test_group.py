@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from threading import Timer
@@ -162,6 +162,14 @@ class Interrupted:
         self.driver.release(line)
 
 
+@pytest.fixture
+def interrupts() -> Iterator[None]:
+    """SIGINT raises KeyboardInterrupt, as in a terminal: a job in the background is started with it ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 def interrupted(llm: LLM, prompts: list[str], params: SamplingParams, expected: list[Any]) -> None:
     """An interrupt waits for the end of a forward, and the LLM is as good as before."""
     conductor: Any = llm.engine.driver
@@ -182,6 +190,7 @@ def interrupted(llm: LLM, prompts: list[str], params: SamplingParams, expected: 
     assert signal.getsignal(signal.SIGINT) is handler
 
 
+@pytest.mark.usefixtures("interrupts")
 def test_a_forward_that_is_interrupted_twice_ends_the_group():
     llm = LLM(tensor_parallel_size=2, num_threads=1)
     conductor: Any = llm.engine.driver
@@ -192,6 +201,7 @@ def test_a_forward_that_is_interrupted_twice_ends_the_group():
         llm.generate(QUESTION, progress=False)
 
 
+@pytest.mark.usefixtures("interrupts")
 def test_a_call_equals_one_process_and_a_rank_that_is_killed_ends_it(whole: LLM):
     prompts = [problem.prompt for problem in tiny.problems(16, seed=1)]
     params = SamplingParams(max_tokens=40)

@@ -133,7 +133,7 @@ def test_key_heads_that_are_fewer_than_ranks_are_repeated(folders: dict[str, Pat
 def test_a_network_without_a_table_is_refused_by_name(monkeypatch: pytest.MonkeyPatch, folders: dict[str, Path]):
     checkpoint = load_checkpoint(folders["sdar-plain"])
     network = empty_network(type(checkpoint.network), checkpoint.network.config, torch.float32)
-    table = {**network.config.base_model_tp_plan, "embed_tokens": "embedding_rowwise"}  # as some versions have it for tied heads
+    table = {**network.config.base_model_tp_plan, "embed_tokens": "embedding_rowwise"}  # for tied heads
     monkeypatch.setattr(type(network.config), "base_model_tp_plan", table)
     assert cuts_of(network, Ranks(1, 2))["model.embed_tokens.weight"].dim == -2
     monkeypatch.setattr(type(network.config), "base_model_tp_plan", None)
