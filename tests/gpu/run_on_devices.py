@@ -1,11 +1,11 @@
 """Everything that needs two CUDA devices of one host, in one command of less than 500 seconds; text and JSON go to a folder.
 
-    PYTHONPATH=src python3 tests/gpu/run_on_devices.py OUT [--only sums,dense,experts,tokens] [--seconds 480]
+    PYTHONPATH=src python3 tests/gpu/run_on_devices.py OUT [--only sums,heads,dense,experts,tokens] [--seconds 480]
 
-`sums`: sums over two ranks by themselves, and one whose other rank is gone. `dense` and `experts`: decode steps of sdar-8b and
-llada2-mini at `tensor_parallel_size` 1 and 2, and two engines at a time beside one. `tokens`: two ranks answer crowds of
-requests as one process does, in fp32. Exit code 1 if tokens differ or a part fails, 2 without two devices. With `--cpu` shapes
-are shrunk, ranks talk through gloo, and `sums` is left out, to try this file.
+`sums`: sums over two ranks by themselves, and one whose other rank is gone. `heads`: sampling by two ranks. `dense` and
+`experts`: decode steps of sdar-8b and llada2-mini at `tensor_parallel_size` 1 and 2, and two engines at a time beside one.
+`tokens`: two ranks answer crowds of requests as one process does, in fp32. Exit code 1 if tokens differ or a part fails, 2
+without two devices. With `--cpu` shapes are shrunk, ranks talk through gloo, and `sums` is left out, to try this file.
 """
 
 import argparse
@@ -24,13 +24,14 @@ ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT), *(str(ROOT / "tests" / folder) for folder in ("gpu", "ranks", "models", "driver"))]
 
 import ranks_add_up  # noqa: E402
+import ranks_head  # noqa: E402
 from crowds import Answers, Case, crowds, flips  # noqa: E402
 from ranks_running import run_apart, run_on_devices  # noqa: E402
 from run_on_device import SHOWN, Report, machine, parts_of  # noqa: E402
 
 from dlstep.models.ranks import Ranks  # noqa: E402
 
-PARTS = ("sums", "dense", "experts", "tokens")
+PARTS = ("sums", "heads", "dense", "experts", "tokens")
 SECONDS = 480.0
 LOADS = {"sdar-8b": (1, 8, 32), "llada2-mini": (1, 8, 32)}
 AIMS = {"sdar-8b": {1: 1.35, 8: 1.55, 32: 1.55}}  # how many times faster two ranks should be
@@ -74,6 +75,14 @@ def run_sums(report: Report, left: Callable[[], float]) -> None:
         waited, ended = file.read_text(encoding="utf-8").split() if file.exists() else ("False", "inf")
     report.say(f"sums without rank 1: waited {waited}, ended {float(ended):.4f} s after they were given up")
     report.failed |= waited != "True" or float(ended) > ranks_add_up.SOON
+
+
+def run_heads(report: Report, device: str, left: Callable[[], float]) -> None:
+    """Answers of two ranks that sample from hidden states, against those of one."""
+    for rank, found in enumerate(run_on_devices(2, ranks_head.heads, device, seconds=left() - 10.0)):
+        wrong = [case for case, right in found.items() if not right]
+        report.say(f"heads, rank {rank}: {len(found) - len(wrong)} of {len(found)} right {' | '.join(wrong)}")
+        report.failed |= bool(wrong)
 
 
 def cases(folder: Path, device: str) -> list[Case]:
@@ -277,7 +286,7 @@ def main() -> int:
     if "sums" in parts and device == "cuda":
         report.say(f"\n## sums, {left():.0f} s left")
         _tried(report, lambda: run_sums(report, left))
-    for part, run in (("dense", run_dense), ("experts", run_experts), ("tokens", run_tokens)):
+    for part, run in (("heads", run_heads), ("dense", run_dense), ("experts", run_experts), ("tokens", run_tokens)):
         if part in parts:
             report.say(f"\n## {part}, {left():.0f} s left")
             _tried(report, lambda run=run: run(report, device, left))
