@@ -62,7 +62,7 @@ def picture(row: RuleRow) -> str:
 
 
 def section(row: RuleRow) -> str:
-    """What a page says about its picture."""
+    """The text of a page about its picture."""
     rule, default = options_of(drawn_rule(row.name)), options_of(SHELF.value(row.name))
     changed = ", ".join(f"`{name}={value}`" for name, value in rule.items() if value != default[name])
     models = {"multi_bd": "`tiny-bd` with `multi_bd`", "dual_cache": '`tiny-llada` with `dual_cache`, `cache="none"`'}

@@ -64,7 +64,7 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class RunRecord:
-    """What a finished run leaves to tell."""
+    """Facts that a finished run leaves."""
 
     seed: int
     steps: int
@@ -76,7 +76,7 @@ class RunRecord:
 
 @dataclass(frozen=True, slots=True)
 class _Wording:
-    """What a card says of all models with one lesson."""
+    """Facts of all models with one lesson, for their card."""
 
     blocks: str
     mixture: str

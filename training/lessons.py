@@ -1,4 +1,4 @@
-"""What a model learns in one step: from a batch of stories to its loss.
+"""One step of learning: from a batch of stories to its loss.
 
 This file owns the exercises: what the model reads, which places answer and with which token. All random draws are made
 on the CPU from the generator given, so that a step is the same on every device.
@@ -45,7 +45,7 @@ KEPT_WEIGHT = 0.3  # in the loss, of tokens that are right already
 
 @dataclass(frozen=True, slots=True)
 class Exercise:
-    """What the model reads, and what the places where `wanted` holds should answer."""
+    """The model's input, and the right answer at the places where `wanted` holds."""
 
     inputs: Tensor  # int64 [row, width]
     positions: Tensor  # int64 [row, width]

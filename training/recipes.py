@@ -1,4 +1,4 @@
-"""What each tiny model is and how it is trained, as plain data.
+"""The tiny models and how they are trained, as plain data.
 
 A recipe's numbers are what the shipped checkpoint was trained with; changing one means training that model again.
 """

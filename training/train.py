@@ -62,7 +62,7 @@ class Trainer:
 
     @property
     def record(self) -> RunRecord:
-        """What the model card tells about the run."""
+        """Facts of the run for the model card."""
         device = self.model.device
         name = "cpu" if device.type == "cpu" else torch.cuda.get_device_name(device)
         return RunRecord(self.seed, self.step, self.stories, self.seconds / 60, name, tuple(self.readings))

@@ -21,7 +21,7 @@ from dlstep.core.codec import from_json, to_json
 
 
 class Asked(Exception):
-    """What hostile objects raise."""
+    """The error that hostile objects raise."""
 
 
 class Hostile:

@@ -1,4 +1,4 @@
-"""What host cost is measured on is what it says."""
+"""Host cost is measured on the cases that it names."""
 
 import sys
 from random import Random

@@ -135,7 +135,7 @@ def test_errors_that_nobody_reads_are_silent_as_well() -> None:
 
 
 def no_constants(name: str) -> object:
-    """What a strict parser does with NaN."""
+    """A strict parser's answer to NaN."""
     raise AssertionError(f"{name} is not JSON")
 
 

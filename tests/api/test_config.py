@@ -45,7 +45,7 @@ class Facts:
 
 
 def made(options: EngineConfig, facts: Facts) -> tuple[Config, Strategy]:
-    """What an engine starts from."""
+    """The facts that an engine starts from."""
     return build(resolve(options, facts), facts.spec)
 
 

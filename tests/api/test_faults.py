@@ -49,7 +49,7 @@ def moody_llm(strategy: str, seed: int) -> tuple[LLM, Moody]:
 
 
 def retried(call: Callable[[], Any]) -> Any:
-    """What `call` returns once no forward raises in it."""
+    """The answer of `call` once no forward raises in it."""
     while True:
         try:
             return call()

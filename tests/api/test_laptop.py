@@ -1,4 +1,4 @@
-"""What a laptop uses needs nothing that only Linux has: neither triton nor Unix modules of Python."""
+"""On a laptop nothing is needed that only Linux has: neither triton nor Unix modules of Python."""
 
 import subprocess
 import sys

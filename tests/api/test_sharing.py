@@ -146,7 +146,7 @@ def test_a_stream_that_another_thread_closes_ends() -> None:
 
 
 class Mishap(RuntimeError):
-    """What a driver raises in a thread that is out of luck."""
+    """The error of a driver in a thread that is out of luck."""
 
 
 @pytest.mark.parametrize("seed", range(2))

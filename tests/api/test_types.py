@@ -77,7 +77,7 @@ def sure(span: Span) -> Rows:
 
 
 def use_config(value: Config) -> None:
-    """What such an engine admits is answered."""
+    """Requests that such an engine admits are answered."""
     try:
         state = init(value, strategies.load("multi_bd")(block_size=4, buffer_size=1))
     except ValueError as error:

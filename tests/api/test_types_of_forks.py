@@ -44,7 +44,7 @@ def under_way(name: str) -> Session:
 
 @cache
 def alone(name: str) -> tuple[tuple[int, ...], ...]:
-    """What both requests are answered without a fork."""
+    """Answers to both requests without a fork."""
     session = under_way(name)
     session.run()
     return tuple(session.output(number).token_ids for number in range(2))

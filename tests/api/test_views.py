@@ -50,7 +50,7 @@ def read(html: str) -> str:
 
 
 def printed(view: RenderableType) -> str:
-    """What a terminal 200 characters wide shows."""
+    """Text as a terminal 200 characters wide shows it."""
     console = Console(width=200, file=StringIO())
     with console.capture() as capture:
         console.print(view)

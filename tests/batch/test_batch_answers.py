@@ -31,7 +31,7 @@ def answered(rows: list[dict[str, Any]], folder: Path) -> list[dict[str, Any]]:
 
 
 def without_measures(body: dict[str, Any]) -> dict[str, Any]:
-    """What a body of the server's says that does not depend on other requests."""
+    """The part of a body of the server's that does not depend on other requests."""
     del body["id"], body["created"], body["usage"]["prompt_tokens_details"]
     for choice in body["choices"]:
         del choice["dlstep"]["nfe"], choice["dlstep"]["tokens_per_forward"]

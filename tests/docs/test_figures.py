@@ -24,7 +24,7 @@ def test_takes_minutes(report):
 
 
 def run(folder: Path, *options: str) -> str:
-    """What pytest prints for these tests."""
+    """The output of pytest for these tests."""
     (folder / "test_it.py").write_text(TESTS)
     (folder / "conftest.py").write_text((Path(__file__).parents[1] / "conftest.py").read_text())
     (folder / "pytest.ini").write_text("[pytest]\nmarkers = stress\naddopts = -m 'not stress'\n")

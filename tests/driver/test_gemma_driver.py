@@ -106,7 +106,7 @@ def decode_like_transformers(
 
 @dataclass
 class Generated:
-    """What transformers generated: all tokens behind the prompt, and what its decoder was fed."""
+    """All tokens that transformers generated behind the prompt, and those that its decoder was fed."""
 
     tokens: list[int]
     canvases: list[tuple[int, ...]]
@@ -295,7 +295,7 @@ def test_an_llm_decodes_such_a_folder(gemma_folders: dict[str, Path]) -> None:
 
 
 def test_the_window_is_that_of_the_whole_canvas(gemmas: dict[str, Checkpoint]) -> None:
-    """What sliding layers see of the prompt is the same for all rows, and ends `WINDOW - 1` tokens before the canvas."""
+    """Sliding layers see the same of the prompt in all rows, and it ends `WINDOW - 1` tokens before the canvas."""
     config = Config(gemmas["restless"].spec, **ROOMY)
     driver = TorchDriver(gemmas["restless"], config)
     state = add(init(config, GEMMA), Request(0, PROMPTS[2], SamplingParams(max_tokens=CANVAS)))

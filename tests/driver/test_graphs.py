@@ -1,4 +1,4 @@
-"""What is captured as a graph, run without one: padded to a bucket, with kernels, it answers what the plan's own sizes do."""
+"""Steps that graphs capture, run without one: padded to a bucket, with kernels, they answer as in the plan's own sizes."""
 
 from dataclasses import replace
 from functools import lru_cache

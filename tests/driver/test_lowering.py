@@ -1,4 +1,4 @@
-"""What a plan looks like as tensors."""
+"""Plans as tensors."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""What the embedded models can do on held-out problems, printed and checked: on 100, and on 500 by `make stress`."""
+"""Accuracy of the embedded models on held-out problems, printed and checked: on 100, and on 500 by `make stress`."""
 
 from collections.abc import Callable
 from functools import cache

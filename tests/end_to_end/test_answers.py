@@ -18,7 +18,7 @@ COUNTS = [PROBLEMS, pytest.param(16, marks=pytest.mark.stress)]
 
 
 def tokens(outputs: list[Output]) -> list[tuple[int, ...]]:
-    """What was answered."""
+    """The answer, in short."""
     return [output.token_ids for output in outputs]
 
 

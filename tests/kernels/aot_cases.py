@@ -1,4 +1,4 @@
-"""What is compiled ahead of time: calls of the kernels' functions, with tensors that are never read.
+"""Calls of the kernels' functions to compile ahead of time, with tensors that are never read.
 
 A case is compiled with the launch parameters and the specialisations that the call would have on a device of each
 architecture. Every kernel that the call launches is reported.

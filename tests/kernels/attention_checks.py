@@ -85,7 +85,7 @@ def shape_for(problem: Problem, spans: Spans) -> TileShape:
 
 @dataclass(frozen=True)
 class Inputs:
-    """What an attention function takes; in the pages, whatever no span may read is not a number."""
+    """Arguments of an attention function; in the pages, whatever no span may read is not a number."""
 
     queries: Tensor
     key_pages: Tensor
@@ -116,7 +116,7 @@ def inputs_of(problem: Problem, device: str) -> Inputs:
 
 
 def expected(inputs: Inputs, scale: float) -> Tensor:
-    """What the twin answers to the same numbers in fp32."""
+    """The twin's answer to the same numbers in fp32."""
     queries, keys, values = (part.float() for part in (inputs.queries, inputs.key_pages, inputs.value_pages))
     return tiled_attention(queries, keys, values, inputs.tiles, scale=scale)
 

@@ -134,7 +134,7 @@ def compile_case(name: str, architecture: int) -> list[dict[str, Any]]:
 
 
 def _outcome(job: tuple[str, int], future: Future[list[dict[str, Any]]]) -> list[dict[str, Any]]:
-    """What became of a job; an error is an entry as well."""
+    """The outcome of a job; an error is an entry as well."""
     if error := future.exception():
         return [{"case": job[0], "architecture": f"sm_{job[1]}", "error": f"{type(error).__name__}: {error}"}]
     return future.result()
@@ -148,7 +148,7 @@ def environment() -> dict[str, str]:
 
 
 def complaints(entries: Iterable[dict[str, Any]]) -> list[str]:
-    """What is wrong with compiled kernels of known cases."""
+    """Faults of compiled kernels of known cases."""
     from aot_cases import CASES
 
     cases = {case.name: case for case in CASES}

@@ -16,7 +16,7 @@ class _GivenError(Exception):
 
 
 def all_ranks(size: int, work: Callable[[int, Exchange], Any]) -> list[Any]:
-    """What `work(rank, exchange)`, which must do the same each time, gives on every rank."""
+    """The answers of `work(rank, exchange)`, which must do the same each time, on every rank."""
     rounds: list[list[Tensor]] = []
     while True:
         given: list[Tensor] = []

@@ -20,7 +20,7 @@ HOPPER = 90
 
 
 def compiled(architecture: int) -> list[dict[str, Any]]:
-    """What the quick cases were compiled to."""
+    """Facts of the kernels that the quick cases were compiled to."""
     command = [sys.executable, str(Path(__file__).with_name("kernel_aot.py")), "--quick", "--architectures", str(architecture)]
     done = subprocess.run(command, env=environment(), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

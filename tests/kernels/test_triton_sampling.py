@@ -143,7 +143,7 @@ def test_head_and_sample_equals_the_twin(
     ids=["plain", "entropy and sum", "best two"],
 )
 def test_far_ranges(sampler: SamplerConfig) -> None:
-    """What a program reads first, or all that it reads, may be far below the rest."""
+    """Numbers that a program reads first, or all that it reads, may be far below the rest."""
     logits = torch.full((3, 64), -500.0)
     logits[0, 40], logits[1, 5], logits[2, 17] = 700.0, 90.0, -math.inf
     options = {"vocab_size": 64, "mask_id": 63, "sampler": sampler}

@@ -1,4 +1,4 @@
-"""What the config.json of published checkpoints say, as far as it matters."""
+"""The config.json of published checkpoints, as far as it matters."""
 
 from typing import Any
 

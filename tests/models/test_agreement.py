@@ -243,7 +243,7 @@ def told(capsys: Captured, *options: str) -> list[str]:
 
 
 def loading_error(folder: Path, **options: Any) -> str:
-    """What loading says."""
+    """The messages of loading."""
     with pytest.raises(ValueError) as caught:
         LLM(folder, device="cpu", **options)
     return str(caught.value)

@@ -19,7 +19,7 @@ Captured = pytest.CaptureFixture[str]
 
 
 def facts(folder: Path, capsys: Captured, *options: str, code: int = 0) -> dict[str, Any]:
-    """What the command prints for machines."""
+    """Output of the command for machines."""
     assert main(["models", "check", str(folder), "--json", *options]) == code
     return json.loads(capsys.readouterr().out)
 

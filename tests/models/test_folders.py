@@ -1,4 +1,4 @@
-"""What lies in a checkpoint folder beside weights and facts: code, which is never run, and tokenizers of every kind."""
+"""Files in a checkpoint folder beside weights and facts: code, which is never run, and tokenizers of every kind."""
 
 import json
 from pathlib import Path

@@ -28,7 +28,7 @@ HEAD_DIM = 8
 
 
 def remote(model_type: str, architecture: str, module: str) -> Facts:
-    """What a checkpoint with code of its own says about it."""
+    """Facts that a checkpoint with code of its own states about it."""
     config = f"configuration_{module}.{architecture.removesuffix('ForCausalLM')}Config"
     auto_map = {"AutoConfig": config, "AutoModelForCausalLM": f"modeling_{module}.{architecture}"}
     return {"model_type": model_type, "architectures": [architecture], "auto_map": auto_map}

@@ -156,7 +156,7 @@ def mutated(mutant: Mutant) -> str:
 
 
 def name_of(mutant: Mutant) -> str:
-    """What `noticed.json` calls the mutant: several files may have the same thing wrong with them."""
+    """The name of the mutant in `noticed.json`: several files may have the same thing wrong with them."""
     return f"{mutant.file}: {mutant.why}"
 
 

@@ -1,4 +1,4 @@
-"""What strategies with a cache of unfinished positions say of themselves, beyond the laws of all strategies."""
+"""Facts of strategies with a cache of unfinished positions, beyond the laws of all strategies."""
 
 from dataclasses import replace
 

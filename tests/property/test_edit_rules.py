@@ -96,7 +96,7 @@ def decode(strategy: Revising, random: Random, **params: Any) -> Iterator[Step]:
 
 @dataclass
 class Memory:
-    """What a loop remembers of a block."""
+    """A loop's memory of a block."""
 
     steps: int = 0
     post: int = 0
@@ -104,7 +104,7 @@ class Memory:
 
 
 def jointly(step: Step, block: Block, rule: MultiBDEdit, memory: Memory) -> tuple[dict[int, int], bool]:
-    """What edit sampling writes to a block, by position, and whether it is ready."""
+    """The tokens that edit sampling writes to a block, by position, and whether it is ready."""
     masks = [p for p in step.editable(block) if p in block.undecided]
     tokens = [p for p in step.editable(block) if p not in block.undecided]
     memory.steps += 1
@@ -126,7 +126,7 @@ def jointly(step: Step, block: Block, rule: MultiBDEdit, memory: Memory) -> tupl
 
 
 def uniformly(step: Step, block: Block, rule: DMax, memory: Memory) -> tuple[dict[int, int], bool]:
-    """What `dmax` writes to a block, by position, and whether it is ready."""
+    """The tokens that `dmax` writes to a block, by position, and whether it is ready."""
     editable = step.editable(block)
     writes = {p: step.answer(p)[0] for p in editable if p not in block.undecided}
     memory.steps += 1

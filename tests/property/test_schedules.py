@@ -82,7 +82,7 @@ for name in {names!r}:
 
 @cache
 def printed(hash_seed: str) -> dict[str, str]:
-    """What a process with this hash seed prints for each strategy."""
+    """The lines that a process with this hash seed prints for each strategy."""
     names = strategies.available()
     script = SCRIPT.format(folder=os.path.dirname(__file__), names=names)
     environment = {**os.environ, "PYTHONHASHSEED": hash_seed}

@@ -178,7 +178,7 @@ def other_than(value: Any) -> Any:
 
 
 def refusal(path: Path, content: bytes, number: int, line: dict[str, Any]) -> str:
-    """What is said about a file that has another line in place of line `number`, counted from 0."""
+    """The error for a file that has another line in place of line `number`, counted from 0."""
     lines = content.splitlines()
     lines[number] = json.dumps(line).encode()
     path.write_bytes(b"\n".join(lines) + b"\n")

@@ -1,4 +1,4 @@
-"""What canvases feed for rules that look at more than a block, and which options such rules take."""
+"""Canvases for rules that look at more than a block, and the options that such rules take."""
 
 import re
 from collections.abc import Callable

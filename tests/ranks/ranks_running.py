@@ -17,7 +17,7 @@ IMPORTED = ["dlstep.engine", "dlstep.ranks.crew", "dlstep.models", "dlstep.drive
 
 
 def run_ranks(size: int, work: Callable[..., Any], *given: Any, seconds: float = LONGEST) -> list[Any]:
-    """What `work(ranks, *given)` gives on each of `size` ranks; it must be a function of a module."""
+    """The answer of `work(ranks, *given)` on each of `size` ranks; it must be a function of a module."""
     with TemporaryDirectory() as folder:
         return _answers([(rank, size, Path(folder) / "meeting", work, given) for rank in range(size)], "forkserver", seconds)
 
@@ -29,7 +29,7 @@ def run_on_devices(size: int, work: Callable[..., Any], *given: Any, seconds: fl
 
 
 def run_apart(works: list[tuple[Callable[..., Any], tuple[Any, ...]]], seconds: float = LONGEST) -> list[Any]:
-    """What each `work(ALONE, *given)` gives, in processes that run at the same time."""
+    """The answer of each `work(ALONE, *given)`, in processes that run at the same time."""
     return _answers([(0, 1, None, work, given) for work, given in works], "spawn", seconds)
 
 

@@ -93,7 +93,7 @@ class Lying:
 
 
 def parting(ranks: Ranks, step: int) -> str:
-    """What each rank says when the last one lies about a forward."""
+    """The error on each rank when the last one lies about a forward."""
     crew = Crew(ranks, [], [], None)
     engine = load_with(Case("multi_bd").config, lambda: crew)
     try:

@@ -40,7 +40,7 @@ def strategy_of(checkpoint: Any) -> Any:
 def answers(
     ranks: Ranks, folder: Path, adapter: Path | None = None, *, compiles: bool = False
 ) -> tuple[list[Any], list[Any], dict[str, tuple[int, ...]]]:
-    """What each request of a batch is answered, its probabilities, and the shapes of what this rank holds."""
+    """Answers to a batch of requests, their probabilities, and the shapes that this rank holds."""
     # In float64, because the noise of a random DiffusionGemma's rounding grows tenfold from step to step.
     dtype = torch.float64 if folder.name.startswith("diffusion_gemma") else None
     checkpoint = load_checkpoint(folder, dtype=dtype, ranks=ranks)

@@ -1,4 +1,4 @@
-"""What ranks say to each other in a step, and when."""
+"""Messages of ranks in a step, and when they are sent."""
 
 from dataclasses import replace
 from typing import Any

@@ -15,7 +15,7 @@ from transformers import DiffusionGemmaForBlockDiffusion, DynamicCache
 
 
 class Network(Protocol):
-    """What denoises: logits of a canvas behind final tokens; `before` are the scores of the forward before, if any."""
+    """The denoiser: logits of a canvas behind final tokens; `before` are the scores of the forward before, if any."""
 
     def logits(self, final: Sequence[int], canvas: Tensor, before: Tensor | None) -> Tensor: ...
 
@@ -131,7 +131,7 @@ def accepted(entropies: Sequence[float], bound: float, gaps: Gaps) -> list[int]:
 
 @dataclass(frozen=True)
 class Asked:
-    """What a request brings, by position: tokens that are pinned, and tokens that a canvas opens with."""
+    """Tokens that a request brings, by position: those that are pinned, and those that a canvas opens with."""
 
     pins: Mapping[int, int] = field(default_factory=dict[int, int])
     opening: Mapping[int, int] = field(default_factory=dict[int, int])
@@ -208,7 +208,7 @@ def replay(
 
 
 def answer_of(tokens: Sequence[int], settings: Settings) -> list[int]:
-    """What of whole canvases is emitted: at most as many tokens as asked for, none from the first end of sequence on."""
+    """The tokens of whole canvases that are emitted: at most as many as asked for, none from the first end of sequence on."""
     kept = list(tokens[: settings.max_new_tokens])
     ends = [place for place, token in enumerate(kept) if token in settings.eos_ids]
     return kept[: ends[0]] if ends else kept

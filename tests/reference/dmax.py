@@ -28,7 +28,7 @@ class Rules:
 
 @dataclass(frozen=True)
 class Soft:
-    """What a token may be: ids and their probabilities; the rest is the mask's."""
+    """The ids that a token may be, and their probabilities; the rest is the mask's."""
 
     ids: list[int]
     probabilities: list[float]
@@ -46,7 +46,7 @@ class Verdict:
 def uniform(
     tokens: Sequence[int], editable: Sequence[int], proposals: Sequence[Proposal], steps: int, threshold: float
 ) -> Verdict:
-    """What a block becomes in its forward number `steps`, counted from 1.
+    """A block after its forward number `steps`, counted from 1.
 
     Every token is replaced by its proposal; masks are filled from the left while they are confident, at least one of them.
     """
@@ -88,7 +88,7 @@ def merged_embedding(embedding: Tensor, soft: Soft, rules: Rules, token: int) ->
 
 
 def soft_token(network: Dense, row: Tensor, proposal: Proposal, rules: Rules) -> Soft:
-    """What the next forward is fed at the position that `row` predicted."""
+    """The input of the next forward at the position that `row` predicted."""
     if rules.token_merge_mode == "dmax_topk":
         return Soft([proposal.token], [proposal.probability])
     chances = network.chances(row)

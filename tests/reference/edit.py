@@ -26,7 +26,7 @@ class Rules:
 
 @dataclass(frozen=True)
 class History:
-    """What the rule remembers of a block: forwards before this one, those without masks, offsets that were masked again."""
+    """The rule's memory of a block: forwards before this one, those without masks, offsets that were masked again."""
 
     steps: int = 0
     post: int = 0
@@ -46,7 +46,7 @@ class Verdict:
 def joint_threshold(
     tokens: Sequence[int], editable: Sequence[int], proposals: Sequence[Proposal], history: History, rules: Rules
 ) -> Verdict:
-    """What a block becomes; `editable` are the offsets that the rule may write, `proposals` has one entry for each offset."""
+    """A block after a forward; `editable` are the offsets that the rule may write, `proposals` has one for each offset."""
     masked = [i for i in editable if tokens[i] == MASK]
     filled = [i for i in editable if tokens[i] != MASK]
     post = history.post + (not masked)

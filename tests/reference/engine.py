@@ -69,7 +69,7 @@ def random_cases(seed: int, count: int, block: int, options: Callable[[Random], 
 
 
 def engine_answer(pair: Pair, case: Case, strategy: Strategy, head_shift: int = 0) -> tuple[int, ...]:
-    """What the engine answers, alone and with room to spare."""
+    """The engine's answer, alone and with room to spare."""
     spec = replace(pair.checkpoint.spec, head_shift=head_shift)
     config = Config(
         spec, page_size=4, num_pages=64, max_model_len=case.max_model_len, max_num_batched_tokens=512, max_num_reqs=1
@@ -87,7 +87,7 @@ def engine_answer(pair: Pair, case: Case, strategy: Strategy, head_shift: int = 
 
 @dataclass
 class Tally:
-    """What came of the cases: how many were compared, ended early, or were too close to call."""
+    """Counts of the cases: how many were compared, ended early, or were too close to call."""
 
     compared: int = 0
     stopped: int = 0

@@ -25,7 +25,7 @@ Stored = list[tuple[Tensor, Tensor]]
 
 @dataclass(frozen=True)
 class Proposal:
-    """What a row says about a position: its best allowed id, and the probability of that id among the allowed ones."""
+    """A row's answer for a position: its best allowed id, and the probability of that id among the allowed ones."""
 
     token: int
     probability: float

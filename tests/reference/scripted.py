@@ -93,7 +93,7 @@ class Device:
         return Samples(plan, tuple(self.rows(state, span, best) if span.wanted else NO_ROWS for span in plan.spans))
 
     def rows(self, state: State, span: Span, best: int) -> Rows:
-        """What the network says about the wanted positions of a span."""
+        """The network's answer for the wanted positions of a span."""
         sequence = state.find(span.id)
         assert sequence is not None
         text = sequence.tokens(0, span.start) + span.tokens
@@ -116,7 +116,7 @@ class Device:
         )
 
     def inputs(self, span: Span, text: Sequence[int]) -> Tensor:
-        """What the positions are fed as."""
+        """The tokens that the positions are fed as."""
         inputs = self.network.table[torch.tensor(list(text))]
         if span.soft is None:
             return inputs
@@ -145,7 +145,7 @@ class PiecewiseDevice(Device):
         self.pieces = network
 
     def rows(self, state: State, span: Span, best: int) -> Rows:
-        """What the network says about the wanted positions of a span."""
+        """The network's answer for the wanted positions of a span."""
         del state, best
         fed = dict(enumerate(span.tokens, span.start))
         assert all(position - self.pieces.shift in fed for position in span.wanted)
@@ -155,7 +155,7 @@ class PiecewiseDevice(Device):
 
 
 def scripted_answer(network: Scripted, prompt: Sequence[int], max_tokens: int, strategy: Strategy) -> list[int]:
-    """What the engine answers."""
+    """The engine's answer."""
     config = Config(
         Spec(MASK, (EOS,), WORDS, 1 if network.shift else 0), page_size=4, num_pages=32, max_model_len=96, max_num_reqs=1
     )

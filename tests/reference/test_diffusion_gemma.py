@@ -89,7 +89,7 @@ class Device:
         return Samples(plan, tuple(self.rows(state, span) if span.wanted else NO_ROWS for span in plan.spans))
 
     def rows(self, state: State, span: Span) -> Rows:
-        """What the network says about a canvas."""
+        """The network's answer for a canvas."""
         assert span.mode == "denoise" and span.wanted == tuple(range(span.start, span.end))
         sequence = state.find(span.id)
         assert sequence is not None
@@ -125,7 +125,7 @@ def strategy_of(count: int, asked: Settings) -> Strategy:
 def engine_answer(
     network: Network, prompt: list[int], vocabulary: int, count: int, asked: Settings, draws: Draws, **brought: Any
 ) -> list[int]:
-    """What the engine's strategy answers."""
+    """The answer of the engine's strategy."""
     strategy = strategy_of(count, asked)
     config = Config(Spec(None, asked.eos_ids, vocabulary), page_size=4, num_pages=32, max_model_len=96, max_num_reqs=1)
     seed = draws.seed if isinstance(draws, CountedDraws) else 0
@@ -201,7 +201,7 @@ def test_pins_and_canvases_are_treated_as_the_loop_does(report: Callable[[str], 
 
 
 def driver_answer(checkpoint: Checkpoint, prompt: list[int], asked: Settings, seed: int) -> list[int]:
-    """What the engine answers on its own device."""
+    """The engine's answer on its own device."""
     config = Config(
         replace(checkpoint.spec, eos_ids=asked.eos_ids), page_size=4, num_pages=32, max_model_len=96, max_num_reqs=1
     )

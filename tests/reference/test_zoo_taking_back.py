@@ -19,7 +19,7 @@ CHOOSE, REMASK = 3, 4
 
 
 def shares(size: int, steps: int | None) -> list[int]:
-    """What each forward of LLaDA's schedule takes; forwards that would take nothing are left out."""
+    """The positions that each forward of LLaDA's schedule takes; forwards that would take nothing are left out."""
     steps = steps or size
     return [share for r in range(steps) if (share := size // steps + (1 if r < size % steps else 0))]
 

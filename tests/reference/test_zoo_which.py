@@ -22,7 +22,7 @@ CHOOSE = 3  # the purpose of draws that choose positions
 
 
 def even_share(view: View, forwards: int | None) -> int:
-    """What is due of even shares."""
+    """The part that is due of even shares."""
     forwards = forwards or len(view.positions)
     whole = len(view.positions) // forwards
     return max(1, whole + 1 if view.number < len(view.positions) % forwards else whole)

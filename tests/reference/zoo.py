@@ -26,7 +26,7 @@ ALL = frozenset({"entropy", "margin"})
 
 
 class Network:
-    """What is said of a position is a function of all tokens it sees; in a share `calm` of all positions, of itself alone."""
+    """The answer for a position is a function of all tokens it sees; in a share `calm` of all positions, of itself alone."""
 
     def __init__(self, seed: int, calm: float) -> None:
         self.seed, self.calm = seed, calm
@@ -274,7 +274,7 @@ def engine_answer(
     seed: int = 0,
     pins: Mapping[int, int] | None = None,
 ) -> tuple[list[int], int]:
-    """What the engine answers, and in how many forwards that sampled."""
+    """The engine's answer, and in how many forwards that sampled it came."""
     offsets = {position - len(prompt): token for position, token in (pins or {}).items()}
     config = Config(Spec(MASK, (EOS,), WORDS), page_size=4, num_pages=32, max_model_len=96, max_num_reqs=1)
     params = SamplingParams(max_tokens=limit - len(prompt), seed=seed, pinned=offsets)  # pyright: ignore[reportArgumentType]

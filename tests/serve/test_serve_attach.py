@@ -34,7 +34,7 @@ OWN = {"\x1b", "\n"}
 
 
 def drawn(thing: Any) -> str:
-    """What a terminal without colours is sent."""
+    """Text for a terminal without colours."""
     console = Console(file=StringIO(), width=100, force_terminal=False, color_system=None)
     console.print(thing)
     assert isinstance(console.file, StringIO)

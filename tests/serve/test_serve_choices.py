@@ -1,4 +1,4 @@
-"""What a page is given: its files, under a strict policy, and what one request may choose, as the engine has it."""
+"""Files of a page, under a strict policy, and the choices that one request has, as the engine has them."""
 
 import json
 from collections.abc import Iterator

@@ -53,7 +53,7 @@ def test_it_loads_from_a_folder(tmp_path: Path) -> None:
 
 
 def _rests(text: str) -> list[str]:
-    """What is left of the text at the start of each symbol, by a plain longest match."""
+    """The rest of the text at the start of each symbol, by a plain longest match."""
     rests = []
     while text:
         rests.append(text)

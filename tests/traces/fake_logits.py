@@ -22,7 +22,7 @@ def chain(*parts: int) -> int:
 
 @dataclass(frozen=True)
 class Profile:
-    """What one request's network says."""
+    """Logits of one request's network."""
 
     seed: int
     prompt_len: int

@@ -167,7 +167,7 @@ def test_writes_are_those_of_the_reference(name: str, request_id: int) -> None:
 
 
 def check_soft(final: int, ours: Soft, merge: dict) -> None:
-    """What is fed softly of the open blocks is what the reference feeds."""
+    """Open blocks are fed as softly as by the reference."""
     theirs = {int(position): kept for position, kept in merge.items() if kept is not None and int(position) >= final}
     assert set(ours) == set(theirs)
     for position, (ids, probabilities) in ours.items():

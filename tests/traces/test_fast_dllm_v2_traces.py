@@ -67,7 +67,7 @@ def decode(name: str) -> tuple[dict, dict[int, Decisions], dict[int, tuple[tuple
 
 
 def reference(trace: dict, request_id: int) -> Decisions:
-    """What the reference decided; the first token of a block comes with the forward that stores the one before."""
+    """Decisions of the reference; the first token of a block comes with the forward that stores the one before."""
     found: Decisions = {}
     for step in trace["steps"]:
         for r in step.get("reqs", ()):
