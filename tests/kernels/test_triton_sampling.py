@@ -101,6 +101,7 @@ def test_sample_equals_the_twin(problem: Problem, block: int, programs: int, chu
     softcap=st.sampled_from((None, 30.0)),
     ranks=st.sampled_from((1, 2, 3)),
 )
+@example(problem=replace(SMALL, width=33), depth=16, bulk=False, biased=False, softcap=None, ranks=2)
 @example(problem=replace(SMALL, width=4, vocab_size=4, named=3), depth=16, bulk=False, biased=True, softcap=None, ranks=3)
 def test_head_and_sample_equals_the_twin(
     problem: Problem, depth: int, bulk: bool, biased: bool, softcap: float | None, ranks: int
