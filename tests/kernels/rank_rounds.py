@@ -1,41 +1,45 @@
-"""Ranks that exchange tensors, in one thread: each begins anew for every exchange, and finds the earlier ones answered."""
+"""Ranks as threads of one process, which exchange tensors; one runs at a time, for triton's interpreter knows of one only."""
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier, BrokenBarrierError, Lock
 from typing import Any
 
+import numpy as np
 from torch import Tensor
 
 from dlstep_kernels.vocabulary import Exchange
 
-
-class _GivenError(Exception):
-    """A rank waits for the others, to whom it gives this tensor."""
-
-    def __init__(self, tensor: Tensor) -> None:
-        self.tensor = tensor
+PATIENCE = 100.0  # seconds
 
 
 def all_ranks(size: int, work: Callable[[int, Exchange], Any]) -> list[Any]:
-    """The answers of `work(rank, exchange)`, which must do the same each time, on every rank."""
-    rounds: list[list[Tensor]] = []
-    while True:
-        given: list[Tensor] = []
-        found: list[Any] = []
-        for rank in range(size):
-            answered = iter(list(rounds))
+    """The answers of `work(rank, exchange)` on every rank."""
+    turn, met, given = Lock(), Barrier(size, timeout=PATIENCE), dict[int, Tensor]()
 
-            def exchange(tensor: Tensor, answered: Any = answered) -> list[Tensor]:
-                every = next(answered, None)
-                if every is None:
-                    raise _GivenError(tensor)
-                return every
-
+    def run(rank: int) -> Any:
+        def exchange(tensor: Tensor) -> list[Tensor]:
+            given[rank] = tensor
+            turn.release()
             try:
-                found.append(work(rank, exchange))
-            except _GivenError as waiting:
-                given.append(waiting.tensor)
-        if not given:
-            return found
-        assert len(given) == size, "some ranks exchange something, others do not"
-        assert len({tensor.shape for tensor in given}) == 1, "ranks exchange tensors of different shapes"
-        rounds.append(given)
+                met.wait()
+                every = [given[other] for other in range(size)]
+                met.wait()
+            finally:
+                turn.acquire()
+            assert len({one.shape for one in every}) == 1, "ranks exchange tensors of different shapes"
+            return every
+
+        with turn, np.errstate(all="ignore"):  # which every thread has for itself
+            try:
+                return work(rank, exchange)
+            except BaseException:
+                met.abort()  # nobody waits for this rank
+                raise
+
+    with ThreadPoolExecutor(size) as threads:
+        running = [threads.submit(run, rank) for rank in range(size)]
+    errors = [error for each in running if (error := each.exception()) is not None]
+    for error in sorted(errors, key=lambda error: isinstance(error, BrokenBarrierError)):
+        raise error  # the first one that is no consequence of another
+    return [each.result() for each in running]
