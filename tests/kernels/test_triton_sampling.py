@@ -127,7 +127,7 @@ def test_head_and_sample_equals_the_twin(
         share = None if ranks == 1 else Share(cut, exchange)
         return head_kernels.head_and_sample(hidden, own, chosen, bias=own_bias, share=share, **options)
 
-    with launched(head_kernels, bulk=int(bulk)):
+    with launched(head_kernels, bulk=int(bulk), rows=16, columns=16, depth=16):
         found = all_ranks(ranks, of_rank)
     logits = hidden.double() @ weight.double().T + (0.0 if bias is None else bias.double())
     scores = scores_of(capped(logits, softcap), chosen, vocab_size=problem.vocab_size, mask_id=problem.mask_id)
