@@ -45,7 +45,6 @@ MUTANTS = (
     change("ranks do not compare their lines", WIRE, "        if len(set(numbers)) == 1:", "        if numbers:"),
     change("a rank forgets its own number", WIRE, "self._verdict([self._number, *self._wire.numbers()])", "self._verdict(self._wire.numbers())"),
     change("lines of a plan that no history has are not compared", "driver/torch_driver.py", "                if meanwhile is not None:\n                    meanwhile()\n", ""),
-    change("rank 0 forgets what changed before a rewind only", CONDUCTOR, "self._changes = [state]\n", "self._changes.append(state)\n"),
     change("samples are told a second time", CONDUCTOR, "        if not isinstance(event, Samples):\n            self._changes.append(event)", "        self._changes.append(event)"),
     change("nobody says which rank is gone", CREW, "            self.lost, calls = why, list(self._calls)", "            self.lost, calls = \"the group ended\", list(self._calls)"),
 )  # fmt: skip
