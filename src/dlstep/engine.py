@@ -8,6 +8,8 @@ from functools import partial
 from operator import attrgetter
 from pathlib import Path
 from threading import Lock
+from traceback import clear_frames
+from types import TracebackType
 from typing import TYPE_CHECKING
 
 from . import tiny
@@ -148,10 +150,20 @@ def load_with(config: EngineConfig, gather: Callable[[], "Crew"]) -> Engine:
         torch.cuda.set_device(device)
     with ExitStack() as undone:
         undone.callback(crew.end)
-        checkpoint = load_checkpoint(path, device, dtype, description=description, progress=first, ranks=ranks)
-        engine = _made(config, resolved, checkpoint, adapter, crew)
+        undone.push(_free_memory)
+        load = partial(load_checkpoint, path, device, dtype, description=description, progress=first, ranks=ranks)
+        engine = _made(config, resolved, load(), adapter, crew)  # no name for the network here: this frame stays with an error
         undone.pop_all()
     return engine
+
+
+def _free_memory(kind: type[BaseException] | None, error: BaseException | None, frames: TracebackType | None) -> None:
+    """Let a user's mistake hold no weights and pages: a notebook keeps the last error, while another LLM is tried."""
+    del kind, frames
+    told = isinstance(error, ValueError)
+    while told and error is not None:
+        clear_frames(error.__traceback__)
+        error = error.__cause__ or error.__context__
 
 
 def _crew(config: EngineConfig, place: "Place | None") -> "Crew":

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ from dlstep import LLM, tiny
 from dlstep.core import Config, Spec, Strategy
 from dlstep.core.rehearsal import largest_forwards
 from dlstep.driver import TorchDriver
-from dlstep.driver.memory import pages_for
+from dlstep.driver.memory import pages_for, room_on_device
 from dlstep.models import Checkpoint, load_checkpoint
 from dlstep.models.shapes import GIB, kv_bytes_per_token, kv_shapes
 from dlstep.strategies.d2f import D2F
@@ -108,3 +109,33 @@ def test_pages_that_fit_answer_like_any_others() -> None:
     assert config.num_pages * per_page <= 0.002 * GIB < (config.num_pages + 1) * per_page
     prompt = tiny.problems(1, seed=1)[0].prompt
     assert llm.generate(prompt, progress=False) == LLM().generate(prompt, progress=False)
+
+
+def test_memory_that_forwards_keep_is_not_given_to_pages(
+    checkpoints: dict[str, Checkpoint], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A device of 1,000 KiB: the first forward takes 100 KiB for good, beside the memory that torch counts."""
+    checkpoint, kib = checkpoints["plain"], 1024
+    config = Config(checkpoint.spec, page_size=4, max_model_len=64, max_num_reqs=1000)
+    page_bytes = 4 * kv_bytes_per_token(kv_shapes(checkpoint.network.config), checkpoint.network.dtype)
+    kept = 0
+    run = TorchDriver.run
+
+    def runs(driver: TorchDriver, *given: Any) -> Any:
+        nonlocal kept
+        kept = 100 * kib
+        return run(driver, *given)
+
+    monkeypatch.setattr(TorchDriver, "run", runs)
+    pages = largest_forwards(config, MultiBD(4, 2))[1]
+    for name, value in {
+        "empty_cache": lambda: None,
+        "memory_allocated": lambda device: 200 * kib,
+        "reset_peak_memory_stats": lambda device: None,
+        "max_memory_allocated": lambda device: 250 * kib + pages * page_bytes,
+        "mem_get_info": lambda device: (800 * kib - kept, 1000 * kib),
+    }.items():
+        monkeypatch.setattr(torch.cuda, name, value)
+    for captures, forwards in ((False, 50), (True, 100)):
+        room, _ = room_on_device(checkpoint, config, MultiBD(4, 2), 0.75, page_bytes, captures=captures)
+        assert room == (800 - 100 - 250 - forwards) * kib

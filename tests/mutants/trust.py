@@ -50,6 +50,25 @@ MUTANTS: tuple[Mutant, ...] = (
         "[(*each.key_pages, *each.value_pages, each.carried)",
         "[(*each.value_pages, each.carried)",
     ),
+    change(
+        "a driver's histories hold the driver",
+        DRIVER,
+        "make = partial(_new_history, self.network, config, self._target, captures=self._captures)",
+        "make = lambda pages: _new_history(self.network, config, self._target, pages, captures=self._captures)",
+    ),
+    change("an error of a start holds weights and pages", "engine.py", "        undone.push(_free_memory)\n", ""),
+    change(
+        "the causes of an error hold pages",
+        "engine.py",
+        "        error = error.__cause__ or error.__context__\n",
+        "        break\n",
+    ),
+    change(
+        "pages get memory that forwards keep",
+        "driver/memory.py",
+        "    free, _ = torch.cuda.mem_get_info(device)  # forwards keep memory that torch does not count: sums of ranks, NCCL\n",
+        "",
+    ),
     change("only the last forward of a plan runs", DRIVER, "for gathered in forwards:", "for gathered in forwards[-1:]:"),
     change("a history stays on the line before", DRIVER, "self._now.line = samples.line", "self._now.line = self._now.line"),
     change(

@@ -218,7 +218,6 @@ def measure_loads(
         decode = DecodeRow(checkpoint, strategy, load, enforce_eager=enforce_eager, captures=captures)
         yield _measured(decode, network, load, ceilings, trace if number == len(loads) else None)
         del decode
-        gc.collect()  # the driver's pages
         if checkpoint.network.device.type == "cuda":
             torch.cuda.empty_cache()
 

@@ -28,7 +28,7 @@ def pages_for(
     if gib is not None:
         room, said = int(gib * GIB), f"kv_cache_gib={gib}"
     elif checkpoint.network.device.type == "cuda":
-        room, said = _room(checkpoint, config, strategy, share, page_bytes, captures)
+        room, said = room_on_device(checkpoint, config, strategy, share, page_bytes, captures=captures)
     else:
         raise ValueError("num_pages=-1 needs kv_cache_gib on a CPU: say how many GiB keys and values may take")
     if room < least * page_bytes:
@@ -39,8 +39,8 @@ def pages_for(
     return min(room // page_bytes, config.max_num_reqs * least)
 
 
-def _room(
-    checkpoint: Checkpoint, config: Config, strategy: Strategy, share: float, page_bytes: int, captures: bool
+def room_on_device(
+    checkpoint: Checkpoint, config: Config, strategy: Strategy, share: float, page_bytes: int, *, captures: bool
 ) -> tuple[int, str]:
     """Bytes for pages on a CUDA device, and how that came about."""
     device = checkpoint.network.device
@@ -61,6 +61,7 @@ def _room(
     if captures:  # graphs have memory of their own, at most what the largest forward takes
         activations *= 2
     torch.cuda.empty_cache()
+    free, _ = torch.cuda.mem_get_info(device)  # forwards keep memory that torch does not count: sums of ranks, NCCL
     said = (
         f"gpu_memory_utilization={share} of {in_gib(total)}, of which {in_gib(total - free)} were taken ({in_gib(weights)} by "
         f"weights) and {in_gib(activations)} are for a forward of {config.max_num_batched_tokens} rows,"

@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from threading import Lock
 
 import torch
@@ -57,21 +58,11 @@ class TorchDriver:
         views = tuple(dict.fromkeys(shape.view for shape in self.network.shapes))
         self._target = Target(config.page_size, spec.head_shift, views, model.device, model.dtype)
         self._captures = not enforce_eager and has_kernels(model.device)
-        self._histories = Histories(self._new_history(config.num_pages), self._new_history, max_histories)
+        make = partial(_new_history, self.network, config, self._target, captures=self._captures)  # not of self: no cycle of
+        self._histories = Histories(make(config.num_pages), make, max_histories)  # references may keep memory of a device
         self._now = self._histories.main
         self._lock = Lock()
         self._released: deque[int] = deque()
-
-    def _new_history(self, num_pages: int) -> History:
-        """A history without content. Raises torch.OutOfMemoryError with the numbers if there is no room for its pages."""
-        config, network, target = self.config, self.network, self._target
-        memory = network.memory(num_pages, config.page_size, config.max_num_reqs)
-        tables = page_tables(config)
-        if has_kernels(target.device):
-            executor = PaddedExecutor(network, memory, target, captures=self._captures)
-        else:
-            executor = Executor(network, memory, target)
-        return History(num_pages, memory, executor, tables, CarrySlots())
 
     @property
     def graph_count(self) -> int:
@@ -172,3 +163,13 @@ class TorchDriver:
     def stand(self, samples: Samples) -> None:
         """Let the plan behind `samples` go on from them."""
         self._now.line = samples.line
+
+
+def _new_history(network: PagedNetwork, config: Config, target: Target, num_pages: int, *, captures: bool) -> History:
+    """A history without content. Raises torch.OutOfMemoryError with the numbers if there is no room for its pages."""
+    memory = network.memory(num_pages, config.page_size, config.max_num_reqs)
+    if has_kernels(target.device):
+        executor = PaddedExecutor(network, memory, target, captures=captures)
+    else:
+        executor = Executor(network, memory, target)
+    return History(num_pages, memory, executor, page_tables(config), CarrySlots())

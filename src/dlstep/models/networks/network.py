@@ -56,12 +56,11 @@ class PagedNetwork(ABC):
         device, dtype = self.model.device, self.model.dtype
         positions = num_pages * page_size + 1  # rows that are not stored end in the last one
 
-        def pages() -> tuple[Tensor, ...]:
-            sizes = [(positions, shape.kv_heads, shape.head_dim) for shape in self.shapes]
-            return tuple([torch.zeros(size, dtype=dtype, device=device) for size in sizes])
-
+        pages = [(positions, shape.kv_heads, shape.head_dim) for shape in self.shapes]
+        sizes = [*pages, *pages, self.carried_size(slots)]  # keys, values
         try:
-            return Memory(pages(), pages(), torch.zeros(self.carried_size(slots), dtype=dtype, device=device))
+            *tensors, carried = [torch.zeros(size, dtype=dtype, device=device) for size in sizes]
+            return Memory(tuple(tensors[: len(pages)]), tuple(tensors[len(pages) :]), carried)
         except RuntimeError as error:  # on a CPU an OutOfMemoryError has no class of its own
             needed = in_gib(positions * kv_bytes_per_token(self.shapes, dtype))
             raise torch.OutOfMemoryError(
