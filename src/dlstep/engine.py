@@ -97,6 +97,7 @@ def run_rank(place: "Place", config: EngineConfig) -> None:
     assert engine.ranks is not None, "a rank was loaded"
     assert isinstance(engine.driver, TorchDriver)
     follow(engine.driver, engine.ranks)
+    engine.driver.drop_graphs()
     leave_ranks()
 
 
@@ -253,8 +254,10 @@ def _driver(config: EngineConfig, checkpoint: "Checkpoint", core_config: Config,
     if config.capture_graphs != "start":
         return driver
     try:
-        with capturing_bar(enabled=checkpoint.ranks.rank == 0) as show:
+        with ExitStack() as undone, capturing_bar(enabled=checkpoint.ranks.rank == 0) as show:
+            undone.callback(driver.drop_graphs)  # ranks leave their group before an error frees the driver
             driver.capture(strategy, show)
+            undone.pop_all()
     except torch.OutOfMemoryError as error:
         raise ValueError(
             f"after {driver.graph_count} graphs there is no memory left: lower num_pages or gpu_memory_utilization, or give "

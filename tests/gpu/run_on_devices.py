@@ -86,12 +86,14 @@ def run_heads(report: Report, device: str, left: Callable[[], float]) -> None:
 
 
 def cases(folder: Path, device: str) -> list[Case]:
-    """Every strategy on its embedded model, and random networks. One has its graphs at the start and compiled layers."""
+    """Every strategy on its embedded model, and random networks. One has its graphs at the start and compiled layers,
+    the others capture what they meet twice.
+    """
     from tiny_families import write_checkpoint
 
     from dlstep.strategies import own
 
-    plain: dict[str, Any] = {"device": device, "dtype": "float32", "compile_layers": False}
+    plain: dict[str, Any] = {"device": device, "dtype": "float32", "compile_layers": False, "capture_graphs": "lazy"}
     whole = plain | ({"capture_graphs": "start", "compile_layers": True} if device == "cuda" else {})
     found = [Case("multi_bd", None, whole), *(Case(strategy, None, plain) for strategy in sorted(own()))]
     for family in FAMILIES:

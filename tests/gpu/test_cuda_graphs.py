@@ -3,8 +3,10 @@
 from typing import Any
 
 import pytest
+import torch
 
 from dlstep import LLM, SamplingParams, tiny
+from dlstep.models.shapes import GIB
 
 pytestmark = pytest.mark.gpu
 LIMIT = SamplingParams(max_tokens=48)
@@ -44,3 +46,28 @@ def test_graphs_captured_when_sizes_are_met_again_change_nothing(cuda_device: st
     assert not driver.graph_count
     assert lazy.generate(prompts, LIMIT, progress=False) == ready.generate(prompts, LIMIT, progress=False)
     assert driver.graph_count
+
+
+def test_graphs_that_were_freed_are_captured_again(cuda_device: str) -> None:
+    prompts = [problem.prompt for problem in tiny.problems(24, seed=9)]
+    llm = LLM(device=cuda_device, max_num_reqs=10)
+    driver: Any = llm.engine.driver
+    before = llm.generate(prompts, LIMIT, progress=False)
+    driver.drop_graphs()
+    assert not driver.graph_count
+    assert llm.generate(prompts, LIMIT, progress=False) == before
+    assert driver.graph_count
+
+
+def test_memory_that_pages_may_not_have_is_left_to_others(cuda_device: str) -> None:
+    """Of 2 GiB most is used, and hardly more; an LLM that is dropped gives all of it back."""
+    torch.cuda.empty_cache()
+    free, total = torch.cuda.mem_get_info()
+    share = 1 - (free - 2 * GIB) / total
+    options: dict[str, Any] = {"num_pages": -1, "gpu_memory_utilization": share, "capture_graphs": "lazy"}
+    llm = LLM(device=cuda_device, max_num_reqs=4000, **options)
+    llm.generate([problem.prompt for problem in tiny.problems(24, seed=9)], LIMIT, progress=False)
+    assert 1.5 * GIB < free - torch.cuda.mem_get_info()[0] < 2.1 * GIB
+    del llm
+    torch.cuda.empty_cache()
+    assert free - torch.cuda.mem_get_info()[0] < 0.25 * GIB

@@ -90,16 +90,25 @@ def crowd(engine: Engine, count: int) -> Answers:
     return Answers([answer for answer, _ in told], [reason for _, reason in told], lines, preempted, asked)
 
 
+class Lent(Crew):
+    """A group that other engines use after this one."""
+
+    def __init__(self, ranks: Ranks) -> None:
+        super().__init__(ranks, [], [], None)
+
+    def end(self) -> None:
+        """Leave it to them."""
+
+
 def crowds(ranks: Ranks, cases: list[Case], count: int) -> list[Answers]:
     """The answers to a crowd of each case; ranks other than the first follow, and have none."""
     import warnings
 
     warnings.simplefilter("ignore")
     found: list[Answers] = []
-    kept = []  # an engine that is collected ends its group
     for case in cases:
-        crew = Crew(ranks, [], [], None)
-        kept.append((crew, engine := load_with(case.config, lambda crew=crew: crew)))
+        crew = Lent(ranks)
+        engine = load_with(case.config, lambda crew=crew: crew)
         if ranks.rank:
             driver: Any = engine.driver
             follow(driver, ranks)

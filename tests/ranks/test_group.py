@@ -12,7 +12,7 @@ from threading import Timer
 from typing import Any
 
 import pytest
-from crowds import Case, crowd, crowds, flips
+from crowds import Case, Lent, crowd, crowds, flips
 from ranks_running import run_ranks
 from tiny_families import FACTS, write_checkpoint
 
@@ -91,6 +91,9 @@ class Lying:
     def release(self, line: int) -> None:
         self.driver.release(line)
 
+    def drop_graphs(self) -> None:
+        self.driver.drop_graphs()
+
 
 def parting(ranks: Ranks, step: int) -> str:
     """The error on each rank when the last one lies about a forward."""
@@ -115,14 +118,13 @@ def test_ranks_that_part_all_stop_and_name_the_step(step: int):
 
 def captured(ranks: Ranks, strategies: list[str]) -> list[list[Bucket]]:
     """The sizes that a rank would capture at the start, in their order."""
-    found, kept = [], []
+    found = []
     for strategy in strategies:
-        crew = Crew(ranks, [], [], None)
+        crew = Lent(ranks)
         engine = load_with(Case(strategy, None, {"capture_graphs": "start"}).config, lambda crew=crew: crew)
         driver: Any = engine.driver._driver if isinstance(engine.driver, Conductor) else engine.driver
         sizes = buckets_for(engine.first.config, engine.first.strategy, driver.network, driver._target)
         found.append([bucket for _, buckets in sizes for bucket in buckets])
-        kept.append(engine)  # one that is collected ends the group
         if ranks.rank:
             follow(driver, ranks)
         else:
@@ -160,6 +162,9 @@ class Interrupted:
 
     def release(self, line: int) -> None:
         self.driver.release(line)
+
+    def drop_graphs(self) -> None:
+        self.driver.drop_graphs()
 
 
 @pytest.fixture

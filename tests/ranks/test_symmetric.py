@@ -31,6 +31,7 @@ def made(ranks: Ranks, lacks: str, at: int) -> int | None:
     symmetric.has_kernels = lambda _: here != "kernels"  # pyright: ignore[reportAttributeAccessIssue]
     symmetric._allocated = lambda _: None if here == "memory" else memory
     symmetric._met = met
+    symmetric._meetings[:] = ["another group"] if here == "first meeting" else []
     found = symmetric._made(device, ranks.group)
     return None if found is None else found.programs
 
@@ -40,9 +41,19 @@ def test_all_ranks_launch_as_many_programs_as_the_smallest_device_runs():
 
 
 @pytest.mark.parametrize("at", [0, 1])
-@pytest.mark.parametrize("lacks", ["kernels", "memory", "kind", "reach", "sight", "handle"])
+@pytest.mark.parametrize("lacks", ["kernels", "memory", "kind", "reach", "sight", "handle", "first meeting"])
 def test_a_rank_without_memory_in_common_leaves_all_without(lacks: str, at: int):
     assert run_ranks(2, made, lacks, at) == [None, None]
+
+
+def again(ranks: Ranks) -> list[int | None]:
+    """The same for two groups of a process, one after the other."""
+    return [made(ranks, "", 0), symmetric._made(torch.device("cuda", ranks.rank), ranks.group) and 0]
+
+
+def test_torch_lets_ranks_meet_once_in_a_process():
+    """Later it would wait for ever for a rank that was started anew, and counts its meetings from the beginning."""
+    assert run_ranks(2, again) == [[100, None]] * 2
 
 
 def test_ranks_of_one_device_have_none():

@@ -38,11 +38,7 @@ class Executor:
     def __init__(self, network: PagedNetwork, memory: Memory, target: Target) -> None:
         self._network, self._memory, self._target = network, memory, target
         self.padding = 0  # rows that forwards had too much, so far
-
-    @property
-    def graph_count(self) -> int:
-        """How many graphs are captured so far."""
-        return 0
+        self.graph_count = 0  # graphs that are there
 
     @torch.inference_mode()
     def submit(self, gathered: Gathered) -> Pending:
@@ -54,6 +50,9 @@ class Executor:
         """Whether `submit` only launches a graph, and so never waits for the device."""
         del gathered
         return False
+
+    def drop_graphs(self) -> None:
+        """Nothing: there are none."""
 
     def capture(self, idle: Gathered, bucket: Bucket) -> None:
         """Nothing: forwards in their own sizes are not captured."""

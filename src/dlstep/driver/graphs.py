@@ -4,6 +4,7 @@ What a bucket has too much is padding: rows that are stored nowhere and see noth
 """
 
 import gc
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,11 +46,6 @@ class PaddedExecutor(Executor):
         self._laid: dict[Bucket, Laid] = {}  # what the tiles of captured ones were last made of
         self._pool: Any = torch.cuda.graph_pool_handle() if captures else None
 
-    @property
-    def graph_count(self) -> int:
-        """How many graphs are captured so far."""
-        return len(self._captured)
-
     @torch.inference_mode()
     def submit(self, gathered: Gathered) -> Pending:
         """Start a forward, padded if it wants something, and not too much, and replayed if it is captured."""
@@ -64,6 +60,16 @@ class PaddedExecutor(Executor):
         """Capture `bucket` with a forward of its kind that feeds nothing. Raises torch.OutOfMemoryError if there is no room."""
         if self._captures and bucket not in self._captured:
             self._captured[bucket] = self._capture(bucket, idle)
+
+    def drop_graphs(self) -> None:
+        """Free all graphs, once the device has run them."""
+        with suppress(RuntimeError):  # a device that failed runs none
+            torch.cuda.synchronize(self._target.device)
+        for captured in self._captured.values():
+            captured.graph.reset()  # frames of an error may hold it
+        self._captured.clear()
+        self._laid.clear()
+        self.graph_count = 0
 
     @region("padded")
     def _padded(self, gathered: Gathered) -> Pending:
@@ -118,6 +124,7 @@ class PaddedExecutor(Executor):
         finally:
             if collects:
                 gc.enable()
+        self.graph_count += 1
         return Captured(graph, arena, answer, torch.empty(answer.shape, dtype=answer.dtype, pin_memory=True))
 
 

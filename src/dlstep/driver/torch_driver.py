@@ -66,8 +66,13 @@ class TorchDriver:
 
     @property
     def graph_count(self) -> int:
-        """How many graphs are captured so far."""
+        """How many graphs there are."""
         return sum(history.executor.graph_count for history in self._histories)
+
+    def drop_graphs(self) -> None:
+        """Free all graphs, once the device has run them, while nothing else uses the driver."""
+        for history in self._histories:
+            history.executor.drop_graphs()
 
     @property
     def padding(self) -> int:

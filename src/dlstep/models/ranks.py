@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
+from threading import Lock, Thread
 from typing import Any
 
 import torch
@@ -58,6 +59,9 @@ class Ranks:
 
 ALONE = Ranks()
 PATIENCE = timedelta(days=365)  # an idle rank waits for commands; one that is gone closes its connections at once
+PARTING = 5.0  # seconds in which NCCL takes its memory back, once no graph needs it
+_aborts: list[Thread] = []  # of the group, once it was broken off
+_aborting = Lock()
 
 
 def join_ranks(rank: int, size: int, meeting: Path | None) -> Ranks:
@@ -79,15 +83,27 @@ def join_ranks(rank: int, size: int, meeting: Path | None) -> Ranks:
 
 
 def break_off() -> None:
-    """Let nothing on a device wait for other ranks any more: one that is gone would be waited for for ever."""
+    """Let nothing on a device wait for other ranks any more: one that is gone would be waited for for ever.
+
+    NCCL lets go at once, but its call returns only when no graph holds its exchanges, so that a thread waits for that.
+    """
     give_up()
-    if dist.is_initialized() and torch.cuda.is_initialized():
+    with _aborting:
+        if _aborts or not (dist.is_initialized() and torch.cuda.is_initialized()):
+            return
         world: Any = dist.group.WORLD
-        world._get_backend(torch.device("cuda")).abort()
+        _aborts.append(Thread(target=world._get_backend(torch.device("cuda")).abort, name="dlstep-abort", daemon=True))
+        _aborts[0].start()
 
 
 def leave_ranks() -> None:
-    """Leave the group that `join_ranks` formed; others that wait for this rank fail at once."""
+    """Leave the group that `join_ranks` formed, which has to have no graphs any more: NCCL would wait for their end."""
     forget()
+    with _aborting:
+        while _aborts:
+            abort = _aborts.pop()
+            abort.join(PARTING)
+            if abort.is_alive():  # graphs are left: to wait for it would be for ever
+                return
     if dist.is_initialized():
         dist.destroy_process_group()

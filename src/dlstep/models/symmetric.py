@@ -16,6 +16,7 @@ from dlstep_kernels.commons import MOST, Commons, pad_bytes, pad_shape, room_byt
 
 _commons: dict[str, Commons | None] = {}  # of a group, once it was asked for
 _stuck: list[Commons] = []  # of devices that failed, and cannot free it
+_meetings: list[str] = []  # groups that met in this process: torch counts them, and a rank that was started anew has had none
 
 
 @torch.library.custom_op("dlstep::add_up", mutates_args=())
@@ -76,7 +77,7 @@ def _commons_of(device: torch.device, group: str) -> Commons | None:
 
 def _made(device: torch.device, group: str) -> Commons | None:
     """Memory for a group; None, on all ranks, if one of them cannot have it."""
-    whole = _allocated(device) if has_kernels(device) else None
+    whole = _allocated(device) if has_kernels(device) and not _meetings else None
     properties = torch.cuda.get_device_properties(device)
     kind = properties.major, properties.minor
     told: list[Any] = _told((whole is not None, gethostname(), kind, device.index, properties.multi_processor_count))
@@ -85,6 +86,7 @@ def _made(device: torch.device, group: str) -> Commons | None:
     every = _told(all(allocated) and alike and _reach_one_another(devices))
     if whole is None or not all(every):
         return None
+    _meetings.append(group)
     try:
         commons = _met(whole, group)
     except RuntimeError:  # the devices cannot share memory

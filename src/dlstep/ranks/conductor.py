@@ -64,6 +64,10 @@ class RankDriver(Protocol):
         """Forget the history on a line."""
         ...
 
+    def drop_graphs(self) -> None:
+        """Free what was captured."""
+        ...
+
 
 class Conductor:
     """The driver of rank 0. Whatever goes wrong in a forward ends the group: ranks that wait for one another cannot retry."""
@@ -74,6 +78,7 @@ class Conductor:
         self._released: deque[int] = deque()
         self._gone: deque[int] = deque()
         self._numbers = count()
+        crew.before_leaving(driver.drop_graphs)
         finalize(self, _close, crew, self._wire)
 
     def run(self, plan: Plan) -> Samples:
@@ -136,7 +141,7 @@ class Conductor:
 
 
 def _close(crew: Crew, wire: Wire) -> None:
-    """End a group that nobody can use any more; ranks that torchrun started end by themselves."""
+    """End a group that nobody can use any more; ranks that torchrun started do so when they are told."""
     if crew.lost is None and not crew.pids:
         with suppress(RuntimeError):  # one that is gone has ended
             wire.tell(End())

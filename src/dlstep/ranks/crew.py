@@ -49,6 +49,7 @@ class Crew:
         self._processes, self._pipes, self._folder = processes, pipes, folder
         self._ending = threading.Event()
         self._calls: list[Callable[[str], None]] = []
+        self._drops: list[Callable[[], None]] = []
         self._lock, self._asking = threading.Lock(), threading.Lock()
         if processes:
             threading.Thread(target=self._watch, name="dlstep-ranks", daemon=True).start()
@@ -83,6 +84,10 @@ class Crew:
         if lost is not None:
             call(lost)
 
+    def before_leaving(self, drop: Callable[[], None]) -> None:
+        """Have `drop` free what holds exchanges of the group, before rank 0 leaves it."""
+        self._drops.append(drop)
+
     def end(self) -> None:
         """End all other ranks; more than once does no harm."""
         if self._ending.is_set():
@@ -95,6 +100,10 @@ class Crew:
         with self._asking:
             for process in self._processes:
                 process.join(PATIENCE)
+        if self._processes:
+            break_off()  # NCCL would say goodbye to them
+        for drop in self._drops:
+            drop()
         leave_ranks()
         if self._folder is not None:
             rmtree(self._folder, ignore_errors=True)

@@ -1,0 +1,65 @@
+"""Groups of ranks on CUDA devices: they come, answer as one device does, and go in seconds, with their graphs."""
+
+import os
+import signal
+import time
+from threading import Timer
+from typing import Any
+
+import pytest
+import torch
+
+from dlstep import LLM, SamplingParams, tiny
+from dlstep.core import DlstepError
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(torch.cuda.device_count() < 2, reason="two CUDA devices are needed"),
+]
+PROMPTS = [problem.prompt for problem in tiny.problems(24, seed=9)]
+LIMIT = SamplingParams(max_tokens=48)
+SOON = 15.0  # seconds
+
+
+def two_ranks(**options: Any) -> LLM:
+    return LLM(device="cuda", dtype="float32", max_num_reqs=10, tensor_parallel_size=2, **options)
+
+
+@pytest.fixture(scope="module")
+def expected() -> list[tuple[int, ...]]:
+    llm = LLM(device="cuda", dtype="float32", max_num_reqs=10, capture_graphs="lazy")
+    return [each.token_ids for each in llm.generate(PROMPTS, LIMIT, progress=False)]
+
+
+def test_groups_with_graphs_follow_one_another(expected: list[tuple[int, ...]]) -> None:
+    """The second one has no memory in common with its ranks, and adds up by NCCL."""
+    for when in ("start", "lazy"):
+        llm = two_ranks(capture_graphs=when)
+        for _ in range(2):
+            assert [each.token_ids for each in llm.generate(PROMPTS, LIMIT, progress=False)] == expected
+        conductor: Any = llm.engine.driver
+        assert conductor._driver.graph_count
+        del conductor
+        start = time.monotonic()
+        del llm
+        assert time.monotonic() - start < SOON
+        assert not torch.distributed.is_initialized()
+
+
+def test_a_rank_that_is_killed_ends_a_call(expected: list[tuple[int, ...]]) -> None:
+    llm = two_ranks(capture_graphs="lazy")
+    for _ in range(2):
+        assert [each.token_ids for each in llm.generate(PROMPTS, LIMIT, progress=False)] == expected
+    conductor: Any = llm.engine.driver
+    pid, killed = conductor._crew.pids[0], []
+
+    def kill() -> None:
+        os.kill(pid, signal.SIGKILL)
+        killed.append(time.monotonic())
+
+    Timer(0.3, kill).start()
+    with pytest.raises(DlstepError, match="rank 1 of 2 is gone"):
+        llm.generate(PROMPTS * 200, LIMIT, progress=False)
+    del conductor, llm
+    assert time.monotonic() - killed[0] < SOON
+    assert not torch.distributed.is_initialized()
