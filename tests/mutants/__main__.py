@@ -56,7 +56,8 @@ TESTS = {
     "rules/": RULES,
     "core/rule": RULES,
     **dict.fromkeys(
-        ("driver/graphs", "driver/buckets", "driver/rehearsal", "core/rehearsal"), ("tests/driver/test_graphs.py",)
+        ("driver/graphs", "driver/buckets", "driver/rehearsal", "core/rehearsal"),
+        ("tests/driver/test_graphs.py", "tests/ranks/test_parting.py"),
     ),
     **dict.fromkeys(PURE, LAWS),
     "driver/history": ("tests/driver/test_device_histories.py", "tests/end_to_end/test_histories.py"),
@@ -67,7 +68,9 @@ TESTS = {
         "tests/api/test_memory_of_llms.py",
         "tests/driver",
     ),
-    **dict.fromkeys(("engine.py", "models/networks/network"), ("tests/api/test_memory_of_llms.py",)),
+    **dict.fromkeys(
+        ("engine.py", "models/networks/network"), ("tests/api/test_memory_of_llms.py", "tests/ranks/test_parting.py")
+    ),
     "models/networks/plain": ("tests/reference/test_dmax.py", "tests/driver"),
     "models/networks": ("tests/driver/test_device_histories.py", "tests/driver"),
     "models/fingerprint": ("tests/models/test_fingerprint.py",),
@@ -93,10 +96,12 @@ TESTS = {
     "cli/yaml_file": ("tests/api/test_option_files.py", "tests/api"),
     "driver/lowering": ("tests/driver/test_lowering.py", "tests/driver/test_graphs.py"),
     **dict.fromkeys(
-        ("ranks/conductor", "ranks/crew", "ranks/wire", "ranks/interrupts"), ("tests/ranks/test_group.py", "tests/ranks")
+        ("ranks/conductor", "ranks/crew", "ranks/wire", "ranks/interrupts"),
+        ("tests/ranks/test_group.py", "tests/ranks/test_parting.py", "tests/ranks"),
     ),
     "driver/": ("tests/driver",),
-    **dict.fromkeys(("models/sharding", "models/ranks"), ("tests/ranks/test_sharding.py", "tests/ranks")),
+    "models/sharding": ("tests/ranks/test_sharding.py", "tests/ranks"),
+    "models/ranks": ("tests/ranks/test_parting.py", "tests/ranks/test_sharding.py", "tests/ranks"),
     **dict.fromkeys(
         ("dlstep_kernels/gpu/add_up", "dlstep_kernels/commons", "models/symmetric"),
         ("tests/ranks/test_add_up.py", "tests/ranks/test_symmetric.py"),

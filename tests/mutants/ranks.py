@@ -47,4 +47,13 @@ MUTANTS = (
     change("lines of a plan that no history has are not compared", "driver/torch_driver.py", "                if meanwhile is not None:\n                    meanwhile()\n", ""),
     change("samples are told a second time", CONDUCTOR, "        if not isinstance(event, Samples):\n            self._changes.append(event)", "        self._changes.append(event)"),
     change("nobody says which rank is gone", CREW, "            self.lost, calls = why, list(self._calls)", "            self.lost, calls = \"the group ended\", list(self._calls)"),
+    change("a group is left before its graphs are freed", CREW, "        for drop in self._drops:\n            drop()\n        leave_ranks()\n", "        leave_ranks()\n        for drop in self._drops:\n            drop()\n"),
+    change("NCCL says goodbye to ranks that were ended", CREW, "        if self._processes:\n            break_off()  # NCCL would say goodbye to them\n", ""),
+    change("whoever breaks off waits for graphs", RANKS, "        _aborts[0].start()\n", "        _aborts[0].run()\n"),
+    change("graphs that are left are waited for", RANKS, "            if abort.is_alive():", "            if False:"),
+    change("a rank of torchrun leaves with its graphs", "engine.py", "    engine.driver.drop_graphs()\n    leave_ranks()\n", "    leave_ranks()\n    engine.driver.drop_graphs()\n"),
+    change("a start that failed keeps graphs", "engine.py", "            undone.callback(driver.drop_graphs)  # ranks", "            # ranks"),
+    change("graphs are freed while they run", "driver/graphs.py", "        with suppress(RuntimeError):  # a device that failed runs none\n            torch.cuda.synchronize(self._target.device)\n        for captured in self._captured.values():\n            captured.graph.reset()  # frames of an error may hold it\n", "        for captured in self._captured.values():\n            captured.graph.reset()  # frames of an error may hold it\n        torch.cuda.synchronize(self._target.device)\n"),
+    change("graphs that an error holds stay", "driver/graphs.py", "            captured.graph.reset()  # frames of an error may hold it\n", "            pass\n"),
+    change("ranks meet a second time", SYMMETRIC, "has_kernels(device) and not _meetings else", "has_kernels(device) else"),
 )  # fmt: skip
