@@ -121,7 +121,7 @@ pictures: $(VENV)/.test
 # Rules, and strategies, compared on stories, as the README shows them.
 comparisons: $(VENV)/.test
 	$(BIN)/dlstep compare --plot docs/zoo.png
-	$(BIN)/dlstep compare --strategies [d2f,diffusion_gemma,dmax,dual_cache,multi_bd] --rules threshold --problems 200 --out build/strategies
+	$(BIN)/dlstep compare --strategies all --rules threshold --problems 200 --out build/strategies
 	cp build/strategies/frontier.png docs/strategies.png
 
 # The live page, as the docs and the README show it.
