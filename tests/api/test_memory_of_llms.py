@@ -31,7 +31,7 @@ def uncollected() -> Iterator[None]:
 
 
 def parts(driver: Any) -> list[ref[Any]]:
-    """What a driver has on its device: weights, and pages of histories."""
+    """All that a driver has on its device: weights, and pages of histories."""
     held = [driver, driver.network.model, *driver._histories]
     return [*map(ref, held), *map(ref, driver.network.model.parameters())]
 
