@@ -1,5 +1,6 @@
 """How ranks leave a group on CUDA devices. NCCL is pretended: it does not end while graphs hold its exchanges."""
 
+import os
 import time
 from collections.abc import Callable
 from multiprocessing import get_context
@@ -23,6 +24,7 @@ from dlstep.ranks.conductor import Conductor
 from dlstep.ranks.crew import Crew, Place
 
 SOON = 5.0  # seconds
+VARIABLE = "TORCH_NCCL_ASYNC_ERROR_HANDLING"
 
 
 class Nccl:
@@ -184,3 +186,16 @@ def test_executors_free_graphs_once_the_device_has_run_them(works: bool, monkeyp
     monkeypatch.setattr(torch.cuda, "synchronize", synchronize)
     driver.drop_graphs()
     assert (graph.there, driver.graph_count, main.executor._captured) == (False, 0, {})
+
+
+@pytest.mark.parametrize("own", [None, "3"])
+def test_torch_does_not_end_a_process_whose_mate_is_gone(own: str | None, monkeypatch: pytest.MonkeyPatch):
+    """A group tells it as an error. Who set torch's variable gets what it says."""
+    monkeypatch.setattr(dist, "is_initialized", lambda: False)
+    monkeypatch.setattr(dist, "init_process_group", lambda *_, **__: None)
+    monkeypatch.setattr(dist, "group", SimpleNamespace(WORLD=SimpleNamespace(group_name="0")))
+    monkeypatch.delenv(VARIABLE, raising=False)
+    if own is not None:
+        monkeypatch.setenv(VARIABLE, own)
+    assert ranks.join_ranks(0, 2, None) == Ranks(0, 2, "0")
+    assert os.environ.pop(VARIABLE) == (own or "0")

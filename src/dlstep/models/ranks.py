@@ -1,5 +1,6 @@
 """Ranks of a tensor-parallel group, and the four exchanges between them: they compile, and are captured in graphs."""
 
+import os
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -75,6 +76,7 @@ def join_ranks(rank: int, size: int, meeting: Path | None) -> Ranks:
             "tensor_parallel_size: this process belongs to a group of ranks already: close the other LLM first, or run it in "
             "another process"
         )
+    os.environ.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0")  # or else torch ends this process with the rank that is gone
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
     place = "env://" if meeting is None else f"file://{meeting}"
     dist.init_process_group(backend, init_method=place, rank=rank, world_size=size, timeout=PATIENCE)
