@@ -1,6 +1,9 @@
 """Histories of one device: each keeps what it stored; too many make the one that rested longest go."""
 
+from weakref import ref
+
 import pytest
+import torch
 from hypothesis import given, settings, strategies as st
 from random_checkpoints import BLOCK, WORDS
 
@@ -8,6 +11,7 @@ from dlstep.core import Config, LineMismatch, Request, SamplingParams, State, ad
 from dlstep.decode import Decode
 from dlstep.driver import TorchDriver
 from dlstep.models import Checkpoint
+from dlstep.models.networks import Memory
 from dlstep.rules.threshold import Threshold
 from dlstep.session import changed
 from dlstep.strategies.multi_bd import MultiBD
@@ -111,3 +115,41 @@ def test_the_main_history_is_kept_beside_the_others(checkpoints) -> None:
     driver.release(main.line)
     with pytest.raises(LineMismatch):
         driver.run(schedule(main))
+
+
+class SmallDevice:
+    """Memory for the main history and `room` pages beside it."""
+
+    def __init__(self, driver: TorchDriver, room: int) -> None:
+        self.make, self.room = driver.network.memory, room
+        self.given: list[tuple[ref[torch.Tensor], int]] = []
+        driver.network.memory = self  # pyright: ignore[reportAttributeAccessIssue]
+
+    def __call__(self, num_pages: int, page_size: int, slots: int) -> Memory:
+        taken = sum(pages for tensor, pages in self.given if tensor() is not None)
+        if taken + num_pages > self.room:
+            raise torch.OutOfMemoryError(f"{num_pages} pages, and {taken} of {self.room} are taken")
+        memory = self.make(num_pages, page_size, slots)
+        self.given.append((ref(memory.key_pages[0]), num_pages))
+        return memory
+
+
+@settings(max_examples=30, deadline=None, derandomize=True)
+@given(turns=st.lists(st.tuples(st.integers(0, 2), st.booleans()), min_size=2, max_size=12), places=st.integers(1, 3))
+def test_histories_that_went_leave_their_memory_to_new_ones(checkpoints, turns, places) -> None:
+    """The device has room for the largest one alone; forwards that fail leave free histories behind."""
+    checkpoint = checkpoints["plain"]
+    driver = driver_of(checkpoint, places)
+    SmallDevice(driver, 16)
+    decodes = [Decode(state_of(checkpoint, n, num_pages=12 + 2 * n), driver, prunes=False) for n in range(3)]
+    for turn, fails in turns:
+        if fails:
+            with pytest.MonkeyPatch.context() as patched, pytest.raises(RuntimeError, match="a forward failed"):
+                patched.setattr(driver, "submit", failing)
+                decodes[turn].step()
+        else:
+            decodes[turn].step()
+
+
+def failing(*given: object) -> None:
+    raise RuntimeError("a forward failed")

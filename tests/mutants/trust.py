@@ -56,6 +56,18 @@ MUTANTS: tuple[Mutant, ...] = (
         "make = partial(_new_history, self.network, config, self._target, captures=self._captures)",
         "make = lambda pages: _new_history(self.network, config, self._target, pages, captures=self._captures)",
     ),
+    change(
+        "the history that ran last holds its memory",
+        DRIVER,
+        "        self._now = self._histories.main  # the one",
+        "        # the one",
+    ),
+    change(
+        "a history that goes holds its memory",
+        HISTORY,
+        "            del self._others[0]\n",
+        "            gone = self._others.pop(0)\n",
+    ),
     change("an error of a start holds weights and pages", "engine.py", "        undone.push(_free_memory)\n", ""),
     change(
         "the causes of an error hold pages",

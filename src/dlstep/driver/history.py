@@ -109,16 +109,16 @@ class Histories:
         return next((history for history in self if history.line == line), None)
 
     def _new(self, num_pages: int) -> History:
-        free = [history for history in self._others if history.line == FREE_LINE]
-        for history in free:
-            if history.num_pages == num_pages:
-                return history
-            self._others.remove(history)
+        fits = [history for history in self._others if history.line == FREE_LINE and history.num_pages == num_pages]
+        if fits:
+            return fits[0]
+        # No name is left for those that go: their memory is needed.
+        self._others = [history for history in self._others if history.line != FREE_LINE]
         while len(self._others) >= self._most and self._others:
-            gone = self._others.pop(0)
-            if gone.num_pages == num_pages:
-                self._others.append(gone)
-                return gone
+            if self._others[0].num_pages == num_pages:
+                self._others.append(self._others.pop(0))
+                return self._others[-1]
+            del self._others[0]
         while True:
             try:
                 made = self._make(num_pages)

@@ -133,6 +133,7 @@ class TorchDriver:
     @region("follow")
     def follow(self, plan: Plan) -> None:
         """Turn to the history that `plan` belongs to, and take over its changes of ownership, once."""
+        self._now = self._histories.main  # the one before may have to go
         self._now = self._histories.place(plan)
         self._now.follow(plan)
 
@@ -173,8 +174,6 @@ class TorchDriver:
 def _new_history(network: PagedNetwork, config: Config, target: Target, num_pages: int, *, captures: bool) -> History:
     """A history without content. Raises torch.OutOfMemoryError with the numbers if there is no room for its pages."""
     memory = network.memory(num_pages, config.page_size, config.max_num_reqs)
-    if has_kernels(target.device):
-        executor = PaddedExecutor(network, memory, target, captures=captures)
-    else:
-        executor = Executor(network, memory, target)
+    pads = has_kernels(target.device)
+    executor = PaddedExecutor(network, memory, target, captures=captures) if pads else Executor(network, memory, target)
     return History(num_pages, memory, executor, page_tables(config), CarrySlots())
