@@ -4,16 +4,20 @@ import gc
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import islice
+from pathlib import Path
 from typing import Any
 from weakref import ref
 
 import pytest
 import torch
+from tiny_families import write_checkpoint
 
 from dlstep import LLM, SamplingParams, models, tiny
 from dlstep.bench.decode_shape import DecodeRow, Load
 from dlstep.driver import TorchDriver
 from dlstep.models import Checkpoint, load_checkpoint
+from dlstep.models.compiled import compile_layers
+from dlstep.models.routing import install_routers
 from dlstep.strategies import own
 from dlstep.strategies.multi_bd import MultiBD
 
@@ -83,6 +87,21 @@ def test_so_does_one_of_every_strategy(strategy: str) -> None:
     llm.generate(STORY, SHORT, progress=False)
     held = parts(llm.engine.driver)
     del llm
+    assert not [each() for each in held if each() is not None]
+
+
+@pytest.mark.parametrize("family", ["sdar", "llada2", "diffusion_gemma"])
+def test_so_does_one_with_compiled_layers(family: str, tmp_path: Path) -> None:
+    """And with routers of ours, as on a device."""
+    write_checkpoint(tmp_path, family)
+    llm = LLM(str(tmp_path), model_name=family, max_model_len=64)
+    driver: Any = llm.engine.driver
+    network = driver.network.model
+    install_routers(network)
+    compile_layers(network, backend="eager")
+    llm.generate([(3, 5, 7, 11)], SHORT, progress=False)
+    held = parts(driver)
+    del llm, driver, network
     assert not [each() for each in held if each() is not None]
 
 

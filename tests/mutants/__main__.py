@@ -106,7 +106,8 @@ TESTS = {
         ("dlstep_kernels/gpu/add_up", "dlstep_kernels/commons", "models/symmetric"),
         ("tests/ranks/test_add_up.py", "tests/ranks/test_symmetric.py"),
     ),
-    "models/compiled": ("tests/models/test_compiled.py",),
+    "models/compiled": ("tests/api/test_memory_of_llms.py", "tests/models/test_compiled.py"),
+    "models/routing": ("tests/api/test_memory_of_llms.py", "tests/models/test_routing.py"),
     "models/": ("tests/models",),
     "dlstep_kernels/gpu/sampling": ("tests/kernels/test_triton_sampling.py",),
     **dict.fromkeys(

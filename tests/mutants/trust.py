@@ -68,6 +68,18 @@ MUTANTS: tuple[Mutant, ...] = (
         "            del self._others[0]\n",
         "            gone = self._others.pop(0)\n",
     ),
+    change(
+        "a compiled layer holds itself",
+        "models/compiled.py",
+        "            layer.__class__ = _compiled(type(layer), backend)\n",
+        "            layer.forward = _compiled(type(layer), backend).forward.__get__(layer)\n",
+    ),
+    change(
+        "a router holds itself",
+        "models/routing.py",
+        "            module.__class__ = Router\n",
+        "            module.forward = Router.forward.__get__(module)\n",
+    ),
     change("an error of a start holds weights and pages", "engine.py", "        undone.push(_free_memory)\n", ""),
     change(
         "the causes of an error hold pages",

@@ -4,7 +4,6 @@ Weights are random, and heads so sharp that some positions are sure: then a thre
 `TOKENS_PER_FORWARD` positions are decided in a forward, as trained models do.
 """
 
-import gc
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from random import Random
@@ -220,5 +219,4 @@ def measure_cells(ceilings: Ceilings, device: torch.device, names: Sequence[str]
         cells = Cells(name, device, torch.bfloat16)
         yield from cells.rows(ceilings)
         del cells
-        gc.collect()
         torch.cuda.empty_cache()

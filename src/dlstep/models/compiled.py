@@ -32,7 +32,7 @@ def compile_layers(network: PreTrainedModel, *, backend: Backend = "inductor") -
     merge_products(network)
     for layer in network.modules():
         if hasattr(layer, "self_attn"):
-            layer.forward = _compiled(layer.forward, backend)
+            layer.__class__ = _compiled(type(layer), backend)
 
 
 @cache  # Layers share what one and the same backend has compiled.
@@ -48,18 +48,22 @@ def _merging(backend: Backend) -> Callable[..., Any]:
     return compile_merged
 
 
-def _compiled(forward: Callable[..., Any], backend: Backend) -> Callable[..., Any]:
-    """`forward` compiled for any number of rows at once: bits must not depend on which number was met first."""
-    compiled: Callable[..., Any] = torch.compile(forward, dynamic=True, backend=_merging(backend))
+@cache  # a class for all networks, or else each would be compiled for itself
+def _compiled(kind: type[nn.Module], backend: Backend) -> type[nn.Module]:
+    """`kind` with its forward compiled for any number of rows at once: bits must not depend on which number was met first.
 
-    def any_rows(*given: Any, **named: Any) -> Any:
+    Not a forward of the layer's own: it would hold the layer, and its weights, until garbage is collected.
+    """
+    compiled: Callable[..., Any] = torch.compile(kind.forward, dynamic=True, backend=_merging(backend))
+
+    def forward(layer: nn.Module, *given: Any, **named: Any) -> Any:
         if not _prepared.get():
             _prepare()
         # Keys and values are in pages; a cache would be looked at by layer, and each layer compiled for itself.
         named["past_key_values"] = None
-        return compiled(*given, **named)
+        return compiled(layer, *given, **named)
 
-    return any_rows
+    return type(kind.__name__, (kind,), {"forward": forward, "__module__": kind.__module__})
 
 
 def _prepare() -> None:

@@ -1,7 +1,5 @@
 """Our choice of experts inside the unmodified transformers classes."""
 
-from types import MethodType
-
 import torch
 from torch import Tensor, nn
 from transformers.models.glm4_moe.modeling_glm4_moe import Glm4MoeTopkRouter
@@ -13,7 +11,7 @@ def install_routers(network: nn.Module) -> None:
     """Let every router of `network` that is of a known class answer by `choose_experts`; once is enough, more does no harm."""
     for module in network.modules():
         if isinstance(module, Glm4MoeTopkRouter):
-            module.forward = MethodType(_route, module)
+            module.__class__ = Router
 
 
 @torch.library.custom_op("dlstep::choose_experts", mutates_args=())
@@ -35,19 +33,22 @@ def _(
     return hidden.new_empty(size, dtype=torch.int64), hidden.new_empty(size, dtype=torch.float32)
 
 
-def _route(router: Glm4MoeTopkRouter, hidden_states: Tensor) -> tuple[None, Tensor, Tensor]:
-    """The result of the class, with nothing for the logits: only losses of training read them.
+class Router(Glm4MoeTopkRouter):
+    """A router that answers by `choose_experts`."""
 
-    Plain tensors, because a compiler traces this and cannot trace a check of shapes.
-    """
-    chosen, weights = _choose_experts(
-        hidden_states.reshape(-1, router.hidden_dim),
-        router.weight,
-        router.e_score_correction_bias,
-        router.num_group,
-        router.topk_group,
-        router.top_k,
-        router.norm_topk_prob,
-        router.routed_scaling_factor,
-    )
-    return None, weights, chosen
+    def forward(self, hidden_states: Tensor) -> tuple[None, Tensor, Tensor]:
+        """The result of the class, with nothing for the logits: only losses of training read them.
+
+        Plain tensors, because a compiler traces this and cannot trace a check of shapes.
+        """
+        chosen, weights = _choose_experts(
+            hidden_states.reshape(-1, self.hidden_dim),
+            self.weight,
+            self.e_score_correction_bias,
+            self.num_group,
+            self.topk_group,
+            self.top_k,
+            self.norm_topk_prob,
+            self.routed_scaling_factor,
+        )
+        return None, weights, chosen
