@@ -28,8 +28,8 @@ class LLM:
 
     `LLM()` is an embedded model, `LLM(folder)` a checkpoint. Keywords are the fields of `EngineConfig`, which explains each.
     Further ones are options of the decoding strategy and of its rule, as `dlstep strategies` and `dlstep rules` list them.
-    Its memory is free as soon as nobody holds it, its sessions or its streams. Raises ValueError for options that are unknown, out
-    of range or contradict the model.
+    Its memory is free as soon as nobody holds it, its sessions or its streams. Raises ValueError for options that are unknown,
+    out of range or contradict the model.
     """
 
     def __init__(
