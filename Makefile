@@ -101,7 +101,7 @@ oldest: $(VENV)/.test
 	$(PYTHON) -m venv .venv-oldest
 	$(call beside,.venv-oldest)
 	.venv-oldest/bin/pip install --quiet --disable-pip-version-check "$$(sed -n 's/.*"transformers>=\(.*\)",/transformers==\1.0/p' pyproject.toml)"
-	.venv-oldest/bin/python -m pytest -n 2 tests/models tests/ranks
+	PYTHONPATH=src .venv-oldest/bin/python -m pytest -n 2 tests/models tests/ranks
 
 mutants: $(VENV)/.test
 	$(BIN)/python -m tests.mutants

@@ -17,13 +17,16 @@ from dlstep.core.rehearsal import drawn_samples
 from dlstep.driver import TorchDriver, graphs
 from dlstep.driver.arena import Arena
 from dlstep.driver.buckets import (
+    NARROW,
     Bucket,
+    Kind,
     _equal,
     bucket_of,
     fill,
     room_for,
     rounded,
     row_sizes,
+    sized,
 )
 from dlstep.driver.graphs import PaddedExecutor
 from dlstep.driver.lowering import Gathered, Target, gather
@@ -37,6 +40,8 @@ from dlstep.strategies.dual_cache import DualCache
 from dlstep.strategies.fast_dllm_v2 import FastDLLMV2
 from dlstep.strategies.multi_bd import MultiBD
 from dlstep.strategies.multi_bd_edit import MultiBDEdit
+from dlstep_kernels import SamplerConfig
+from dlstep_kernels.tiles import TILE_HEIGHT
 
 
 @example(4097)
@@ -57,6 +62,26 @@ def test_row_sizes_are_those_that_counts_are_rounded_to(most: int, data: st.Data
     assert sizes[0] == rounded(most)
     assert rounded(data.draw(st.integers(1, most))) in sizes
     assert all(rounded(size) == size for size in sizes)
+
+
+@given(
+    widest=st.sampled_from([NARROW, TILE_HEIGHT]),
+    heights=st.lists(st.integers(1, 40), min_size=1, max_size=80),
+    longest=st.integers(1, 5_000),
+    page_size=st.sampled_from([4, 16, 64]),
+    canvas=st.sampled_from([0, 0, 8]),
+)
+def test_a_bucket_has_room_for_all_that_it_is_chosen_for(
+    widest: int, heights: list[int], longest: int, page_size: int, canvas: int
+) -> None:
+    heights = [canvas] * len(heights) if canvas else heights
+    width = 5_000 // page_size + 1
+    kind = Kind(widest, named=0, soft=0, names=(), sampler=SamplerConfig(), merge=None)
+    bucket = sized(kind, sum(heights), len(heights), longest, canvas, page_size, width)
+    assert bucket.rows >= sum(heights)
+    assert bucket.spans >= len(heights)
+    assert bucket.pages * page_size >= longest
+    assert not canvas or bucket.rows == bucket.spans * canvas
 
 
 def padded(checkpoint: Checkpoint, config: Config, *, counted: bool) -> TorchDriver:
