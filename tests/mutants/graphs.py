@@ -2,7 +2,7 @@
 
 from .catalogue import change
 
-BUCKETS, REHEARSAL, DRIVER, PLANS = "driver/buckets.py", "driver/rehearsal.py", "driver/torch_driver.py", "core/rehearsal.py"
+BUCKETS, REHEARSAL, DRIVER = "driver/buckets.py", "driver/rehearsal.py", "driver/torch_driver.py"
 
 MUTANTS = (
     change("rows of large buckets are rounded down", BUCKETS, "return -(-count // step) * step", "return count // step * step"),
@@ -13,5 +13,4 @@ MUTANTS = (
     change("short contexts are captured when they are met", REHEARSAL, "for longest in (width * size, 1)", "for longest in (width * size,)"),
     change("rows whose pages changed hands are taken over", DRIVER, "None if moved else now.placed", "now.placed"),
     change("rows are taken over whatever is fed", "driver/lowering.py", "if before is not None and np.array_equal(before.facts, facts) else", "if before is not None and before.facts.shape == facts.shape else"),
-    change("samples of a rehearsal decide nothing", PLANS, "return tuple([random.random() for _ in range(many)])", "return (0.0,) * many"),
 )  # fmt: skip
