@@ -41,7 +41,8 @@ class Session:
     """A state and how it came about. Every forward can be looked at, taken back, and taken again in another way.
 
     Each session of an `LLM` has pages of its own, which are given back when it is closed or collected. Where the device lost
-    them to others, the next step computes them anew by itself.
+    them to others, the next step computes them anew by itself. All states so far are kept, some 50 KiB for each request of 24
+    tokens: a long row of requests is for `LLM.generate`, or for a session after the other.
     """
 
     def __init__(self, engine: Engine, trace: Trace | None = None) -> None:

@@ -126,4 +126,10 @@ MUTANTS = (
     ),
     change("gemma: lanes run into one another", "core/draws.py", "(values >> 27) & mask", "(values >> 27)"),
     change("a number that is the chance is below it", "core/draws.py", "(1 << 23) - 0.5)", "(1 << 23) + 0.5)"),
+    change(
+        "gemma: forwards hold all that a request says",
+        GEMMA,
+        "params=_at(self.temperature(self.max_denoising_steps - taken)),",
+        "params=replace(request.params, temperature=self.temperature(self.max_denoising_steps - taken)),",
+    ),
 )

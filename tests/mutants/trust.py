@@ -80,6 +80,24 @@ MUTANTS: tuple[Mutant, ...] = (
         "            module.__class__ = Router\n",
         "            module.forward = Router.forward.__get__(module)\n",
     ),
+    change(
+        "re keeps names that clients make up",
+        "serve/errors.py",
+        "return name in WORD.findall(said)",
+        'return bool(re.search(rf"\\b{re.escape(name)}\\b", said))',
+    ),
+    change(
+        "prompts are counted after they are encoded",
+        "serve/translate.py",
+        "    _check_count(facts, len(prompts), body.n or 1)\n",
+        "",
+    ),
+    change(
+        "any number of texts may wait",
+        "serve/app.py",
+        "if self._waiting >= max(MOST_TEXTS, self.front.options.max_queue):",
+        "if self._waiting < 0:",
+    ),
     change("an error of a start holds weights and pages", "engine.py", "        undone.push(_free_memory)\n", ""),
     change(
         "the causes of an error hold pages",

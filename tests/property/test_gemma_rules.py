@@ -276,3 +276,11 @@ def test_every_temperature_of_a_schedule_is_one_that_can_be_sampled_at(t_min: fl
         return
     for remaining in range(1, steps + 1):
         SamplingParams(temperature=value.temperature(remaining))
+
+
+def test_a_forward_is_told_how_to_sample_and_nothing_that_may_be_long() -> None:
+    """Parameters of forwards are kept for later ones, so that texts of requests in them would stay in memory."""
+    strategy = DiffusionGemma(canvas_length=4, max_denoising_steps=3)
+    long = SamplingParams(8, stop_token_ids=(3, 4), pinned={2: 5}, seed=7, max_nfe=9)
+    (sequence,) = add(init(Config(SPEC, 4, 20, MAX_MODEL_LEN), strategy), Request(0, (1, 2), long)).waiting
+    assert strategy.schedule(sequence, SPEC).params == SamplingParams(temperature=strategy.temperature(3))

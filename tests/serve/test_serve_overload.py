@@ -1,11 +1,14 @@
 """Clients that go away, more requests than there is room for, and limits in time."""
 
 import asyncio
+import gc
 import json
 import random
+import tracemalloc
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from threading import Event
 from time import monotonic
 from typing import Any
 
@@ -15,6 +18,7 @@ import pytest
 from serving import Paced, Served, served, shadow_engine
 
 from dlstep import SamplingParams
+from dlstep.serve import app, translate
 from dlstep.serve.engine_loop import EngineLoop
 from dlstep.serve.messages import Cancel, News, Submit
 
@@ -126,6 +130,52 @@ def test_a_body_asks_for_all_of_its_answers_or_none() -> None:
         response = http.post("/v1/completions", json={"prompt": "x", "n": 9})
         assert response.status_code == 400 and response.json()["error"]["param"] == "n"
         assert http.post("/v1/completions", json={"prompt": "x", "n": 8, "max_tokens": 4}).status_code == 200
+
+
+def test_prompts_that_are_too_many_are_not_encoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    encoded: list[object] = []
+    encode = translate.encode
+    monkeypatch.setattr(translate, "encode", lambda texts, prompt: encoded.append(prompt) or encode(texts, prompt))
+    with served(shadow_engine(), max_queue=8) as server, server.http() as http:
+        response = http.post("/v1/completions", json={"prompt": ["x"] * 9})
+        assert response.status_code == 400 and response.json()["error"]["param"] == "prompt"
+        assert not encoded
+        assert http.post("/v1/completions", json={"prompt": ["x"] * 8, "max_tokens": 4}).status_code == 200
+        assert len(encoded) == 8
+
+
+def test_texts_do_not_pile_up_before_they_are_encoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app, "MOST_TEXTS", 4)
+    gate, encode = Event(), translate.encode
+
+    def encodes(*given: Any) -> tuple[int, ...]:
+        gate.wait(20)
+        return encode(*given)
+
+    monkeypatch.setattr(translate, "encode", encodes)
+    with served(shadow_engine(), max_queue=4) as server, ThreadPoolExecutor(8) as threads:
+        under_way = [threads.submit(statuses, server, 1, 1, max_tokens=4) for _ in range(8)]
+        server.until(lambda: sum(each.done() for each in under_way) == 4)
+        gate.set()
+        assert sum((each.result() for each in under_way), Counter[int]()) == {200: 4, 429: 4}
+        assert "dlstep_requests_refused_total 4.0" in server.front.metrics.text().decode()
+
+
+def test_nothing_is_kept_of_options_that_a_client_made_up() -> None:
+    """Of patterns `re` keeps hundreds, of any length."""
+    tracemalloc.start()
+    try:
+        with served(shadow_engine()) as server, server.http() as http:
+            sizes: list[int] = []
+            for number in range(12):
+                options = {f"{number}".rjust(200_000, "x"): 1}
+                response = http.post("/v1/completions", json={"prompt": "x", "dlstep": options})
+                assert response.status_code == 400
+                gc.collect()
+                sizes.append(tracemalloc.get_traced_memory()[0])
+            assert sizes[-1] - sizes[3] < 400_000
+    finally:
+        tracemalloc.stop()
 
 
 def test_owners_of_keys_take_turns() -> None:

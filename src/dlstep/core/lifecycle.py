@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from .cache import Cache
+from .checks import short
 from .commit import forgotten
 from .draws import derived_seed
 from .finish import answer_limit, ended, judge, stop_ids
@@ -78,7 +79,7 @@ def _unrunnable(config: Config, request: Request) -> str:
     if min(request.prompt) < 0 or max(request.prompt) >= spec.vocab_size:
         return f"the prompt holds an id outside [0, {spec.vocab_size}), the ids of the tokenizer"
     if params.stop and not spec.pieces:
-        return f"stop={params.stop!r} needs the bytes of the tokens; give stop_token_ids instead"
+        return f"stop={short(params.stop)} needs the bytes of the tokens; give stop_token_ids instead"
     if spec.mask_id is not None and spec.mask_id in params.stop_token_ids:
         return f"stop_token_ids holds the mask id {spec.mask_id}, which is never sampled"
     if any(not 0 <= stop_id < spec.vocab_size for stop_id in params.stop_token_ids):

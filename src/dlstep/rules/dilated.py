@@ -14,7 +14,7 @@ from annotated_types import Ge
 from ..core import Block, Choice, Probability, Rows, Sequence, check_ranges, draw
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=64)  # long blocks make large ones
 def levels(size: int, base: int, skip: int) -> tuple[frozenset[int], ...]:
     """The offsets that each forward of a block of `size` takes."""
     left, found = set(range(size)), list[frozenset[int]]()

@@ -18,7 +18,7 @@ from ..core import State
 from . import described, errors, page, recordings, translate
 from .answers import Body, Job
 from .choosable import choices_of, options_answer
-from .errors import ApiError, json_response
+from .errors import RETRY_SECONDS, ApiError, json_response
 from .forking import forked
 from .front import Front, NotReady
 from .guards import OPEN, BodyGuard, KeyGuard
@@ -27,6 +27,7 @@ from .request_log import RequestLog
 from .schema import ChatRequest, CompletionRequest, DetokenizeRequest, ForkRequest, TokenizeChat, TokenizeText
 from .translate import Asked
 
+MOST_TEXTS = 256  # that wait to be encoded; or max_queue, if that is more
 Given = TypeVar("Given")
 Found = TypeVar("Found")
 
@@ -41,6 +42,7 @@ class Api:
         self._log = RequestLog(front.options)
         # Tokenizers and templates may take long for long texts. One thread: a tokenizer is not made for several.
         self._texts = ThreadPoolExecutor(1, "dlstep-texts")
+        self._waiting = 0  # texts
 
     async def completions(self, request: Request, body: CompletionRequest) -> Response:
         """Continue prompts."""
@@ -82,7 +84,15 @@ class Api:
         return json_response(options_answer(self.front, self._choices[1]))
 
     async def _in_thread(self, function: Callable[[Front, Given], Found], given: Given) -> Found:
-        return await asyncio.get_running_loop().run_in_executor(self._texts, partial(function, self.front, given))
+        if self._waiting >= max(MOST_TEXTS, self.front.options.max_queue):
+            self.front.metrics.refused.inc()
+            said = f"{self._waiting} texts are waiting to be encoded: try again later"
+            raise ApiError(429, said, code="queue_full", retry_after=RETRY_SECONDS)
+        self._waiting += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._texts, partial(function, self.front, given))
+        finally:
+            self._waiting -= 1
 
     async def _answer(self, request: Request, body: Body, asked: Asked, head: Head) -> Response:
         job = Job(self.front, head, body, asked, request.scope["owner"], self._ended)

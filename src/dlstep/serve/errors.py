@@ -1,6 +1,7 @@
 """Errors as OpenAI's clients know them. No body shows a stack or a path."""
 
 import json
+import re
 import sys
 from collections.abc import Mapping, Sequence as Items
 from typing import Any
@@ -12,6 +13,7 @@ from starlette.responses import Response
 
 from .tickets import Ticket
 
+WORD = re.compile(r"\w+")
 RETRY_SECONDS = 1
 LONGEST = 500  # characters of a message, which may quote what was given
 TYPES = {400: "invalid_request_error", 401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}
@@ -129,3 +131,8 @@ def of_api(request: Request, error: Exception) -> Response:
     del request
     assert isinstance(error, ApiError)
     return error.response
+
+
+def mentions(said: str, name: str) -> bool:
+    """Whether a message has this word. Nothing is kept of a name that a client made up, as it would be of a pattern."""
+    return name in WORD.findall(said)

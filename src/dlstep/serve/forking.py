@@ -6,7 +6,7 @@ from ..core import Sequence, adopt
 from ..core.options import sorted_options
 from ..forks import with_changes, with_params
 from ..frames import joined
-from .errors import ApiError
+from .errors import ApiError, mentions
 from .front import Front
 from .kept import KeptRequest
 from .messages import Origin, Submit
@@ -64,7 +64,7 @@ def _changed(front: Front, ticket: Ticket, body: ForkRequest, given: dict[str, o
         adopt(first, sequence, 0)
     except ValueError as error:
         said = re.sub(r"request \d+(, which is under way)?", "this request", str(error)).replace("SamplingParams.", "")
-        names = [f"dlstep.{name}" for name in given if re.search(rf"\b{re.escape(name)}\b", said)]
-        names += [name for name in ("seed", "temperature") if re.search(rf"\b{name}\b", said)]
+        names = [f"dlstep.{name}" for name in given if mentions(said, name)]
+        names += [name for name in ("seed", "temperature") if mentions(said, name)]
         raise ApiError(400, said, param=names[0] if names else "dlstep") from error
     return sequence

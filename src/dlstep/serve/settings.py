@@ -52,7 +52,7 @@ class ServeOptions:
     kept_requests: Annotated[int, Interval(ge=0, le=10_000)] = 64
     """Answers whose steps are kept for forks, of requests that asked for steps; the oldest is dropped. 0: none is kept."""
     kept_positions: Annotated[int, Gt(0)] = 8_000_000
-    """Most positions that kept steps hold in all, some 50 bytes each; the oldest request is dropped where it would be more."""
+    """Most positions that kept steps hold, 100 to 200 bytes each; the oldest request is dropped where it would be more."""
     log_requests: bool = True
     """Write a JSON line on stdout for each request."""
     log_prompts: bool = False

@@ -12,7 +12,7 @@ from ..frames import Frame, first_frame
 from ..llm import numbered
 from ..prompts import encode, encode_pins
 from ..text import Tokenizer, decode
-from .errors import ApiError
+from .errors import ApiError, mentions
 from .facts import Facts, Texts
 from .messages import Card, Submit
 from .schema import ChatRequest, CompletionRequest, DlstepOptions, Message, Sampling
@@ -56,6 +56,7 @@ def completion(facts: Facts, body: CompletionRequest) -> Asked:
         raise ApiError(400, said, param="echo")
     given: Any = body.prompt
     prompts = [given] if isinstance(given, str) or isinstance(given[0], int) else given
+    _check_count(facts, len(prompts), body.n or 1)
     texts, limit = facts.texts, facts.card.config.max_model_len
     encoded = [_encoded(texts, prompt, limit, "prompt") for prompt in prompts]
     echoes = [_echoed(texts, prompt, tokens) for prompt, tokens in zip(prompts, encoded, strict=True)] if body.echo else []
@@ -70,6 +71,7 @@ def chat(facts: Facts, body: ChatRequest) -> Asked:
     most = body.max_completion_tokens
     if most is not None and body.max_tokens is not None and most != body.max_tokens:
         raise ApiError(400, "max_tokens and max_completion_tokens differ: give one of them", param="max_tokens")
+    _check_count(facts, 1, body.n or 1)
     prompt = conversation(facts, body.messages)
     params = params_of(facts.texts, body, body.max_tokens if most is None else most)
     return _asked(facts, body, [prompt], params, echoes=[], probabilities=bool(body.logprobs))
@@ -132,6 +134,13 @@ def strategy_options(given: Mapping[str, Any]) -> dict[str, Any]:
     return rules.with_values(options)
 
 
+def _check_count(facts: Facts, prompts: int, copies: int) -> None:
+    """Raise ApiError for more answers than a request may ask for, before any prompt is encoded."""
+    if prompts * copies > facts.most_answers:
+        said = f"it asks for {prompts * copies} answers at once; at most {facts.most_answers} may"
+        raise ApiError(400, said, param="n" if copies > 1 else "prompt")
+
+
 def _check_length(characters: int, max_model_len: int, param: str) -> None:
     """Raise ApiError for a text that is too long to be worth encoding."""
     if characters > LONGEST_TOKEN * max_model_len:
@@ -167,9 +176,6 @@ def _asked(
 ) -> Asked:
     """A submission for each answer, checked as the engine would; `n` answers to a prompt have seeds of their own."""
     copies = body.n or 1
-    if len(prompts) * copies > facts.most_answers:
-        said = f"it asks for {len(prompts) * copies} answers at once; at most {facts.most_answers} may"
-        raise ApiError(400, said, param="n" if copies > 1 else "prompt")
     if not all(prompts):
         param = "messages" if isinstance(body, ChatRequest) else "prompt"
         raise ApiError(400, "a prompt is empty: give at least one token", param=param)
@@ -209,7 +215,7 @@ def _check(card: Card, request: Request, body: Sampling) -> None:
     why = refusal(card.config, card.strategy, request)
     if not why:
         return
-    options = [name for name in body.dlstep.model_extra or {} if re.search(rf"\b{re.escape(name)}\b", why)]
+    options = [name for name in body.dlstep.model_extra or {} if mentions(why, name)]
     if options:
         raise ApiError(400, why, param=f"dlstep.{options[0]}")
     param = next((param for words, param in SUBJECTS if why.startswith(words)), None)

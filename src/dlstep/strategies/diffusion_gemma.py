@@ -63,9 +63,9 @@ def renoised(tokens: tuple[int, ...], noise: tuple[int, ...], kept: list[int]) -
 
 
 @lru_cache(maxsize=1024)  # checking the ranges again would cost half of `schedule`
-def _at(params: SamplingParams, temperature: float) -> SamplingParams:
-    """`params` at another temperature."""
-    return replace(params, temperature=temperature)
+def _at(temperature: float) -> SamplingParams:
+    """All that a forward reads of parameters: those of requests, which may hold long texts, are not kept here."""
+    return SamplingParams(temperature=temperature)
 
 
 def _fp32(number: float) -> float:
@@ -137,7 +137,7 @@ class DiffusionGemma(Strategy):
             grid=Grid(block.start, count),
             wanted=positions(block.start, block.end),  # also behind the answer's end: a canvas is denoised whole
             draws=(taken,) * count,
-            params=_at(request.params, self.temperature(self.max_denoising_steps - taken)),
+            params=_at(self.temperature(self.max_denoising_steps - taken)),
             seed=request.seed,
             joins=False,
             mode="denoise",
