@@ -98,16 +98,19 @@ def test_started_again_one_by_one_under_load_nothing_is_lost(report: Callable[[s
 
         asking = [threads.submit(ask, number) for number in range(8)]
         server.until(lambda: server.front.load.running > 4)
-        first = [threads_of(host) for host in hosts]
-        for _ in range(3):
-            server.server.ask_to_renew()
-            server.server.ask_to_renew()  # a second one while the first is under way does nothing
-            server.until(lambda: any(each.phase == "resting" for each in server.front.replicas))
-            server.until(lambda: renewed(server))
-        stop.set()
+        try:
+            for _ in range(3):
+                before = [threads_of(host) for host in hosts]
+                server.server.ask_to_renew()
+                server.server.ask_to_renew()  # a second one while the first is under way does nothing
+                server.until(
+                    lambda before=before: all(threads_of(host) is not was for host, was in zip(hosts, before, strict=True))
+                )
+                server.until(lambda: renewed(server))
+        finally:
+            stop.set()
         answers = sum(each.result() for each in asking)
         assert ("resting", "ready") in seen and ("ready", "resting") in seen and ("resting", "resting") not in seen
-        assert all(threads_of(host) is not before for host, before in zip(hosts, first, strict=True))
         assert server.front.deaths == 0
         report(f"both engines started again 3 times under load: {answers} answers, none lost")
 
