@@ -83,8 +83,8 @@ MUTANTS: tuple[Mutant, ...] = (
     change(
         "re keeps names that clients make up",
         "serve/errors.py",
-        "return name in WORD.findall(said)",
-        'return bool(re.search(rf"\\b{re.escape(name)}\\b", said))',
+        "return 0 < len(name) <= LONGEST_NAME and",
+        "return 0 < len(name) and",
     ),
     change(
         "prompts are counted after they are encoded",

@@ -161,6 +161,13 @@ def test_texts_do_not_pile_up_before_they_are_encoded(monkeypatch: pytest.Monkey
         assert "dlstep_requests_refused_total 4.0" in server.front.metrics.text().decode()
 
 
+@pytest.mark.parametrize("name", ["acept_threshold", "accept-threshold", "a.b", "é", "a b"])
+def test_an_option_that_is_unknown_is_named(name: str) -> None:
+    with served(shadow_engine()) as server, server.http() as http:
+        response = http.post("/v1/completions", json={"prompt": "x", "dlstep": {name: 1}})
+        assert (response.status_code, response.json()["error"]["param"]) == (400, f"dlstep.{name}")
+
+
 def test_nothing_is_kept_of_options_that_a_client_made_up() -> None:
     """Of patterns `re` keeps hundreds, of any length."""
     tracemalloc.start()

@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from .tickets import Ticket
 
-WORD = re.compile(r"\w+")
+LONGEST_NAME = 40  # characters of an option's name: messages shorten longer ones
 RETRY_SECONDS = 1
 LONGEST = 500  # characters of a message, which may quote what was given
 TYPES = {400: "invalid_request_error", 401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}
@@ -134,5 +134,5 @@ def of_api(request: Request, error: Exception) -> Response:
 
 
 def mentions(said: str, name: str) -> bool:
-    """Whether a message has this word. Nothing is kept of a name that a client made up, as it would be of a pattern."""
-    return name in WORD.findall(said)
+    """Whether a message has this name. `re` keeps patterns: of long names that clients make up that would be gigabytes."""
+    return 0 < len(name) <= LONGEST_NAME and re.search(rf"\b{re.escape(name)}\b", said) is not None
