@@ -36,15 +36,17 @@ $(VENV)/.test: $(VENV)/.torch pyproject.toml
 	$(BIN)/pip $(PIP_INSTALL) -e '.[test]'
 	touch $@ $(VENV)/.demo
 
-# A browser for the tests of the page, where it may be installed; without one these tests are skipped and say so.
+# A browser for the tests of the page and bubblewrap for those of jails, where they may be installed; tests without theirs are
+# skipped and say so.
 $(VENV)/.browser: $(VENV)/.test
-	@if command -v chromium || command -v chromium-browser; then true; \
+	@if { command -v chromium || command -v chromium-browser; } && command -v bwrap; then true; \
 	elif [ "$$(id -u)" = 0 ] && command -v apt-get; then \
 	    export DEBIAN_FRONTEND=noninteractive; timeout 300 apt-get update -qq; \
-	    timeout 900 apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core; \
+	    timeout 900 apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core bubblewrap; \
 	fi >/dev/null 2>&1 || true
 	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || \
 	    echo "no chromium could be installed: the tests of the page will be skipped"
+	@command -v bwrap >/dev/null || echo "no bubblewrap could be installed: its tests will be skipped"
 	@touch $@
 
 demo: $(VENV)/.demo

@@ -1,6 +1,7 @@
 """Hostile programs harm nothing: each is contained, and the jail runs the next program."""
 
 import os
+import secrets
 import shutil
 import time
 from collections.abc import Callable
@@ -55,6 +56,7 @@ for folder in ("/", "/usr", "/usr/lib", "/dev", {outside!r}):
 open("/tmp/{name}", "w").write("a")
 """
 LOOP = "while True: pass"
+INSIDE = Path(jails.__file__).with_name("_jailed.py")
 KILL = """
 import os, signal
 for process in (1, {pid}):
@@ -90,19 +92,28 @@ def test_a_flood_of_processes_is_stopped(held: Jail) -> None:
 
 
 @pytest.mark.parametrize("program", [LOOP, "import time; time.sleep(60)", f"import os\nif os.fork() == 0:\n    {LOOP}"])
-def test_an_endless_loop_ends(held: Jail, program: str) -> None:
+def test_an_endless_loop_ends(held: Jail, program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mark = f"# {secrets.token_hex(16)}"  # tests beside this one have jails of their own
+    (tmp_path / "_jailed.py").write_text(f"{INSIDE.read_text()}{mark}")
+    monkeypatch.setattr(jails, "files", {"dlstep.evaluate": tmp_path}.get)
     begin = time.monotonic()
     assert held.run([program]) == ("passed" if "fork" in program else "timeout")
     assert time.monotonic() - begin < held.limits.seconds + jails.START
-    assert not [name for name in os.listdir("/proc") if name.isdigit() and held_by_a_jail(name)], "no process is left"
+    assert not [name for name in os.listdir("/proc") if name.isdigit() and marked(name, mark)], "no process is left"
 
 
-def held_by_a_jail(process: str) -> bool:
-    """Whether a process runs the text of the jail's first process."""
+def marked(process: str, mark: str) -> bool:
+    """Whether a process runs a text with a mark in it."""
     try:
-        return b"The first process of a jail" in Path(f"/proc/{process}/cmdline").read_bytes()
+        return mark.encode() in Path(f"/proc/{process}/cmdline").read_bytes()
     except OSError:
         return False
+
+
+def test_the_clock_ends_a_program_before_its_processor_time_does(held: Jail) -> None:
+    says = SAY.format("'_'.join(map(str, ('limits', *resource.getrlimit(resource.RLIMIT_CPU))))")
+    _, first, last = held.run([f"import resource\n{says}"]).split("_")
+    assert held.limits.seconds + 1 <= int(first) < int(last), "a loop is a timeout, and never signal 9"
 
 
 def test_ten_gigabytes_are_refused(held: Jail) -> None:

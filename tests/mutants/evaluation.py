@@ -27,6 +27,8 @@ MUTANTS = (
     change("the beginning of a program is left out", PROGRAMS, 'return f"{beginning}\\n\\n{code}" if', "return code if"),
     change("a program may become many", JAIL, '"RLIMIT_NPROC": self.processes', '"RLIMIT_NPROC": 4096'),
     change("a program may take all memory", JAIL, '"RLIMIT_AS": self.memory', '"RLIMIT_AS": self.memory << 8'),
+    change("a loop is killed before its time is over", JAIL, '"RLIMIT_CPU": int(self.seconds) + 2', '"RLIMIT_CPU": int(self.seconds)'),
+    change("a loop is killed without a word", JAILED, "most + later", "most"),
     change("the jail has the network", JAIL, '"--net", ', ""),
     change("root stays root in its jail", JAILED, 'if job["uid"] is not None:', 'if job["uid"] == 0:'),
     change("a program that ends early has passed", JAILED, '"passed" if error is None else error.__name__', '"passed" if error in (None, SystemExit) else error.__name__'),

@@ -32,7 +32,8 @@ def child(job: dict[str, Any], said: int) -> NoReturn:
     for number in range(3):
         os.dup2(nowhere, number)
     for name, most in job["limits"].items():
-        resource.setrlimit(getattr(resource, name), (most, most))
+        later = name == "RLIMIT_CPU"  # the first of its limits is a timeout; at the second, the kernel kills without a word
+        resource.setrlimit(getattr(resource, name), (most, most + later))
     if job["uid"] is not None:
         os.setgroups([])
         os.setresgid(job["uid"], job["uid"], job["uid"])

@@ -69,9 +69,9 @@ class Limits:
 
     @property
     def by_name(self) -> dict[str, int]:
-        """The limits of a process, by the names of `resource`."""
+        """The limits of a process, by the names of `resource`; that of its processor comes well after `seconds`."""
         return {
-            "RLIMIT_CPU": max(1, -int(-self.seconds // 1)),
+            "RLIMIT_CPU": int(self.seconds) + 2,
             "RLIMIT_AS": self.memory,
             "RLIMIT_NPROC": self.processes,
             "RLIMIT_FSIZE": self.files,
