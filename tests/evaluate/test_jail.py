@@ -1,8 +1,11 @@
 """Hostile programs harm nothing: each is contained, and the jail runs the next program."""
 
+import json
 import os
 import secrets
 import shutil
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -47,7 +50,7 @@ for path in {paths}:
 """
 WRITE = """
 import os
-for folder in ("/", "/usr", "/usr/lib", "/dev", {outside!r}):
+for folder in ("/", "/usr", "/usr/lib", "/dev", "/dev/shm", {outside!r}):
     try:
         open(folder + "/{name}", "w").close()
     except OSError:
@@ -57,6 +60,35 @@ open("/tmp/{name}", "w").write("a")
 """
 LOOP = "while True: pass"
 INSIDE = Path(jails.__file__).with_name("_jailed.py")
+HELD_BY_NO_PROCESS = """
+import ctypes
+libc = ctypes.CDLL(None)
+assert libc.shmget(0, ctypes.c_size_t(1 << 20), 0o1600) == -1, "memory that stays when it is let go"
+assert libc.msgget(0, 0o1600) == -1, "messages"
+assert libc.memfd_create(b"held", 0) == -1, "a file in memory outside of /tmp"
+"""
+NAMESPACES = """
+import ctypes, signal
+libc = ctypes.CDLL(None)
+stack = ctypes.create_string_buffer(1 << 16)
+begin = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(lambda nothing: 0)
+for user in (1 << 28, 1 << 28 | 1 << 17):
+    assert libc.unshare(user) == -1
+    assert libc.clone(begin, ctypes.c_void_p(ctypes.addressof(stack) + (1 << 16)), user | signal.SIGCHLD, None) == -1
+"""
+ORDINARY = """
+import asyncio, os, subprocess, tempfile, threading
+thread = threading.Thread(target=print)
+thread.start()
+thread.join()
+subprocess.run(["/bin/true"], check=True)
+asyncio.run(asyncio.sleep(0.01))
+with tempfile.TemporaryDirectory() as folder:
+    open(folder + "/a", "w").write("a")
+open("/dev/null", "w").write("a")
+if os.fork():
+    os.wait()
+"""
 KILL = """
 import os, signal
 for process in (1, {pid}):
@@ -95,7 +127,7 @@ def test_a_flood_of_processes_is_stopped(held: Jail) -> None:
 def test_an_endless_loop_ends(held: Jail, program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mark = f"# {secrets.token_hex(16)}"  # tests beside this one have jails of their own
     (tmp_path / "_jailed.py").write_text(f"{INSIDE.read_text()}{mark}")
-    monkeypatch.setattr(jails, "files", {"dlstep.evaluate": tmp_path}.get)
+    monkeypatch.setattr(jails, "files", {"dlstep.evaluate": tmp_path}.get)  # where the text is looked up
     begin = time.monotonic()
     assert held.run([program]) == ("passed" if "fork" in program else "timeout")
     assert time.monotonic() - begin < held.limits.seconds + jails.START
@@ -149,6 +181,38 @@ def test_other_processes_are_out_of_reach(held: Jail) -> None:
     assert held.run([KILL.format(pid=os.getpid())]) == "passed"
 
 
+def test_memory_that_no_limit_of_a_process_counts_is_refused(held: Jail) -> None:
+    assert held.run([HELD_BY_NO_PROCESS]) == "passed"
+
+
+def test_a_program_makes_no_namespaces(held: Jail) -> None:
+    assert held.run([NAMESPACES]) == "passed"
+
+
+def test_threads_processes_and_files_of_ordinary_programs_pass(held: Jail) -> None:
+    assert held.run([ORDINARY]) == "passed"
+
+
+def test_programs_of_a_user_who_is_not_root_are_held_as_well(held: Jail) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("all other tests are of a user who is not root")
+    script = f"""
+import json, sys
+from dlstep.evaluate import jail
+if jail.__file__ != {jails.__file__!r}:
+    sys.exit("another dlstep: ModuleNotFoundError")
+held = jail.Jail({held.way!r}, jail.Limits(seconds=2.0))
+print(json.dumps([held.run([program]) for program in json.load(sys.stdin)]))
+"""
+    writes, kills = WRITE.format(outside="/var/tmp", name="dlstep-evil"), KILL.format(pid=os.getpid())
+    programs = json.dumps([writes, kills, HELD_BY_NO_PROCESS, NAMESPACES, ORDINARY, "assert False"])
+    alone = [shutil.which("setpriv") or "setpriv", "--reuid", "1023", "--regid", "1023", "--clear-groups", sys.executable, "-B"]
+    told = subprocess.run([*alone, "-c", script], check=False, input=programs, capture_output=True, text=True, cwd="/")
+    if any(word in told.stderr for word in ("Permission", "ModuleNotFoundError", "makes no jail here")):
+        pytest.skip(f"only root can read this project or make jails here: {told.stderr[-200:]}")
+    assert json.loads(told.stdout) == ["passed"] * 5 + ["AssertionError"], told.stderr
+
+
 def test_where_there_is_no_jail_a_sentence_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     def nothing(name: str) -> None:
         del name
@@ -162,4 +226,11 @@ def test_a_jail_that_does_not_hold_is_refused(monkeypatch: pytest.MonkeyPatch) -
     broken: Callable[[str, Limits], list[str]] = lambda root, limits: ["--no-such-option"]  # noqa: E731
     monkeypatch.setitem(WAYS, "unshare", broken)
     with pytest.raises(ValueError, match="unshare makes no jail here" if shutil.which("unshare") else "not installed"):
+        Jail("unshare")
+
+
+def test_a_jail_without_libseccomp_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "_jailed.py").write_text(INSIDE.read_text().replace("libseccomp.so.2", "libseccomp.so.none"))
+    monkeypatch.setattr(jails, "files", {"dlstep.evaluate": tmp_path}.get)
+    with pytest.raises(ValueError, match="libseccomp is not installed" if shutil.which("unshare") else "not installed"):
         Jail("unshare")

@@ -187,6 +187,7 @@ def stages(mutant: Mutant, noticed: dict[str, str]) -> list[tuple[str, ...]]:
 def verdict(mutant: Mutant | None, choices: list[tuple[str, ...]], *, pure: bool) -> str:
     """The first test that fails on `mutant`; empty if none does; starts with `!` if it cannot count."""
     with tempfile.TemporaryDirectory() as name:
+        Path(name).chmod(0o755)  # one test starts a process of another user, who must read the sources
         sources(Path(name), mutant, pure=pure)
         environment = {**os.environ, "PYTHONPATH": name, "HYPOTHESIS_PROFILE": "mutants", "PYTHONDONTWRITEBYTECODE": "1"}
         options = ("-x", "-q", "-rf", "--tb=line", "-p", "no:cacheprovider", "--timeout=240")

@@ -112,6 +112,8 @@ def bubblewrapped(root: str, limits: Limits) -> list[str]:
     made = [
         "--dev",
         "/dev",
+        "--remount-ro",
+        "/dev",
         "--perms",
         "1777",
         "--size",
@@ -188,6 +190,6 @@ def find_jail(limits: Limits = NO_LIMITS_CHANGED) -> Jail:
         except ValueError as error:
             reasons.append(str(error))
     raise DlstepError(
-        f"--run_code needs a way to contain programs, and there is none here: {'; '.join(reasons)}. Install bubblewrap on a "
-        "Linux that lets users make namespaces, or leave --run_code out"
+        f"--run_code needs a way to contain programs, and there is none here: {'; '.join(reasons)}. Install bubblewrap and "
+        "libseccomp on a Linux that lets users make namespaces, or leave --run_code out"
     )
