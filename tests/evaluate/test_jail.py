@@ -117,6 +117,10 @@ def test_a_program_passes_or_says_what_it_raised(held: Jail) -> None:
     assert held.run(["import os, signal; os.kill(os.getpid(), signal.SIGSEGV)"]) == "signal 11"
 
 
+def test_what_depends_on_the_order_of_sets_is_judged_alike(held: Jail) -> None:
+    assert held.run([SAY.format("repr(set('abcdefgh'))")]) == held.run([SAY.format("repr(set('abcdefgh'))")])
+
+
 def test_a_flood_of_processes_is_stopped(held: Jail) -> None:
     made = held.run([FLOOD])
     assert made.startswith("made_") and int(made.removeprefix("made_")) < held.limits.processes

@@ -33,6 +33,7 @@ MUTANTS = (
     change("memory stays without a process", JAILED, 'b"shmget", ', ""),
     change("a program may be root in a namespace of its own", JAILED, '(*refused, (errno.EPERM, b"clone", 1, new_user))', "refused"),
     change("each process of a program says how it ended", JAILED, "if os.getpid() == first:", "if first:"),
+    change("programs meet other orders of sets", JAIL, ', "PYTHONHASHSEED": "0"}', "}"),
     change("the jail has the network", JAIL, '"--net", ', ""),
     change("root stays root in its jail", JAILED, 'if job["uid"] is not None:', 'if job["uid"] == 0:'),
     change("a program that ends early has passed", JAILED, '"passed" if error is None else error.__name__', '"passed" if error in (None, SystemExit) else error.__name__'),

@@ -1,6 +1,6 @@
 """The first process of a jail: runs one program in a child with limits, and says on stdout how that ended.
 
-`jail.py` hands the text of this file to `python -I -S -c`, so it imports nothing but the standard library. The job comes as
+`jail.py` hands the text of this file to `python -PsS -c`, so it imports nothing but the standard library. The job comes as
 JSON on stdin: `parts` of the program, `limits` by the names of `resource`, `uid` to become or null, `seconds`, `token`.
 When this process ends, the kernel ends every other one in its namespace.
 """

@@ -22,6 +22,8 @@ from ..core import DlstepError
 SYSTEM = ("/usr", "/lib", "/lib64", "/bin", "/sbin")  # read by every program
 DEVICES = ("null", "zero", "random", "urandom")
 FIRST_UID, MORE_UIDS = 1 << 30, 1 << 29  # user ids that nobody has, so that the kernel counts the processes of one jail alone
+# Sets of strings have one order, so that an answer that depends on it is judged alike each time.
+ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/tmp", "LANG": "C.UTF-8", "PYTHONHASHSEED": "0"}
 START = 10.0  # seconds beyond a program's own that a jail may take
 LONGEST = 1000  # bytes of a verdict
 
@@ -151,14 +153,14 @@ class Jail:
         uid = FIRST_UID + secrets.randbelow(MORE_UIDS) if os.geteuid() == 0 else None
         limits = self.limits
         job = {"parts": parts, "limits": limits.by_name, "uid": uid, "seconds": limits.seconds, "token": secrets.token_hex(16)}
-        inside = [python()[0], "-I", "-S", "-c", files("dlstep.evaluate").joinpath("_jailed.py").read_text(encoding="utf-8")]
+        inside = [python()[0], "-PsS", "-c", files("dlstep.evaluate").joinpath("_jailed.py").read_text(encoding="utf-8")]
         with TemporaryDirectory(prefix="dlstep-jail-") as root, TemporaryFile() as told, TemporaryFile() as complaint:
             process = subprocess.Popen(
                 [self._command, *WAYS[self.way](root, limits), *inside],
                 stdin=subprocess.PIPE,
                 stdout=told,
                 stderr=complaint,
-                env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/tmp", "LANG": "C.UTF-8"},
+                env=ENVIRONMENT,
                 cwd="/",
                 start_new_session=True,
             )
