@@ -62,6 +62,10 @@ SMALL = Problem(
 )  # fmt: skip
 
 
+# An infinite logit that is capped is a logit like others; one rank of two has no id.
+INFINITE = replace(
+    SMALL, seed=0, width=1, vocab_size=1, spread=0.0, odd=((0, 0, math.inf),), temperatures=None, sampler=SamplerConfig()
+)
 # The largest logits are far from those read first: -lifted in exp2(fma(x, LOG2E, -lifted)) was rounded by 1e-5.
 FAR = replace(SMALL, rows=3, width=48, spread=100.0, temperatures=None, sampler=SamplerConfig())
 # Ranges of logits are wider than what has a weight at temperature 1, but not at this one.
@@ -103,6 +107,7 @@ def test_sample_equals_the_twin(problem: Problem, block: int, programs: int, chu
 )
 @example(problem=replace(SMALL, width=33), depth=16, bulk=False, biased=False, softcap=None, ranks=2)
 @example(problem=replace(SMALL, width=4, vocab_size=4, named=3), depth=16, bulk=False, biased=True, softcap=None, ranks=3)
+@example(problem=INFINITE, depth=16, bulk=False, biased=False, softcap=30.0, ranks=2)
 def test_head_and_sample_equals_the_twin(
     problem: Problem, depth: int, bulk: bool, biased: bool, softcap: float | None, ranks: int
 ) -> None:

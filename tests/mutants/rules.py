@@ -74,6 +74,12 @@ MUTANTS = (
     change(
         "a block ends in front of its delimiter", ADA_BLOCK, "return block.start + end + 1", "return block.start + max(end, 1)"
     ),
+    change(
+        "pinned positions that are given back are forwards ahead",
+        ADA_BLOCK,
+        "block.undecided if sequence.ledger.steps > block.opened else block.tokens",
+        "block.undecided",
+    ),
     change("the last of equal delimiters ends the block", ADA_BLOCK, "chances[row * best], -row)", "chances[row * best], row)"),
     change("the first delimiter ends the block", ADA_BLOCK, "(chances[row * best], -row)", "-row"),
     change(

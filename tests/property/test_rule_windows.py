@@ -25,7 +25,10 @@ REQUESTS = st.builds(
 
 
 def answered(strategy: Strategy, request: Request, salt: int) -> tuple[tuple[int, ...], tuple[float, ...], int]:
-    """Answer, probabilities and forwards, where rows are a function of what is fed and of the position."""
+    """Answer, probabilities and forwards, where rows are a function of what is fed and of the position.
+
+    Fewer forwards are ahead after each one, by the strategy's measure.
+    """
 
     def rows(span: Span) -> Rows:
         drawn = [hash((salt, span.tokens, position)) for position in span.wanted]
@@ -38,8 +41,11 @@ def answered(strategy: Strategy, request: Request, salt: int) -> tuple[tuple[int
 
     driver = ScriptedDriver(rows)
     state = add(init(Config(SPEC), strategy), request)
+    ahead = sum(strategy.measure(sequence) for sequence in state.waiting)
     while not state.done:
         state = commit(state, driver.run(schedule(state)))
+        before, ahead = ahead, sum(strategy.measure(sequence) for sequence in state.running)
+        assert ahead < before
     sequence = state.finished[0]
     return sequence.answer, sequence.probabilities, sequence.steps
 
@@ -100,6 +106,22 @@ def test_blocks_without_delimiters_have_the_canvas_size(
     expected = answered(canvas, request, salt)
     assert answered(replace(canvas, rule=AdaBlock((), 0.0, look_ahead, inner)), request, salt) == expected
     assert answered(replace(canvas, rule=AdaBlock((MASK,), 0.0, look_ahead, inner)), request, salt) == expected
+
+
+@given(
+    request=REQUESTS,
+    salt=SALTS,
+    pinned=st.sets(st.integers(0, 19), max_size=19),
+    size=st.integers(1, 5),
+    look_ahead=st.sampled_from([0.25, 1.0]),
+    delimiters=st.sampled_from([(), tuple(range(0, MASK, 2))]),
+)
+def test_pinned_positions_that_a_block_gives_back_are_not_forwards(
+    request: Request, salt: int, pinned: set[int], size: int, look_ahead: float, delimiters: tuple[int, ...]
+) -> None:
+    pairs = tuple([(place, 1) for place in sorted(pinned) if place < request.params.max_tokens - 1])
+    request = replace(request, params=replace(request.params, pinned=pairs))
+    answered(DualCache(size, "none", AdaBlock(delimiters, 0.0, look_ahead)), request, salt)
 
 
 @given(request=REQUESTS, size=st.integers(1, 9))

@@ -78,6 +78,10 @@ class AdaBlock(Rule):
         """Everything in the first forward, then what the other rule looks at."""
         return self.inner.wanted(block, limit, number) if number else block.undecided
 
+    def measure(self, sequence: Sequence, block: Block) -> int:
+        """The undecided positions; before the first forward, which may give positions back, pinned ones, too."""
+        return len(block.undecided if sequence.ledger.steps > block.opened else block.tokens)
+
     def decided(self, sequence: Sequence, block: Block, rows: Rows, begin: int, must: bool, spec: Spec) -> Block:
         """The block as the other rule leaves it; behind the first forward the block has its end already."""
         if draw(sequence, block) == 0:

@@ -303,8 +303,8 @@ def head_and_sample(
     assert weight.stride(1) == 1, "the numbers of a row of the weight must lie side by side"
     rows, depth = hidden.shape
     cut = cut_of(len(weight), 0, 1) if share is None else share.cut
-    if not cut.count:  # a rank without ids has one that nothing allows
-        weight, bias = hidden.new_zeros(1, depth), None
+    if not cut.count:  # a rank without ids has one that nothing allows, with a logit of 0 whatever the hidden states are
+        hidden, weight, bias = torch.zeros_like(hidden), hidden.new_zeros(1, depth), None
     raced, plain = settings.temperatures is not None, settings.temperatures is not None and not sampler.tempered
     chosen = _chosen(hidden, raced, kept_keys(sampler))
     splits = divided_up(cut.most, chosen["columns"])
