@@ -180,7 +180,8 @@ def test_nothing_is_kept_of_options_that_a_client_made_up() -> None:
                 assert response.status_code == 400
                 gc.collect()
                 sizes.append(tracemalloc.get_traced_memory()[0])
-            assert sizes[-1] - sizes[3] < 400_000
+            # A thread may still hold the body that was answered last; kept patterns take over a megabyte each.
+            assert min(sizes[-4:]) - min(sizes[:4]) < 1_000_000, sizes
     finally:
         tracemalloc.stop()
 
