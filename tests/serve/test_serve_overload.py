@@ -21,6 +21,8 @@ from dlstep import SamplingParams
 from dlstep.serve import app, translate
 from dlstep.serve.engine_loop import EngineLoop
 from dlstep.serve.messages import Cancel, News, Submit
+from dlstep.serve.replica import AHEAD, Replica
+from dlstep.serve.tickets import Ticket
 
 REQUESTS = 400
 LONG = {"max_tokens": 100, "ignore_eos": True}
@@ -186,19 +188,23 @@ def test_nothing_is_kept_of_options_that_a_client_made_up() -> None:
         tracemalloc.stop()
 
 
-def test_owners_of_keys_take_turns() -> None:
+def test_owners_of_keys_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     """One owner's many requests do not delay another one's few."""
     engine = shadow_engine(max_num_reqs=1)
-    driver = engine.driver
+    driver, order, give = engine.driver, list[str](), Replica.give
     assert isinstance(driver, Paced)
+
+    def watched(replica: Replica, ticket: Ticket, keys: tuple[bytes, ...], now: float) -> None:
+        order.append(ticket.owner)
+        give(replica, ticket, keys, now)
+
+    monkeypatch.setattr(Replica, "give", watched)
     with served(engine, keys=("first", "second"), max_queue=100) as server, server.http() as http:
-        order: list[str] = []
 
         def answer(key: str) -> None:
             headers = {"Authorization": f"Bearer {key}"}
             body = {"prompt": "x", "max_tokens": 16}
             assert http.post("/v1/completions", json=body, headers=headers).status_code == 200
-            order.append(key)
 
         with ThreadPoolExecutor(40) as threads:
             driver.gate.clear()
@@ -209,8 +215,10 @@ def test_owners_of_keys_take_turns() -> None:
             driver.gate.set()
             for each in (*many, *few):
                 each.result()
-        # Nine are the engine's before the second owner comes; a place or two more, as answers may overtake on their way.
-        assert max(place for place, key in enumerate(order) if key == "second") < 22
+    # The engine has one and those that wait in it before the second owner comes; then they take turns.
+    had, first = 1 + AHEAD, order[0]
+    assert order[:had] == [first] * had and len(order) == 33
+    assert sum(owner != first for owner in order[had : had + 6]) == 3, order
 
 
 def test_a_request_that_waits_too_long_is_told_to_come_again() -> None:
