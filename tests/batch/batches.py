@@ -1,16 +1,18 @@
 """Batches for tests: files of requests, whole runs and killed ones."""
 
 import json
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from random import Random
 from typing import Any
 
 from killing import killed_while
 
 from dlstep import LLM
 from dlstep.batch.crews import Alone, Crew
-from dlstep.batch.desk import Desk
-from dlstep.batch.lines import Line, read_lines
+from dlstep.batch.desk import About, Answered, Desk
+from dlstep.batch.lines import Json, Line, read_lines
 from dlstep.batch.runner import answer_all
 from dlstep.engine import Engine
 from dlstep.tiny import problems
@@ -63,3 +65,52 @@ def killed(lines: list[Line], out: Path, after: int) -> int:
     """Run in a child that is killed with -9 once its checkpoint has grown by `after` bytes; how much it has grown."""
     engine()  # loaded once, for all children
     return killed_while(lambda: run(lines, out), (answers_file(out),), after)
+
+
+FACTS = {"fingerprint": "1f", "strategy": "MultiBd()", "seed": 0}
+
+
+class Killed(BaseException):
+    """Stands for -9: nothing after it runs but what closes files, which the kernel would do."""
+
+
+@dataclass
+class Scripted:
+    """A crew whose answers come in an order drawn by a seed, some twice; it is killed before answer number `after`."""
+
+    seed: int
+    after: int
+    live: int = 0
+    about: About = field(default_factory=lambda: About(FACTS, 3))
+    added: list[str] = field(default_factory=list)
+    _waiting: list[tuple[int, Json]] = field(default_factory=list)
+    _told: list[Answered] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._random = Random(self.seed)
+
+    def add(self, place: int, key: str, content: Json) -> None:
+        self.added.append(key)
+        self._waiting.append((place, content))
+        self.live += 1
+
+    def step(self) -> list[Answered]:
+        if not self.after:
+            raise Killed
+        self.after -= 1
+        place, content = self._waiting.pop(self._random.randrange(len(self._waiting)))
+        self.live -= 1
+        number = content["body"]["prompt"]
+        answered = Answered(place, 400 if number % 3 == 0 else 200, {"said": f"{number} é\n" * number}, {"seconds": 1.0})
+        self._told.append(answered)
+        twice = self._random.random() < 0.3  # a call that was sent again
+        return [answered, self._random.choice(self._told)] if twice else [answered]
+
+    def close(self) -> None:
+        pass
+
+
+def numbered(numbers: list[int]) -> list[Line]:
+    """Requests, of which those with one number have equal content."""
+    rows = [request(f"r{place}", {"prompt": number}) for place, number in enumerate(numbers)]
+    return read_lines("in", "".join(json.dumps(row) + "\n" for row in rows).encode())

@@ -5,61 +5,17 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
-from random import Random
 from typing import Any
 from unittest.mock import patch
 
 import pytest
-from batches import answers_file, request
+from batches import Killed, Scripted, answers_file, numbered, request
 from hypothesis import given, strategies as st
 
-from dlstep.batch.desk import About, Answered
-from dlstep.batch.lines import Json, Line, content_key, missing, read_lines
+from dlstep.batch.desk import Answered
+from dlstep.batch.lines import content_key, missing, read_lines
 from dlstep.batch.runner import answer_all
-
-FACTS = {"fingerprint": "1f", "strategy": "MultiBd()", "seed": 0}
-
-
-class Killed(BaseException):
-    """Stands for -9: nothing after it runs but what closes files, which the kernel would do."""
-
-
-@dataclass
-class Scripted:
-    """A crew whose answers come in an order drawn by a seed, some twice; it is killed before answer number `after`."""
-
-    seed: int
-    after: int
-    live: int = 0
-    about: About = field(default_factory=lambda: About(FACTS, 3))
-    added: list[str] = field(default_factory=list)
-    _waiting: list[tuple[int, Json]] = field(default_factory=list)
-    _told: list[Answered] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self._random = Random(self.seed)
-
-    def add(self, place: int, key: str, content: Json) -> None:
-        self.added.append(key)
-        self._waiting.append((place, content))
-        self.live += 1
-
-    def step(self) -> list[Answered]:
-        if not self.after:
-            raise Killed
-        self.after -= 1
-        place, content = self._waiting.pop(self._random.randrange(len(self._waiting)))
-        self.live -= 1
-        number = content["body"]["prompt"]
-        answered = Answered(place, 400 if number % 3 == 0 else 200, {"said": f"{number} é\n" * number}, {"seconds": 1.0})
-        self._told.append(answered)
-        twice = self._random.random() < 0.3  # a call that was sent again
-        return [answered, self._random.choice(self._told)] if twice else [answered]
-
-    def close(self) -> None:
-        pass
 
 
 @contextmanager
@@ -69,19 +25,13 @@ def killed_in(where: str) -> Iterator[None]:
         yield
 
 
-def batch(numbers: list[int]) -> list[Line]:
-    """Requests, of which those with one number have equal content."""
-    rows = [request(f"r{place}", {"prompt": number}) for place, number in enumerate(numbers)]
-    return read_lines("in", "".join(json.dumps(row) + "\n" for row in rows).encode())
-
-
 Numbers = st.lists(st.integers(0, 8), min_size=1, max_size=16)
 Kills = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 200), st.integers(0, 99)), max_size=5)
 
 
 @given(numbers=Numbers, kills=Kills, end=st.sampled_from(["", "written", "there"]))
 def test_the_output_is_that_of_an_unbroken_run(numbers: list[int], kills: list[tuple[int, int, int]], end: str) -> None:
-    lines = batch(numbers)
+    lines = numbered(numbers)
     with tempfile.TemporaryDirectory() as folder:
         whole, out = Path(folder) / "whole", Path(folder) / "out"
         failed = answer_all(Scripted(0, 99), lines, whole)
@@ -114,7 +64,7 @@ def kept_ids(out: Path) -> set[str]:
 
 @given(numbers=Numbers, after=st.integers(0, 16), seed=st.integers(0, 99))
 def test_no_content_is_decoded_again_or_twice(numbers: list[int], after: int, seed: int) -> None:
-    lines = batch(numbers)
+    lines = numbered(numbers)
     with tempfile.TemporaryDirectory() as folder:
         out, first, second = Path(folder) / "out", Scripted(seed, after), Scripted(seed, 99)
         try:
@@ -133,7 +83,7 @@ def test_answers_that_may_not_fail_again_are_asked_for_again(numbers: list[int])
         def step(self) -> list[Answered]:
             return [answered._replace(status=500) for answered in super().step()[:1]]
 
-    lines = batch(numbers)
+    lines = numbered(numbers)
     with tempfile.TemporaryDirectory() as folder:
         whole, out = Path(folder) / "whole", Path(folder) / "out"
         answer_all(Scripted(0, 99), lines, whole)

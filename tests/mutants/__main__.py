@@ -49,6 +49,9 @@ TESTS = {
     "serve/placement": ("tests/serve/test_serve_placement.py",),
     **dict.fromkeys(("serve/front", "serve/fleet", "serve/replica"), ("tests/serve/test_serve_replicas.py",)),
     "simulate/": ("tests/simulate",),
+    **dict.fromkeys(
+        ("batch/lines", "evaluate/run_lock"), ("tests/batch/test_batch_lock.py", "tests/batch/test_batch_lines.py")
+    ),
     "batch/": ("tests/batch/test_batch_lines.py", "tests/batch/test_batch_answers.py", "tests/batch/test_batch_resume.py"),
     "serve/errors": ("tests/serve/test_serve_bodies.py", "tests/serve/test_serve_overload.py"),
     **dict.fromkeys(("serve/translate", "serve/app"), ("tests/serve/test_serve_overload.py",)),

@@ -1,37 +1,56 @@
 """The files of a batch. Beside the output, a folder has what a batch needs to go on after it was killed.
 
 `answers.jsonl` has the answers so far, in the order in which they came; `beside.jsonl` what depends on the other requests, a
-line for each answer; `run.json` the facts of the engine. They are written and read as those of an evaluation are.
+line for each answer; `run.json` the facts of the engine. They are written and read as those of an evaluation are. `lock` keeps
+other processes away. Each answer, in `answers.jsonl` and in the output, carries a checksum, which is compared when it is read.
 """
 
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence as Items
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from ..evaluate.checkpoint import ANSWERS, BESIDE, RUN, begin, encoded, opened, whole_lines
+from ..evaluate.checkpoint import ANSWERS, BESIDE, RUN, append, begin, encoded, opened, whole_lines
+from ..evaluate.run_lock import RunLock
 from .desk import About, Answered
-from .lines import OWN, Json, Line, answer_id, answer_line, content_key, lasts, merged, missing, output_lines
+from .lines import OWN, Json, Line, answer_id, answer_line, content_key, is_intact, lasts, merged, missing, output_lines
 
 REMEDY = "give another OUT, or delete this one and its folder"
 
 
+def folder_of(out: Path) -> Path:
+    """The folder of the files that belong to an output."""
+    return out.with_name(f"{out.name}.run")
+
+
 class Checkpoint:
-    """The answers so far to the requests of a batch. Raises ValueError where files of another batch are in the way."""
+    """The answers so far to the requests of a batch; other processes are kept away until `close`.
+
+    Raises ValueError where another process writes to the same output, where files of another batch are in the way, and where
+    a stored answer was altered.
+    """
 
     def __init__(self, out: Path, lines: Items[Line], about: About) -> None:
         self._out, self._lines = out, lines
-        self._folder = out.with_name(f"{out.name}.run")
+        self._folder = folder_of(out)
         self.keys = [content_key(about.facts, line.content) for line in lines]
         if out.exists() and not (self._folder / RUN).exists():
             raise ValueError(f"{out} is there, and no output of a batch that could go on: give another OUT, or delete it")
+        with ExitStack() as held:
+            self._lock = RunLock(self._folder)
+            held.callback(self._lock.close)
+            self._open(about)
+            held.pop_all()
+
+    def _open(self, about: About) -> None:
         begin(self._folder, {"key": {"engine": about.facts}}, "the folder", REMEDY)
-        self._known = merged([*self._read(out), *self._read(self._folder / ANSWERS)])
+        self._known = merged([*self._read(self._out), *self._read(self._folder / ANSWERS)])
         foreign = self._known.keys() - {answer_id(key) for key in self.keys}
         if foreign:
             raise ValueError(
-                f"{out} has answers to {len(foreign)} requests that the input does not hold: it has changed since, or is "
+                f"{self._out} has answers to {len(foreign)} requests that the input does not hold: it has changed since, or is "
                 f"another one; {REMEDY}"
             )
         self._counts = Counter(map(answer_id, self.keys))
@@ -51,14 +70,18 @@ class Checkpoint:
         if answer_id(key) in self._known:
             return
         answer = answer_line(key, answered.status, answered.body)
-        self._beside.write(encoded({"id": answer["id"], **answered.beside}))
+        append(self._beside, {"id": answer["id"], **answered.beside})
         if lasts(answer):
-            self._answers.write(encoded(answer))
+            append(self._answers, answer)
         self._known[answer["id"]] = answer
         self._count(answer)
 
     def finish(self) -> None:
-        """Write the output, whole or not at all. All requests must have an answer."""
+        """Write the output, whole or not at all. All requests must have an answer.
+
+        Raises DlstepError if the folder was deleted or replaced meanwhile.
+        """
+        self._lock.check()
         new = self._out.with_name(f"{self._out.name}.new")
         with new.open("wb") as file:
             for line in output_lines(self._lines, self.keys, self._known):
@@ -66,13 +89,14 @@ class Checkpoint:
             file.flush()
             os.fsync(file.fileno())
         new.replace(self._out)
-        self.close()
+        self._answers.close()
         (self._folder / ANSWERS).unlink()
 
     def close(self) -> None:
-        """Close the files."""
+        """Close the files and release the lock."""
         self._answers.close()
         self._beside.close()
+        self._lock.close()
 
     def _count(self, answer: Json) -> None:
         requests = self._counts[answer["id"]]
@@ -80,10 +104,15 @@ class Checkpoint:
         self.failed += requests * (answer["response"]["status_code"] != 200)
 
     def _read(self, path: Path) -> Iterator[Json]:
-        """The answers of a file. Raises ValueError for a line that is none."""
+        """The answers of a file. Raises ValueError for a line that is none, and for one whose checksum is wrong."""
         for number, line in enumerate(whole_lines(path), 1):
             if not _is_answer(line):
                 raise ValueError(f"{path}, line {number} is no answer of a batch: {REMEDY}")
+            if not is_intact(line):
+                raise ValueError(
+                    f"{path}, line {number} has a wrong checksum, so this answer was altered or comes from another version of "
+                    f"dlstep: delete the line and run again, which answers the request anew; or {REMEDY}"
+                )
             yield {name: value for name, value in line.items() if name != OWN}
 
 

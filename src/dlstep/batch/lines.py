@@ -74,8 +74,27 @@ def answer_id(key: str) -> str:
 
 
 def answer_line(key: str, status: int, body: Json) -> dict[str, Any]:
-    """The answer to a content: a line of the output but for the name of its request."""
-    return {"id": answer_id(key), "response": {"status_code": status, "request_id": f"req_{key}", "body": body}, "error": None}
+    """The answer to a content: a line of the output but for the name of its request.
+
+    Its `request_id` is a checksum of everything else in it, so that an answer that was altered in a file is noticed.
+    """
+    sealed = {"id": answer_id(key), "response": {"status_code": status, "body": body}, "error": None}
+    response = {"status_code": status, "request_id": _checksum(sealed), "body": body}
+    return {"id": sealed["id"], "response": response, "error": None}
+
+
+def is_intact(answer: Json) -> bool:
+    """Whether an answer that was read is as it was written, the order of its fields included."""
+    response = {name: value for name, value in answer["response"].items() if name != "request_id"}
+    sealed = {"id": answer["id"], "response": response, "error": answer["error"]}
+    try:
+        return answer["response"].get("request_id") == _checksum(sealed)
+    except RecursionError:
+        return False
+
+
+def _checksum(sealed: Json) -> str:
+    return "req_" + blake2b(json.dumps(sealed).encode(), digest_size=16).hexdigest()
 
 
 def lasts(answer: Json) -> bool:

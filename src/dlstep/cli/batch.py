@@ -50,9 +50,11 @@ def run(options: Namespace) -> int:
     missing = [name for name in NEEDED if find_spec(name) is None]
     if missing:
         raise ValueError(f"dlstep batch needs {', '.join(missing)}: pip install 'dlstep[serve]'")
+    from ..batch.checkpoint import folder_of
     from ..batch.lines import read_lines
     from ..batch.options import BatchOptions
     from ..batch.runner import answer_all
+    from ..evaluate.run_lock import check_free
     from ..progress import counting_bar
 
     names = [field.name for field in fields(BatchOptions)]
@@ -62,6 +64,7 @@ def run(options: Namespace) -> int:
     out = Path(options.output)
     if out.resolve() == Path(options.input).resolve():
         raise ValueError(f"{options.input} is both input and output: give another OUT")
+    check_free(folder_of(out))  # before the engine is loaded, which may take minutes
     with closing(crew_of(config, chosen)) as crew, counting_bar(len(lines), enabled=options.progress) as show:
         failed = answer_all(crew, lines, out, show)
     if failed:

@@ -83,6 +83,13 @@ def encoded(line: Line) -> bytes:
     return json.dumps(line, allow_nan=False).encode() + b"\n"
 
 
+def append(file: IO[bytes], line: Line) -> None:
+    """Add a line to an `opened` file. Raises OSError where it does not fit, as on a full disk; no line follows half of one."""
+    left = memoryview(encoded(line))
+    while left:  # a write without a buffer may take a part
+        left = left[file.write(left) :]
+
+
 def begin(folder: Path, asked: Mapping[str, Any], named: str = "--out", remedy: str = "give another folder") -> None:
     """Note in a new folder what is asked. Raises ValueError for a folder that holds a run with other facts or options.
 
@@ -158,15 +165,15 @@ class Checkpoint:
 
     def note(self, place: int, row: Line, beside: Line) -> None:
         """Write an answer: to its place if all before it are there, else to where it waits."""
-        self._beside.write(encoded(beside))  # first: an answer is never without it
+        append(self._beside, beside)  # first: an answer is never without it
         if place > len(self.rows):
-            self._waiting.write(encoded(row))
+            append(self._waiting, row)
         self._ahead[place] = row
         self._advance()
 
     def note_work(self, task: str, work: Line) -> None:
         """Write what forwards have cost."""
-        self._beside.write(encoded({"task": task, "work": work}))
+        append(self._beside, {"task": task, "work": work})
 
     def close(self) -> None:
         """Close the files; what waited is forgotten once nothing is missing."""
@@ -177,5 +184,5 @@ class Checkpoint:
 
     def _advance(self) -> None:
         while (row := self._ahead.pop(len(self.rows), None)) is not None:
-            self._answers.write(encoded(row))
+            append(self._answers, row)
             self.rows.append(row)

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from ..chat import Message
 from ..core.checks import short
 from ..core.options import StrategyOptions
-from .checkpoint import ANSWERS, KEY_FIELDS, begin, check as check_line, encoded, key_of, opened, whole_lines
+from .checkpoint import ANSWERS, KEY_FIELDS, append, begin, check as check_line, key_of, opened, whole_lines
 from .crews import Crew
 from .documents import Document
 from .frontier import Point, frontier, knee
@@ -98,7 +98,7 @@ class Store:
         del place
         line = {name: row[name] for name in (*KEY_FIELDS, "score", "steps", "finish", "error", "found")}
         line |= {"tokens": len(row["tokens"]), "forwards": beside["forwards"]}
-        self._file.write(encoded(line))
+        append(self._file, line)
         self.answers[key_of(line)] = sums_of(line)
 
     def note_work(self, task: str, work: Mapping[str, Any]) -> None:
