@@ -210,8 +210,14 @@ MUTANTS = (
     change(
         "a prefix key forgets the grid",
         CACHE,
-        'key = key or grid.origin.to_bytes(8, "little") + grid.size.to_bytes(8, "little")',
-        'key = key or b"grid"',
+        'key = grid.origin.to_bytes(8, "little") + grid.size.to_bytes(8, "little") + key',
+        'key = b"grid" + key',
+    ),
+    change(
+        "a prefix key forgets the salt",
+        CACHE,
+        'key = grid.origin.to_bytes(8, "little") + grid.size.to_bytes(8, "little") + key',
+        'key = grid.origin.to_bytes(8, "little") + grid.size.to_bytes(8, "little")',
     ),
     change(
         "a prefix key ends with its page, not with the group",

@@ -157,13 +157,14 @@ class Cache:
 def prefix_keys(grid: Grid, page_size: int, page: int, key: bytes, start: int, tokens: tuple[int, ...]) -> Iterator[bytes]:
     """Keys of the pages from number `page` on that end, with the last group they overlap, inside the given tokens.
 
-    `key` is that of the page before (empty for the first), `tokens` those of positions from `start` on, `start` being the
-    end of the last group that overlaps the page before. A key depends on the grid and on all tokens up to the end of the
+    `key` is that of the page before, for the first page the salt of the request; `tokens` are those of positions from `start`
+    on, `start` being the end of the last group that overlaps the page before. A key depends on the grid and on all tokens up to the end of the
     last group that overlaps its page, because under the attention rule these decide its keys and values. 128 bits of
     blake2b: two prefixes share a key with a chance of 2**-128.
     """
     begin, stop = start, start + len(tokens)
-    key = key or grid.origin.to_bytes(8, "little") + grid.size.to_bytes(8, "little")
+    if not page:
+        key = grid.origin.to_bytes(8, "little") + grid.size.to_bytes(8, "little") + key
     while (end := grid.end((page + 1) * page_size - 1)) <= stop:
         key = blake2b(key + array("q", tokens[begin - start : end - start]).tobytes(), digest_size=16).digest()
         yield key

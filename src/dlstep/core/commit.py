@@ -65,7 +65,8 @@ def _published(cache: Cache, sequence: Sequence, held: Storage, page_size: int) 
     if grid.end((page + 1) * page_size - 1) > stored:
         return cache, held
     start = grid.end(page * page_size - 1) if page else 0
-    keys = tuple(prefix_keys(grid, page_size, page, held.prefix_key, start, sequence.tokens(start, stored)))
+    before = held.prefix_key if page else sequence.goal.request.salt
+    keys = tuple(prefix_keys(grid, page_size, page, before, start, sequence.tokens(start, stored)))
     pages = tuple(islice(held.table, len(held.table) - page))[::-1]
     cache = cache.publish(zip(pages, keys, strict=False))
     return cache, held.publishing(page + len(keys), keys[-1])

@@ -130,7 +130,7 @@ class Request:
     """One prompt to answer. `id` is the caller's, unique in a state; `index` tells equal requests of one call apart.
 
     `add` fills in `seed` and `arrival`, a number of the state's own that is never used again. Raises ValueError for an empty
-    prompt: there is nothing to condition on.
+    prompt: there is nothing to condition on. `salt` is hashed into the prefix keys: only requests of equal salts share pages.
     """
 
     id: int
@@ -139,6 +139,7 @@ class Request:
     seed: Seed = 0
     arrival: int = -1
     index: Annotated[int, Interval(ge=0, le=(1 << 63) - 1)] = 0
+    salt: bytes = b""
 
     def __post_init__(self) -> None:
         check_ranges(self)

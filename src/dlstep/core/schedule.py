@@ -45,7 +45,7 @@ def shared_pages(cache: Cache, sequence: Sequence, page_size: int) -> tuple[int,
         return ()
     pages: list[int] = []
     # Tokens are fetched in growing pieces: most lookups miss on the first page.
-    grid, length, key, start = sequence.goal.grid, 4 * page_size, b"", 0
+    grid, length, key, start = sequence.goal.grid, 4 * page_size, sequence.goal.request.salt, 0
     while start < sequence.final:
         tokens = sequence.tokens(start, min(start + length, sequence.final))
         found = 0
@@ -70,7 +70,8 @@ def next_key(sequence: Sequence, published: int, key: bytes, page_size: int) -> 
     if end > sequence.final:
         return None
     start = grid.end(published * page_size - 1) if published else 0
-    return next(prefix_keys(grid, page_size, published, key, start, sequence.tokens(start, end)))
+    before = key if published else sequence.goal.request.salt
+    return next(prefix_keys(grid, page_size, published, before, start, sequence.tokens(start, end)))
 
 
 class _Draft:

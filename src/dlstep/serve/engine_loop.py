@@ -55,7 +55,7 @@ class EngineLoop:
         """Let a request, or a fork of one, wait; it is one of `live` requests."""
         if submit.origin is None:
             params = submit.params if self._policy is None else self._policy.applied(submit.params, live)
-            self._decode.add(Request(submit.id, submit.prompt, params, index=submit.index))
+            self._decode.add(Request(submit.id, submit.prompt, params, index=submit.index, salt=submit.salt))
         else:
             self._decode.adopt(self._steps.at(submit.origin, self._decode.state), submit.id)
         if submit.steps:

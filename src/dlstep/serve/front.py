@@ -177,13 +177,14 @@ class Front:
             raise Busy(f"{len(self._queue)} requests are waiting, and at most {self.options.max_queue} may: try again later")
         loop = asyncio.get_running_loop()
         tickets: list[Ticket] = []
+        salt = b"" if self.options.share_prefix_cache else owner.encode()
         for each in asked:
-            ticket = Ticket(each._replace(id=next(self._ids)), owner, loop.time(), changed, whole=whole)
+            ticket = Ticket(each._replace(id=next(self._ids), salt=salt), owner, loop.time(), changed, whole=whole)
             tickets.append(ticket)
             if ticket.submit.origin is not None:
                 self.kept.forking(ticket.submit.origin.id)
             elif len(self.replicas) > 1:
-                self._keys[ticket.id] = page_keys(self.first, Request(0, each.prompt, each.params))
+                self._keys[ticket.id] = page_keys(self.first, Request(0, each.prompt, each.params, salt=salt))
             self._timers[ticket.id] = [loop.call_later(self.options.request_timeout, self._took_too_long, ticket)]
             self._wait(ticket)
         self._pump()

@@ -45,6 +45,7 @@ class Submit(NamedTuple):
     """Answer a prompt. `drafts`: tell of the window after every forward; `probabilities`: tell those of settled tokens.
 
     `steps`: tell a frame of each forward; `keeps`: keep what the answer was after it until a `Drop`. `origin` makes it a fork.
+    Prompts share pages with those of the same `salt`.
     """
 
     id: int
@@ -56,6 +57,7 @@ class Submit(NamedTuple):
     steps: bool = False
     keeps: bool = False
     origin: Origin | None = None
+    salt: bytes = b""
 
 
 class Cancel(NamedTuple):

@@ -53,6 +53,9 @@ class ServeOptions:
     """Answers whose steps are kept for forks, of requests that asked for steps; the oldest is dropped. 0: none is kept."""
     kept_positions: Annotated[int, Gt(0)] = 8_000_000
     """Most positions that kept steps hold, 100 to 200 bytes each; the oldest request is dropped where it would be more."""
+    share_prefix_cache: bool = False
+    """Share cached prompt pages among API keys; by default no key can learn what another one asked, by `cached_tokens` or by
+    timing."""
     log_requests: bool = True
     """Write a JSON line on stdout for each request."""
     log_prompts: bool = False

@@ -78,6 +78,7 @@ PROMPTS = st.lists(IDS, min_size=1, max_size=12).map(tuple)
 TAILS = st.lists(IDS, max_size=4).map(tuple)
 LONG = st.builds(SamplingParams, max_tokens=st.integers(4, 20), ignore_eos=st.just(True), seed=st.just(0))
 STEPS = st.integers(0, 12)
+SALTS = st.sampled_from([b"", b"", b"other"])
 
 
 def specs(strategy: Strategy) -> st.SearchStrategy[Spec]:
@@ -201,7 +202,7 @@ def batches(draw: st.DrawFn, strategy: Strategy, most: int = 5, *, pinned: bool 
         prompt = base[:cut] + draw(TAILS) or base[:1]
         if draw(st.integers(0, 11)) == 0:
             prompt = draw(st.sampled_from([(*prompt, MASK), (MASK, *prompt), base]))
-        requests.append(Request(number, prompt, draw(params(strategy, often=pinned))))
+        requests.append(Request(number, prompt, draw(params(strategy, often=pinned)), salt=draw(SALTS)))
     return tuple(requests)
 
 
