@@ -63,8 +63,13 @@ class Session:
         """A session that goes on from a saved trace or state, in this process or another: it ends in the same tokens.
 
         The number of pages is that of the saved decode. Raises ValueError if the state was made for another model, with other
-        weights or another dtype, or for other budgets than those of `llm`; ReplayDiverged if the trace does not hold together.
+        weights or another dtype, or for other budgets than those of `llm`, and for any other kind of value; ReplayDiverged if
+        the trace does not hold together.
         """
+        if not isinstance(source, Trace | State):
+            raise ValueError(
+                f"a session resumes from a Trace or a State, got {short(source)}: load a file with Trace.load(path)"
+            )
         trace = source if isinstance(source, Trace) else Trace(source)
         theirs, ours = trace.first.config, llm.engine.first.config
         if theirs.spec.fingerprint != ours.spec.fingerprint:

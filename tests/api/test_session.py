@@ -4,6 +4,7 @@ import pickle
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from shadow_llm import Faulty, make_llm
@@ -232,6 +233,12 @@ def test_a_saved_decode_is_resumed_in_another_process(session: Session, tmp_path
 def test_resuming_under_other_budgets_is_an_error(session: Session) -> None:
     with pytest.raises(ValueError, match="made for another max_num_reqs: 4 there, 2 here"):
         Session.resume(make_llm(max_num_reqs=2), session.state)
+
+
+@pytest.mark.parametrize("source", [None, "decode.jsonl", (), 3])
+def test_resume_refuses_what_is_neither_trace_nor_state(source: Any) -> None:
+    with pytest.raises(ValueError, match="a session resumes from a Trace or a State, got "):
+        Session.resume(make_llm(), source)
 
 
 def test_a_session_shows_what_it_is(session: Session) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -129,23 +130,72 @@ def test_a_changed_file_is_refused_or_diverges_or_is_the_same(tmp_path: Path) ->
     assert seen["refused"] > 0.8 * MUTATIONS, seen
 
 
-def test_a_changed_file_with_fitting_checksums_is_read_or_refused(tmp_path: Path) -> None:
-    path = tmp_path / "forged.jsonl"
+def forged_value(draw: random.Random, old: Any) -> Any:
+    """A value in place of `old`: a near one of its own type, or any other."""
+    if type(old) in (int, float) and draw.random() < 0.5:
+        return old + draw.choice([1, -1, 0.5, 2**64])
+    if isinstance(old, list) and old and draw.random() < 0.3:
+        return draw.choice([old[1:], old[:-1], old + old[-1:]])
+    return draw.choice(OTHERS)
+
+
+def with_a_repeated_event(lines: list[bytes], at: int) -> list[bytes]:
+    """The lines of a file in which event `at` stands twice, numbered as if that were right."""
+    head, *events = [json.loads(line) for line in [*lines[: at + 1], *lines[at:]]]
+    numbered = [{**event, "number": number} for number, event in enumerate(events)]
+    return [json.dumps(data).encode() for data in ({**head, "events": len(events)}, *numbered)]
+
+
+def test_replay_of_a_file_forged_with_valid_checksums_raises_only_named_errors(tmp_path: Path) -> None:
+    path, seen = tmp_path / "forged.jsonl", dict.fromkeys(["refused", "diverged", "replayed"], 0)
     for seed in range(MUTATIONS):
         draw = random.Random(seed)
         lines = saved(NAMES[seed % len(NAMES)], tmp_path)[1].splitlines()
         at = draw.randrange(len(lines))
         name, depth = ("event", EVENT_DEPTH) if at else ("first", STATE_DEPTH)
         data = json.loads(lines[at])
-        holder, place = draw.choice(list(parts(data[name])))
-        holder[place] = draw.choice(OTHERS)
-        data["checks"] = checks(data[name], depth)
-        lines[at] = json.dumps(data).encode()
+        if at and draw.random() < 0.1:
+            lines = with_a_repeated_event(lines, at)
+        else:
+            holder, place = draw.choice(list(parts(data[name])))
+            holder[place] = forged_value(draw, holder[place])
+            data["checks"] = checks(data[name], depth)
+            lines[at] = json.dumps(data).encode()
         path.write_bytes(b"\n".join(lines) + b"\n")
         try:
-            Trace.load(path)
+            Trace.load(path).replay()
+            seen["replayed"] += 1
+        except ReplayDiverged as error:
+            assert re.match(r"event \d+[ ,]", str(error)) and len(str(error)) < 1000 and "\n" not in str(error), error
+            seen["diverged"] += 1
         except ValueError as error:
             assert str(path) in str(error), error
+            seen["refused"] += 1
+    assert all(seen.values()), seen
+
+
+def test_an_event_that_is_added_twice_is_named_by_its_number(tmp_path: Path) -> None:
+    lines = saved("multi_bd", tmp_path)[1].splitlines()
+    at = next(
+        number for number, line in enumerate(lines) if json.loads(line).get("event", {}).get("class") == "dlstep.core:Add"
+    )
+    path = tmp_path / "twice.jsonl"
+    path.write_bytes(b"\n".join(with_a_repeated_event(lines, at)) + b"\n")
+    with pytest.raises(ReplayDiverged, match=rf"event {at} \(Add\) cannot be applied: request id \d+ is in use"):
+        Trace.load(path).replay()
+
+
+@pytest.mark.parametrize("emptied", [[], {}, None, 0, [[]]])
+def test_checksums_of_another_shape_are_refused(emptied: Any, tmp_path: Path) -> None:
+    """Whatever takes the place of a checksum or of a tree of them, the data below it counts as changed."""
+    path, content = tmp_path / "emptied.jsonl", saved("multi_bd", tmp_path)[1]
+    for number, line in enumerate(content.splitlines()):
+        draw, data = random.Random(number), json.loads(line)
+        whole = draw.random() < 0.3
+        holder, place = (data, "checks") if whole else draw.choice(list(parts(data["checks"])) or [(data, "checks")])
+        if holder[place] != emptied:
+            holder[place] = emptied
+            assert "is not as it was written" in refusal(path, content, number, data)
 
 
 def test_a_file_with_another_number_of_events_is_refused(tmp_path: Path) -> None:

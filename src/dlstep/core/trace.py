@@ -11,7 +11,7 @@ from typing import cast
 from .checks import check_ranges, short
 from .commit import commit
 from .diff import TraceDiff, check_same_kind, differing, names_of
-from .errors import ReplayDiverged
+from .errors import DlstepError, ReplayDiverged
 from .lifecycle import abort, add, adopt, fail, prune, rebuild
 from .plan import START_LINE, Plan, Samples
 from .request import Request
@@ -76,6 +76,13 @@ class Prune:
     """Finished requests were forgotten."""
 
 
+# What `apply` may raise for an event of an edited file, whose checksums can be valid although its values have wrong types.
+INAPPLICABLE = (
+    *(ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError, RecursionError, TypeError, ValueError),
+    DlstepError,
+)
+LONGEST_REASON = 300  # characters
+
 Event = Add | Adopt | Abort | Fail | Rebuild | Prune | Samples
 
 
@@ -133,20 +140,25 @@ class Trace:
     def replay(self) -> State:
         """Plan every step anew, compare with the recorded plan, and commit the recorded samples; no model is needed.
 
-        Raises ReplayDiverged naming the event, the step and the first field that differs.
+        Raises ReplayDiverged naming the event, the step and the first field that differs, or why the event cannot follow.
         """
         state = self.first
         since = [state]  # states from which this plan may have been made: arrivals and aborts may follow a plan
         last = None  # number of the last samples
         for number, event in enumerate(self.events):
-            if isinstance(event, Samples):
-                plans = [schedule(earlier) for earlier in reversed(since)]
-                if event.plan not in plans:
-                    raise ReplayDiverged(f"event {number}, step {state.step}: {difference(plans[0], event.plan, last)}")
-                last = number
-            if isinstance(event, Samples | Rebuild):
-                since = []  # no earlier plan goes on from here
-            state = apply(state, event)
+            try:
+                if isinstance(event, Samples):
+                    plans = [schedule(earlier) for earlier in reversed(since)]
+                    if event.plan not in plans:
+                        raise ReplayDiverged(f"event {number}, step {state.step}: {difference(plans[0], event.plan, last)}")
+                    last = number
+                if isinstance(event, Samples | Rebuild):
+                    since = []  # no earlier plan goes on from here
+                state = apply(state, event)
+            except ReplayDiverged:
+                raise
+            except INAPPLICABLE as error:
+                raise ReplayDiverged(f"event {number} ({type(event).__name__}) cannot be applied: {_reason(error)}") from error
             since.append(state)
         return state
 
@@ -182,6 +194,12 @@ class Trace:
         if not isinstance(first, State) or not all(isinstance(event, Event) for event in events):
             raise ValueError(f"{path}: not a trace: its first value must be a state, and all others events")
         return Trace(first, events)
+
+
+def _reason(error: Exception) -> str:
+    """The message of an error, with its class where the message was not written for a reader, on one line."""
+    text = " ".join(str(error).split())[:LONGEST_REASON]
+    return text if isinstance(error, ValueError | DlstepError) else f"{type(error).__name__}: {text}"
 
 
 def difference(planned: Plan, recorded: Plan, last: int | None = None) -> str:

@@ -36,24 +36,25 @@ def checks(data: Any, depth: int) -> Any:
     return crc32(_text(data).encode())
 
 
-def changed(data: Any, tree: Any, path: str = "") -> str | None:
-    """The path of the first part of `data` that is not what the checksums in `tree` were made of; None if all is."""
-    if isinstance(tree, dict):
-        parts, known = (cast(dict[str, Any], data) if isinstance(data, dict) else {}), cast(dict[str, Any], tree)
-        for name in dict.fromkeys([*known, *parts]):
-            if name not in parts or name not in known:
+def changed(now: Any, then: Any, path: str = "") -> str | None:
+    """Return the path of the first difference between two trees of checksums, None if they are equal.
+
+    `now` is computed from the data and gives the shape: `then` was read from a file, where it may hold anything.
+    """
+    if isinstance(now, dict) and isinstance(then, dict):
+        sums, others = cast(dict[str, Any], now), cast(dict[str, Any], then)
+        for name in dict.fromkeys([*others, *sums]):
+            if name not in sums or name not in others:
                 return f"{path}{name}"
-            found = changed(parts[name], known[name], f"{path}{name}.")
+            found = changed(sums[name], others[name], f"{path}{name}.")
             if found is not None:
                 return found
         return None
-    if isinstance(tree, list):
-        many, sums = (cast(list[Any], data) if isinstance(data, list) else []), cast(list[Any], tree)
-        if len(many) != len(sums):
-            return path.removesuffix(".")
-        found = (changed(part, each, f"{path}{place}.") for place, (part, each) in enumerate(zip(many, sums, strict=True)))
-        return next((place for place in found if place is not None), None)
-    return None if tree == crc32(_text(data).encode()) else path.removesuffix(".")
+    if isinstance(now, list) and isinstance(then, list) and len(cast(list[Any], now)) == len(cast(list[Any], then)):
+        pairs = enumerate(zip(cast(list[Any], now), cast(list[Any], then), strict=True))
+        places = (changed(one, other, f"{path}{place}.") for place, (one, other) in pairs)
+        return next((place for place in places if place is not None), None)
+    return None if now == then else path.removesuffix(".")
 
 
 def write(path: str | PathLike[str], first: Any, events: Iterable[Any]) -> None:
@@ -101,13 +102,13 @@ def read(path: str | PathLike[str]) -> tuple[Any, tuple[Any, ...]]:
                 if number == 1:
                     if data.get("dlstep_trace") != FORMAT:
                         raise ValueError(_other_format(data.get("dlstep_trace")))
-                    first, expected = _value(data, "first"), data["events"]
+                    first, expected = _value(data, "first", STATE_DEPTH), data["events"]
                 else:
                     if data["number"] != len(events):
                         raise ValueError(
                             f"event {short(data['number'])} is where event {len(events)} should be: lines are moved or lost"
                         )
-                    events.append(_value(data, "event"))
+                    events.append(_value(data, "event", EVENT_DEPTH))
             except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError, DlstepError) as error:
                 raise ValueError(f"{path}, line {number}: not a line of a trace: {_words(error)}") from error
     if expected is None:
@@ -132,9 +133,9 @@ def _words(error: BaseException) -> str:
     return words if len(words) <= LONGEST else f"{words[:LONGEST]}..."
 
 
-def _value(data: Any, name: str) -> Any:
+def _value(data: Any, name: str, depth: int) -> Any:
     """The value in a line, every field of which is as it was written."""
-    place = changed(data[name], data["checks"])
+    place = changed(checks(data[name], depth), data["checks"])
     if place is not None:
         raise ValueError(f"{_told(data[name], place)} is not as it was written")
     found = from_json(data[name])
