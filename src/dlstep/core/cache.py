@@ -158,9 +158,9 @@ def prefix_keys(grid: Grid, page_size: int, page: int, key: bytes, start: int, t
     """Keys of the pages from number `page` on that end, with the last group they overlap, inside the given tokens.
 
     `key` is that of the page before, for the first page the salt of the request; `tokens` are those of positions from `start`
-    on, `start` being the end of the last group that overlaps the page before. A key depends on the grid and on all tokens up to the end of the
-    last group that overlaps its page, because under the attention rule these decide its keys and values. 128 bits of
-    blake2b: two prefixes share a key with a chance of 2**-128.
+    on, `start` being the end of the last group that overlaps the page before. A key depends on the grid and on all tokens up
+    to the end of the last group that overlaps its page, because under the attention rule these decide its keys and values.
+    128 bits of blake2b: two prefixes share a key with a chance of 2**-128.
     """
     begin, stop = start, start + len(tokens)
     if not page:
