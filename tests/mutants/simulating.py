@@ -8,7 +8,10 @@ FIGURES, SERVED, COLLECTIVES = "simulate/figures.py", "simulate/served.py", "sim
 MUTANTS = (
     change("a fitted cost may be below nothing", COSTS, "            if answer.min() < -TINY:\n                continue\n", ""),
     change("rows cost what requests do", COSTS, "self.row * size.rows", "self.row * size.requests"),
-    change("an answer is scripted to end late", WORK, "-(-self._due * self._forwards // self._job.forwards)", "self._forwards"),
+    change("an answer is scripted to end late", WORK, "self._job.forwards - self._forwards + 1)", "self._job.forwards - self._forwards + 2)"),
+    change("sure positions lie anywhere in the window", WORK, "REACH = 1.5", "REACH = 99.0"),
+    change("no forward is kept for blocks that are not open yet", WORK, "left - later, ", "left, "),
+    change("one replica more than needed is enough", "simulate/sizing.py", "while enough - short > 1:", "while enough - short > 2:"),
     change("arrivals are not those of the measurement", WORK, "now += random.expovariate(rate)", "now += 1 / rate"),
     change("beginnings are equally frequent", WORK, "1 / k**beginnings.exponent", "1.0"),
     change("a replica that knows a prefix is not found", FLEET, "            self._knowing[keys[0]].add(number)\n", "            pass\n"),

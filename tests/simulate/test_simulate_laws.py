@@ -85,13 +85,19 @@ def test_a_request_alone_takes_the_sum_of_its_forwards(name: str, answer: Answer
     assert fate.forwards == len(sizes)
 
 
-@given(st.integers(1, 30), st.integers(1, 30))
-def test_answers_take_the_forwards_that_they_are_given(tokens: int, forwards: int) -> None:
-    """A block at a time: as many as wished where each takes a token at least, and one more where the prompt is stored first."""
-    job = Job(0.0, (9,), tokens, min(forwards, tokens), tokens)
-    strategy = scripted_strategy(load("multi_bd"), {"block_size": 32, "buffer_size": 1})
-    (fate,) = Simulation(CONFIG, strategy, COST, 1).run([job]).fates
-    assert fate.tokens == tokens and job.forwards <= fate.forwards <= job.forwards + 1
+@pytest.mark.parametrize("name", STRATEGIES)
+@given(data=st.data(), replicas=st.integers(1, 2))
+def test_answers_take_the_forwards_that_they_are_given(name: str, data: st.DataObject, replicas: int) -> None:
+    """Where a strategy can: a forward for each block and for the prompt at least, and for each token at most."""
+    blocks = STRATEGIES[name]["block_size"]
+    jobs: list[Job] = []
+    for number in range(data.draw(st.integers(1, 6))):
+        prompt, tokens = data.draw(st.integers(1, 20)), data.draw(st.integers(8, 40))
+        fewest = -(-(tokens + 1) // blocks) + 2
+        forwards = data.draw(st.integers(min(fewest, tokens), tokens))
+        jobs.append(Job(0.02 * number, (9 + number,) * prompt, tokens, forwards, data.draw(st.sampled_from([tokens, 42]))))
+    fates = simulation(replicas, name).run(jobs).fates
+    assert {fate.number: fate.forwards for fate in fates} == {number: job.forwards for number, job in enumerate(jobs)}
 
 
 def slow_choice(sent: list[int], pages: list[Pages], room: int, keys: tuple[bytes, ...]) -> int | None:

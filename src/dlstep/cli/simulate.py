@@ -1,13 +1,15 @@
 """`dlstep simulate`: fleets of replicas in virtual time."""
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence as Items
 from dataclasses import asdict
+from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jsonargparse import ArgumentParser, Namespace
 
+from .. import tiny
 from ..core import Config, Strategy
 from ..strategies import load
 from .bench import print_rows
@@ -15,13 +17,15 @@ from .json_text import json_text
 from .options import new_parser
 
 if TYPE_CHECKING:
-    from ..simulate.figures import Figures, Fleet
+    from ..simulate.figures import Figures, Fleet, Traffic
     from ..simulate.served import Comparison
+    from ..simulate.sizing import Target
     from ..simulate.work import Answered
 
 EXAMPLES = """
     dlstep simulate
     dlstep simulate --forward_ms 9 --row_us 12 --rate 10 --system_prompts 50 --system_tokens 64 --replicas [1,10,100]
+    dlstep simulate --answers tiny-bd --total_rate 40 --target p95=0.5       how many replicas does it take?
     dlstep simulate --shape sdar-8b --gpus [1,2,4,8] --rows [130,1040]
 
     dlstep bench serve http://127.0.0.1:8000 --rates [4,4,4] --warm true --json > slow.json
@@ -32,8 +36,9 @@ EXAMPLES = """
 SUMMARY = (
     "Throughput, latency, prefix hits and busy time of 1 to 1,000 replicas, in virtual time: each is the real scheduler with "
     "scripted samples, and requests are placed as `dlstep serve --replicas` does it. Times of forwards are given, or fitted to "
-    "rows of `dlstep bench serve` at two rates; --against shows what they predict of a third. Give the options of the engine "
-    "that was measured; the defaults are those of the embedded model."
+    "rows of `dlstep bench serve` at two rates; --against shows what they predict of a third. --total_rate with --target "
+    "searches for the fewest replicas that are fast enough. Give the options of the engine that was measured; the defaults "
+    "are those of the embedded model."
 )
 CURVE = ("replicas", "requests", "tokens_per_s", "latency_p50", "latency_p95", "latency_p99", "queue_p95", "hit_rate", "busy")
 COSTS = {"forward_ms": 5.0, "row_us": 20.0, "request_us": 0.0, "context_ns": 0.0, "delay_ms": 0.0}
@@ -42,6 +47,7 @@ STEPS = ("gpus", "rows")  # options of --shape
 OPTIONS = {"block_size": 8, "buffer_size": 4}
 BUDGETS = {"page_size": 8, "num_pages": 8192, "max_model_len": 512, "max_num_batched_tokens": 4096, "max_num_reqs": 128}
 RATE, MAX_TOKENS = 4.0, 64
+SECONDS, MOST = 20.0, 1000  # of a total rate, and of a search
 
 
 def parser() -> ArgumentParser:
@@ -56,12 +62,22 @@ def parser() -> ArgumentParser:
         ("delay_ms", "Milliseconds that a request takes outside of the engine"),
     ):  # fmt: skip
         add(f"--{name}", type=float | None, default=None, help=f"{text}; None: {COSTS[name]:g}.")
-    lengths = "Lengths and forwards of answers: rows of `dlstep bench serve --json`, or a saved trace. None: those of --fit."
+    lengths = (
+        "Lengths and forwards of answers: rows of `dlstep bench serve --json`, a saved trace, or the name of an embedded "
+        "model, which answers some of its stories. None: those of --fit."
+    )
     add("--answers", type=str | None, default=None, metavar="FILE", help=lengths)
     load_group = made.add_argument_group("load")
     add = load_group.add_argument
     add("--replicas", type=list[int] | int | None, default=None, help="Rows of the curve; None: 1, 2, 5 and so on to 1000.")
     add("--rate", type=float | None, default=None, help=f"Requests a second for each replica; None: {RATE:g}.")
+    add(
+        "--total_rate", type=float | None, default=None, help="Requests a second for all replicas together, in place of --rate."
+    )
+    wanted = "Search for the fewest replicas whose latency is within this: seconds of p50, p95 or p99, such as p95=0.5."
+    add("--target", type=str | None, default=None, metavar="p95=SECONDS", help=wanted)
+    add("--most_replicas", type=int | None, default=None, help=f"With --target: the most replicas to try; None: {MOST}.")
+    add("--seconds", type=float | None, default=None, help=f"With --total_rate: how long requests come; None: {SECONDS:g}.")
     add("--requests", type=int, default=20, help="Requests in all for each replica.")
     add("--fewest", type=int, default=1000, help="Requests of a row at least, however few replicas it has.")
     add("--max_tokens", type=int | None, default=None, help=f"`max_tokens` of each request; None: {MAX_TOKENS}.")
@@ -92,42 +108,91 @@ def run(options: Namespace) -> int:
         raise ValueError(f"--{given[0]} does nothing without --shape: give one such as sdar-8b")
     _check(options)
     from ..simulate.figures import REPLICAS, Traffic, curve
+    from ..simulate.sizing import parse_targets
     from ..simulate.work import Beginnings
 
     if options.plot is not None:
         from ..evaluate.pictures import check_plot
 
         check_plot(path=Path(options.plot))
+    targets = () if options.target is None else parse_targets(options.target)
     fleet, answers, comparisons = _fleet(options)
     replicas = REPLICAS if options.replicas is None else _listed(options.replicas)
-    rate = RATE if options.rate is None else options.rate
+    total = options.total_rate is not None
+    rate = next(each for each in (options.total_rate, options.rate, RATE) if each is not None)
+    seconds = (SECONDS if options.seconds is None else options.seconds) if total else None
     beginnings = Beginnings(options.system_prompts, options.system_tokens, options.zipf)
     limit = MAX_TOKENS if options.max_tokens is None else options.max_tokens
-    traffic = Traffic(answers, rate, options.requests, limit, beginnings, options.seed, options.fewest)
+    traffic = Traffic(answers, rate, options.requests, limit, beginnings, options.seed, options.fewest, seconds)
     _check_lengths(traffic.answers, beginnings.tokens if beginnings.count else 0, limit, options.max_model_len)
     if not options.json:
         _say(fleet, comparisons)
-    rows = list(_followed(curve(fleet, traffic, replicas)))
-    if options.plot is not None:
+    verdict = None
+    if targets:
+        rows, verdict = _searched(fleet, traffic, targets, MOST if options.most_replicas is None else options.most_replicas)
+    else:
+        rows = list(_followed(curve(fleet, traffic, replicas)))
+    if options.plot is not None and rows:
         from ..simulate.plot import plot_curve
 
         plot_curve(rows, Path(options.plot))
     if options.json:
-        told = {"cost": asdict(fleet.cost), "delay": fleet.delay, "tail": fleet.tail, "rate": rate}
-        print(json_text({**told, "against": [asdict(each) for each in comparisons], "curve": [asdict(row) for row in rows]}))
+        told = {"cost": asdict(fleet.cost), "delay": fleet.delay, "tail": fleet.tail, "rate": rate, "total": total}
+        told |= {"against": [asdict(each) for each in comparisons], "curve": [asdict(row) for row in rows]}
+        print(json_text(told if verdict is None else {**told, "target": options.target, "replicas": verdict.replicas}))
     else:
-        print(f"{rate:g} requests a second for each replica, times in milliseconds:")
-        _table([asdict(row) for row in rows], CURVE)
-    return 0
+        if rows:
+            print(f"{rate:g} requests a second {'in all' if total else 'for each replica'}, times in milliseconds:")
+            _table([asdict(row) for row in rows], CURVE)
+        if verdict is not None:
+            print(verdict.text)
+    return int(verdict is not None and verdict.replicas is None)
+
+
+class Verdict(NamedTuple):
+    """The fewest replicas that meet the targets, None where no number does, and a sentence about it."""
+
+    replicas: int | None
+    text: str
+
+
+def _searched(fleet: "Fleet", traffic: "Traffic", targets: "Items[Target]", most: int) -> "tuple[list[Figures], Verdict]":
+    """Search for the fewest replicas; the figures of all that were tried, by their number."""
+    from ..simulate.sizing import alone, meets, sized
+
+    jobs, wished = traffic.jobs(1), " and ".join(map(str, targets))
+    load = f"{traffic.rate:g} requests a second ({len(jobs)} in all)"
+
+    def told(row: "Figures") -> str:
+        return ", ".join(f"{each.percentile} {each.measured(row):.3g} s" for each in targets)
+
+    idle = alone(fleet, jobs)
+    if not meets(idle, targets):
+        said = f"No number of replicas reaches {wished}: a request that never waits for others takes {told(idle)}."
+        return [], Verdict(None, f"{said} Faster forwards would help, or shorter answers.")
+    rows = sorted(_followed(sized(lambda count: fleet.figures(jobs, count), targets, most)), key=attrgetter("replicas"))
+    enough = next((row for row in rows if meets(row, targets)), None)
+    if enough is None:
+        said = f"No number of replicas up to {most} reaches {wished} with {load}: {most} have {told(rows[-1])}."
+        return rows, Verdict(None, f"{said} Raise --most_replicas.")
+    said = f"{wished} with {load} takes {enough.replicas} replica{'s' * (enough.replicas > 1)}: {told(enough)}"
+    fewer = [told(row) for row in rows if row.replicas == enough.replicas - 1]
+    return rows, Verdict(enough.replicas, f"{said}; with one fewer {fewer[0]}." if fewer else f"{said}.")
 
 
 def _check(options: Namespace) -> None:
     """Raise ValueError for an option that is out of range or would be ignored."""
-    for name in ("requests", "fewest", "max_tokens", "rate"):
+    for name in ("requests", "fewest", "max_tokens", "rate", "total_rate", "most_replicas", "seconds"):
         if options[name] is not None and not 0 < options[name] < float("inf"):
             raise ValueError(f"--{name} must be above 0, got {options[name]}")
     if options.replicas is not None and (not _listed(options.replicas) or min(_listed(options.replicas)) < 1):
         raise ValueError(f"--replicas takes numbers that are at least 1, got {options.replicas}")
+    for name, needed in (("target", "total_rate"), ("seconds", "total_rate"), ("most_replicas", "target")):
+        if options[name] is not None and options[needed] is None:
+            raise ValueError(f"--{name} does nothing without --{needed}: give both, or none")
+    for name, other in (("rate", "total_rate"), ("replicas", "target")):
+        if options[name] is not None and options[other] is not None:
+            raise ValueError(f"--{name} does nothing beside --{other}: leave one of them out")
     if bool(options.system_prompts) != bool(options.system_tokens):
         raise ValueError("--system_prompts and --system_tokens go together: give both, or none")
     if options.fit is None and options.against is not None:
@@ -144,7 +209,7 @@ def _fleet(options: Namespace) -> "tuple[Fleet, tuple[Answered, ...], list[Compa
     from ..simulate.work import USUAL
 
     config, strategy = _engine(options)
-    given = served.read_answers(Path(options.answers)) if options.answers is not None else None
+    given = _answers(options)
     if options.fit is None:
         values = {name: (COSTS[name] if options[name] is None else options[name]) * unit for name, unit in UNITS.items()}
         delay = values.pop("delay_ms")
@@ -158,6 +223,18 @@ def _fleet(options: Namespace) -> "tuple[Fleet, tuple[Answered, ...], list[Compa
     fleets, measured = served.fits(rows, config, strategy), served.most_answers(rows)
     comparisons = served.compared(fleets, others, measured) if others else []
     return served.middle(fleets), given or measured, comparisons
+
+
+def _answers(options: Namespace) -> "tuple[Answered, ...] | None":
+    """The answers that --answers names, if it is given."""
+    from ..simulate import served
+
+    if options.answers is None:
+        return None
+    if options.answers in tiny.names() and not Path(options.answers).exists():
+        limit = MAX_TOKENS if options.max_tokens is None else options.max_tokens
+        return served.embedded_answers(options.answers, options.decoding_strategy, options.options, limit)
+    return served.read_answers(Path(options.answers))
 
 
 def _engine(options: Namespace) -> tuple[Config, Strategy]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence as Items
 from dataclasses import dataclass
+from math import ceil
 
 import numpy as np
 
@@ -93,8 +94,10 @@ class Fleet:
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """Requests for a curve: `rate` a second and `each` in all for each replica, `fewest` at least; answers are drawn from
-    measured ones.
+    """Requests whose answers are drawn from measured ones.
+
+    By default they are for a curve: `rate` a second and `each` in all for each replica, `fewest` at least. With `seconds` they
+    are one load for any number of replicas: `rate` a second in all for so long, `fewest` at least.
     """
 
     answers: tuple[Answered, ...]
@@ -104,16 +107,18 @@ class Traffic:
     beginnings: Beginnings = Beginnings()
     seed: int = 0
     fewest: int = 1000
+    seconds: float | None = None
 
     def jobs(self, replicas: int) -> list[Job]:
         """The requests for so many replicas."""
-        count = max(self.fewest, self.each * replicas)
-        return drawn_jobs(
-            self.answers, count, self.rate * replicas, limit=self.limit, seed=self.seed, beginnings=self.beginnings
-        )
+        if self.seconds is None:
+            count, rate = max(self.fewest, self.each * replicas), self.rate * replicas
+        else:
+            count, rate = max(self.fewest, ceil(self.rate * self.seconds)), self.rate
+        return drawn_jobs(self.answers, count, rate, limit=self.limit, seed=self.seed, beginnings=self.beginnings)
 
 
 def curve(fleet: Fleet, traffic: Traffic, replicas: Items[int] = REPLICAS) -> Iterator[Figures]:
-    """A row for each number of replicas, whose load grows with it."""
+    """A row for each number of replicas, with the load that the traffic has for it."""
     for count in replicas:
         yield fleet.figures(traffic.jobs(count), count)

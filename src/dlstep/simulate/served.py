@@ -8,11 +8,13 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
-from ..core import Config, Strategy, Trace
+from ..core import Config, SamplingParams, Strategy, Trace
+from ..tiny import problems
 from .costs import Size, StepCost, fitted
 from .figures import Figures, Fleet
 from .work import Answered, each_once, repeated_jobs
 
+STORIES, STORIES_SEED = 200, 5  # what an embedded model answers, where it is asked for answers
 COMPARED = ("tokens_per_s", "requests_per_s", "latency_p50", "latency_p95", "token_p50", "rows_per_forward")
 
 
@@ -100,6 +102,19 @@ def read_answers(path: Path) -> tuple[Answered, ...]:
     if not found:
         raise ValueError(f"{path}: no request of this trace has ended")
     return tuple(found.values())
+
+
+def embedded_answers(model: str, decoding_strategy: str, options: Mapping[str, Any], limit: int) -> tuple[Answered, ...]:
+    """Return lengths and forwards of the answers of an embedded model to `STORIES` stories, which it decodes now."""
+    from ..llm import LLM
+
+    llm = LLM(model, decoding_strategy=decoding_strategy, **options)
+    encode = llm.engine.tokenizer
+    assert encode is not None, "an embedded model has a tokenizer"
+    prompts = [problem.prompt for problem in problems(STORIES, seed=STORIES_SEED)]
+    outputs = llm.generate(prompts, SamplingParams(max_tokens=limit), progress=False)
+    lengths = [len(encode.encode(prompt)) for prompt in prompts]
+    return tuple([Answered(length, len(each.token_ids), each.nfe) for length, each in zip(lengths, outputs, strict=True)])
 
 
 def most_answers(rows: Iterable[Measured]) -> tuple[Answered, ...]:

@@ -13,6 +13,7 @@ MASK, EOS, WORD = 0, 1, 2  # ids: the mask, the end of an answer, and every toke
 VOCABULARY = (1 << 31) - 1
 SHARED_IDS = 1 << 30  # first id of beginnings that prompts share
 SURE, UNSURE = 1.0, 0.25
+REACH = 1.5  # chosen so that rows a forward are those of the embedded models: tests/simulate/test_simulate_answers.py
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,31 +125,43 @@ def scripted_strategy(made: type[Strategy], options: Mapping[str, Any]) -> Strat
 
 
 class Script:
-    """Samples of a request: in each forward so many positions are sure that it ends after `Job.forwards` of them.
+    """Samples of a request, such that its answer ends after `Job.forwards` forwards wherever the strategy's window allows that.
 
-    The first wanted position is always sure, the others are any up to the answer's end. A forward that wants fewer of them
-    leaves more to the next one.
+    Forwards that only store count as well. What is left to decide is spread evenly over the forwards that are left. As long as
+    the window ends before the answer does, at least one forward is kept for each window that is still to come.
+
+    The sure positions of a forward are the first wanted one and others drawn from the first `REACH` times as many. Models
+    decide roughly from left to right; draws from the whole window leave early blocks open, which takes more forwards and rows.
     """
 
     def __init__(self, job: Job, seed: int) -> None:
         self._job, self._random = job, Random(seed)
         self._end = len(job.prompt) + job.tokens
         self._due = job.tokens + (job.tokens < job.limit)  # positions to decide, with that of the end of the answer
-        self._forwards = self._decided = 0
+        self._forwards = self._widest = 0
 
     def rows(self, span: Span) -> Rows:
         """The answer to a span of the request."""
+        self._forwards += 1
         if not span.wanted:
             return NO_ROWS
-        self._forwards += 1
         count = len(span.wanted)
         words = bisect_left(span.wanted, self._end)
         useful = min(count, words + 1)
-        target = -(-self._due * self._forwards // self._job.forwards)
-        sure = max(1, min(useful, target - self._decided))
-        self._decided += sure
+        self._widest = max(self._widest, count)
+        sure = self._sure(useful)
+        self._due -= sure
         probabilities = [UNSURE] * count
         probabilities[0] = SURE
-        for place in self._random.sample(range(1, useful), sure - 1) if sure > 1 else ():
+        near = min(useful, int(REACH * sure))
+        for place in self._random.sample(range(1, near), sure - 1) if sure > 1 else ():
             probabilities[place] = SURE
         return Rows((WORD,) * words + (EOS,) * (count - words), tuple(probabilities))
+
+    def _sure(self, useful: int) -> int:
+        """How many of the `useful` wanted positions this forward decides."""
+        due, left = max(1, self._due), max(1, self._job.forwards - self._forwards + 1)
+        if due > useful:  # the rest lies beyond the window
+            later = -(-(due - useful) // self._widest)
+            left, due = max(1, min(left - later, round(left * useful / due))), useful
+        return min(useful, -(-due // left))

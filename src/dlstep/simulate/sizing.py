@@ -1,0 +1,80 @@
+"""The search for the fewest replicas that meet a target of latency under a given load."""
+
+import re
+from collections.abc import Callable, Iterator, Sequence as Items
+from dataclasses import dataclass, replace
+
+from .figures import Figures, Fleet
+from .work import Job
+
+PERCENTILES = {"p50": "latency_p50", "p95": "latency_p95", "p99": "latency_p99"}
+ALONE = 1e4  # seconds between requests that never meet
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The most seconds that a percentile of latency may take; `percentile` is p50, p95 or p99."""
+
+    percentile: str
+    seconds: float
+
+    def measured(self, row: Figures) -> float:
+        """Return the percentile of a row, in seconds."""
+        return getattr(row, PERCENTILES[self.percentile]) / 1e3
+
+    def met(self, row: Figures) -> bool:
+        """Whether the row is within the target."""
+        return self.measured(row) <= self.seconds
+
+    def __str__(self) -> str:
+        return f"{self.percentile} <= {self.seconds:g} s"
+
+
+def parse_targets(text: str) -> tuple[Target, ...]:
+    """Return the targets in a text such as `p95=0.5` or `p50=0.2,p95=0.5`. Raises ValueError for anything else."""
+    found: dict[str, Target] = {}
+    for part in text.split(","):
+        name, equals, value = part.strip().partition("=")
+        if name not in PERCENTILES or not equals or not re.fullmatch(r"\d+\.?\d*|\.\d+", value) or not float(value):
+            raise ValueError(
+                f"--target takes seconds for {', '.join(PERCENTILES)}, such as p95=0.5 or p50=0.2,p95=0.5, got {part.strip()!r}"
+            )
+        if name in found:
+            raise ValueError(f"--target names {name} twice: give it once")
+        found[name] = Target(name, float(value))
+    return tuple(found.values())
+
+
+def sized(figures_of: Callable[[int], Figures], targets: Items[Target], most: int) -> Iterator[Figures]:
+    """Yield the figures of each number of replicas that is tried: doubled until the targets are met, then bisected.
+
+    The least tried number that meets the targets is the answer, and the number below it was tried, too, and does not. None
+    meets them if the last one yielded, `most`, does not.
+    """
+    enough, short = 1, 0
+    while True:
+        row = figures_of(enough)
+        yield row
+        if meets(row, targets):
+            break
+        if enough == most:
+            return
+        enough, short = min(2 * enough, most), enough
+    while enough - short > 1:
+        middle = (short + enough) // 2
+        row = figures_of(middle)
+        yield row
+        if meets(row, targets):
+            enough = middle
+        else:
+            short = middle
+
+
+def meets(row: Figures, targets: Items[Target]) -> bool:
+    """Whether a row is within all targets."""
+    return all(target.met(row) for target in targets)
+
+
+def alone(fleet: Fleet, jobs: Items[Job]) -> Figures:
+    """Return the figures of the requests when none meets another one: no number of replicas is faster."""
+    return fleet.figures([replace(job, at=ALONE * number) for number, job in enumerate(jobs)])
