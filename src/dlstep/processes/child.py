@@ -1,0 +1,70 @@
+"""The side of a worker process: signals, its parent's end, and its last words."""
+
+import os
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from ctypes import CDLL
+from multiprocessing import parent_process
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Any
+
+Target = Callable[..., None]  # takes a Connection first
+
+LONGEST = 1000  # characters of last words
+_PARENTS_SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")  # Windows lacks the last one
+_PR_SET_PDEATHSIG = 1
+
+_words: list[Connection] = []  # where this process, if it is a worker, sends its last words; empty once it has
+
+
+def run(connection: Connection, words: Connection, target: Target, arguments: tuple[Any, ...]) -> None:
+    """Run `target` in the worker process; an exception that it does not catch becomes the reason of its death."""
+    _words.append(words)
+    for name in _PARENTS_SIGNALS:
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), signal.SIG_IGN)
+    _end_with_parent()
+    try:
+        target(connection, *arguments)
+    except Exception as error:
+        last_words(_told(error))
+        raise  # multiprocessing prints the traceback and ends the process with exit code 1
+
+
+def last_words(reason: str) -> None:
+    """Tell the parent, in a worker process, why this process is about to end; the first reason counts. Else do nothing."""
+    with suppress(IndexError, OSError):  # no worker, or not the first reason; or the parent is gone
+        _words.pop().send(" ".join(reason.split())[:LONGEST])
+
+
+def _told(error: BaseException) -> str:
+    """An exception in a line: its class, its message, and where it was raised."""
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
+    return f"{type(error).__name__}: {error}{place}"
+
+
+def _end_with_parent() -> None:
+    """See to it that this process ends when its parent does, in the middle of a forward pass or while it is stopped.
+
+    A thread can do that only while the process runs, so on Linux the kernel is asked to kill it.
+    """
+    parent = parent_process()
+    assert parent is not None, "a worker is started by another process"
+    if sys.platform == "linux":
+        CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() == parent.pid:  # else it ended before it could be watched
+            return
+        os._exit(1)
+
+    threading.Thread(target=_watch, args=(parent.sentinel,), name="dlstep-parent", daemon=True).start()
+
+
+def _watch(sentinel: int) -> None:
+    wait([sentinel])
+    os._exit(1)

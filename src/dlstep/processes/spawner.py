@@ -1,0 +1,69 @@
+"""The thread that starts all processes.
+
+Linux ties a worker to the *thread* that started it (PR_SET_PDEATHSIG): a worker that a short-lived thread started would be
+killed when that thread ends. So one thread starts them all, and lives as long as this process.
+"""
+
+import os
+import threading
+from multiprocessing.process import BaseProcess
+from queue import SimpleQueue
+
+
+class _Job:
+    """A process to start, and what came of it."""
+
+    def __init__(self, process: BaseProcess) -> None:
+        self.process = process
+        self.error: BaseException | None = None
+        self.done = threading.Event()
+        self.abandoned = False
+
+
+class _Spawner:
+    """The thread, started with the first process."""
+
+    def __init__(self) -> None:
+        self._jobs: SimpleQueue[_Job] = SimpleQueue()
+        self._thread = threading.Thread(target=self._serve, name="dlstep-spawner", daemon=True)
+        self._lock = threading.Lock()
+
+    def start(self, process: BaseProcess) -> None:
+        """Start a process. Raises what `process.start()` raises."""
+        with self._lock:
+            if not self._thread.ident:
+                self._thread.start()
+        job = _Job(process)
+        self._jobs.put(job)
+        try:
+            job.done.wait()
+        except BaseException:  # Ctrl-C: nothing would ever end a process that starts from now on
+            job.abandoned = True
+            if job.done.is_set() and job.error is None:
+                process.kill()
+            raise
+        if job.error is not None:
+            raise job.error
+
+    def _serve(self) -> None:
+        while True:
+            job = self._jobs.get()
+            try:
+                job.process.start()
+            except BaseException as error:  # noqa: BLE001 - handed to the thread that asked, which raises it
+                job.error = error
+            job.done.set()
+            if job.abandoned and job.error is None:  # asked after `done` is set: one of the two threads sees both
+                job.process.kill()
+
+
+_spawner = _Spawner()
+
+
+def start(process: BaseProcess) -> None:
+    """Start a process from the thread that starts all of them. Raises what `process.start()` raises."""
+    _spawner.start(process)
+
+
+if hasattr(os, "register_at_fork"):  # a forked process has no copy of the thread
+    os.register_at_fork(after_in_child=_spawner.__init__)
