@@ -13,7 +13,8 @@ MUTANTS = (
         "probabilities[position - start], reverse=True",
         "probabilities[position - start]",
     ),
-    change("a schedule keeps what it had before the forward", RUNNING, "draw(sequence, block) + 1", "draw(sequence, block)"),
+    change("a schedule rounds its shares down", RUNNING, "before - (-size * forwards //", "before + (size * forwards //"),
+    change("tokens of earlier segments are kept", RUNNING, "sorted(sampled[: before + size],", "sorted(sampled[before:],"),
     change(
         "the mean is that of the tokens that are there",
         SABER,

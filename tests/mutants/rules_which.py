@@ -70,9 +70,9 @@ MUTANTS = (
     change("levels are counted from the block's beginning", DILATED, "first = sampled[0]", "first = block.start"),
     change("neighbours are taken at once", SPACED, "max(2, ", "max(1, "),
     change(
-        "what is taken first is what is least probable",
+        "what is taken first is what is most probable, whatever the inner rule goes by",
         SPACED,
-        "rows.probabilities.__getitem__, reverse=True",
-        "rows.probabilities.__getitem__",
+        "scores = self.inner.scores(sequence, block, rows, begin)",
+        "scores = rows.probabilities[begin:]",
     ),
 )

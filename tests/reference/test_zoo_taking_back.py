@@ -6,6 +6,7 @@ from random import Random
 import pytest
 from counted_draws import number as drawn
 from models import MASK
+from published import maskgit_shares
 from zoo import Make, Network, Slow, View, check_on_canvases, check_on_grids, decode_canvas, engine_answer, ranked
 
 from dlstep.core import Rule
@@ -24,11 +25,16 @@ def shares(size: int, steps: int | None) -> list[int]:
     return [share for r in range(steps) if (share := size // steps + (1 if r < size % steps else 0))]
 
 
+def mdpo_shares(size: int, steps: int | None) -> list[int]:
+    """The positions that each forward of MDPO's linear schedule takes, as `tests/reference/published.py` restates it."""
+    return maskgit_shares(size, steps or size)
+
+
 def running_confidence(random: Random) -> tuple[Rule, Slow]:
-    steps = random.choice((None, 1, 2, 3, 9))
+    steps = random.choice((None, 1, 2, 3, 5, 9))
 
     def slow(view: View) -> None:
-        later = sum(shares(len(view.positions), steps)[view.number + 1 :])
+        later = sum(mdpo_shares(len(view.positions), steps)[view.number + 1 :])
         view.take(view.masked)
         kept = view.top(len(view.positions) - later, lambda position: view.sure[position], view.positions)
         view.mask([position for position in view.positions if position not in kept])
@@ -65,7 +71,7 @@ def llada(random: Random) -> tuple[Rule, Slow]:
     def slow(view: View) -> None:
         usual = [("usual", share) for share in shares(len(view.positions), steps)]
         early = max(1, math.floor(len(usual) * 7 / 8))
-        more = len(usual) - early if loops is None else loops
+        more = len(usual) if loops is None else loops
         program = [*usual[:early], *[("again", k or 1)] * more, *usual[early:], ("end", 0)]
         kind, count = program[view.number]
         view.take(view.top(view.memory["masked"] if kind == "again" else count, view.confidence))

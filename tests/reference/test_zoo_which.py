@@ -238,19 +238,24 @@ def dilated(random: Random) -> tuple[Rule, Slow]:
 
 def spaced(random: Random) -> tuple[Rule, Slow]:
     accept, stride = random.choice(CHANCES[:-1]), random.choice((None, 1, 2, 3, 8))
+    by_entropy = random.random() < 0.5
+
+    def rank(view: View, position: int) -> float:
+        return -view.entropy(position) if by_entropy else view.confidence(position)
 
     def slow(view: View) -> None:
-        sure = [position for position in view.masked if view.confidence(position) > accept]
-        chosen = sure or (view.top(1, view.confidence) if view.must else [])
+        sure = [p for p in view.masked if (view.entropy(p) < accept if by_entropy else view.confidence(p) > accept)]
+        chosen = sure or (view.top(1, lambda position: rank(view, position)) if view.must else [])
         size = len(view.positions)
         gap = max(2, len(view.masked) * (stride or max(size // 2, 1)) // size)
         kept: list[int] = []
-        for position in view.top(len(chosen), view.confidence, chosen):
+        for position in view.top(len(chosen), lambda position: rank(view, position), chosen):
             if not any(abs(position - other) < gap for other in kept):
                 kept.append(position)
         view.take(kept)
 
-    return Spaced(Threshold(accept), stride), slow
+    inner = Threshold(order="entropy", entropy_threshold=accept) if by_entropy else Threshold(accept)
+    return Spaced(inner, stride), slow
 
 
 BOTH: list[Make] = [

@@ -1,6 +1,7 @@
 """A decoding rule: which positions of a block to take after a forward, and which to take back. Carriers feed it."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence as Items
 from dataclasses import dataclass
 
 from .block import Block
@@ -121,6 +122,14 @@ class Choice(Rule):
         del spec
         chosen = self.chosen(sequence, block, rows, begin, must)
         return block.decide(chosen, begin, rows.tokens, rows.probabilities) if chosen else block
+
+    def scores(self, sequence: Sequence, block: Block, rows: Rows, begin: int) -> Items[float]:
+        """Return the number by which this rule ranks each undecided position, in order; it prefers large numbers.
+
+        Entry i belongs to row `begin + i`. By default, it is the probability of the token. A rule that wraps this one reads it.
+        """
+        del sequence
+        return rows.probabilities[begin : begin + len(block.undecided)]
 
 
 def draw(sequence: Sequence, block: Block) -> int:

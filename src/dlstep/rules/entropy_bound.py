@@ -6,6 +6,7 @@ bits, and one takes the largest entropy from other requests of the batch unless 
 in nats, and of the positions that are taken.
 """
 
+from collections.abc import Sequence as Items
 from dataclasses import dataclass
 from typing import Annotated, Literal, final
 
@@ -39,7 +40,7 @@ class EntropyBound(Choice):
         if self.order == "entropy":
             indices = accepted(entropies, bound)
             return [begin + index for index in indices] if begin else indices
-        scores = (rows.probabilities if self.order == "confidence" else rows.margins)[begin:end]
+        scores = self.scores(sequence, block, rows, begin)
         total = largest = 0.0
         chosen: list[int] = []
         for index in sorted(range(len(scores)), key=scores.__getitem__, reverse=True):
@@ -48,6 +49,13 @@ class EntropyBound(Choice):
                 break
             chosen.append(begin + index)
         return sorted(chosen)
+
+    def scores(self, sequence: Sequence, block: Block, rows: Rows, begin: int) -> Items[float]:
+        """Return the numbers of `order`: entropies with their sign changed, probabilities or margins."""
+        end = begin + len(block.undecided)
+        if self.order == "entropy":
+            return [-entropy for entropy in rows.entropies[begin:end]]
+        return (rows.probabilities if self.order == "confidence" else rows.margins)[begin:end]
 
     @property
     def wants(self) -> Wants:

@@ -107,7 +107,7 @@ class Quota(Choice):
         if self.order == "confidence" and self.order_temperature is None and not self.eos_last:
             scores = rows.probabilities[begin:end]
         else:
-            scores = self._scores(sequence, block, rows, begin, number)
+            scores = self.scores(sequence, block, rows, begin)
         if self.dynamic_threshold is not None:
             above = self.dynamic_threshold
             pairs = enumerate(zip(rows.probabilities[begin:end], scores, strict=True), begin)
@@ -155,9 +155,9 @@ class Quota(Choice):
         masks = set(undecided) if hit else ()
         return [begin + bisect_left(undecided, position) for position in hit if position in masks]
 
-    def _scores(self, sequence: Sequence, block: Block, rows: Rows, begin: int, number: int) -> list[float]:
-        """A number for each undecided position; the largest are taken first."""
-        end, seed = begin + len(block.undecided), sequence.goal.request.seed
+    def scores(self, sequence: Sequence, block: Block, rows: Rows, begin: int) -> list[float]:
+        """Return the numbers of `order`, with noise if positions are drawn; with `eos_last`, ends of the answer are last."""
+        end, seed, number = begin + len(block.undecided), sequence.goal.request.seed, draw(sequence, block)
         match self.order:
             case "confidence" | "independent":
                 scores = list(rows.probabilities[begin:end])

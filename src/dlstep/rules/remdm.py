@@ -43,9 +43,10 @@ class Walk(Extra):
 class ReMDM(Rule):
     """Fills a block by a schedule, and masks tokens again on the way.
 
-    `llada` takes even shares, the most probable first. After seven eighths of its forwards come `remask_forwards` more:
-    before each, the `remask_count` least probable tokens become masks, and it takes as many. Probabilities are those that
-    tokens had when they were taken; of equal ones the lowest position is taken, and masked, first.
+    `llada` takes even shares, the most probable first. After seven eighths of its forwards come `remask_forwards` more, by
+    default as many as the block takes without them: before each, the `remask_count` least probable tokens become masks, and
+    it takes as many. Probabilities are those that tokens had when they were taken; of equal ones the lowest position is
+    taken, and masked, first.
 
     The other variants walk in `steps_per_block` steps from share 0 to share 1 of decided positions, every position by a draw
     of its own. From share a to share b, a token becomes a mask with the probability sigma and a mask is taken with
@@ -62,7 +63,7 @@ class ReMDM(Rule):
     steps_per_block: Annotated[int, Gt(0)] | None = None
     """Forwards that a block takes, those that mask again not counted; None: one for each position."""
     remask_forwards: Annotated[int, Ge(0)] | None = None
-    """Forwards of `llada` that mask again; None: as many as its last eighth has."""
+    """Forwards of `llada` that mask again; None: as many as the block has without them."""
     remask_count: Annotated[int, Gt(0)] | None = None
     """Tokens that one of them masks; None: 1."""
     eta: Probability | None = None
@@ -133,7 +134,7 @@ class ReMDM(Rule):
         return max(self._length(size) * 7 // 8, 1)
 
     def _loops(self, size: int) -> int:
-        return self._length(size) - self._early(size) if self.remask_forwards is None else self.remask_forwards
+        return self._length(size) if self.remask_forwards is None else self.remask_forwards
 
     @property
     def _stage(self) -> tuple[float, float]:

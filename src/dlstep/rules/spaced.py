@@ -4,6 +4,7 @@ Source: Luxembourg et al., "Plan for Speed: Dilated Scheduling for Masked Diffus
 2506.19037, section 4.4.
 """
 
+from collections.abc import Sequence as Items
 from dataclasses import dataclass
 from typing import Annotated, final
 
@@ -16,7 +17,7 @@ from .threshold import Threshold
 @final
 @dataclass(frozen=True, slots=True)
 class Spaced(Choice):
-    """Goes through the choice of `inner`, the most probable position first, and takes those far enough from all taken.
+    """Goes through the choice of `inner` in its order, the best position first, and takes those far enough from all taken.
 
     Far enough is `stride` positions in a block that is all masks, fewer in proportion as it fills, and never less than two.
     """
@@ -42,12 +43,17 @@ class Spaced(Choice):
         gap = max(2, len(undecided) * (self.stride or max(size // 2, 1)) // size)
         taken: list[int] = []
         kept: list[int] = []
-        for row in sorted(chosen, key=rows.probabilities.__getitem__, reverse=True):
+        scores = self.inner.scores(sequence, block, rows, begin)
+        for row in sorted(chosen, key=lambda row: scores[row - begin], reverse=True):
             position = undecided[row - begin]
             if all(abs(position - other) >= gap for other in taken):
                 taken.append(position)
                 kept.append(row)
         return sorted(kept)
+
+    def scores(self, sequence: Sequence, block: Block, rows: Rows, begin: int) -> Items[float]:
+        """Return the scores of the inner rule."""
+        return self.inner.scores(sequence, block, rows, begin)
 
     @property
     def wants(self) -> Wants:

@@ -6,6 +6,7 @@ open positions besides; here each block that must get further does. The falling 
 arXiv 2601.17917.
 """
 
+from collections.abc import Sequence as Items
 from dataclasses import dataclass, fields
 from operator import attrgetter
 from typing import Annotated, Literal, final
@@ -62,6 +63,12 @@ class Threshold(Choice):
         if self.inclusive:
             return [row for row, probability in enumerate(of_block, begin) if probability >= accept]
         return [row for row, probability in enumerate(of_block, begin) if probability > accept]
+
+    def scores(self, sequence: Sequence, block: Block, rows: Rows, begin: int) -> Items[float]:
+        """Return probabilities, or with order="entropy" entropies with their sign changed."""
+        if self.order == "confidence":
+            return Choice.scores(self, sequence, block, rows, begin)
+        return [-entropy for entropy in rows.entropies[begin : begin + len(block.undecided)]]
 
     @property
     def wants(self) -> Wants:

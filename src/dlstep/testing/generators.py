@@ -61,6 +61,7 @@ SMALL: dict[str, st.SearchStrategy[Any]] = {
     "window_delay": st.integers(0, 3),
     "delimiters": st.sets(st.integers(0, EOS)).map(lambda ids: tuple(sorted(ids))),
     "part_size": st.integers(1, 8),
+    "segment_size": st.sampled_from([None, None, 1, 3, 8]),
     "region": st.one_of(st.just(()), st.tuples(st.integers(0, 8), st.integers(1, 8))),
     "early_gap": GAPS,
     "middle_gap": GAPS,
