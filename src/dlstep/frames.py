@@ -209,6 +209,12 @@ class Teller:
         self._settled = Pieces(pieces)
         self._tokens = 0
 
+    def skip(self, frames: Iterable[Frame]) -> None:
+        """Go past the first frames without telling them."""
+        tokens, _, last = folded(frames)
+        self._settled.texts(tokens, end=False)
+        self._tokens = last.settled
+
     def told(self, frame: Frame, seconds: float | None = None) -> Json:
         """The frame as JSON. Raises ValueError for one that does not go on from the one before."""
         begin = frame.settled - len(frame.tokens)

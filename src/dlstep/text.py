@@ -50,8 +50,18 @@ def cut(text: str, stops: tuple[str, ...]) -> str:
 
 def held_back(text: str, stops: tuple[str, ...]) -> int:
     """How many characters at the end of `text` may be the beginning of one of `stops`."""
-    longest = min(len(text), max((len(stop) - 1 for stop in stops), default=0))
-    return next((n for n in range(longest, 0, -1) if any(stop.startswith(text[-n:]) for stop in stops)), 0)
+    return max((_begun(text, stop) for stop in stops), default=0)
+
+
+def _begun(text: str, stop: str) -> int:
+    """How many characters at the end of `text` are the beginning of `stop`, but not all of it."""
+    # Only places of its first character are looked at: a server does this for every piece of text, with any client's stops.
+    place = text.find(stop[0], max(0, len(text) - len(stop) + 1))
+    while place >= 0:
+        if stop.startswith(text[place:]):
+            return len(text) - place
+        place = text.find(stop[0], place + 1)
+    return 0
 
 
 class TextStream:

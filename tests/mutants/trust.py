@@ -94,9 +94,9 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     change(
         "any number of texts may wait",
-        "serve/app.py",
-        "if self._waiting >= max(MOST_TEXTS, self.front.options.max_queue):",
-        "if self._waiting < 0:",
+        "serve/worker.py",
+        "if self._tasks >= self._most:",
+        "if self._tasks < 0:",
     ),
     change("an error of a start holds weights and pages", "engine.py", "        undone.push(_free_memory)\n", ""),
     change(

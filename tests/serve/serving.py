@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
-from threading import Event, Thread
+from threading import Event, Thread, current_thread
 from typing import Any
 
 import httpx2
+import pytest
 from openai import AsyncOpenAI, OpenAI
 
 from dlstep import LLM, Config, Plan, Samples, Spec, init
@@ -130,3 +131,38 @@ def served(
                 server.ask_to_end()
             thread.join(20)
             assert not thread.is_alive(), "the server did not end"
+
+
+@dataclass
+class Stalls:
+    """The longest turns of a server's event loop, in seconds of its thread's CPU time: load of the machine does not count."""
+
+    longest: float = 0.0
+    what: str = ""
+
+    def note(self, seconds: float, what: str) -> None:
+        """Keep the longest."""
+        if seconds > self.longest:
+            self.longest, self.what = seconds, what
+
+    def reset(self) -> None:
+        """Begin anew."""
+        self.longest, self.what = 0.0, ""
+
+
+@contextmanager
+def stalls_of_loop() -> Iterator[Stalls]:
+    """Measure every callback of the event loops of servers that run in this process."""
+    found, run = Stalls(), asyncio.Handle._run
+
+    def measured(handle: asyncio.Handle) -> None:
+        if current_thread().name != "http":
+            run(handle)
+            return
+        begin = time.thread_time()
+        run(handle)
+        found.note(time.thread_time() - begin, repr(handle))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(asyncio.Handle, "_run", measured)
+        yield found

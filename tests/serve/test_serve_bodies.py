@@ -42,13 +42,14 @@ def refused(http: httpx2.Client, body: Any, path: str = COMPLETIONS) -> dict[str
 NEUTRAL: dict[str, Any] = {
     "frequency_penalty": 0, "presence_penalty": 0.0, "repetition_penalty": 1.0, "length_penalty": 1, "min_tokens": 0,
     "logit_bias": {}, "use_beam_search": False, "skip_special_tokens": True, "bad_words": [], "user": "somebody", "n": 1,
+    "service_tier": "auto", "metadata": {"run": "7"}, "prompt_cache_key": "a", "safety_identifier": "b", "store": False,
     "temperature": 0, "top_p": 1, "top_k": -1, "min_p": 0, "seed": None, "stop": None, "ignore_eos": False, "stream": False,
     "stop_token_ids": [], "stream_options": {"include_usage": False, "continuous_usage_stats": False}, "dlstep": {},
 }  # fmt: skip
 OF_COMPLETIONS: dict[str, Any] = {"best_of": 1, "suffix": "", "echo": False, "logprobs": None, "add_special_tokens": True}
 OF_CHAT: dict[str, Any] = {
-    "tools": [], "tool_choice": "none", "parallel_tool_calls": True, "response_format": {"type": "text"}, "store": False,
-    "logprobs": False, "top_logprobs": 0, "max_completion_tokens": 4, "add_generation_prompt": True,
+    "tools": [], "tool_choice": "none", "parallel_tool_calls": True, "response_format": {"type": "text"}, "logprobs": False,
+    "top_logprobs": 0, "max_completion_tokens": 4, "add_generation_prompt": True,
 }  # fmt: skip
 
 

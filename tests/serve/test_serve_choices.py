@@ -186,6 +186,26 @@ def test_the_kept_are_bounded_and_each_is_dropped_once_and_never_before_its_fork
     assert kept.find("cmpl-0", "key-0") is None
 
 
+@given(data=st.data(), most=st.integers(2, 8), room=st.integers(10, 60))
+def test_no_key_drives_out_what_another_one_within_its_share_keeps(data: st.DataObject, most: int, room: int) -> None:
+    kept, owners, mine = Kept(most, room, lambda ticket_id: None), ("key-0", "key-1"), list[str]()
+    answers = size = 0
+    for number in range(data.draw(st.integers(1, 20))):
+        owner, ticket = data.draw(st.sampled_from(owners)), ticket_of(number)
+        for _ in range(data.draw(st.integers(0, 4))):
+            ticket.show(Frame(0, 0, 0, 3, (1, 2, 3), (1.0, 1.0, 1.0)), 0.0)
+        if owner == "key-0":
+            if answers + 1 > most // 2 or size + ticket.size > room // 2:
+                continue
+            answers, size = answers + 1, size + ticket.size
+        head = Head("completion", "m", False, False)
+        kept.add(KeptRequest(head, owner, (ticket,)))
+        if owner == "key-0":
+            mine.append(head.id)
+        assert [request.head.id for request in kept.of("key-0")] == mine and len(kept) <= most
+        assert sum(request.size for owner in owners for request in kept.of(owner)) <= room
+
+
 @given(cuts=st.lists(st.integers(0, 3), max_size=12), stops=st.sampled_from([(), ("a",), ("xy", "b")]), data=st.data())
 def test_a_slow_reader_loses_no_frame(cuts: list[int], stops: tuple[str, ...], data: st.DataObject) -> None:
     engine = shadow_engine()

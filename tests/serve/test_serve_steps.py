@@ -112,8 +112,9 @@ def test_every_answer_and_every_kind_of_request_has_its_steps(tiny: Served) -> N
         Completion.model_validate(quiet.json())
         (run,) = kept(http, quiet.json()["id"])
         assert without_times(run["frames"])[1:] != [] and run["text"] == quiet.json()["choices"][0]["text"]
-        later = kept(http, quiet.json()["id"], after=2)[0]["frames"]
-        assert later == [frame for frame in run["frames"] if frame["seq"] > 2]
+        for after in (*range(-1, len(run["frames"])), 1 << 50):
+            later = kept(http, quiet.json()["id"], after=after)
+            assert later == [{**run, "frames": [frame for frame in run["frames"] if frame["seq"] > after]}]
 
 
 def test_a_fork_unchanged_is_the_original_and_changed_it_says_so(tiny: Served) -> None:
@@ -258,7 +259,7 @@ def test_kept_steps_are_bounded_in_positions_and_dropped_in_the_engine_too() -> 
         assert states == sorted(states, reverse=True) and {*states} == {200, 404}, "the oldest ones are gone"
         assert answered(http, prompt="x", max_tokens=100, ignore_eos=True), "one that is too large is answered"
         assert {http.get(f"/v1/requests/{each}/steps").status_code for each in ids} == {404}
-        assert not server.front.kept._homes and server.front.kept._size == 0
+        assert not server.front.kept._homes and not server.front.kept._sizes.total()
     with served(shadow_engine(), kept_requests=0) as server, server.http() as http:
         request_id = answered(http)
         assert http.get(f"/v1/requests/{request_id}/steps").status_code == 404

@@ -1,7 +1,9 @@
 """One request over HTTP: its tickets, and how they become a response or a stream that ends when the client goes away."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
+from functools import partial
 from typing import Protocol
 
 from starlette.requests import Request
@@ -18,6 +20,8 @@ from .schema import StreamOptions
 from .translate import Asked
 
 GONE = "the client went away"
+LONG = 2048  # tokens of answers whose JSON is made in a thread: with probabilities, each takes 10 microseconds and more
+TURN = 0.005  # seconds after which a stream with much to tell lets the event loop go on
 
 
 class Body(Protocol):
@@ -71,7 +75,9 @@ class Job:
             if fault := self._fault():
                 raise fault
             usage = usage_of(self.tickets, self.copies)
-            return Response(reply(self.head, self.choices, self._asked.echoes, usage), media_type="application/json")
+            made = partial(reply, self.head, self.choices, self._asked.echoes, usage)
+            body = await asyncio.to_thread(made) if usage.completion_tokens > LONG else made()
+            return Response(body, media_type="application/json")
         finally:
             self._close()
             done.cancel()
@@ -102,8 +108,14 @@ class Job:
         open_ = True
         while open_:
             self._changed.clear()
-            news = b"".join(self._news())
-            open_ = not self._over
+            parts, turn = list[bytes](), time.monotonic()
+            for part in self._news():
+                parts.append(part)
+                if time.monotonic() - turn > TURN:  # for a reader that was slow, there may be thousands
+                    yield b"".join(parts)
+                    await asyncio.sleep(0)
+                    parts, turn = [], time.monotonic()
+            news, open_ = b"".join(parts), not self._over
             if news or not open_:
                 yield news if open_ else news + self._end()
             while open_ and not self._changed.is_set():

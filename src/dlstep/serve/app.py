@@ -1,10 +1,6 @@
 """The routes. Each checks, hands over to a job, and answers; what is common to all of them is in `guards`."""
 
-import asyncio
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 from fastapi import FastAPI, Query, Request, Security
 from fastapi.exceptions import RequestValidationError
@@ -17,8 +13,9 @@ from .. import __version__
 from ..core import State
 from . import described, errors, page, recordings, translate
 from .answers import Body, Job
+from .bodies import CheckedRoute
 from .choosable import choices_of, options_answer
-from .errors import RETRY_SECONDS, ApiError, json_response
+from .errors import ApiError, json_response
 from .forking import forked
 from .front import Front, NotReady
 from .guards import OPEN, BodyGuard, KeyGuard
@@ -26,10 +23,9 @@ from .heads import Head, head_for
 from .request_log import RequestLog
 from .schema import ChatRequest, CompletionRequest, DetokenizeRequest, ForkRequest, TokenizeChat, TokenizeText
 from .translate import Asked
+from .worker import WorkerThread
 
-MOST_TEXTS = 256  # that wait to be encoded; or max_queue, if that is more
-Given = TypeVar("Given")
-Found = TypeVar("Found")
+MOST_TEXTS = 256  # that wait to be read or encoded; or max_queue, if that is more
 
 
 class Api:
@@ -41,25 +37,26 @@ class Api:
         self._choices: tuple[State, dict[str, Any]] | None = None  # of the engine that runs now
         self._log = RequestLog(front.options)
         # Tokenizers and templates may take long for long texts. One thread: a tokenizer is not made for several.
-        self._texts = ThreadPoolExecutor(1, "dlstep-texts")
-        self._waiting = 0  # texts
+        self.worker = WorkerThread("dlstep-texts", max(MOST_TEXTS, front.options.max_queue), front.metrics.refused)
+        self._steps = WorkerThread("dlstep-steps", MOST_TEXTS, front.metrics.refused)
 
     async def completions(self, request: Request, body: CompletionRequest) -> Response:
         """Continue prompts."""
         translate.check_model(self.front, body.model)
-        asked = await self._in_thread(translate.completion, body)
+        asked = await self.worker.run(translate.completion, self.front, body)
         return await self._answer(request, body, asked, head_for(body, self.front.model))
 
     async def chat_completions(self, request: Request, body: ChatRequest) -> Response:
         """Give the assistant's next turn of a conversation."""
         translate.check_model(self.front, body.model)
-        asked = await self._in_thread(translate.chat, body)
+        asked = await self.worker.run(translate.chat, self.front, body)
         return await self._answer(request, body, asked, head_for(body, self.front.model))
 
     async def fork(self, request: Request, request_id: str, body: ForkRequest) -> Response:
         """Go on from a step of a kept request, with other options."""
         kept = recordings.kept_of(self.front, request_id, request.scope["owner"])
-        asked = forked(self.front, kept, body)
+        asked = await self.worker.run(forked, self.front, kept, body)
+        recordings.kept_of(self.front, request_id, request.scope["owner"])  # it may have been dropped meanwhile
         origin = {"request": request_id, "index": body.index, "seq": body.seq}
         head = Head(kept.head.kind, self.front.model, kept.head.logprobs, kept.head.best, origin=origin)
         return await self._answer(request, body, asked, head)
@@ -67,7 +64,7 @@ class Api:
     async def steps(self, request: Request, request_id: str, after: Annotated[int, Query(ge=-1, le=1 << 53)] = -1) -> Response:
         """The steps of a request that asked for them, so far or to its end, as a recording."""
         kept = recordings.kept_of(self.front, request_id, request.scope["owner"])
-        return json_response(recordings.recording(self.front, kept, after))
+        return await self._steps.run(lambda: json_response(recordings.recording(self.front, kept, after)))
 
     async def requests(self, request: Request) -> Response:
         """The requests of this API key: those under way, and those whose steps are kept."""
@@ -79,20 +76,8 @@ class Api:
         """The choices of one request: options of the strategy, rules and their options; and prompts to try."""
         first = self.front.first
         if self._choices is None or self._choices[0] is not first:
-            loop = asyncio.get_running_loop()
-            self._choices = first, await loop.run_in_executor(self._texts, choices_of, first)
+            self._choices = first, await self.worker.run(choices_of, first)
         return json_response(options_answer(self.front, self._choices[1]))
-
-    async def _in_thread(self, function: Callable[[Front, Given], Found], given: Given) -> Found:
-        if self._waiting >= max(MOST_TEXTS, self.front.options.max_queue):
-            self.front.metrics.refused.inc()
-            said = f"{self._waiting} texts are waiting to be encoded: try again later"
-            raise ApiError(429, said, code="queue_full", retry_after=RETRY_SECONDS)
-        self._waiting += 1
-        try:
-            return await asyncio.get_running_loop().run_in_executor(self._texts, partial(function, self.front, given))
-        finally:
-            self._waiting -= 1
 
     async def _answer(self, request: Request, body: Body, asked: Asked, head: Head) -> Response:
         job = Job(self.front, head, body, asked, request.scope["owner"], self._ended)
@@ -120,19 +105,12 @@ class Api:
     async def tokenize(self, body: TokenizeText | TokenizeChat) -> Response:
         """The token ids that a prompt, or a conversation, is fed as."""
         translate.check_model(self.front, body.model)
-        if isinstance(body, TokenizeText):
-            ids = await self._in_thread(translate.text_prompt, body.prompt)
-        else:
-            ids = await self._in_thread(translate.conversation, body.messages)
-        found = {"count": len(ids), "max_model_len": self.front.card.config.max_model_len, "tokens": list(ids)}
-        named = translate.tokens_of(self.front.texts.tokenizer, ids) if body.return_token_strs else None
-        return json_response({**found, "token_strs": named})
+        return await self.worker.run(_tokenized, self.front, body)
 
     async def detokenize(self, body: DetokenizeRequest) -> Response:
         """The text of token ids, special ones included."""
         translate.check_model(self.front, body.model)
-        text = await self._in_thread(translate.detokenized, body.tokens)
-        return json_response({"prompt": text})
+        return await self.worker.run(_detokenized, self.front, body)
 
     async def health(self) -> Response:
         """Whether this process answers."""
@@ -154,6 +132,22 @@ class Api:
         return Response(self.front.metrics.text(), media_type="text/plain; version=0.0.4")
 
 
+def _tokenized(front: Front, body: TokenizeText | TokenizeChat) -> Response:
+    """The answer of `/tokenize`; a megabyte of text takes a second."""
+    if isinstance(body, TokenizeText):
+        ids = translate.text_prompt(front, body.prompt)
+    else:
+        ids = translate.conversation(front, body.messages)
+    named = translate.tokens_of(front.texts.tokenizer, ids) if body.return_token_strs else None
+    limit = front.card.config.max_model_len
+    return json_response({"count": len(ids), "max_model_len": limit, "tokens": list(ids), "token_strs": named})
+
+
+def _detokenized(front: Front, body: DetokenizeRequest) -> Response:
+    """The answer of `/detokenize`."""
+    return json_response({"prompt": translate.detokenized(front, body.tokens)})
+
+
 def of_not_ready(request: Request, error: Exception) -> Response:
     """The error for requests that come before the model is loaded."""
     del request
@@ -162,8 +156,9 @@ def of_not_ready(request: Request, error: Exception) -> Response:
 
 def create_app(front: Front, keys: tuple[str, ...] = ()) -> FastAPI:
     """The application around a front, which the caller enters and leaves. Without `keys` nobody is asked for one."""
-    app = FastAPI(title="dlstep", version=__version__, docs_url=None, redoc_url=None)
+    app = FastAPI(title="dlstep", version=__version__, docs_url=None, redoc_url=None, strict_content_type=False)
     api = Api(front)
+    app.router.route_class, app.state.worker = CheckedRoute, api.worker
     asked_for_key = [Security(HTTPBearer(auto_error=False))] if keys else []  # for the schema; the guard checks keys
     for method, path, function, responses in (
         ("POST", "/v1/completions", api.completions, described.COMPLETION),

@@ -2,7 +2,6 @@
 
 import json
 import re
-import sys
 from collections.abc import Mapping, Sequence as Items
 from typing import Any
 
@@ -21,7 +20,7 @@ TYPES = {400: "invalid_request_error", 401: "authentication_error", 404: "not_fo
 # Fields that take values of several types, in words: the checks of each type alone would say too much.
 EXPECTED = {
     "prompt": "must be a text, a list of token ids, or a list of one of both, none of them empty",
-    "stop": "must be a text or a list of at most 64 texts, none of them empty",
+    "stop": "must be a text or a list of at most 64 texts, of 1 to 1024 characters each",
     "content": "must be a text or a list of parts of type text",
 }
 
@@ -70,7 +69,7 @@ def json_response(body: object, status: int = 200, headers: Mapping[str, str] | 
 
 
 def of_validation(request: Request, error: Exception) -> Response:
-    """The first thing that is wrong with a body: 400 naming the field."""
+    """The first thing that is wrong with a path or a query: 400 naming the field."""
     del request
     assert isinstance(error, RequestValidationError)
     return invalid(error.errors()).response
@@ -81,11 +80,9 @@ def invalid(found: Items[Mapping[str, Any]]) -> ApiError:
     first = next((each for each in found if each["type"] == "string_unicode"), found[0])
     # Without the names of the models that a body was tried as: no field begins with a capital letter.
     place = [str(part) for part in first["loc"] if part != "body" and not str(part)[:1].isupper()]
-    if first["type"] == "json_invalid":
-        return ApiError(400, "the body is no JSON", code="invalid_json")
     # The names of fields, without those of the alternatives that a value was tried as.
     fields = [part for part in place if part.isidentifier() or part.isdigit()]
-    param = ".".join(fields) or None
+    param = ".".join(fields)[:LONGEST] or None
     message = first["msg"].removeprefix("Value error, ")
     if place and (field := next((part for part in reversed(fields) if part in EXPECTED), None)):
         message = EXPECTED[field]
@@ -97,27 +94,12 @@ def invalid(found: Items[Mapping[str, Any]]) -> ApiError:
 
 
 def of_http(request: Request, error: Exception) -> Response:
-    """The error for requests that the framework refuses: unknown paths and methods, bodies that it cannot read."""
+    """The error for requests that the framework refuses: unknown paths and methods."""
     assert isinstance(error, HTTPException)
-    if error.status_code == 400 and (why := _unreadable(error.__cause__)):
-        return ApiError(400, why, code="invalid_json").response
     named = {404: f"there is nothing at {request.url.path}", 405: f"{request.url.path} does not take {request.method}"}
     found = ApiError(error.status_code, named.get(error.status_code, str(error.detail))).response
     found.headers.update(error.headers or {})
     return found
-
-
-def _unreadable(cause: BaseException | None) -> str:
-    """Why a body that is JSON could not be read; empty for another reason."""
-    match cause:
-        case RecursionError():
-            return "the body nests lists or objects too deeply to be read"
-        case ValueError() if "digits" in str(cause):
-            return (
-                f"the body holds a whole number of more than {sys.get_int_max_str_digits()} digits, and none may have so many"
-            )
-        case _:
-            return ""
 
 
 def of_fault(request: Request, error: Exception) -> Response:

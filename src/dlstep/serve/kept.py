@@ -1,4 +1,4 @@
-"""Requests whose steps are kept: the newest ones, bounded in number and size, each for its own API key."""
+"""Requests whose steps are kept: the newest ones of each API key, bounded in number and size."""
 
 from collections import Counter, OrderedDict
 from collections.abc import Callable
@@ -25,14 +25,15 @@ class KeptRequest:
 class Kept:
     """The newest requests that asked for steps, at most `most` answers and `positions` positions of their frames.
 
-    `drop` asks the engine to forget an answer. It is put off while a fork of the answer waits for the engine.
+    Where that is too many, the API key that holds most loses its oldest request, so that no key drives out requests of another
+    one that holds less. `drop` asks the engine to forget an answer. It is put off while a fork of the answer waits.
     """
 
     def __init__(self, most: int, positions: int, drop: Callable[[int], None]) -> None:
         self.most, self._positions, self._drop = most, positions, drop
-        self._requests: OrderedDict[str, KeptRequest] = OrderedDict()  # oldest first
-        self._homes: dict[int, str] = {}  # of answers
-        self._size = 0
+        self._requests: dict[str, OrderedDict[str, KeptRequest]] = {}  # of each owner, the oldest first
+        self._homes: dict[int, KeptRequest] = {}  # of answers
+        self._answers, self._sizes = Counter[str](), Counter[str]()  # answers and positions of each owner
         self._forks: Counter[int] = Counter()  # waiting ones, by the answer that they begin at
         self._late: set[int] = set()  # answers to be dropped once no fork of them waits
 
@@ -40,25 +41,32 @@ class Kept:
         return len(self._homes)
 
     def add(self, request: KeptRequest) -> None:
-        """Keep a request, and drop the oldest ones where that is too many."""
-        self._requests[request.head.id] = request
-        self._homes |= {ticket.id: request.head.id for ticket in request.tickets}
-        self._size += request.size
+        """Keep a request, and drop older ones where that is too many."""
+        self._requests.setdefault(request.owner, OrderedDict())[request.head.id] = request
+        self._homes |= dict.fromkeys((ticket.id for ticket in request.tickets), request)
+        self._answers[request.owner] += len(request.tickets)
+        self._sizes[request.owner] += request.size
         self._shrink()
 
     def grew(self, ticket_id: int, positions: int) -> None:
         """Note that the frames of an answer hold more positions."""
-        if ticket_id in self._homes:
-            self._size += positions
+        if (request := self._homes.get(ticket_id)) is not None:
+            self._sizes[request.owner] += positions
             self._shrink()
 
     def _shrink(self) -> None:
-        while self._requests and (len(self._homes) > self.most or self._size > self._positions):
-            self._forget(next(iter(self._requests)))
+        for held, most in ((self._answers, self.most), (self._sizes, self._positions)):
+            while held.total() > most:
+                owner = max(held, key=held.__getitem__)
+                self._forget(next(iter(self._requests[owner].values())))
 
-    def _forget(self, request_id: str) -> None:
-        request = self._requests.pop(request_id)
-        self._size -= request.size
+    def _forget(self, request: KeptRequest) -> None:
+        owned = self._requests[request.owner]
+        del owned[request.head.id]
+        self._answers[request.owner] -= len(request.tickets)
+        self._sizes[request.owner] -= request.size
+        if not owned:
+            del self._requests[request.owner], self._answers[request.owner], self._sizes[request.owner]
         for ticket in request.tickets:
             del self._homes[ticket.id]
             if ticket.sent is None:
@@ -70,12 +78,11 @@ class Kept:
 
     def find(self, request_id: str, owner: str) -> KeptRequest | None:
         """A request of this owner."""
-        found = self._requests.get(request_id)
-        return found if found is not None and found.owner == owner else None
+        return self._requests.get(owner, {}).get(request_id)
 
     def of(self, owner: str) -> list[KeptRequest]:
         """All requests of an owner, the oldest first."""
-        return [request for request in self._requests.values() if request.owner == owner]
+        return list(self._requests.get(owner, {}).values())
 
     def forking(self, ticket_id: int) -> None:
         """A fork of an answer waits for the engine."""
@@ -92,7 +99,7 @@ class Kept:
 
     def died(self, had: Callable[[int], bool] = lambda ticket_id: True) -> None:
         """An engine is gone, and with it all answers that it `had`; those that no engine saw will be kept by the next one."""
-        for request in list(self._requests.values()):
+        for request in [request for owned in self._requests.values() for request in owned.values()]:
             if any(ticket.sent is not None and had(ticket.id) for ticket in request.tickets):
-                self._forget(request.head.id)
+                self._forget(request)
         self._late = {ticket_id for ticket_id in self._late if not had(ticket_id)}

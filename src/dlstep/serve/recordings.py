@@ -35,10 +35,13 @@ def recording(front: Front, kept: KeptRequest, after: int = -1) -> Json:
 def _run(front: Front, head: Head, index: int, ticket: Ticket, after: int) -> Json:
     spec = front.card.config.spec
     teller = Teller(index, len(ticket.submit.prompt), spec.pieces)
-    frames = [told_frame(teller, ticket, number, head, spec) for number in range(len(ticket.frames))]
-    text = cut(decode(front.texts.tokenizer, ticket.tokens), ticket.submit.params.stop)
-    told = [frame for frame in frames if frame["seq"] > after]
-    ended = ticket.ended is not None
+    count = len(ticket.times)  # the last thing that a new frame adds to: this runs in a thread, beside the event loop
+    last, begin = ticket.frames[count - 1], min(count, max(0, after + 1 - ticket.frames[0].seq))
+    if begin:
+        teller.skip(ticket.frames[:begin])
+    told = [told_frame(teller, ticket, number, head, spec) for number in range(begin, count)]
+    text = cut(decode(front.texts.tokenizer, ticket.tokens[: last.settled]), ticket.submit.params.stop)
+    ended = last.ending is not None
     return {"index": index, "head": answer_head(ticket, head, spec), "frames": told, "text": text, "ended": ended}
 
 

@@ -1,21 +1,61 @@
-"""The bodies of requests, strictly typed: fields that act under vLLM's names, and neutral values of those that do not."""
+"""The bodies of requests, strictly typed: fields that act under vLLM's names, and neutral values of those that do not.
 
-from typing import Annotated, Any, Literal
+Checks stop at the first error of a list, an object or a dictionary: a body of a megabyte may have a million of them, and
+pydantic would take 14 seconds to report them.
+"""
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from typing import Annotated, Any, Literal, cast
 
-from ..core.request import LAST_ID
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+    model_validator,
+)
+
+from ..core.request import LAST_ID, Seed
 
 Text = Annotated[str, Field(max_length=1 << 20)]
-Stop = Annotated[str, Field(min_length=1, max_length=1 << 20)]
+Stop = Annotated[str, Field(min_length=1, max_length=1024)]
 Id = Annotated[int, Field(ge=0, le=LAST_ID)]
-Ids = Annotated[list[Id], Field(min_length=1)]
+FEW = Field(min_length=1, fail_fast=True)
+Ids = Annotated[list[Id], FEW]
+PART = 64  # entries of a dictionary that are checked together
+
+
+def _by_parts(given: Any, check: ValidatorFunctionWrapHandler) -> Any:
+    """Check the entries of a dictionary part by part, so that no more than `PART` errors are made."""
+    if not isinstance(given, dict):
+        return check(given)
+    entries: Iterator[tuple[Any, Any]] = iter(cast("dict[Any, Any]", given).items())
+    found = check({})
+    while part := dict(islice(entries, PART)):
+        found |= check(part)
+    return found
+
+
+FailFast = WrapValidator(_by_parts)  # `Field(fail_fast=True)` for dictionaries
 
 
 class Strict(BaseModel):
     """A body that is taken as it is: no text is made a number, and no field is ignored."""
 
     model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_unknown(cls, given: Any) -> Any:
+        """Leave one unknown field of many: the error names only one."""
+        if not isinstance(given, dict) or len(cast("Mapping[str, Any]", given)) <= len(cls.model_fields):
+            return given
+        fields = cast("Mapping[str, Any]", given)
+        unknown = islice((name for name in fields if name not in cls.model_fields), 1)
+        return {name: fields[name] for name in (*cls.model_fields, *unknown) if name in fields}
 
 
 def _neutral(*values: Any) -> tuple[Any, ...]:
@@ -51,8 +91,8 @@ class DlstepOptions(BaseModel):
     stream: Literal["settled", "drafts", "steps"] = "settled"
     max_nfe: Annotated[int, Field(ge=1)] | None = None
     max_repetition_run: Annotated[int, Field(ge=2)] | None = None
-    pinned: dict[Annotated[str, Field(pattern="^[0-9]{1,9}$")], Id | str] = Field(default_factory=dict)
-    canvas: list[Id] = Field(default_factory=list)
+    pinned: Annotated[dict[Annotated[str, Field(pattern="^[0-9]{1,9}$")], Id | str], FailFast] = Field(default_factory=dict)
+    canvas: Annotated[list[Id], Field(fail_fast=True)] = Field(default_factory=list)
 
 
 class Sampling(Strict):
@@ -65,16 +105,23 @@ class Sampling(Strict):
     top_p: Annotated[float, Field(gt=0, le=1)] | None = None
     top_k: Annotated[int, Field(ge=-1, le=LAST_ID)] | None = None
     min_p: Annotated[float, Field(ge=0, le=1)] | None = None
-    seed: Annotated[int, Field(ge=-(1 << 63), le=(1 << 63) - 1)] | None = None
-    stop: Stop | Annotated[list[Stop], Field(max_length=64)] | None = None
-    stop_token_ids: Annotated[list[Id], Field(max_length=1024)] | None = None
+    seed: Seed | None = None
+    stop: Stop | Annotated[list[Stop], Field(max_length=64, fail_fast=True)] | None = None
+    stop_token_ids: Annotated[list[Id], Field(max_length=1024, fail_fast=True)] | None = None
     ignore_eos: bool | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
-    user: str | None = None
     dlstep: DlstepOptions = Field(default_factory=DlstepOptions)
 
+    # Fields that say something of the client and ask for nothing.
+    user: str | None = None
+    safety_identifier: str | None = None
+    prompt_cache_key: str | None = None
+    metadata: Annotated[dict[str, str], FailFast] | None = None
+
     # Fields of other servers, taken as far as they ask for nothing.
+    service_tier: Literal["auto", "default"] | None = None
+    store: No = None
     frequency_penalty: Zero = None
     presence_penalty: Zero = None
     repetition_penalty: One = None
@@ -95,7 +142,7 @@ class Sampling(Strict):
 class CompletionRequest(Sampling):
     """The body of `/v1/completions`; prompts are texts or token ids."""
 
-    prompt: Text | Ids | Annotated[list[Text], Field(min_length=1)] | Annotated[list[Ids], Field(min_length=1)]
+    prompt: Text | Ids | Annotated[list[Text], FEW] | Annotated[list[Ids], FEW]
     echo: bool | None = None
     logprobs: Annotated[int, Field(ge=0, le=1)] | None = None
     best_of: One = None
@@ -114,7 +161,7 @@ class Message(Strict):
     """A message of a conversation; its content is text, in one piece or several."""
 
     role: str
-    content: Text | list[TextPart]
+    content: Text | Annotated[list[TextPart], Field(fail_fast=True)]
     name: str | None = None
 
     @property
@@ -132,7 +179,7 @@ class TextFormat(Strict):
 class ChatRequest(Sampling):
     """The body of `/v1/chat/completions`."""
 
-    messages: Annotated[list[Message], Field(min_length=1)]
+    messages: Annotated[list[Message], FEW]
     max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=1)] | None = None
@@ -142,7 +189,6 @@ class ChatRequest(Sampling):
     parallel_tool_calls: bool | None = None
     add_generation_prompt: Yes = None
     continue_final_message: No = None
-    store: No = None
 
 
 class ForkOptions(BaseModel):
@@ -159,7 +205,7 @@ class ForkRequest(Strict):
     index: Annotated[int, Field(ge=0)] = 0
     seq: Annotated[int, Field(ge=0)]
     temperature: Annotated[float, Field(ge=0)] | None = None
-    seed: Annotated[int, Field(ge=-(1 << 63), le=(1 << 63) - 1)] | None = None
+    seed: Seed | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     dlstep: ForkOptions = Field(default_factory=ForkOptions)
@@ -182,7 +228,7 @@ class TokenizeText(Strict):
 class TokenizeChat(Strict):
     """The body of `/tokenize` for a conversation."""
 
-    messages: Annotated[list[Message], Field(min_length=1)]
+    messages: Annotated[list[Message], FEW]
     model: str | None = None
     add_generation_prompt: Yes = None
     return_token_strs: bool | None = None
@@ -191,5 +237,5 @@ class TokenizeChat(Strict):
 class DetokenizeRequest(Strict):
     """The body of `/detokenize`."""
 
-    tokens: list[Id]
+    tokens: Annotated[list[Id], Field(fail_fast=True)]
     model: str | None = None

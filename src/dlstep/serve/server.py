@@ -1,6 +1,7 @@
 """uvicorn around the application: where it listens, how it drains, and with which exit code it ends."""
 
 import asyncio
+import gc
 import signal
 import socket
 import sys
@@ -108,6 +109,17 @@ def show_page(url: str) -> None:
         print(f"dlstep: no browser could be opened; the page is at {url}", file=sys.stderr, flush=True)
 
 
+def _once_ready(page: str | None) -> None:
+    """Free the garbage collector of all that stays, and show the page where asked for.
+
+    The lists and objects of a large body set off hundreds of collections, each of which would look at every loaded module.
+    """
+    gc.collect()
+    gc.freeze()
+    if page is not None:
+        show_page(page)
+
+
 def serve(config: EngineConfig, options: ServeOptions, *, opens: bool = False) -> int:
     """Serve until a signal comes; the exit code, 1 if the engine died too often. `opens`: show the page in a browser.
 
@@ -123,7 +135,7 @@ def serve(config: EngineConfig, options: ServeOptions, *, opens: bool = False) -
         host, port = listener.getsockname()[:2]
         shown = f"[{host}]" if ":" in host else host
         place = f"http://{LOCAL.get(host, shown)}:{port}/"
-        server = Server(front, keys, partial(show_page, place) if opens else lambda: None)
+        server = Server(front, keys, partial(_once_ready, place if opens else None))
         print(f"dlstep: listening on http://{shown}:{port}; /ready says when the model is loaded", file=sys.stderr, flush=True)
         asyncio.run(server.serve([listener]))
     if not front.failure:

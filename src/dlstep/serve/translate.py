@@ -60,7 +60,7 @@ def completion(facts: Facts, body: CompletionRequest) -> Asked:
     texts, limit = facts.texts, facts.card.config.max_model_len
     encoded = [_encoded(texts, prompt, limit, "prompt") for prompt in prompts]
     echoes = [_echoed(texts, prompt, tokens) for prompt, tokens in zip(prompts, encoded, strict=True)] if body.echo else []
-    params = params_of(texts, body, body.max_tokens)
+    params = params_of(facts, body, body.max_tokens)
     return _asked(facts, body, encoded, params, echoes=echoes, probabilities=body.logprobs is not None)
 
 
@@ -73,7 +73,7 @@ def chat(facts: Facts, body: ChatRequest) -> Asked:
         raise ApiError(400, "max_tokens and max_completion_tokens differ: give one of them", param="max_tokens")
     _check_count(facts, 1, body.n or 1)
     prompt = conversation(facts, body.messages)
-    params = params_of(facts.texts, body, body.max_tokens if most is None else most)
+    params = params_of(facts, body, body.max_tokens if most is None else most)
     return _asked(facts, body, [prompt], params, echoes=[], probabilities=bool(body.logprobs))
 
 
@@ -93,7 +93,7 @@ def text_prompt(facts: Facts, prompt: str) -> tuple[int, ...]:
     return _encoded(facts.texts, prompt, facts.card.config.max_model_len, "prompt")
 
 
-def params_of(texts: Texts, body: Sampling, max_tokens: int | None) -> SamplingParams:
+def params_of(facts: Facts, body: Sampling, max_tokens: int | None) -> SamplingParams:
     """How to sample, checked by `SamplingParams` itself, in its words."""
     own = body.dlstep
     given: dict[str, Any] = {
@@ -112,8 +112,12 @@ def params_of(texts: Texts, body: Sampling, max_tokens: int | None) -> SamplingP
         "strategy_options": strategy_options(own.model_extra or {}),
     }
     try:
+        if len(own.pinned) > facts.card.config.max_model_len:
+            raise ValueError(
+                f"pinned has {len(own.pinned)} positions, more than max_model_len={facts.card.config.max_model_len}"
+            )
         if own.pinned:
-            given["pinned"] = encode_pins(texts, {int(offset): what for offset, what in own.pinned.items()})
+            given["pinned"] = encode_pins(facts.texts, {int(offset): what for offset, what in own.pinned.items()})
         return SamplingParams(**{name: value for name, value in given.items() if value is not None})
     except ValueError as error:
         said = str(error).replace("SamplingParams.", "")
