@@ -168,12 +168,23 @@ def test_worker_that_does_not_end_is_killed():
 @pytest.mark.parametrize("number", [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)])
 def test_signals_are_left_to_the_parent(number: signal.Signals):
     worker = Worker(echo, name="worker")
+    os.kill(worker.pid, number)  # while it imports its modules
     worker.send(1, SOON)
     assert worker.receive(SOON) == 1
     os.kill(worker.pid, number)
     worker.send(2, SOON)
     assert worker.receive(SOON) == 2
     worker.end(0)
+
+
+@pytest.mark.parametrize(
+    ("kind", "ending"),
+    [("exception", "worker ended with exit code 1"), ("kill", "worker was killed by SIGKILL (memory may have run out)")],
+)
+def test_ending_leaves_last_words_out(kind: str, ending: str):
+    worker = Worker(fail, kind, name="worker")
+    worker.end(SOON)
+    assert worker.ending == ending
 
 
 @pytest.mark.parametrize("stopped", [False, True], ids=["running", "stopped"])

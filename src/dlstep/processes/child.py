@@ -16,7 +16,7 @@ from typing import Any
 Target = Callable[..., None]  # takes a Connection first
 
 LONGEST = 1000  # characters of last words
-_PARENTS_SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")  # Windows lacks the last one
+PARENTS_SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 _PR_SET_PDEATHSIG = 1
 
 _words: list[Connection] = []  # where this process, if it is a worker, sends its last words; empty once it has
@@ -25,9 +25,10 @@ _words: list[Connection] = []  # where this process, if it is a worker, sends it
 def run(connection: Connection, words: Connection, target: Target, arguments: tuple[Any, ...]) -> None:
     """Run `target` in the worker process; an exception that it does not catch becomes the reason of its death."""
     _words.append(words)
-    for name in _PARENTS_SIGNALS:
-        if hasattr(signal, name):
-            signal.signal(getattr(signal, name), signal.SIG_IGN)
+    for number in PARENTS_SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+    if hasattr(signal, "pthread_sigmask"):  # blocked since the start, see `spawner`
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, PARENTS_SIGNALS)
     _end_with_parent()
     try:
         target(connection, *arguments)

@@ -1,13 +1,17 @@
 """The thread that starts all processes.
 
 Linux ties a worker to the *thread* that started it (PR_SET_PDEATHSIG): a worker that a short-lived thread started would be
-killed when that thread ends. So one thread starts them all, and lives as long as this process.
+killed when that thread ends. So one thread starts them all, and lives as long as this process. It blocks the signals that
+workers leave to their parent, and a worker inherits that: Ctrl-C while a worker imports its modules does not end it.
 """
 
 import os
+import signal
 import threading
 from multiprocessing.process import BaseProcess
 from queue import SimpleQueue
+
+from .child import PARENTS_SIGNALS
 
 
 class _Job:
@@ -49,12 +53,22 @@ class _Spawner:
         while True:
             job = self._jobs.get()
             try:
+                _block_signals()
                 job.process.start()
             except BaseException as error:  # noqa: BLE001 - handed to the thread that asked, which raises it
                 job.error = error
             job.done.set()
             if job.abandoned and job.error is None:  # asked after `done` is set: one of the two threads sees both
                 job.process.kill()
+
+
+def _block_signals() -> None:
+    """Block the parent's signals in this thread; the process that it starts inherits that."""
+    if hasattr(signal, "pthread_sigmask"):
+        from multiprocessing.resource_tracker import ensure_running  # Windows has none
+
+        ensure_running()  # multiprocessing starts it with the first process, and unblocks SIGINT and SIGTERM after that
+        signal.pthread_sigmask(signal.SIG_BLOCK, PARENTS_SIGNALS)
 
 
 _spawner = _Spawner()

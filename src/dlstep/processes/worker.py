@@ -43,6 +43,7 @@ class Worker:
         self.name = name
         self._lock = threading.Lock()  # `Process` lets only one thread at a time ask for the exit code
         self._reason: str | None = None
+        self._failed = False  # whether the reason is the process's last words
         context = get_context("spawn")
         self.connection, connection = context.Pipe()
         self._last_words, words = context.Pipe(duplex=False)
@@ -125,6 +126,14 @@ class Worker:
         _living.discard(self)
 
     @property
+    def ending(self) -> str:
+        """How the process ended, without its last words, which may quote secrets: for those who may not read a log."""
+        reason = self.reason
+        with self._lock:
+            code = self._process.exitcode
+        return f"{self.name} {_ending(code)}" if code is not None and self._failed else reason
+
+    @property
     def reason(self) -> str:
         """Why the process ended: why it was killed, or its last words, or its exit code or signal. Waits for its end."""
         self._join(PATIENCE)
@@ -132,7 +141,9 @@ class Worker:
             if self._reason is None:
                 if self._process.exitcode is None:
                     return f"{self.name} closed its connection but did not end"
-                self._reason = f"{self.name} {self._heard() or _ending(self._process.exitcode)}"
+                words = self._heard()
+                self._failed = words is not None
+                self._reason = f"{self.name} {words or _ending(self._process.exitcode)}"
             return self._reason
 
     def _heard(self) -> str | None:
