@@ -207,7 +207,7 @@ def test_slow_senders_hold_nobody_up() -> None:
         slow = [socket.create_connection((host, int(port))) for _ in range(60)]
         try:
             for number, connection in enumerate(slow):
-                head = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\n"
+                head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
                 connection.sendall(head if number % 2 else head + b"Content-Length: 50\r\n\r\n{")
             assert http.post(COMPLETIONS, json=GOOD).status_code == 200
             slow[0].settimeout(5)

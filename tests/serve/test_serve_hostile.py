@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from hostile import JSON_HEADERS, Body, bodies
+from hostile_bodies import JSON_HEADERS, Body, bodies
 from serving import served, shadow_engine, stalls_of_loop
 
 LIMIT = 1 << 20  # bytes, as the server has it by default

@@ -146,7 +146,7 @@ def slow_reader(server: Served, body: Event, pause: float) -> Iterator[bytes]:
     with socket.socket() as raw:
         raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1024)
         raw.connect((host, int(port)))
-        fields = "Host: x\r\nConnection: close\r\nContent-Type: application/json"
+        fields = "Host: localhost\r\nConnection: close\r\nContent-Type: application/json"
         head = f"POST /v1/completions HTTP/1.1\r\n{fields}\r\nContent-Length: {len(content)}"
         raw.sendall(f"{head}\r\n\r\n".encode() + content)
         while part := raw.recv(65536):

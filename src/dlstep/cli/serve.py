@@ -74,8 +74,8 @@ def run(options: Namespace) -> int:
         raise ValueError(f"dlstep serve needs {', '.join(missing)}: pip install 'dlstep[serve]'")
     names = [field.name for field in fields(ServeOptions)]
     given: dict[str, Any] = {name: options[name] for name in names}
-    origins = given["allowed_origins"]
-    given["allowed_origins"] = tuple(origins) if isinstance(origins, list) else (origins,)
+    for name in ("allowed_hosts", "allowed_origins"):
+        given[name] = tuple(given[name]) if isinstance(given[name], list) else (given[name],)
     given_engine = {name: value for name, value in vars(options).items() if name not in (*names, "config", "open")}
     given_engine["buffer_policy"] = _policy(options.buffer_policy)
     config = engine_config(given_engine)

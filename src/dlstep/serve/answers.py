@@ -172,6 +172,7 @@ class EventStream(StreamingResponse):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the events until they end or the client goes away."""
+        scope["probe"] = PING  # what the connection sends to learn whether the client still reads
         sending = asyncio.create_task(self.stream_response(send))
         gone = asyncio.create_task(_gone(receive))
         try:

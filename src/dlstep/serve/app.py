@@ -18,8 +18,9 @@ from .choosable import choices_of, options_answer
 from .errors import ApiError, json_response
 from .forking import forked
 from .front import Front, NotReady
-from .guards import OPEN, BodyGuard, KeyGuard
+from .guards import OPEN, BodyGuard, HostGuard, KeyGuard, hosts_of
 from .heads import Head, head_for
+from .lines import LineWriter
 from .request_log import RequestLog
 from .schema import ChatRequest, CompletionRequest, DetokenizeRequest, ForkRequest, TokenizeChat, TokenizeText
 from .translate import Asked
@@ -35,7 +36,8 @@ class Api:
         self.front = front
         self._jobs: dict[str, Job] = {}
         self._choices: tuple[State, dict[str, Any]] | None = None  # of the engine that runs now
-        self._log = RequestLog(front.options)
+        self.lines = LineWriter(1, front.metrics.unlogged.inc)
+        self._log = RequestLog(front.options, self.lines)
         # Tokenizers and templates may take long for long texts. One thread: a tokenizer is not made for several.
         self.worker = WorkerThread("dlstep-texts", max(MOST_TEXTS, front.options.max_queue), front.metrics.refused)
         self._steps = WorkerThread("dlstep-steps", MOST_TEXTS, front.metrics.refused)
@@ -96,11 +98,18 @@ class Api:
         job.cancel("the request was cancelled")
         return json_response({"id": request_id, "cancelled": True})
 
+    async def model(self, model: str) -> Response:
+        """The model, by its name."""
+        translate.check_model(self.front, model)
+        return json_response(self._model())
+
+    def _model(self) -> dict[str, Any]:
+        limit = self.front.card.config.max_model_len
+        return {"id": self.front.model, "object": "model", "created": 0, "owned_by": "dlstep", "max_model_len": limit}
+
     async def models(self) -> Response:
         """The one model there is."""
-        limit = self.front.card.config.max_model_len
-        row = {"id": self.front.model, "object": "model", "created": 0, "owned_by": "dlstep", "max_model_len": limit}
-        return json_response({"object": "list", "data": [row]})
+        return json_response({"object": "list", "data": [self._model()]})
 
     async def tokenize(self, body: TokenizeText | TokenizeChat) -> Response:
         """The token ids that a prompt, or a conversation, is fed as."""
@@ -126,6 +135,10 @@ class Api:
     async def version(self) -> Response:
         """The version of dlstep."""
         return json_response({"version": __version__})
+
+    async def schema(self, request: Request) -> Response:
+        """The schema of all this; to make it takes a quarter of a second."""
+        return json_response(await self.worker.run(request.app.openapi))
 
     async def metrics(self) -> Response:
         """Metrics for Prometheus."""
@@ -156,9 +169,12 @@ def of_not_ready(request: Request, error: Exception) -> Response:
 
 def create_app(front: Front, keys: tuple[str, ...] = ()) -> FastAPI:
     """The application around a front, which the caller enters and leaves. Without `keys` nobody is asked for one."""
-    app = FastAPI(title="dlstep", version=__version__, docs_url=None, redoc_url=None, strict_content_type=False)
+    app = FastAPI(
+        title="dlstep", version=__version__, openapi_url=None, docs_url=None, redoc_url=None, strict_content_type=False
+    )
     api = Api(front)
     app.router.route_class, app.state.worker = CheckedRoute, api.worker
+    app.state.log = api.lines
     asked_for_key = [Security(HTTPBearer(auto_error=False))] if keys else []  # for the schema; the guard checks keys
     for method, path, function, responses in (
         ("POST", "/v1/completions", api.completions, described.COMPLETION),
@@ -169,6 +185,7 @@ def create_app(front: Front, keys: tuple[str, ...] = ()) -> FastAPI:
         ("GET", "/v1/requests", api.requests, described.REQUESTS),
         ("GET", "/v1/options", api.options, described.OPTIONS),
         ("GET", "/v1/models", api.models, described.MODELS),
+        ("GET", "/v1/models/{model:path}", api.model, described.MODEL),
         ("POST", "/tokenize", api.tokenize, described.TOKENIZED),
         ("POST", "/detokenize", api.detokenize, described.DETOKENIZED),
         ("GET", "/health", api.health, described.HEALTH),
@@ -177,7 +194,11 @@ def create_app(front: Front, keys: tuple[str, ...] = ()) -> FastAPI:
     ):
         needs = [] if path in OPEN else asked_for_key
         app.add_api_route(path, function, methods=[method], responses=responses, response_model=None, dependencies=needs)
+        if method == "GET":  # uvicorn sends no body
+            app.add_api_route(path, function, methods=["HEAD"], response_model=None, include_in_schema=False)
     app.add_api_route("/metrics", api.metrics, responses=described.METRICS, response_class=PlainTextResponse)
+    app.add_api_route("/metrics", api.metrics, methods=["HEAD"], include_in_schema=False)
+    app.add_api_route("/openapi.json", api.schema, include_in_schema=False)
     page.add_routes(app)
     app.add_exception_handler(ApiError, errors.of_api)
     app.add_exception_handler(NotReady, of_not_ready)
@@ -187,6 +208,8 @@ def create_app(front: Front, keys: tuple[str, ...] = ()) -> FastAPI:
     options = front.options
     app.add_middleware(BodyGuard, most=options.max_body_bytes, seconds=options.body_timeout)
     app.add_middleware(KeyGuard, keys=keys)
+    if names := hosts_of(options):
+        app.add_middleware(HostGuard, names=names)
     if options.allowed_origins:
         app.add_middleware(
             CORSMiddleware, allow_origins=options.allowed_origins, allow_methods=["GET", "POST"], allow_headers=["*"]

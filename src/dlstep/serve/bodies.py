@@ -33,10 +33,10 @@ class CheckedRoute(APIRoute):
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """Return the handler of requests."""
-        handler, body = super().get_route_handler(), get_type_hints(self.endpoint).get("body")
-        if body is None:
+        handler = super().get_route_handler()
+        if self.body_field is None:
             return handler
-        adapter: TypeAdapter[Any] = TypeAdapter(body)
+        adapter: TypeAdapter[Any] = TypeAdapter(get_type_hints(self.endpoint)["body"])
 
         async def checked(request: Request) -> Response:
             _check_type(request)

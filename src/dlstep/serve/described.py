@@ -201,6 +201,7 @@ class Version(Exact):
 REFUSALS = {
     400: "A field is wrong; `param` names it.",
     401: "No API key, or a wrong one.",
+    403: "The server has no such name (`--allowed_hosts`).",
     404: "No such model, or no such request.",
     408: "The body did not come in time.",
     413: "The body is too large.",
@@ -209,7 +210,7 @@ REFUSALS = {
     500: "The model failed on this request.",
     503: "The model is loading, the engine starts again, or the server is shutting down.",
 }
-BODY = (408, 413)  # of the guard that reads bodies, of whatever request
+BODY = (403, 408, 413)  # of the guards, of whatever request
 ASKED = (*BODY, 400, 401, 404, 422, 503)
 DECODED = (*ASKED, 429, 500)
 
@@ -254,6 +255,7 @@ REQUESTS = answered(RequestList, *BODY, 401)
 OPTIONS = answered(Choices, *BODY, 401, 503)
 CANCELLED = answered(Cancelled, *BODY, 401, 404, 422)
 MODELS = answered(ModelList, *BODY, 401, 503)
+MODEL = answered(ModelCard, *BODY, 401, 404, 422, 503)
 TOKENIZED = answered(Tokenized, *ASKED)
 DETOKENIZED = answered(Detokenized, *ASKED)
 HEALTH = answered(Health, *BODY)

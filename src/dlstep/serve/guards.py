@@ -1,20 +1,71 @@
-"""The guards that every request passes first: its API key, and a body that comes in time and is not too large."""
+"""The guards that every request passes first: the server's name, an API key, a body that comes in time and is not too large."""
 
 import asyncio
 from hmac import compare_digest
+from ipaddress import ip_address
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from .errors import ApiError
+from .settings import ServeOptions
 
 OPEN = ("/health", "/ready", "/version", "/metrics")  # for load balancers and Prometheus
+LOCAL_NAMES = ("localhost", "*.localhost")
+LONGEST_HOST = 100  # characters of a name in a message
 PAGE = "/page/"  # files that everybody has, with / itself; the page asks for the key
 
 
 def is_open(path: str) -> bool:
     """Whether a path needs no key."""
     return path in (*OPEN, "/") or path.startswith(PAGE)
+
+
+class HostGuard:
+    """Refuses requests that address the server by a name that it does not have.
+
+    A page of another origin can let its own name point at this machine (DNS rebinding) and would then be of the same origin as
+    the server, but its browser still sends that name. No name can stand in for an IP address, so addresses always pass.
+    """
+
+    def __init__(self, app: ASGIApp, names: tuple[str, ...]) -> None:
+        self._app, self._names = app, tuple(name.lower() for name in names)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on, or refuse it."""
+        if scope["type"] == "http" and not self._allows(name := _host_of(Headers(scope=scope).get("host", ""))):
+            said = f"this server is not addressed as {name[:LONGEST_HOST]!r}: allow the name by --allowed_hosts"
+            await ApiError(403, said, code="host_not_allowed").response(scope, receive, send)
+            return
+        await self._app(scope, receive, send)
+
+    def _allows(self, name: str) -> bool:
+        """Whether a name is one of the server's; none is given in HTTP/1.0 only, which no browser speaks."""
+        if not name or _is_address(name):
+            return True
+        return any(name == each or (each.startswith("*.") and name.endswith(each[1:])) for each in self._names)
+
+
+def _host_of(header: str) -> str:
+    """The name or address in a Host header, without the port."""
+    name = header.strip().lower()
+    return name[1:].partition("]")[0] if name.startswith("[") else name.partition(":")[0].removesuffix(".")
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def hosts_of(options: ServeOptions) -> tuple[str, ...]:
+    """The names that a server has; none where it may be addressed by any."""
+    if options.allowed_hosts:
+        return () if "*" in options.allowed_hosts else options.allowed_hosts
+    local = options.host == "localhost" or (_is_address(options.host) and ip_address(options.host).is_loopback)
+    return LOCAL_NAMES if local else ()
 
 
 class KeyGuard:
@@ -39,7 +90,8 @@ class KeyGuard:
     def _owner(self, header: str) -> str | None:
         """Whose key it is; every key is compared, and takes as long whatever was given."""
         scheme, _, given = header.partition(" ")
-        equal = [compare_digest(key, given.strip().encode("utf-8", "replace")) for key in self._keys]
+        sent = given.strip().encode("latin-1")  # the bytes that came: Starlette reads headers as Latin-1
+        equal = [compare_digest(key, sent) for key in self._keys]
         return f"key-{equal.index(True)}" if any(equal) and scheme.lower() == "bearer" else None
 
 
@@ -79,15 +131,13 @@ class BodyGuard:
         length = Headers(scope=scope).get("content-length", "0")
         if not length.isascii() or not length.isdigit() or int(length[:20]) > self._most:
             raise too_large
-        parts, size = [], 0
+        body = bytearray()
         while True:
             message = await receive()
             if message["type"] == "http.disconnect":
                 return None
-            part = message.get("body", b"")
-            parts.append(part)
-            size += len(part)
-            if size > self._most:
+            body += message.get("body", b"")
+            if len(body) > self._most:
                 raise too_large
             if not message.get("more_body", False):
-                return b"".join(parts)
+                return bytes(body)

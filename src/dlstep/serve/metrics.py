@@ -47,6 +47,7 @@ class Metrics:
         self._spent = counter("dlstep_engine_cpu_seconds", "Seconds of CPU of the engine, since it was loaded.")
         self._passed = counter("dlstep_engine_busy_seconds", "Seconds in which the engine had something to do.")
         self.refused = counter("dlstep_requests_refused", "Requests refused because the queue was full.")
+        self.unlogged = counter("dlstep_log_lines_dropped", "Lines of the request log that could not be written.")
 
     def _histograms(self) -> None:
         def histogram(name: str, help_: str, buckets: tuple[float, ...]) -> Histogram:

@@ -49,5 +49,5 @@ async def file(name: str) -> Response:
 
 def add_routes(app: FastAPI) -> None:
     """Let an application serve the page; it is no part of the schema."""
-    app.add_api_route("/", index, methods=["GET"], include_in_schema=False)
-    app.add_api_route("/page/{name}", file, methods=["GET"], include_in_schema=False)
+    app.add_api_route("/", index, methods=["GET", "HEAD"], include_in_schema=False)
+    app.add_api_route("/page/{name}", file, methods=["GET", "HEAD"], include_in_schema=False)

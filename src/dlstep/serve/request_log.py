@@ -2,18 +2,18 @@
 
 import asyncio
 import json
-import sys
 import time
 
 from .answers import Job
+from .lines import LineWriter
 from .settings import ServeOptions
 
 
 class RequestLog:
-    """Writes the lines that the options ask for."""
+    """Writes the lines that the options ask for; a line that cannot be written is dropped."""
 
-    def __init__(self, options: ServeOptions) -> None:
-        self._options = options
+    def __init__(self, options: ServeOptions, lines: LineWriter) -> None:
+        self._options, self._lines = options, lines
 
     def write(self, job: Job) -> None:
         """Write the line of a request whose tickets have ended, or will now that nobody waits for them."""
@@ -38,7 +38,7 @@ class RequestLog:
             row["errors"] = errors
         if self._options.log_prompts:
             row |= {"prompts": [ticket.submit.prompt for ticket in tickets], "texts": [choice.text for choice in job.choices]}
-        print(json.dumps(row), file=sys.stdout, flush=True)
+        self._lines.write(json.dumps(row))
 
 
 def _most(seconds: list[float]) -> float | None:

@@ -4,6 +4,7 @@ Checks stop at the first error of a list, an object or a dictionary: a body of a
 pydantic would take 14 seconds to report them.
 """
 
+import json
 from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Annotated, Any, Literal, cast
@@ -63,7 +64,7 @@ def _neutral(*values: Any) -> tuple[Any, ...]:
 
     def check(given: Any) -> Any:
         if given not in values:
-            raise ValueError(f"dlstep does not have this; only {' and '.join(repr(value) for value in values)} pass")
+            raise ValueError(f"dlstep does not support this: leave it out or set it to {' or '.join(map(json.dumps, values))}")
         return given
 
     return AfterValidator(check), Field(json_schema_extra={"enum": [*values, None]})

@@ -2,6 +2,8 @@
 
 import asyncio
 import gc
+import logging
+import os
 import signal
 import socket
 import sys
@@ -15,27 +17,26 @@ import uvicorn
 
 from ..config import EngineConfig
 from .app import create_app
+from .connections import Connection, ConnectionConfig
 from .engine_process import ProcessHost
 from .front import Front
+from .lines import LineHandler, LineWriter
 from .settings import ServeOptions
 
 LOCAL = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}  # where a browser on this machine finds a server that everybody can reach
-GRACE = 5  # seconds that open connections may take once every answer has ended
+BACKLOG = 2048  # connections that the system holds until they are accepted
+LINES = 1.0  # seconds in which lines of the log may still be written at the end
 
 
 class Server(uvicorn.Server):
     """A server that, asked to end, first lets the answers under way end; asked twice, it ends at once."""
 
     def __init__(self, front: Front, keys: tuple[str, ...], ready: Callable[[], None] = lambda: None) -> None:
-        config = uvicorn.Config(
-            create_app(front, keys),
-            log_level="warning",
-            access_log=False,
-            server_header=False,
-            lifespan="off",
-            timeout_graceful_shutdown=GRACE,
-        )
-        super().__init__(config)
+        app = create_app(front, keys)
+        super().__init__(ConnectionConfig(app, front.options))
+        self._log: LineWriter = app.state.log
+        self._told = LineWriter(2)
+        self._signals = 0
         self._front, self._ready = front, ready
         self._drained: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -50,13 +51,35 @@ class Server(uvicorn.Server):
             await super().serve(sockets)
             for watch in watches:
                 watch.cancel()
+        await asyncio.to_thread(self._close_logs)
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to accept connections."""
+        await super().startup(sockets)
+        for each in sockets or ():
+            each.listen(BACKLOG)  # uvicorn's `backlog` is also how many are accepted at once, which must be few
+
+    async def on_tick(self, counter: int) -> bool:
+        """Look after the connections once a second; uvicorn calls this ten times a second."""
+        if not counter % 10:
+            for connection in list(self.server_state.connections):
+                if isinstance(connection, Connection):
+                    connection.check()
+        return await super().on_tick(counter)
+
+    def _close_logs(self) -> None:
+        self._log.close(LINES)
+        self._told.close(LINES)
+
+    def _tell(self, words: str) -> None:
+        self._told.write(f"dlstep: {words}")
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Let answers under way end at the first signal, end at once at the second."""
-        if self._drained is not None:
-            super().handle_exit(sig, frame)
-            self.force_exit = True
-            return
+        """Let answers under way end at the first signal, end at once at the second. Engines end with this process."""
+        del frame
+        self._signals += 1
+        if self._signals > 1:
+            os._exit(128 + sig)
         self.ask_to_end()
 
     def ask_to_end(self) -> None:
@@ -72,14 +95,14 @@ class Server(uvicorn.Server):
     def _renew(self) -> None:
         begun = self._front.replicas.renew()
         said = "the engines are started again, one by one" if begun else "the engines are starting again, or ending"
-        print(f"dlstep: {said}", file=sys.stderr, flush=True)
+        self._tell(said)
 
     def _drain(self) -> None:
         if self._drained is None:
             self._drained = asyncio.create_task(self._end())
 
     async def _end(self) -> None:
-        print(f"dlstep: shutting down; requests under way: {self._front.live}", file=sys.stderr, flush=True)
+        self._tell(f"shutting down; requests under way: {self._front.live}")
         await self._front.drain()
         self.should_exit = True
 
@@ -137,6 +160,7 @@ def serve(config: EngineConfig, options: ServeOptions, *, opens: bool = False) -
         place = f"http://{LOCAL.get(host, shown)}:{port}/"
         server = Server(front, keys, partial(_once_ready, place if opens else None))
         print(f"dlstep: listening on http://{shown}:{port}; /ready says when the model is loaded", file=sys.stderr, flush=True)
+        logging.getLogger().addHandler(LineHandler(LineWriter(2)))
         asyncio.run(server.serve([listener]))
     if not front.failure:
         return 0

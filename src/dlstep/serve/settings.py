@@ -30,6 +30,9 @@ class ServeOptions:
     """File of API keys, one a line; None: the environment variable DLSTEP_API_KEY holds one, or none is asked for."""
     allowed_origins: tuple[str, ...] = ()
     """Origins whose pages may call the server (CORS), like http://localhost:3000; none unless given."""
+    allowed_hosts: tuple[str, ...] = ()
+    """Names by which clients may address the server, like chat.example.com or *.example.com, beside IP addresses. Unless given:
+    localhost if the server listens on this machine alone, else any name."""
     max_queue: Annotated[int, Ge(1)] = 256
     """Most requests that wait for the engine; more are refused with status 429."""
     queue_timeout: Seconds = 60.0
@@ -38,6 +41,11 @@ class ServeOptions:
     """Seconds from arrival after which an answer ends with what is settled."""
     body_timeout: Seconds = 30.0
     """Seconds that a client may take to send a request's body."""
+    idle_timeout: Seconds = 30.0
+    """Seconds after which a connection is closed whose client sends no whole request header, or reads nothing of its answer."""
+    max_connections: Annotated[int, Ge(1)] = 1000
+    """Most open connections, or fewer if there are not enough file descriptors (`ulimit -n`). One more takes the place of the
+    connection that has been silent for longest."""
     drain_seconds: Annotated[float, Interval(ge=0.0, le=1e9)] = 30.0
     """Seconds that answers under way may take after SIGTERM or Ctrl-C; then they end with what is settled."""
     ping_seconds: Seconds = 15.0

@@ -1,0 +1,125 @@
+"""Connections of clients: how long one may be silent, how many there may be, and what half-closed ones are told.
+
+uvicorn closes a connection that is idle between two requests. What it lacks is here: deadlines for headers that are never
+finished and for answers that are never read, a limit on connections, and answers to clients that send no more but still read.
+"""
+
+import asyncio
+import os
+from pathlib import Path
+from typing import Any
+
+import h11
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from .settings import ServeOptions
+
+try:
+    import resource
+except ImportError:  # Windows
+    resource = None
+
+GRACE = 5  # seconds that open connections may take once every answer has ended
+ACCEPTED = 16  # connections accepted in one turn of the event loop, before any of them can be counted
+RESERVED = 24  # file descriptors left for new connections, the engines' pipes and files
+FEWEST = 4  # connections that are allowed however few descriptors there are
+READ = 1 << 14  # bytes read in one turn: as many as 2,700 chunks of one byte, which take 40 ms
+LINGER = (
+    1.0  # seconds in which the rest of a body is read and thrown away after its answer, so that the client sees that answer
+)
+PROBES = (0.0, 0.05, 0.5, 2.0)  # seconds after which a client that sends no more is asked whether it still reads
+
+
+class ConnectionConfig(uvicorn.Config):
+    """uvicorn's options, and the limits on connections."""
+
+    def __init__(self, app: Any, options: ServeOptions) -> None:
+        super().__init__(
+            app,
+            http=Connection,
+            loop="asyncio",
+            ws="none",
+            log_config=None,
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            lifespan="off",
+            backlog=ACCEPTED,
+            timeout_keep_alive=int(max(1, options.idle_timeout)),
+            timeout_graceful_shutdown=GRACE,
+        )
+        self.idle_timeout = options.idle_timeout
+        self.max_connections = min(options.max_connections, _room())
+
+
+def _room() -> int:
+    """Return how many connections this process has file descriptors for."""
+    if resource is None:
+        return 1 << 30
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if limit == resource.RLIM_INFINITY:
+        return 1 << 30
+    table = next((folder for folder in ("/proc/self/fd", "/dev/fd") if Path(folder).is_dir()), None)
+    return max(FEWEST, limit - RESERVED - (32 if table is None else len(os.listdir(table))))
+
+
+class Connection(H11Protocol):
+    """A connection of a client. `check` closes it when it has been silent for too long."""
+
+    config: ConnectionConfig
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Count the connection; one too many takes the place of the one that has been silent longest."""
+        super().connection_made(transport)
+        transport.max_size = READ  # type: ignore[attr-defined]  # of asyncio's socket transports
+        self._since, self._unread, self._half_closed = self.loop.time(), 0, False
+        if len(self.connections) > self.config.max_connections:
+            others: list[Connection] = [each for each in self.connections if isinstance(each, Connection)]
+            silent = [each for each in others if not each.busy or each.transport.get_write_buffer_size()]
+            victim = min(silent, key=lambda each: each._since, default=self)
+            self.connections.discard(victim)
+            victim.transport.abort()
+
+    @property
+    def busy(self) -> bool:
+        """Whether a request has come whose answer is not complete."""
+        return self.cycle is not None and not self.cycle.response_complete
+
+    def check(self) -> None:
+        """Close the connection if it has been silent for too long: no whole header came, or nothing of an answer was read."""
+        now, unread = self.loop.time(), self.transport.get_write_buffer_size()
+        if unread != self._unread or (self.busy and not unread):
+            self._since = now
+        self._unread = unread
+        answered_early = not self.busy and self.conn.their_state is h11.SEND_BODY
+        if now - self._since > (LINGER if answered_early else self.config.idle_timeout):
+            self.transport.abort()
+
+    def on_response_complete(self) -> None:
+        """Go on to the next request, if the client may still send one."""
+        self._since = self.loop.time()
+        super().on_response_complete()
+        if self._half_closed:
+            self.transport.close()
+
+    def eof_received(self) -> bool:
+        """Keep the connection of a client that has closed its sending side and waits for its answer.
+
+        A client that has gone away altogether looks the same until something is sent to it, which it answers with a reset. What
+        is sent asks for nothing: an informational response, or a comment where the answer is a stream of events.
+        """
+        if not self.busy or self.cycle.more_body or self.scope["http_version"] == "1.0":
+            return False
+        self._half_closed = True
+        for seconds in PROBES:
+            self.loop.call_later(seconds, self._probe, self.cycle)
+        return True
+
+    def _probe(self, cycle: object) -> None:
+        if cycle is not self.cycle or not self.busy or self.transport.is_closing():
+            return
+        if self.conn.our_state is h11.SEND_RESPONSE:
+            self.transport.write(self.conn.send(h11.InformationalResponse(status_code=100, headers=[])) or b"")
+        elif "probe" in self.scope:
+            self.transport.write(self.conn.send(h11.Data(data=self.scope["probe"])) or b"")
