@@ -110,6 +110,20 @@ def test_worker_that_ends_in_its_start_tells_the_reason(kind: str, reason: str):
     worker.end()
 
 
+class Unimportable:
+    """Raises when it is unpickled, as an import in the worker process may."""
+
+    def __reduce__(self) -> Any:
+        return __import__, ("dlstep_is_without_this",)
+
+
+def test_import_that_fails_in_the_worker_is_the_reason():
+    worker = Worker(ignore, Unimportable(), name="worker")
+    with pytest.raises(WorkerDied, match="worker failed: ModuleNotFoundError: No module named 'dlstep_is_without_this'"):
+        worker.receive(SOON)
+    worker.end()
+
+
 def test_unpicklable_argument_is_an_error_of_the_caller():
     with pytest.raises((TypeError, AttributeError)):
         Worker(ignore, threading.Lock(), name="worker")

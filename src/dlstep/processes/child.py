@@ -1,6 +1,7 @@
 """The side of a worker process: signals, its parent's end, and its last words."""
 
 import os
+import pickle
 import signal
 import sys
 import threading
@@ -11,7 +12,6 @@ from ctypes import CDLL
 from multiprocessing import parent_process
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import Any
 
 Target = Callable[..., None]  # takes a Connection first
 
@@ -22,8 +22,11 @@ _PR_SET_PDEATHSIG = 1
 _words: list[Connection] = []  # where this process, if it is a worker, sends its last words; empty once it has
 
 
-def run(connection: Connection, words: Connection, target: Target, arguments: tuple[Any, ...]) -> None:
-    """Run `target` in the worker process; an exception that it does not catch becomes the reason of its death."""
+def run(connection: Connection, words: Connection, packed: bytes) -> None:
+    """Run a pickled target in the worker process; an exception that it does not catch becomes the reason of its death.
+
+    So does one that its modules raise when they are imported, which unpickling does.
+    """
     _words.append(words)
     for number in PARENTS_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
@@ -31,6 +34,7 @@ def run(connection: Connection, words: Connection, target: Target, arguments: tu
         signal.pthread_sigmask(signal.SIG_UNBLOCK, PARENTS_SIGNALS)
     _end_with_parent()
     try:
+        target, arguments = pickle.loads(packed)
         target(connection, *arguments)
     except Exception as error:
         last_words(_told(error))
@@ -53,16 +57,13 @@ def _told(error: BaseException) -> str:
 def _end_with_parent() -> None:
     """See to it that this process ends when its parent does, in the middle of a forward pass or while it is stopped.
 
-    A thread can do that only while the process runs, so on Linux the kernel is asked to kill it.
+    A thread can do that only while the process runs, so on Linux the kernel is asked to kill it. A child of a forkserver has
+    another parent for the kernel, and the thread alone.
     """
     parent = parent_process()
     assert parent is not None, "a worker is started by another process"
-    if sys.platform == "linux":
+    if sys.platform == "linux" and os.getppid() == parent.pid:
         CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() == parent.pid:  # else it ended before it could be watched
-            return
-        os._exit(1)
-
     threading.Thread(target=_watch, args=(parent.sentinel,), name="dlstep-parent", daemon=True).start()
 
 

@@ -5,6 +5,7 @@ presumes a worker that misses a deadline dead, and kills it. SIGKILL also ends a
 """
 
 import atexit
+import pickle
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -44,11 +45,12 @@ class Worker:
         self._lock = threading.Lock()  # `Process` lets only one thread at a time ask for the exit code
         self._reason: str | None = None
         self._failed = False  # whether the reason is the process's last words
+        packed = pickle.dumps((target, arguments))
         context = get_context("spawn")
         self.connection, connection = context.Pipe()
         self._last_words, words = context.Pipe(duplex=False)
         # Not a daemon for multiprocessing: those may have no children, and are sent SIGTERM at exit.
-        self._process: BaseProcess = context.Process(target=run, args=(connection, words, target, arguments), name=name)
+        self._process: BaseProcess = context.Process(target=run, args=(connection, words, packed), name=name)
         try:
             start(self._process)
         except BaseException:
