@@ -80,6 +80,9 @@ class EngineConfig:
     """On cuda: launch every kernel of a forward by itself, without graphs; elsewhere that is done in any case."""
     tensor_parallel_size: Annotated[int, Interval(ge=1, le=64)] = 1
     """Processes that share the network, each on a device of its own; 1: no others."""
+    rank_timeout: Annotated[float, Interval(gt=0.0, le=1e6)] = 300.0
+    """With tensor_parallel_size above 1: seconds without a sign of life of another rank, or for one forward pass, after which
+    the group is ended with an error; compiling and capturing inside a forward pass count."""
     capture_graphs: str = "start"
     """On cuda: graphs of forwards are captured at the `start`, for some seconds, or `lazy`, when a size is met again."""
     compile_layers: bool | None = None

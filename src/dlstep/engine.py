@@ -152,6 +152,7 @@ def load_with(config: EngineConfig, gather: Callable[[], "Crew"]) -> Engine:
     with ExitStack() as undone:
         undone.callback(crew.end)
         undone.push(_free_memory)
+        undone.enter_context(crew.starting())
         load = partial(load_checkpoint, path, device, dtype, description=description, progress=first, ranks=ranks)
         engine = _made(config, resolved, load(), adapter, crew)  # no name for the network here: this frame stays with an error
         undone.pop_all()
@@ -169,14 +170,14 @@ def _free_memory(kind: type[BaseException] | None, error: BaseException | None, 
 
 def _crew(config: EngineConfig, place: "Place | None") -> "Crew":
     """The group that this process is of; without a place it is rank 0, and starts the others."""
-    from .models.ranks import ALONE, join_ranks
+    from .models.ranks import ALONE
     from .ranks.crew import Crew, gather_crew
 
     if place is not None:
-        return Crew(join_ranks(place.rank, place.size, place.meeting), [], [], None)
+        return Crew(place.join(config.rank_timeout))
     if config.tensor_parallel_size == 1:
-        return Crew(ALONE, [], [], None)
-    return gather_crew(config.tensor_parallel_size, run_rank, config)
+        return Crew(ALONE)
+    return gather_crew(config.tensor_parallel_size, run_rank, config, timeout=config.rank_timeout)
 
 
 def _made(

@@ -60,6 +60,7 @@ class LLM:
         num_threads: int | None = None,
         enforce_eager: bool = False,
         tensor_parallel_size: int = 1,
+        rank_timeout: float = 300.0,
         capture_graphs: str = "start",
         compile_layers: bool | None = None,
         seed: int = 0,

@@ -58,7 +58,7 @@ def test_a_rank_that_is_killed_ends_a_call(expected: list[tuple[int, ...]]) -> N
         killed.append(time.monotonic())
 
     Timer(0.3, kill).start()
-    with pytest.raises(DlstepError, match="rank 1 of 2 is gone"):
+    with pytest.raises(DlstepError, match="rank 1 of 2 was killed by SIGKILL"):
         llm.generate(PROMPTS * 200, LIMIT, progress=False)
     del conductor, llm
     assert time.monotonic() - killed[0] < SOON

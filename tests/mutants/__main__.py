@@ -101,8 +101,9 @@ TESTS = {
     "driver/lowering": ("tests/driver/test_lowering.py", "tests/driver/test_graphs.py"),
     **dict.fromkeys(
         ("ranks/conductor", "ranks/crew", "ranks/wire", "ranks/interrupts"),
-        ("tests/ranks/test_group.py", "tests/ranks/test_parting.py", "tests/ranks"),
+        ("tests/ranks/test_group.py", "tests/ranks/test_parting.py", "tests/ranks/test_rank_faults.py", "tests/ranks"),
     ),
+    "processes/": ("tests/processes", "tests/ranks/test_rank_faults.py"),
     "driver/": ("tests/driver",),
     "models/sharding": ("tests/ranks/test_sharding.py", "tests/ranks"),
     "models/ranks": ("tests/ranks/test_parting.py", "tests/ranks/test_sharding.py", "tests/ranks"),

@@ -94,7 +94,7 @@ class Lent(Crew):
     """A group that other engines use after this one."""
 
     def __init__(self, ranks: Ranks) -> None:
-        super().__init__(ranks, [], [], None)
+        super().__init__(ranks)
 
     def end(self) -> None:
         """Leave it to them."""

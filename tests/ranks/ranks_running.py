@@ -13,7 +13,12 @@ from dlstep.models.ranks import ALONE, Ranks, join_ranks, leave_ranks
 
 LONGEST = 3000.0  # seconds for all that ranks do
 Job = tuple[int, int, Path | None, Callable[..., Any], tuple[Any, ...]]
-IMPORTED = ["dlstep.engine", "dlstep.ranks.crew", "dlstep.models", "dlstep.driver"]  # once for all ranks, which takes longest
+IMPORTED = [
+    "dlstep.engine",
+    "dlstep.ranks.conductor",
+    "dlstep.models",
+    "dlstep.driver",
+]  # once for all ranks, which takes longest
 
 
 def run_ranks(size: int, work: Callable[..., Any], *given: Any, seconds: float = LONGEST) -> list[Any]:
@@ -33,10 +38,15 @@ def run_apart(works: list[tuple[Callable[..., Any], tuple[Any, ...]]], seconds: 
     return _answers([(0, 1, None, work, given) for work, given in works], "spawn", seconds)
 
 
+def prepared() -> Any:
+    """What starts processes that have imported torch and dlstep already."""
+    context: Any = get_context("forkserver")
+    context.set_forkserver_preload(IMPORTED)
+    return context
+
+
 def _answers(jobs: list[Job], method: str, seconds: float) -> list[Any]:
-    context: Any = get_context(method)
-    if method == "forkserver":
-        context.set_forkserver_preload(IMPORTED)
+    context = prepared() if method == "forkserver" else get_context(method)
     pipes: list[Connection] = []
     processes = []
     for job in jobs:

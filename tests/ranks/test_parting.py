@@ -1,9 +1,10 @@
 """How ranks leave a group on CUDA devices. NCCL is pretended: it does not end while graphs hold its exchanges."""
 
 import os
+import signal
 import time
 from collections.abc import Callable
-from multiprocessing import get_context
+from pathlib import Path
 from threading import Event
 from types import SimpleNamespace
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from ranks_running import prepared
 
 from dlstep import LLM, engine
 from dlstep.config import EngineConfig
@@ -19,9 +21,10 @@ from dlstep.driver import TorchDriver
 from dlstep.driver.graphs import PaddedExecutor
 from dlstep.models import ranks
 from dlstep.models.ranks import ALONE, Ranks
+from dlstep.processes import worker
 from dlstep.ranks import conductor
 from dlstep.ranks.conductor import Conductor
-from dlstep.ranks.crew import Crew, Place
+from dlstep.ranks.crew import Crew, Member, Place
 
 SOON = 5.0  # seconds
 VARIABLE = "TORCH_NCCL_ASYNC_ERROR_HANDLING"
@@ -57,6 +60,9 @@ class Graphs:
     def run(self, plan: Plan, meanwhile: Callable[[], None]) -> Samples:
         raise NotImplementedError
 
+    def holds(self, plan: Plan) -> bool:
+        raise NotImplementedError
+
     def fork(self, line: int) -> bool:
         raise NotImplementedError
 
@@ -77,17 +83,19 @@ def nccl(monkeypatch: pytest.MonkeyPatch) -> Nccl:
     monkeypatch.setattr(dist, "group", SimpleNamespace(WORLD=world))
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     wire: Any = SimpleNamespace(tell=lambda message: None)
-    monkeypatch.setattr(conductor, "connect", lambda _: wire)
+    monkeypatch.setattr(conductor, "connect", lambda *_: wire)
+    monkeypatch.setattr(worker, "get_context", lambda _: prepared())
     return found
 
 
 def crew_of(processes: int) -> Crew:
     """A group whose other ranks are processes that this one started, or that torchrun did."""
-    started = [get_context("fork").Process(target=time.sleep, args=(60,), daemon=True) for _ in range(processes)]
-    for process in started:
-        process.start()
-    pipes = [get_context().Pipe()[0] for _ in started]
-    return Crew(Ranks(0, 2, "group"), started, pipes, None)
+    members = [Member(rank, 2, Path("unused"), sleep, ()) for rank in range(1, 1 + processes)]
+    return Crew(Ranks(0, 2, "group"), members)
+
+
+def sleep(_: Place) -> None:
+    time.sleep(60)
 
 
 @pytest.mark.parametrize("processes", [0, 1])
@@ -109,17 +117,17 @@ def test_a_rank_that_is_killed_ends_the_group_soon(nccl: Nccl):
     crew, told = crew_of(1), list[str]()
     driver = Conductor(Graphs(nccl), crew)
     crew.when_lost(told.append)
-    crew._processes[0].kill()
+    os.kill(crew.pids[0], signal.SIGKILL)
     start = time.monotonic()
     while not told:
         time.sleep(0.01)
-    with pytest.raises(DlstepError, match="rank 1 of 2 is gone"):
+    with pytest.raises(DlstepError, match="rank 1 of 2 was killed by SIGKILL"):
         raise crew.ended_by(RuntimeError("rank 1 is gone: its connection is closed"))
     assert time.monotonic() - start < SOON
     assert not nccl.joined
     assert not nccl.stuck
     assert nccl.said == ["abort", "dropped", "aborted", "destroyed"]
-    with pytest.raises(DlstepError, match="rank 1 of 2 is gone"):
+    with pytest.raises(DlstepError, match="rank 1 of 2 was killed by SIGKILL"):
         driver.fork(0)
 
 

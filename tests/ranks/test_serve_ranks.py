@@ -42,7 +42,7 @@ def test_a_killed_rank_ends_its_requests_and_the_group_starts_again(tmp_path: Pa
                 assert told - killed < 5 and "engine_died" in text
         until_gone(engine, 5)
         server.until_ready()
-        assert "rank 1 of 2 is gone" in server.log.read_text()
+        assert "rank 1 of 2 was killed by SIGKILL" in server.log.read_text()
         assert server.http.post("/v1/completions", json=question).json()["choices"][0]["text"] == answer
         engine, rank = server.engine, rank_of(server)
         server.process.send_signal(signal.SIGTERM)

@@ -73,7 +73,7 @@ class Histories:
         if plan.line == START_LINE:
             found = self.main if plan.num_pages == self.main.num_pages else self._new(plan.num_pages)
         else:
-            found = self._on(plan.line) or next((history for history in self if history.last == plan), None)
+            found = self._behind(plan)
         if found is None:
             raise LineMismatch(
                 f"step {plan.step} goes on from line {plan.line}, which the device does not hold: rebuild(state) makes a state "
@@ -83,6 +83,10 @@ class Histories:
             self._others.remove(found)
             self._others.append(found)
         return found
+
+    def holds(self, plan: Plan) -> bool:
+        """Whether `place` finds or begins a history for `plan`."""
+        return plan.line == START_LINE or self._behind(plan) is not None
 
     def fork(self, line: int) -> bool:
         """Copy the history on `line`; False if there is none, or no room for another one."""
@@ -107,6 +111,9 @@ class Histories:
 
     def _on(self, line: int) -> History | None:
         return next((history for history in self if history.line == line), None)
+
+    def _behind(self, plan: Plan) -> History | None:
+        return self._on(plan.line) or next((history for history in self if history.last == plan), None)
 
     def _new(self, num_pages: int) -> History:
         fits = [history for history in self._others if history.line == FREE_LINE and history.num_pages == num_pages]

@@ -112,6 +112,12 @@ class TorchDriver:
             self.stand(samples)
             return samples
 
+    def holds(self, plan: Plan) -> bool:
+        """Whether the history is here that `plan` goes on from, or begins."""
+        with self._lock:
+            self._forget_released()
+            return self._histories.holds(plan)
+
     def fork(self, line: int) -> bool:
         """Copy the history on `line`, so that two states can go on from it; False if there is none or no room."""
         with self._lock:

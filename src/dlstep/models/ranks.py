@@ -13,14 +13,20 @@ from torch import Tensor
 
 from .symmetric import add_up, forget, give_up, sum_by_torch
 
+TIMEOUT = 300.0  # seconds; `EngineConfig.rank_timeout` is the option
+
 
 @dataclass(frozen=True, slots=True)
 class Ranks:
-    """This process's place in a group: number `rank` of `size`, and the name that torch knows the group by."""
+    """This process's place in a group: number `rank` of `size`, and the name that torch knows the group by.
+
+    A rank waits for another one for at most `timeout` seconds while both work.
+    """
 
     rank: int = 0
     size: int = 1
     group: str = ""
+    timeout: float = TIMEOUT
 
     @property
     def several(self) -> bool:
@@ -59,17 +65,17 @@ class Ranks:
 
 
 ALONE = Ranks()
-PATIENCE = timedelta(days=365)  # an idle rank waits for commands; one that is gone closes its connections at once
 PARTING = 5.0  # seconds in which NCCL takes its memory back, once no graph needs it
 _aborts: list[Thread] = []  # of the group, once it was broken off
 _aborting = Lock()
 
 
-def join_ranks(rank: int, size: int, meeting: Path | None) -> Ranks:
+def join_ranks(rank: int, size: int, meeting: Path | None, timeout: float = TIMEOUT) -> Ranks:
     """Meet the other ranks in the file `meeting`, or where the environment of torchrun says (None), and form a group.
 
     Tensors on a CPU go through gloo, those on CUDA devices through NCCL, sums of these through memory that the devices have in
-    common, if they can. Raises ValueError in a process that has a group.
+    common, if they can. Raises ValueError in a process that has a group, and RuntimeError, here and in each exchange on a CPU,
+    after `timeout` seconds of waiting for another rank.
     """
     if dist.is_initialized():
         raise ValueError(
@@ -79,9 +85,15 @@ def join_ranks(rank: int, size: int, meeting: Path | None) -> Ranks:
     os.environ.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0")  # or else torch ends this process with the rank that is gone
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
     place = "env://" if meeting is None else f"file://{meeting}"
-    dist.init_process_group(backend, init_method=place, rank=rank, world_size=size, timeout=PATIENCE)
+    try:
+        dist.init_process_group(backend, init_method=place, rank=rank, world_size=size, timeout=timedelta(seconds=timeout))
+    except RuntimeError:
+        if dist.is_initialized():
+            dist.destroy_process_group()
+        dist.distributed_c10d._world.group_count = 0  # or else the next group is named after this one, on this rank only
+        raise
     world: Any = dist.group.WORLD
-    return Ranks(rank, size, world.group_name)
+    return Ranks(rank, size, world.group_name, timeout)
 
 
 def break_off() -> None:

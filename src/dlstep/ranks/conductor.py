@@ -16,7 +16,7 @@ from ..core.trace import apply
 from ..models.ranks import Ranks
 from .crew import Crew
 from .interrupts import held_back
-from .wire import Wire, connect
+from .wire import RanksDisagree, Wire, connect
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +52,10 @@ Message = Forward | Fork | End
 class RankDriver(Protocol):
     """A driver of histories that lets ranks compare their lines while its device works."""
 
+    def holds(self, plan: Plan) -> bool:
+        """Whether the history is here that a plan goes on from, or begins."""
+        ...
+
     def run(self, plan: Plan, meanwhile: Callable[[], None]) -> Samples:
         """The samples of a plan; `meanwhile` has been called before they are known, or before LineMismatch is raised."""
         ...
@@ -74,7 +78,7 @@ class Conductor:
 
     def __init__(self, driver: RankDriver, crew: Crew) -> None:
         self._driver, self._crew, self._lock = driver, crew, Lock()
-        self._wire = connect(crew.ranks)
+        self._wire = connect(crew.ranks, crew.check)
         self._released: deque[int] = deque()
         self._gone: deque[int] = deque()
         self._numbers = count()
@@ -113,7 +117,7 @@ class Conductor:
         with self._lock, held_back(), self._whole():
             gone = tuple([self._gone.popleft() for _ in range(len(self._gone))])
             self._wire.tell(Forward(number, changes, self._forget(), gone))
-            return self._driver.run(plan, self._wire.check(f"step {plan.step}", plan.line))
+            return _run(self._driver, plan, self._wire)
 
     def dismiss(self) -> None:
         """Let the other ranks go on to something else."""
@@ -124,13 +128,15 @@ class Conductor:
         """End the group if the block is not done as a whole. Raises DlstepError if it has ended."""
         self._crew.check()
         try:
-            yield
+            with self._crew.working():
+                yield
         except LineMismatch:  # on every rank: the next plan begins anew
             raise
-        except (RuntimeError, DlstepError) as error:
+        except Exception as error:
             raise self._crew.ended_by(error) from error
-        except KeyboardInterrupt:
-            self._crew.ended_by(DlstepError("a forward of several ranks was interrupted twice: make the LLM anew"))
+        except BaseException as error:
+            how = "interrupted twice" if isinstance(error, KeyboardInterrupt) else f"ended by {type(error).__name__}"
+            self._crew.ended_by(DlstepError(f"a forward of several ranks was {how}: make the LLM anew"))
             raise
 
     def _forget(self) -> tuple[int, ...]:
@@ -143,7 +149,7 @@ class Conductor:
 def _close(crew: Crew, wire: Wire) -> None:
     """End a group that nobody can use any more; ranks that torchrun started do so when they are told."""
     if crew.lost is None and not crew.pids:
-        with suppress(RuntimeError):  # one that is gone has ended
+        with suppress(RuntimeError, DlstepError):  # one that is gone has ended
             wire.tell(End())
     crew.end()
 
@@ -198,10 +204,22 @@ def follow(driver: RankDriver, ranks: Ranks) -> None:
                     states[number] = change if isinstance(change, State) else apply(states[number], change)
                 plan = schedule(states[number])
                 try:
-                    samples = driver.run(plan, wire.check(f"step {plan.step}", plan.line))
+                    samples = _run(driver, plan, wire)
                 except LineMismatch:
                     continue  # rank 0 is told the same
                 states[number] = commit(states[number], samples)
+
+
+def _run(driver: RankDriver, plan: Plan, wire: Wire) -> Samples:
+    """This rank's share of a forward. Raises LineMismatch where no rank holds the history, RanksDisagree where some do not."""
+    held = driver.holds(plan)
+    check = wire.check(f"step {plan.step}", plan.line if held else f"no history on line {plan.line}")
+    try:
+        return driver.run(plan, check)
+    except LineMismatch as error:
+        if held:  # the others go on
+            raise RanksDisagree(f"step {plan.step}: rank {wire.ranks.rank} alone lost its history: {error}") from error
+        raise
 
 
 def _forget(driver: RankDriver, lines: tuple[int, ...]) -> None:

@@ -1,33 +1,48 @@
 """Processes of the ranks beside rank 0: started, watched and ended together."""
 
 import os
-import signal
 import sys
 import threading
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence as Items
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from multiprocessing import get_context, parent_process
+from functools import partial
 from multiprocessing.connection import Connection, wait
-from multiprocessing.process import BaseProcess
 from pathlib import Path
 from shutil import rmtree
 from tempfile import mkdtemp
+from time import monotonic, sleep
 from typing import Any
 
 from ..core import DlstepError
-from ..models.ranks import Ranks, break_off, join_ranks, leave_ranks
+from ..models.ranks import TIMEOUT, Ranks, break_off, join_ranks, leave_ranks
+from ..processes import Worker, last_words
+from . import RankLost
+from .wire import AGAIN, silent
 
-PATIENCE = 5.0  # seconds that a rank has to end by itself
+START = 600.0  # seconds in which all ranks have imported what they need and read the checkpoint's description
+BEAT = 0.5  # seconds between two signs of life of a rank
+GRACE = 2.0  # seconds in which it is known why an exchange with a rank failed
+IMPORTS = 60.0  # seconds at least in which a rank has imported what it needs to give signs of life
+ALIVE, ARRIVED, REFUSED = "alive", "arrived", "refused"  # what ranks say: the last one means that starting again helps nothing
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a process stands in a group: its rank of `size`, and the file in which ranks meet (None: torchrun's place)."""
+    """Where a process stands in a group: its rank of `size`, and the file in which ranks meet (None: torchrun's place).
+
+    `tell` lets rank 0 know that this one is about to join.
+    """
 
     rank: int
     size: int
     meeting: Path | None
+    tell: Callable[[], None] = lambda: None
+
+    def join(self, timeout: float) -> Ranks:
+        """Meet the other ranks, as `join_ranks` says."""
+        self.tell()
+        return join_ranks(self.rank, self.size, self.meeting, timeout)
 
 
 def place_in_torchrun(size: int) -> Place | None:
@@ -40,45 +55,109 @@ def place_in_torchrun(size: int) -> Place | None:
     return Place(int(os.environ["RANK"]), size, None)
 
 
+class Member:
+    """Another rank as rank 0 sees it: its process, and what that said."""
+
+    def __init__(self, rank: int, size: int, meeting: Path, target: Callable[..., None], given: tuple[Any, ...]) -> None:
+        self.worker = Worker(_run, rank, size, meeting, target, given, name=f"rank {rank} of {size}")
+        self.heard: set[str] = set()
+        self.silent = 0.0  # seconds since its last sign of life
+
+    def hear(self, passed: float) -> None:
+        """Take what the rank said in the `passed` seconds since the last time."""
+        self.silent += passed
+        with suppress(EOFError, OSError):
+            while self.worker.connection.poll():
+                self.heard.add(self.worker.connection.recv())
+                self.silent = 0.0
+
+    def fault(self, timeout: float) -> DlstepError | None:
+        """What is wrong with the rank: it has ended, or gave no sign of life for too long."""
+        if not self.worker.alive:
+            self.hear(0.0)
+            kind = DlstepError if REFUSED in self.heard else RankLost
+            return kind(f"{self.worker.reason}; {AGAIN}")
+        limit = timeout if self.heard else max(timeout, IMPORTS)
+        return silent(self.worker.name, limit) if self.silent > limit else None
+
+
 class Crew:
     """The ranks as rank 0 sees them. `lost` says in words why the group has ended; None while it has not."""
 
-    def __init__(self, ranks: Ranks, processes: list[BaseProcess], pipes: list[Connection], folder: Path | None) -> None:
+    def __init__(self, ranks: Ranks, members: Items[Member] = (), folder: Path | None = None) -> None:
         self.ranks = ranks
         self.lost: str | None = None
-        self._processes, self._pipes, self._folder = processes, pipes, folder
+        self._error: DlstepError | None = None
+        self._members, self._folder = tuple(members), folder
+        self._changed = threading.Condition()  # arrivals, and the end
         self._ending = threading.Event()
+        self._working: float | None = None  # seconds that a forward has taken so far
         self._calls: list[Callable[[str], None]] = []
         self._drops: list[Callable[[], None]] = []
-        self._lock, self._asking = threading.Lock(), threading.Lock()
-        if processes:
-            threading.Thread(target=self._watch, name="dlstep-ranks", daemon=True).start()
+        self._thread = threading.Thread(target=self._watch, name="dlstep-ranks", daemon=True)
+        if ranks.several and ranks.rank == 0:
+            self._thread.start()
 
     @property
-    def pids(self) -> tuple[int | None, ...]:
+    def pids(self) -> tuple[int, ...]:
         """The processes of ranks 1 and following, where this one started them."""
-        return tuple([process.pid for process in self._processes])
+        return tuple([member.worker.pid for member in self._members])
+
+    def meet(self) -> None:
+        """Wait until all ranks are about to join, and join with them. Raises DlstepError if one does not come."""
+        with self._changed:
+            self._changed.wait_for(lambda: self.lost is not None or self._complete, START)
+        if self.lost is None and not self._complete:
+            late = next(member for member in self._members if ARRIVED not in member.heard)
+            self._lose(RankLost(f"{late.worker.name} was not ready to join after {START:g} seconds; {AGAIN}"))
+        self.check()
+        assert self._folder is not None, "ranks that were started meet in a file"
+        self.ranks = join_ranks(0, self.ranks.size, self._folder / "meeting", self.ranks.timeout)
+
+    @property
+    def _complete(self) -> bool:
+        return all(ARRIVED in member.heard for member in self._members)
 
     def check(self) -> None:
         """Raise DlstepError if the group has ended."""
         if self.lost is not None:
-            raise DlstepError(self.lost)
+            raise type(self._error or DlstepError())(self.lost)
 
-    def ended_by(self, error: Exception) -> DlstepError:
+    @contextmanager
+    def starting(self) -> Iterator[None]:
+        """Raise why a rank is gone in place of what that led to on rank 0."""
+        try:
+            yield
+        except RuntimeError:
+            if self.ranks.several:
+                self._await_end()
+                self.check()
+            raise
+
+    @contextmanager
+    def working(self) -> Iterator[None]:
+        """End the group if the block takes longer than its timeout."""
+        self._working = 0.0
+        try:
+            yield
+        finally:
+            self._working = None
+
+    def ended_by(self, error: BaseException) -> DlstepError:
         """The error that tells why the group ends, `error` having come up here; all other ranks are ended."""
         if isinstance(error, DlstepError):
             said = error
-        else:  # a rank that is gone is the cause
-            gone = self._gone(wait([process.sentinel for process in self._processes], timeout=1.0))
-            said = DlstepError(gone or f"a forward failed on rank 0: {error}")
-        self._lose(str(said))
-        break_off()
+        else:  # a rank that is gone may be the cause
+            self._await_end()
+            own = str(error) if isinstance(error, RuntimeError) else f"{type(error).__name__}: {error}"
+            said = self._error or DlstepError(f"a forward failed on rank 0: {own}")
+        self._lose(said)
         self.end()
         return said
 
     def when_lost(self, call: Callable[[str], None]) -> None:
         """Have `call` told why once the group ends by itself; at once if it has."""
-        with self._lock:
+        with self._changed:
             self._calls.append(call)
             lost = self.lost
         if lost is not None:
@@ -95,12 +174,9 @@ class Crew:
         self._ending.set()
         if self.lost is None:
             self.lost = "the group of ranks was closed: make the LLM anew"
-        for process in self._processes:
-            process.kill()
-        with self._asking:
-            for process in self._processes:
-                process.join(PATIENCE)
-        if self._processes:
+        for member in self._members:
+            member.worker.end(0)
+        if self._members:
             break_off()  # NCCL would say goodbye to them
         for drop in self._drops:
             drop()
@@ -108,85 +184,102 @@ class Crew:
         if self._folder is not None:
             rmtree(self._folder, ignore_errors=True)
 
-    def _watch(self) -> None:
-        """Wait for the first rank that ends, and tell of it."""
-        gone = wait([process.sentinel for process in self._processes])
-        if self._ending.is_set():
-            return
-        self._lose(self._gone(gone) or "a rank has ended")
-        break_off()
+    def _await_end(self) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: self.lost is not None, GRACE)
 
-    def _gone(self, sentinels: list[Any]) -> str | None:
-        """Which rank has ended, of those whose sentinels say so, and what it said last; two threads may ask."""
-        for rank, (process, pipe) in enumerate(zip(self._processes, self._pipes, strict=True), start=1):
-            if process.sentinel in sentinels:
-                with self._asking:  # only one thread can fetch the exit code
-                    process.join(PATIENCE)  # its files are closed a little before it has one
-                    said = _last_word(pipe) or f"its process ended with exit code {process.exitcode}"
-                return f"rank {rank} of {self.ranks.size} is gone: {said}; make the LLM anew, or let the server restart it"
+    def _watch(self) -> None:
+        """Wait for the first rank that ends or stops answering, or for a forward that does not end."""
+        before = monotonic()
+        while not self._ending.is_set():
+            wait([end for member in self._members for end in (member.worker.sentinel, member.worker.connection)], BEAT)
+            now = monotonic()
+            passed, before = min(now - before, 2 * BEAT), now  # no more, should this process have been stopped itself
+            error = self._fault(passed)
+            if self._ending.is_set():
+                return
+            if error is not None:
+                self._lose(error)
+                return
+            with self._changed:
+                self._changed.notify_all()
+
+    def _fault(self, passed: float) -> DlstepError | None:
+        """What is wrong with the group, so many seconds after the last look."""
+        timeout = self.ranks.timeout
+        for member in self._members:
+            member.hear(passed)
+            if (error := member.fault(timeout)) is not None:
+                return error
+        if (working := self._working) is not None:
+            self._working = working + passed
+            if working > timeout + 2 * BEAT:
+                return RankLost(
+                    f"a forward of {self.ranks.size} ranks took longer than {timeout:g} seconds (rank_timeout); {AGAIN}"
+                )
         return None
 
-    def _lose(self, why: str) -> None:
-        with self._lock:
+    def _lose(self, error: DlstepError) -> None:
+        with self._changed:
             if self.lost is not None:
                 return
-            self.lost, calls = why, list(self._calls)
+            self._error, self.lost, calls = error, str(error), list(self._calls)
+            self._changed.notify_all()
+        for member in self._members:  # so that nothing here waits for one that was stopped
+            member.worker.kill()
+        break_off()
         for call in calls:
-            call(why)
+            call(self.lost)
 
 
-def _last_word(pipe: Connection) -> str | None:
-    try:
-        return str(pipe.recv()) if pipe.poll() else None
-    except (EOFError, OSError):
-        return None
-
-
-def gather_crew(size: int, target: Callable[..., None], *given: Any) -> Crew:
+def gather_crew(size: int, target: Callable[..., None], *given: Any, timeout: float = TIMEOUT) -> Crew:
     """Start ranks 1 to `size` - 1 as processes that run `target(place, *given)`, and meet them as rank 0.
 
-    Raises DlstepError if one ends before it is there.
+    Raises DlstepError if one ends or stops answering before it is there.
     """
-    context = get_context("spawn")
     folder = Path(mkdtemp(prefix="dlstep-ranks-"))
-    processes: list[BaseProcess] = []
-    pipes: list[Connection] = []
-    for rank in range(1, size):
-        ours, theirs = context.Pipe()
-        place = Place(rank, size, folder / "meeting")
-        process = context.Process(target=_run, args=(theirs, target, place, given), name=f"dlstep-rank-{rank}", daemon=True)
-        process.start()
-        theirs.close()
-        processes.append(process)
-        pipes.append(ours)
+    members: list[Member] = []
     with ExitStack() as undone:
         undone.callback(rmtree, folder, ignore_errors=True)
-        for process in processes:
-            undone.callback(process.kill)
-        for rank, pipe in enumerate(pipes, start=1):
-            try:
-                pipe.recv()
-            except EOFError as error:
-                raise DlstepError(f"rank {rank} of {size} ended before it was ready") from error
-        crew = Crew(join_ranks(0, size, folder / "meeting"), processes, pipes, folder)
+        for rank in range(1, size):
+            members.append(Member(rank, size, folder / "meeting", target, given))
+            undone.callback(members[-1].worker.kill)
         undone.pop_all()
+    crew = Crew(Ranks(0, size, timeout=timeout), members, folder)
+    try:
+        with crew.starting():
+            crew.meet()
+    except BaseException:
+        crew.end()
+        raise
     return crew
 
 
-def _run(pipe: Connection, target: Callable[..., None], place: Place, given: tuple[Any, ...]) -> None:
-    """The process of a rank: it never outlives the one that started it."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal reaches all ranks: the first one decides
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    pipe.send("ready")
+def _run(
+    connection: Connection, rank: int, size: int, meeting: Path, target: Callable[..., None], given: tuple[Any, ...]
+) -> None:
+    """Be the process of a rank."""
+    lock = threading.Lock()
+
+    def tell(said: str) -> None:
+        with lock:
+            connection.send(said)
+
+    tell(ALIVE)
+    threading.Thread(target=_live, args=(tell,), daemon=True).start()
     try:
-        target(place, *given)
-    except (ValueError, OSError, RuntimeError, DlstepError) as error:
-        pipe.send(" ".join(str(error).split()))
+        target(Place(rank, size, meeting, partial(tell, ARRIVED)), *given)
+    except (ValueError, OSError, DlstepError) as error:
+        said = " ".join(str(error).split())
+        last_words(said)
+        print(f"dlstep: rank {rank} of {size} failed: {said}", file=sys.stderr, flush=True)
+        tell(REFUSED)
         sys.exit(1)
 
 
-def _end_with_parent() -> None:
-    parent = parent_process()
-    assert parent is not None, "ranks are started by another process"
-    wait([parent.sentinel])
-    os._exit(1)
+def _live(tell: Callable[[str], None]) -> None:
+    """Give signs of life as long as somebody listens."""
+    with suppress(OSError):
+        while True:
+            sleep(BEAT)
+            tell(ALIVE)

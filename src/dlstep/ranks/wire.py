@@ -1,15 +1,22 @@
-"""Connections between rank 0 and the others, on one host: messages there, a number of each rank back, then the verdict."""
+"""Connections between rank 0 and the others, on one host: messages there, a value of each rank back, then the verdict."""
 
-import os
-from multiprocessing.connection import Client, Connection, Listener
+import socket
+from collections.abc import Callable
+from multiprocessing.connection import Connection, wait
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from platform import node
+from struct import pack
 from tempfile import TemporaryDirectory
+from time import monotonic
 from typing import Any
 
 from ..core import DlstepError
 from ..models.ranks import Ranks
+from . import RankLost
+
+AGAIN = "make the LLM anew, or let the server restart it"
+GLANCE = 0.2  # seconds between two looks at whether the group still is
 
 
 class RanksDisagree(DlstepError):
@@ -19,7 +26,8 @@ class RanksDisagree(DlstepError):
 class Wire:
     """The connections of one rank: rank 0 has one to each other rank, they have one to rank 0.
 
-    Raises RuntimeError once the rank at the other end is gone.
+    Raises RuntimeError once the rank at the other end is gone, and RankLost where rank 0 waits for one longer than
+    `ranks.timeout`.
     """
 
     def __init__(self, ranks: Ranks, connections: list[Connection]) -> None:
@@ -32,31 +40,42 @@ class Wire:
             try:
                 connection.send_bytes(packed)
             except OSError as error:
-                raise _gone(number) from error
+                raise self._fault(number, error) from error
 
     def hear(self) -> Any:
         """The next message of rank 0."""
-        return _received(self._connections[0], 0)
+        return self._received(self._connections[0], 0)
 
-    def check(self, what: str, number: int) -> "Check":
-        """The comparison of a number of all ranks; another rank than the first tells its own at once."""
+    def check(self, what: str, value: int | str) -> "Check":
+        """The comparison of a value of all ranks; another rank than the first tells its own at once."""
         if self.ranks.rank:
             try:
-                self._connections[0].send(number)
+                self._connections[0].send(value)
             except OSError as error:
-                raise _gone(0) from error
-        return Check(self, what, number)
+                raise self._fault(0, error) from error
+        return Check(self, what, value)
 
-    def numbers(self) -> list[int]:
-        """The numbers that the other ranks tell."""
-        return [_received(connection, number) for number, connection in enumerate(self._connections, start=1)]
+    def values(self) -> list[int | str]:
+        """The values that the other ranks tell."""
+        return [self._received(connection, number) for number, connection in enumerate(self._connections, start=1)]
+
+    def _received(self, connection: Connection, number: int) -> Any:
+        try:
+            return connection.recv()
+        except (EOFError, OSError) as error:
+            raise self._fault(number, error) from error
+
+    def _fault(self, number: int, error: Exception) -> Exception:
+        if isinstance(error, BlockingIOError):  # the time that the socket has is over
+            return silent(f"rank {number} of {self.ranks.size}", self.ranks.timeout)
+        return RuntimeError(f"rank {number} is gone: its connection is closed")
 
 
 class Check:
-    """Raises RanksDisagree on every rank, with the numbers, unless they are equal; later calls do nothing."""
+    """Raises RanksDisagree on every rank, with the values, unless they are equal; later calls do nothing."""
 
-    def __init__(self, wire: Wire, what: str, number: int) -> None:
-        self._wire, self._what, self._number, self._done = wire, what, number, False
+    def __init__(self, wire: Wire, what: str, value: int | str) -> None:
+        self._wire, self._what, self._value, self._done = wire, what, value, False
 
     def __call__(self) -> None:
         if self._done:
@@ -65,48 +84,71 @@ class Check:
         if self._wire.ranks.rank:
             verdict = self._wire.hear()
         else:
-            verdict = self._verdict([self._number, *self._wire.numbers()])
+            verdict = self._verdict([self._value, *self._wire.values()])
             self._wire.tell(verdict)
         if verdict is not None:
             raise RanksDisagree(verdict)
 
-    def _verdict(self, numbers: list[int]) -> str | None:
-        if len(set(numbers)) == 1:
+    def _verdict(self, values: list[int | str]) -> str | None:
+        if len(set(values)) == 1:
             return None
-        said = ", ".join(f"rank {rank} has {each}" for rank, each in enumerate(numbers))
+        said = ", ".join(f"rank {rank} has {each}" for rank, each in enumerate(values))
         return f"{self._what}: ranks disagree, {said}; their answers would differ from here on, so all of them stop"
 
 
-def connect(ranks: Ranks) -> Wire:
-    """Connect all ranks of a group, each of which calls this. Raises ValueError if they are not on one host."""
+def silent(rank: str, seconds: float) -> RankLost:
+    """The error for a rank ("rank 1 of 2") that has not answered for so many seconds."""
+    return RankLost(f"{rank} did not answer for {seconds:g} seconds (rank_timeout); {AGAIN}")
+
+
+def connect(ranks: Ranks, check: Callable[[], None] = lambda: None) -> Wire:
+    """Connect all ranks of a group, each of which calls this. While rank 0 waits, `check` may raise why it should not.
+
+    Raises ValueError if they are not on one host, and RankLost for a rank that does not come within `ranks.timeout` seconds.
+    """
     hosts = sorted(set(ranks.told(node())))
     if len(hosts) > 1:
         raise ValueError(
             f"tensor_parallel_size={ranks.size}: ranks are on the hosts {', '.join(hosts)}: start all of them on one host"
         )
     if ranks.rank:
-        address, key = ranks.told(None)[0]
-        connection = Client(address, "AF_UNIX", authkey=key)
-        connection.send(ranks.rank)
-        return Wire(ranks, [connection])
-    key, met = os.urandom(32), dict[int, Connection]()
-    with (
-        TemporaryDirectory(prefix="dlstep-wire-") as folder,
-        Listener(str(Path(folder, "wire")), "AF_UNIX", backlog=ranks.size, authkey=key) as listener,
-    ):
-        ranks.told((listener.address, key))
-        for _ in range(1, ranks.size):
-            connection = listener.accept()
-            met[connection.recv()] = connection
+        return Wire(ranks, [call(ranks.told("")[0], ranks.rank)])
+    met = dict[int, Connection]()
+    # Only this user can enter the folder.
+    with TemporaryDirectory(prefix="dlstep-wire-") as folder, socket.socket(socket.AF_UNIX) as door:
+        address = str(Path(folder, "wire"))
+        door.bind(address)
+        door.listen(ranks.size)
+        ranks.told(address)
+        end = monotonic() + ranks.timeout
+        while len(met) < ranks.size - 1:
+            if wait([door], GLANCE):
+                number, connection = _answered(door, ranks.timeout)
+                met[number] = connection
+            check()
+            if monotonic() > end:
+                missing = next(number for number in range(1, ranks.size) if number not in met)
+                raise silent(f"rank {missing} of {ranks.size}", ranks.timeout)
     return Wire(ranks, [met[number] for number in range(1, ranks.size)])
 
 
-def _received(connection: Connection, number: int) -> Any:
+def call(address: str, rank: int) -> Connection:
+    """The connection of another rank to rank 0."""
+    line = socket.socket(socket.AF_UNIX)
+    line.connect(address)
+    connection = Connection(line.detach())
+    connection.send(rank)
+    return connection
+
+
+def _answered(door: socket.socket, seconds: float) -> tuple[int, Connection]:
+    """The rank that calls, and the connection to it, on which neither reading nor writing waits longer than so many seconds."""
+    line, _ = door.accept()
+    span = pack("ll", int(seconds), int(seconds % 1 * 1e6))
+    line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, span)
+    line.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, span)
+    connection = Connection(line.detach())
     try:
-        return connection.recv()
+        return connection.recv(), connection
     except (EOFError, OSError) as error:
-        raise _gone(number) from error
-
-
-def _gone(number: int) -> RuntimeError:
-    return RuntimeError(f"rank {number} is gone: its connection is closed")
+        raise RuntimeError("a rank is gone: it closed its connection before it gave its number") from error
