@@ -79,3 +79,44 @@ def entropy_bound_spaced(entropies: dict[int, float], bound: float, gap: int) ->
         if gap <= 1 or all(abs(position - other) >= gap for other in taken):
             taken.append(position)
     return sorted(taken)
+
+
+def llada(network: Network, prompt: list[int], length: int, size: int, steps: int, ends: set[int], mask: int) -> list[int]:
+    """LLaDA (ML-GSAI/LLaDA b7e6c35) with `confidence_eos_eot_inf`: the softmax that ranks positions leaves `ends` out."""
+    canvas = [*prompt, *[mask] * length]
+    for begin in range(len(prompt), len(canvas), size):
+        for share in even_shares(size, steps):
+            chances = {p: network(canvas, p) for p in range(begin, begin + size) if canvas[p] == mask}
+            scores = {}
+            for position, row in chances.items():
+                others = 1.0 - math.fsum(row[token] for token in ends)
+                scores[position] = 0.0 if top_id(row) in ends else max(row) / others
+            for position in best_first(scores, share):
+                canvas[position] = top_id(chances[position])
+    return canvas[len(prompt) :]
+
+
+def saber(network: Network, prompt: list[int], length: int, size: int, least: int, mask: int) -> tuple[list[int], int]:
+    """Saber (zhaoyMa/Saber 2f061e2) with blocks: what was taken in all of them counts, and may be taken back."""
+    canvas, forwards = [*prompt, *[mask] * length], 0
+    final, last = dict[int, float](), dict.fromkeys(range(len(prompt), len(canvas)), 0.0)
+    for end in range(len(prompt) + size, len(canvas) + 1, size):
+        while mask in canvas[:end]:
+            forwards += 1
+            chances = {position: network(canvas, position) for position in range(len(prompt), end)}
+            now = {position: max(row) for position, row in chances.items()}
+            delta = {p: now[p] - last[p] if last[p] > -math.inf else math.inf for p in now}
+            last = {position: now.get(position, -math.inf) for position in last}
+            bar = math.fsum(final.values()) / len(final) if final else 1.0
+            open_ones = {position: now[position] for position in now if canvas[position] == mask}
+            chosen = [position for position, chance in open_ones.items() if chance > bar]
+            if len(chosen) < least:
+                chosen = best_first(open_ones, least)
+            for position in chosen:
+                canvas[position], final[position] = top_id(chances[position]), now[position]
+            if mask in canvas[:end]:
+                count = max(least, len(chosen))
+                falls = {position: -delta[position] for position in now if canvas[position] != mask}
+                for position in best_first(falls, min(max(least // 2, (count + 7) // 8), count - 1)):
+                    canvas[position] = mask
+    return canvas[len(prompt) :], forwards

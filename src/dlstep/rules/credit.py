@@ -2,9 +2,10 @@
 
 Source: Wang et al., "CreditDecoding: Accelerating Parallel Decoding in Diffusion Large Language Models with Trace Credit",
 2025, arXiv 2510.06133. Its code adds credits to logits; the probabilities here are the same, worked out from the ids with
-credit and their probabilities. Ids outside of the `BEST` most probable ones count as probability 0, and a position keeps credit
-for so many ids at most. Its code takes all positions within 1e-5 of the best one where none is above the threshold, here the
-first of the best. Its code is greedy; here the token is drawn from the fused probabilities at any temperature.
+credit and their probabilities. Ids outside of the `BEST` most probable ones count as probability 0, and a position keeps
+credit for so many ids at most. Its code takes all positions within 1e-5 of the best one where none is above the threshold,
+here the first of the best. It accepts a probability that equals the threshold (`inclusive`). Its code is greedy; here the
+token is drawn from the fused probabilities at any temperature.
 """
 
 from collections.abc import Iterable, Mapping, Sequence as Items

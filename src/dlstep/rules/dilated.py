@@ -1,8 +1,8 @@
 """Dilated unmasking: positions far apart first, those between them later, whatever their probabilities are.
 
 Source: Luxembourg et al., "Plan for Speed: Dilated Scheduling for Masked Diffusion Language Models" (DUS), 2025, arXiv
-2506.19037. In the authors' code, positions that stay masks because their tokens are not probable enough are never taken; here
-the last forward takes all that is left.
+2506.19037. Its code keeps back what is below 0.3 by default (`keep`). In the authors' code, positions that stay masks because
+their tokens are not probable enough are never taken; here the last forward takes all that is left.
 """
 
 from dataclasses import dataclass

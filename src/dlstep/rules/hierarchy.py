@@ -35,8 +35,8 @@ def best_of_runs(positions: tuple[int, ...], probabilities: tuple[float, ...], l
 class Hierarchy(Choice):
     """Takes the best position of each stretch of consecutive masks if it is above `low_threshold`, and all that are certain.
 
-    The block's best one is taken in any case where one must be. With a `remask_threshold`, decided positions that have become
-    less probable than that count as masks: of them and the others, more are taken than were doubted.
+    The block's best one is taken in any case where one must be. With a `remask_threshold`, decided positions whose most
+    probable token is less probable than that count as masks: of them and the others, more are taken than were doubted.
     """
 
     SWEEP = ("low_threshold", (0.9, 0.7, 0.5, 0.4, 0.2))
@@ -46,7 +46,8 @@ class Hierarchy(Choice):
     accept_threshold: Probability = 1.0
     """Any position is decided when the probability of its token is above this; 1: only the best of stretches are."""
     remask_threshold: Probability = 0.0
-    """A decided position becomes a mask when the token there is less probable than this, unless it is taken anew; 0: never."""
+    """A decided position becomes a mask when the most probable token there, be it its own or not, is less probable than this,
+    unless it is taken anew; 0: never."""
 
     def __post_init__(self) -> None:
         check_ranges(self)

@@ -1,7 +1,8 @@
 """LocalLeap: near positions that are certain, less certain ones are taken, too.
 
 Source: Kong et al., "Accelerating Diffusion LLM Inference via Local Determinism Propagation" (LocalLeap), 2025, arXiv
-2510.07081. Neighbourhoods end at the block, and only positions decided in the same forward have one.
+2510.07081. In its code a relaxed threshold above the other one raises the bar near certain positions. Neighbourhoods end at
+the block, and only positions decided in the same forward have one.
 """
 
 from bisect import bisect_left

@@ -4,9 +4,11 @@ Sources: Nie et al., "Large Language Diffusion Models" (LLaDA), 2025, arXiv 2502
 Ye et al., "Dream 7B", 2025, arXiv 2508.15487 (one schedule over the whole answer; `margin`, `entropy`, `independent`, random
 numbers in the order); Cheng et al., "SDAR", 2025, arXiv 2510.06303 (`left`, the threshold beside the shares).
 
-LLaDA and Dream leave the order among equals open; here the lowest position comes first. Dream runs forwards that take nothing;
-here they are left out, which changes no greedy answer. LLaDA's option to take ends of sequence last has no effect on some
-of them with a temperature above 0 in its code; here it always has.
+LLaDA and Dream leave the order among equals open; here the lowest position comes first. Dream runs forwards that take
+nothing; here they are left out, which changes no greedy answer. LLaDA's option to take ends of sequence last has no effect on
+some of them with a temperature above 0 in its code; here it always has. Its code also takes them out of the softmax that
+ranks the other positions, and SDAR's shares out the whole block where the prompt ends inside it: `docs/published_code.md`
+measures both.
 """
 
 from bisect import bisect_left

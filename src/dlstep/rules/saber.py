@@ -1,9 +1,9 @@
 """Saber: a threshold that follows the confidence so far, and tokens taken back whose confidence fell most.
 
 Source: "Saber: An Efficient Sampling with Adaptive Acceleration and Backtracking Enhanced Remasking for Diffusion Language
-Model", 2025, arXiv 2510.18165. Its code takes the mean over all earlier blocks, here each block begins anew; the two are one
-where the answer is one block, as published. Its code may overwrite decided positions when few masks are left; here a
-forward takes those that there are.
+Model", 2025, arXiv 2510.18165. Its code takes the mean over all earlier blocks and remasks tokens of these, too; here each
+block begins anew. The two are one where the answer is one block, as published. Its code may overwrite decided positions when
+few masks are left; here a forward takes those that there are.
 """
 
 from dataclasses import dataclass

@@ -3,7 +3,7 @@
 Source: Wu et al., "Fast-dLLM: Training-free Acceleration of Diffusion LLM by Enabling KV Cache and Parallel Decoding", 2025,
 arXiv 2505.22618. The test by entropy is that of d3LLM, 2026, arXiv 2601.07568, whose code takes the least uncertain of all
 open positions besides; here each block that must get further does. The falling threshold is that of Streaming-dLLM, 2026,
-arXiv 2601.17917.
+arXiv 2601.17917, whose released code counts the suffix behind the block, too (`docs/published_code.md`).
 """
 
 from collections.abc import Sequence as Items

@@ -2,7 +2,7 @@
 
 The grid is the paper's: block 0 is the whole prompt, blocks of `block_size` are counted from its end. A prompt is therefore
 fed at once, never in pieces. Source: Wang et al., "Diffusion LLMs Can Do Faster-Than-AR Inference via Discrete Diffusion
-Forcing", 2025.
+Forcing", 2025, arXiv 2508.09192.
 """
 
 from dataclasses import dataclass

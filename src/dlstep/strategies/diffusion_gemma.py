@@ -8,7 +8,7 @@ sticky: every forward decides anew. When the most probable tokens have stayed th
 Pinned positions hold their token throughout: the network says something of them too, which nobody looks at.
 
 Sources: `DiffusionGemmaForBlockDiffusion.generate` of transformers; the entropy bound is that of Ben-Hamu et al.,
-"Accelerated Sampling from Masked Diffusion Models via Entropy Bounded Unmasking", 2025.
+"Accelerated Sampling from Masked Diffusion Models via Entropy Bounded Unmasking", 2025, arXiv 2505.24857.
 """
 
 from dataclasses import dataclass, replace

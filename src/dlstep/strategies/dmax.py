@@ -1,9 +1,9 @@
 """DMax: blocks filled from the left, refreshed in every forward, and fed as soft tokens until they converge.
 
-A decided position is fed as a blend of its token's embedding and the mask's, weighted by how sure the network was, so that
-a wrong token can still be corrected; a block is ready when a forward changes nothing in it or is sure of all of it. Source:
-Chen et al., "DMax: Aggressive Parallel Decoding for dLLMs", 2026, and for `iter_smooth_topk` the iteration smoothing of
-dInfer.
+A decided position is fed as a blend of its token's embedding and the mask's, weighted by how sure the network was, so that a
+wrong token can still be corrected; a block is ready when a forward changes nothing in it or is sure of all of it. Source: Chen
+et al., "DMax: Aggressive Parallel Decoding for dLLMs", 2026, arXiv 2604.08302, and for `iter_smooth_topk` the iteration
+smoothing of dInfer.
 """
 
 from dataclasses import dataclass

@@ -3,7 +3,7 @@
 The canvas is the prompt and the whole answer, masked where it is undecided; every position sees every other. A block begins
 with a *refresh*, a forward over the canvas. Until it is full its next forwards feed the block alone and see the rest as the
 refresh stored it (`dual`), feed the block and what follows it (`prefix`), or refresh again (`none`). Source: Wu et al.,
-"Fast-dLLM: Training-free Acceleration of Diffusion LLM by Enabling KV Cache and Parallel Decoding", 2025.
+"Fast-dLLM: Training-free Acceleration of Diffusion LLM by Enabling KV Cache and Parallel Decoding", 2025, arXiv 2505.22618.
 """
 
 from dataclasses import dataclass

@@ -3,7 +3,7 @@
 The model sees its own block in full and those before it, and predicts position p by row p-1. Three spans decode a block: the
 *seed* is its first token, predicted by the last row of the block before it while that is stored for good; a *whole* forward
 feeds the block and refreshes the keys and values of all its positions; a *part* feeds the sub-block in work only, and sees the
-others as they were stored last. Source: Wu et al., "Fast-dLLM v2: Efficient Block-Diffusion LLM", 2025.
+others as they were stored last. Source: Wu et al., "Fast-dLLM v2: Efficient Block-Diffusion LLM", 2025, arXiv 2509.26328.
 """
 
 from bisect import bisect_left

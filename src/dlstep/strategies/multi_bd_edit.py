@@ -1,8 +1,8 @@
 """Multi-block diffusion with edit sampling: masks are filled and tokens edited until a block stops changing.
 
-Every forward fills the masks it is sure of, at least one, and replaces tokens that it now says otherwise. A block is ready
-when a forward changes nothing in it, or after enough forwards. Source: Bie et al., "LLaDA2.1: Speeding Up Text Diffusion via
-Token Editing", 2026; SGLang calls the rule `joint_threshold`.
+Every forward fills the masks it is sure of, at least one, and replaces tokens that it now says otherwise. A block is ready when
+a forward changes nothing in it, or after enough forwards. Source: Bie et al., "LLaDA2.1: Speeding Up Text Diffusion via Token
+Editing", 2026, arXiv 2602.08676; SGLang calls the rule `joint_threshold`.
 """
 
 from dataclasses import dataclass, replace

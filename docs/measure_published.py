@@ -1,0 +1,231 @@
+"""Measure where a rule decides otherwise than its authors' released code, and write the table of `docs/published_code.md`.
+
+Each pair answers the same held-out stories on the same embedded model, once as here and once as the released code decides. The
+classes below are that code's decisions, written anew; `tests/reference/test_published.py` compares them with restated loops.
+"""
+
+from dataclasses import dataclass
+from math import fsum, inf
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Annotated, Any, final
+
+import torch
+from annotated_types import Gt
+from rich.progress import track
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from dlstep import tiny
+from dlstep.core import Block, Choice, Extra, Probability, Rows, Rule, Sequence, Spec, Wants, check_ranges, draw
+from dlstep.evaluate.comparing import RUNS, Row, compared, folder_of
+from dlstep.evaluate.entries import entries
+from dlstep.evaluate.options import EvalOptions
+from dlstep.evaluate.runs import read
+from dlstep.rules.credit import Credit
+from dlstep.rules.dilated import Dilated
+from dlstep.rules.quota import Quota
+from dlstep.rules.running_confidence import RunningConfidence
+from dlstep.rules.saber import Saber
+from dlstep.rules.threshold import Threshold
+
+PROBLEMS = 200
+LENGTH = 32  # positions of a canvas
+PAGE = Path(__file__).parent / "published_code.md"
+BEGIN, END = "<!-- table -->\n", "<!-- end of table -->\n"
+ENDS = (2,)  # of `tiny-llada`
+Steps = Annotated[int, Gt(0)]
+
+
+def highest(scores: dict[int, float], count: int) -> list[int]:
+    """Return the `count` keys with the largest scores, ascending; of equal ones the lowest."""
+    return sorted(sorted(scores, key=lambda key: (-scores[key], key))[:count])
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class QuotaWithoutEnds(Choice):
+    """LLaDA with `confidence_eos_eot_inf`: the softmax that positions are ranked by leaves the `end_ids` out."""
+
+    steps_per_block: Steps = 4
+    end_ids: tuple[int, ...] = ()
+
+    @property
+    def wants(self) -> Wants:
+        """The probabilities of the ends."""
+        return Wants(named=len(self.end_ids))
+
+    def named(self, block: Block, limit: int, number: int) -> tuple[int, ...]:
+        """The ends, at every position."""
+        return self.end_ids * len(self.wanted(block, limit, number))
+
+    def chosen(self, sequence: Sequence, block: Block, rows: Rows, begin: int, must: bool) -> list[int]:
+        """The rows of the schedule by the probability among the other ids; that of an end is 0."""
+        size, number, width = len(block.sampled(sequence.goal.limit)), draw(sequence, block), len(self.end_ids)
+        scores = dict.fromkeys(range(begin, begin + len(block.undecided)), 0.0)
+        for row in scores:
+            if rows.tokens[row] not in self.end_ids:
+                scores[row] = rows.probabilities[row] / (1.0 - fsum(rows.named_probabilities[row * width : (row + 1) * width]))
+        return highest(scores, max(size // self.steps_per_block + (number < size % self.steps_per_block), 1))
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class QuotaOfBlock(Choice):
+    """SDAR: shares of the whole block, also where the prompt ends in it. What it overwrites then is left out."""
+
+    steps_per_block: Steps = 4
+
+    def chosen(self, sequence: Sequence, block: Block, rows: Rows, begin: int, must: bool) -> list[int]:
+        """The most probable rows."""
+        scores = {row: rows.probabilities[row] for row in range(begin, begin + len(block.undecided))}
+        share, over = divmod(len(block.tokens), self.steps_per_block)
+        return highest(scores, max(share + (draw(sequence, block) < over), 1))
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class FallingWithSuffix(Choice):
+    """Streaming-dLLM: the share of masks that lowers the threshold is that of the block and of the suffix that is fed."""
+
+    accept_threshold: Probability = 0.9
+    falling: Probability = 0.3
+    suffix: Annotated[int, Gt(0)] = 33
+    """Most positions behind the block that are fed."""
+
+    def chosen(self, sequence: Sequence, block: Block, rows: Rows, begin: int, must: bool) -> list[int]:
+        """The rows at or above the threshold, or the best one."""
+        behind = min(sequence.goal.limit - min(block.end, sequence.goal.limit), self.suffix)
+        size, masks = len(block.sampled(sequence.goal.limit)), len(block.undecided)
+        least = self.accept_threshold * (1.0 - self.falling * (1.0 - (masks + behind) / (size + behind)))
+        scores = {row: rows.probabilities[row] for row in range(begin, begin + masks)}
+        return [row for row, chance in scores.items() if chance >= least] or highest(scores, int(must))
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Seen(Extra):
+    """Of each sampled position the confidence when last taken and in the last forward; where the current block ends."""
+
+    taken: tuple[float | None, ...]
+    before: tuple[float, ...]
+    reach: int
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class SaberOverBlocks(Rule):
+    """Saber with several blocks: the mean and the tokens that are taken back are those of all blocks so far."""
+
+    size: Annotated[int, Gt(0)] = 8
+    least_taken: Annotated[int, Gt(0)] = 2
+
+    def __post_init__(self) -> None:
+        check_ranges(self)
+
+    @property
+    def whole(self) -> bool:
+        """Tokens of all blocks."""
+        return True
+
+    @property
+    def revokes(self) -> bool:
+        """Tokens become masks again."""
+        return True
+
+    def wanted(self, block: Block, limit: int, number: int) -> tuple[int, ...]:
+        """All positions up to the end of the current block."""
+        return block.sampled(limit)[: self._seen(block, limit).reach]
+
+    def decided(self, sequence: Sequence, block: Block, rows: Rows, begin: int, must: bool, spec: Spec) -> Block:
+        """Take what is above the mean, then take back what fell most."""
+        sampled, least = block.sampled(sequence.goal.limit), self.least_taken
+        seen = self._seen(block, sequence.goal.limit)
+        now = rows.probabilities[begin : begin + seen.reach]
+        masks = {place: now[place] for place in range(seen.reach) if sampled[place] in set(block.undecided)}
+        known = [chance for chance in seen.taken if chance is not None]
+        mean = fsum(known) / len(known) if known else 1.0
+        chosen = [place for place, chance in masks.items() if chance > mean]
+        chosen = chosen if len(chosen) >= least else highest(masks, least)
+        block = block.take(
+            [sampled[place] for place in chosen], [rows.tokens[begin + place] for place in chosen], [now[p] for p in chosen]
+        )
+        taken = [now[place] if place in chosen else old for place, old in enumerate(seen.taken)]
+        left, number = set(block.undecided), max(least, len(chosen))
+        reach = seen.reach
+        if not left.intersection(sampled[:reach]):
+            reach = min(reach + self.size, len(sampled))
+        else:
+            assert spec.mask_id is not None
+            falls = {place: seen.before[place] - now[place] for place in range(reach) if sampled[place] not in left}
+            back = highest(falls, min(max(least // 2, -(-number // 8)), number - 1))
+            block = block.mask([sampled[place] for place in back], spec.mask_id)
+        return block.remembering(Seen(tuple(taken), (*now, *[-inf] * (len(sampled) - len(now))), reach))
+
+    def _seen(self, block: Block, limit: int) -> Seen:
+        count = len(block.sampled(limit))
+        return block.extra if isinstance(block.extra, Seen) else Seen((None,) * count, (0.0,) * count, min(self.size, count))
+
+
+# Rule, what differs, carrier, here, as released.
+PAIRS: tuple[tuple[str, str, str, Rule, Rule], ...] = (
+    ("quota", "end ids in the softmax of `eos_last`", "dual_cache", Quota(4, eos_last=True), QuotaWithoutEnds(4, ENDS)),
+    ("quota", "shares where the prompt ends in a block", "multi_bd", Quota(4), QuotaOfBlock(4)),
+    ("running_confidence", "other blocks' tokens", "dual_cache", RunningConfidence(4), RunningConfidence(4, segment_size=8)),
+    ("threshold", "what `falling` counts", "dual_cache", Threshold(inclusive=True, falling=0.3), FallingWithSuffix()),
+    ("saber", "other blocks' tokens", "dual_cache", Saber(), SaberOverBlocks()),
+    ("credit", "`inclusive`", "multi_bd", Credit(), Credit(inclusive=True)),
+    ("dilated", "`keep`", "dual_cache", Dilated(), Dilated(keep=0.3)),
+)
+
+
+def measured(carrier: str, rule: Rule, problems: int) -> tuple[Row, list[str]]:
+    """Return the row of a rule on the embedded model of a carrier, and the answers."""
+    options: dict[str, Any] = {"block_size": 8} | ({"buffer_size": 1} if carrier == "multi_bd" else {"cache": "none"})
+    (entry,), _ = entries([rule], [carrier], grid={}, **options)
+    with TemporaryDirectory() as folder:
+        (row,) = compared([entry], EvalOptions(tasks=("shells",), dataset_limit=problems), Path(folder))
+        (pairs,) = read(Path(folder) / RUNS / folder_of(entry)).groups.values()
+    return row, [line["answer"] for line, _ in pairs]
+
+
+def mask_share(problems: int) -> tuple[float, float]:
+    """Return the mean and the largest probability that `tiny-llada` gives its mask id, over the masks of fresh canvases."""
+    folder = tiny.path("tiny-llada")
+    network, tokenizer = AutoModelForCausalLM.from_pretrained(folder).float(), AutoTokenizer.from_pretrained(folder)
+    mask_id, shares = network.config.mask_token_id, list[float]()
+    for problem in tiny.problems(problems, 0):
+        canvas = [*tokenizer(problem.prompt)["input_ids"], *[mask_id] * LENGTH]
+        sees = torch.ones(1, 1, len(canvas), len(canvas), dtype=torch.bool)
+        with torch.no_grad():
+            logits = network(torch.tensor([canvas]), attention_mask=sees, use_cache=False).logits[0, -LENGTH:]
+        shares += logits.softmax(-1)[:, mask_id].tolist()
+    return fsum(shares) / len(shares), max(shares)
+
+
+def cell(row: Row) -> str:
+    """Return accuracy and tokens per forward, each with its standard error."""
+    return (
+        f"{row.accuracy:.1%} ± {row.accuracy_error or 0:.1%}, {row.tokens_per_forward:.3f} ± "
+        f"{row.tokens_per_forward_error or 0:.3f}"
+    )
+
+
+def main() -> None:
+    """Write the table."""
+    lines = ["| rule | what differs | model | here | as released | other answers |", "|---|---|---|---|---|---|"]
+    for name, what, carrier, here, released in track(PAIRS, "measuring"):
+        (one, answers), (other, others) = (measured(carrier, rule, PROBLEMS) for rule in (here, released))
+        differ = sum(mine != theirs for mine, theirs in zip(answers, others, strict=True))
+        cells = (f"[`{name}`](strategies/{name}.md)", what, f"`{one.model}`", cell(one), cell(other), f"{differ} of {PROBLEMS}")
+        lines.append(f"| {' | '.join(cells)} |")
+        print(lines[-1], flush=True)
+    mean, most = mask_share(PROBLEMS)
+    lines.append(f"\nProbability of the mask id: {mean:.1e} on average, {most:.1e} at most.")
+    text = PAGE.read_text(encoding="utf-8")
+    before, _, rest = text.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    PAGE.write_text("".join((before, BEGIN, "\n".join(lines), "\n", END, after)), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
