@@ -218,7 +218,7 @@ def _made(
         checkpoint.tokenizer,
         checkpoint.name,
         prompt_end="\n" if embedded else "",
-        chat_template=checkpoint.description.family.chat_template,
+        chat_template=tiny.CHAT_TEMPLATE if embedded else checkpoint.description.family.chat_template,
         session_pages=config.session_pages or 0,
         folder=path,
         buffer_policy=config.buffer_policy,

@@ -98,9 +98,18 @@ def test_messages_that_are_none(llm: LLM, messages: list[dict[str, str]], messag
 
 def test_without_a_template_or_a_tokenizer_it_is_said() -> None:
     with pytest.raises(ValueError, match="neither the tokenizer nor the family of the model has a chat template"):
-        make_llm().chat(HELLO)
+        LLM.of(replace(make_llm().engine, chat_template=None)).chat(HELLO)
     with pytest.raises(ValueError, match="a conversation needs a tokenizer"):
         LLM.of(replace(make_llm().engine, tokenizer=None)).chat(HELLO)
+
+
+def test_the_embedded_models_answer_the_last_message_of_a_conversation() -> None:
+    llm, question = LLM("tiny-bd"), "Max has 53 shells. Later Max buys 39 more. How many shells does Max have?"
+    (plain,) = llm.generate(question)
+    before = [{"role": "system", "content": "Be kind."}, *told("Who are you?"), {"role": "assistant", "content": "Max."}]
+    for conversation in (told(question), told(f"{question}\n"), [*before, *told(question)]):
+        (answer,) = llm.chat(conversation)
+        assert (answer.prompt, answer.text) == (plain.prompt, plain.text) and "53+39=92" in answer.text
 
 
 def test_what_a_template_refuses_is_told(llm: LLM) -> None:
@@ -144,7 +153,6 @@ def test_the_command_takes_prompts_as_messages(capsys: pytest.CaptureFixture[str
     ("arguments", "message"),
     [
         (["--system", "Be kind."], "--system is a message of a conversation: give --chat, too"),
-        (["--chat"], "neither the tokenizer nor the family of the model has a chat template"),
         (["--use_lora", "true"], "EngineConfig.use_lora=True needs lora_path, the folder of an adapter"),
         (["--lora_path", "/nonsense"], "/nonsense holds no adapter_config.json"),
     ],

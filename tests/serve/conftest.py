@@ -9,7 +9,7 @@ from serving import TEMPLATE, Served, served, tiny_llm
 
 @pytest.fixture(scope="session")
 def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A file with a chat template: the embedded models have none."""
+    """A file with a chat template, of which engines without a network have none."""
     path = tmp_path_factory.mktemp("serve") / "template.jinja"
     path.write_text(TEMPLATE)
     return path

@@ -112,9 +112,10 @@ def served(
     host: Host | None = None,
     hosts: list[Host] | None = None,
     ready: Callable[[], None] = lambda: None,
+    waits: bool = True,
     **options: Any,
 ) -> Iterator[Served]:
-    """A server around an engine, ready to answer; it drains at the end."""
+    """A server around an engine, ready to answer unless not `waits`; it drains at the end."""
     chosen = ServeOptions(**({"port": 0, "log_requests": False, "drain_seconds": 1.0} | options))
     front = Front(hosts or [host or ThreadHost(engine)], chosen, engine.tokenizer)
     server = Server(front, keys, ready)
@@ -124,7 +125,7 @@ def served(
         thread.start()
         running = Served(url, front, server, thread)
         try:
-            running.until(lambda: server.started and front.phase == "ready")
+            running.until(lambda: server.started and (not waits or front.phase == "ready"))
             yield running
         finally:
             if thread.is_alive():

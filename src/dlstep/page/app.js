@@ -16,6 +16,8 @@ import { Store } from "./store.js";
 import { themes } from "./theme.js";
 import { Time, paces } from "./time.js";
 
+const RETRY = 1000; // milliseconds between two questions whether the model is loaded
+
 class App {
   constructor() {
     this.colours = null;
@@ -153,16 +155,23 @@ class App {
 
   /** Learn what the server offers; ask for a key where it wants one. */
   async connect() {
-    try {
-      this.known = await api.options();
-    } catch (error) {
-      if (error.status === 401) {
-        the("key").showModal();
-        return;
+    const begin = Date.now();
+    let known = null;
+    while (!known) {
+      try {
+        known = await api.options();
+      } catch (error) {
+        if (error.status === 503) await this.waits(error.message, begin);
+        else {
+          the("loading").hidden = true;
+          if (error.status === 401) the("key").showModal();
+          else notice(error.message, true);
+          return;
+        }
       }
-      notice(error.message, true);
-      return;
     }
+    this.known = known;
+    the("loading").hidden = true;
     say(the("model"), shown(this.known.model));
     this.ask.learn(this.known);
     const contents = contentsOf(location.hash);
@@ -171,6 +180,14 @@ class App {
       await this.recall(contents.kept);
     }
     this.soon();
+  }
+
+  /** Show why no request can be answered yet, and wait a while before the server is asked again. */
+  async waits(why, begin) {
+    the("loading").hidden = false;
+    say(the("loading-why"), `${why[0].toUpperCase()}${why.slice(1)}`);
+    say(the("loading-time"), `${Math.round((Date.now() - begin) / 1000)} s`);
+    await new Promise((done) => setTimeout(done, RETRY));
   }
 
   /** Runs of a link that the server still keeps. */

@@ -39,9 +39,9 @@ export class Ask {
     const length = { ...SAMPLING[0], most: Math.min(4096, known.max_model_len), default: Math.min(128, known.max_model_len) };
     this.sampling = new Controls([length, ...SAMPLING.slice(1)]);
     fill(the("sampling"), this.sampling.element);
-    the("chat").checked = Boolean(known.chat);
-    the("chats").hidden = !known.chat;
     const examples = known.examples ?? [];
+    the("chat").checked = Boolean(known.chat) && examples.some((example) => example.messages);
+    the("chats").hidden = !known.chat;
     fill(the("examples"), ...examples.map((example) => make("button", { type: "button", class: "chip", text: example.name, on: { click: () => this.use(example) } })));
     if (!this.prompt.value && examples.length) this.use(examples[0]);
     the("go").disabled = false;

@@ -7,6 +7,9 @@ from pathlib import Path
 
 from dlstep.tiny.task import Problem as Problem, Score as Score, held_out as held_out, problems as problems, score as score
 
+# They were trained on single stories, a question and its answer on the next line: earlier turns are left out.
+CHAT_TEMPLATE = "{{ messages[-1]['content'] | trim }}\n"
+
 _CHECKPOINTS = Path(__file__).parent / "checkpoints"
 
 
