@@ -51,10 +51,20 @@ def test_compose_mounts_files_that_there_are() -> None:
     scraped = yaml.safe_load((FOLDER / "prometheus.yml").read_text())["scrape_configs"][0]
     assert scraped["metrics_path"] in OPEN
     assert scraped["static_configs"][0]["targets"] == [f"dlstep:{ServeOptions().port}"]
+    assert services["dlstep"]["init"] and services["dlstep"]["restart"] == "unless-stopped", "a hung server is started again"
     source = yaml.safe_load((FOLDER / "grafana" / "datasource.yml").read_text())["datasources"][0]
     assert source["uid"] in (FOLDER / "grafana" / "dlstep.json").read_text()
     provided = yaml.safe_load((FOLDER / "grafana" / "dashboards.yml").read_text())["providers"][0]["options"]["path"]
     assert any(provided in volume for volume in services["grafana"]["volumes"])
+
+
+def test_compose_for_gpus_changes_the_server_alone() -> None:
+    (service,) = yaml.safe_load((FOLDER / "compose.gpu.yaml").read_text())["services"].values()
+    assert (FOLDER / service["build"]["context"] / service["build"]["dockerfile"]).is_file()
+    (device,) = service["deploy"]["resources"]["reservations"]["devices"]
+    assert device == {"driver": "nvidia", "count": "all", "capabilities": ["gpu"]} and service["shm_size"].endswith("gb")
+    model, *arguments = service["command"]
+    assert f":{model}:ro" in service["volumes"][0] and hasattr(EngineConfig("x"), arguments[0].removeprefix("--"))
 
 
 @pytest.mark.parametrize("name", ["Dockerfile.cpu", "Dockerfile.cuda"])

@@ -1,0 +1,59 @@
+"""The health check of a container: exit code 0 if the server is ready, else 1. A server that hangs is killed.
+
+Docker restarts containers that end, not those that are unhealthy. A server that accepts connections and does not answer them in
+three tries is therefore killed; its container ends, and the restart policy starts it again. A server that answers is never
+killed: while it loads, drains, or restarts its engine, it is only not ready.
+
+The container needs an init process (`init: true` in compose, `docker run --init`), whose only child is the server: the kernel
+lets nobody kill process 1 from inside a container.
+"""
+
+import os
+import signal
+import sys
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+URL, TRIES, SECONDS = "http://127.0.0.1:8000", 3, 10.0
+HUNG, NOT_READY, READY = "hung", "not ready", "ready"
+
+
+def state(url: str, seconds: float) -> str:
+    """Return whether the server is ready, not ready, or accepts a connection without answering for so many seconds."""
+    try:
+        urllib.request.urlopen(f"{url}/ready", timeout=seconds).close()
+    except urllib.error.HTTPError:
+        return NOT_READY
+    except TimeoutError:
+        return HUNG
+    except urllib.error.URLError as error:
+        return HUNG if isinstance(error.reason, TimeoutError) else NOT_READY
+    except OSError:
+        return NOT_READY
+    return READY
+
+
+def kill_children(init: int) -> list[int]:
+    """Kill the children of the init process, which are the server; return their pids."""
+    pids = [int(pid) for pid in Path(f"/proc/{init}/task/{init}/children").read_text(encoding="ascii").split()]
+    pids = [pid for pid in pids if pid != os.getpid()]
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+    return pids
+
+
+def check(url: str = URL, seconds: float = SECONDS, init: int = 1) -> int:
+    """Return the exit code of the check, and kill a server that hangs."""
+    found = HUNG
+    for _ in range(TRIES):
+        found = state(url, seconds)
+        if found != HUNG:
+            break
+    if found == HUNG:
+        print(f"no answer in {TRIES} times {seconds:g} s, killed {kill_children(init)}", file=sys.stderr)
+    return int(found != READY)
+
+
+if __name__ == "__main__":
+    sys.exit(check())
