@@ -109,7 +109,7 @@ def test_the_embedded_models_answer_the_last_message_of_a_conversation() -> None
     before = [{"role": "system", "content": "Be kind."}, *told("Who are you?"), {"role": "assistant", "content": "Max."}]
     for conversation in (told(question), told(f"{question}\n"), [*before, *told(question)]):
         (answer,) = llm.chat(conversation)
-        assert (answer.prompt, answer.text) == (plain.prompt, plain.text) and "53+39=92" in answer.text
+        assert answer.token_ids == plain.token_ids and "53+39=92" in answer.text
 
 
 def test_what_a_template_refuses_is_told(llm: LLM) -> None:
