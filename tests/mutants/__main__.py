@@ -47,7 +47,8 @@ TESTS = {
     "serve/tickets": ("tests/serve/test_serve_choices.py", "tests/serve/test_serve_steps.py"),
     **dict.fromkeys(("serve/page", "serve/choosable"), ("tests/serve/test_serve_choices.py",)),
     "serve/placement": ("tests/serve/test_serve_placement.py",),
-    **dict.fromkeys(("serve/front", "serve/fleet", "serve/replica"), ("tests/serve/test_serve_replicas.py",)),
+    **dict.fromkeys(("serve/front", "serve/fleet"), ("tests/serve/test_serve_replicas.py",)),
+    **dict.fromkeys(("serve/link", "serve/replica"), ("tests/serve/test_serve_deadlines.py",)),
     "simulate/": ("tests/simulate",),
     **dict.fromkeys(
         ("batch/lines", "evaluate/run_lock"), ("tests/batch/test_batch_lock.py", "tests/batch/test_batch_lines.py")

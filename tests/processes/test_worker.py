@@ -263,4 +263,4 @@ def test_interrupted_start_leaves_no_process(monkeypatch: pytest.MonkeyPatch):
         Worker(ignore, name="worker")
     while not jobs[0].done.is_set():
         time.sleep(0.01)
-    assert gone(jobs[0].process.pid)
+    assert jobs[0].error is not None or gone(jobs[0].process.pid)  # it may find its pipes closed, and not start

@@ -116,7 +116,7 @@ def served(
     **options: Any,
 ) -> Iterator[Served]:
     """A server around an engine, ready to answer unless not `waits`; it drains at the end."""
-    chosen = ServeOptions(**({"port": 0, "log_requests": False, "drain_seconds": 1.0} | options))
+    chosen = ServeOptions(**({"port": 0, "log_requests": False, "drain_seconds": 1.0, "heartbeat_timeout": 60.0} | options))
     front = Front(hosts or [host or ThreadHost(engine)], chosen, engine.tokenizer)
     server = Server(front, keys, ready)
     with listen(chosen.host, chosen.port) as listener:

@@ -13,7 +13,7 @@ from serving import Served, served, shadow_engine
 
 from dlstep.engine import Engine
 from dlstep.serve.engine_loop import card_of
-from dlstep.serve.engine_process import Host, ThreadHost
+from dlstep.serve.engine_process import Death, Host, ThreadHost
 from dlstep.serve.messages import Failed
 from dlstep.serve.replica import Phase, Replica
 
@@ -153,10 +153,10 @@ class Deaf(ThreadHost):
             self.die()
         return ours
 
-    def end(self) -> None:
+    def end(self, seconds: float) -> Death:
         if self.deaf is not None:
             self.die()
-        super().end()
+        return super().end(seconds)
 
     def die(self) -> None:
         assert self.deaf is not None

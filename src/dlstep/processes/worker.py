@@ -5,12 +5,14 @@ presumes a worker that misses a deadline dead, and kills it. SIGKILL also ends a
 """
 
 import atexit
+import os
 import pickle
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from multiprocessing import get_context
-from multiprocessing.connection import wait
+from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from signal import Signals
 from typing import Any
@@ -19,7 +21,7 @@ from weakref import WeakSet
 from .child import Target, last_words, run
 from .spawner import start
 
-__all__ = ["Worker", "WorkerDied", "last_words"]
+__all__ = ["Worker", "WorkerDied", "disconnect", "last_words"]
 
 PATIENCE = 5.0  # seconds that a worker has to end by itself, and that the kernel has to end one that was killed
 
@@ -113,11 +115,13 @@ class Worker:
             timer.cancel()
 
     def kill(self, reason: str = "was killed") -> None:
-        """End the process at once, stopped or not; `reason` says why unless it has ended already. Nothing waits for it."""
+        """End the process at once, stopped or not. Nothing waits for it.
+
+        `reason` says why, unless it has ended already, or said itself why it is about to end.
+        """
         with self._lock:
             if self._process.is_alive():
-                if self._reason is None:
-                    self._reason = f"{self.name} {reason}"
+                self._explain(reason)
                 self._process.kill()
 
     def end(self, seconds: float = PATIENCE) -> None:
@@ -140,20 +144,19 @@ class Worker:
         """Why the process ended: why it was killed, or its last words, or its exit code or signal. Waits for its end."""
         self._join(PATIENCE)
         with self._lock:
-            if self._reason is None:
-                if self._process.exitcode is None:
-                    return f"{self.name} closed its connection but did not end"
-                words = self._heard()
-                self._failed = words is not None
-                self._reason = f"{self.name} {words or _ending(self._process.exitcode)}"
-            return self._reason
+            code = self._process.exitcode
+            if self._reason is None and code is None:
+                return f"{self.name} closed its connection but did not end"
+            return self._explain("" if code is None else _ending(code))
 
-    def _heard(self) -> str | None:
-        """The last words of a process that has ended."""
-        with suppress(EOFError, OSError):
-            if self._last_words.poll():
-                return f"failed: {self._last_words.recv()}"
-        return None
+    def _explain(self, reason: str) -> str:
+        """The reason of the death: the first one that was found, else the process's last words, else `reason`."""
+        if self._reason is None:
+            with suppress(EOFError, OSError):
+                if self._last_words.poll():
+                    reason, self._failed = f"failed: {self._last_words.recv()}", True
+            self._reason = f"{self.name} {reason}"
+        return self._reason
 
     def _join(self, seconds: float) -> None:
         """Wait for the end of the process. Other threads may ask about it meanwhile, so the lock is not held while it runs."""
@@ -168,6 +171,15 @@ def _ending(code: int) -> str:
         return f"ended with exit code {code}"
     name = Signals(-code).name if -code in set(Signals) else f"signal {-code}"
     return f"was killed by {name}" + (" (memory may have run out)" if name == "SIGKILL" else "")
+
+
+def disconnect(connection: Connection) -> None:
+    """End a connection for both sides, also for threads that wait at it; what has arrived can still be received.
+
+    Closing it would not wake them, and their file number could be given to another file meanwhile.
+    """
+    with suppress(OSError), socket.socket(fileno=os.dup(connection.fileno())) as end:  # gone already, or a pipe of Windows
+        end.shutdown(socket.SHUT_RDWR)
 
 
 _living: WeakSet[Worker] = WeakSet()

@@ -128,7 +128,15 @@ class Api:
     async def ready(self) -> Response:
         """Whether requests can be answered: 503 while the model loads, the engine starts again, or the server ends."""
         why, front = self.front.why_not_ready(), self.front
-        replicas = [{"replica": each.number, "status": each.phase, "deaths": each.deaths} for each in front.replicas]
+        replicas = [
+            {
+                "replica": each.number,
+                "status": each.phase,
+                "deaths": each.deaths,
+                "last_death": each.last_death.told if each.last_death else None,
+            }
+            for each in front.replicas
+        ]
         body = {"status": front.phase, "engine_deaths": front.deaths, "reason": why or None, "replicas": replicas}
         return json_response(body, 503 if why else 200)
 

@@ -176,17 +176,22 @@ class Health(Exact):
 
 
 class ReplicaState(Exact):
-    """One of the engines; one that is `resting` answers what it has, and is then started again, as was asked for."""
+    """One of the engines, how often it died, and how it did last.
+
+    One that is `resting` answers what it has, and is then started again, as was asked for; one that is `silent` is overdue with
+    a sign of life.
+    """
 
     replica: int
-    status: Literal["loading", "ready", "restarting", "resting", "failed"]
+    status: Literal["loading", "ready", "silent", "restarting", "resting", "failed"]
     deaths: int
+    last_death: str | None
 
 
 class Readiness(Exact):
     """Whether requests can be answered, and why not."""
 
-    status: Literal["loading", "ready", "restarting", "draining", "failed"]
+    status: Literal["loading", "ready", "silent", "restarting", "draining", "failed"]
     engine_deaths: int
     reason: str | None
     replicas: list[ReplicaState]

@@ -2,15 +2,18 @@
 
 import sys
 from collections.abc import Iterable
+from contextlib import suppress
 from multiprocessing.connection import Connection
+from threading import Event as Flag, Lock, Thread
 from time import perf_counter, process_time
 
 from ..core import Event, Request, Samples, Update, schedule
 from ..decode import Decode
 from ..engine import Engine
 from .engine_steps import Steps
-from .messages import Cancel, Card, Command, Drop, Load, News, Report, Submit, Work
+from .messages import Cancel, Card, Command, Drop, Heartbeat, Load, Message, News, Report, Submit, Work
 
+HEARTBEAT_SECONDS = 1.0  # between two signs of life
 MOST_FAILURES = 2  # forwards in a row that may raise; one more, and the engine is taken to be broken
 
 
@@ -163,18 +166,31 @@ def card_of(engine: Engine) -> Card:
 
 
 def converse(engine: Engine, pipe: Connection) -> None:
-    """Answer the commands that come over `pipe`, until it closes or None comes."""
-    loop = EngineLoop(engine)
+    """Answer the commands that come over `pipe`, until it closes or None comes. A thread sends heartbeats meanwhile."""
+    loop, sending, over = EngineLoop(engine), Lock(), Flag()
+
+    def send(message: Message) -> None:
+        with sending:
+            pipe.send(message)
+
+    def beat() -> None:
+        with suppress(OSError):  # the pipe is closed
+            while not over.wait(HEARTBEAT_SECONDS):
+                send(Heartbeat())
+
     try:
-        pipe.send(card_of(engine))
+        send(card_of(engine))
+        Thread(target=beat, name="dlstep-heartbeat", daemon=True).start()
         while True:
             while loop.idle or pipe.poll():
                 commands: tuple[Command, ...] | None = pipe.recv()
                 if commands is None:
                     return
                 loop.take(commands)
-            pipe.send(loop.step())
+            send(loop.step())
     except (EOFError, BrokenPipeError, ConnectionResetError):
         return  # nobody is left to answer to
     finally:
-        pipe.close()
+        over.set()
+        with sending:  # a file that is being written to is not closed
+            pipe.close()

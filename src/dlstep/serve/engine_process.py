@@ -1,25 +1,29 @@
 """Where an engine runs: a process of its own, or a thread beside the one that asks. Both are reached through a pipe."""
 
 import os
-import signal
 import sys
 import threading
 from dataclasses import replace
-from multiprocessing import get_context, parent_process
-from multiprocessing.connection import Connection, wait
-from multiprocessing.process import BaseProcess
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from ..config import EngineConfig
 from ..core import DlstepError, RanksDriver
 from ..devices import device_of
 from ..engine import Engine, load_engine
 from ..lookup import searched
+from ..processes import Worker, disconnect, last_words
 from .engine_loop import converse
 from .messages import Failed
 
-PATIENCE = 5.0  # seconds that an engine has to end by itself
+
+class Death(NamedTuple):
+    """Why an engine ended: `reason` for the log, and `told` for clients, without exceptions, which may quote secrets."""
+
+    reason: str
+    told: str
 
 
 class Host(Protocol):
@@ -29,8 +33,12 @@ class Host(Protocol):
         """Start an engine; the pipe to it, which closes when it ends."""
         ...
 
-    def end(self) -> None:
-        """Wait for the engine that was asked to end, and end it by force if it does not."""
+    def kill(self, reason: str) -> None:
+        """End the engine at once and without its help, for this reason."""
+        ...
+
+    def end(self, seconds: float) -> Death:
+        """Wait `seconds` for an engine that is to end by itself, then kill it. Return why it ended."""
         ...
 
 
@@ -42,62 +50,66 @@ class ProcessHost:
 
     def __init__(self, config: EngineConfig, number: int = 0) -> None:
         self._config, self._number = config, number
-        self._process: BaseProcess | None = None
+        self._worker: Worker | None = None
 
     @property
     def pid(self) -> int | None:
         """The id of the process; None before the first start."""
-        return None if self._process is None else self._process.pid
+        return None if self._worker is None else self._worker.pid
 
     def start(self) -> Connection:
-        """Start a fresh process; a fork would share this one's sockets and threads."""
-        context = get_context("spawn")
-        ours, theirs = context.Pipe()
-        alone = self._config.tensor_parallel_size == 1  # a daemon may not start the other ranks
-        process = context.Process(
-            target=run_process, args=(theirs, self._config, self._number), name=f"dlstep-engine-{self._number}", daemon=alone
-        )
-        process.start()
-        theirs.close()  # so that its end closes the pipe
-        self._process = process
-        return ours
+        """Start a fresh process."""
+        self._worker = Worker(run_process, self._config, self._number, name=f"dlstep-engine-{self._number}")
+        return self._worker.connection
 
-    def end(self) -> None:
-        """Wait a little, then kill it: an engine in a long forward hears nothing."""
-        if self._process is not None:
-            self._process.join(PATIENCE)
-            if self._process.is_alive():
-                self._process.kill()
-                self._process.join()
+    def kill(self, reason: str) -> None:
+        """Kill the process, stopped or not."""
+        if self._worker is not None:
+            self._worker.kill(reason)
+
+    def end(self, seconds: float) -> Death:
+        """Wait, then kill it: an engine in a long forward pass hears nothing. Return why it ended."""
+        assert self._worker is not None, "it was started"
+        self._worker.end(seconds)
+        return Death(self._worker.reason, self._worker.ending)
 
 
 class ThreadHost:
-    """Runs an engine that was put together by hand in a thread, for tests and notebooks."""
+    """Runs an engine that was put together by hand in a thread, for tests and notebooks.
+
+    A thread cannot be killed: it is cut off, and ends when it next reads or writes.
+    """
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._thread: threading.Thread | None = None
+        self._pipe: Connection | None = None
+        self._reason = ""
 
     def start(self) -> Connection:
         """Start the thread."""
-        ours, theirs = get_context("spawn").Pipe()
+        self._pipe, theirs = get_context("spawn").Pipe()
+        self._reason = ""
         self._thread = threading.Thread(target=converse, args=(self._engine, theirs), name="dlstep-engine", daemon=True)
         self._thread.start()
-        return ours
+        return self._pipe
 
-    def end(self) -> None:
-        """Wait for the thread."""
+    def kill(self, reason: str) -> None:
+        """Cut the thread off."""
+        self._reason = f"the engine {reason}"
+        if self._pipe is not None:
+            disconnect(self._pipe)
+
+    def end(self, seconds: float) -> Death:
+        """Wait for the thread. Return why it ended."""
         if self._thread is not None:
-            self._thread.join(PATIENCE)
+            self._thread.join(seconds)
+        reason = self._reason or "the engine's thread ended"
+        return Death(reason, reason)
 
 
 def run_process(pipe: Connection, config: EngineConfig, number: int) -> None:
-    """The engine process: load, then converse. Signals are the HTTP process's affair, which lets requests end first."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    if hasattr(signal, "SIGHUP"):
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    """The engine process: load, then converse."""
     try:
         with searched(Path.cwd()):
             alone = config.tensor_parallel_size == 1  # several ranks have a device each
@@ -112,14 +124,6 @@ def run_process(pipe: Connection, config: EngineConfig, number: int) -> None:
 
 def _end_with_rank(why: str) -> None:
     """End this process, so that its requests end and it is started anew with all ranks."""
+    last_words(why)
     print(f"dlstep: {why}", file=sys.stderr, flush=True)
-    os._exit(1)
-
-
-def _end_with_parent() -> None:
-    """End this process when its parent is gone, even in the middle of a forward or of loading weights."""
-    parent = parent_process()
-    assert parent is not None, "an engine process is started by another one"
-    wait([parent.sentinel])
-    sys.stderr.flush()
     os._exit(1)

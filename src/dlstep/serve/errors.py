@@ -57,8 +57,8 @@ def fault_of(ticket: Ticket) -> ApiError | None:
             return None
         case "queue_timeout":
             return ApiError(429, ticket.error, code="queue_timeout", retry_after=RETRY_SECONDS)
-        case "engine_died":
-            return ApiError(503, ticket.error, code="engine_died", retry_after=RETRY_SECONDS)
+        case "engine_died" | "engine_timeout":
+            return ApiError(503, ticket.error, code=ticket.fault, retry_after=RETRY_SECONDS)
         case "engine_error":
             return ApiError(500, ticket.error, code="engine_error")
 

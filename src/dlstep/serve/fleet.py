@@ -5,32 +5,36 @@ from collections.abc import Callable, Iterator, Sequence as Items
 from typing import Literal
 
 from .engine_process import Host
+from .link import Deadline
 from .messages import Load, Message
 from .placement import bound, choose
 from .replica import Replica
+from .settings import ServeOptions
 
-Phase = Literal["loading", "ready", "restarting", "failed"]
+Phase = Literal["loading", "ready", "silent", "restarting", "failed"]
 
 
 class Fleet:
     """One engine on each of `hosts`.
 
-    `heard` takes each message. `lost` is told when an engine is gone, and `died` before that if nobody had asked it to end.
-    `tell` wakes those that wait for a change of a phase.
+    `heard` takes each message. `lost` is told when an engine is gone, and `died` before that if nobody had asked it to end,
+    with the deadline that it missed if that is why. `turned` is called when one is silent, or ready again. `tell` wakes those
+    that wait for a change of a phase.
     """
 
     def __init__(
         self,
         hosts: Items[Host],
-        max_restarts: int,
+        options: ServeOptions,
         *,
         heard: Callable[[Replica, Message], None],
         lost: Callable[[Replica], None],
-        died: Callable[[], None],
+        died: Callable[[Deadline | None], None],
+        turned: Callable[[], None],
         tell: Callable[[], None],
     ) -> None:
-        self._max_restarts, self._lost, self._told_of_death, self._tell = max_restarts, lost, died, tell
-        self._replicas = [Replica(number, host, max_restarts, heard, self._died) for number, host in enumerate(hosts)]
+        self._max_restarts, self._lost, self._told_of_death, self._tell = options.max_restarts, lost, died, tell
+        self._replicas = [Replica(number, host, options, heard, turned, self._died) for number, host in enumerate(hosts)]
         self._lives: set[asyncio.Task[None]] = set()
         self._renewal: asyncio.Task[None] | None = None
         self._closed = False
@@ -48,8 +52,9 @@ class Fleet:
     def phase(self) -> Phase:
         """The state of all together: they are ready while one is, and have failed when none will be again."""
         phases = {replica.phase for replica in self}
-        if "ready" in phases:
-            return "ready"
+        for phase in ("ready", "silent"):
+            if phase in phases:
+                return phase
         if phases == {"failed"}:
             return "failed"
         return "loading" if all(replica.card is None for replica in self) else "restarting"
@@ -79,7 +84,8 @@ class Fleet:
         """Why no engine is ready any more."""
         if any(replica.phase == "resting" for replica in self):
             return "the engine is started again, as was asked for"
-        return f"the engine died and is starting again (restart {self.deaths} of at most {self._max_restarts})"
+        last = next((replica.last_death.told for replica in self if replica.phase == "restarting" and replica.last_death), "")
+        return f"{last or 'the engine died'}; it is starting again (deaths: {self.deaths}, --max_restarts {self._max_restarts})"
 
     def start(self) -> None:
         """Let all engines start."""
@@ -148,8 +154,6 @@ class Fleet:
                     other.link.close()
             self._tell()
 
-    def _died(self, replica: Replica) -> None:
-        replica.deaths += 1
-        replica.set_phase("restarting")
-        self._told_of_death()
+    def _died(self, replica: Replica, deadline: Deadline | None) -> None:
+        self._told_of_death(deadline)
         self._lost(replica)

@@ -15,14 +15,16 @@ from .facts import Texts
 from .fair_queue import FairQueue
 from .fleet import Fleet
 from .kept import Kept
-from .messages import Cancel, Card, Drop, Failed, Load, Message, Report, Submit
+from .link import Deadline
+from .messages import Cancel, Card, Drop, Load, Message, Report, Submit
 from .metrics import Metrics
 from .placement import page_keys
 from .replica import Replica
 from .settings import ServeOptions
 from .tickets import Fault, Ticket
 
-Phase = Literal["loading", "ready", "restarting", "draining", "failed"]
+Phase = Literal["loading", "ready", "silent", "restarting", "draining", "failed"]
+GRACE = 1.0  # seconds that an engine has to end a request that was cancelled, before it is ended here
 
 
 class Busy(Exception):
@@ -41,7 +43,9 @@ class Front:
 
     def __init__(self, hosts: Items[Host], options: ServeOptions, tokenizer: Tokenizer | None = None) -> None:
         self.options, self.metrics = options, Metrics(len(hosts))
-        self.replicas = Fleet(hosts, options.max_restarts, heard=self._hear, lost=self._lose, died=self._died, tell=self._tell)
+        self.replicas = Fleet(
+            hosts, options, heard=self._hear, lost=self._lose, died=self._died, turned=self._turned, tell=self._tell
+        )
         self._draining = self._over = False
         self._card: Card | None = None
         self._first: State | None = None
@@ -100,7 +104,8 @@ class Front:
         """Why the engine is gone for good; empty while it is not."""
         if self.phase != "failed":
             return ""
-        return self.replicas.why_unmade or f"the engine died {self.deaths} times"
+        last = next((each.last_death.reason for each in self.replicas if each.last_death), "")
+        return self.replicas.why_unmade or f"the engine died {self.deaths} times, at last because {last}"
 
     @property
     def refused(self) -> bool:
@@ -147,6 +152,8 @@ class Front:
                 return ""
             case "loading":
                 return "the model is loading"
+            case "silent":
+                return "the engine is overdue with a sign of life; it is started again if it gives none"
             case "restarting":
                 return self.replicas.why_restarting
             case "draining":
@@ -168,9 +175,9 @@ class Front:
         """Let requests wait, all or none; `changed` is called whenever there is news of one.
 
         `whole`: nothing is told of them before their end, so that another engine may begin them again when theirs dies.
-        Raises Busy when the queue cannot hold them, NotReady when nothing can be answered.
+        Raises Busy when the queue cannot hold them, NotReady when nothing can be answered. They may wait for a silent engine.
         """
-        if why := self.why_not_ready():
+        if (why := self.why_not_ready()) and self.phase != "silent":
             raise NotReady(why)
         if len(self._queue) + len(asked) > self.options.max_queue:
             self.metrics.refused.inc(len(asked))
@@ -197,16 +204,36 @@ class Front:
         self._timers[ticket.id].insert(0, timer)
 
     def cancel(self, tickets: Iterable[Ticket], reason: str) -> None:
-        """End answers with what is settled of them; those that have ended stay as they are."""
+        """End answers with what is settled of them; those that have ended stay as they are.
+
+        The engine is asked to; if it does not within a short time, the answer is ended here.
+        """
         for ticket in tickets:
-            if ticket.ended is not None:
+            if ticket.ended is not None or ticket.cancelled:
                 continue
+            ticket.cancelled = reason
             if ticket.sent is None:
                 self._queue.remove(ticket.owner, ticket)
                 self._finish(ticket, Ending("abort", len(ticket.submit.prompt), reason))
+                continue
+            assert ticket.replica is not None, "it was sent to one"
+            link = self.replicas[ticket.replica].link
+            link.send(Cancel(ticket.id, reason))
+            if link.silent:
+                self._abandon(ticket)
             else:
-                assert ticket.replica is not None, "it was sent to one"
-                self.replicas[ticket.replica].link.send(Cancel(ticket.id, reason))
+                self._timers[ticket.id].append(asyncio.get_running_loop().call_later(GRACE, self._abandon, ticket))
+
+    def _abandon(self, ticket: Ticket) -> None:
+        """End a cancelled answer that the engine does not end; what it says of it from now on is ignored."""
+        assert ticket.replica is not None, "it was sent to one"
+        replica, settled = self.replicas[ticket.replica], len(ticket.submit.prompt) + len(ticket.tokens)
+        replica.abandon(ticket)
+        if replica.link.silent:
+            said = f"{ticket.cancelled}, and the engine gives no sign of life; the request can be sent again"
+            self._finish(ticket, Ending("error", settled, said), "engine_timeout")
+        else:
+            self._finish(ticket, Ending("abort", settled, ticket.cancelled))
 
     async def drain(self) -> None:
         """Take no more requests; return when those that are here have ended, which they are made to after a while."""
@@ -246,8 +273,8 @@ class Front:
                 replica.meeting = asyncio.create_task(self._meet(replica, message))
             case Report():
                 self._take(replica, message)
-            case Failed():
-                pass  # the link keeps why
+            case _:
+                return  # the link keeps why an engine could not be made
         self._tell()
 
     async def _meet(self, replica: Replica, card: Card) -> None:
@@ -268,6 +295,8 @@ class Front:
         for news in report.news:
             ticket = replica.sent.get(news.id)
             if ticket is None:
+                if news.ending is not None:
+                    replica.abandoned.discard(news.id)
                 continue
             before = ticket.size
             ticket.take(news, now)
@@ -277,20 +306,30 @@ class Front:
                 self._retire(ticket)
         self._pump()
 
-    def _died(self) -> None:
+    def _died(self, deadline: Deadline | None) -> None:
         self.metrics.deaths.set(self.deaths)
+        if deadline is not None:
+            self.metrics.missed.labels(deadline).inc()
+
+    def _turned(self) -> None:
+        """An engine has become silent, or gives signs of life again."""
+        self._pump()
+        self._tell()
 
     def _lose(self, replica: Replica) -> None:
         """The engine of a replica is gone, and with it what it kept. What nobody was told of, another one may begin again."""
         replica.lose()
-        others = any(other.phase == "ready" for other in self.replicas)
+        others = any(other.phase in ("ready", "silent") for other in self.replicas)
+        told = replica.last_death.told if replica.last_death else "the engine died"
         for ticket in list(replica.sent.values()):
-            if others and ticket.can_begin_again:
+            if ticket.cancelled:
+                self._finish(ticket, Ending("abort", len(ticket.submit.prompt) + len(ticket.tokens), ticket.cancelled))
+            elif others and ticket.can_begin_again:
                 replica.take_back(ticket)
                 ticket.begin_again()
                 self._wait(ticket)
             else:
-                self._finish(ticket, Ending("error", 0, "the engine died; the request can be sent again"), "engine_died")
+                self._finish(ticket, Ending("error", 0, f"{told}; the request can be sent again"), "engine_died")
         for ticket in list(self._queue):
             origin = ticket.submit.origin
             if origin is not None and self._keepers[origin.id] is replica:
@@ -317,7 +356,8 @@ class Front:
 
     def _retire(self, ticket: Ticket) -> None:
         if ticket.sent is not None and ticket.replica is not None:
-            self.replicas[ticket.replica].take_back(ticket)
+            if ticket.id in (replica := self.replicas[ticket.replica]).sent:  # it was not abandoned
+                replica.take_back(ticket)
         elif ticket.submit.origin is not None:
             self.kept.forked(ticket.submit.origin.id)
         self._keys.pop(ticket.id, None)

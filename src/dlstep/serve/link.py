@@ -1,32 +1,70 @@
-"""The HTTP process's end of the pipe: one task writes, one thread reads, and an engine that died is started again."""
+"""The HTTP process's end of the pipe: one task writes, one thread reads, one task watches; a dead engine is started again.
+
+The watch owns the deadlines of the engine. It cannot know why an engine is silent (stopped, stuck in a kernel, waiting for a
+device), so an engine that misses a deadline is presumed dead, and killed.
+"""
 
 import asyncio
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from threading import Thread
+from typing import Literal, Protocol
 
-from .engine_process import Host
-from .messages import Card, Command, Failed, Message
+from ..processes import disconnect
+from .engine_process import Death, Host
+from .messages import Card, Command, Failed, Message, Report
+from .settings import ServeOptions
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.25, 30.0  # seconds before an engine is started again; twice as long each time
 HEALTHY = 60.0  # seconds after which earlier deaths count no more
+PATIENCE = 5.0  # seconds that an engine has to end when it was asked to
+LINGER = 1.0  # seconds that an engine may live on after it closed its pipe
+TICK = 0.25  # seconds between two looks at an engine
+SILENCE = 2.5  # seconds without a sign of life, which comes every second, after which an engine gets no new requests
+Deadline = Literal["start", "heartbeat", "step"]
+
+
+class Owner(Protocol):
+    """Whom a link tells of its engine. Everything is called in the event loop."""
+
+    @property
+    def busy(self) -> bool:
+        """Whether the engine has a request that it has not ended."""
+        ...
+
+    def hear(self, message: Message) -> None:
+        """Take a message."""
+        ...
+
+    def notice(self, *, silent: bool) -> None:
+        """Note whether the engine is overdue with a sign of life, at every look at it."""
+        ...
+
+    def bury(self, death: Death, deadline: Deadline | None) -> None:
+        """Take note of a death before the next start, and of the deadline that the engine missed, if that is why."""
+        ...
 
 
 class Link:
-    """Keeps an engine running and carries messages to and from it. Everything is called in the event loop.
+    """Keeps an engine running and carries messages to and from it. Everything is called in the event loop."""
 
-    `heard` takes each message, `died` is told of each death before the next start.
-    """
-
-    def __init__(self, host: Host, max_restarts: int, heard: Callable[[Message], None], died: Callable[[], None]) -> None:
-        self._host, self._max_restarts, self._heard, self._died = host, max_restarts, heard, died
+    def __init__(self, host: Host, options: ServeOptions, owner: Owner) -> None:
+        self._host, self._options, self._owner = host, options, owner
         self._commands: asyncio.Queue[Command | None] = asyncio.Queue()
         self._closing = asyncio.Event()
         self._ready_since: float | None = None
         self._renewing = asyncio.Event()
+        # Seconds since the start, the last message, and the last report while there were requests. They count looks at the
+        # engine: a pause of this process, in which no message could be read, is not the engine's.
+        self._age = self._silence = self._standstill = 0.0
+        self._missed: Deadline | None = None
         self.failure = ""  # why the last engine could not be made
+
+    @property
+    def silent(self) -> bool:
+        """Whether the engine is overdue with a sign of life."""
+        return self._silence > SILENCE
 
     def send(self, command: Command) -> None:
         """Let a command go out with the next message; what an engine that died has not read is lost."""
@@ -53,7 +91,7 @@ class Link:
             if self._ready_since is not None and loop.time() - self._ready_since > HEALTHY:
                 deaths, pause = 0, FIRST_PAUSE
             deaths += 1
-            if self.failure or deaths > self._max_restarts:
+            if self.failure or deaths > self._options.max_restarts:
                 return
             if not self._closing.is_set():
                 with suppress(TimeoutError):
@@ -63,7 +101,8 @@ class Link:
     async def _life(self) -> bool:
         """One engine, from its start to its end; whether that end was asked for, so that another one follows at once."""
         loop, ended = asyncio.get_running_loop(), asyncio.Event()
-        self._commands, self._ready_since = asyncio.Queue(), None
+        self._commands, self._ready_since, self._missed = asyncio.Queue(), None, None
+        self._age = self._silence = self._standstill = 0.0
         self._renewing.clear()
         pipe = await asyncio.to_thread(self._host.start)
 
@@ -76,32 +115,63 @@ class Link:
 
         reader = Thread(target=read, name="dlstep-reader", daemon=True)
         reader.start()
-        writer = asyncio.create_task(self._write(pipe))
+        tasks = [asyncio.create_task(self._write(pipe)), asyncio.create_task(self._watch())]
         if self._closing.is_set():
             self._commands.put_nowait(None)  # the queue that `close` knew is gone
         waits = [asyncio.create_task(event.wait()) for event in (ended, self._closing, self._renewing)]
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         renewed = self._renewing.is_set()
-        if not self._closing.is_set() and not renewed:
-            self._died()
-        await asyncio.to_thread(self._host.end)
+        if self._closing.is_set() or renewed:
+            await asyncio.to_thread(self._host.end, 0.0 if self.silent else PATIENCE)
+        else:
+            self._owner.notice(silent=True)
+            self._owner.bury(await asyncio.to_thread(self._host.end, LINGER), self._missed)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(ended.wait(), LINGER)
+        disconnect(pipe)  # or a process that the engine forked could hold the other end
         await ended.wait()
-        for task in (*waits, writer):
+        for task in (*waits, *tasks):
             task.cancel()
-        await asyncio.wait([*waits, writer])
+        await asyncio.wait([*waits, *tasks])
         await asyncio.to_thread(reader.join)
         pipe.close()
         return renewed
 
     def _hear(self, message: Message) -> None:
+        self._silence = 0.0
         match message:
             case Failed():
                 self.failure = message.error
             case Card():
                 self._ready_since = asyncio.get_running_loop().time()
+            case Report():
+                self._standstill = 0.0
             case _:
                 pass
-        self._heard(message)
+        self._owner.hear(message)
+
+    async def _watch(self) -> None:
+        """Kill the engine once it misses a deadline."""
+        while (overdue := self._overdue()) is None:
+            await asyncio.sleep(TICK)
+            self._age, self._silence, self._standstill = self._age + TICK, self._silence + TICK, self._standstill + TICK
+            if not self._owner.busy:
+                self._standstill = 0.0
+            self._owner.notice(silent=self.silent)
+        self._missed, reason = overdue
+        self._host.kill(f"{reason} and was killed")
+
+    def _overdue(self) -> tuple[Deadline, str] | None:
+        """The deadline that the engine has missed, in a word and in words."""
+        options = self._options
+        if self._ready_since is None:
+            late = self._age >= options.start_timeout
+            return ("start", f"was not ready within {options.start_timeout:g} seconds") if late else None
+        if self._silence >= options.heartbeat_timeout:
+            return "heartbeat", f"gave no sign of life for {options.heartbeat_timeout:g} seconds"
+        if self._standstill >= options.engine_timeout:
+            return "step", f"finished no forward pass for {options.engine_timeout:g} seconds"
+        return None
 
     async def _write(self, pipe: Connection) -> None:
         """Send what is queued, all of it at once. A pipe holds little: sending waits for the engine's step, in a thread."""

@@ -31,6 +31,10 @@ class Failed(NamedTuple):
     error: str
 
 
+class Heartbeat(NamedTuple):
+    """The engine's process runs, whether or not it has anything to do."""
+
+
 class Origin(NamedTuple):
     """Where a fork begins: after forward `seq` of a kept request, and what is other from there on; None leaves it."""
 
@@ -130,4 +134,4 @@ class Report(NamedTuple):
     load: Load
 
 
-Message = Card | Failed | Report
+Message = Card | Failed | Heartbeat | Report

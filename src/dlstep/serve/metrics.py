@@ -46,6 +46,9 @@ class Metrics:
         self._wasted = counter("dlstep_positions_wasted", "Positions computed again, or for answers broken off.")
         self._spent = counter("dlstep_engine_cpu_seconds", "Seconds of CPU of the engine, since it was loaded.")
         self._passed = counter("dlstep_engine_busy_seconds", "Seconds in which the engine had something to do.")
+        self.missed = counter("dlstep_engine_timeouts", "Engines killed because they missed a deadline.", ("deadline",))
+        for deadline in ("start", "heartbeat", "step"):
+            self.missed.labels(deadline)
         self.refused = counter("dlstep_requests_refused", "Requests refused because the queue was full.")
         self.unlogged = counter("dlstep_log_lines_dropped", "Lines of the request log that could not be written.")
 

@@ -1,38 +1,56 @@
 """One engine as the front knows it: whether it lives, what it was given, and which pages it should have."""
 
 import asyncio
+import sys
 from collections.abc import Callable
 from typing import Literal
 
-from .engine_process import Host
-from .link import Link
+from .engine_process import Death, Host
+from .link import Deadline, Link
 from .messages import Card, Load, Message
 from .placement import Pages, Standing
+from .settings import ServeOptions
 from .tickets import Ticket
 
 AHEAD = 8  # requests that an engine is given beyond those that it decodes at a time
-Phase = Literal["loading", "ready", "restarting", "resting", "failed"]
+Phase = Literal["loading", "ready", "silent", "restarting", "resting", "failed"]
 
 
 class Replica:
-    """An engine and its link. `resting`: it takes no request, because it is to be started again on purpose."""
+    """An engine and its link.
+
+    `resting`: it takes no request, because it is to be started again on purpose. `silent`: it takes none, because it is overdue
+    with a sign of life; it is ready again when it gives one, and killed when it does not.
+
+    Args:
+        number: Its number among the replicas.
+        host: Where the engine runs.
+        options: For its restarts and deadlines.
+        heard: Takes each message.
+        turned: Called when it has become silent, or ready again.
+        died: Told of each death before the next start, and of the deadline that was missed, if that is why.
+    """
 
     def __init__(
         self,
         number: int,
         host: Host,
-        max_restarts: int,
+        options: ServeOptions,
         heard: Callable[["Replica", Message], None],
-        died: Callable[["Replica"], None],
+        turned: Callable[[], None],
+        died: Callable[["Replica", Deadline | None], None],
     ) -> None:
         self.number = number
         self.phase: Phase = "loading"
         self.deaths = 0
+        self.last_death: Death | None = None
         self.load = Load()
         self.card: Card | None = None
         self.sent: dict[int, Ticket] = {}
+        self.abandoned: set[int] = set()  # tickets that were ended here although the engine may still have them
         self.meeting: asyncio.Task[None] | None = None  # of what has to be done before its engine is asked
-        self.link = Link(host, max_restarts, lambda message: heard(self, message), lambda: died(self))
+        self.link = Link(host, options, self)
+        self._heard, self._turned, self._died = heard, turned, died
         self._pages = Pages(0)
         self._changed = asyncio.Event()
 
@@ -40,6 +58,29 @@ class Replica:
         """Be in another phase."""
         self.phase = phase
         self._changed.set()
+
+    @property
+    def busy(self) -> bool:
+        """Whether its engine has a request that it has not ended."""
+        return bool(self.sent or self.abandoned)
+
+    def hear(self, message: Message) -> None:
+        """Hand a message on."""
+        self._heard(self, message)
+
+    def notice(self, *, silent: bool) -> None:
+        """Take no requests while the engine is overdue with a sign of life."""
+        if self.phase == ("ready" if silent else "silent"):
+            self.set_phase("silent" if silent else "ready")
+            self._turned()
+
+    def bury(self, death: Death, deadline: Deadline | None) -> None:
+        """Note that the engine died, and log why."""
+        print(f"dlstep: {death.reason}", file=sys.stderr, flush=True)
+        self.deaths += 1
+        self.last_death = death
+        self.set_phase("restarting")
+        self._died(self, deadline)
 
     def meet(self, card: Card) -> None:
         """Take requests from now on."""
@@ -58,12 +99,18 @@ class Replica:
         del self.sent[ticket.id]
         self._changed.set()
 
+    def abandon(self, ticket: Ticket) -> None:
+        """Wait no longer for the engine's end of a ticket, which takes up room in it nevertheless."""
+        self.take_back(ticket)
+        self.abandoned.add(ticket.id)
+
     def lose(self) -> None:
         """Know nothing of an engine that is gone."""
         if self.meeting is not None:
             self.meeting.cancel()
             self.meeting = None
         self.load = Load()
+        self.abandoned.clear()
         self._pages = Pages(0)
 
     async def until(self, holds: Callable[[], bool]) -> None:
@@ -75,7 +122,7 @@ class Replica:
     @property
     def has_room(self) -> bool:
         """Whether its engine can use one more request."""
-        return self.card is not None and len(self.sent) < self.card.config.max_num_reqs + AHEAD
+        return self.card is not None and len(self.sent) + len(self.abandoned) < self.card.config.max_num_reqs + AHEAD
 
     @property
     def takes(self) -> bool:

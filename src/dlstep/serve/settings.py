@@ -39,6 +39,14 @@ class ServeOptions:
     """Seconds a request may wait for the engine."""
     request_timeout: Seconds = 600.0
     """Seconds from arrival after which an answer ends with what is settled."""
+    start_timeout: Seconds = 1800.0
+    """Seconds that an engine may take to load; one that takes longer is killed and started again."""
+    heartbeat_timeout: Annotated[float, Interval(ge=3.0, le=1e9)] = 15.0
+    """Seconds without a sign of life after which a loaded engine is killed and started again. It gives one every second,
+    and gets no new requests once it has given none for 2.5 seconds."""
+    engine_timeout: Seconds = 300.0
+    """Seconds that one forward pass may take, compilation and capture of graphs included; an engine that takes longer is killed
+    and started again."""
     body_timeout: Seconds = 30.0
     """Seconds that a client may take to send a request's body."""
     idle_timeout: Seconds = 30.0

@@ -9,7 +9,7 @@ from ..core.ledger import Ending
 from ..frames import Frame
 from .messages import News, Submit
 
-Fault = Literal["", "queue_timeout", "engine_died", "engine_error"]
+Fault = Literal["", "queue_timeout", "engine_died", "engine_timeout", "engine_error"]
 
 
 @dataclass(eq=False, slots=True)
@@ -42,6 +42,7 @@ class Ticket:
     whole: bool = False  # nobody reads it before its end
     replica: int | None = None  # whose engine has it, or had it last
     begun_again: bool = False
+    cancelled: str = ""  # why it is to end early; empty if it is not
 
     @property
     def id(self) -> int:

@@ -1,0 +1,55 @@
+"""Engines without a network in processes of their own, which start in under a second: this module imports no torch."""
+
+import time
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+from dlstep import Config, Plan, Samples, init
+from dlstep.core import Strategy
+from dlstep.engine import Engine
+from dlstep.processes import Worker
+from dlstep.serve.engine_loop import converse
+from dlstep.serve.engine_process import ProcessHost
+from dlstep.testing.shadow import ShadowDriver
+
+
+class Hanging:
+    """A driver that takes its time, and hangs in a forward pass as long as a file exists."""
+
+    def __init__(self, config: Config, seconds: float, hangs: Path) -> None:
+        self.driver = ShadowDriver(config.page_size, config.num_pages, config.spec, 0.0, places=4)
+        self.seconds, self.hangs = seconds, hangs
+
+    def run(self, plan: Plan) -> Samples:
+        time.sleep(self.seconds)
+        while self.hangs.exists():
+            time.sleep(0.05)
+        return self.driver.run(plan)
+
+
+def run_shadow(pipe: Connection, config: Config, strategy: Strategy, seconds: float, loading: float, hangs: Path) -> None:
+    """The process: load for some time, then converse."""
+    time.sleep(loading)
+    converse(Engine(init(config, strategy), Hanging(config, seconds, hangs), None, "shadow"), pipe)
+
+
+class ShadowHost(ProcessHost):
+    """Runs an engine without a network in a process.
+
+    Args:
+        engine: Whose configuration and strategy it has.
+        seconds: How long a forward pass takes.
+        loading: How long an engine takes to load.
+        hangs: A file; while it exists, forward passes hang.
+    """
+
+    def __init__(
+        self, engine: Engine, seconds: float = 0.0, loading: float = 0.0, hangs: Path = Path("/nonexistent/hangs")
+    ) -> None:
+        self._first, self._rest = engine.first, (seconds, loading, hangs)
+        self._worker, self.starts = None, 0
+
+    def start(self) -> Connection:
+        self.starts += 1
+        self._worker = Worker(run_shadow, self._first.config, self._first.strategy, *self._rest, name="dlstep-engine-0")
+        return self._worker.connection

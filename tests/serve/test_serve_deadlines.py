@@ -1,0 +1,272 @@
+"""Engines that stop answering (SIGSTOP, a forward pass that hangs) beside those that are killed: noticed and replaced."""
+
+import os
+import random
+import re
+import signal
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from serving import Served, served, shadow_engine
+from shadow_process import ShadowHost
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGSTOP")
+
+REQUESTS = 8
+LATE = 20.0  # seconds: a machine may be busy, but no deadline below is as long
+FAULTS = [pytest.param(signal.SIGSTOP, id="stopped"), pytest.param(signal.SIGKILL, id="killed")]
+SOON: dict[str, Any] = {"heartbeat_timeout": 3.0}
+LONG = {"prompt": [5] * 20, "max_tokens": 100, "ignore_eos": True, "dlstep": {"max_nfe": 1000}}
+
+
+def asked(number: int) -> dict[str, object]:
+    """A request of its own; it takes about 20 forward passes."""
+    return {"prompt": [3 + number] * 20, "max_tokens": 40, "ignore_eos": True, "temperature": 0.5}
+
+
+def hosts_of(count: int, **options: Any) -> list[Any]:
+    """Engines in processes of their own."""
+    return [ShadowHost(shadow_engine(), **options) for _ in range(count)]
+
+
+def ask(server: Served, number: int, **more: object) -> tuple[int, str]:
+    """A request's status, and the text of its answer or the code of its error."""
+    with server.http() as http:
+        response = http.post("/v1/completions", json=asked(number) | more)
+    told = response.json()
+    return response.status_code, told["error"]["code"] if "error" in told else told["choices"][0]["text"]
+
+
+def counts(server: Served, name: str) -> Counter[str]:
+    """The values of a metric by its labels."""
+    told = server.front.metrics.text().decode()
+    found = re.findall(rf"^{re.escape(name)}(\{{.*\}})? (\S+)$", told, re.MULTILINE)
+    return Counter({labels: int(float(value)) for labels, value in found})
+
+
+def until_states(server: Served, *states: str) -> None:
+    """Wait until the replicas are in these phases."""
+    server.until(lambda: tuple(replica.phase for replica in server.front.replicas) == states)
+
+
+def all_sent(server: Served, threads: ThreadPoolExecutor) -> list[Future[tuple[int, str]]]:
+    """Requests that an engine has begun."""
+    under_way = [threads.submit(ask, server, number) for number in range(REQUESTS)]
+    server.until(lambda: sum(len(replica.sent) for replica in server.front.replicas) == REQUESTS)
+    server.until(lambda: server.front.load.running > 0)
+    return under_way
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_requests_of_the_only_engine_end_with_an_error_and_the_server_is_ready_again(fault: signal.Signals) -> None:
+    (host,) = hosts_of(1, seconds=0.1)
+    with served(shadow_engine(), hosts=[host], request_timeout=5.0, **SOON) as server, ThreadPoolExecutor(REQUESTS) as threads:
+        under_way = all_sent(server, threads)
+        begin = time.monotonic()
+        os.kill(host.pid, fault)
+        found = Counter(each.result() for each in under_way)
+        assert found == Counter({(503, "engine_died"): REQUESTS})
+        assert time.monotonic() - begin < LATE
+        with server.http() as http:
+            told = http.get("/ready").json()
+            server.until(lambda: http.get("/ready").status_code == 200)
+        reason = "gave no sign of life for 3 seconds and was killed" if fault == signal.SIGSTOP else "was killed by SIGKILL"
+        assert told["status"] == "restarting" and reason in told["reason"] and reason in told["replicas"][0]["last_death"]
+        assert ask(server, 1)[0] == 200
+        assert counts(server, "dlstep_engine_timeouts_total")['{deadline="heartbeat"}'] == (fault == signal.SIGSTOP)
+        server.until_idle()
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_another_engine_answers_what_was_not_told_once(fault: signal.Signals) -> None:
+    hosts = hosts_of(2, seconds=0.05)
+    with served(shadow_engine(), hosts=hosts, **SOON) as server, ThreadPoolExecutor(REQUESTS) as threads:
+        until_states(server, "ready", "ready")
+        expected = [(200, ask(server, number)[1]) for number in range(REQUESTS)]
+        server.until_idle()
+        before = counts(server, "vllm:request_success_total")
+        under_way = all_sent(server, threads)
+        os.kill(hosts[0].pid, fault)
+        assert [each.result() for each in under_way] == expected
+        until_states(server, "ready", "ready")
+        server.until_idle()
+        ended = counts(server, "vllm:request_success_total") - before
+        assert ended == Counter({'{finished_reason="length"}': REQUESTS})
+        assert [replica.deaths for replica in server.front.replicas] == [1, 0]
+
+
+def test_an_engine_that_goes_on_is_ready_again_and_late_reports_are_ignored() -> None:
+    (host,) = hosts_of(1, seconds=0.02)
+    options: dict[str, Any] = {"request_timeout": 1.0, "heartbeat_timeout": 9.0}
+    with served(shadow_engine(), hosts=[host], **options) as server, ThreadPoolExecutor(REQUESTS + 1) as threads:
+        (replica,) = server.front.replicas
+        under_way = all_sent(server, threads)
+        os.kill(host.pid, signal.SIGSTOP)
+        found = {each.result() for each in under_way}
+        assert {status for status, _ in found} <= {200, 503}, found
+        assert not server.front.live and len(replica.abandoned) == REQUESTS
+        until_states(server, "silent")
+        with server.http() as http:
+            assert http.get("/ready").status_code == 503
+        waits = threads.submit(ask, server, 1, max_tokens=4)
+        server.until(lambda: server.front.live == 1)
+        os.kill(host.pid, signal.SIGCONT)
+        until_states(server, "ready")
+        waits.result()
+        server.until(lambda: not replica.abandoned)
+        assert ask(server, 2, max_tokens=4)[0] == 200
+        assert not server.front.deaths and host.starts == 1
+        assert counts(server, "vllm:request_success_total").total() == REQUESTS + 2
+        server.until_idle()
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_an_engine_that_stops_while_it_loads_is_started_again(fault: signal.Signals) -> None:
+    first, second = hosts_of(1, loading=1.0)[0], hosts_of(1)[0]
+    with served(shadow_engine(), hosts=[second, first], start_timeout=6.0, **SOON) as server:
+        os.kill(first.pid, fault)
+        assert ask(server, 1)[0] == 200
+        server.until(lambda: first.starts == 2)
+        until_states(server, "ready", "ready")
+        assert counts(server, "dlstep_engine_timeouts_total")['{deadline="start"}'] == (fault == signal.SIGSTOP)
+
+
+def test_a_forward_pass_that_hangs_ends_its_requests_and_the_engine(tmp_path: Path) -> None:
+    hangs = tmp_path / "hangs"
+    (host,) = hosts_of(1, seconds=0.02, hangs=hangs)
+    with served(shadow_engine(), hosts=[host], engine_timeout=2.0) as server, ThreadPoolExecutor(1) as threads:
+        hangs.touch()
+
+        def text() -> str:
+            with server.http() as http:
+                return http.post("/v1/completions", json=LONG | {"stream": True}).text
+
+        answer = threads.submit(text)
+        server.until(lambda: server.front.deaths == 1)
+        hangs.unlink()
+        assert "finished no forward pass for 2 seconds and was killed" in answer.result()
+        until_states(server, "ready")
+        assert ask(server, 1)[0] == 200
+        assert counts(server, "dlstep_engine_timeouts_total")['{deadline="step"}'] == 1
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_request_timeout_holds_while_a_forward_pass_hangs(tmp_path: Path, stream: bool) -> None:
+    hangs = tmp_path / "hangs"
+    (host,) = hosts_of(1, seconds=0.02, hangs=hangs)
+    with served(shadow_engine(), hosts=[host], request_timeout=1.0) as server, server.http() as http:
+        hangs.touch()
+        begin = time.monotonic()
+        response = http.post("/v1/completions", json=LONG | {"stream": stream})
+        assert "took longer than 1 seconds" in response.text and time.monotonic() - begin < LATE
+        assert not server.front.live and len(server.front.replicas[0].abandoned) == 1
+        hangs.unlink()
+        server.until(lambda: not server.front.replicas[0].abandoned)
+        assert ask(server, 1, max_tokens=4)[0] == 200
+        server.until_idle()
+
+
+def test_shutdown_ends_although_the_engine_is_stopped() -> None:
+    (host,) = hosts_of(1, seconds=0.05)
+    with served(shadow_engine(), hosts=[host], drain_seconds=0.5) as server, ThreadPoolExecutor(REQUESTS) as threads:
+        under_way = all_sent(server, threads)
+        os.kill(host.pid, signal.SIGSTOP)
+        server.server.ask_to_end()
+        server.thread.join(LATE)
+        assert not server.thread.is_alive()
+        for each in under_way:
+            status, _ = each.result()
+            assert status in (200, 503)
+    assert not host._worker.alive
+
+
+def test_renewal_goes_on_although_an_engine_is_stopped() -> None:
+    hosts = hosts_of(2, seconds=0.05)
+    with served(shadow_engine(), hosts=hosts, **SOON) as server, ThreadPoolExecutor(REQUESTS) as threads:
+        until_states(server, "ready", "ready")
+        expected = [(200, ask(server, number)[1]) for number in range(REQUESTS)]
+        under_way = all_sent(server, threads)
+        server.server.ask_to_renew()
+        until_states(server, "resting", "ready")
+        os.kill(hosts[0].pid, signal.SIGSTOP)
+        assert [each.result() for each in under_way] == expected
+        server.until(lambda: [host.starts for host in hosts] == [2, 2])
+        until_states(server, "ready", "ready")
+
+
+def test_a_pause_of_the_server_is_not_the_engines() -> None:
+    """The event loop stands for longer than an engine may be silent, as when the server is stopped, or the machine sleeps."""
+    (host,) = hosts_of(1)
+    with served(shadow_engine(), hosts=[host], **SOON) as server:
+        loop = server.server._loop
+        assert loop is not None
+        loop.call_soon_threadsafe(time.sleep, 5.0)
+        assert ask(server, 1)[0] == 200
+        time.sleep(1.0)
+        assert not server.front.deaths and server.front.phase == "ready"
+
+
+def random_faults(seconds: float, seed: int, report: Callable[[str], None]) -> None:
+    """Clients ask two engines that are stopped, killed and continued at random: every answer is right or an honest error."""
+    draws, hosts = random.Random(seed), hosts_of(2, seconds=0.01)
+    options: dict[str, Any] = SOON | {"max_restarts": 1000, "request_timeout": 8.0}
+    with served(shadow_engine(), hosts=hosts, **options) as server, ThreadPoolExecutor(REQUESTS) as threads:
+        until_states(server, "ready", "ready")
+        expected = [(200, ask(server, number)[1]) for number in range(REQUESTS)]
+        end = time.monotonic() + seconds
+
+        def client(number: int) -> Counter[tuple[int, str]]:
+            found = Counter[tuple[int, str]]()
+            while time.monotonic() < end:
+                answer = ask(server, number)
+                if answer == expected[number]:
+                    answer = 200, "right"
+                found[answer] += 1
+                if answer[0] != 200:
+                    time.sleep(0.1)
+            return found
+
+        asking = [threads.submit(client, number) for number in range(REQUESTS)]
+        faults = Counter[str]()
+        while time.monotonic() < end:
+            host = draws.choice(hosts)
+            fault = draws.choice([signal.SIGSTOP, signal.SIGKILL, signal.SIGCONT])
+            if host._worker.alive:
+                os.kill(host.pid, fault)
+                faults[fault.name] += 1
+            time.sleep(draws.uniform(0.5, 3.0))
+        found = sum((each.result() for each in asking), Counter[tuple[int, str]]())
+        for host in hosts:
+            if host._worker.alive:
+                os.kill(host.pid, signal.SIGCONT)
+        until_states(server, "ready", "ready")
+        server.until_idle()
+        assert ask(server, 1) == expected[1]
+        # An answer may also end early by `request_timeout` with what is settled; no other text is ever an answer.
+        wrong = {answer for answer in found if answer[0] == 200 and answer[1] != "right" and not early(answer[1], expected)}
+        assert not wrong and {status for status, _ in found} <= {200, 503}, found
+        assert counts(server, "vllm:request_success_total").total() == REQUESTS + 1 + found.total() - refused(found)
+        report(
+            f"{seconds:g} s of {dict(faults)} on two engines: {found[200, 'right']} of {found.total()} answers right and whole"
+        )
+
+
+def early(text: str, expected: list[tuple[int, str]]) -> bool:
+    """Whether a text is the beginning of a right one."""
+    return any(whole.startswith(text) for _, whole in expected)
+
+
+def refused(found: Counter[tuple[int, str]]) -> int:
+    """Requests that were refused because no engine was ready: they were never taken in."""
+    return found[503, "not_ready"]
+
+
+@pytest.mark.parametrize("seconds", [8.0, pytest.param(60.0, marks=pytest.mark.stress)])
+def test_random_stops_and_kills_make_no_answer_wrong_and_none_twice(seconds: float, report: Callable[[str], None]) -> None:
+    random_faults(seconds, 7, report)
