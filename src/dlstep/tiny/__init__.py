@@ -8,7 +8,7 @@ from pathlib import Path
 from dlstep.tiny.task import Problem as Problem, Score as Score, held_out as held_out, problems as problems, score as score
 
 # They were trained on single stories, a question and its answer on the next line: earlier turns are left out.
-CHAT_TEMPLATE = "{{ messages[-1]['content'] | trim }}\n"
+CHAT_TEMPLATE = "{{ messages[-1]['content'] | trim ~ '\\n' }}"  # Jinja drops a newline at the end of a template
 
 _CHECKPOINTS = Path(__file__).parent / "checkpoints"
 
