@@ -11,7 +11,6 @@ import pytest
 from running import answers, engine, killed, run
 
 from dlstep.config import EngineConfig
-from dlstep.core import DlstepError
 from dlstep.evaluate.checkpoint import AHEAD, ANSWERS, BESIDE, RUN
 from dlstep.evaluate.crews import Alone, Processes
 from dlstep.evaluate.items import Item
@@ -127,18 +126,3 @@ def test_two_workers_write_the_same_file(options: EvalOptions, unbroken: bytes, 
     with closing(Processes(config, 2)) as crew:
         assert answers(run(broken, crew)) == unbroken
         assert crew.live == 0
-
-
-@pytest.mark.stress
-def test_a_worker_that_dies_is_told_of(options: EvalOptions, unbroken: bytes, tmp_path: Path) -> None:
-    class Fragile(Processes):
-        def step(self):
-            found = super().step()
-            self._processes[0].kill()
-            return found
-
-    broken = replace(options, out=str(tmp_path / "run"))
-    fragile = Fragile(EngineConfig(model="tiny-bd", max_num_reqs=6), 2)
-    with closing(fragile) as crew, pytest.raises(DlstepError, match="worker 0 of 2 died: the answers so far are kept"):
-        run(broken, crew)
-    assert answers(run(broken, Alone(engine()))) == unbroken

@@ -92,6 +92,7 @@ TESTS = {
     "evaluate/search": ("tests/evaluate/test_tune_search.py",),
     "evaluate/tuning": ("tests/evaluate/test_tune.py",),
     **dict.fromkeys(("evaluate/space", "evaluate/load"), ("tests/evaluate/test_tune_parts.py",)),
+    "evaluate/crews": ("tests/evaluate/test_workers.py",),
     "evaluate/": ("tests/evaluate/test_resume.py", "tests/evaluate"),
     "stream": ("tests/api/test_sharing.py", "tests/api/test_llm.py"),
     "session": ("tests/api/test_session.py",),

@@ -79,7 +79,7 @@ def run(options: Namespace) -> int:
     total = sum(map(len, documents.values())) * len(chosen.grid)
     config = engine_config(engine)
     told = {"engine": engine, "eval": asdict(chosen) | {"grid": options.grid}}
-    crew: Crew = Processes(config, chosen.workers) if chosen.workers > 1 else Alone(loaded(config))
+    crew: Crew = Processes(config, chosen.workers, chosen.worker_timeout) if chosen.workers > 1 else Alone(loaded(config))
     with closing(crew), scoring_bar(total, enabled=options.progress) as show:
         evaluate(crew, chosen, documents, told=told, show=show)
     result = read(Path(chosen.out))

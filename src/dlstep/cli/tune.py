@@ -108,7 +108,7 @@ def run(options: Namespace) -> int:
 
         return run_load(options, asked, tuning, documents, config)
     told = {"engine": engine, "eval": asdict(asked) | {"grid": None}, "tune": asdict(tuning)}
-    crew: Crew = Processes(config, asked.workers) if asked.workers > 1 else Alone(loaded(config))
+    crew: Crew = Processes(config, asked.workers, asked.worker_timeout) if asked.workers > 1 else Alone(loaded(config))
     with closing(crew), tuning_bar(enabled=options.progress) as show:
         tuned = tune(crew, asked, tuning, documents, told=told, show=show)
     if options.plot is not None:

@@ -1,10 +1,9 @@
 """Who decodes: this process, or several of their own. Which of them answers an item changes no token of it."""
 
-import signal
+import sys
+from contextlib import suppress
 from dataclasses import replace
-from multiprocessing import get_context
-from multiprocessing.connection import Connection, wait
-from multiprocessing.process import BaseProcess
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -13,11 +12,12 @@ from ..core import Config, DlstepError, Strategy
 from ..devices import device_of
 from ..engine import Engine, load_engine
 from ..lookup import searched
+from ..processes import Clock, Heart, Pulse, Worker, WorkerDied
 from .answering import Answered, Answering
 from .items import Item
 from .metrics import Work
 
-PATIENCE = 5.0  # seconds that a process has to end by itself
+START = 1800.0  # seconds at least that a worker may take to load
 
 
 class About(NamedTuple):
@@ -104,31 +104,32 @@ class Alone:
 
 
 class Processes:
-    """Engines in processes of their own, each with the configuration; the one with the fewest requests gets the next."""
+    """Engines in worker processes, each with the configuration; the one with the fewest requests gets the next.
 
-    def __init__(self, config: EngineConfig, count: int) -> None:
+    A worker that dies, that gives no sign of life for `seconds`, or that takes longer for one forward pass, is killed, and its
+    items go to the others. Raises ValueError for a configuration that no engine can be made of, and DlstepError, with the
+    reasons, once no worker is left.
+    """
+
+    def __init__(self, config: EngineConfig, count: int, seconds: float = 300.0) -> None:
         if config.tensor_parallel_size > 1:
             raise ValueError(
                 f"workers={count} does not go with tensor_parallel_size={config.tensor_parallel_size}, which starts processes "
                 "of its own: give one of the two"
             )
-        self._pipes: list[Connection] = []
-        self._processes: list[BaseProcess] = []
-        self._live: dict[Connection, int] = {}
-        context = get_context("spawn")  # a fork would share threads of torch
-        for number in range(count):
-            ours, theirs = context.Pipe()
-            process = context.Process(target=work, args=(theirs, config, number), name=f"dlstep-eval-{number}", daemon=True)
-            process.start()
-            theirs.close()  # so that its end closes the pipe
-            self._pipes.append(ours)
-            self._processes.append(process)
-            self._live[ours] = 0
+        self._seconds, self._clock = seconds, Clock()
+        self._lost: list[str] = []  # why workers are gone
+        self._live: dict[Pulse, dict[int, Item]] = {}  # what each worker has not answered, by place
+        self._ready: dict[Pulse, About] = {}
         try:
-            each = [self._heard(pipe) for pipe in self._pipes]
-        except (ValueError, DlstepError):
+            for number in range(count):
+                self._live[Pulse(Worker(work, config, number, name=f"worker {number} of {count}"))] = {}
+            while len(self._ready) < len(self._live):
+                self.step()
+        except BaseException:
             self.close()
             raise
+        each = list(self._ready.values())
         self._about = each[0]._replace(seats=sum(one.seats for one in each))
 
     @property
@@ -139,61 +140,84 @@ class Processes:
     @property
     def live(self) -> int:
         """Requests without an answer."""
-        return sum(self._live.values())
+        return sum(map(len, self._live.values()))
 
     def add(self, place: int, item: Item) -> None:
         """Send an item to a process."""
-        pipe = min(self._pipes, key=lambda pipe: self._live[pipe])
-        self._live[pipe] += 1
-        pipe.send((place, item))
+        pulse = min(self._live, key=lambda pulse: len(self._live[pulse]))
+        if not self._live[pulse]:
+            pulse.standstill = 0.0  # it had nothing to do
+        self._live[pulse][place] = item
+        with suppress(WorkerDied):  # the next look finds that out
+            pulse.worker.send((place, item), self._seconds)
 
     def step(self) -> tuple[list[Answered], Work]:
-        """Wait for answers of any process. Raises what the process raised, and DlstepError when one dies."""
+        """Wait for answers of any process, or for a heartbeat. Raises what a process raised, DlstepError if all have died."""
         answers, done = list[Answered](), Work()
-        for pipe in wait([pipe for pipe in self._pipes if self._live[pipe]]):
-            assert isinstance(pipe, Connection), "only pipes are waited for"
-            ended, worked = self._heard(pipe)
-            self._live[pipe] -= len(ended)
-            answers += ended
-            done += worked
+        passed = self._clock.wait([pulse.worker for pulse in self._live])
+        for pulse in list(self._live):
+            alive = pulse.worker.alive  # before its last messages are read
+            for message in pulse.take(passed):
+                match message:
+                    case Failed():
+                        raise ValueError(message.why)
+                    case About():
+                        self._ready[pulse] = message
+                    case ended, worked:
+                        for answered in ended:
+                            del self._live[pulse][answered.place]
+                        answers += ended
+                        done += worked
+            if not alive or self._overdue(pulse):
+                self._lose(pulse)
         return answers, done
 
     def close(self) -> None:
         """Ask the processes to end, and end those by force that do not."""
-        for pipe in self._pipes:
-            pipe.close()
-        for process in self._processes:
-            process.join(PATIENCE)
-            if process.is_alive():
-                process.kill()
-                process.join()
+        for pulse in self._live:
+            pulse.worker.connection.close()
+        for pulse in self._live:
+            pulse.worker.end()
 
-    def _heard(self, pipe: Connection) -> Any:
-        try:
-            message = pipe.recv()
-        except (EOFError, ConnectionResetError) as error:
-            number = self._pipes.index(pipe)
-            raise DlstepError(
-                f"worker {number} of {len(self._pipes)} died: the answers so far are kept, run the same command again"
-            ) from error
-        if isinstance(message, Failed):
-            raise ValueError(message.why)
-        return message
+    def _overdue(self, pulse: Pulse) -> bool:
+        """Whether a worker has stopped or hangs; it is killed then."""
+        limit = self._seconds if pulse in self._ready else max(self._seconds, START)
+        if pulse.silent(self._seconds):
+            pulse.worker.kill(f"gave no sign of life for {pulse.silence:.0f} seconds and was killed")
+        elif pulse.stuck(limit) and (self._live[pulse] or pulse not in self._ready):
+            task = "finished no forward pass" if pulse in self._ready else "was not ready"
+            pulse.worker.kill(f"{task} for {pulse.standstill:.0f} seconds and was killed")
+        else:
+            return False
+        return True
+
+    def _lose(self, pulse: Pulse) -> None:
+        """Let the other workers answer what one that is gone had. Raises DlstepError if none is left."""
+        pulse.worker.end(0)
+        self._lost.append(pulse.worker.reason)
+        items = self._live.pop(pulse)
+        self._ready.pop(pulse, None)
+        if not self._live:
+            raise DlstepError(f"{'; '.join(self._lost)}: the answers so far are kept, run the same command again")
+        print(f"dlstep: {self._lost[-1]}; the other workers answer what it had", file=sys.stderr, flush=True)
+        for place, item in items.items():
+            self.add(place, item)
 
 
-def work(pipe: Connection, config: EngineConfig, number: int) -> None:
-    """A process of a crew: load, then answer until the pipe closes. Ctrl-C is its parent's affair."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+def work(connection: Connection, config: EngineConfig, number: int) -> None:
+    """Be a worker: load, then answer until the connection closes."""
+    heart = Heart(connection)
     try:
         with searched(Path.cwd()):
             answering = Answering(load_engine(replace(config, device=device_of(config.device, number))))
-        pipe.send(about(answering.engine))
+        heart.send(about(answering.engine))
         while True:
-            while pipe.poll() or not answering.live:
-                answering.add(*pipe.recv())
+            while connection.poll() or not answering.live:
+                answering.add(*connection.recv())
             ended = answering.step()
+            heart.progress += 1
             if ended:
-                pipe.send((ended, answering.worked()))
+                heart.send((ended, answering.worked()))
     except (ValueError, OSError, DlstepError, EOFError) as error:
         if not isinstance(error, EOFError | BrokenPipeError | ConnectionResetError):  # those: the parent has gone
-            pipe.send(Failed(" ".join(str(error).split())))
+            heart.send(Failed(" ".join(str(error).split())))

@@ -23,7 +23,8 @@ from .options import CODE_TASKS, EvalOptions
 from .scoring import Mark, code_mark, digits_mark, ending_mark, maths_mark, number_mark
 
 SCORERS = 2  # threads that wait for jails and for the process that compares formulas
-NOT_IN_KEY = ("data", "questions", "out", "workers", "dataset_limit", "problem_seed")  # the problems themselves are in the key
+# The problems themselves are in the key.
+NOT_IN_KEY = ("data", "questions", "out", "workers", "worker_timeout", "dataset_limit", "problem_seed")
 Show = Callable[[int, float], None]  # answers so far, sum of their scores
 
 

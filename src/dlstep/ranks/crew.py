@@ -4,27 +4,24 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence as Items
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import Connection
 from pathlib import Path
 from shutil import rmtree
 from tempfile import mkdtemp
-from time import monotonic, sleep
 from typing import Any
 
 from ..core import DlstepError
 from ..models.ranks import TIMEOUT, Ranks, break_off, join_ranks, leave_ranks
-from ..processes import Worker, last_words
+from ..processes import HEARTBEAT_SECONDS, Clock, Heart, Pulse, Worker, last_words
 from . import RankLost
 from .wire import AGAIN, silent
 
 START = 600.0  # seconds in which all ranks have imported what they need and read the checkpoint's description
-BEAT = 0.5  # seconds between two signs of life of a rank
 GRACE = 2.0  # seconds in which it is known why an exchange with a rank failed
-IMPORTS = 60.0  # seconds at least in which a rank has imported what it needs to give signs of life
-ALIVE, ARRIVED, REFUSED = "alive", "arrived", "refused"  # what ranks say: the last one means that starting again helps nothing
+ARRIVED, REFUSED = "arrived", "refused"  # what ranks say: the second one means that starting again helps nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,30 +52,21 @@ def place_in_torchrun(size: int) -> Place | None:
     return Place(int(os.environ["RANK"]), size, None)
 
 
-class Member:
+class Member(Pulse):
     """Another rank as rank 0 sees it: its process, and what that said."""
 
     def __init__(self, rank: int, size: int, meeting: Path, target: Callable[..., None], given: tuple[Any, ...]) -> None:
-        self.worker = Worker(_run, rank, size, meeting, target, given, name=f"rank {rank} of {size}")
+        super().__init__(Worker(_run, rank, size, meeting, target, given, name=f"rank {rank} of {size}"))
         self.heard: set[str] = set()
-        self.silent = 0.0  # seconds since its last sign of life
 
-    def hear(self, passed: float) -> None:
-        """Take what the rank said in the `passed` seconds since the last time."""
-        self.silent += passed
-        with suppress(EOFError, OSError):
-            while self.worker.connection.poll():
-                self.heard.add(self.worker.connection.recv())
-                self.silent = 0.0
-
-    def fault(self, timeout: float) -> DlstepError | None:
-        """What is wrong with the rank: it has ended, or gave no sign of life for too long."""
-        if not self.worker.alive:
-            self.hear(0.0)
+    def fault(self, passed: float, timeout: float) -> DlstepError | None:
+        """What is wrong with the rank, `passed` seconds after the last look: it has ended, or gave no sign of life for long."""
+        alive = self.worker.alive  # before its last messages are read
+        self.heard.update(self.take(passed))
+        if not alive:
             kind = DlstepError if REFUSED in self.heard else RankLost
             return kind(f"{self.worker.reason}; {AGAIN}")
-        limit = timeout if self.heard else max(timeout, IMPORTS)
-        return silent(self.worker.name, limit) if self.silent > limit else None
+        return silent(self.worker.name, self.silence) if self.silent(timeout) else None
 
 
 class Crew:
@@ -190,12 +178,9 @@ class Crew:
 
     def _watch(self) -> None:
         """Wait for the first rank that ends or stops answering, or for a forward that does not end."""
-        before = monotonic()
+        clock = Clock()
         while not self._ending.is_set():
-            wait([end for member in self._members for end in (member.worker.sentinel, member.worker.connection)], BEAT)
-            now = monotonic()
-            passed, before = min(now - before, 2 * BEAT), now  # no more, should this process have been stopped itself
-            error = self._fault(passed)
+            error = self._fault(clock.wait([member.worker for member in self._members]))
             if self._ending.is_set():
                 return
             if error is not None:
@@ -208,12 +193,11 @@ class Crew:
         """What is wrong with the group, so many seconds after the last look."""
         timeout = self.ranks.timeout
         for member in self._members:
-            member.hear(passed)
-            if (error := member.fault(timeout)) is not None:
+            if (error := member.fault(passed, timeout)) is not None:
                 return error
         if (working := self._working) is not None:
             self._working = working + passed
-            if working > timeout + 2 * BEAT:
+            if working > timeout + 2 * HEARTBEAT_SECONDS:
                 return RankLost(
                     f"a forward of {self.ranks.size} ranks took longer than {timeout:g} seconds (rank_timeout); {AGAIN}"
                 )
@@ -259,27 +243,12 @@ def _run(
     connection: Connection, rank: int, size: int, meeting: Path, target: Callable[..., None], given: tuple[Any, ...]
 ) -> None:
     """Be the process of a rank."""
-    lock = threading.Lock()
-
-    def tell(said: str) -> None:
-        with lock:
-            connection.send(said)
-
-    tell(ALIVE)
-    threading.Thread(target=_live, args=(tell,), daemon=True).start()
+    heart = Heart(connection)
     try:
-        target(Place(rank, size, meeting, partial(tell, ARRIVED)), *given)
+        target(Place(rank, size, meeting, partial(heart.send, ARRIVED)), *given)
     except (ValueError, OSError, DlstepError) as error:
         said = " ".join(str(error).split())
         last_words(said)
         print(f"dlstep: rank {rank} of {size} failed: {said}", file=sys.stderr, flush=True)
-        tell(REFUSED)
+        heart.send(REFUSED)
         sys.exit(1)
-
-
-def _live(tell: Callable[[str], None]) -> None:
-    """Give signs of life as long as somebody listens."""
-    with suppress(OSError):
-        while True:
-            sleep(BEAT)
-            tell(ALIVE)
