@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from .core import Abort, Add, Adopt, Event, Fail, Options, Plan, Rebuild, Rows, Samples, Sequence, Span, Spec, State, Trace
 from .core.ledger import Ending
 from .core.options import options_of
-from .core.trace import apply
+from .core.trace import applied
 from .core.words import Pieces
 from .text import cut
 
@@ -364,8 +364,8 @@ def recording(trace: Trace, model: str = "") -> Json:
 
     for sequence, _ in sorted(state.sequences(), key=lambda found: found[0].goal.request.arrival):
         opened(sequence)
-    for event in trace.events:
-        state = apply(state, event)
+    for number, event in enumerate(trace.events):
+        state = applied(state, event, number)
         if isinstance(event, Add | Adopt):
             added = state.find(event.request.id if isinstance(event, Add) else event.id)
             assert added is not None, "it has just come in"

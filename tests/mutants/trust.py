@@ -242,8 +242,8 @@ MUTANTS: tuple[Mutant, ...] = (
     change(
         "a field that is gone is not missed",
         TRACE_FILE,
-        "            if name not in parts or name not in known:\n                return",
-        "            if name not in parts or name not in known:\n                continue\n                return",
+        "            if name not in sums or name not in others:\n                return",
+        "            if name not in sums or name not in others:\n                continue\n                return",
     ),
     change(
         "a trace that was cut off is read", TRACE_FILE, "    if len(events) != expected:\n", "    if len(events) > expected:\n"

@@ -10,6 +10,7 @@ from jsonargparse import ArgumentParser, Namespace
 
 from ..core import Trace
 from ..core.checks import short
+from ..core.trace import INAPPLICABLE, reason_of
 from ..core.words import counted
 from ..frames import KIND, VERSION, recording
 from ..views.page import page_of
@@ -52,7 +53,11 @@ def recording_in(path: Path) -> dict[str, Any]:
     except UnicodeDecodeError as error:
         raise ValueError(f"{path}: neither a recording nor a trace: it is no UTF-8 text") from error
     if is_trace(text):
-        return recording(Trace.load(path))
+        trace = Trace.load(path)
+        try:
+            return recording(trace)
+        except INAPPLICABLE as error:  # an edited file may hold values of any type
+            raise ValueError(f"{path}: the trace does not hold together: {reason_of(error)}") from error
     try:
         data = json.loads(text, parse_constant=_refused)
     except (ValueError, RecursionError) as error:

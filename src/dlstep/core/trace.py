@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import accumulate
 from operator import attrgetter
 from os import PathLike
 from typing import cast
@@ -105,10 +104,26 @@ def apply(state: State, event: Event) -> State:
             return commit(state, event)
 
 
-def folded(state: State, events: Iterable[Event]) -> State:
-    """The state after `events`."""
-    for event in events:
-        state = apply(state, event)
+def applied(state: State, event: Event, number: int) -> State:
+    """Return the state after `event`, which is number `number` of a trace.
+
+    Raises ReplayDiverged, naming the event, where it cannot follow: the values of an edited file may have any type.
+    """
+    try:
+        return apply(state, event)
+    except INAPPLICABLE as error:
+        raise _inapplicable(event, number, error) from error
+
+
+def _inapplicable(event: Event, number: int, error: Exception) -> ReplayDiverged:
+    """Return the error that names an event which cannot follow."""
+    return ReplayDiverged(f"event {number} ({type(event).__name__}) cannot be applied: {reason_of(error)}")
+
+
+def folded(state: State, events: Iterable[Event], first: int = 0) -> State:
+    """Return the state after `events`, the first of which is number `first` of a trace. Raises ReplayDiverged as `applied`."""
+    for number, event in enumerate(events, first):
+        state = applied(state, event, number)
     return state
 
 
@@ -129,12 +144,16 @@ class Trace:
         return Trace(self.first, (*self.events, event))
 
     def states(self) -> Iterator[State]:
-        """The first state and the one after each event."""
-        return accumulate(self.events, apply, initial=self.first)
+        """Yield the first state and the one after each event. Raises ReplayDiverged for an event that cannot follow."""
+        state = self.first
+        yield state
+        for number, event in enumerate(self.events):
+            state = applied(state, event, number)
+            yield state
 
     @property
     def state(self) -> State:
-        """The last state."""
+        """The last state. Raises ReplayDiverged for an event that cannot follow."""
         return folded(self.first, self.events)
 
     def replay(self) -> State:
@@ -158,7 +177,7 @@ class Trace:
             except ReplayDiverged:
                 raise
             except INAPPLICABLE as error:
-                raise ReplayDiverged(f"event {number} ({type(event).__name__}) cannot be applied: {_reason(error)}") from error
+                raise _inapplicable(event, number, error) from error
             since.append(state)
         return state
 
@@ -173,15 +192,16 @@ class Trace:
         if differ:
             return TraceDiff(0, "", "", differ, self.state.diff(other.state), equal=False)
         while same < min(len(self.events), len(other.events)) and self.events[same] == other.events[same]:
-            old = apply(old, self.events[same])
+            old = applied(old, self.events[same], same)
             same += 1
         rest, others = self.events[same:], other.events[same:]
         new = old
         if not rest and not others:
             return TraceDiff(same, "", "", differ, differ, equal=True)
         told = parting(rest[0], others[0]) if rest and others else (name_of(*rest[:1]), name_of(*others[:1]))
-        old, new = (apply(state, events[0]) if events else state for state, events in ((old, rest), (new, others)))
-        return TraceDiff(same, *told, old.diff(new), folded(old, rest[1:]).diff(folded(new, others[1:])), equal=False)
+        old, new = (folded(state, events[:1], same) for state, events in ((old, rest), (new, others)))
+        ends = (folded(state, events[1:], same + 1) for state, events in ((old, rest), (new, others)))
+        return TraceDiff(same, *told, old.diff(new), next(ends).diff(next(ends)), equal=False)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write JSON lines: the first state, then one event a line. A file that was there is replaced once all is written."""
@@ -196,8 +216,8 @@ class Trace:
         return Trace(first, events)
 
 
-def _reason(error: Exception) -> str:
-    """The message of an error, with its class where the message was not written for a reader, on one line."""
+def reason_of(error: Exception) -> str:
+    """Return the message of an error, with its class where the message was not written for a reader, on one line."""
     text = " ".join(str(error).split())[:LONGEST_REASON]
     return text if isinstance(error, ValueError | DlstepError) else f"{type(error).__name__}: {text}"
 

@@ -12,7 +12,7 @@ from ..core.plan import Samples, Span
 from ..core.sequence import Sequence
 from ..core.spec import Spec
 from ..core.state import State
-from ..core.trace import Abort, Add, Adopt, Fail, Prune, Rebuild, Trace, apply
+from ..core.trace import Abort, Add, Adopt, Fail, Prune, Rebuild, Trace, applied
 
 # final: can no longer change; held: final, but still in the window; open: decided, its block is not; draft: undecided, what
 # the network is fed there; masked: undecided, fed as a mask; void: behind the end of the answer.
@@ -128,7 +128,7 @@ def event_rows(trace: Trace) -> Iterator[EventRow]:
     """One row for each event of a trace, which is folded along the way."""
     state = trace.first
     for number, event in enumerate(trace.events):
-        state = apply(state, event)
+        state = applied(state, event, number)
         fed = sampled = 0
         match event:
             case Add(request):
