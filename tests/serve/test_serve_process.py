@@ -153,15 +153,23 @@ def test_two_processes_live_and_die_as_they_should(tmp_path: Path, report: Calla
     assert reasons == ["error"] * 8 + ["length"] * (1 + ended)
 
 
-def test_an_engine_never_outlives_its_server_not_even_while_it_loads() -> None:
+@pytest.mark.parametrize(
+    ("signals", "pause"),
+    [([signal.SIGKILL], 0.0), ([signal.SIGINT, signal.SIGINT], 0.0), ([signal.SIGINT, signal.SIGTERM], 1.0)],
+)
+def test_an_engine_never_outlives_its_server_not_even_while_it_loads(signals: list[signal.Signals], pause: float) -> None:
     process = subprocess.Popen([*DLSTEP, "serve", "--port", "0"], stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None and "listening" in process.stderr.readline()
     end = time.monotonic() + START
     while not (children := engines_of(process.pid)):
         assert time.monotonic() < end
         time.sleep(0.05)
-    process.kill()
-    process.wait()
+    for number in signals:
+        process.send_signal(number)
+        time.sleep(pause)
+    code = process.wait(10)
+    assert code == (-signal.SIGKILL if signals == [signal.SIGKILL] else 128 + signals[1])
+    assert "Traceback" not in process.stderr.read()
     process.stderr.close()
     until_gone(children[0], 10)
 

@@ -8,7 +8,8 @@ import signal
 import socket
 import sys
 import webbrowser
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from threading import Thread, current_thread, main_thread
 from types import FrameType
@@ -44,6 +45,11 @@ class Server(uvicorn.Server):
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
         """Serve until asked to end, or until the engine is gone for good."""
         self._loop = asyncio.get_running_loop()
+        with self._handled_signals():
+            await self._until_ended(sockets)
+
+    async def _until_ended(self, sockets: list[socket.socket] | None) -> None:
+        assert self._loop is not None, "it serves"
         async with self._front:
             watches = [asyncio.create_task(each) for each in (self._until_failed(), self._until_ready())]
             if hasattr(signal, "SIGHUP") and current_thread() is main_thread():
@@ -52,6 +58,24 @@ class Server(uvicorn.Server):
             for watch in watches:
                 watch.cancel()
         await asyncio.to_thread(self._close_logs)
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave the signals to `serve`: uvicorn would restore the handlers before the engines have ended."""
+        yield
+
+    @contextmanager
+    def _handled_signals(self) -> Iterator[None]:
+        """Handle signals until everything has ended."""
+        if current_thread() is not main_thread():
+            yield
+            return
+        before = {number: signal.signal(number, self.handle_exit) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin to accept connections."""
