@@ -1,5 +1,6 @@
 """Engines that stop answering (SIGSTOP, a forward pass that hangs) beside those that are killed: noticed and replaced."""
 
+import json
 import os
 import random
 import re
@@ -212,19 +213,32 @@ def test_a_pause_of_the_server_is_not_the_engines() -> None:
         assert not server.front.deaths and server.front.phase == "ready"
 
 
-def random_faults(seconds: float, seed: int, report: Callable[[str], None]) -> None:
-    """Clients ask two engines that are stopped, killed and continued at random: every answer is right or an honest error."""
-    draws, hosts = random.Random(seed), hosts_of(2, seconds=0.01)
-    options: dict[str, Any] = SOON | {"max_restarts": 1000, "request_timeout": 8.0}
-    with served(shadow_engine(), hosts=hosts, **options) as server, ThreadPoolExecutor(REQUESTS) as threads:
+def streamed(server: Served, number: int) -> tuple[int, str]:
+    """The status of a streamed request, and the text of its whole answer, or as much as came before an error or an abort."""
+    with server.http() as http:
+        response = http.post("/v1/completions", json=asked(number) | {"stream": True})
+    if response.status_code != 200:
+        return response.status_code, response.json()["error"]["code"]
+    found = [json.loads(line.removeprefix("data: ")) for line in response.text.splitlines() if line.startswith("data: {")]
+    return 200, "".join(choice["text"] for each in found for choice in each.get("choices", ()))
+
+
+def random_faults(seconds: float, clients: int, report: Callable[[str], None]) -> None:
+    """Clients ask two engines that are stopped, killed and continued at random: every answer is right or an honest error.
+
+    Half of them stream: what came before an error is the beginning of the right answer, so nothing was answered twice.
+    """
+    draws, hosts = random.Random(7), hosts_of(2, seconds=0.01)
+    options: dict[str, Any] = SOON | {"max_restarts": 1000, "request_timeout": 8.0, "max_queue": 16}
+    with served(shadow_engine(), hosts=hosts, **options) as server, ThreadPoolExecutor(clients) as threads:
         until_states(server, "ready", "ready")
-        expected = [(200, ask(server, number)[1]) for number in range(REQUESTS)]
+        expected = [(200, ask(server, number)[1]) for number in range(clients)]
         end = time.monotonic() + seconds
 
         def client(number: int) -> Counter[tuple[int, str]]:
             found = Counter[tuple[int, str]]()
             while time.monotonic() < end:
-                answer = ask(server, number)
+                answer = streamed(server, number) if number % 2 else ask(server, number)
                 if answer == expected[number]:
                     answer = 200, "right"
                 found[answer] += 1
@@ -232,7 +246,7 @@ def random_faults(seconds: float, seed: int, report: Callable[[str], None]) -> N
                     time.sleep(0.1)
             return found
 
-        asking = [threads.submit(client, number) for number in range(REQUESTS)]
+        asking = [threads.submit(client, number) for number in range(clients)]
         faults = Counter[str]()
         while time.monotonic() < end:
             host = draws.choice(hosts)
@@ -250,10 +264,12 @@ def random_faults(seconds: float, seed: int, report: Callable[[str], None]) -> N
         assert ask(server, 1) == expected[1]
         # An answer may also end early by `request_timeout` with what is settled; no other text is ever an answer.
         wrong = {answer for answer in found if answer[0] == 200 and answer[1] != "right" and not early(answer[1], expected)}
-        assert not wrong and {status for status, _ in found} <= {200, 503}, found
-        assert counts(server, "vllm:request_success_total").total() == REQUESTS + 1 + found.total() - refused(found)
+        assert not wrong and {status for status, _ in found} <= {200, 429, 503}, found
+        refused = found[503, "not_ready"] + found[429, "queue_full"]  # these were never taken in
+        assert counts(server, "vllm:request_success_total").total() == clients + 1 + found.total() - refused
         report(
-            f"{seconds:g} s of {dict(faults)} on two engines: {found[200, 'right']} of {found.total()} answers right and whole"
+            f"{seconds:g} s of {dict(faults)} on two engines, {clients} clients: {found[200, 'right']} answers whole, "
+            f"{found.total() - found[200, 'right'] - refused} ended early, {refused} refused"
         )
 
 
@@ -262,11 +278,8 @@ def early(text: str, expected: list[tuple[int, str]]) -> bool:
     return any(whole.startswith(text) for _, whole in expected)
 
 
-def refused(found: Counter[tuple[int, str]]) -> int:
-    """Requests that were refused because no engine was ready: they were never taken in."""
-    return found[503, "not_ready"]
-
-
-@pytest.mark.parametrize("seconds", [8.0, pytest.param(60.0, marks=pytest.mark.stress)])
-def test_random_stops_and_kills_make_no_answer_wrong_and_none_twice(seconds: float, report: Callable[[str], None]) -> None:
-    random_faults(seconds, 7, report)
+@pytest.mark.parametrize(("seconds", "clients"), [(8.0, 8), pytest.param(60.0, 48, marks=pytest.mark.stress)])
+def test_random_stops_and_kills_make_no_answer_wrong_and_none_twice(
+    seconds: float, clients: int, report: Callable[[str], None]
+) -> None:
+    random_faults(seconds, clients, report)

@@ -1,4 +1,4 @@
-"""`dlstep serve --replicas 2` as it is started: SIGHUP under load, and an engine that is killed."""
+"""`dlstep serve --replicas 2` as it is started: SIGHUP under load, and engines that are killed or stopped."""
 
 import json
 import os
@@ -26,9 +26,12 @@ def until_states(server: Command, holds: Callable[[list[str]], bool]) -> None:
 
 @pytest.mark.stress
 @pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="SIGHUP asks for it, which this system does not have")
-def test_engines_are_started_again_under_load_and_one_is_killed(tmp_path: Path, report: Callable[[str], None]) -> None:
+def test_engines_are_started_again_under_load_one_is_killed_and_one_stopped(
+    tmp_path: Path, report: Callable[[str], None]
+) -> None:
     """Nothing is lost by the first; by the second only what was told in part, and whole answers are not."""
-    with command(tmp_path, "tiny-bd", "--replicas", "2", "--max_num_reqs", "8", "--num_threads", "1") as server:
+    options = ("--replicas", "2", "--max_num_reqs", "8", "--num_threads", "1", "--heartbeat_timeout", "6")
+    with command(tmp_path, "tiny-bd", *options) as server:
         until_states(server, lambda states: states == ["ready", "ready"])
         prompts, stop = questions(CLIENTS), threading.Event()
 
@@ -59,6 +62,10 @@ def test_engines_are_started_again_under_load_and_one_is_killed(tmp_path: Path, 
             assert len(first) == len(second) == 2 and not first & second
             os.kill(min(second), signal.SIGKILL)
             server.until_metric("dlstep_engine_deaths 1.0", there=True)
+            until_states(server, lambda states: states == ["ready", "ready"])
+            stopped = next(engine for engine in engines_of(server.process.pid) if engine.pid in second)
+            os.kill(stopped.pid, signal.SIGSTOP)
+            server.until_metric("dlstep_engine_deaths 2.0", there=True)
             time.sleep(0.5)
             stop.set()
             count = sum(each.result() for each in asking)
@@ -69,4 +76,4 @@ def test_engines_are_started_again_under_load_and_one_is_killed(tmp_path: Path, 
         assert server.process.wait(60) == 0 and "Traceback" not in server.log.read_text(), server.log.read_text()
     rows = [json.loads(line) for line in (tmp_path / "stdout").read_text().splitlines()]
     assert all(row["finish_reasons"] == ["stop"] for row in rows) and len(rows) == count + CLIENTS
-    report(f"two engines started again by SIGHUP and one killed with -9 under load: {count} answers, all equal, none lost")
+    report(f"two engines renewed by SIGHUP, one killed and one stopped under load: {count} answers, all equal, none lost")
