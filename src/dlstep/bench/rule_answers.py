@@ -100,7 +100,7 @@ def rule_scripts() -> dict[str, tuple[str, Script]]:
         "quota drawn": _script(two, _TWO_BLOCKS, "quota", order="margin", order_temperature=0.5),
         "saber": _script(two, _TWO_BLOCKS, "saber"),
         "running_confidence": _script(two, _TWO_BLOCKS, "running_confidence"),
-        "remdm": _script(two, _TWO_BLOCKS, "remdm"),
+        "remdm": _script(two, _TWO_BLOCKS, "remdm", remask_forwards=BLOCK // 8),  # more would take fewer tokens a step
         "remdm cap": _script(one, _ONE_BLOCK, "remdm", variant="cap", steps_per_block=20),
         "remdm rescale": _script(one, _ONE_BLOCK, "remdm", variant="rescale", steps_per_block=20),
         "remdm conf": _script(one, _ONE_BLOCK, "remdm", variant="conf", steps_per_block=20),
