@@ -91,7 +91,7 @@ def test_servers_end_with_the_job_and_their_addresses_are_listed_meanwhile(tmp_p
     variables = environment(tmp_path, scontrol=SCONTROL, srun=SRUN, dlstep=serving)
     with subprocess.Popen(["bash", str(FOLDER / "serve.sh"), "/model"], env=variables, cwd=tmp_path) as job:
         end = time.monotonic() + START
-        while not ((tmp_path / "log").exists() and "dlstep serve" in (tmp_path / "log").read_text()):
+        while not ((tmp_path / "log").exists() and "\ndlstep serve" in (tmp_path / "log").read_text()):
             assert job.poll() is None and time.monotonic() < end
             time.sleep(0.02)
         assert (tmp_path / "dlstep-7.txt").read_text() == "http://node-a:8000\nhttp://node-b:8000\n"
