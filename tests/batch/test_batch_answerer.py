@@ -20,7 +20,7 @@ def test_requests_that_come_twice_are_answered_once_and_all_are(tmp_path: Path, 
         about = await answerer.about()
         assert isinstance(about, About)
         added: list[int] = []
-        desk = answerer._desk
+        desk = answerer._loading.result()
         assert not isinstance(desk, Failed)
         add = desk.add
         monkeypatch.setattr(desk, "add", lambda place, *rest: (added.append(place), add(place, *rest)))

@@ -81,6 +81,11 @@ class Cluster:
         if actors:  # none is up between two kills that follow each other closely
             random.choice(actors).kill()
 
+    def stop_actor(self, random: Random) -> None:
+        """Stop an actor that works with SIGSTOP: nothing tells its driver."""
+        if actors := [actor for node in self.nodes for actor in self.actors(node)]:
+            random.choice(actors).suspend()
+
     def kill_node(self, random: Random) -> None:
         """Kill a node that has an actor with -9, and start another one, on which what it had may go on."""
         busy = [node for node in self.nodes if self.actors(node)]
@@ -98,11 +103,14 @@ class Driver:
     cluster: Cluster
     given: Path
     out: Path
+    restarts: int = 99
+    actors: int = ACTORS
 
     def __enter__(self) -> "Driver":
-        command = [self.cluster.python, "-c", COMMAND, "batch", str(self.given), str(self.out)]
-        options = ["--ray", self.cluster.address, "--actors", str(ACTORS), "--max_num_reqs", "32", "--max_restarts", "99"]
-        self.process = subprocess.Popen([*command, *options], stderr=self.cluster.log, text=True)
+        command = [self.cluster.python, "-c", COMMAND, "batch", str(self.given), str(self.out), "--ray", self.cluster.address]
+        options = {"actors": self.actors, "max_num_reqs": 32, "max_restarts": self.restarts, "actor_timeout": 10}
+        command += [word for name, value in options.items() for word in (f"--{name}", str(value))]
+        self.process = subprocess.Popen(command, stderr=self.cluster.log, text=True)
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -159,6 +167,44 @@ def test_killed_once_each_nothing_is_lost(
 
 
 @pytest.mark.stress
+def test_stopped_actors_are_noticed_and_their_requests_move(
+    cluster: Cluster, whole: bytes, tmp_path: Path, report: Callable[[str], None]
+) -> None:
+    check(cluster, whole, tmp_path, report, drivers=0, actors=0, nodes=0, stops=3)
+
+
+@pytest.mark.stress
+def test_an_actor_that_dies_for_good_does_not_end_the_batch_and_one_that_does_not_fit_is_waited_for(
+    cluster: Cluster, whole: bytes, tmp_path: Path
+) -> None:
+    """Four actors fit into the cluster. Of five, one waits; without restarts each death leaves one fewer."""
+    given, out, log = written(tmp_path / "in.jsonl", stories(COUNT)), tmp_path / "out.jsonl", Path(cluster.log.name)
+    begin = log.stat().st_size
+    with Driver(cluster, given, out, restarts=0, actors=5) as driver:
+        assert driver.until(1)
+        for _ in range(2):
+            cluster.kill_actor(Random(5))
+        assert driver.ended() == 0, log.read_text()[-5000:]
+    assert out.read_bytes() == whole
+    said = log.read_text()[begin:]
+    assert "of 5 actors: each needs 1 CPU, free in the cluster are 0 CPU" in said
+    assert 1 <= said.count("died, or its node did") <= 2 and "it is not replaced" in said
+
+
+@pytest.mark.stress
+def test_when_every_actor_is_gone_the_batch_says_so_and_goes_on_later(cluster: Cluster, whole: bytes, tmp_path: Path) -> None:
+    given, out, log = written(tmp_path / "in.jsonl", stories(COUNT)), tmp_path / "out.jsonl", Path(cluster.log.name)
+    with Driver(cluster, given, out, restarts=0, actors=1) as driver:
+        assert driver.until(len(whole) // 10)
+        cluster.kill_actor(Random(5))
+        assert driver.ended() == 2
+    assert "every actor died more than 0 times (--max_restarts)" in log.read_text()
+    with Driver(cluster, given, out) as driver:
+        assert driver.ended() == 0
+    assert out.read_bytes() == whole
+
+
+@pytest.mark.stress
 @pytest.mark.parametrize(("drivers", "actors", "nodes"), [(30, 0, 0), (0, 30, 0), (0, 0, 30)])
 def test_killed_thirty_times_nothing_is_lost(
     cluster: Cluster, whole: bytes, tmp_path: Path, report: Callable[[str], None], drivers: int, actors: int, nodes: int
@@ -167,12 +213,21 @@ def test_killed_thirty_times_nothing_is_lost(
 
 
 def check(
-    cluster: Cluster, whole: bytes, folder: Path, report: Callable[[str], None], *, drivers: int, actors: int, nodes: int
+    cluster: Cluster,
+    whole: bytes,
+    folder: Path,
+    report: Callable[[str], None],
+    *,
+    drivers: int,
+    actors: int,
+    nodes: int,
+    stops: int = 0,
 ) -> None:
-    """Kill so many at random moments; the answers are those of an unbroken run."""
+    """Kill, or stop, so many at random moments; the answers are those of an unbroken run."""
     begin, random = time.monotonic(), Random(drivers + 100 * actors)
     given, out = written(folder / "in.jsonl", stories(COUNT)), folder / "out.jsonl"
-    kinds = ["driver"] * drivers + ["actor"] * actors + ["node"] * nodes
+    kinds = ["driver"] * drivers + ["actor"] * actors + ["node"] * nodes + ["stopped actor"] * stops
+    faults = {"actor": cluster.kill_actor, "node": cluster.kill_node, "stopped actor": cluster.stop_actor}
     random.shuffle(kinds)
     plan = list(zip(moments(whole, len(kinds), random), kinds, strict=True))
     killed = dict.fromkeys(kinds, 0)
@@ -185,7 +240,7 @@ def check(
                     driver.process.kill()
                     driver.process.wait()
                     break
-                (cluster.kill_actor if kind == "actor" else cluster.kill_node)(random)
+                faults[kind](random)
             else:
                 assert driver.ended() == 0, Path(cluster.log.name).read_text()[-5000:]
                 break

@@ -1,17 +1,24 @@
-"""Actors of Ray that answer, on any number of nodes. Ray places them, starts them again, and sends again what they had."""
+"""Actors of Ray that answer, on any number of nodes. Ray places them; this module watches them and moves their requests.
 
+Each of a fixed number of slots has an actor, which is an engine in a process of its own. A slot whose actor is not placed yet
+waits, while the others work. An actor that dies, or that gives no sign of life in time, is replaced by a new one, and what it
+had goes to others at once. Answers of an actor that was given up are not looked at any more, so none comes twice.
+"""
+
+import os
+import signal
 import socket
-from contextlib import ExitStack
+import sys
+from collections import deque
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from time import monotonic
+from typing import Any, Literal, NamedTuple
 
 import ray  # pyright: ignore[reportMissingImports]
-from ray.exceptions import (  # pyright: ignore[reportMissingImports]
-    ActorDiedError,
-    RayActorError,
-    RaySystemError,
-    RayTaskError,
-)
+from ray.exceptions import RayActorError, RaySystemError, RayTaskError  # pyright: ignore[reportMissingImports]
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy  # pyright: ignore[reportMissingImports]
 
 from ..config import EngineConfig
 from ..core import DlstepError
@@ -25,81 +32,248 @@ from .options import BatchOptions
 LOCAL = "local"  # the address that stands for a cluster of this machine alone, which ends with the batch
 PATIENCE = 10.0  # seconds that the head of a cluster has to answer
 AT_A_TIME = 1 << 16  # calls of an actor that may wait: the driver bounds them
+BEAT = 1.0  # seconds between two looks at what is late
+FIRST_WORD, NEXT_WORD = 5.0, 60.0  # seconds after which it is said, and said again, that actors are waited for
+STEPS = 10.0  # a forward may take so many times as long as a sign of life: the first ones compile
+
+
+class AnswererActor(Answerer):
+    """An answerer that knows where it is."""
+
+    async def where(self) -> tuple[int, str]:
+        """The process, and the node of the cluster."""
+        return os.getpid(), ray.get_runtime_context().get_node_id()
+
+
+class _Job(NamedTuple):
+    """A request under way."""
+
+    place: int
+    key: str
+    content: Json
+
+
+@dataclass(slots=True, eq=False)
+class _Slot:
+    """An actor and what is known of it; `actor` is None once it died too often, `about` until its engine is loaded."""
+
+    number: int
+    restarts: int
+    actor: Any = None
+    about: About | None = None
+    where: tuple[int, str] | None = None
+    live: int = 0
+    begun: float = 0.0
+    asked: float | None = None  # when a sign of life was asked for that has not come
+    heard: float = 0.0
+
+
+class _Call(NamedTuple):
+    """A call of an actor whose result has not come."""
+
+    slot: _Slot
+    kind: Literal["where", "about", "busy", "answer"]
+    job: _Job | None = None
 
 
 class Actors:
-    """A crew of actors; the one with the fewest requests gets the next. Raises ValueError for a cluster out of reach."""
+    """A crew of actors; the one with the fewest requests gets the next.
+
+    It begins with the first actor that is ready. Raises ValueError for a cluster out of reach and for an engine that no actor
+    can make.
+    """
 
     def __init__(self, config: EngineConfig, options: BatchOptions) -> None:
-        self._max_restarts = options.max_restarts
+        self._options = options
+        self._calls: dict[Any, _Call] = {}
+        self._waiting: deque[_Job] = deque()
+        self._facts: dict[str, Any] | None = None
+        self._word = monotonic() + FIRST_WORD
         _join(options.ray)
         with ExitStack() as cluster:  # which is left if there is no crew
             cluster.callback(ray.shutdown)
             gpus = 0 if config.device == "cpu" else int(ray.cluster_resources().get("GPU", 0))
-            nodes = sum(node["Alive"] for node in ray.nodes())
+            size = config.tensor_parallel_size
+            self._needs = {"CPU": size, **({"GPU": size} if gpus else {})}
             variables = {**spin_less(), "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
-            actor = ray.remote(Answerer).options(
-                max_restarts=options.max_restarts,
-                max_task_retries=-1,
+            self._class = ray.remote(AnswererActor).options(
+                max_restarts=0,  # this module replaces actors, and knows what they had
+                max_task_retries=0,
                 max_concurrency=AT_A_TIME,
-                num_cpus=1,
-                num_gpus=int(gpus > 0),
+                num_cpus=size,
+                num_gpus=self._needs.get("GPU", 0),
                 scheduling_strategy="SPREAD",
                 runtime_env={"env_vars": variables},
             )
-            given = config, options.served_model_name, options.template(), str(Path.cwd())
-            self._actors = [actor.remote(*given) for _ in range(options.actors or gpus or nodes)]
-            self._calls: dict[Any, tuple[Any, int]] = {}  # call: its actor, and the place of the request
-            self._live = dict.fromkeys(self._actors, 0)
-            found = [self._got(call) for call in [each.about.remote() for each in self._actors]]
-            facts = [each.facts for each in found]
-            for other in facts[1:]:
-                if other != facts[0]:
-                    raise ValueError(f"the actors do not have the same engine: {short(other)} and {short(facts[0])}")
+            self._given = config, options.served_model_name, options.template(), str(Path.cwd())
+            count = options.actors or self._fitting()
+            self._slots = [_Slot(number, options.max_restarts) for number in range(1, count + 1)]
+            for slot in self._slots:
+                self._start(slot)
+            while self._facts is None:
+                self.step()
             cluster.pop_all()
-        self.about = About(facts[0], sum(each.seats for each in found))
+
+    @property
+    def about(self) -> About:
+        """The facts of the engines, and the seats of those that are ready."""
+        assert self._facts is not None, "there is no crew before an actor is ready"
+        return About(self._facts, sum(slot.about.seats for slot in self._slots if slot.about is not None))
 
     @property
     def live(self) -> int:
         """Requests without an answer."""
-        return len(self._calls)
+        return len(self._waiting) + sum(slot.live for slot in self._slots)
 
     def add(self, place: int, key: str, content: Json) -> None:
-        """Send a request to an actor."""
-        actor = min(self._actors, key=self._live.__getitem__)
-        self._live[actor] += 1
-        self._calls[actor.answer.remote(place, key, content)] = actor, place
+        """Send a request to an actor, or let it wait for one."""
+        self._waiting.append(_Job(place, key, content))
+        self._send()
 
     def step(self) -> list[Answered]:
-        """Wait for answers of any actor. Raises DlstepError when one died too often."""
+        """Wait a moment for answers of any actor. Raises DlstepError when the last one died too often."""
         calls = list(self._calls)
-        ray.wait(calls, num_returns=1)
-        done, _ = ray.wait(calls, num_returns=len(calls), timeout=0)
+        if ray.wait(calls, num_returns=1, timeout=BEAT)[0]:
+            done, _ = ray.wait(calls, num_returns=len(calls), timeout=0)
+        else:
+            done = []
         answers: list[Answered] = []
-        for call in done:
-            actor, _ = self._calls.pop(call)
-            self._live[actor] -= 1
-            answers.append(self._got(call))
+        for ref in done:
+            call = self._calls.pop(ref, None)
+            if call is None:  # its actor was given up meanwhile
+                continue
+            found = self._got(ref, call)
+            if isinstance(found, Answered):
+                answers.append(found)
+        self._watch()
+        self._send()
         return answers
 
     def close(self) -> None:
         """End the actors, and the cluster if it was started for them."""
         ray.shutdown()
 
-    def _got(self, call: Any) -> Any:
-        """The result of a call. Raises ValueError where an engine could not be made."""
+    def _start(self, slot: _Slot) -> None:
+        """Ask Ray for an actor."""
+        slot.actor, slot.begun, slot.asked = self._class.remote(*self._given), monotonic(), None
+        self._calls[slot.actor.where.remote()] = _Call(slot, "where")
+        self._calls[slot.actor.about.remote()] = _Call(slot, "about")
+
+    def _send(self) -> None:
+        """Send what waits to actors that are ready and have room, twice as many to each as it decodes at a time."""
+        while self._waiting:
+            able = [slot for slot in self._slots if slot.about is not None and slot.live < 2 * slot.about.seats]
+            if not able:
+                return
+            slot, job = min(able, key=lambda each: each.live), self._waiting.popleft()
+            slot.live += 1
+            self._calls[slot.actor.answer.remote(*job)] = _Call(slot, "answer", job)
+
+    def _got(self, ref: Any, call: _Call) -> Answered | None:
+        """Note the result of a call; the answer, if it is one."""
+        slot = call.slot
         try:
-            found = ray.get(call)
+            found = ray.get(ref)
         except RayTaskError as error:
             raise DlstepError(f"an actor failed: {error.cause!r}; the answers so far are kept, run it again") from error
-        except (ActorDiedError, RayActorError) as error:
-            raise DlstepError(
-                f"an actor died more than {self._max_restarts} times (--max_restarts), or its node did: the answers so far "
-                "are kept, run the same command again"
-            ) from error
+        except RayActorError as error:
+            self._lost(slot, "died, or its node did", call.job)
+            del error
+            return None
+        slot.heard = monotonic()
         if isinstance(found, Failed):
-            raise ValueError(found.why)
-        return found
+            slot.restarts = 0  # another one would fail alike
+            self._lost(slot, f"cannot make its engine: {found.why}", call.job, ValueError(found.why))
+        elif call.kind == "answer":
+            slot.live -= 1
+            return found
+        elif call.kind == "where":
+            slot.where = found
+        elif call.kind == "busy":
+            slot.asked = None
+            if found > STEPS * self._options.actor_timeout:
+                self._lost(slot, f"has run one forward for {found:.0f} s")
+        else:
+            if self._facts is not None and found.facts != self._facts:
+                raise ValueError(f"the actors do not have the same engine: {short(found.facts)} and {short(self._facts)}")
+            slot.about, self._facts = found, found.facts
+        return None
+
+    def _watch(self) -> None:
+        """Ask for signs of life, give up actors whose own is late, and say what is waited for."""
+        now, limit = monotonic(), self._options.actor_timeout
+        for slot in self._slots:
+            if slot.actor is None:
+                continue
+            if slot.where is None:
+                if now - slot.begun > STEPS * limit:  # Ray does not tell whether it is placed and hangs, or waits for room
+                    slot.restarts += 1
+                    self._lost(slot, f"did not begin within {STEPS * limit:g} s")
+            elif slot.asked is not None and now - slot.asked > limit:
+                self._lost(slot, f"gave no sign of life for {limit:g} s (--actor_timeout)")
+            elif slot.asked is None and now - slot.heard > min(limit / 4, 10.0):
+                slot.asked = now
+                self._calls[slot.actor.busy.remote()] = _Call(slot, "busy")
+        absent = sum(slot.actor is not None and slot.where is None for slot in self._slots)
+        if now < self._word or not absent:
+            return
+        free = ray.available_resources()
+        each = " and ".join(f"{count:g} {name}" for name, count in self._needs.items())
+        there = " and ".join(f"{free.get(name, 0):g} {name}" for name in self._needs)
+        _say(f"waiting for {absent} of {len(self._slots)} actors: each needs {each}, free in the cluster are {there}")
+        self._word = now + NEXT_WORD
+
+    def _lost(self, slot: _Slot, why: str, job: _Job | None = None, error: Exception | None = None) -> None:
+        """Give up an actor: what it had waits for others, and a new one takes its place unless that happened too often."""
+        jobs = [job] if job is not None else []
+        for ref, call in list(self._calls.items()):
+            if call.slot is slot:
+                del self._calls[ref]
+                jobs += [call.job] if call.job is not None else []
+        self._waiting.extendleft(sorted(jobs, reverse=True, key=lambda each: each.place))
+        _kill(slot.actor, slot.where)
+        slot.actor, slot.about, slot.where, slot.live = None, None, None, 0
+        again = slot.restarts > 0
+        after = "another one is started" if again else "it is not replaced"
+        _say(f"actor {slot.number} {why}; {len(jobs)} requests move, {after}")
+        if again:
+            slot.restarts -= 1
+            self._start(slot)
+        elif all(each.actor is None for each in self._slots):
+            raise error or DlstepError(
+                f"every actor died more than {self._options.max_restarts} times (--max_restarts), or its node did: the answers "
+                "so far are kept, run the same command again"
+            )
+
+    def _fitting(self) -> int:
+        """The actors that fit into what is free: by GPUs, or else one for each node that has CPUs; 1 at least."""
+        size = self._needs["CPU"]
+        if "GPU" in self._needs:
+            return max(1, int(ray.available_resources().get("GPU", 0)) // size)
+        return max(1, sum(node["Alive"] and node["Resources"].get("CPU", 0) >= size for node in ray.nodes()))
+
+
+def _kill(actor: Any, where: tuple[int, str] | None) -> None:
+    """Kill the process of an actor. Ray asks a process to end, which one that is stopped never does: a task kills that."""
+    if actor is None:
+        return
+    if where is not None:
+        pid, node = where
+        strategy = NodeAffinitySchedulingStrategy(node, soft=False)
+        with suppress(RaySystemError, ValueError):
+            ray.remote(_kill_process).options(num_cpus=0, max_retries=0, scheduling_strategy=strategy).remote(pid)
+    ray.kill(actor)
+
+
+def _kill_process(pid: int) -> None:
+    """Kill a process of this node, if it is an actor still."""
+    with suppress(OSError):
+        if b"AnswererActor" in Path(f"/proc/{pid}/cmdline").read_bytes():
+            os.kill(pid, signal.SIGKILL)
+
+
+def _say(text: str) -> None:
+    print(f"dlstep: {text}", file=sys.stderr, flush=True)
 
 
 def _join(address: str | None) -> None:

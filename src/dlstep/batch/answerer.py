@@ -5,6 +5,7 @@ import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from time import monotonic
 from traceback import print_exception
 from typing import NamedTuple
 
@@ -28,32 +29,33 @@ class Answerer:
         self._waiting: dict[int, asyncio.Future[Answered]] = {}
         self._coming: list[tuple[int, str, Json]] = []
         self._stepping: asyncio.Task[None] | None = None
+        self._began: float | None = None  # when the forward that runs began
         self._thread = ThreadPoolExecutor(1, "dlstep-engine")
-        from ..engine import load_engine
-
-        self._desk: Desk | Failed
-        try:
-            with searched(Path(folder)):
-                self._desk = Desk(load_engine(config), name, template)
-        except (ValueError, OSError, DlstepError) as error:
-            self._desk = Failed(" ".join(str(error).split()))
+        # In the thread, so that this process gives signs of life while it loads.
+        self._loading = self._thread.submit(_loaded, config, name, template, folder)
 
     async def about(self) -> About | Failed:
         """The facts of the engine, or why there is none."""
-        return self._desk if isinstance(self._desk, Failed) else self._desk.about
+        desk = await asyncio.wrap_future(self._loading)
+        return desk if isinstance(desk, Failed) else desk.about
+
+    async def busy(self) -> float:
+        """The seconds that the forward under way has taken so far; 0 if there is none."""
+        return 0.0 if self._began is None else monotonic() - self._began
 
     async def answer(self, place: int, key: str, content: Json) -> Answered | Failed:
         """The answer to a request, which is decoded together with all others that wait for theirs.
 
-        Ray may send a request again that is here already, where it is not sure whether the actor lives; both have one answer.
+        A request may come again that is here already; both have one answer.
         """
-        if isinstance(self._desk, Failed):
-            return self._desk
+        desk = await asyncio.wrap_future(self._loading)
+        if isinstance(desk, Failed):
+            return desk
         if place not in self._waiting:
             self._waiting[place] = asyncio.get_running_loop().create_future()
             self._coming.append((place, key, content))
         if self._stepping is None or self._stepping.done():
-            self._stepping = asyncio.create_task(self._steps(self._desk))
+            self._stepping = asyncio.create_task(self._steps(desk))
             self._stepping.add_done_callback(_end_if_failed)
         return await asyncio.shield(self._waiting[place])
 
@@ -61,19 +63,32 @@ class Answerer:
         """Forwards as long as something is to be answered."""
         while self._coming or desk.live:
             coming, self._coming = self._coming, []
+            self._began = monotonic()
             for answered in await asyncio.get_running_loop().run_in_executor(self._thread, _stepped, desk, coming):
                 self._waiting.pop(answered.place).set_result(answered)
+            self._began = None
+
+
+def _loaded(config: EngineConfig, name: str | None, template: str | None, folder: str) -> Desk | Failed:
+    """The engine behind its desk, or why it cannot be made."""
+    from ..engine import load_engine
+
+    try:
+        with searched(Path(folder)):
+            return Desk(load_engine(config), name, template)
+    except (ValueError, OSError, DlstepError) as error:
+        return Failed(" ".join(str(error).split()))
 
 
 def _end_if_failed(task: "asyncio.Task[None]") -> None:
-    """End the process by a fault of its own, for nobody would be answered any more: Ray starts another one."""
+    """End the process by a fault of its own, for nobody would be answered any more: the driver starts another one."""
     if not task.cancelled() and (error := task.exception()) is not None:
         print_exception(error)
         os._exit(1)
 
 
 def _stepped(desk: Desk, coming: list[tuple[int, str, Json]]) -> list[Answered]:
-    """A step with what has come in before it. An engine that is broken ends its process: Ray starts another one."""
+    """A step with what has come in before it. An engine that is broken ends its process: the driver starts another one."""
     for place, key, content in coming:
         desk.add(place, key, content)
     try:

@@ -20,9 +20,13 @@ class BatchOptions:
     ray: str | None = None
     """Ray cluster whose actors answer: local starts one on this machine, auto or HOST:PORT joins one; null: no Ray."""
     actors: Annotated[int, Interval(ge=1, le=4096)] | None = None
-    """With --ray: engines, each with the network of its own; null: one for each GPU, or else for each node."""
+    """With --ray: engines, each with the network of its own; null: one for each free GPU (with --tp N for each N of them),
+    or else for each node. The batch begins with the first that is ready; the others join as they come."""
     max_restarts: Annotated[int, Ge(0)] = 10
-    """With --ray: how often each actor that died, or whose node did, is started again."""
+    """With --ray: how often each actor that died, or whose node did, is replaced. The batch goes on while any is left."""
+    actor_timeout: Annotated[float, Interval(ge=1.0, le=1e6)] = 60.0
+    """With --ray: seconds in which an actor must give a sign of life; after them it is killed and its requests move.
+    A single forward may take ten times as long."""
 
     def __post_init__(self) -> None:
         check_ranges(self)

@@ -25,9 +25,8 @@ def answer_all(crew: Crew, lines: list[Line], out: Path, show: Show = no_show) -
     checkpoint = Checkpoint(out, lines, crew.about)
     with closing(checkpoint):
         places = deque(checkpoint.missing)
-        most = 2 * crew.about.seats  # as many wait as run
         while places or crew.live:
-            while places and crew.live < most:
+            while places and crew.live < 2 * crew.about.seats:  # as many wait as run
                 place = places.popleft()
                 crew.add(place, checkpoint.keys[place], lines[place].content)
             answers = crew.step()
