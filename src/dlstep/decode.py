@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from typing import TypeVar
 
 from .core import (
     START_LINE,
@@ -17,6 +18,7 @@ from .core import (
     RanksDriver,
     Rebuild,
     Request,
+    RequestFault,
     Samples,
     Sequence,
     State,
@@ -24,8 +26,10 @@ from .core import (
     schedule,
     updates,
 )
+from .core.faults import measured
 from .core.trace import apply
 
+Result = TypeVar("Result")
 NOBODY_ELSE = nullcontext()
 
 
@@ -78,7 +82,8 @@ class Decode:
 
         Where the device holds nothing of this state any more, all forwards that it takes to get further than before: each
         step is a gain. If the driver raises, the state is that before the forward, no request is lost, and the next step
-        relies on nothing that the device holds. Without a request that runs or waits there is no forward.
+        relies on nothing that the device holds. Without a request that runs or waits there is no forward. A request whose
+        strategy or rule fails ends by that error; the others go on.
         """
         if not self._state.done:  # telling takes no turn: a stream may be collected while this thread holds it
             with self._turn:
@@ -101,10 +106,21 @@ class Decode:
             self._driver.release(self._held_line)
 
     def _apply(self, event: Event) -> None:
-        self._state = apply(self._state, event)
+        self._state = self._without_faulty(lambda: apply(self._state, event))
         if self._leader is not None:
             self._leader.hear(event)
         self._record(event)
+
+    def _without_faulty(self, call: Callable[[], Result]) -> Result:
+        """Return what a function of the core returns once the requests are ended whose strategies or rules fail in it.
+
+        The function is pure, so calling it again does nothing twice, and each turn ends a request.
+        """
+        while True:
+            try:
+                return call()
+            except RequestFault as fault:
+                self._apply(Fail(fault.request_id, str(fault)))
 
     def _gain(self) -> None:
         if self._forward_failed:
@@ -118,7 +134,9 @@ class Decode:
             self._catch_up()
 
     def _forward(self) -> None:
-        plan = schedule(self._state)
+        plan = self._without_faulty(lambda: schedule(self._state))
+        if not plan.spans:
+            return  # the requests that were left failed while they were planned
         if plan.line == START_LINE:
             self.close()  # what a rewound decode left behind, nobody will go on from
         self._forward_failed = True  # until the samples are here, nobody knows what the device holds
@@ -138,16 +156,16 @@ class Decode:
         same, and neither would ever gain.
         """
         under_way = [sequence.request.arrival for sequence in self._state.running]
-        before = self._ahead(under_way)
+        before = self._without_faulty(lambda: self._ahead(under_way))
         self._apply(Rebuild())
         self._forward()
-        while not self._state.done and under_way and self._ahead(under_way) >= before:
+        while not self._state.done and under_way and self._without_faulty(lambda: self._ahead(under_way)) >= before:
             self._forward()
 
     def _ahead(self, arrivals: list[int]) -> int:
-        """How many sampling forwards these requests may still take, by the strategy's own measure."""
+        """How many sampling forwards these requests may still take, by the measure of each one's own strategy."""
         live = [sequence for arrival in arrivals if (sequence := self._state.sequence(arrival)) is not None]
-        return sum(self._state.strategy.measure(sequence) for sequence in live)
+        return sum(measured(sequence, self._state.step) for sequence in live)
 
     def _tell(self) -> tuple[Update, ...]:
         found = updates(self._told, self._state)

@@ -361,5 +361,5 @@ MUTANTS = (
         "for block in window for stop_id in goal.stop_ids):",
         "for block in window[:0] for stop_id in goal.stop_ids):",
     ),
-    change("a replay compares nothing", "core/trace.py", "if event.plan not in plans:", "if event.plan is None:"),
+    change("a replay compares nothing", "core/trace.py", "if all(schedule(earlier) != event.plan", "if all(event.plan is None"),
 )

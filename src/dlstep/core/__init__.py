@@ -7,6 +7,7 @@ from .block import Block as Block, Extra as Extra, Sealed as Sealed, open_block 
 from .cache import Cache as Cache
 from .checks import check_ranges as check_ranges
 from .commit import commit as commit
+from .contract import check_block as check_block, check_chosen as check_chosen, check_wanted as check_wanted
 from .diff import (
     Move as Move,
     Position as Position,
@@ -21,6 +22,7 @@ from .errors import (
     ReplayDiverged as ReplayDiverged,
     SamplesMismatch as SamplesMismatch,
 )
+from .faults import RequestFault as RequestFault, UserCodeTimeout as UserCodeTimeout
 from .grid import Grid as Grid
 from .ledger import FinishReason as FinishReason, Ledger as Ledger
 from .lifecycle import (

@@ -5,7 +5,9 @@ from itertools import islice
 from rpds import List
 
 from .cache import Cache, prefix_keys
+from .contract import check_sequence
 from .errors import SamplesMismatch
+from .faults import fault_of
 from .finish import ended, judge
 from .ledger import NOTHING_STORED, Storage
 from .plan import Plan, Rows, Samples, Span
@@ -16,7 +18,14 @@ from .state import State
 
 def forgotten(sequence: Sequence, state: State) -> Sequence:
     """`sequence` when the device holds nothing of it any more."""
-    return sequence.goal.strategy.forget(sequence.holding(NOTHING_STORED), state.config.spec)
+    strategy, sequence = sequence.goal.strategy, sequence.holding(NOTHING_STORED)
+    try:
+        after = strategy.forget(sequence, state.config.spec)
+        if not strategy.shipped:
+            check_sequence(strategy, "forget", sequence, after)
+        return after
+    except BaseException as error:
+        raise fault_of(sequence, state.step, error) from error
 
 
 def _transfer(state: State, plan: Plan) -> tuple[Cache, list[Sequence], WaitingQueue]:
@@ -83,13 +92,20 @@ def _advance(state: State, sequence: Sequence, span: Span, rows: Rows) -> Sequen
     strategy = sequence.goal.strategy
     if strategy is not state.strategy and strategy.wants != state.strategy.wants:
         rows = rows.trimmed(state.strategy.wants, strategy.wants)
-    return judge(strategy.commit(sequence, span, rows, spec), sequence.settled, spec)
+    try:
+        after = strategy.commit(sequence, span, rows, spec)
+        if not strategy.shipped:
+            check_sequence(strategy, "commit", sequence, after)
+    except BaseException as error:
+        raise fault_of(sequence, state.step, error) from error
+    return judge(after, sequence.settled, spec)
 
 
 def commit(state: State, samples: Samples) -> State:
     """The state after `samples.plan` ran and answered `samples`.
 
-    Spans of requests that were aborted since the plan are dropped. Raises SamplesMismatch if the plan is of another state.
+    Spans of requests that were aborted or failed since the plan are dropped. Raises SamplesMismatch if the plan is of another
+    state, and RequestFault where the strategy or rule of a request fails: fail that request, and commit the samples then.
     """
     plan, config = samples.plan, state.config
     if plan.step != state.step or plan.line != state.line:

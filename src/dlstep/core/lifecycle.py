@@ -5,8 +5,11 @@ from dataclasses import replace
 from .cache import Cache
 from .checks import short
 from .commit import forgotten
+from .contract import check_sequence
 from .draws import derived_seed
+from .faults import described, fault_of
 from .finish import answer_limit, ended, judge, stop_ids
+from .grid import Grid
 from .ledger import FinishReason
 from .options import with_options
 from .plan import START_LINE
@@ -115,7 +118,10 @@ def judged(config: Config, base: Strategy, request: Request) -> tuple[Strategy, 
             strategy = with_options(strategy, options)
         except ValueError as error:
             why = why or str(error)
-    why = why or misfit(config, base, strategy, request)
+    try:
+        why = why or misfit(config, base, strategy, request)
+    except Exception as error:  # noqa: BLE001 - a hook of the request's strategy or rule, which is user code
+        why = described(error)
     return (base if why else strategy), why
 
 
@@ -149,9 +155,9 @@ def misfit(config: Config, base: Strategy, strategy: Strategy, request: Request)
 def add(state: State, request: Request) -> State:
     """`state` with `request` waiting behind all others.
 
-    A request that could never run is finished at once with reason `rejected` and a sentence in `error`. Without a seed of its
-    own it gets one that depends on its prompt, its `index` and the seed of the configuration only. Raises ValueError if its id
-    is in use.
+    A request that could never run is finished at once with reason `rejected` and a sentence in `error`, one whose strategy or
+    rule fails with reason `error`. Without a seed of its own it gets one that depends on its prompt, its `index` and the seed
+    of the configuration only. Raises ValueError if its id is in use.
     """
     _check_id(state, request.id)
     strategy, why = judged(state.config, state.strategy, request)
@@ -159,20 +165,30 @@ def add(state: State, request: Request) -> State:
     if seed is None:
         seed = 0 if why else derived_seed(state.config.seed, request.prompt, request.index)
     request = replace(request, seed=seed, arrival=state.arrivals)
-    limit = answer_limit(request, state.config)
-    grid = strategy.grid(sized(request, state.config.max_model_len))
-    sequence = open_sequence(request, limit, stop_ids(request.params, state.config.spec), grid, strategy)
+    limit, length = answer_limit(request, state.config), len(request.prompt)
+    stops = stop_ids(request.params, state.config.spec)
     if why:
-        refused = ended(sequence, "rejected", len(request.prompt), f"request {request.id}: {why}")
-        done, order, live = state.filed((refused,))
-        return replace(state, finished=done, ended=order, live=live, arrivals=state.arrivals + 1)
-    sequence = strategy.init(sequence, state.config.spec)
-    if sequence.settled > len(request.prompt):  # by pinned tokens, which may be the whole answer
-        sequence = judge(sequence, len(request.prompt), state.config.spec)
+        refused = open_sequence(request, limit, stops, Grid(length, 1), strategy)
+        return _filed(state, ended(refused, "rejected", length, f"request {request.id}: {why}"))
+    try:
+        opened = open_sequence(request, limit, stops, strategy.grid(sized(request, state.config.max_model_len)), strategy)
+        sequence = strategy.init(opened, state.config.spec)
+        if not strategy.shipped:
+            check_sequence(strategy, "init", opened, sequence)
+    except BaseException as error:  # noqa: BLE001 - the boundary of user code: the request ends with the reason
+        failed = open_sequence(request, limit, stops, Grid(length, 1), strategy)
+        return _filed(state, ended(failed, "error", length, str(fault_of(failed, state.step, error))))
+    if sequence.settled > length:  # by pinned tokens, which may be the whole answer
+        sequence = judge(sequence, length, state.config.spec)
         if sequence.ending is not None:
-            done, order, live = state.filed((sequence,))
-            return replace(state, finished=done, ended=order, live=live, arrivals=state.arrivals + 1)
+            return _filed(state, sequence)
     return _queued(state, sequence)
+
+
+def _filed(state: State, sequence: Sequence) -> State:
+    """`state` with the newest sequence among those that ended."""
+    done, order, live = state.filed((sequence,))
+    return replace(state, finished=done, ended=order, live=live, arrivals=state.arrivals + 1)
 
 
 def adopt(state: State, sequence: Sequence, request_id: int) -> State:

@@ -9,6 +9,8 @@ from typing import Any, ClassVar, TypeVar
 
 from .checks import listed, pairs_of, plain, short, text_of, whole_numbers
 
+SHIPPING = tuple(f"{__name__.partition('.')[0]}.{package}." for package in ("strategies", "rules"))
+
 
 @dataclass(frozen=True, slots=True)
 class Options:
@@ -17,6 +19,11 @@ class Options:
     """
 
     SWEEP: ClassVar[tuple[str, tuple[Any, ...]] | None] = None
+    SHIPPED: ClassVar[bool] = False
+    """Whether the class is part of this package, whose laws prove its answers; the core checks those of all others."""
+
+    def __init_subclass__(cls) -> None:
+        cls.SHIPPED = cls.__module__.startswith(SHIPPING)
 
 
 Value = TypeVar("Value", bound=Options)

@@ -5,6 +5,7 @@ from collections.abc import Sequence as Items
 from dataclasses import dataclass
 
 from .block import Block
+from .contract import check_chosen
 from .options import Options
 from .plan import PLAIN, Rows, Wants
 from .sequence import Sequence
@@ -43,6 +44,11 @@ class Rule(Options, ABC):
         """
         del block, limit, number
         return ()
+
+    @property
+    def shipped(self) -> bool:
+        """Whether this package ships the rule, and all rules that it holds; the core checks what others answer."""
+        return self.SHIPPED
 
     @property
     def whole(self) -> bool:
@@ -121,6 +127,8 @@ class Choice(Rule):
         """The block with what was chosen."""
         del spec
         chosen = self.chosen(sequence, block, rows, begin, must)
+        if not self.SHIPPED:
+            check_chosen(self, chosen, block, begin, must)
         return block.decide(chosen, begin, rows.tokens, rows.probabilities) if chosen else block
 
     def scores(self, sequence: Sequence, block: Block, rows: Rows, begin: int) -> Items[float]:

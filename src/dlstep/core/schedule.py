@@ -7,6 +7,8 @@ it. Only a younger sequence is preempted for an older one, and while one is, not
 from itertools import islice
 
 from .cache import Cache, prefix_keys
+from .contract import check_span
+from .faults import RequestFault, WrongAnswer, fault_of
 from .ledger import Storage
 from .plan import Admission, Grant, Plan, Span, storing_span
 from .sequence import Sequence
@@ -100,10 +102,16 @@ class _Draft:
 
 
 def schedule(state: State) -> Plan:
-    """The next forward. Never raises on a reachable state; a plan without spans means that the state is done."""
+    """The next forward; a plan without spans means that the state is done.
+
+    Raises RequestFault where the strategy or rule of a request fails, or plans what never fits; no other error on a state
+    that can be reached.
+    """
     draft = _Draft(state)
     if _continue_running(state, draft) and not draft.preemptions:
         _admit_waiting(state, draft)
+    if not draft.spans and not state.done:
+        raise _stuck(state)
     strategy = state.strategy
     return Plan(
         step=state.step,
@@ -118,16 +126,38 @@ def schedule(state: State) -> Plan:
     )
 
 
+def _window(state: State, sequence: Sequence) -> Span:
+    """The span that the strategy schedules for a sequence."""
+    strategy, spec = sequence.goal.strategy, state.config.spec
+    try:
+        span = strategy.schedule(sequence, spec)
+        if not strategy.shipped:
+            check_span(strategy, sequence, span, spec)
+        return span
+    except BaseException as error:
+        raise fault_of(sequence, state.step, error) from error
+
+
+def _stuck(state: State) -> RequestFault:
+    """The fault of the oldest request when nothing can run: alone on the device, its span does not fit."""
+    sequence = state.running[0] if state.running else next(iter(state.waiting))
+    span, config = _window(state, sequence), state.config
+    what = (
+        f"{len(span.tokens)} rows up to position {span.end}, which `atom` and `reach` did not announce: they never fit into "
+        f"max_num_batched_tokens={config.max_num_batched_tokens} and num_pages={config.num_pages} of {config.page_size}"
+    )
+    return fault_of(sequence, state.step, WrongAnswer(sequence.goal.strategy, "schedule", what))
+
+
 def _continue_running(state: State, draft: _Draft) -> bool:
     """Plan the running sequences; whether each of them that keeps its pages got a span."""
-    spec, page_size = state.config.spec, state.config.page_size
-    shift = spec.head_shift
+    page_size, shift = state.config.page_size, state.config.spec.head_shift
     running = state.running
     count = len(running)
     index = 0
     while index < count:
         sequence = running[index]
-        window = sequence.goal.strategy.schedule(sequence, spec)
+        window = _window(state, sequence)
         span = fit(sequence, window, shift, draft.budget)
         if span is None:
             return False
@@ -156,7 +186,7 @@ def _admit_waiting(state: State, draft: _Draft) -> None:
     for sequence in islice(state.waiting, room):
         if draft.budget <= 0:
             return
-        window = sequence.goal.strategy.schedule(sequence, config.spec)
+        window = _window(state, sequence)
         shared = shared_pages(draft.cache, sequence, config.page_size)
         key = draft.cache.keys[shared[-1]] if shared else b""
         coming_key = next_key(sequence, len(shared), key, config.page_size) if config.enable_prefix_caching else None

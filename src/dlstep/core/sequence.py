@@ -257,6 +257,11 @@ class Strategy(Options, ABC):
         return PLAIN
 
     @property
+    def shipped(self) -> bool:
+        """Whether this package ships the strategy, and its rule; the core checks what others answer."""
+        return self.SHIPPED
+
+    @property
     def holds_pins(self) -> bool:
         """Whether requests may pin tokens: `init` and `commit` open blocks with them, and step over blocks without gaps."""
         return False

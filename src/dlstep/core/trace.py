@@ -167,9 +167,11 @@ class Trace:
         for number, event in enumerate(self.events):
             try:
                 if isinstance(event, Samples):
-                    plans = [schedule(earlier) for earlier in reversed(since)]
-                    if event.plan not in plans:
-                        raise ReplayDiverged(f"event {number}, step {state.step}: {difference(plans[0], event.plan, last)}")
+                    # From the newest on, so that a state in which a request failed is not planned again.
+                    if all(schedule(earlier) != event.plan for earlier in reversed(since)):
+                        raise ReplayDiverged(
+                            f"event {number}, step {state.step}: {difference(schedule(state), event.plan, last)}"
+                        )
                     last = number
                 if isinstance(event, Samples | Rebuild):
                     since = []  # no earlier plan goes on from here

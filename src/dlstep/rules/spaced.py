@@ -10,7 +10,7 @@ from typing import Annotated, final
 
 from annotated_types import Gt
 
-from ..core import Block, Choice, Rows, Sequence, Spec, Wants, best, check_ranges
+from ..core import Block, Choice, Rows, Sequence, Spec, Wants, best, check_chosen, check_ranges
 from .threshold import Threshold
 
 
@@ -37,6 +37,8 @@ class Spaced(Choice):
     def chosen(self, sequence: Sequence, block: Block, rows: Rows, begin: int, must: bool) -> list[int]:
         """The rows of the inner rule that keep their distance."""
         chosen = self.inner.chosen(sequence, block, rows, begin, must)
+        if not self.inner.shipped:
+            check_chosen(self.inner, chosen, block, begin, must)
         if len(chosen) < 2:
             return chosen or ([best(rows, begin, begin + len(block.undecided))] if must else [])
         undecided, size = block.undecided, len(block.sampled(sequence.goal.limit))
@@ -59,6 +61,11 @@ class Spaced(Choice):
     def wants(self) -> Wants:
         """The statistics of the inner rule."""
         return self.inner.wants
+
+    @property
+    def shipped(self) -> bool:
+        """Whether the inner rule is shipped, too."""
+        return self.SHIPPED and self.inner.shipped
 
     @property
     def whole(self) -> bool:

@@ -23,7 +23,9 @@ from ..core import (
     Spec,
     Strategy,
     Wants,
+    check_block,
     check_ranges,
+    check_wanted,
     open_block,
 )  # fmt: skip
 from ..rules.threshold import Threshold
@@ -194,6 +196,11 @@ class Blockwise(Blocks):
         return self.rule.wants
 
     @property
+    def shipped(self) -> bool:
+        """Whether the strategy and its rule are."""
+        return self.SHIPPED and self.rule.shipped
+
+    @property
     def holds_pins(self) -> bool:
         """Rules sample gaps only."""
         return True
@@ -207,12 +214,14 @@ class Blockwise(Blocks):
         wanted: tuple[int, ...] = ()
         draws: tuple[int, ...] = ()
         named: tuple[int, ...] = ()
-        names = rule.wants.named
+        names, shipped = rule.wants.named, rule.shipped
         for block in blocks:
             tokens += block.tokens
             if block.undecided or still_open(rule, block, limit):
                 number = steps - block.opened
                 asked = rule.wanted(block, limit, number)
+                if asked is not block.undecided and not shipped:
+                    check_wanted(rule, asked, block, limit)
                 wanted += asked
                 draws += (number,) * len(asked)
                 if names:
@@ -241,7 +250,7 @@ class Blockwise(Blocks):
     def decided(self, sequence: Sequence, rows: Rows, spec: Spec) -> tuple[Block, ...]:
         """The blocks as the rule leaves them; whether one must get further follows from the blocks as the forward ran."""
         rule, forced, steps, limit = self.rule, spec.accept_rule == "B", sequence.ledger.steps, sequence.goal.limit
-        must = True
+        must, shipped = True, rule.shipped
         blocks: list[Block] = []
         begin = 0
         for block in sequence.window:
@@ -249,7 +258,10 @@ class Blockwise(Blocks):
                 blocks.append(block)
                 must = True
                 continue
-            blocks.append(rule.decided(sequence, block, rows, begin, must or forced, spec))
+            after = rule.decided(sequence, block, rows, begin, must or forced, spec)
+            if not shipped:
+                check_block(rule, sequence, block, after, rows, must or forced, spec)
+            blocks.append(after)
             begin += len(rule.wanted(block, limit, steps - block.opened - 1))
             must = block.progress >= self.semi_complete_threshold
         return tuple(blocks)

@@ -16,7 +16,9 @@ from ..core import (
     Spec,
     Strategy,
     Wants,
+    check_block,
     check_ranges,
+    check_wanted,
     open_block,
     span_of,
 )  # fmt: skip
@@ -49,6 +51,11 @@ class Canvas(Strategy):
                 f"{type(self).__name__}.cache={self.cache!r} does not go with {type(self.rule).__name__}, which looks at the "
                 "whole answer: give cache='none'"
             )
+
+    @property
+    def shipped(self) -> bool:
+        """Whether the strategy and its rule are."""
+        return self.SHIPPED and self.rule.shipped
 
     @property
     def exact(self) -> bool:
@@ -87,6 +94,8 @@ class Canvas(Strategy):
         start, request = block.start, goal.request
         number = sequence.ledger.steps - block.opened
         wanted = self.rule.wanted(block, goal.limit, number)
+        if not self.rule.shipped:
+            check_wanted(self.rule, wanted, block, goal.limit)
         if self.rule.windowed:
             start, tokens = self._window(sequence, block, wanted[0] - spec.head_shift)
         elif sequence.extra is None or (spec.head_shift and wanted[0] == start):
@@ -108,7 +117,10 @@ class Canvas(Strategy):
             if end < block.end:
                 block, rest = block.part(block.start, end, block.opened), list(self._rest(sequence, end, spec))
         undecided = len(block.undecided)
-        block = self.rule.decided(sequence, block, rows, 0, True, spec)
+        after = self.rule.decided(sequence, block, rows, 0, True, spec)
+        if not self.rule.shipped:
+            check_block(self.rule, sequence, block, after, rows, True, spec)
+        block = after
         if self._open(block, sequence.goal.limit):
             if self.rule.windowed and self.cache != "none" and len(span.tokens) == sequence.goal.limit:
                 sequence = refreshed(sequence, undecided)

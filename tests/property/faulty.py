@@ -1,0 +1,290 @@
+"""Rules and strategies with bugs of many kinds; each behaves like `Threshold` until the bug shows."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, final
+
+from dlstep.core import Block, Choice, Grid, Request, Rows, Rule, Sequence, Span, Spec
+from dlstep.rules.threshold import Threshold
+from dlstep.strategies import Blockwise
+
+THRESHOLD = Threshold()
+
+
+class Unprintable(Exception):
+    """An exception whose message cannot be made."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no message")
+
+
+def deeper(depth: int) -> int:
+    """Recurse without end."""
+    return deeper(depth + 1) + 1
+
+
+def raised(kind: str) -> Any:
+    """Raise what user code may raise."""
+    match kind:
+        case "exception":
+            raise KeyError("a name")
+        case "long message":
+            raise ValueError("words\n" * 1000)
+        case "unprintable":
+            raise Unprintable
+        case "system exit":
+            raise SystemExit(3)
+        case "generator exit":
+            raise GeneratorExit
+        case "stop iteration":
+            raise StopIteration
+        case "runtime":
+            raise RuntimeError("CUDA error: as a driver would raise it")
+        case "recursion":
+            return deeper(0)
+        case "memory":
+            return [0] * 10**15
+        case _:
+            raise AssertionError(kind)
+
+
+RAISED = (
+    "exception",
+    "long message",
+    "unprintable",
+    "system exit",
+    "generator exit",
+    "stop iteration",
+    "runtime",
+    "recursion",
+    "memory",
+)
+CHOSEN: dict[str, Any] = {
+    "none": None,
+    "no rows": [],
+    "text": "rows",
+    "beyond the block": lambda begin, end: [end],
+    "before the block": lambda begin, end: [begin - 1],
+    "negative": [-1],
+    "descending": lambda begin, end: [end - 1, begin] if end - begin > 1 else [end, begin],
+    "twice": lambda begin, end: [begin, begin],
+    "fractions": lambda begin, end: [float(begin)],
+    "truth values": [True],
+    "lists": [[0]],
+    "iterator": lambda begin, end: iter([begin]),
+    "set": lambda begin, end: {begin},
+}
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class FaultyChoice(Choice):
+    """A rule whose `chosen` goes wrong from forward pass `after` of a block on."""
+
+    kind: str = "none"
+    after: int = 0
+
+    def chosen(self, sequence: Sequence, block: Block, rows: Rows, begin: int, must: bool) -> list[int]:
+        """Some rows, or the bug."""
+        if not must or sequence.steps <= self.after:
+            return THRESHOLD.chosen(sequence, block, rows, begin, must)
+        if self.kind in RAISED:
+            return raised(self.kind)
+        if self.kind == "endless":
+            while True:
+                pass
+        if self.kind == "endless and deaf":
+            while True:
+                try:
+                    while True:
+                        pass
+                except ValueError:
+                    pass
+        made = CHOSEN[self.kind]
+        return made(begin, begin + len(block.undecided)) if callable(made) else made
+
+
+BLOCKS = (
+    "nothing", "same block", "shifted", "longer", "given changed", "junk token", "mask as token", "unsampled token",
+    "new masks", "undecided descending", "fewer probabilities",
+)  # fmt: skip
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class FaultyRule(Rule):
+    """A rule whose `decided`, `wanted`, `named` or `measure` goes wrong from forward pass `after` on."""
+
+    kind: str = "nothing"
+    after: int = 0
+    hook: str = "decided"
+
+    def decided(self, sequence: Sequence, block: Block, rows: Rows, begin: int, must: bool, spec: Spec) -> Block:
+        """The block of `Threshold`, or the bug."""
+        right = THRESHOLD.decided(sequence, block, rows, begin, must, spec)
+        if self.hook != "decided" or not must or sequence.steps <= self.after:
+            return right
+        if self.kind in RAISED:
+            return raised(self.kind)
+        made: Any = {
+            "nothing": None,
+            "same block": block,
+            "shifted": replace(right, start=right.start + 1),
+            "longer": replace(right, tokens=(*right.tokens, 0), probabilities=(*right.probabilities, 0.5)),
+            "given changed": replace(right, given=right.given ^ 1),
+            "junk token": replace(right, tokens=(10**9, *right.tokens[1:]), undecided=right.undecided[1:]),
+            "mask as token": replace(block, undecided=block.undecided[1:]),
+            "unsampled token": replace(right, tokens=tuple([11 if token != 11 else 12 for token in right.tokens])),
+            "new masks": replace(right, undecided=tuple(range(block.start, block.end))),
+            "undecided descending": replace(right, undecided=(*right.undecided, *right.undecided, block.start)),
+            "fewer probabilities": replace(right, probabilities=right.probabilities[1:]),
+        }
+        return made[self.kind]
+
+    def wanted(self, block: Block, limit: int, number: int) -> tuple[int, ...]:
+        """All masked positions, or the bug."""
+        if self.hook != "wanted" or number < self.after:
+            return block.undecided
+        if self.kind in RAISED:
+            return raised(self.kind)
+        made: Any = {
+            "none": None,
+            "empty": (),
+            "list": list(block.undecided),
+            "outside": (block.end,),
+            "twice": block.undecided[:1] * 2,
+            "text": ("a",),
+        }
+        return made[self.kind]
+
+    def measure(self, sequence: Sequence, block: Block) -> int:
+        """The masked positions, or the bug."""
+        if self.hook != "measure":
+            return len(block.undecided)
+        if self.kind in RAISED:
+            return raised(self.kind)
+        made: Any = {"negative": -1, "constant": 7, "text": "x", "none": None}
+        return made[self.kind]
+
+
+WANTED = ("none", "empty", "list", "outside", "twice", "text")
+MEASURES = ("negative", "constant", "text", "none")
+RULES: tuple[Rule, ...] = (
+    *[FaultyChoice(kind) for kind in (*RAISED, *CHOSEN)],
+    *[FaultyRule(kind) for kind in (*RAISED[:1], *BLOCKS)],
+    *[FaultyRule(kind, hook="wanted") for kind in (*RAISED[:1], *WANTED)],
+    *[FaultyRule(kind, hook="measure") for kind in (*RAISED[:1], *MEASURES)],
+)
+
+SPANS = (
+    "none", "another request", "another seed", "no tokens", "junk token", "text tokens", "list of tokens", "nothing wanted",
+    "wanted outside", "wanted twice", "fewer draws", "end too far", "before its rows", "named without wants", "core's rows", "another grid",
+    "too many rows", "before final",
+)  # fmt: skip
+SEQUENCES = (
+    "none",
+    "same for ever",
+    "settled back",
+    "settled masks",
+    "settled too far",
+    "another ledger",
+    "window list",
+    "gap",
+    "another goal",
+)
+HOOKS = ("init", "schedule", "commit", "forget", "measure", "refuses")
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class FaultyStrategy(Blockwise):
+    """`multi_bd` with a bug in one of its hooks, which only requests with these options have."""
+
+    hook: str = ""
+    kind: str = ""
+    late: int = 0
+
+    def grid(self, request: Request) -> Grid:
+        """Groups of `block_size`."""
+        return Grid(0, self.block_size)
+
+    def init(self, sequence: Sequence, spec: Spec) -> Sequence:
+        """The first window, or the bug."""
+        right = Blockwise.init(self, sequence, spec)
+        return self._sequence(sequence, right) if self.hook == "init" else right
+
+    def schedule(self, sequence: Sequence, spec: Spec) -> Span:
+        """The window's span, or the bug."""
+        right = Blockwise.schedule(self, sequence, spec)
+        reach = self.reach(sequence.request)
+        if self.hook != "schedule" or sequence.steps < self.late:
+            return right
+        if self.kind in RAISED:
+            return raised(self.kind)
+        made: Any = {
+            "none": None,
+            "another request": replace(right, arrival=right.arrival + 1),
+            "another seed": replace(right, seed=right.seed + 1),
+            "no tokens": replace(right, tokens=(), wanted=(), draws=()),
+            "junk token": replace(right, tokens=(*right.tokens[1:], 10**6)),
+            "text tokens": replace(right, tokens=("a",) * len(right.tokens)),
+            "list of tokens": replace(right, tokens=list(right.tokens)),
+            "nothing wanted": replace(right, wanted=(), draws=()),
+            "wanted outside": replace(right, wanted=(right.stop,), draws=(0,)),
+            "wanted twice": replace(right, wanted=right.wanted[:1] * 2, draws=(0, 0)),
+            "fewer draws": replace(right, draws=right.draws[1:]),
+            "end too far": replace(right, end=10**6),
+            "before its rows": replace(right, end=right.start),
+            "named without wants": replace(right, named=(1,) * len(right.wanted)),
+            "core's rows": replace(right, final_rows=1),
+            "another grid": replace(right, grid=Grid(1, 1)),
+            "too many rows": replace(right, tokens=(1,) * (reach - right.start), end=reach),
+            "before final": replace(right, start=right.start - 1),
+        }
+        return made[self.kind]
+
+    def commit(self, sequence: Sequence, span: Span, rows: Rows, spec: Spec) -> Sequence:
+        """The state after a forward, or the bug."""
+        right = Blockwise.commit(self, sequence, span, rows, spec)
+        return self._sequence(sequence, right) if self.hook == "commit" and sequence.steps > self.late else right
+
+    def forget(self, sequence: Sequence, spec: Spec) -> Sequence:
+        """The sequence, or the bug."""
+        right = Blockwise.forget(self, sequence, spec)
+        return raised(self.kind) if self.hook == "forget" else right
+
+    def measure(self, sequence: Sequence) -> int:
+        """The forwards ahead, or the bug."""
+        return raised(self.kind) if self.hook == "measure" else Blockwise.measure(self, sequence)
+
+    def refuses(self, request: Request) -> str:
+        """Nothing, or the bug."""
+        return raised(self.kind) if self.hook == "refuses" else ""
+
+    def _sequence(self, before: Sequence, right: Sequence) -> Sequence:
+        if self.kind in RAISED:
+            return raised(self.kind)
+        first = right.window[0] if right.window else None
+        made: dict[str, Any] = {
+            "none": None,
+            "same for ever": before,
+            "settled back": replace(right, settled=before.settled - 1),
+            "settled masks": replace(right, settled=before.limit),
+            "settled too far": replace(right, settled=before.limit + 1),
+            "another ledger": replace(right, ledger=replace(right.ledger, nfe=right.nfe + 5)),
+            "window list": replace(right, window=list(right.window)),
+            "gap": replace(right, window=(*right.window, replace(first, start=first.start + 1000))) if first else None,
+            "another goal": replace(right, goal=replace(right.goal, limit=right.limit - 1)),
+        }
+        return made[self.kind]
+
+
+def strategies() -> Iterator[FaultyStrategy]:
+    """One strategy of each kind of bug; `late` bugs show after a few forward passes."""
+    for hook in ("init", "forget", "measure", "refuses"):
+        yield FaultyStrategy(hook=hook, kind="exception")
+    for hook, kinds in (("schedule", SPANS), ("commit", SEQUENCES)):
+        for kind in (*RAISED, *kinds):
+            yield FaultyStrategy(hook=hook, kind=kind, late=2)
+    for kind in ("none", "settled back", "gap"):
+        yield FaultyStrategy(hook="init", kind=kind)

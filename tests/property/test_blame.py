@@ -1,0 +1,122 @@
+"""Law 19, blame: a strategy or a rule that fails ends the request that brought it, and changes no other request's answer."""
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from faulty import RULES, FaultyStrategy, strategies
+from hypothesis import Phase, given, settings, strategies as st
+
+from dlstep.core import Config, DlstepError, Event, Request, SamplingParams, Spec, State, Strategy, Trace, init
+from dlstep.decode import Decode
+from dlstep.strategies.dual_cache import DualCache
+from dlstep.strategies.multi_bd import MultiBD
+from dlstep.testing.generators import EOS, MASK, PIECES, VOCABULARY
+from dlstep.testing.shadow import ShadowDriver
+
+SPEC = Spec(MASK, (EOS,), VOCABULARY, pieces=PIECES)
+HEALTHY = 8
+MOST_STEPS = 500
+CARRIERS = (MultiBD(block_size=4, buffer_size=2), DualCache(block_size=4))
+
+
+class Failing:
+    """A device that fails in some forward passes and so loses what it held."""
+
+    def __init__(self, driver: ShadowDriver, failures: frozenset[int]) -> None:
+        self.driver, self.failures, self.runs = driver, failures, 0
+
+    def run(self, plan: Any) -> Any:
+        self.runs += 1
+        if self.runs in self.failures:
+            raise DlstepError("the device failed")
+        return self.driver.run(plan)
+
+
+def config(num_pages: int, budget: int) -> Config:
+    return Config(SPEC, page_size=4, num_pages=num_pages, max_model_len=32, max_num_batched_tokens=budget, max_num_reqs=12)
+
+
+def requests(seed: int) -> list[Request]:
+    """Healthy requests, some with a prompt in common."""
+    params = [SamplingParams(max_tokens=4 + (seed + 5 * n) % 13, ignore_eos=n % 2 == 0, seed=n) for n in range(HEALTHY)]
+    prompts = [(1, 2, 3, 4, 5, n % 3) + (6,) * (n % 5) for n in range(HEALTHY)]
+    return [Request(n, prompt, each) for n, (prompt, each) in enumerate(zip(prompts, params, strict=True))]
+
+
+def decoded(
+    given: Config, strategy: Strategy, asked: list[Request], failures: frozenset[int] = frozenset()
+) -> tuple[State, Trace]:
+    """The state in which all have ended, and how it came about."""
+    first, events = init(given, strategy), list[Event]()
+    driver = ShadowDriver(given.page_size, given.num_pages, SPEC, exact=strategy.exact)
+    decode = Decode(first, Failing(driver, failures), record=events.append, prunes=False)
+    for request in asked:
+        decode.add(request)
+    for _ in range(MOST_STEPS):
+        if decode.state.done:
+            return decode.state, Trace(first, tuple(events))
+        try:
+            decode.step()
+        except DlstepError as error:
+            assert "the device failed" in str(error), error
+    raise AssertionError(f"not finished after {MOST_STEPS} steps")
+
+
+def check_blame(
+    given: Config, strategy: Strategy, options: dict[str, Any], place: int, seed: int, failures: frozenset[int]
+) -> None:
+    healthy = requests(seed)
+    bad = Request(99, (1, 2, 3, 4, 5, 6), SamplingParams(max_tokens=12, ignore_eos=True, seed=7, strategy_options=options))
+    expected = {request.id: decoded(given, strategy, [request])[0].finished[request.id] for request in healthy}
+    state, trace = decoded(given, strategy, [*healthy[:place], bad, *healthy[place:]], failures)
+    for request in healthy:
+        found, alone = state.finished[request.id], expected[request.id]
+        if strategy.exact:
+            assert (found.finish, found.answer) == (alone.finish, alone.answer)
+        else:  # whether it was preempted, or lost the device, changes its answer
+            assert found.finish in ("stop", "length")
+    assert not state.cache.owners
+    assert trace.replay() == state
+    ended = state.finished[99]
+    if options.get("hook") in ("forget", "measure") and ended.finish == "length":
+        return  # nothing that it held was lost, so that neither was called
+    assert ended.finish in ("error", "rejected"), (ended.finish, options)
+    assert "Faulty" in ended.error and re.search(r"faulty\.py:\d+", ended.error), ended.error
+    assert len(ended.error) < 800 and "\n" not in ended.error
+    if ended.finish == "error":
+        assert re.search(r"step \d+, from position \d+ on: ", ended.error), ended.error
+
+
+PLACES = st.integers(0, HEALTHY)
+PAGES = st.sampled_from([12, 20, 100])
+FAILURES = st.frozensets(st.integers(1, 30), max_size=3)
+FEW = settings(max_examples=max(2, (settings.default.max_examples if settings.default else 20) // 10), phases=(Phase.generate,))
+
+
+@pytest.mark.parametrize("rule", RULES, ids=repr)
+@FEW
+@given(
+    carrier=st.sampled_from(CARRIERS),
+    place=PLACES,
+    seed=st.integers(0, 20),
+    after=st.integers(0, 1),
+    pages=PAGES,
+    failures=FAILURES,
+)
+def test_faulty_rule_ends_only_its_request(
+    rule: Any, carrier: Strategy, place: int, seed: int, after: int, pages: int, failures: frozenset[int]
+):
+    if getattr(rule, "hook", "decided") == "decided":  # the others count the forward passes of one block, which may be few
+        rule = replace(rule, after=after)
+    check_blame(config(pages, 64), carrier, {"rule": rule}, place, seed, failures)
+
+
+@pytest.mark.parametrize("faulty", list(strategies()), ids=lambda each: f"{each.hook} {each.kind}")
+@FEW
+@given(place=PLACES, seed=st.integers(0, 20), failures=FAILURES)
+def test_faulty_strategy_ends_only_its_request(faulty: FaultyStrategy, place: int, seed: int, failures: frozenset[int]):
+    failures = frozenset({3}) | failures  # so that every hook is called: a lost device is forgotten and measured
+    options = {"hook": faulty.hook, "kind": faulty.kind, "late": faulty.late}
+    check_blame(config(100, 64), FaultyStrategy(block_size=4, buffer_size=2), options, place, seed, failures)
