@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import TypeVar
 
 from .core import (
@@ -28,8 +29,10 @@ from .core import (
 )
 from .core.faults import measured
 from .core.trace import apply
+from .watchdog import WATCHDOG
 
 Result = TypeVar("Result")
+USER_CODE_TIMEOUT = 10.0  # seconds
 NOBODY_ELSE = nullcontext()
 
 
@@ -38,7 +41,8 @@ class Decode:
 
     Every change of the state is an event of the core, told to `record`; folding them from the first state on gives `state`.
     Unless `prunes` is false, requests that have ended are forgotten once a step has told of them. Not safe for threads;
-    a step that runs forwards holds `turn`, which several decodes on one driver may share.
+    a step that runs forwards holds `turn`, which several decodes on one driver may share. A method of a strategy or a rule
+    that takes longer than `user_code_timeout` seconds counts as failed.
     """
 
     def __init__(
@@ -49,12 +53,14 @@ class Decode:
         record: Callable[[Event], None] = lambda event: None,
         prunes: bool = True,
         turn: AbstractContextManager[object] = NOBODY_ELSE,
+        user_code_timeout: float = USER_CODE_TIMEOUT,
     ) -> None:
         self._state = self._told = state
         self._leader = driver.lead(state) if isinstance(driver, RanksDriver) else None
         self._driver, self._record, self._prunes, self._turn = self._leader or driver, record, prunes, turn
         self._forward_failed = False
         self._held_line = state.line  # where this decode left the device last
+        self._limit = partial(WATCHDOG.limit, user_code_timeout)
 
     @property
     def state(self) -> State:
@@ -63,11 +69,13 @@ class Decode:
 
     def add(self, request: Request) -> None:
         """Let `request` wait; one that could never run ends with the next step. Raises ValueError for an id in use."""
-        self._apply(Add(request))
+        with self._limit():
+            self._apply(Add(request))
 
     def adopt(self, sequence: Sequence, request_id: int) -> None:
         """Let a sequence under way elsewhere go on here under a new id. Raises what `core.adopt` raises."""
-        self._apply(Adopt(sequence, request_id))
+        with self._limit():
+            self._apply(Adopt(sequence, request_id))
 
     def abort(self, request_id: int, reason: str = "") -> None:
         """End a request; nothing happens if it has ended."""
@@ -86,7 +94,7 @@ class Decode:
         strategy or rule fails ends by that error; the others go on.
         """
         if not self._state.done:  # telling takes no turn: a stream may be collected while this thread holds it
-            with self._turn:
+            with self._turn, self._limit():
                 self._gain()
         return self._tell()
 

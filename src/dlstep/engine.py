@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 
 from . import tiny
 from .config import EngineConfig
-from .core import Config, Driver, State, Strategy, init
+from .core import Config, Driver, Event, State, Strategy, init
 from .core.lifecycle import farthest
+from .decode import USER_CODE_TIMEOUT, Decode
 from .devices import check_room, find_device
 from .policy import BufferPolicy
 from .resolve import build, embedded_models_for, resolve, trained_further
@@ -54,6 +55,7 @@ class Engine:
     folder: Path | None = None
     buffer_policy: BufferPolicy | None = None
     ranks: "Ranks | None" = None
+    user_code_timeout: float = USER_CODE_TIMEOUT
     turn: AbstractContextManager[object] = field(default_factory=Lock, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -66,6 +68,18 @@ class Engine:
         object.__setattr__(self, "session_pages", pages)
         if self.buffer_policy is not None:
             self.buffer_policy.check(config, self.first.strategy)
+
+    def decode(
+        self,
+        state: State | None = None,
+        *,
+        record: Callable[[Event], None] = lambda event: None,
+        prunes: bool = True,
+    ) -> Decode:
+        """Return a `Decode` of `state`, by default the first one, that takes its turns with the others of this engine."""
+        first = self.first if state is None else state
+        timeout = self.user_code_timeout
+        return Decode(first, self.driver, record=record, prunes=prunes, turn=self.turn, user_code_timeout=timeout)
 
 
 def load_engine(config: EngineConfig) -> Engine:
@@ -222,6 +236,7 @@ def _made(
         session_pages=config.session_pages or 0,
         folder=path,
         buffer_policy=config.buffer_policy,
+        user_code_timeout=config.user_code_timeout,
         ranks=ranks,
     )
 

@@ -11,7 +11,6 @@ from .config import ENGINE_FIELDS, EngineConfig, engine_config
 from .core import Request, SamplingParams, State, Strategy, Update
 from .core.checks import listed as items_of, plain, short
 from .core.options import StrategyOptions
-from .decode import Decode
 from .engine import Engine, load_engine
 from .output import Output, Prompt, output_of
 from .policy import BufferPolicy
@@ -61,6 +60,7 @@ class LLM:
         enforce_eager: bool = False,
         tensor_parallel_size: int = 1,
         rank_timeout: float = 300.0,
+        user_code_timeout: float = 10.0,
         capture_graphs: str = "start",
         compile_layers: bool | None = None,
         seed: int = 0,
@@ -73,7 +73,7 @@ class LLM:
 
     def _start(self, engine: Engine) -> None:
         self._engine = engine
-        self._shared = SharedDecode(Decode(engine.first, engine.driver, turn=engine.turn), engine.buffer_policy)
+        self._shared = SharedDecode(engine.decode(), engine.buffer_policy)
 
     @classmethod
     def from_config(cls, config: EngineConfig) -> "LLM":

@@ -26,7 +26,6 @@ from .core import (
 )
 from .core.checks import plain, short
 from .core.options import options_of, sorted_options
-from .decode import Decode
 from .engine import Engine
 from .forks import with_changes, with_params
 from .hints import unknown
@@ -50,7 +49,7 @@ class Session:
         self._first = first_state(engine) if trace is None else trace.first
         self._events: list[Event] = [] if trace is None else list(trace.events)
         state = self._first if trace is None else trace.replay()
-        self._decode = Decode(state, engine.driver, record=self._events.append, prunes=False, turn=engine.turn)
+        self._decode = engine.decode(state, record=self._events.append, prunes=False)
         self._samples = next((event for event in reversed(self._events) if isinstance(event, Samples)), None)
         self._prompts: dict[int, str] = {}
         # Before each step of this session: state, number of events, samples.

@@ -1,11 +1,12 @@
 """Law 19, blame: a strategy or a rule that fails ends the request that brought it, and changes no other request's answer."""
 
 import re
+import time
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from faulty import RULES, FaultyStrategy, strategies
+from faulty import RULES, FaultyChoice, FaultyStrategy, strategies
 from hypothesis import Phase, given, settings, strategies as st
 
 from dlstep.core import Config, DlstepError, Event, Request, SamplingParams, Spec, State, Strategy, Trace, init
@@ -51,7 +52,7 @@ def decoded(
     """The state in which all have ended, and how it came about."""
     first, events = init(given, strategy), list[Event]()
     driver = ShadowDriver(given.page_size, given.num_pages, SPEC, exact=strategy.exact)
-    decode = Decode(first, Failing(driver, failures), record=events.append, prunes=False)
+    decode = Decode(first, Failing(driver, failures), record=events.append, prunes=False, user_code_timeout=1.0)
     for request in asked:
         decode.add(request)
     for _ in range(MOST_STEPS):
@@ -119,4 +120,28 @@ def test_faulty_rule_ends_only_its_request(
 def test_faulty_strategy_ends_only_its_request(faulty: FaultyStrategy, place: int, seed: int, failures: frozenset[int]):
     failures = frozenset({3}) | failures  # so that every hook is called: a lost device is forgotten and measured
     options = {"hook": faulty.hook, "kind": faulty.kind, "late": faulty.late}
-    check_blame(config(100, 64), FaultyStrategy(block_size=4, buffer_size=2), options, place, seed, failures)
+    check_blame(config(100, 12), FaultyStrategy(block_size=4, buffer_size=2), options, place, seed, failures)
+
+
+@pytest.mark.parametrize("kind", ["endless", "endless and deaf"])
+@pytest.mark.parametrize("carrier", CARRIERS, ids=lambda each: type(each).__name__)
+def test_endless_rule_ends_only_its_request(kind: str, carrier: Strategy):
+    """Also where it catches what is raised in it; the limit is for a call, and the steps of others count nothing."""
+    check_blame(config(100, 64), carrier, {"rule": FaultyChoice(kind, after=1)}, 3, 5, frozenset())
+
+
+def test_watchdog_leaves_a_slow_device_alone():
+    """Time that passes outside of user code is no fault of a request."""
+    first = init(config(100, 64), CARRIERS[0])
+    driver = ShadowDriver(4, 100, SPEC)
+
+    class Slow:
+        def run(self, plan: Any) -> Any:
+            time.sleep(0.5)
+            return driver.run(plan)
+
+    decode = Decode(first, Slow(), prunes=False, user_code_timeout=0.1)
+    decode.add(requests(0)[0])
+    for _ in range(3):
+        decode.step()
+    assert not any(sequence.finish == "error" for sequence in decode.state.finished.values())

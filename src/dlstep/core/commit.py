@@ -81,7 +81,7 @@ def _published(cache: Cache, sequence: Sequence, held: Storage, page_size: int) 
     return cache, held.publishing(page + len(keys), keys[-1])
 
 
-def _advance(state: State, sequence: Sequence, span: Span, rows: Rows) -> Sequence:
+def advanced(state: State, sequence: Sequence, span: Span, rows: Rows) -> Sequence:
     """`sequence`, already counted, after its sampling span ran: committed and judged."""
     spec = state.config.spec
     # Looked for among the probabilities first, which the strategy reads anyway: only they are in reach.
@@ -130,7 +130,7 @@ def commit(state: State, samples: Samples) -> State:
             held = held.reaching(stored)
             if config.enable_prefix_caching:
                 cache, held = _published(cache, before, held, config.page_size)
-        after = _advance(state, before.counted(held, 1), span, rows) if span.wanted else before.counted(held, 0)
+        after = advanced(state, before.counted(held, 1), span, rows) if span.wanted else before.counted(held, 0)
         if after.ledger.ending is None:
             still.append(after)
             continue

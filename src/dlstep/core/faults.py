@@ -36,8 +36,11 @@ class RequestFault(DlstepError):
         self.request_id = request_id
 
 
-class UserCodeTimeout(Exception):
-    """A strategy or a rule did not return in time. Raised in its thread by whoever has a clock."""
+class UserCodeTimeout(BaseException):
+    """A strategy or a rule did not return within `user_code_timeout`. Raised in its thread by whoever has a clock.
+
+    No Exception, so that user code does not catch it by accident.
+    """
 
 
 class WrongAnswer(Exception):

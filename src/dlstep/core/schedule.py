@@ -126,7 +126,7 @@ def schedule(state: State) -> Plan:
     )
 
 
-def _window(state: State, sequence: Sequence) -> Span:
+def window_of(state: State, sequence: Sequence) -> Span:
     """The span that the strategy schedules for a sequence."""
     strategy, spec = sequence.goal.strategy, state.config.spec
     try:
@@ -141,7 +141,7 @@ def _window(state: State, sequence: Sequence) -> Span:
 def _stuck(state: State) -> RequestFault:
     """The fault of the oldest request when nothing can run: alone on the device, its span does not fit."""
     sequence = state.running[0] if state.running else next(iter(state.waiting))
-    span, config = _window(state, sequence), state.config
+    span, config = window_of(state, sequence), state.config
     what = (
         f"{len(span.tokens)} rows up to position {span.end}, which `atom` and `reach` did not announce: they never fit into "
         f"max_num_batched_tokens={config.max_num_batched_tokens} and num_pages={config.num_pages} of {config.page_size}"
@@ -157,7 +157,7 @@ def _continue_running(state: State, draft: _Draft) -> bool:
     index = 0
     while index < count:
         sequence = running[index]
-        window = _window(state, sequence)
+        window = window_of(state, sequence)
         span = fit(sequence, window, shift, draft.budget)
         if span is None:
             return False
@@ -186,7 +186,7 @@ def _admit_waiting(state: State, draft: _Draft) -> None:
     for sequence in islice(state.waiting, room):
         if draft.budget <= 0:
             return
-        window = _window(state, sequence)
+        window = window_of(state, sequence)
         shared = shared_pages(draft.cache, sequence, config.page_size)
         key = draft.cache.keys[shared[-1]] if shared else b""
         coming_key = next_key(sequence, len(shared), key, config.page_size) if config.enable_prefix_caching else None

@@ -6,7 +6,6 @@ from time import perf_counter
 from typing import Any
 
 from ..core import Event, Request, Samples, Update
-from ..decode import Decode
 from ..driver import TorchDriver
 from ..engine import Engine
 from ..text import cut, decode
@@ -80,7 +79,7 @@ class Answering:
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
-        self._decode = Decode(engine.first, engine.driver, record=self._count, turn=engine.turn)
+        self._decode = engine.decode(record=self._count)
         self._live: dict[int, Live] = {}
         self._work = Work()
         self._sampled = False

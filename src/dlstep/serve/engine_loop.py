@@ -8,7 +8,6 @@ from threading import Event as Flag, Lock, Thread
 from time import perf_counter, process_time
 
 from ..core import Event, Request, Samples, Update, schedule
-from ..decode import Decode
 from ..engine import Engine
 from .engine_steps import Steps
 from .messages import Cancel, Card, Command, Drop, Heartbeat, Load, Message, News, Report, Submit, Work
@@ -21,7 +20,7 @@ class EngineLoop:
     """A `Decode` driven by commands. It has no transport and no threads, and its clock only counts what it costs."""
 
     def __init__(self, engine: Engine) -> None:
-        self._decode = Decode(engine.first, engine.driver, record=self._count, turn=engine.turn)
+        self._decode = engine.decode(record=self._count)
         self._policy = engine.buffer_policy
         self._failures = 0
         self._wishes: dict[int, Submit] = {}  # of live requests, by id
