@@ -42,13 +42,17 @@ class Watchdog:
     def limit(self, seconds: float) -> Iterator[None]:
         """Raise UserCodeTimeout in this thread inside a call of user code that takes longer than `seconds` within the block."""
         thread = threading.get_ident()
+        outer = self._limits.get(thread)  # a step in which a stream is collected may run a part of another one
         self._limits[thread] = seconds
         if not self._wake.is_set():
             self._start()
         try:
             yield
         finally:
-            del self._limits[thread]
+            if outer is None:
+                self._limits.pop(thread, None)
+            else:
+                self._limits[thread] = outer
 
     def _start(self) -> None:
         with self._lock:
