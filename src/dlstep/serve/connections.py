@@ -24,7 +24,8 @@ GRACE = 5  # seconds that open connections may take once every answer has ended
 ACCEPTED = 16  # connections accepted in one turn of the event loop, before any of them can be counted
 RESERVED = 24  # file descriptors left for new connections, the engines' pipes and files
 FEWEST = 4  # connections that are allowed however few descriptors there are
-READ = 1 << 14  # bytes read in one turn: as many as 2,700 chunks of one byte, which take 40 ms
+READ = 1 << 14  # bytes read in one turn, which may be 2,700 chunks of one byte and then take 40 ms
+READ_WHOLE = 1 << 18  # of a body whose length was declared
 LINGER = (
     1.0  # seconds in which the rest of a body is read and thrown away after its answer, so that the client sees that answer
 )
@@ -72,7 +73,7 @@ class Connection(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Count the connection; one too many takes the place of the one that has been silent longest."""
         super().connection_made(transport)
-        transport.max_size = READ  # type: ignore[attr-defined]  # of asyncio's socket transports
+        self._read_at_once(READ)
         self._since, self._unread, self._half_closed = self.loop.time(), 0, False
         if len(self.connections) > self.config.max_connections:
             others: list[Connection] = [each for each in self.connections if isinstance(each, Connection)]
@@ -80,6 +81,15 @@ class Connection(H11Protocol):
             victim = min(silent, key=lambda each: each._since, default=self)
             self.connections.discard(victim)
             victim.transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        """Take what came, and decide how much may come at once."""
+        super().data_received(data)
+        declared = self.busy and all(name != b"transfer-encoding" for name, _ in self.headers)
+        self._read_at_once(READ_WHOLE if declared else READ)
+
+    def _read_at_once(self, size: int) -> None:
+        self.transport.max_size = size  # type: ignore[attr-defined]  # of asyncio's socket transports
 
     @property
     def busy(self) -> bool:

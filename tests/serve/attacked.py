@@ -1,0 +1,47 @@
+"""`dlstep serve` for attacks: `python attacked.py OPTIONS` serves, and prints a report to stderr for each line it reads."""
+
+import asyncio
+import ctypes
+import ctypes.util
+import gc
+import json
+import sys
+import time
+from contextlib import suppress
+from threading import Thread, current_thread, main_thread
+
+import psutil
+
+from dlstep.cli import main
+
+longest, what, run = 0.0, "", asyncio.Handle._run
+
+
+def measured(handle: asyncio.Handle) -> None:
+    """Run a callback of the event loop, and note how much CPU time of its thread it took."""
+    global longest, what
+    begin = time.thread_time()
+    run(handle)
+    if current_thread() is main_thread() and (spent := time.thread_time() - begin) > longest:
+        longest, what = spent, repr(handle)
+
+
+def report() -> None:
+    """Print what happened since the last report: the longest turn of the event loop; and the memory of the process now."""
+    global longest, what
+    process, trim = psutil.Process(), None
+    with suppress(OSError, AttributeError):
+        trim = ctypes.CDLL(ctypes.util.find_library("c")).malloc_trim
+    for _ in sys.stdin:
+        gc.collect()
+        if trim is not None:
+            trim(0)
+        found = {"stall": longest, "what": what, "memory": process.memory_info().rss}
+        longest, what = 0.0, ""
+        print(f"report: {json.dumps(found)}", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    asyncio.Handle._run = measured
+    Thread(target=report, daemon=True).start()
+    sys.exit(main(["serve", *sys.argv[1:]]))
