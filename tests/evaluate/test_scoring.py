@@ -1,5 +1,8 @@
 """Answers score as the tables of docs/evaluation.md say, and none of them can hang a scorer."""
 
+import os
+import signal
+
 import pytest
 from given import cases
 
@@ -40,7 +43,7 @@ def test_without_a_jail_no_program_is_run() -> None:
     assert (mark.score, mark.note) == (0.0, "not run")
 
 
-def test_a_formula_that_takes_for_ever_is_given_up_and_the_next_one_is_compared() -> None:
+def test_a_comparison_that_does_not_end_is_given_up_and_the_next_one_is_made() -> None:
     maths = Maths(seconds=1.0)
     try:
         hostile = Document(0, "", "12")
@@ -48,6 +51,10 @@ def test_a_formula_that_takes_for_ever_is_given_up_and_the_next_one_is_compared(
         assert mark.score == 0 and "limits of time and memory" in mark.note
         maths.seconds = 60.0
         assert maths_mark(hostile, r"\boxed{\frac{24}{2}}", maths).score == 1
+        assert maths._worker is not None
+        os.kill(maths._worker.pid, signal.SIGSTOP)
+        maths.seconds = 1.0
+        assert "limits of time and memory" in maths_mark(hostile, r"\boxed{\frac{36}{3}}", maths).note
     finally:
         maths.close()
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from .worker import Worker
 
-HEARTBEAT_SECONDS = 0.5  # between two signs of life
+HEARTBEAT_SECONDS = 1.0  # between two signs of life
 IMPORT_SECONDS = 60.0  # at least, in which a process has imported what it needs for its first sign of life
 
 
@@ -77,7 +77,7 @@ class Pulse:
 
     def stuck(self, seconds: float) -> bool:
         """Whether the process lives, but made no progress for so many seconds."""
-        return self.standstill > seconds and self.silence < 4 * HEARTBEAT_SECONDS
+        return self.standstill > seconds and self.silence < 2 * HEARTBEAT_SECONDS
 
 
 class Clock:

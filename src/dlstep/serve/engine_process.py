@@ -7,7 +7,7 @@ from dataclasses import replace
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, NoReturn, Protocol
 
 from ..config import EngineConfig
 from ..core import DlstepError, RanksDriver
@@ -15,6 +15,7 @@ from ..devices import device_of
 from ..engine import Engine, load_engine
 from ..lookup import searched
 from ..processes import Worker, disconnect, last_words
+from ..ranks import RankLost
 from .engine_loop import converse
 from .messages import Failed
 
@@ -114,6 +115,8 @@ def run_process(pipe: Connection, config: EngineConfig, number: int) -> None:
         with searched(Path.cwd()):
             alone = config.tensor_parallel_size == 1  # several ranks have a device each
             engine = load_engine(replace(config, device=device_of(config.device, number)) if alone else config)
+    except RankLost as error:  # starting again may help, which it does not where options are wrong
+        _end_with_rank(str(error))
     except (ValueError, OSError, DlstepError) as error:
         pipe.send(Failed(" ".join(str(error).split())))
         return
@@ -122,7 +125,7 @@ def run_process(pipe: Connection, config: EngineConfig, number: int) -> None:
     converse(engine, pipe)
 
 
-def _end_with_rank(why: str) -> None:
+def _end_with_rank(why: str) -> NoReturn:
     """End this process, so that its requests end and it is started anew with all ranks."""
     last_words(why)
     print(f"dlstep: {why}", file=sys.stderr, flush=True)
