@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from crowds import Case, Lent, crowd, crowds, flips
+from faulty import FaultyChoice
 from ranks_running import run_ranks
 from tiny_families import FACTS, write_checkpoint
 
@@ -243,6 +244,18 @@ def test_a_call_equals_one_process_and_a_rank_that_is_killed_ends_it(whole: LLM)
     assert time.monotonic() - killed[0] < SOON
     with pytest.raises(DlstepError, match="rank 1 of 2 was killed by SIGKILL"):
         llm.generate(prompts, params, progress=False)
+
+
+def test_a_faulty_rule_ends_only_its_request_on_all_ranks(whole: LLM):
+    """The other ranks meet the same fault when they commit, and stay in step with rank 0."""
+    prompts = [problem.prompt for problem in tiny.problems(6, seed=1)]
+    params = [SamplingParams(max_tokens=24) for _ in prompts]
+    expected = whole.generate(prompts, params, progress=False)
+    params[2] = replace(params[2], strategy_options={"rule": FaultyChoice("no rows", after=2)})
+    found = LLM(tensor_parallel_size=2, num_threads=1).generate(prompts, params, progress=False)
+    assert found[2].finish_reason == "error" and "FaultyChoice.chosen" in found[2].error
+    for number in (0, 1, 3, 4, 5):
+        assert found[number].token_ids == expected[number].token_ids
 
 
 @pytest.mark.parametrize(

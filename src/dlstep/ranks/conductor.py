@@ -11,7 +11,7 @@ from threading import Lock
 from typing import Protocol, runtime_checkable
 from weakref import finalize
 
-from ..core import DlstepError, Event, LineMismatch, Plan, Samples, State, commit, schedule
+from ..core import DlstepError, Event, LineMismatch, Plan, RequestFault, Samples, State, commit, fail, schedule
 from ..core.trace import apply
 from ..models.ranks import Ranks
 from .crew import Crew
@@ -184,6 +184,18 @@ class Baton:
         self._conductor.release(line)
 
 
+def _committed(state: State, samples: Samples) -> State:
+    """The state after `samples`, without the requests whose strategies or rules fail in it.
+
+    Rank 0 ends the same ones; what it says of them later changes nothing here any more.
+    """
+    while True:
+        try:
+            return commit(state, samples)
+        except RequestFault as fault:
+            state = fail(state, fault.request_id, str(fault))
+
+
 def follow(driver: RankDriver, ranks: Ranks) -> None:
     """Do as rank 0 says, until it ends. Raises RanksDisagree, or RuntimeError once another rank is gone."""
     states: dict[int, State] = {}
@@ -207,7 +219,7 @@ def follow(driver: RankDriver, ranks: Ranks) -> None:
                     samples = _run(driver, plan, wire)
                 except LineMismatch:
                     continue  # rank 0 is told the same
-                states[number] = commit(states[number], samples)
+                states[number] = _committed(states[number], samples)
 
 
 def _run(driver: RankDriver, plan: Plan, wire: Wire) -> Samples:
