@@ -44,9 +44,9 @@ class ServeOptions:
     heartbeat_timeout: Annotated[float, Interval(ge=3.0, le=1e9)] = 15.0
     """Seconds without a sign of life after which a loaded engine is killed and started again. It gives one every second,
     and gets no new requests once it has given none for 2.5 seconds."""
-    engine_timeout: Seconds = 300.0
+    engine_timeout: Seconds = 360.0
     """Seconds that one forward pass may take, compilation and capture of graphs included; an engine that takes longer is killed
-    and started again."""
+    and started again. Give more than `rank_timeout`, so that an engine of several ranks can first say which one is gone."""
     body_timeout: Seconds = 30.0
     """Seconds that a client may take to send a request's body."""
     idle_timeout: Seconds = 30.0
