@@ -14,7 +14,6 @@ MUTANTS = (
         "probabilities[position - start]",
     ),
     change("a schedule rounds its shares down", RUNNING, "before - (-size * forwards //", "before + (size * forwards //"),
-    change("tokens of earlier segments are kept", RUNNING, "sorted(sampled[: before + size],", "sorted(sampled[before:],"),
     change(
         "the mean is that of the tokens that are there",
         SABER,
