@@ -79,14 +79,14 @@ CHOSEN: dict[str, Any] = {
 @final
 @dataclass(frozen=True, slots=True)
 class FaultyChoice(Choice):
-    """A rule whose `chosen` goes wrong from forward pass `after` of a block on."""
+    """A rule whose `chosen` goes wrong from forward pass `after` on; not at all without a `kind`."""
 
-    kind: str = "none"
+    kind: str = ""
     after: int = 0
 
     def chosen(self, sequence: Sequence, block: Block, rows: Rows, begin: int, must: bool) -> list[int]:
         """Some rows, or the bug."""
-        if not must or sequence.steps <= self.after:
+        if not self.kind or not must or sequence.steps <= self.after:
             return THRESHOLD.chosen(sequence, block, rows, begin, must)
         if self.kind in RAISED:
             return raised(self.kind)
@@ -104,6 +104,7 @@ class FaultyChoice(Choice):
         return made(begin, begin + len(block.undecided)) if callable(made) else made
 
 
+CHOICES = (*RAISED, *CHOSEN)
 BLOCKS = (
     "nothing", "same block", "shifted", "longer", "given changed", "junk token", "mask as token", "unsampled token",
     "new masks", "undecided descending", "fewer probabilities",
@@ -170,7 +171,7 @@ class FaultyRule(Rule):
 WANTED = ("none", "empty", "list", "outside", "twice", "text")
 MEASURES = ("negative", "constant", "text", "none")
 RULES: tuple[Rule, ...] = (
-    *[FaultyChoice(kind) for kind in (*RAISED, *CHOSEN)],
+    *[FaultyChoice(kind) for kind in CHOICES],
     *[FaultyRule(kind) for kind in (*RAISED[:1], *BLOCKS)],
     *[FaultyRule(kind, hook="wanted") for kind in (*RAISED[:1], *WANTED)],
     *[FaultyRule(kind, hook="measure") for kind in (*RAISED[:1], *MEASURES)],
