@@ -2,12 +2,14 @@
 
 import os
 import re
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .config import EngineConfig
 
 GIB = 1 << 30
+FIRST_DEVICE = "DLSTEP_FIRST_DEVICE"  # variable of a group of ranks: the number of the CUDA device of its rank 0
 TABLE_ROW_BYTES = 16  # of a request's page table, at least
 NAME = re.compile(r"cpu|cuda(?::(\d+))?", re.ASCII)
 
@@ -72,3 +74,13 @@ def device_of(asked: str | None, number: int) -> str | None:
 
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     return f"cuda:{number % count}" if count > 1 else asked
+
+
+def first_device(environment: Mapping[str, str] = os.environ) -> int:
+    """The number of the CUDA device of rank 0 of this group; the others have the next ones."""
+    return int(environment.get(FIRST_DEVICE, 0))
+
+
+def device_of_rank(rank: int, environment: Mapping[str, str] = os.environ) -> str:
+    """The CUDA device of a rank: the one that torchrun names, or that of its number among those of its group."""
+    return f"cuda:{int(environment.get('LOCAL_RANK', first_device(environment) + rank))}"

@@ -1,6 +1,5 @@
 """The engine that an `LLM` and a `Session` run on."""
 
-import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field, replace
@@ -17,7 +16,7 @@ from .config import EngineConfig
 from .core import Config, Driver, Event, State, Strategy, init
 from .core.lifecycle import farthest
 from .decode import USER_CODE_TIMEOUT, Decode
-from .devices import check_room, find_device
+from .devices import check_room, device_of_rank, find_device, first_device
 from .policy import BufferPolicy
 from .resolve import build, embedded_models_for, resolve, trained_further
 from .text import Tokenizer
@@ -125,10 +124,10 @@ def _check_ranks(config: EngineConfig) -> None:
     if find_device(config.device) == "cuda":
         import torch
 
-        if torch.cuda.device_count() < size:
-            raise ValueError(
-                f"tensor_parallel_size={size} takes {size} CUDA devices, torch finds {torch.cuda.device_count()}: give fewer"
-            )
+        there, needed = torch.cuda.device_count(), first_device() + size
+        if there < needed:
+            groups = f" for each of {needed // size} replicas" if needed > size else ""
+            raise ValueError(f"tensor_parallel_size={size} takes {size} CUDA devices{groups}, torch finds {there}: give fewer")
     if config.lora_path is not None and config.use_lora is not False and config.pre_merge_lora is False:
         raise ValueError(
             f"pre_merge_lora=False does not go with tensor_parallel_size={size}: leave it out, so that the adapter is added to "
@@ -161,7 +160,7 @@ def load_with(config: EngineConfig, gather: Callable[[], "Crew"]) -> Engine:
     ranks = crew.ranks
     first = ranks.rank == 0  # the one that shows bars
     if ranks.several and device == "cuda":
-        device = f"cuda:{int(os.environ.get('LOCAL_RANK', ranks.rank))}"
+        device = device_of_rank(ranks.rank)
         torch.cuda.set_device(device)
     with ExitStack() as undone:
         undone.callback(crew.end)

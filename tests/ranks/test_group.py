@@ -20,6 +20,7 @@ from tiny_families import FACTS, write_checkpoint
 from dlstep import LLM, SamplingParams, tiny
 from dlstep.config import EngineConfig
 from dlstep.core import DlstepError, Plan, Rows, Samples
+from dlstep.devices import FIRST_DEVICE, device_of_rank
 from dlstep.driver.buckets import Bucket
 from dlstep.driver.rehearsal import buckets_for
 from dlstep.engine import load_with
@@ -28,8 +29,6 @@ from dlstep.models.ranks import ALONE, Ranks
 from dlstep.ranks.conductor import Conductor, follow
 from dlstep.ranks.crew import Crew
 from dlstep.ranks.wire import RanksDisagree
-from dlstep.serve.server import serve
-from dlstep.serve.settings import ServeOptions
 from dlstep.strategies import own
 
 FEW, REQUESTS = 24, 200
@@ -272,10 +271,18 @@ def test_what_ranks_cannot_have_is_told(options: dict[str, Any], said: str):
         LLM(**({"tensor_parallel_size": 2} | options))
 
 
+def test_groups_of_replicas_have_devices_of_their_own():
+    """Whatever the number of replicas and ranks: no device twice, and the first ones all."""
+    for replicas in range(1, 5):
+        for size in range(2, 5):
+            groups = [{FIRST_DEVICE: str(number * size)} for number in range(replicas)]
+            devices = [device_of_rank(rank, group) for group in groups for rank in range(size)]
+            assert devices == [f"cuda:{number}" for number in range(replicas * size)]
+    assert device_of_rank(1, {}) == "cuda:1" and device_of_rank(1, {"LOCAL_RANK": "3"}) == "cuda:3"
+
+
 def test_one_group_at_a_time_is_told():
     config = EngineConfig(tensor_parallel_size=2)
-    with pytest.raises(ValueError, match="--replicas 2 does not go with tensor_parallel_size=2"):
-        serve(config, ServeOptions(replicas=2))
     with pytest.raises(ValueError, match="workers=2 does not go with tensor_parallel_size=2"):
         Processes(config, 2)
 

@@ -11,7 +11,7 @@ from typing import NamedTuple, NoReturn, Protocol
 
 from ..config import EngineConfig
 from ..core import DlstepError, RanksDriver
-from ..devices import device_of
+from ..devices import FIRST_DEVICE, device_of
 from ..engine import Engine, load_engine
 from ..lookup import searched
 from ..processes import Worker, disconnect, last_words
@@ -113,8 +113,11 @@ def run_process(pipe: Connection, config: EngineConfig, number: int) -> None:
     """The engine process: load, then converse."""
     try:
         with searched(Path.cwd()):
-            alone = config.tensor_parallel_size == 1  # several ranks have a device each
-            engine = load_engine(replace(config, device=device_of(config.device, number)) if alone else config)
+            if config.tensor_parallel_size == 1:
+                config = replace(config, device=device_of(config.device, number))
+            else:  # several ranks have a device each; their processes inherit this
+                os.environ[FIRST_DEVICE] = str(number * config.tensor_parallel_size)
+            engine = load_engine(config)
     except RankLost as error:  # starting again may help, which it does not where options are wrong
         _end_with_rank(str(error))
     except (ValueError, OSError, DlstepError) as error:

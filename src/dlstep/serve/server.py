@@ -172,11 +172,6 @@ def serve(config: EngineConfig, options: ServeOptions, *, opens: bool = False) -
 
     Raises ValueError for options that cannot be, and if the engine cannot be made.
     """
-    if options.replicas > 1 and config.tensor_parallel_size > 1:
-        raise ValueError(
-            f"--replicas {options.replicas} does not go with tensor_parallel_size={config.tensor_parallel_size}: start one "
-            "server for each group of devices, each with its own CUDA_VISIBLE_DEVICES"
-        )
     keys, front = options.api_keys(), Front([ProcessHost(config, number) for number in range(options.replicas)], options)
     with listen(options.host, options.port) as listener:
         host, port = listener.getsockname()[:2]

@@ -61,7 +61,8 @@ class ServeOptions:
     max_body_bytes: Annotated[int, Gt(0)] = 1 << 20
     """Largest body of a request."""
     replicas: Annotated[int, Interval(ge=1, le=64)] = 1
-    """Engines, each in a process of its own with weights and pages of its own; of several CUDA devices each takes one.
+    """Engines, each in a process of its own with weights and pages of its own; of several CUDA devices each takes one, or with
+    --tp N the next N.
     SIGHUP starts them again one by one, with the weights that are there then."""
     max_restarts: Annotated[int, Ge(0)] = 3
     """How often each engine that died is started again; one that lived for a minute counts anew."""
