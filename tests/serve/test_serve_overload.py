@@ -15,7 +15,7 @@ from typing import Any
 import httpx2
 import psutil
 import pytest
-from serving import Paced, Served, served, shadow_engine
+from serving import Paced, Served, served, shadow_engine, stalls_of_loop
 
 from dlstep import SamplingParams
 from dlstep.serve import app, translate
@@ -111,7 +111,7 @@ def statuses(server: Served, count: int, at_once: int, **body: Any) -> Counter[i
 def test_overload_is_refused_with_429_and_is_over_when_it_is_over(seconds: float, report: Callable[[str], None]) -> None:
     """Sixty clients that ask again at once, where twenty find room: the others are refused, and memory does not grow."""
     process, found, sizes = psutil.Process(), Counter[int](), list[int]()
-    with served(shadow_engine(seconds=0.005, max_num_reqs=4), max_queue=8) as server:
+    with stalls_of_loop() as stalls, served(shadow_engine(seconds=0.005, max_num_reqs=4), max_queue=8) as server:
         end = monotonic() + seconds
         while monotonic() < end:
             found += statuses(server, 120, 60, max_tokens=24)
@@ -124,6 +124,8 @@ def test_overload_is_refused_with_429_and_is_over_when_it_is_over(seconds: float
         assert f"dlstep_requests_refused_total {found[429]}.0" in refused
     grown = (sizes[-1] - sizes[len(sizes) // 2]) / 2**20
     report(f"overload for {seconds} s: {found[200]} answered, {found[429]} refused, {grown:.1f} MiB more in the second half")
+    report(f"overload for {seconds} s: the longest turn of the event loop took {stalls.longest:.3f} s of CPU")
+    assert stalls.longest < 1
     assert grown < 16
 
 
