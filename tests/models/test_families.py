@@ -167,6 +167,17 @@ def test_the_rotary_embedding_may_be_stated_in_either_way(tmp_path: Path) -> Non
         (LLADA2_MINI, {"partial_rotary_factor": None}, "it does not state partial_rotary_factor"),
         (LLADA2_MINI, {"rotary_dim": 128}, "rotary_dim=128 is not supported, only 64 is"),
         (LLADA2_MINI, {"n_group": None}, "it does not state n_group"),
+        (LLADA2_MINI, {"expert_capacity": 48}, "expert_capacity=48 is not supported, only 0 is"),
+        (LLADA2_MINI, {"delete_token_id": 156930}, "delete_token_id=156930 is not supported"),
+        (LLADA2_MINI, {"split_token_id": 156931}, "split_token_id=156931 is not supported"),
+        (
+            LLADA2_MINI,
+            {"block_size": 32, "expert_capacity": 48, "delete_token_id": 156930, "split_token_id": 156931},
+            "(expert_capacity|delete_token_id)=",
+        ),
+        (SDAR_8B, {"use_regular_causal": True}, "use_regular_causal=True is not supported, only False is"),
+        (SDAR_8B, {"use_relay": True}, "use_relay=True is not supported, only False is"),
+        (SDAR_30B, {"use_regular_causal": True}, "use_regular_causal=True is not supported, only False is"),
         (SDAR_30B, {"num_experts": None}, "it does not state num_experts"),
         (DIFFUSION_GEMMA_26B, {"text_config": {}}, "it does not state rope_theta for full_attention"),
         (DIFFUSION_GEMMA_26B, {"text_config": "gemma"}, "text_config must be an object, got 'gemma'"),
@@ -187,6 +198,8 @@ def test_what_cannot_be_computed_is_refused_by_name(tmp_path: Path, facts: Facts
     [
         (LLADA_8B, dict.fromkeys(("scale_logits", "alibi", "block_type", "layer_norm_type", "n_kv_heads", "mlp_hidden_size"))),
         (LLADA2_MINI, {"num_nextn_predict_layers": 0, "use_sliding_window": False, "use_rmsnorm": True, "head_dim": None}),
+        (LLADA2_MINI, {"expert_capacity": 0, "delete_token_id": None}),
+        (SDAR_8B, {"use_regular_causal": False, "use_relay": None}),
         (SDAR_8B, {"sliding_window": 4096, "hidden_act": None, "num_key_value_heads": None}),
     ],
 )

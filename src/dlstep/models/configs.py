@@ -125,9 +125,13 @@ def llama(facts: Facts) -> Arguments:
     return dense(facts) | {name: facts.get(name) or False for name in ("attention_bias", "mlp_bias")}
 
 
+# I-DLM and UNO have SDAR's class and model_type, but their masks attend causally and row p-1 predicts position p.
+CAUSAL_MASKS = {"use_regular_causal": (False,), "use_relay": (False,)}
+
+
 def qwen3(facts: Facts) -> Arguments:
     """Norms on queries and keys."""
-    accept(facts, PLAIN | {"mlp_bias": (False,)})
+    accept(facts, PLAIN | CAUSAL_MASKS | {"mlp_bias": (False,)})
     return dense(facts) | {"attention_bias": facts.get("attention_bias") or False}
 
 
@@ -182,6 +186,10 @@ def llada(facts: Facts) -> Arguments:
 
 
 LLADA2_HARMLESS = {
+    # LLaDA2.2 allows each block `expert_capacity` experts, and edits answers by two tokens that delete and split.
+    "delete_token_id": (),
+    "expert_capacity": (0,),
+    "split_token_id": (),
     "hidden_act": ("silu",),
     "moe_router_enable_expert_bias": (True,),
     "norm_head": (False,),
