@@ -19,7 +19,7 @@ from ranks_running import prepared, run_ranks
 from dlstep import LLM, SamplingParams, engine
 from dlstep.core import DlstepError, LineMismatch, Plan, Samples
 from dlstep.models.ranks import Ranks
-from dlstep.processes import worker
+from dlstep.processes import heartbeat, worker
 from dlstep.ranks import crew
 from dlstep.ranks.conductor import follow
 
@@ -33,6 +33,7 @@ def fast(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ranks are forked from a process that has imported torch, which takes longest."""
     monkeypatch.setattr(worker, "get_context", lambda _: prepared())
     monkeypatch.setattr(crew, "START", SOON)
+    monkeypatch.setattr(heartbeat, "IMPORT_SECONDS", LIMIT)
 
 
 @pytest.fixture
@@ -244,7 +245,7 @@ def test_no_rank_outlives_rank_0(of_rank: str, of_first: str, tmp_path: Path):
         if of_rank == "stopped":
             os.kill(rank, signal.SIGSTOP)
         if of_first == "exits":
-            first.stdin.close()
+            print(file=first.stdin, flush=True)
             assert first.wait(SOON) == 0
         else:
             if of_first == "stopped and killed":
@@ -257,4 +258,4 @@ def test_no_rank_outlives_rank_0(of_rank: str, of_first: str, tmp_path: Path):
             time.sleep(0.05)
     finally:
         first.kill()
-        first.communicate()
+        first.communicate()  # closes its pipes
