@@ -227,7 +227,7 @@ CHUNK = {
     "properties": {
         "object": {"enum": ["text_completion", "chat.completion.chunk"]},
         "choices": {"type": "array", "items": {"type": "object", "required": ["index", "finish_reason"]}},
-        "dlstep": {"type": "object", "required": ["index", "seq", "step", "nfe", "settled", "cells"]},  # and more with `steps`
+        "dlstep": {"type": "object", "required": ["index", "step", "nfe"]},  # and more with drafts and steps
     },
 }
 FAILED = {"type": "object", "required": ["error"]}
