@@ -217,8 +217,7 @@ class Teller:
 
     def told(self, frame: Frame, seconds: float | None = None) -> Json:
         """The frame as JSON. Raises ValueError for one that does not go on from the one before."""
-        begin = frame.settled - len(frame.tokens)
-        if begin != self._tokens:
+        if (begin := frame.settled - len(frame.tokens)) != self._tokens:
             raise ValueError(f"frame {frame.seq} tells tokens from offset {begin} on, and {self._tokens} are known")
         self._tokens = frame.settled
         texts = self._settled.texts(frame.tokens, end=frame.ending is not None)
@@ -362,8 +361,8 @@ def recording(trace: Trace, model: str = "") -> Json:
         frames = watch.open(sequence)
         runs[sequence.goal.request.arrival] = _Run(sequence, _origin(runs, origin), list(frames), [sequence])
 
-    for sequence, _ in sorted(state.sequences(), key=lambda found: found[0].goal.request.arrival):
-        opened(sequence)
+    for found, _ in sorted(state.sequences(), key=lambda pair: pair[0].goal.request.arrival):
+        opened(found)
     for number, event in enumerate(trace.events):
         state = applied(state, event, number)
         if isinstance(event, Add | Adopt):
@@ -391,13 +390,11 @@ def _origin(runs: Mapping[int, _Run], sequence: Sequence | None) -> Json | None:
 def _told(run: _Run, spec: Spec, model: str) -> Json:
     """A run of a recording."""
     request = run.sequence.goal.request
-    head = head_of(
-        run.sequence, spec, request=str(request.arrival), kind="trace", model=model, forked_from=run.forked_from
-    )  # requests of a trace may have one id, one after the other
+    # Requests of a trace may have one id, one after the other, so the arrival names them.
+    head = head_of(run.sequence, spec, request=str(request.arrival), kind="trace", model=model, forked_from=run.forked_from)
     teller = Teller(0, len(request.prompt), spec.pieces)
     frames = [teller.told(frame) for frame in run.frames]
     frames[0]["head"] = head
     tokens, _, last = folded(run.frames)
-    text = "".join(filter(None, Pieces(spec.pieces).texts(tokens)))
-    ended = last.ending is not None
-    return {"index": 0, "head": head, "frames": frames, "text": cut(text, request.params.stop), "ended": ended}
+    text = cut("".join(filter(None, Pieces(spec.pieces).texts(tokens))), request.params.stop)
+    return {"index": 0, "head": head, "frames": frames, "text": text, "ended": last.ending is not None}

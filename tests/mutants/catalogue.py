@@ -134,8 +134,8 @@ MUTANTS = (
     change(
         "a preempted sequence still counts as stored",
         COMMIT,
-        "sequence.goal.strategy.forget(sequence.holding(NOTHING_STORED), state.config.spec)",
-        "sequence.goal.strategy.forget(sequence, state.config.spec)",
+        "sequence.goal.strategy, sequence.holding(NOTHING_STORED)",
+        "sequence.goal.strategy, sequence",
     ),
     change(
         "a preempted sequence keeps its pages",
@@ -312,7 +312,29 @@ MUTANTS = (
         "offset = undecided.pop(row - begin) - start",
         "offset = min(undecided.pop(row - begin) - start + 1, len(new_tokens) - 1)",
     ),
-    change("a forward may decide nothing", BLOCKS, "must = True\n        blocks:", "must = False\n        blocks:"),
+    change("a forward may decide nothing", BLOCKS, "must, shipped = True, rule.shipped", "must, shipped = False, rule.shipped"),
+    change(
+        "the rows that a rule takes may be any",
+        "core/contract.py",
+        "not ascending(chosen) or (chosen and not begin <= chosen[0] <= chosen[-1] <= last)",
+        "False",
+    ),
+    change("a rule may take nothing although it must", "core/contract.py", "if must and not chosen:", "if False:"),
+    change(
+        "a strategy may go round in a circle",
+        "core/contract.py",
+        'hook == "commit" and after.ledger.steps > limit',
+        "False and after.ledger.steps > limit",
+    ),
+    change(
+        "a plan that never fits is planned for ever", "core/schedule.py", "if not draft.spans and not state.done:", "if False:"
+    ),
+    change(
+        "SystemExit of a rule ends everything",
+        "core/commit.py",
+        "except BaseException as error:\n        raise fault_of(sequence, state.step, error) from error\n    return judge",
+        "except Exception as error:\n        raise fault_of(sequence, state.step, error) from error\n    return judge",
+    ),
     change(
         "draws are numbered by the request",
         BLOCKS,

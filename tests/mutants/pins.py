@@ -28,8 +28,8 @@ MUTANTS = (
     change(
         "pins: an answer without gaps waits for a forward",
         LIFECYCLE,
-        "if sequence.settled > len(request.prompt):",
-        "if sequence.settled < len(request.prompt):",
+        "if sequence.settled > length:",
+        "if sequence.settled < length:",
     ),
     change(
         "pins: tokens settled before the first forward are not told",

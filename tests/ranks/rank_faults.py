@@ -113,7 +113,7 @@ def faulty(moment: str, fault: str, place: Place, config: EngineConfig) -> None:
 
 
 def rank_with(moment: str, fault: str) -> Callable[..., None]:
-    """What ranks run, in place of `engine.run_rank`."""
+    """The function that ranks run in place of `engine.run_rank`."""
     if moment == "unpickling":
         return partial(_unpickled, Unpickled(fault))
     return partial(faulty, moment, fault)

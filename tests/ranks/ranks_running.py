@@ -39,7 +39,7 @@ def run_apart(works: list[tuple[Callable[..., Any], tuple[Any, ...]]], seconds: 
 
 
 def prepared() -> Any:
-    """What starts processes that have imported torch and dlstep already."""
+    """A context whose processes start with torch and dlstep imported."""
     context: Any = get_context("forkserver")
     context.set_forkserver_preload(IMPORTED)
     return context

@@ -156,7 +156,7 @@ class Broken:
     [(KeyError("page 7"), True), (ValueError("a shape"), False), (MemoryError("1 TiB"), True), (SystemExit(1), True)],
 )
 def test_any_exception_of_rank_0_within_a_forward_ends_the_group(error: BaseException, compared: bool):
-    """What is no RuntimeError left the others waiting for sums, and the next call with them."""
+    """Otherwise the other ranks would wait for sums, and the next call with them."""
     llm = LLM(tensor_parallel_size=2, num_threads=1, rank_timeout=LIMIT)
     conductor: Any = llm.engine.driver
     conductor._driver = Broken(conductor._driver, error, compared=compared)

@@ -1,4 +1,4 @@
-"""What one API key can learn of another one's requests: nothing, unless the prefix cache is shared on purpose."""
+"""Requests of one API key learn nothing of those of another, unless the prefix cache is shared on purpose."""
 
 from typing import Any
 

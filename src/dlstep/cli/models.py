@@ -44,6 +44,9 @@ This page is what `dlstep models --markdown` prints.
   section of `config.json` or by options; an autoregressive network, which names no mask token, is refused.
 - A family says how its networks were trained, and so does `training` in the `dlstep` section, which wins: one of the ways that
   `dlstep strategies --matrix` lists. Strategies for networks that were trained in another way are refused.
+- LLaDA2.2 (`expert_capacity`, `delete_token_id`, `split_token_id`) and checkpoints of I-DLM and UNO (`use_regular_causal`,
+  `use_relay`) have the classes of LLaDA2 and SDAR but decode differently. dlstep refuses them by these fields. An I-DLM folder
+  that states none of the fields cannot be told apart from SDAR: do not load one.
 
 The rotary embedding is read in the old and the new syntax; a base that is not stated is an error. A field of `config.json`
 that would change what the network computes, and is not supported, is refused by name and value.

@@ -77,7 +77,7 @@ def measured(sequence: "Sequence", step: int) -> int:
 
 
 def described(error: BaseException) -> str:
-    """What user code raised and where, in one line: the hook that the core called, and the innermost frame of the user's."""
+    """Return in one line what user code raised and where: the hook that the core called, and the user's innermost frame."""
     if isinstance(error, WrongAnswer):
         return str(error)
     raised = " ".join("".join(format_exception_only(error)).split())[:LONGEST]

@@ -46,7 +46,7 @@ class Heart:
 
 
 class Pulse:
-    """What a worker that has a `Heart` sends, as its parent sees it.
+    """The signs of life of a worker that has a `Heart`, as its parent sees them.
 
     Attributes:
         silence: Seconds without any message.

@@ -72,7 +72,7 @@ class Worker:
 
     @property
     def sentinel(self) -> int:
-        """What `multiprocessing.connection.wait` waits for until the process ends."""
+        """A descriptor that `multiprocessing.connection.wait` finds ready once the process has ended."""
         return self._process.sentinel
 
     @property

@@ -60,7 +60,7 @@ class Member(Pulse):
         self.heard: set[str] = set()
 
     def fault(self, passed: float, timeout: float) -> DlstepError | None:
-        """What is wrong with the rank, `passed` seconds after the last look: it has ended, or gave no sign of life for long."""
+        """Return why the rank counts as lost, `passed` seconds after the last look: it ended, or was silent for too long."""
         alive = self.worker.alive  # before its last messages are read
         self.heard.update(self.take(passed))
         if not alive:
@@ -190,7 +190,7 @@ class Crew:
                 self._changed.notify_all()
 
     def _fault(self, passed: float) -> DlstepError | None:
-        """What is wrong with the group, so many seconds after the last look."""
+        """Return why the group has to end, `passed` seconds after the last look; None while all is well."""
         timeout = self.ranks.timeout
         for member in self._members:
             if (error := member.fault(passed, timeout)) is not None:
