@@ -64,7 +64,7 @@ def run(options: Namespace) -> int:
     out = Path(options.output)
     if out.resolve() == Path(options.input).resolve():
         raise ValueError(f"{options.input} is both input and output: give another OUT")
-    check_free(folder_of(out))  # before the engine is loaded, which may take minutes
+    check_free(folder_of(out))  # before loading the engine, which may take minutes
     with closing(crew_of(config, chosen)) as crew, counting_bar(len(lines), enabled=options.progress) as show:
         failed = answer_all(crew, lines, out, show)
     if failed:

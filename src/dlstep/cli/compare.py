@@ -41,7 +41,7 @@ MARKS = (
     "* on the frontier: nothing is as good in both and better in one",
     "= as right as the best, as far as these problems can tell",
 )
-OWN_OF_EVAL = ("tasks", "out", "dataset_limit", "problem_seed", "workers", "worker_timeout", "grid")  # fixed, or said otherwise
+OWN_OF_EVAL = ("tasks", "out", "dataset_limit", "problem_seed", "workers", "worker_timeout", "grid")  # fixed, or set otherwise
 OWN_OF_ENGINE = ("decoding_strategy", "sampling_mode", "seed")
 FILES = ("rows.json", "rows.csv", "frontier.png", "report.html")
 

@@ -37,8 +37,8 @@ SUMMARY = (
     "Throughput, latency, prefix hits and busy time of 1 to 1,000 replicas, in virtual time: each is the real scheduler with "
     "scripted samples, and requests are placed as `dlstep serve --replicas` does it. Times of forwards are given, or fitted to "
     "rows of `dlstep bench serve` at two rates; --against shows what they predict of a third. --total_rate with --target "
-    "searches for the fewest replicas that are fast enough. Give the options of the engine that was measured; the defaults "
-    "are those of the embedded model."
+    "searches for the fewest replicas that meet a latency target. Give the options of the engine that was measured; the "
+    "defaults are those of the embedded model."
 )
 CURVE = ("replicas", "requests", "tokens_per_s", "latency_p50", "latency_p95", "latency_p99", "queue_p95", "hit_rate", "busy")
 COSTS = {"forward_ms": 5.0, "row_us": 20.0, "request_us": 0.0, "context_ns": 0.0, "delay_ms": 0.0}
@@ -47,7 +47,7 @@ STEPS = ("gpus", "rows")  # options of --shape
 OPTIONS = {"block_size": 8, "buffer_size": 4}
 BUDGETS = {"page_size": 8, "num_pages": 8192, "max_model_len": 512, "max_num_batched_tokens": 4096, "max_num_reqs": 128}
 RATE, MAX_TOKENS = 4.0, 64
-SECONDS, MOST = 20.0, 1000  # of a total rate, and of a search
+SECONDS, MOST = 20.0, 1000  # defaults of --seconds and --most_replicas
 
 
 def parser() -> ArgumentParser:
@@ -64,7 +64,7 @@ def parser() -> ArgumentParser:
         add(f"--{name}", type=float | None, default=None, help=f"{text}; None: {COSTS[name]:g}.")
     lengths = (
         "Lengths and forwards of answers: rows of `dlstep bench serve --json`, a saved trace, or the name of an embedded "
-        "model, which answers some of its stories. None: those of --fit."
+        "model, which then decodes some of its stories. None: those of --fit."
     )
     add("--answers", type=str | None, default=None, metavar="FILE", help=lengths)
     load_group = made.add_argument_group("load")
@@ -74,12 +74,12 @@ def parser() -> ArgumentParser:
     add(
         "--total_rate", type=float | None, default=None, help="Requests a second for all replicas together, in place of --rate."
     )
-    wanted = "Search for the fewest replicas whose latency is within this: seconds of p50, p95 or p99, such as p95=0.5."
+    wanted = "Search for the fewest replicas within this latency: seconds of p50, p95 or p99, such as p95=0.5."
     add("--target", type=str | None, default=None, metavar="p95=SECONDS", help=wanted)
     add("--most_replicas", type=int | None, default=None, help=f"With --target: the most replicas to try; None: {MOST}.")
-    add("--seconds", type=float | None, default=None, help=f"With --total_rate: how long requests come; None: {SECONDS:g}.")
+    add("--seconds", type=float | None, default=None, help=f"With --total_rate: seconds of arrivals; None: {SECONDS:g}.")
     add("--requests", type=int, default=20, help="Requests in all for each replica.")
-    add("--fewest", type=int, default=1000, help="Requests of a row at least, however few replicas it has.")
+    add("--fewest", type=int, default=1000, help="Fewest requests of a row, even with few replicas.")
     add("--max_tokens", type=int | None, default=None, help=f"`max_tokens` of each request; None: {MAX_TOKENS}.")
     add("--system_prompts", type=int, default=0, help="Prompts begin with one of so many texts; 0: they share nothing.")
     add("--system_tokens", type=int, default=0, help="Tokens of each such text.")
@@ -150,14 +150,14 @@ def run(options: Namespace) -> int:
 
 
 class Verdict(NamedTuple):
-    """The fewest replicas that meet the targets, None where no number does, and a sentence about it."""
+    """The fewest replicas that meet the targets, or None if no number does, and a sentence about it."""
 
     replicas: int | None
     text: str
 
 
 def _searched(fleet: "Fleet", traffic: "Traffic", targets: "Items[Target]", most: int) -> "tuple[list[Figures], Verdict]":
-    """Search for the fewest replicas; the figures of all that were tried, by their number."""
+    """Search for the fewest replicas. Return the figures of every number tried, in rising order, and the verdict."""
     from ..simulate.sizing import alone, meets, sized
 
     jobs, wished = traffic.jobs(1), " and ".join(map(str, targets))
@@ -226,7 +226,7 @@ def _fleet(options: Namespace) -> "tuple[Fleet, tuple[Answered, ...], list[Compa
 
 
 def _answers(options: Namespace) -> "tuple[Answered, ...] | None":
-    """The answers that --answers names, if it is given."""
+    """Return the answers that --answers names; None without it."""
     from ..simulate import served
 
     if options.answers is None:

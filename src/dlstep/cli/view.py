@@ -56,7 +56,7 @@ def recording_in(path: Path) -> dict[str, Any]:
         trace = Trace.load(path)
         try:
             return recording(trace)
-        except INAPPLICABLE as error:  # an edited file may hold values of any type
+        except INAPPLICABLE as error:  # an edited file may contain values of any type
             raise ValueError(f"{path}: the trace does not hold together: {reason_of(error)}") from error
     try:
         data = json.loads(text, parse_constant=_refused)

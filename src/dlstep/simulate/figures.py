@@ -96,8 +96,9 @@ class Fleet:
 class Traffic:
     """Requests whose answers are drawn from measured ones.
 
-    By default they are for a curve: `rate` a second and `each` in all for each replica, `fewest` at least. With `seconds` they
-    are one load for any number of replicas: `rate` a second in all for so long, `fewest` at least.
+    By default the load grows with the number of replicas, for a curve: `rate` requests a second and `each` in all per replica.
+    With `seconds`, the load is the same for any number of replicas: `rate` requests a second in all, for that many seconds.
+    Either way there are at least `fewest` requests.
     """
 
     answers: tuple[Answered, ...]
@@ -110,7 +111,7 @@ class Traffic:
     seconds: float | None = None
 
     def jobs(self, replicas: int) -> list[Job]:
-        """The requests for so many replicas."""
+        """Return the requests for a number of replicas."""
         if self.seconds is None:
             count, rate = max(self.fewest, self.each * replicas), self.rate * replicas
         else:
@@ -119,6 +120,6 @@ class Traffic:
 
 
 def curve(fleet: Fleet, traffic: Traffic, replicas: Items[int] = REPLICAS) -> Iterator[Figures]:
-    """A row for each number of replicas, with the load that the traffic has for it."""
+    """Yield the figures of each number of replicas, under the load that the traffic defines for that number."""
     for count in replicas:
         yield fleet.figures(traffic.jobs(count), count)

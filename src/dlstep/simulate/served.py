@@ -14,7 +14,7 @@ from .costs import Size, StepCost, fitted
 from .figures import Figures, Fleet
 from .work import Answered, each_once, repeated_jobs
 
-STORIES, STORIES_SEED = 200, 5  # what an embedded model answers, where it is asked for answers
+STORIES, STORIES_SEED = 200, 5  # number and seed of the stories that an embedded model answers
 COMPARED = ("tokens_per_s", "requests_per_s", "latency_p50", "latency_p95", "token_p50", "rows_per_forward")
 
 
@@ -105,7 +105,7 @@ def read_answers(path: Path) -> tuple[Answered, ...]:
 
 
 def embedded_answers(model: str, decoding_strategy: str, options: Mapping[str, Any], limit: int) -> tuple[Answered, ...]:
-    """Return lengths and forwards of the answers of an embedded model to `STORIES` stories, which it decodes now."""
+    """Decode `STORIES` stories with an embedded model. Return the lengths and forward passes of its answers."""
     from ..llm import LLM
 
     llm = LLM(model, decoding_strategy=decoding_strategy, **options)

@@ -1,4 +1,4 @@
-"""The search for the fewest replicas that meet a target of latency under a given load."""
+"""The search for the fewest replicas that meet latency targets under a given load."""
 
 import re
 from collections.abc import Callable, Iterator, Sequence as Items
@@ -8,12 +8,12 @@ from .figures import Figures, Fleet
 from .work import Job
 
 PERCENTILES = {"p50": "latency_p50", "p95": "latency_p95", "p99": "latency_p99"}
-ALONE = 1e4  # seconds between requests that never meet
+ALONE = 1e4  # seconds between requests, so that no two run at a time
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The most seconds that a percentile of latency may take; `percentile` is p50, p95 or p99."""
+    """An upper bound in seconds on a latency percentile: p50, p95 or p99."""
 
     percentile: str
     seconds: float
@@ -23,7 +23,7 @@ class Target:
         return getattr(row, PERCENTILES[self.percentile]) / 1e3
 
     def met(self, row: Figures) -> bool:
-        """Whether the row is within the target."""
+        """Return whether the row is within the target."""
         return self.measured(row) <= self.seconds
 
     def __str__(self) -> str:
@@ -31,7 +31,7 @@ class Target:
 
 
 def parse_targets(text: str) -> tuple[Target, ...]:
-    """Return the targets in a text such as `p95=0.5` or `p50=0.2,p95=0.5`. Raises ValueError for anything else."""
+    """Parse targets such as `p95=0.5` or `p50=0.2,p95=0.5`. Raises ValueError for anything else."""
     found: dict[str, Target] = {}
     for part in text.split(","):
         name, equals, value = part.strip().partition("=")
@@ -46,10 +46,10 @@ def parse_targets(text: str) -> tuple[Target, ...]:
 
 
 def sized(figures_of: Callable[[int], Figures], targets: Items[Target], most: int) -> Iterator[Figures]:
-    """Yield the figures of each number of replicas that is tried: doubled until the targets are met, then bisected.
+    """Yield the figures of each number of replicas tried: double the number until the targets are met, then bisect.
 
-    The least tried number that meets the targets is the answer, and the number below it was tried, too, and does not. None
-    meets them if the last one yielded, `most`, does not.
+    The answer is the smallest number tried that meets the targets; the number below it was also tried and fails. If even `most`
+    replicas fail, their figures come last and there is no answer.
     """
     enough, short = 1, 0
     while True:
@@ -71,10 +71,10 @@ def sized(figures_of: Callable[[int], Figures], targets: Items[Target], most: in
 
 
 def meets(row: Figures, targets: Items[Target]) -> bool:
-    """Whether a row is within all targets."""
+    """Return whether a row is within all targets."""
     return all(target.met(row) for target in targets)
 
 
 def alone(fleet: Fleet, jobs: Items[Job]) -> Figures:
-    """Return the figures of the requests when none meets another one: no number of replicas is faster."""
+    """Return the figures if every request runs alone. No number of replicas is faster."""
     return fleet.figures([replace(job, at=ALONE * number) for number, job in enumerate(jobs)])

@@ -13,7 +13,7 @@ MASK, EOS, WORD = 0, 1, 2  # ids: the mask, the end of an answer, and every toke
 VOCABULARY = (1 << 31) - 1
 SHARED_IDS = 1 << 30  # first id of beginnings that prompts share
 SURE, UNSURE = 1.0, 0.25
-REACH = 1.5  # chosen so that rows a forward are those of the embedded models: tests/simulate/test_simulate_answers.py
+REACH = 1.5  # fitted to the rows per forward pass of the embedded models: tests/simulate/test_simulate_answers.py
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,13 +125,14 @@ def scripted_strategy(made: type[Strategy], options: Mapping[str, Any]) -> Strat
 
 
 class Script:
-    """Samples of a request, such that its answer ends after `Job.forwards` forwards wherever the strategy's window allows that.
+    """Scripted samples of a request, whose answer ends after `Job.forwards` forward passes if the strategy's window allows it.
 
-    Forwards that only store count as well. What is left to decide is spread evenly over the forwards that are left. As long as
-    the window ends before the answer does, at least one forward is kept for each window that is still to come.
+    Forward passes that only store KV entries count as well. The remaining positions are spread evenly over the remaining
+    passes. While the window ends before the answer, one forward pass is reserved for each window that is still to come.
 
-    The sure positions of a forward are the first wanted one and others drawn from the first `REACH` times as many. Models
-    decide roughly from left to right; draws from the whole window leave early blocks open, which takes more forwards and rows.
+    With n sure positions in a forward pass, the first wanted position is sure, and the others are drawn from the first
+    `REACH` * n. Models decide roughly from left to right; draws from the whole window would leave early blocks open, which
+    takes more forward passes and rows.
     """
 
     def __init__(self, job: Job, seed: int) -> None:
@@ -141,7 +142,7 @@ class Script:
         self._forwards = self._widest = 0
 
     def rows(self, span: Span) -> Rows:
-        """The answer to a span of the request."""
+        """Return the samples of a span of the request."""
         self._forwards += 1
         if not span.wanted:
             return NO_ROWS
@@ -159,7 +160,7 @@ class Script:
         return Rows((WORD,) * words + (EOS,) * (count - words), tuple(probabilities))
 
     def _sure(self, useful: int) -> int:
-        """How many of the `useful` wanted positions this forward decides."""
+        """Return how many of the `useful` wanted positions this forward pass decides."""
         due, left = max(1, self._due), max(1, self._job.forwards - self._forwards + 1)
         if due > useful:  # the rest lies beyond the window
             later = -(-(due - useful) // self._widest)
