@@ -167,8 +167,8 @@ def test_what_is_no_json_object_is_refused(http: httpx2.Client, content: bytes) 
     [
         (COMPLETIONS, b"[" * 100_000, None, "nests lists or objects too deeply"),
         (COMPLETIONS, b'{"prompt": ' + b'{"a":' * 30_000 + b"1" + b"}" * 30_001, None, "nests lists or objects too deeply"),
-        (COMPLETIONS, b'{"prompt": "x", "seed": ' + b"9" * 5000 + b"}", None, "a whole number of more than 4300 digits"),
-        (CHAT, b'{"messages": [], "max_tokens": -' + b"1" * 9999 + b"}", None, "a whole number of more than 4300 digits"),
+        (COMPLETIONS, b'{"prompt": "x", "seed": ' + b"9" * 5000 + b"}", None, "an integer with more than 4300 digits"),
+        (CHAT, b'{"messages": [], "max_tokens": -' + b"1" * 9999 + b"}", None, "an integer with more than 4300 digits"),
         (COMPLETIONS, rb'{"prompt": "a\ud800"}', "prompt", "half of a surrogate pair"),
         (COMPLETIONS, rb'{"prompt": ["x", "\udfff"]}', "prompt", "half of a surrogate pair"),
         (COMPLETIONS, rb'{"prompt": "x", "stop": ["\ud800"]}', "stop", "half of a surrogate pair"),

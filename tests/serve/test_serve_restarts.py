@@ -85,5 +85,5 @@ def test_the_server_gives_up_after_so_many_restarts() -> None:
         host.die()
         server.thread.join(10)
         assert not server.thread.is_alive()
-        assert server.front.failure == "the engine died 2 times, at last because the engine's thread ended"
+        assert server.front.failure == "the engine died 2 times; last reason: the engine's thread ended"
         assert not server.front.refused

@@ -20,8 +20,8 @@ from .schema import StreamOptions
 from .translate import Asked
 
 GONE = "the client went away"
-LONG = 2048  # tokens of answers whose JSON is made in a thread: with probabilities, each takes 10 microseconds and more
-TURN = 0.005  # seconds after which a stream with much to tell lets the event loop go on
+LONG = 2048  # answers with more tokens are serialized in a thread: with probabilities, a token takes 10 microseconds or more
+TURN = 0.005  # seconds after which a stream with many chunks yields to the event loop
 
 
 class Body(Protocol):
@@ -111,7 +111,7 @@ class Job:
             parts, turn = list[bytes](), time.monotonic()
             for part in self._news():
                 parts.append(part)
-                if time.monotonic() - turn > TURN:  # for a reader that was slow, there may be thousands
+                if time.monotonic() - turn > TURN:  # a slow client may have thousands of chunks waiting
                     yield b"".join(parts)
                     await asyncio.sleep(0)
                     parts, turn = [], time.monotonic()
@@ -172,7 +172,7 @@ class EventStream(StreamingResponse):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the events until they end or the client goes away."""
-        scope["probe"] = PING  # what the connection sends to learn whether the client still reads
+        scope["probe"] = PING  # sent by the connection to find out whether the client still reads
         sending = asyncio.create_task(self.stream_response(send))
         gone = asyncio.create_task(_gone(receive))
         try:

@@ -26,7 +26,7 @@ from .schema import ChatRequest, CompletionRequest, DetokenizeRequest, ForkReque
 from .translate import Asked
 from .worker import WorkerThread
 
-MOST_TEXTS = 256  # that wait to be read or encoded; or max_queue, if that is more
+MOST_TEXTS = 256  # that may wait to be read or encoded; max_queue, if that is larger
 
 
 class Api:
@@ -55,16 +55,16 @@ class Api:
         return await self._answer(request, body, asked, head_for(body, self.front.model))
 
     async def fork(self, request: Request, request_id: str, body: ForkRequest) -> Response:
-        """Go on from a step of a kept request, with other options."""
+        """Continue from a step of a kept request, with other options."""
         kept = recordings.kept_of(self.front, request_id, request.scope["owner"])
         asked = await self.worker.run(forked, self.front, kept, body)
-        recordings.kept_of(self.front, request_id, request.scope["owner"])  # it may have been dropped meanwhile
+        recordings.kept_of(self.front, request_id, request.scope["owner"])  # raises if it was dropped in the meantime
         origin = {"request": request_id, "index": body.index, "seq": body.seq}
         head = Head(kept.head.kind, self.front.model, kept.head.logprobs, kept.head.best, origin=origin)
         return await self._answer(request, body, asked, head)
 
     async def steps(self, request: Request, request_id: str, after: Annotated[int, Query(ge=-1, le=1 << 53)] = -1) -> Response:
-        """The steps of a request that asked for them, so far or to its end, as a recording."""
+        """Return the steps of a request that recorded them, so far or to its end, as a recording."""
         kept = recordings.kept_of(self.front, request_id, request.scope["owner"])
         return await self._steps.run(lambda: json_response(recordings.recording(self.front, kept, after)))
 
@@ -99,7 +99,7 @@ class Api:
         return json_response({"id": request_id, "cancelled": True})
 
     async def model(self, model: str) -> Response:
-        """The model, by its name."""
+        """Return the entry of one model. Raises ApiError for an unknown name."""
         translate.check_model(self.front, model)
         return json_response(self._model())
 
@@ -108,16 +108,16 @@ class Api:
         return {"id": self.front.model, "object": "model", "created": 0, "owned_by": "dlstep", "max_model_len": limit}
 
     async def models(self) -> Response:
-        """The one model there is."""
+        """Return the list of models, which holds one."""
         return json_response({"object": "list", "data": [self._model()]})
 
     async def tokenize(self, body: TokenizeText | TokenizeChat) -> Response:
-        """The token ids that a prompt, or a conversation, is fed as."""
+        """Return the token ids of a prompt or a conversation."""
         translate.check_model(self.front, body.model)
         return await self.worker.run(_tokenized, self.front, body)
 
     async def detokenize(self, body: DetokenizeRequest) -> Response:
-        """The text of token ids, special ones included."""
+        """Return the text of token ids, special tokens included."""
         translate.check_model(self.front, body.model)
         return await self.worker.run(_detokenized, self.front, body)
 
@@ -126,7 +126,7 @@ class Api:
         return json_response({"status": "ok"})
 
     async def ready(self) -> Response:
-        """Whether requests can be answered: 503 while the model loads, the engine starts again, or the server ends."""
+        """Return whether requests can be answered: 503 while the model loads, the engine restarts or the server shuts down."""
         why, front = self.front.why_not_ready(), self.front
         replicas = [
             {
@@ -145,7 +145,7 @@ class Api:
         return json_response({"version": __version__})
 
     async def schema(self, request: Request) -> Response:
-        """The schema of all this; to make it takes a quarter of a second."""
+        """Return the OpenAPI schema. The worker builds it, which takes a quarter of a second."""
         return json_response(await self.worker.run(request.app.openapi))
 
     async def metrics(self) -> Response:
@@ -154,7 +154,7 @@ class Api:
 
 
 def _tokenized(front: Front, body: TokenizeText | TokenizeChat) -> Response:
-    """The answer of `/tokenize`; a megabyte of text takes a second."""
+    """Return the answer of `/tokenize`. A megabyte of text takes a second."""
     if isinstance(body, TokenizeText):
         ids = translate.text_prompt(front, body.prompt)
     else:
@@ -165,7 +165,7 @@ def _tokenized(front: Front, body: TokenizeText | TokenizeChat) -> Response:
 
 
 def _detokenized(front: Front, body: DetokenizeRequest) -> Response:
-    """The answer of `/detokenize`."""
+    """Return the answer of `/detokenize`."""
     return json_response({"prompt": translate.detokenized(front, body.tokens)})
 
 
@@ -176,7 +176,7 @@ def of_not_ready(request: Request, error: Exception) -> Response:
 
 
 def create_app(front: Front, keys: tuple[str, ...] = ()) -> FastAPI:
-    """The application around a front, which the caller enters and leaves. Without `keys` nobody is asked for one."""
+    """Build the application around a front, which the caller enters and leaves. Without `keys`, no key is required."""
     app = FastAPI(
         title="dlstep", version=__version__, openapi_url=None, docs_url=None, redoc_url=None, strict_content_type=False
     )

@@ -1,4 +1,4 @@
-"""From the bytes of a request's body to its checked fields. Large bodies are read in a thread: a megabyte takes up to 0.2 s."""
+"""Parse and validate request bodies. A thread does this for large bodies: a megabyte takes up to 0.2 s."""
 
 import json
 import sys
@@ -13,26 +13,26 @@ from starlette.responses import Response
 from .errors import ApiError, invalid
 from .worker import WorkerThread
 
-LARGE = 1 << 14  # bytes of a body that the event loop does not read itself; fewer take less than the way to a thread and back
+LARGE = 1 << 14  # bytes; the event loop parses smaller bodies itself, which is faster than handing them to a thread
 
 LONGEST = 80  # characters of a type in a message
 
 
 class CheckedRequest(Request):
-    """A request whose body has been read and checked: FastAPI is given the fields in place of JSON."""
+    """A request whose body is already parsed and validated: FastAPI gets the fields in place of JSON."""
 
     fields: Any = None
 
     async def json(self) -> Any:
-        """Return the checked fields."""
+        """Return the validated fields."""
         return self.fields
 
 
 class CheckedRoute(APIRoute):
-    """A route whose parameter `body` is read and checked here, in the worker thread of the application where it is large."""
+    """A route that parses and validates its parameter `body` itself; the worker thread does this for large bodies."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """Return the handler of requests."""
+        """Return the request handler."""
         handler = super().get_route_handler()
         if self.body_field is None:
             return handler
@@ -51,7 +51,7 @@ class CheckedRoute(APIRoute):
 
 
 def fields_of(content: bytes, adapter: TypeAdapter[Any]) -> Any:
-    """Return the checked fields of a body. Raises ApiError naming the first field that is wrong."""
+    """Return the validated fields of a body. Raises ApiError naming the first invalid field."""
     try:
         return adapter.validate_python(json.loads(content))
     except ValidationError as error:
@@ -63,19 +63,19 @@ def fields_of(content: bytes, adapter: TypeAdapter[Any]) -> Any:
 
 
 def _unreadable(content: bytes, error: ValueError) -> str:
-    """Say why a body could not be read as JSON."""
+    """Return why a body could not be parsed as JSON."""
     if not content:
         return "the body is empty: send a JSON object"
     if "digits" in str(error):
-        return f"the body holds a whole number of more than {sys.get_int_max_str_digits()} digits, and none may have so many"
-    return "the body is no JSON"
+        return f"the body holds an integer with more than {sys.get_int_max_str_digits()} digits, which is the limit"
+    return "the body is not valid JSON"
 
 
 def _check_type(request: Request) -> None:
-    """Raise ApiError for a body that is not declared as JSON.
+    """Raise ApiError if the Content-Type is not JSON.
 
-    Without a Content-Type it is taken for JSON, unless a browser sends it: a page of another origin may send bodies without
-    a type, or with that of a form, to any server without asking it first (CORS).
+    A body without a Content-Type is read as JSON, unless a browser sent it (it then has an `Origin`). Browsers let a page of
+    another origin send such bodies, and bodies of forms, to any server without a preflight request (CORS).
     """
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind == "application/json" or (kind.startswith("application/") and kind.endswith("+json")):

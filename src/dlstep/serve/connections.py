@@ -1,7 +1,10 @@
-"""Connections of clients: how long one may be silent, how many there may be, and what half-closed ones are told.
+"""Client connections: idle timeouts, a limit on their number, and half-closed connections.
 
-uvicorn closes a connection that is idle between two requests. What it lacks is here: deadlines for headers that are never
-finished and for answers that are never read, a limit on connections, and answers to clients that send no more but still read.
+uvicorn closes connections that are idle between two requests. This module adds:
+
+- a timeout for request headers that never end and for answers that the client never reads,
+- a limit on the number of connections,
+- answers to clients that have closed their sending side but still read.
 """
 
 import asyncio
@@ -20,20 +23,18 @@ try:
 except ImportError:  # Windows
     resource = None
 
-GRACE = 5  # seconds that open connections may take once every answer has ended
-ACCEPTED = 16  # connections accepted in one turn of the event loop, before any of them can be counted
-RESERVED = 24  # file descriptors left for new connections, the engines' pipes and files
-FEWEST = 4  # connections that are allowed however few descriptors there are
-READ = 1 << 14  # bytes read in one turn, which may be 2,700 chunks of one byte and then take 40 ms
-READ_WHOLE = 1 << 18  # of a body whose length was declared
-LINGER = (
-    1.0  # seconds in which the rest of a body is read and thrown away after its answer, so that the client sees that answer
-)
-PROBES = (0.0, 0.05, 0.5, 2.0)  # seconds after which a client that sends no more is asked whether it still reads
+GRACE = 5  # seconds that open connections may take to close after the last answer
+ACCEPTED = 16  # connections accepted in one turn of the event loop; they are counted only after it
+RESERVED = 24  # file descriptors kept free for connections being accepted, pipes of engines, and files
+FEWEST = 4  # connections that are always allowed, even with too few file descriptors
+READ = 1 << 14  # bytes read in one turn: they may hold 2,700 chunks of one byte, which take 40 ms
+READ_WHOLE = 1 << 18  # the same for a body with a Content-Length
+LINGER = 1.0  # seconds to read and discard the rest of a body after an early answer, so that the client gets it
+PROBES = (0.0, 0.05, 0.5, 2.0)  # seconds between the end of what a client sends and each probe of whether it still reads
 
 
 class ConnectionConfig(uvicorn.Config):
-    """uvicorn's options, and the limits on connections."""
+    """The configuration of uvicorn, with limits on connections."""
 
     def __init__(self, app: Any, options: ServeOptions) -> None:
         super().__init__(
@@ -55,7 +56,7 @@ class ConnectionConfig(uvicorn.Config):
 
 
 def _room() -> int:
-    """Return how many connections this process has file descriptors for."""
+    """Return the number of connections that the file descriptors of this process allow."""
     if resource is None:
         return 1 << 30
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -66,12 +67,12 @@ def _room() -> int:
 
 
 class Connection(H11Protocol):
-    """A connection of a client. `check` closes it when it has been silent for too long."""
+    """A client connection. `check` closes it when it has been idle for too long."""
 
     config: ConnectionConfig
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Count the connection; one too many takes the place of the one that has been silent longest."""
+        """Count the connection. Above the limit, close the one that has been idle longest."""
         super().connection_made(transport)
         self._read_at_once(READ)
         self._since, self._unread, self._half_closed = self.loop.time(), 0, False
@@ -83,21 +84,21 @@ class Connection(H11Protocol):
             victim.transport.abort()
 
     def data_received(self, data: bytes) -> None:
-        """Take what came, and decide how much may come at once."""
+        """Process received bytes, and set how many may be read in the next turn."""
         super().data_received(data)
         declared = self.busy and all(name != b"transfer-encoding" for name, _ in self.headers)
         self._read_at_once(READ_WHOLE if declared else READ)
 
     def _read_at_once(self, size: int) -> None:
-        self.transport.max_size = size  # type: ignore[attr-defined]  # of asyncio's socket transports
+        self.transport.max_size = size  # type: ignore[attr-defined]  # an attribute of asyncio's socket transports
 
     @property
     def busy(self) -> bool:
-        """Whether a request has come whose answer is not complete."""
+        """Whether a request has arrived whose answer is not complete."""
         return self.cycle is not None and not self.cycle.response_complete
 
     def check(self) -> None:
-        """Close the connection if it has been silent for too long: no whole header came, or nothing of an answer was read."""
+        """Close an idle connection: too long without a complete request header, or without reading any of the answer."""
         now, unread = self.loop.time(), self.transport.get_write_buffer_size()
         if unread != self._unread or (self.busy and not unread):
             self._since = now
@@ -107,7 +108,7 @@ class Connection(H11Protocol):
             self.transport.abort()
 
     def on_response_complete(self) -> None:
-        """Go on to the next request, if the client may still send one."""
+        """Continue with the next request, or close the connection of a client that cannot send one."""
         self._since = self.loop.time()
         super().on_response_complete()
         if self._half_closed:
@@ -116,8 +117,8 @@ class Connection(H11Protocol):
     def eof_received(self) -> bool:
         """Keep the connection of a client that has closed its sending side and waits for its answer.
 
-        A client that has gone away altogether looks the same until something is sent to it, which it answers with a reset. What
-        is sent asks for nothing: an informational response, or a comment where the answer is a stream of events.
+        A client that disconnected entirely looks the same until the server sends it something and gets a reset. The server
+        therefore sends probes that clients ignore: an informational response, or a comment in a stream of events.
         """
         if not self.busy or self.cycle.more_body or self.scope["http_version"] == "1.0":
             return False

@@ -176,10 +176,9 @@ class Health(Exact):
 
 
 class ReplicaState(Exact):
-    """One of the engines, how often it died, and how it did last.
+    """One of the engines: its status, its number of deaths, and the reason of the last one.
 
-    One that is `resting` answers what it has, and is then started again, as was asked for; one that is `silent` is overdue with
-    a sign of life.
+    `resting`: it finishes its requests and is then restarted, as was requested. `silent`: its heartbeats are overdue.
     """
 
     replica: int
@@ -206,7 +205,7 @@ class Version(Exact):
 REFUSALS = {
     400: "A field is wrong; `param` names it.",
     401: "No API key, or a wrong one.",
-    403: "The server has no such name (`--allowed_hosts`).",
+    403: "The server does not accept this `Host` (`--allowed_hosts`).",
     404: "No such model, or no such request.",
     408: "The body did not come in time.",
     413: "The body is too large.",
@@ -215,7 +214,7 @@ REFUSALS = {
     500: "The model failed on this request.",
     503: "The model is loading, the engine starts again, or the server is shutting down.",
 }
-BODY = (403, 408, 413)  # of the guards, of whatever request
+BODY = (403, 408, 413)  # errors of the guards, which any request may get
 ASKED = (*BODY, 400, 401, 404, 422, 503)
 DECODED = (*ASKED, 429, 500)
 
@@ -227,7 +226,7 @@ CHUNK = {
     "properties": {
         "object": {"enum": ["text_completion", "chat.completion.chunk"]},
         "choices": {"type": "array", "items": {"type": "object", "required": ["index", "finish_reason"]}},
-        "dlstep": {"type": "object", "required": ["index", "step", "nfe"]},  # and more with drafts and steps
+        "dlstep": {"type": "object", "required": ["index", "step", "nfe"]},  # more fields with drafts and steps
     },
 }
 FAILED = {"type": "object", "required": ["error"]}

@@ -12,7 +12,7 @@ from ..engine import Engine
 from .engine_steps import Steps
 from .messages import Cancel, Card, Command, Drop, Heartbeat, Load, Message, News, Report, Submit, Work
 
-HEARTBEAT_SECONDS = 1.0  # between two signs of life
+HEARTBEAT_SECONDS = 1.0  # between two heartbeats
 MOST_FAILURES = 2  # forwards in a row that may raise; one more, and the engine is taken to be broken
 
 
@@ -165,7 +165,7 @@ def card_of(engine: Engine) -> Card:
 
 
 def converse(engine: Engine, pipe: Connection) -> None:
-    """Answer the commands that come over `pipe`, until it closes or None comes. A thread sends heartbeats meanwhile."""
+    """Answer commands from `pipe` until it closes or None arrives. Meanwhile, a thread sends heartbeats."""
     loop, sending, over = EngineLoop(engine), Lock(), Flag()
 
     def send(message: Message) -> None:
@@ -188,8 +188,8 @@ def converse(engine: Engine, pipe: Connection) -> None:
                 loop.take(commands)
             send(loop.step())
     except (EOFError, BrokenPipeError, ConnectionResetError):
-        return  # nobody is left to answer to
+        return  # the HTTP process is gone
     finally:
         over.set()
-        with sending:  # a file that is being written to is not closed
+        with sending:  # never close the pipe while the other thread writes to it
             pipe.close()

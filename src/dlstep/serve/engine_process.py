@@ -21,7 +21,7 @@ from .messages import Failed
 
 
 class Death(NamedTuple):
-    """Why an engine ended: `reason` for the log, and `told` for clients, without exceptions, which may quote secrets."""
+    """Why an engine ended: `reason` for the log, `told` for clients (without texts of exceptions, which may hold secrets)."""
 
     reason: str
     told: str
@@ -35,11 +35,11 @@ class Host(Protocol):
         ...
 
     def kill(self, reason: str) -> None:
-        """End the engine at once and without its help, for this reason."""
+        """Kill the engine at once, for this reason."""
         ...
 
     def end(self, seconds: float) -> Death:
-        """Wait `seconds` for an engine that is to end by itself, then kill it. Return why it ended."""
+        """Wait up to `seconds` for the engine to exit, then kill it. Return why it ended."""
         ...
 
 
@@ -59,26 +59,26 @@ class ProcessHost:
         return None if self._worker is None else self._worker.pid
 
     def start(self) -> Connection:
-        """Start a fresh process."""
+        """Start a new process. Return this end of its pipe."""
         self._worker = Worker(run_process, self._config, self._number, name=f"dlstep-engine-{self._number}")
         return self._worker.connection
 
     def kill(self, reason: str) -> None:
-        """Kill the process, stopped or not."""
+        """Kill the process, even if it is stopped."""
         if self._worker is not None:
             self._worker.kill(reason)
 
     def end(self, seconds: float) -> Death:
-        """Wait, then kill it: an engine in a long forward pass hears nothing. Return why it ended."""
+        """Wait, then kill the process: during a long forward pass, the engine reads no commands. Return why it ended."""
         assert self._worker is not None, "it was started"
         self._worker.end(seconds)
         return Death(self._worker.reason, self._worker.ending)
 
 
 class ThreadHost:
-    """Runs an engine that was put together by hand in a thread, for tests and notebooks.
+    """Runs an existing engine in a thread, for tests and notebooks.
 
-    A thread cannot be killed: it is cut off, and ends when it next reads or writes.
+    A thread cannot be killed: `kill` disconnects its pipe, and the thread ends at its next read or write.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -96,7 +96,7 @@ class ThreadHost:
         return self._pipe
 
     def kill(self, reason: str) -> None:
-        """Cut the thread off."""
+        """Disconnect the pipe of the thread."""
         self._reason = f"the engine {reason}"
         if self._pipe is not None:
             disconnect(self._pipe)
@@ -110,15 +110,15 @@ class ThreadHost:
 
 
 def run_process(pipe: Connection, config: EngineConfig, number: int) -> None:
-    """The engine process: load, then converse."""
+    """Run the engine process: load the engine, then answer commands."""
     try:
         with searched(Path.cwd()):
             if config.tensor_parallel_size == 1:
                 config = replace(config, device=device_of(config.device, number))
-            else:  # several ranks have a device each; their processes inherit this
+            else:  # each rank has a device; the processes of the ranks inherit this variable
                 os.environ[FIRST_DEVICE] = str(number * config.tensor_parallel_size)
             engine = load_engine(config)
-    except RankLost as error:  # starting again may help, which it does not where options are wrong
+    except RankLost as error:  # unlike for wrong options, a restart may help
         _end_with_rank(str(error))
     except (ValueError, OSError, DlstepError) as error:
         pipe.send(Failed(" ".join(str(error).split())))
@@ -129,7 +129,7 @@ def run_process(pipe: Connection, config: EngineConfig, number: int) -> None:
 
 
 def _end_with_rank(why: str) -> NoReturn:
-    """End this process, so that its requests end and it is started anew with all ranks."""
+    """End this process, so that its requests end and the server restarts it with all ranks."""
     last_words(why)
     print(f"dlstep: {why}", file=sys.stderr, flush=True)
     os._exit(1)

@@ -69,7 +69,7 @@ def json_response(body: object, status: int = 200, headers: Mapping[str, str] | 
 
 
 def of_validation(request: Request, error: Exception) -> Response:
-    """The first thing that is wrong with a path or a query: 400 naming the field."""
+    """Return a 400 that names the first invalid field of a path or a query."""
     del request
     assert isinstance(error, RequestValidationError)
     return invalid(error.errors()).response
@@ -94,7 +94,7 @@ def invalid(found: Items[Mapping[str, Any]]) -> ApiError:
 
 
 def of_http(request: Request, error: Exception) -> Response:
-    """The error for requests that the framework refuses: unknown paths and methods."""
+    """Return the error for requests that the framework refuses: unknown paths and methods."""
     assert isinstance(error, HTTPException)
     named = {404: f"there is nothing at {request.url.path}", 405: f"{request.url.path} does not take {request.method}"}
     found = ApiError(error.status_code, named.get(error.status_code, str(error.detail))).response

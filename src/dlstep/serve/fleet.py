@@ -17,9 +17,13 @@ Phase = Literal["loading", "ready", "silent", "restarting", "failed"]
 class Fleet:
     """One engine on each of `hosts`.
 
-    `heard` takes each message. `lost` is told when an engine is gone, and `died` before that if nobody had asked it to end,
-    with the deadline that it missed if that is why. `turned` is called when one is silent, or ready again. `tell` wakes those
-    that wait for a change of a phase.
+    Callbacks:
+
+    - `heard` takes each message.
+    - `lost` is called when an engine has ended. If it was not asked to end, `died` is called first, with the deadline that the
+      engine missed, or None for another reason.
+    - `turned` is called when an engine becomes silent, or ready again.
+    - `tell` wakes tasks that wait for a change of a phase.
     """
 
     def __init__(
@@ -83,9 +87,9 @@ class Fleet:
     def why_restarting(self) -> str:
         """Why no engine is ready any more."""
         if any(replica.phase == "resting" for replica in self):
-            return "the engine is started again, as was asked for"
+            return "the engine is being restarted, as was requested"
         last = next((replica.last_death.told for replica in self if replica.phase == "restarting" and replica.last_death), "")
-        return f"{last or 'the engine died'}; it is starting again (deaths: {self.deaths}, --max_restarts {self._max_restarts})"
+        return f"{last or 'the engine died'}; it is restarting (deaths: {self.deaths}, --max_restarts {self._max_restarts})"
 
     def start(self) -> None:
         """Let all engines start."""

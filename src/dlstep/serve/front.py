@@ -24,7 +24,7 @@ from .settings import ServeOptions
 from .tickets import Fault, Ticket
 
 Phase = Literal["loading", "ready", "silent", "restarting", "draining", "failed"]
-GRACE = 1.0  # seconds that an engine has to end a request that was cancelled, before it is ended here
+GRACE = 1.0  # seconds that an engine has to end a cancelled request; then the front ends it
 
 
 class Busy(Exception):
@@ -105,7 +105,7 @@ class Front:
         if self.phase != "failed":
             return ""
         last = next((each.last_death.reason for each in self.replicas if each.last_death), "")
-        return self.replicas.why_unmade or f"the engine died {self.deaths} times, at last because {last}"
+        return self.replicas.why_unmade or f"the engine died {self.deaths} times; last reason: {last}"
 
     @property
     def refused(self) -> bool:
@@ -153,7 +153,7 @@ class Front:
             case "loading":
                 return "the model is loading"
             case "silent":
-                return "the engine is overdue with a sign of life; it is started again if it gives none"
+                return "the engine has stopped sending heartbeats; it is restarted if none arrives"
             case "restarting":
                 return self.replicas.why_restarting
             case "draining":
@@ -175,7 +175,7 @@ class Front:
         """Let requests wait, all or none; `changed` is called whenever there is news of one.
 
         `whole`: nothing is told of them before their end, so that another engine may begin them again when theirs dies.
-        Raises Busy when the queue cannot hold them, NotReady when nothing can be answered. They may wait for a silent engine.
+        Raises Busy if the queue is full, NotReady if no request can be answered. Requests for a silent engine wait.
         """
         if (why := self.why_not_ready()) and self.phase != "silent":
             raise NotReady(why)
@@ -204,9 +204,9 @@ class Front:
         self._timers[ticket.id].insert(0, timer)
 
     def cancel(self, tickets: Iterable[Ticket], reason: str) -> None:
-        """End answers with what is settled of them; those that have ended stay as they are.
+        """End answers with their settled tokens. Answers that have ended stay as they are.
 
-        The engine is asked to; if it does not within a short time, the answer is ended here.
+        The engine ends the answer. If it does not within `GRACE` seconds, the front does.
         """
         for ticket in tickets:
             if ticket.ended is not None or ticket.cancelled:
@@ -225,12 +225,12 @@ class Front:
                 self._timers[ticket.id].append(asyncio.get_running_loop().call_later(GRACE, self._abandon, ticket))
 
     def _abandon(self, ticket: Ticket) -> None:
-        """End a cancelled answer that the engine does not end; what it says of it from now on is ignored."""
+        """End a cancelled answer that the engine did not end, and ignore later reports about it."""
         assert ticket.replica is not None, "it was sent to one"
         replica, settled = self.replicas[ticket.replica], len(ticket.submit.prompt) + len(ticket.tokens)
         replica.abandon(ticket)
         if replica.link.silent:
-            said = f"{ticket.cancelled}, and the engine gives no sign of life; the request can be sent again"
+            said = f"{ticket.cancelled}, and the engine sends no heartbeats; the request can be sent again"
             self._finish(ticket, Ending("error", settled, said), "engine_timeout")
         else:
             self._finish(ticket, Ending("abort", settled, ticket.cancelled))
@@ -274,7 +274,7 @@ class Front:
             case Report():
                 self._take(replica, message)
             case _:
-                return  # the link keeps why an engine could not be made
+                return  # the link keeps the reason of a failed start
         self._tell()
 
     async def _meet(self, replica: Replica, card: Card) -> None:
@@ -312,12 +312,12 @@ class Front:
             self.metrics.missed.labels(deadline).inc()
 
     def _turned(self) -> None:
-        """An engine has become silent, or gives signs of life again."""
+        """React to an engine that has become silent, or sends heartbeats again."""
         self._pump()
         self._tell()
 
     def _lose(self, replica: Replica) -> None:
-        """The engine of a replica is gone, and with it what it kept. What nobody was told of, another one may begin again."""
+        """End or move the requests of a dead engine. A request moves to another engine if its client was sent nothing yet."""
         replica.lose()
         others = any(other.phase in ("ready", "silent") for other in self.replicas)
         told = replica.last_death.told if replica.last_death else "the engine died"

@@ -1,4 +1,4 @@
-"""The guards that every request passes first: the server's name, an API key, a body that comes in time and is not too large."""
+"""Guards that every request passes first: they check the Host, the API key, and the size and arrival time of the body."""
 
 import asyncio
 from hmac import compare_digest
@@ -12,7 +12,7 @@ from .settings import ServeOptions
 
 OPEN = ("/health", "/ready", "/version", "/metrics")  # for load balancers and Prometheus
 LOCAL_NAMES = ("localhost", "*.localhost")
-LONGEST_HOST = 100  # characters of a name in a message
+LONGEST_HOST = 100  # characters of a host name in a message
 PAGE = "/page/"  # files that everybody has, with / itself; the page asks for the key
 
 
@@ -22,10 +22,10 @@ def is_open(path: str) -> bool:
 
 
 class HostGuard:
-    """Refuses requests that address the server by a name that it does not have.
+    """Refuses requests whose `Host` is not one of the server's names.
 
-    A page of another origin can let its own name point at this machine (DNS rebinding) and would then be of the same origin as
-    the server, but its browser still sends that name. No name can stand in for an IP address, so addresses always pass.
+    A malicious web page can point its domain at this machine (DNS rebinding) and thereby become same-origin with the server,
+    but the browser still sends that domain as `Host`. IP addresses always pass, because rebinding needs a domain name.
     """
 
     def __init__(self, app: ASGIApp, names: tuple[str, ...]) -> None:
@@ -34,20 +34,20 @@ class HostGuard:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, or refuse it."""
         if scope["type"] == "http" and not self._allows(name := _host_of(Headers(scope=scope).get("host", ""))):
-            said = f"this server is not addressed as {name[:LONGEST_HOST]!r}: allow the name by --allowed_hosts"
+            said = f"the Host {name[:LONGEST_HOST]!r} is not allowed: add it to --allowed_hosts"
             await ApiError(403, said, code="host_not_allowed").response(scope, receive, send)
             return
         await self._app(scope, receive, send)
 
     def _allows(self, name: str) -> bool:
-        """Whether a name is one of the server's; none is given in HTTP/1.0 only, which no browser speaks."""
+        """Return whether a Host is allowed. Only HTTP/1.0 requests, which no browser sends, may lack one."""
         if not name or _is_address(name):
             return True
         return any(name == each or (each.startswith("*.") and name.endswith(each[1:])) for each in self._names)
 
 
 def _host_of(header: str) -> str:
-    """The name or address in a Host header, without the port."""
+    """Return the name or address in a Host header, without the port."""
     name = header.strip().lower()
     return name[1:].partition("]")[0] if name.startswith("[") else name.partition(":")[0].removesuffix(".")
 
@@ -61,7 +61,7 @@ def _is_address(name: str) -> bool:
 
 
 def hosts_of(options: ServeOptions) -> tuple[str, ...]:
-    """The names that a server has; none where it may be addressed by any."""
+    """Return the allowed names of the server; empty if any name is allowed."""
     if options.allowed_hosts:
         return () if "*" in options.allowed_hosts else options.allowed_hosts
     local = options.host == "localhost" or (_is_address(options.host) and ip_address(options.host).is_loopback)
@@ -90,7 +90,7 @@ class KeyGuard:
     def _owner(self, header: str) -> str | None:
         """Whose key it is; every key is compared, and takes as long whatever was given."""
         scheme, _, given = header.partition(" ")
-        sent = given.strip().encode("latin-1")  # the bytes that came: Starlette reads headers as Latin-1
+        sent = given.strip().encode("latin-1")  # the bytes that were received: Starlette decodes headers as Latin-1
         equal = [compare_digest(key, sent) for key in self._keys]
         return f"key-{equal.index(True)}" if any(equal) and scheme.lower() == "bearer" else None
 

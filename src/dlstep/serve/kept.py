@@ -1,4 +1,4 @@
-"""Requests whose steps are kept: the newest ones of each API key, bounded in number and size."""
+"""Requests whose steps the server keeps: the newest ones of each API key, bounded in number and size."""
 
 from collections import Counter, OrderedDict
 from collections.abc import Callable
@@ -25,15 +25,15 @@ class KeptRequest:
 class Kept:
     """The newest requests that asked for steps, at most `most` answers and `positions` positions of their frames.
 
-    Where that is too many, the API key that holds most loses its oldest request, so that no key drives out requests of another
-    one that holds less. `drop` asks the engine to forget an answer. It is put off while a fork of the answer waits.
+    Above these bounds, the API key that holds most loses its oldest request, so no key can evict the requests of a key that
+    holds less. `drop` makes the engine forget an answer; while a fork of the answer waits, it is deferred.
     """
 
     def __init__(self, most: int, positions: int, drop: Callable[[int], None]) -> None:
         self.most, self._positions, self._drop = most, positions, drop
-        self._requests: dict[str, OrderedDict[str, KeptRequest]] = {}  # of each owner, the oldest first
-        self._homes: dict[int, KeptRequest] = {}  # of answers
-        self._answers, self._sizes = Counter[str](), Counter[str]()  # answers and positions of each owner
+        self._requests: dict[str, OrderedDict[str, KeptRequest]] = {}  # by owner, oldest first
+        self._homes: dict[int, KeptRequest] = {}  # requests, by the ids of their answers
+        self._answers, self._sizes = Counter[str](), Counter[str]()  # numbers of answers and positions, by owner
         self._forks: Counter[int] = Counter()  # waiting ones, by the answer that they begin at
         self._late: set[int] = set()  # answers to be dropped once no fork of them waits
 
@@ -41,7 +41,7 @@ class Kept:
         return len(self._homes)
 
     def add(self, request: KeptRequest) -> None:
-        """Keep a request, and drop older ones where that is too many."""
+        """Keep a request, and drop older ones above the bounds."""
         self._requests.setdefault(request.owner, OrderedDict())[request.head.id] = request
         self._homes |= dict.fromkeys((ticket.id for ticket in request.tickets), request)
         self._answers[request.owner] += len(request.tickets)

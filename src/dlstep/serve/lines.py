@@ -1,4 +1,4 @@
-"""Lines for stdout and stderr, written by a thread: a full disk, a closed pipe or a reader that stopped harms no request."""
+"""Log lines, written by a thread, so that a full disk, a closed pipe or a stopped reader cannot delay a request."""
 
 import logging
 import os
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from queue import Full, Queue
 from threading import Lock, Thread
 
-MOST = 10_000  # lines that wait; those of a second on a busy server
+MOST = 10_000  # lines in the queue: about one second of a busy server
 
 
 class LineWriter:
@@ -14,7 +14,7 @@ class LineWriter:
 
     Args:
         descriptor: Open file descriptor: 1 is stdout, 2 is stderr.
-        dropped: Called for each line that could not be written, or found no room in the queue; any thread may call it.
+        dropped: Called, from any thread, for each line that could not be written or did not fit in the queue.
     """
 
     def __init__(self, descriptor: int, dropped: Callable[[], None] = lambda: None) -> None:
@@ -24,7 +24,7 @@ class LineWriter:
         self._starting = Lock()
 
     def write(self, line: str) -> None:
-        """Let a line be written."""
+        """Queue a line."""
         with self._starting:
             if self._thread.ident is None:
                 self._thread.start()
@@ -34,7 +34,7 @@ class LineWriter:
             self._dropped()
 
     def close(self, seconds: float) -> None:
-        """Wait until all lines are written, at most so long."""
+        """Wait up to `seconds` until all lines are written."""
         if self._thread.ident is None:
             return
         try:
@@ -46,14 +46,14 @@ class LineWriter:
     def _run(self) -> None:
         while (line := self._lines.get()) is not None:
             try:
-                while line:  # a pipe may take a part
+                while line:  # a pipe may accept only a part
                     line = line[os.write(self._descriptor, line) :]
             except OSError:
                 self._dropped()
 
 
 class SeldomFilter(logging.Filter):
-    """Lets each kind of record pass once in `seconds`, and says how many did not: clients can cause thousands a second."""
+    """Passes one record per source line every `seconds`, and counts the others: clients can cause thousands a second."""
 
     def __init__(self, seconds: float = 10.0) -> None:
         super().__init__()
@@ -62,7 +62,7 @@ class SeldomFilter(logging.Filter):
         self._held: dict[tuple[str, str], int] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Return whether a record passes."""
+        """Return whether a record passes. Add the number of suppressed records to its message."""
         kind = (record.pathname, str(record.lineno))
         if record.created - self._last.get(kind, 0.0) < self._seconds:
             self._held[kind] = self._held.get(kind, 0) + 1
@@ -74,7 +74,7 @@ class SeldomFilter(logging.Filter):
 
 
 class LineHandler(logging.Handler):
-    """Writes records of `logging` by a `LineWriter`."""
+    """Writes records of `logging` with a `LineWriter`."""
 
     def __init__(self, writer: LineWriter) -> None:
         super().__init__()
@@ -82,5 +82,5 @@ class LineHandler(logging.Handler):
         self.addFilter(SeldomFilter())
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Let a record be written."""
+        """Queue a record."""
         self._writer.write(self.format(record))

@@ -1,7 +1,7 @@
-"""The HTTP process's end of the pipe: one task writes, one thread reads, one task watches; a dead engine is started again.
+"""The HTTP process's end of the pipe: tasks write and enforce deadlines, a thread reads. A dead engine is restarted.
 
-The watch owns the deadlines of the engine. It cannot know why an engine is silent (stopped, stuck in a kernel, waiting for a
-device), so an engine that misses a deadline is presumed dead, and killed.
+The deadline task cannot tell why an engine is silent (stopped, stuck in a kernel, waiting for a device), so it kills any engine
+that misses a deadline.
 """
 
 import asyncio
@@ -18,15 +18,15 @@ from .settings import ServeOptions
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.25, 30.0  # seconds before an engine is started again; twice as long each time
 HEALTHY = 60.0  # seconds after which earlier deaths count no more
-PATIENCE = 5.0  # seconds that an engine has to end when it was asked to
-LINGER = 1.0  # seconds that an engine may live on after it closed its pipe
-TICK = 0.25  # seconds between two looks at an engine
-SILENCE = 2.5  # seconds without a sign of life, which comes every second, after which an engine gets no new requests
+PATIENCE = 5.0  # seconds that an engine has to exit after it was asked to
+LINGER = 1.0  # seconds that an engine may take to exit after it closed its pipe
+TICK = 0.25  # seconds between two checks of the deadlines
+SILENCE = 2.5  # seconds without a heartbeat (one is due every second) after which an engine gets no new requests
 Deadline = Literal["start", "heartbeat", "step"]
 
 
 class Owner(Protocol):
-    """Whom a link tells of its engine. Everything is called in the event loop."""
+    """Callbacks of a link, all called in the event loop."""
 
     @property
     def busy(self) -> bool:
@@ -34,15 +34,15 @@ class Owner(Protocol):
         ...
 
     def hear(self, message: Message) -> None:
-        """Take a message."""
+        """Handle a message."""
         ...
 
     def notice(self, *, silent: bool) -> None:
-        """Note whether the engine is overdue with a sign of life, at every look at it."""
+        """Note whether the heartbeats of the engine are overdue. Called at every check of the deadlines."""
         ...
 
     def bury(self, death: Death, deadline: Deadline | None) -> None:
-        """Take note of a death before the next start, and of the deadline that the engine missed, if that is why."""
+        """Record a death before the next start, with the deadline that the engine missed, or None for another reason."""
         ...
 
 
@@ -55,15 +55,15 @@ class Link:
         self._closing = asyncio.Event()
         self._ready_since: float | None = None
         self._renewing = asyncio.Event()
-        # Seconds since the start, the last message, and the last report while there were requests. They count looks at the
-        # engine: a pause of this process, in which no message could be read, is not the engine's.
+        # Seconds since the start, the last message, and the last report while there were requests. Each check adds `TICK`, so
+        # a pause of this process, in which it reads no messages, does not count against the engine.
         self._age = self._silence = self._standstill = 0.0
         self._missed: Deadline | None = None
-        self.failure = ""  # why the last engine could not be made
+        self.failure = ""  # why the last engine could not be started
 
     @property
     def silent(self) -> bool:
-        """Whether the engine is overdue with a sign of life."""
+        """Whether the heartbeats of the engine are overdue."""
         return self._silence > SILENCE
 
     def send(self, command: Command) -> None:
@@ -99,7 +99,7 @@ class Link:
                 pause = min(2 * pause, LONGEST_PAUSE)
 
     async def _life(self) -> bool:
-        """One engine, from its start to its end; whether that end was asked for, so that another one follows at once."""
+        """Run one engine from its start to its end. Return whether `renew` ended it, so that the next one starts at once."""
         loop, ended = asyncio.get_running_loop(), asyncio.Event()
         self._commands, self._ready_since, self._missed = asyncio.Queue(), None, None
         self._age = self._silence = self._standstill = 0.0
@@ -128,7 +128,7 @@ class Link:
             self._owner.bury(await asyncio.to_thread(self._host.end, LINGER), self._missed)
         with suppress(TimeoutError):
             await asyncio.wait_for(ended.wait(), LINGER)
-        disconnect(pipe)  # or a process that the engine forked could hold the other end
+        disconnect(pipe)  # a process that the engine forked may still hold the other end
         await ended.wait()
         for task in (*waits, *tasks):
             task.cancel()
@@ -151,7 +151,7 @@ class Link:
         self._owner.hear(message)
 
     async def _watch(self) -> None:
-        """Kill the engine once it misses a deadline."""
+        """Check the deadlines, and kill the engine when it misses one."""
         while (overdue := self._overdue()) is None:
             await asyncio.sleep(TICK)
             self._age, self._silence, self._standstill = self._age + TICK, self._silence + TICK, self._standstill + TICK
@@ -162,7 +162,7 @@ class Link:
         self._host.kill(f"{reason} and was killed")
 
     def _overdue(self) -> tuple[Deadline, str] | None:
-        """The deadline that the engine has missed, in a word and in words."""
+        """Return the deadline that the engine has missed, and a message about it; None if it has missed none."""
         options = self._options
         if self._ready_since is None:
             late = self._age >= options.start_timeout

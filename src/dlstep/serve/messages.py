@@ -32,7 +32,7 @@ class Failed(NamedTuple):
 
 
 class Heartbeat(NamedTuple):
-    """The engine's process runs, whether or not it has anything to do."""
+    """A sign that the engine's process runs, whether or not it has requests."""
 
 
 class Origin(NamedTuple):
@@ -49,7 +49,7 @@ class Submit(NamedTuple):
     """Answer a prompt. `drafts`: tell of the window after every forward; `probabilities`: tell those of settled tokens.
 
     `steps`: tell a frame of each forward; `keeps`: keep what the answer was after it until a `Drop`. `origin` makes it a fork.
-    Prompts share pages with those of the same `salt`.
+    Only prompts with the same `salt` share pages.
     """
 
     id: int

@@ -48,6 +48,6 @@ async def file(name: str) -> Response:
 
 
 def add_routes(app: FastAPI) -> None:
-    """Let an application serve the page; it is no part of the schema."""
+    """Add the routes of the page to an application, but not to its schema."""
     app.add_api_route("/", index, methods=["GET", "HEAD"], include_in_schema=False)
     app.add_api_route("/page/{name}", file, methods=["GET", "HEAD"], include_in_schema=False)

@@ -35,7 +35,7 @@ def recording(front: Front, kept: KeptRequest, after: int = -1) -> Json:
 def _run(front: Front, head: Head, index: int, ticket: Ticket, after: int) -> Json:
     spec = front.card.config.spec
     teller = Teller(index, len(ticket.submit.prompt), spec.pieces)
-    count = len(ticket.times)  # the last thing that a new frame adds to: this runs in a thread, beside the event loop
+    count = len(ticket.times)  # `times` grows last with each new frame; this thread reads while the event loop appends
     last, begin = ticket.frames[count - 1], min(count, max(0, after + 1 - ticket.frames[0].seq))
     if begin:
         teller.skip(ticket.frames[:begin])

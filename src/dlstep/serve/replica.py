@@ -19,16 +19,16 @@ Phase = Literal["loading", "ready", "silent", "restarting", "resting", "failed"]
 class Replica:
     """An engine and its link.
 
-    `resting`: it takes no request, because it is to be started again on purpose. `silent`: it takes none, because it is overdue
-    with a sign of life; it is ready again when it gives one, and killed when it does not.
+    `resting`: it takes no new request, because a restart was requested. `silent`: it takes none, because its heartbeats are
+    overdue; the next heartbeat makes it ready again, and without one it is killed.
 
     Args:
-        number: Its number among the replicas.
-        host: Where the engine runs.
-        options: For its restarts and deadlines.
-        heard: Takes each message.
-        turned: Called when it has become silent, or ready again.
-        died: Told of each death before the next start, and of the deadline that was missed, if that is why.
+        number: Index among the replicas.
+        host: Runs the engine.
+        options: Limits on restarts, and the deadlines.
+        heard: Called with each message.
+        turned: Called when the engine becomes silent, or ready again.
+        died: Called for each death before the next start, with the deadline that the engine missed, or None.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class Replica:
         self.load = Load()
         self.card: Card | None = None
         self.sent: dict[int, Ticket] = {}
-        self.abandoned: set[int] = set()  # tickets that were ended here although the engine may still have them
+        self.abandoned: set[int] = set()  # ids of tickets that the front ended although the engine may still run them
         self.meeting: asyncio.Task[None] | None = None  # of what has to be done before its engine is asked
         self.link = Link(host, options, self)
         self._heard, self._turned, self._died = heard, turned, died
@@ -65,17 +65,17 @@ class Replica:
         return bool(self.sent or self.abandoned)
 
     def hear(self, message: Message) -> None:
-        """Hand a message on."""
+        """Pass a message on."""
         self._heard(self, message)
 
     def notice(self, *, silent: bool) -> None:
-        """Take no requests while the engine is overdue with a sign of life."""
+        """Take no requests while the heartbeats of the engine are overdue."""
         if self.phase == ("ready" if silent else "silent"):
             self.set_phase("silent" if silent else "ready")
             self._turned()
 
     def bury(self, death: Death, deadline: Deadline | None) -> None:
-        """Note that the engine died, and log why."""
+        """Record the death of the engine, and log the reason."""
         print(f"dlstep: {death.reason}", file=sys.stderr, flush=True)
         self.deaths += 1
         self.last_death = death
@@ -100,7 +100,7 @@ class Replica:
         self._changed.set()
 
     def abandon(self, ticket: Ticket) -> None:
-        """Wait no longer for the engine's end of a ticket, which takes up room in it nevertheless."""
+        """Stop waiting for the engine to end a ticket. The ticket still counts toward the engine's load."""
         self.take_back(ticket)
         self.abandoned.add(ticket.id)
 

@@ -1,6 +1,6 @@
-"""The bodies of requests, strictly typed: fields that act under vLLM's names, and neutral values of those that do not.
+"""Request bodies, strictly typed. Supported fields have vLLM's names; of unsupported fields, only neutral values pass.
 
-Checks stop at the first error of a list, an object or a dictionary: a body of a megabyte may have a million of them, and
+Validation stops at the first error in a list, an object or a dictionary: a body of a megabyte may contain a million errors, and
 pydantic would take 14 seconds to report them.
 """
 
@@ -26,11 +26,11 @@ Stop = Annotated[str, Field(min_length=1, max_length=1024)]
 Id = Annotated[int, Field(ge=0, le=LAST_ID)]
 FEW = Field(min_length=1, fail_fast=True)
 Ids = Annotated[list[Id], FEW]
-PART = 64  # entries of a dictionary that are checked together
+PART = 64  # entries of a dictionary that are validated together
 
 
 def _by_parts(given: Any, check: ValidatorFunctionWrapHandler) -> Any:
-    """Check the entries of a dictionary part by part, so that no more than `PART` errors are made."""
+    """Validate a dictionary `PART` entries at a time, so that pydantic reports at most `PART` errors."""
     if not isinstance(given, dict):
         return check(given)
     entries: Iterator[tuple[Any, Any]] = iter(cast("dict[Any, Any]", given).items())
@@ -51,7 +51,7 @@ class Strict(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _one_unknown(cls, given: Any) -> Any:
-        """Leave one unknown field of many: the error names only one."""
+        """Keep only one of many unknown fields: the error names only one."""
         if not isinstance(given, dict) or len(cast("Mapping[str, Any]", given)) <= len(cls.model_fields):
             return given
         fields = cast("Mapping[str, Any]", given)
@@ -114,13 +114,13 @@ class Sampling(Strict):
     stream_options: StreamOptions | None = None
     dlstep: DlstepOptions = Field(default_factory=DlstepOptions)
 
-    # Fields that say something of the client and ask for nothing.
+    # Fields that describe the client and have no effect.
     user: str | None = None
     safety_identifier: str | None = None
     prompt_cache_key: str | None = None
     metadata: Annotated[dict[str, str], FailFast] | None = None
 
-    # Fields of other servers, taken as far as they ask for nothing.
+    # Fields of other servers, accepted only with neutral values.
     service_tier: Literal["auto", "default"] | None = None
     store: No = None
     frequency_penalty: Zero = None

@@ -25,8 +25,8 @@ from .lines import LineHandler, LineWriter
 from .settings import ServeOptions
 
 LOCAL = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}  # where a browser on this machine finds a server that everybody can reach
-BACKLOG = 2048  # connections that the system holds until they are accepted
-LINES = 1.0  # seconds in which lines of the log may still be written at the end
+BACKLOG = 2048  # connections that the kernel queues until the server accepts them
+LINES = 1.0  # seconds to write the last log lines when the server exits
 
 
 class Server(uvicorn.Server):
@@ -61,12 +61,12 @@ class Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Leave the signals to `serve`: uvicorn would restore the handlers before the engines have ended."""
+        """Do nothing: `serve` handles signals, because uvicorn would restore the handlers before the engines have ended."""
         yield
 
     @contextmanager
     def _handled_signals(self) -> Iterator[None]:
-        """Handle signals until everything has ended."""
+        """Handle SIGINT and SIGTERM until the engines have ended. In a thread other than the main one, do nothing."""
         if current_thread() is not main_thread():
             yield
             return
@@ -78,13 +78,13 @@ class Server(uvicorn.Server):
                 signal.signal(number, handler)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begin to accept connections."""
+        """Start to accept connections."""
         await super().startup(sockets)
         for each in sockets or ():
-            each.listen(BACKLOG)  # uvicorn's `backlog` is also how many are accepted at once, which must be few
+            each.listen(BACKLOG)  # uvicorn also accepts `backlog` connections at once, so that option stays small
 
     async def on_tick(self, counter: int) -> bool:
-        """Look after the connections once a second; uvicorn calls this ten times a second."""
+        """Check the connections once a second. uvicorn calls this method ten times a second."""
         if not counter % 10:
             for connection in list(self.server_state.connections):
                 if isinstance(connection, Connection):
@@ -99,7 +99,7 @@ class Server(uvicorn.Server):
         self._told.write(f"dlstep: {words}")
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Let answers under way end at the first signal, end at once at the second. Engines end with this process."""
+        """Drain at the first signal, exit at once at the second. Engines end with this process."""
         del frame
         self._signals += 1
         if self._signals > 1:
@@ -118,7 +118,7 @@ class Server(uvicorn.Server):
 
     def _renew(self) -> None:
         begun = self._front.replicas.renew()
-        said = "the engines are started again, one by one" if begun else "the engines are starting again, or ending"
+        said = "restarting the engines, one by one" if begun else "the engines are already restarting, or shutting down"
         self._tell(said)
 
     def _drain(self) -> None:
@@ -157,9 +157,9 @@ def show_page(url: str) -> None:
 
 
 def _once_ready(page: str | None) -> None:
-    """Free the garbage collector of all that stays, and show the page where asked for.
+    """Exclude all present objects from garbage collection, and show the page if requested.
 
-    The lists and objects of a large body set off hundreds of collections, each of which would look at every loaded module.
+    A large body triggers hundreds of collections, each of which would otherwise traverse every loaded module.
     """
     gc.collect()
     gc.freeze()
@@ -168,7 +168,7 @@ def _once_ready(page: str | None) -> None:
 
 
 def serve(config: EngineConfig, options: ServeOptions, *, opens: bool = False) -> int:
-    """Serve until a signal comes; the exit code, 1 if the engine died too often. `opens`: show the page in a browser.
+    """Serve until a signal arrives. Return the exit code, 1 if the engine died too often. `opens`: show the page in a browser.
 
     Raises ValueError for options that cannot be, and if the engine cannot be made.
     """

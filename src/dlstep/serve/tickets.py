@@ -42,7 +42,7 @@ class Ticket:
     whole: bool = False  # nobody reads it before its end
     replica: int | None = None  # whose engine has it, or had it last
     begun_again: bool = False
-    cancelled: str = ""  # why it is to end early; empty if it is not
+    cancelled: str = ""  # the reason to end early; empty if not cancelled
 
     @property
     def id(self) -> int:

@@ -1,4 +1,4 @@
-"""Threads that keep work of clients' making off the event loop, on which `/health` lives."""
+"""Threads for work whose size clients control, so that the event loop can always answer `/health`."""
 
 import asyncio
 from collections.abc import Callable
@@ -18,7 +18,7 @@ class WorkerThread:
 
     Args:
         name: Name of the thread.
-        most: Tasks that run or wait at most; more are refused with status 429.
+        most: Largest number of tasks that run or wait; further tasks are refused with status 429.
         refused: Counts refused tasks.
     """
 
@@ -28,7 +28,7 @@ class WorkerThread:
         self._tasks = 0
 
     async def run(self, function: Callable[Given, Found], *args: Given.args, **kwargs: Given.kwargs) -> Found:
-        """Return what the function returns when it runs in the thread. Raises ApiError if too many tasks wait."""
+        """Return the result of the function, which runs in the thread. Raises ApiError if too many tasks wait."""
         if self._tasks >= self._most:
             self._refused.inc()
             said = f"{self._tasks} requests are waiting to be read or encoded: try again later"
