@@ -16,7 +16,7 @@ import { Store } from "./store.js";
 import { themes } from "./theme.js";
 import { Time, paces } from "./time.js";
 
-const RETRY = 1000; // milliseconds between two questions whether the model is loaded
+const RETRY = 1000; // milliseconds between two checks of whether the model is loaded
 
 class App {
   constructor() {
@@ -153,7 +153,7 @@ class App {
     await this.connect();
   }
 
-  /** Learn what the server offers; ask for a key where it wants one. */
+  /** Fetch the options of the server. Wait while the model loads; ask for an API key if the server requires one. */
   async connect() {
     const begin = Date.now();
     let known = null;
@@ -182,7 +182,7 @@ class App {
     this.soon();
   }
 
-  /** Show why no request can be answered yet, and wait a while before the server is asked again. */
+  /** Show why the server cannot answer yet, and wait before the next check. */
   async waits(why, begin) {
     the("loading").hidden = false;
     say(the("loading-why"), `${why[0].toUpperCase()}${why.slice(1)}`);
