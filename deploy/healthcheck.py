@@ -1,11 +1,11 @@
-"""The health check of a container: exit code 0 if the server is ready, else 1. A server that hangs is killed.
+"""Health check of a container: exit code 0 if the server is ready, else 1. It kills a server that hangs.
 
-Docker restarts containers that end, not those that are unhealthy. A server that accepts connections and does not answer them in
-three tries is therefore killed; its container ends, and the restart policy starts it again. A server that answers is never
-killed: while it loads, drains, or restarts its engine, it is only not ready.
+Docker restarts containers that exit, not those that are unhealthy. If the server accepts three connections without answering
+one, this check therefore kills it; the container exits and the restart policy restarts it. A server that answers is never
+killed: while it loads, drains or restarts its engine, it is merely not ready.
 
-The container needs an init process (`init: true` in compose, `docker run --init`), whose only child is the server: the kernel
-lets nobody kill process 1 from inside a container.
+The container needs an init process (`init: true` in compose, `docker run --init`) whose only child is the server, because the
+kernel does not let a process inside a container kill process 1.
 """
 
 import os
@@ -20,7 +20,7 @@ HUNG, NOT_READY, READY = "hung", "not ready", "ready"
 
 
 def state(url: str, seconds: float) -> str:
-    """Return whether the server is ready, not ready, or accepts a connection without answering for so many seconds."""
+    """Return `READY`, `NOT_READY`, or `HUNG` if the server accepts a connection but does not answer within `seconds`."""
     try:
         urllib.request.urlopen(f"{url}/ready", timeout=seconds).close()
     except urllib.error.HTTPError:
@@ -35,7 +35,7 @@ def state(url: str, seconds: float) -> str:
 
 
 def kill_children(init: int) -> list[int]:
-    """Kill the children of the init process, which are the server; return their pids."""
+    """Kill the children of the init process, which are the server. Return their pids."""
     pids = [int(pid) for pid in Path(f"/proc/{init}/task/{init}/children").read_text(encoding="ascii").split()]
     pids = [pid for pid in pids if pid != os.getpid()]
     for pid in pids:
@@ -44,7 +44,7 @@ def kill_children(init: int) -> list[int]:
 
 
 def check(url: str = URL, seconds: float = SECONDS, init: int = 1) -> int:
-    """Return the exit code of the check, and kill a server that hangs."""
+    """Check the server, and kill it if it hangs. Return the exit code."""
     found = HUNG
     for _ in range(TRIES):
         found = state(url, seconds)

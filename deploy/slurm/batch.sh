@@ -1,8 +1,8 @@
 #!/bin/bash
-# A batch over all GPUs of a Slurm job: sbatch --nodes 4 --gpus-per-node 8 deploy/slurm/batch.sh IN.jsonl OUT.jsonl [options of dlstep batch]
+# Run a batch on all GPUs of a Slurm job: sbatch --nodes 4 --gpus-per-node 8 deploy/slurm/batch.sh IN.jsonl OUT.jsonl [options of dlstep batch]
 #
-# A Ray cluster is started over the nodes of the job and ends with it. Requeued after a preemption, the batch goes on where it was:
-# keep IN, OUT and the model on a file system that all nodes have, and Ray in the environment (pip install 'dlstep[ray]').
+# The script starts a Ray cluster on the nodes of the job, which ends with the job. A job requeued after a preemption resumes its
+# batch. IN, OUT and the model must be on a file system that all nodes share, and the environment needs dlstep[ray].
 #SBATCH --job-name=dlstep-batch
 #SBATCH --ntasks-per-node=1
 #SBATCH --exclusive
@@ -21,7 +21,7 @@ end() {
 }
 trap end EXIT
 
-# `--block` keeps a node's Ray in its step, so that it ends with the step.
+# With `--block`, the Ray processes of a node end with its job step.
 srun --nodes=1 --ntasks=1 --nodelist="$head" \
     ray start --head --node-ip-address="$head" --port="$port" --include-dashboard=false --block &
 started+=($!)
@@ -34,5 +34,5 @@ for node in "${nodes[@]:1}"; do
     srun --nodes=1 --ntasks=1 --nodelist="$node" ray start --address="$head:$port" --block &
     started+=($!)
 done
-# The batch starts with the engines that there are; later nodes join it.
+# The batch starts with the first engine that is ready; other nodes join later.
 dlstep batch "$@" --ray "$head:$port"
