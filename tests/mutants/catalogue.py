@@ -35,6 +35,12 @@ MUTANTS = (
         "L-1",
     ),
     change(
+        "the first listed stop id ends the answer, not the first in the text",
+        FINISH,
+        "new, stopped = new[: new.index(stop_id)], True",
+        "new, stopped = new[: new.index(stop_id)], True\n                break",
+    ),
+    change(
         "a full answer overwrites an end of sequence",
         FINISH,
         "        if stopped:\n",
