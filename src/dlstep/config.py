@@ -84,7 +84,8 @@ class EngineConfig:
     """With tensor_parallel_size above 1: seconds without a sign of life of another rank, or for one forward pass, after which
     the group is ended with an error; compiling and capturing inside a forward pass count."""
     user_code_timeout: Annotated[float, Interval(gt=0.0, le=1e6)] = 10.0
-    """Seconds that one call of a strategy's or a rule's method may take; then its request ends with reason `error`."""
+    """Seconds that one call of a method of a strategy or a rule may take; within twice this time its request ends with reason
+    `error`."""
     capture_graphs: str = "start"
     """On cuda: graphs of forwards are captured at the `start`, for some seconds, or `lazy`, when a size is met again."""
     compile_layers: bool | None = None

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial
 from typing import TypeVar
 
 from .core import (
@@ -29,7 +28,7 @@ from .core import (
 )
 from .core.faults import measured
 from .core.trace import apply
-from .watchdog import WATCHDOG
+from .watchdog import Limit
 
 Result = TypeVar("Result")
 USER_CODE_TIMEOUT = 10.0  # seconds
@@ -60,7 +59,7 @@ class Decode:
         self._driver, self._record, self._prunes, self._turn = self._leader or driver, record, prunes, turn
         self._forward_failed = False
         self._held_line = state.line  # where this decode left the device last
-        self._limit = partial(WATCHDOG.limit, user_code_timeout)
+        self._limit = Limit(user_code_timeout)
 
     @property
     def state(self) -> State:
@@ -69,12 +68,12 @@ class Decode:
 
     def add(self, request: Request) -> None:
         """Let `request` wait; one that could never run ends with the next step. Raises ValueError for an id in use."""
-        with self._limit():
+        with self._limit:
             self._apply(Add(request))
 
     def adopt(self, sequence: Sequence, request_id: int) -> None:
         """Let a sequence under way elsewhere go on here under a new id. Raises what `core.adopt` raises."""
-        with self._limit():
+        with self._limit:
             self._apply(Adopt(sequence, request_id))
 
     def abort(self, request_id: int, reason: str = "") -> None:
@@ -94,7 +93,7 @@ class Decode:
         strategy or rule fails ends by that error; the others go on.
         """
         if not self._state.done:  # telling takes no turn: a stream may be collected while this thread holds it
-            with self._turn, self._limit():
+            with self._turn, self._limit:
                 self._gain()
         return self._tell()
 

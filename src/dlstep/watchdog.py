@@ -2,7 +2,7 @@
 
 The core has no clock, so a thread beside it looks at the threads that step, a few times a second. One that has been inside the
 same call of user code for too long gets a UserCodeTimeout raised in it, which the core turns into a fault of the request that
-the call is for. A step costs two entries of a dictionary.
+the call is for. A step costs a few entries of dictionaries.
 
 Only Python code can be stopped this way: a call that stays inside C, such as a regular expression that backtracks for ever, is
 ended by the deadlines of the server's engine.
@@ -12,8 +12,6 @@ import ctypes
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from types import CodeType, FrameType
 
 from .core.commit import advanced, forgotten
@@ -29,30 +27,33 @@ POLL = 0.2  # seconds between two looks
 
 
 class Watchdog:
-    """Watches the threads of this process that are inside `limit`."""
+    """Watches the threads of this process that are inside a `Limit`."""
 
     def __init__(self) -> None:
         self._limits: dict[int, float] = {}  # seconds that a call may take, by thread
-        self._calls: dict[int, tuple[FrameType, float]] = {}  # the call that a thread was seen in, and since when
+        self._entered: dict[int, float] = {}  # when a thread entered its limit last
+        # The call that a thread was seen in, and since when: its entry and the address of the frame.
+        self._calls: dict[int, tuple[tuple[float, int], float]] = {}
         self._wake = threading.Event()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
 
-    @contextmanager
-    def limit(self, seconds: float) -> Iterator[None]:
-        """Raise UserCodeTimeout in this thread inside a call of user code that takes longer than `seconds` within the block."""
+    def enter(self, seconds: float) -> float | None:
+        """Watch this thread from now on; the limit that it had before."""
         thread = threading.get_ident()
         outer = self._limits.get(thread)  # a step in which a stream is collected may run a part of another one
         self._limits[thread] = seconds
+        self._entered[thread] = time.monotonic()
         if not self._wake.is_set():
             self._start()
-        try:
-            yield
-        finally:
-            if outer is None:
-                self._limits.pop(thread, None)
-            else:
-                self._limits[thread] = outer
+        return outer
+
+    def leave(self, outer: float | None) -> None:
+        """Return to the limit that this thread had before."""
+        if outer is None:
+            self._limits.pop(threading.get_ident(), None)
+        else:
+            self._limits[threading.get_ident()] = outer
 
     def _start(self) -> None:
         with self._lock:
@@ -72,14 +73,21 @@ class Watchdog:
             self._look(time.monotonic())
 
     def _look(self, now: float) -> None:
-        """Look at what each thread is in. The frame is kept, so that no later call can be mistaken for it."""
-        frames = sys._current_frames()
-        for thread, seconds in list(self._limits.items()):
-            call = user_call(frames.get(thread))
-            seen = self._calls.pop(thread, None)
-            if call is None:
+        """Look at what each thread is in that entered its limit long ago.
+
+        Looking at a stack has a price: its frames are then linked to their callers for as long as an exception holds them, and
+        with them the memory of a device. So a thread is left alone until its step has taken `seconds`; a call that does not
+        return is ended after at most twice that time.
+        """
+        due = [thread for thread, seconds in list(self._limits.items()) if now - self._entered.get(thread, now) >= seconds]
+        frames = sys._current_frames() if due else {}
+        calls, self._calls = self._calls, {}
+        for thread in due:
+            frame, seconds = user_call(frames.get(thread)), self._limits.get(thread)
+            if frame is None or seconds is None:
                 continue
-            since = seen[1] if seen is not None and seen[0] is call else now
+            call = self._entered.get(thread, now), id(frame)
+            since = calls[thread][1] if thread in calls and calls[thread][0] == call else now
             self._calls[thread] = call, since
             if now - since >= seconds:
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(UserCodeTimeout))
@@ -95,3 +103,22 @@ def user_call(frame: FrameType | None) -> FrameType | None:
 
 
 WATCHDOG = Watchdog()
+
+
+class Limit:
+    """A context in which a call of user code raises UserCodeTimeout after `seconds`. It may be entered again, one at a time.
+
+    No generator: one that an exception passes through holds the frames of the exception, and with them a device's memory.
+    """
+
+    __slots__ = ("_outer", "_seconds")
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._outer: float | None = None
+
+    def __enter__(self) -> None:
+        self._outer = WATCHDOG.enter(self._seconds)
+
+    def __exit__(self, *exception: object) -> None:
+        WATCHDOG.leave(self._outer)

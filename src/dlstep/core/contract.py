@@ -4,6 +4,7 @@ A check costs as much as the answer is long. It makes sure of what the core and 
 ends its request here and never as an error of a forward pass that others share.
 """
 
+from dataclasses import replace
 from functools import partial
 from operator import lt
 from typing import TYPE_CHECKING, Any, cast
@@ -17,6 +18,9 @@ from .spec import Spec
 
 if TYPE_CHECKING:
     from .rule import Rule
+
+
+MOST_IDS = 1 << 31  # devices keep ids in 32 bits; those past the vocabulary have probability 0
 
 
 def whole(numbers: Any) -> bool:
@@ -71,7 +75,7 @@ def check_block(rule: "Rule", sequence: Sequence, before: Block, after: Any, row
             raise wrong(f"token {short(new)} at position {position}: it is given, masked, or holds a token that was sampled")
     if must and (after.undecided or rule.revokes):
         # A rule that takes tokens back can lose masks in every forward and still go round in a circle.
-        was, now = rule.measure(sequence, before), rule.measure(sequence, after)
+        was, now = rule.measure(_before_forward(sequence), before), rule.measure(sequence, after)
         over = not after.undecided and rule.finished(after)
         if not over and not (whole((was, now)) and 0 <= now < was):
             raise wrong(f"a block of measure {short(now)} after {short(was)}: it must fall when must is true")
@@ -100,9 +104,10 @@ def check_span(strategy: Strategy, sequence: Sequence, span: Any, spec: Spec) ->
         raise wrong(f"draws={short(span.draws)}: one number for each of {len(span.wanted)} wanted positions, from 0 on")
     if len(span.named) > strategy.wants.named * len(span.wanted) or len(span.named) % len(span.wanted):
         raise wrong(f"{len(span.named)} named ids: equally many for each wanted position, at most {strategy.wants.named}")
-    for name, ids, least in (("tokens", span.tokens, 0), ("named", span.named, -1)):
-        if not all(least <= token < spec.vocab_size or token == spec.mask_id for token in ids):
-            raise wrong(f"{name}={short(ids)}: ids must be in [{least}, {spec.vocab_size})")
+    if not all(0 <= token < spec.vocab_size or token == spec.mask_id for token in span.tokens):
+        raise wrong(f"tokens={short(span.tokens)}: ids must be in [0, {spec.vocab_size})")
+    if not all(-1 <= token < MOST_IDS for token in span.named):
+        raise wrong(f"named={short(span.named)}: ids must be -1 or more")
 
 
 def check_sequence(strategy: Strategy, hook: str, before: Sequence, after: Any) -> None:
@@ -126,7 +131,7 @@ def check_sequence(strategy: Strategy, hook: str, before: Sequence, after: Any) 
         raise wrong(f"settled={after.settled}, but no block holds these positions")
     if hook == "commit" and after.ledger.steps > limit - len(after.goal.request.prompt) and after.settled < limit:
         # More forwards than tokens: from here on, each one must prove that this request comes to its end.
-        was, now = strategy.measure(before), strategy.measure(after)
+        was, now = strategy.measure(_before_forward(before)), strategy.measure(after)
         if not (whole((was, now)) and 0 <= now < was):
             raise wrong(f"a sequence of measure {short(now)} after {short(was)}: every forward must lower it")
 
@@ -134,3 +139,8 @@ def check_sequence(strategy: Strategy, hook: str, before: Sequence, after: Any) 
 def _blocks(window: Any) -> bool:
     """Whether this is a tuple of blocks."""
     return type(window) is tuple and all(isinstance(block, Block) for block in cast(tuple[object, ...], window))
+
+
+def _before_forward(sequence: Sequence) -> Sequence:
+    """The sequence without the forward pass that it has just counted: measures may depend on that number."""
+    return sequence.with_ledger(replace(sequence.ledger, steps=sequence.ledger.steps - 1))
