@@ -68,13 +68,11 @@ class Decode:
 
     def add(self, request: Request) -> None:
         """Let `request` wait; one that could never run ends with the next step. Raises ValueError for an id in use."""
-        with self._limit:
-            self._apply(Add(request))
+        self._apply(Add(request))
 
     def adopt(self, sequence: Sequence, request_id: int) -> None:
         """Let a sequence under way elsewhere go on here under a new id. Raises what `core.adopt` raises."""
-        with self._limit:
-            self._apply(Adopt(sequence, request_id))
+        self._apply(Adopt(sequence, request_id))
 
     def abort(self, request_id: int, reason: str = "") -> None:
         """End a request; nothing happens if it has ended."""
@@ -93,7 +91,7 @@ class Decode:
         strategy or rule fails ends by that error; the others go on.
         """
         if not self._state.done:  # telling takes no turn: a stream may be collected while this thread holds it
-            with self._turn, self._limit:
+            with self._turn:
                 self._gain()
         return self._tell()
 
@@ -125,7 +123,8 @@ class Decode:
         """
         while True:
             try:
-                return call()
+                with self._limit:  # around the core alone: a forward pass may take as long as it does
+                    return call()
             except RequestFault as fault:
                 self._apply(Fail(fault.request_id, str(fault)))
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import inf
 from typing import Literal
 
 from .errors import DlstepError, SamplesMismatch
@@ -17,7 +18,6 @@ Statistic = Literal["entropy", "margin", "noise"]
 Ties = Literal["highest", "lowest"]
 Mode = Literal["encode", "denoise"]
 Carry = Literal["none", "fresh", "held"]
-MOST = 1.001  # of a probability that was rounded
 # Numbers, because strings hash differently in every process.
 _MODES: dict[Mode, int] = {"encode": 0, "denoise": 1}
 _CARRIES: dict[Carry, int] = {"none": 0, "fresh": 1, "held": 2}
@@ -288,13 +288,11 @@ class Samples:
                     f"{len(rows.tokens)} tokens and {len(rows.probabilities)} probabilities came back"
                 )
             # One sum tells of NaN and infinity: what compares with neither bound.
-            if rows.probabilities and not (
-                0.0 <= sum(rows.probabilities) <= len(span.wanted) * MOST and min(rows.probabilities) >= 0.0
-            ):
+            if rows.probabilities and not (0.0 <= sum(rows.probabilities) < inf and min(rows.probabilities) >= 0.0):
                 position, wrong = _first_wrong(span, rows)
                 raise SamplesMismatch(
-                    f"step {self.plan.step}, request {span.id}: position {position} came back with probability {wrong}, which "
-                    "must lie in [0, 1]; a driver answers a row of non-finite logits with token -1 and probability 0.0"
+                    f"step {self.plan.step}, request {span.id}: position {position} came back with probability {wrong}, "
+                    "which must be finite and not negative; for non-finite logits a driver answers token -1, probability 0.0"
                 )
         if self.plan.wants != PLAIN:
             self._check_extras()
@@ -331,7 +329,7 @@ class Samples:
 def _first_wrong(span: Span, rows: Rows) -> tuple[int, float]:
     """The first sampled position of a span whose probability is none, and that number."""
     answered = zip(span.wanted, rows.probabilities, strict=True)
-    return next((position, number) for position, number in answered if not 0.0 <= number <= MOST)
+    return next((position, number) for position, number in answered if not 0.0 <= number < inf)
 
 
 START_LINE = 0
