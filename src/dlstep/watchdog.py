@@ -1,11 +1,11 @@
 """A time limit for strategies and rules, which are user code and may never return.
 
-The core has no clock, so a thread beside it looks at the threads that step, a few times a second. One that has been inside the
-same call of user code for too long gets a UserCodeTimeout raised in it, which the core turns into a fault of the request that
-the call is for. A step costs a few entries of dictionaries.
+The core has no clock, so a watchdog thread checks the stepping threads a few times a second. It raises UserCodeTimeout in a
+thread that has been inside the same call of user code for too long; the core turns the exception into a fault of the request
+that made the call. The overhead of a step is a few dictionary updates.
 
-Only Python code can be stopped this way: a call that stays inside C, such as a regular expression that backtracks for ever, is
-ended by the deadlines of the server's engine.
+The watchdog can interrupt only Python code. A call that stays inside C, such as a regular expression that backtracks forever,
+ends only when the server kills its engine at `engine_timeout`.
 """
 
 import ctypes
@@ -19,29 +19,29 @@ from .core.faults import UserCodeTimeout, measured
 from .core.lifecycle import add, judged
 from .core.schedule import window_of
 
-# The functions of the core that call user code, each within the boundary that turns what it raises into a fault.
+# The functions of the core that call user code. Each turns an exception of user code into a fault.
 CALLERS: frozenset[CodeType] = frozenset(
     function.__code__ for function in (add, advanced, forgotten, judged, measured, window_of)
 )
-POLL = 0.2  # seconds between two looks
+POLL = 0.2  # seconds between two checks
 
 
 class Watchdog:
-    """Watches the threads of this process that are inside a `Limit`."""
+    """A daemon thread that checks every thread of this process that is inside a `Limit`."""
 
     def __init__(self) -> None:
         self._limits: dict[int, float] = {}  # seconds that a call may take, by thread
-        self._entered: dict[int, float] = {}  # when a thread entered its limit last
-        # The call that a thread was seen in, and since when: its entry and the address of the frame.
+        self._entered: dict[int, float] = {}  # when each thread last entered its limit
+        # For each thread, its call (time of entry, id of the frame) and the time of the check that first found it.
         self._calls: dict[int, tuple[tuple[float, int], float]] = {}
         self._wake = threading.Event()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
 
     def enter(self, seconds: float) -> float | None:
-        """Watch this thread from now on; the limit that it had before."""
+        """Set the limit of this thread and return its previous one."""
         thread = threading.get_ident()
-        outer = self._limits.get(thread)  # a step in which a stream is collected may run a part of another one
+        outer = self._limits.get(thread)  # limits nest: collecting a stream may run part of another step in this one
         self._limits[thread] = seconds
         self._entered[thread] = time.monotonic()
         if not self._wake.is_set():
@@ -49,7 +49,7 @@ class Watchdog:
         return outer
 
     def leave(self, outer: float | None) -> None:
-        """Return to the limit that this thread had before."""
+        """Restore the previous limit of this thread."""
         if outer is None:
             self._limits.pop(threading.get_ident(), None)
         else:
@@ -67,17 +67,17 @@ class Watchdog:
             if not self._limits:
                 self._calls.clear()
                 self._wake.clear()
-                if not self._limits:  # else one came in between, and may have seen the event set
+                if not self._limits:  # a thread that entered a limit meanwhile may have seen the event still set
                     self._wake.wait()
             time.sleep(POLL)
             self._look(time.monotonic())
 
     def _look(self, now: float) -> None:
-        """Look at what each thread is in that entered its limit long ago.
+        """Interrupt each thread whose current call of user code takes too long.
 
-        Looking at a stack has a price: its frames are then linked to their callers for as long as an exception holds them, and
-        with them the memory of a device. So a thread is left alone until its step has taken `seconds`; a call that does not
-        return is ended after at most twice that time.
+        Inspecting a stack links its frames to their callers, so an exception that holds the frames also holds device memory.
+        The watchdog therefore inspects a thread only after its step has taken `seconds`, and a call that does not return ends
+        after about twice that time.
         """
         due = [thread for thread, seconds in list(self._limits.items()) if now - self._entered.get(thread, now) >= seconds]
         frames = sys._current_frames() if due else {}
@@ -94,7 +94,7 @@ class Watchdog:
 
 
 def user_call(frame: FrameType | None) -> FrameType | None:
-    """The frame of the strategy's or the rule's method that the core has called on this stack; None if there is none."""
+    """Return the frame of the strategy's or rule's method that the core called on this stack; None if there is none."""
     while frame is not None and frame.f_back is not None:
         if frame.f_back.f_code in CALLERS and frame.f_code not in CALLERS:
             return frame
@@ -106,9 +106,10 @@ WATCHDOG = Watchdog()
 
 
 class Limit:
-    """A context in which a call of user code raises UserCodeTimeout after `seconds`. It may be entered again, one at a time.
+    """A context manager that limits each call of user code to `seconds`; a longer call gets UserCodeTimeout. Reusable, not nested.
 
-    No generator: one that an exception passes through holds the frames of the exception, and with them a device's memory.
+    It is a class because a generator that an exception passes through keeps the frames of the exception, and with them device
+    memory.
     """
 
     __slots__ = ("_outer", "_seconds")

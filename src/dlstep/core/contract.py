@@ -1,7 +1,7 @@
-"""Checks of what strategies and rules answer, for those that this package does not ship. Each raises WrongAnswer.
+"""Checks of the return values of user-written strategies and rules. Each check raises WrongAnswer.
 
-A check costs as much as the answer is long. It makes sure of what the core and the driver rely on, so that a wrong answer
-ends its request here and never as an error of a forward pass that others share.
+The checks verify the properties that the core and the driver rely on, so a wrong return value ends its own request here instead
+of failing a forward pass that other requests share. The cost of a check is linear in the size of the returned value.
 """
 
 from dataclasses import replace
@@ -24,17 +24,17 @@ MOST_IDS = 1 << 31  # devices keep ids in 32 bits; those past the vocabulary hav
 
 
 def whole(numbers: Any) -> bool:
-    """Whether this is a tuple or a list of whole numbers."""
+    """Return whether `numbers` is a tuple or a list of integers."""
     return type(numbers) in (tuple, list) and all(type(number) is int for number in numbers)
 
 
 def ascending(numbers: Any) -> bool:
-    """Whether this is a tuple or a list of whole numbers, each above the one before it."""
+    """Return whether `numbers` is a tuple or a list of strictly increasing integers."""
     return whole(numbers) and all(map(lt, numbers, numbers[1:]))
 
 
 def check_chosen(rule: "Rule", chosen: Any, block: Block, begin: int, must: bool) -> None:
-    """Check the rows that a rule takes: those of masked positions of the block, ascending, at least one if `must`."""
+    """Check the rows that `chosen` returned: ascending rows of masked positions of the block, at least one if `must`."""
     last = begin + len(block.undecided) - 1
     if not ascending(chosen) or (chosen and not begin <= chosen[0] <= chosen[-1] <= last):
         raise WrongAnswer(rule, "chosen", f"{short(chosen)}: it must be a list of ascending rows from {begin} to {last}")
@@ -43,19 +43,19 @@ def check_chosen(rule: "Rule", chosen: Any, block: Block, begin: int, must: bool
 
 
 def check_wanted(rule: "Rule", wanted: Any, block: Block, limit: int) -> None:
-    """Check the positions that a rule samples: at least one, ascending, of those in the block that were not given."""
+    """Check the positions that `wanted` returned: ascending, at least one, and none of a given token."""
     if type(wanted) is not tuple or not wanted or not ascending(wanted) or not _sampled(block, limit, wanted):
         what = f"{short(cast(object, wanted))}: it must be a tuple of ascending positions that the block samples, at least one"
         raise WrongAnswer(rule, "wanted", what)
 
 
 def _sampled(block: Block, limit: int, wanted: Any) -> bool:
-    """Whether forwards may sample all of these positions of the block."""
+    """Return whether a forward pass may sample every position of `wanted` in the block."""
     return set(block.sampled(limit)).issuperset(wanted)
 
 
 def check_block(rule: "Rule", sequence: Sequence, before: Block, after: Any, rows: Rows, must: bool, spec: Spec) -> None:
-    """Check the block that a rule made of `before`: positions and given tokens unchanged, and closer to its end if `must`."""
+    """Check the block that `decided` made from `before`: same positions and given tokens, and a lower measure if `must`."""
     wrong = partial(WrongAnswer, rule, "decided")
     if not isinstance(after, Block):
         raise wrong(f"{short(after)}: it must be a Block")
@@ -74,7 +74,7 @@ def check_block(rule: "Rule", sequence: Sequence, before: Block, after: Any, row
         if not right:
             raise wrong(f"token {short(new)} at position {position}: it is given, masked, or holds a token that was sampled")
     if must and (after.undecided or rule.revokes):
-        # A rule that takes tokens back can lose masks in every forward and still go round in a circle.
+        # A rule that remasks can unmask positions in every forward pass and still cycle forever.
         was, now = rule.measure(_before_forward(sequence), before), rule.measure(sequence, after)
         over = not after.undecided and rule.finished(after)
         if not over and not (whole((was, now)) and 0 <= now < was):
@@ -82,7 +82,7 @@ def check_block(rule: "Rule", sequence: Sequence, before: Block, after: Any, row
 
 
 def check_span(strategy: Strategy, sequence: Sequence, span: Any, spec: Spec) -> None:
-    """Check the span that a strategy schedules: positions, tokens and ids of this request that a driver can run."""
+    """Check the span that `schedule` returned: it belongs to this request, and a driver can run its positions and ids."""
     wrong = partial(WrongAnswer, strategy, "schedule")
     if not isinstance(span, Span):
         raise wrong(f"{short(span)}: it must be a Span")
@@ -111,7 +111,7 @@ def check_span(strategy: Strategy, sequence: Sequence, span: Any, spec: Spec) ->
 
 
 def check_sequence(strategy: Strategy, hook: str, before: Sequence, after: Any) -> None:
-    """Check the sequence that a strategy made of `before`: only what the strategy owns changed, and what is settled stays."""
+    """Check the sequence that a strategy made from `before`: it changed only its own fields and kept all settled tokens."""
     wrong = partial(WrongAnswer, strategy, hook)
     if not isinstance(after, Sequence):
         raise wrong(f"{short(after)}: it must be a Sequence")
@@ -130,14 +130,14 @@ def check_sequence(strategy: Strategy, hook: str, before: Sequence, after: Any) 
     if len(after.tokens(before.settled, after.settled)) != max(0, after.settled - before.settled):
         raise wrong(f"settled={after.settled}, but no block holds these positions")
     if hook == "commit" and after.ledger.steps > limit - len(after.goal.request.prompt) and after.settled < limit:
-        # More forwards than tokens: from here on, each one must prove that this request comes to its end.
+        # The request has used more forward passes than it has tokens: from here on, each pass must lower the measure.
         was, now = strategy.measure(_before_forward(before)), strategy.measure(after)
         if not (whole((was, now)) and 0 <= now < was):
             raise wrong(f"a sequence of measure {short(now)} after {short(was)}: every forward must lower it")
 
 
 def _blocks(window: Any) -> bool:
-    """Whether this is a tuple of blocks."""
+    """Return whether `window` is a tuple of blocks."""
     return type(window) is tuple and all(isinstance(block, Block) for block in cast(tuple[object, ...], window))
 
 

@@ -1,11 +1,11 @@
-"""Blame: what goes wrong inside a strategy or a rule ends the request that brought it, and nothing else.
+"""Blame: a strategy or a rule that fails ends only the request that uses it.
 
-Strategies and rules are user code. Wherever the core calls them, whatever they raise becomes a RequestFault that names the
-request (`fault_of`). The state is not changed by a function that raises one: `fail(state,
-fault.request_id, str(fault))` ends that request, and the same function then serves the others. `Decode` does so by itself.
+Strategies and rules are user code. Wherever the core calls them, it turns any exception into a RequestFault that names the
+request (`fault_of`). A function that raises a RequestFault leaves the state unchanged: end the request with
+`fail(state, fault.request_id, str(fault))`, then call the function again for the other requests. `Decode` does both.
 
-What strategies and rules of this package answer is proven by laws. Answers of others are checked where the core takes them
-(`contract.py`): a wrong one raises WrongAnswer inside the same boundary.
+Laws prove the return values of the strategies and rules of this package. The core checks the return values of all others
+(`contract.py`): a wrong one raises WrongAnswer, which becomes a RequestFault in the same way.
 """
 
 from collections.abc import Iterator
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from .sequence import Sequence
 
 PACKAGE = f"{Path(__file__).parents[1]}"
-LONGEST = 300  # characters of an exception's message that are repeated
+LONGEST = 300  # characters of an exception's message that a reason quotes
 
 
 class RequestFault(DlstepError):
-    """The strategy or the rule of one request failed, or answered wrongly; the message is the reason for the user.
+    """A failure of the strategy or the rule of one request; the message is the reason shown to the user.
 
     Args:
         request_id: The caller's id of the request.
@@ -37,19 +37,19 @@ class RequestFault(DlstepError):
 
 
 class UserCodeTimeout(BaseException):
-    """A strategy or a rule did not return within `user_code_timeout`. Raised in its thread by whoever has a clock.
+    """A timeout: a strategy or a rule did not return within `user_code_timeout`. The watchdog raises it in the stepping thread.
 
-    No Exception, so that user code does not catch it by accident.
+    It derives from BaseException, so an `except Exception` in user code does not catch it.
     """
 
 
 class WrongAnswer(Exception):
-    """A strategy or a rule returned what the core cannot use.
+    """A return value of a strategy or a rule that the core cannot use.
 
     Args:
         owner: The strategy or the rule.
         hook: The name of the method.
-        what: What it returned, and what it should.
+        what: The returned value and the allowed ones.
     """
 
     def __init__(self, owner: object, hook: str, what: str) -> None:
@@ -59,8 +59,8 @@ class WrongAnswer(Exception):
 def fault_of(sequence: "Sequence", step: int, error: BaseException) -> RequestFault:
     """Return the fault of the request of `sequence`, whose strategy or rule raised `error` in `step`.
 
-    Everything counts, SystemExit too, which would end a server; but KeyboardInterrupt is the user's at the keyboard and is
-    raised as it is.
+    Every exception becomes a fault, including SystemExit, which would otherwise end a server. Only KeyboardInterrupt, which
+    comes from the keyboard, is raised again unchanged.
     """
     if isinstance(error, KeyboardInterrupt):
         raise error
@@ -69,7 +69,7 @@ def fault_of(sequence: "Sequence", step: int, error: BaseException) -> RequestFa
 
 
 def measured(sequence: "Sequence", step: int) -> int:
-    """The most sampling forwards that a sequence may still take, by its strategy. Raises RequestFault."""
+    """Return the strategy's bound on the sampling forward passes that a sequence still needs. Raises RequestFault."""
     try:
         return sequence.goal.strategy.measure(sequence)
     except BaseException as error:
@@ -77,7 +77,7 @@ def measured(sequence: "Sequence", step: int) -> int:
 
 
 def described(error: BaseException) -> str:
-    """Return in one line what user code raised and where: the hook that the core called, and the user's innermost frame."""
+    """Return one line that names the exception, the hook that the core called, and the innermost frame of user code."""
     if isinstance(error, WrongAnswer):
         return str(error)
     raised = " ".join("".join(format_exception_only(error)).split())[:LONGEST]
@@ -89,7 +89,7 @@ def described(error: BaseException) -> str:
 
 
 def _user_frames(traceback: TracebackType | None) -> Iterator[tuple[CodeType, int]]:
-    """Code and line of the frames outside of this package, the outermost first."""
+    """Yield the code and the line of each frame outside this package, outermost first."""
     while traceback is not None:
         code = traceback.tb_frame.f_code
         if not code.co_filename.startswith(PACKAGE):
@@ -98,7 +98,7 @@ def _user_frames(traceback: TracebackType | None) -> Iterator[tuple[CodeType, in
 
 
 def _defined(owner: type, hook: str) -> str:
-    """Where the method is written, for a message; nothing for what is no plain method."""
+    """Return the file and line of a method for a message; an empty string if `hook` is not a plain method."""
     method = next((vars(cls)[hook] for cls in owner.__mro__ if hook in vars(cls)), None)
     code = method.__code__ if isinstance(method, FunctionType) else None
     return f" ({_place(code.co_filename, code.co_firstlineno)})" if code is not None else ""

@@ -75,7 +75,7 @@ class Prune:
     """Finished requests were forgotten."""
 
 
-# What `apply` may raise for an event of an edited file, whose checksums can be valid although its values have wrong types.
+# Exceptions of `apply` for an event of an edited file: its checksums can be valid while its values have wrong types.
 INAPPLICABLE = (
     *(ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError, RecursionError, TypeError, ValueError),
     DlstepError,
@@ -105,9 +105,9 @@ def apply(state: State, event: Event) -> State:
 
 
 def applied(state: State, event: Event, number: int) -> State:
-    """Return the state after `event`, which is number `number` of a trace.
+    """Return the state after `event`, the event at index `number` of a trace.
 
-    Raises ReplayDiverged, naming the event, where it cannot follow: the values of an edited file may have any type.
+    Raises ReplayDiverged, naming the event, if it cannot be applied: the values of an edited file may have any type.
     """
     try:
         return apply(state, event)
@@ -116,12 +116,12 @@ def applied(state: State, event: Event, number: int) -> State:
 
 
 def _inapplicable(event: Event, number: int, error: Exception) -> ReplayDiverged:
-    """Return the error that names an event which cannot follow."""
+    """Return the error for an event that cannot be applied."""
     return ReplayDiverged(f"event {number} ({type(event).__name__}) cannot be applied: {reason_of(error)}")
 
 
 def folded(state: State, events: Iterable[Event], first: int = 0) -> State:
-    """Return the state after `events`, the first of which is number `first` of a trace. Raises ReplayDiverged as `applied`."""
+    """Return the state after `events`, which begin at index `first` of a trace. Raises ReplayDiverged like `applied`."""
     for number, event in enumerate(events, first):
         state = applied(state, event, number)
     return state
@@ -144,7 +144,7 @@ class Trace:
         return Trace(self.first, (*self.events, event))
 
     def states(self) -> Iterator[State]:
-        """Yield the first state and the one after each event. Raises ReplayDiverged for an event that cannot follow."""
+        """Yield the first state, then the state after each event. Raises ReplayDiverged for an event that cannot be applied."""
         state = self.first
         yield state
         for number, event in enumerate(self.events):
@@ -153,13 +153,13 @@ class Trace:
 
     @property
     def state(self) -> State:
-        """The last state. Raises ReplayDiverged for an event that cannot follow."""
+        """The last state. Raises ReplayDiverged for an event that cannot be applied."""
         return folded(self.first, self.events)
 
     def replay(self) -> State:
         """Plan every step anew, compare with the recorded plan, and commit the recorded samples; no model is needed.
 
-        Raises ReplayDiverged naming the event, the step and the first field that differs, or why the event cannot follow.
+        Raises ReplayDiverged with the event, the step and the first field that differs, or why the event cannot be applied.
         """
         state = self.first
         since = [state]  # states from which this plan may have been made: arrivals and aborts may follow a plan
@@ -167,7 +167,7 @@ class Trace:
         for number, event in enumerate(self.events):
             try:
                 if isinstance(event, Samples):
-                    # From the newest on, so that a state in which a request failed is not planned again.
+                    # Newest first, so that a state in which a request failed is not planned again.
                     if all(schedule(earlier) != event.plan for earlier in reversed(since)):
                         raise ReplayDiverged(
                             f"event {number}, step {state.step}: {difference(schedule(state), event.plan, last)}"
@@ -219,7 +219,7 @@ class Trace:
 
 
 def reason_of(error: Exception) -> str:
-    """Return the message of an error, with its class where the message was not written for a reader, on one line."""
+    """Return the message of an error on one line, with the class of an error whose message is not written for users."""
     text = " ".join(str(error).split())[:LONGEST_REASON]
     return text if isinstance(error, ValueError | DlstepError) else f"{type(error).__name__}: {text}"
 

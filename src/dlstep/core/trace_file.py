@@ -39,7 +39,7 @@ def checks(data: Any, depth: int) -> Any:
 def changed(now: Any, then: Any, path: str = "") -> str | None:
     """Return the path of the first difference between two trees of checksums, None if they are equal.
 
-    `now` is computed from the data and gives the shape: `then` was read from a file, where it may hold anything.
+    `now` is computed from the data and determines the shape of the tree; `then` was read from a file and may hold anything.
     """
     if isinstance(now, dict) and isinstance(then, dict):
         sums, others = cast(dict[str, Any], now), cast(dict[str, Any], then)
@@ -134,7 +134,7 @@ def _words(error: BaseException) -> str:
 
 
 def _value(data: Any, name: str, depth: int) -> Any:
-    """The value in a line, every field of which is as it was written."""
+    """Return the value of a line. Raises ValueError if a field does not match its checksum."""
     place = changed(checks(data[name], depth), data["checks"])
     if place is not None:
         raise ValueError(f"{_told(data[name], place)} is not as it was written")
