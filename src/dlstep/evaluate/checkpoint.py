@@ -84,9 +84,9 @@ def encoded(line: Line) -> bytes:
 
 
 def append(file: IO[bytes], line: Line) -> None:
-    """Add a line to an `opened` file. Raises OSError where it does not fit, as on a full disk; no line follows half of one."""
+    """Append a line to an `opened` file. Raises OSError if the disk is full, so no line follows a partial one."""
     left = memoryview(encoded(line))
-    while left:  # a write without a buffer may take a part
+    while left:  # an unbuffered write may be partial
         left = left[file.write(left) :]
 
 
@@ -164,15 +164,15 @@ class Checkpoint:
         return [*self.rows, *self._ahead.values()]
 
     def note(self, place: int, row: Line, beside: Line) -> None:
-        """Write an answer: to its place if all before it are there, else to where it waits."""
-        append(self._beside, beside)  # first: an answer is never without it
+        """Write an answer to `answers.jsonl` if all earlier ones are there, else to the file of waiting answers."""
+        append(self._beside, beside)  # written first, so every stored answer has its line here
         if place > len(self.rows):
             append(self._waiting, row)
         self._ahead[place] = row
         self._advance()
 
     def note_work(self, task: str, work: Line) -> None:
-        """Write what forwards have cost."""
+        """Write the cost of forward passes."""
         append(self._beside, {"task": task, "work": work})
 
     def close(self) -> None:

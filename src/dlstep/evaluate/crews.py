@@ -17,7 +17,7 @@ from .answering import Answered, Answering
 from .items import Item
 from .metrics import Work
 
-START = 1800.0  # seconds at least that a worker may take to load
+START = 1800.0  # minimum seconds allowed for a worker to load
 
 
 class About(NamedTuple):
@@ -104,11 +104,11 @@ class Alone:
 
 
 class Processes:
-    """Engines in worker processes, each with the configuration; the one with the fewest requests gets the next.
+    """A crew of engines in worker processes, all with the same configuration; the least busy one gets the next item.
 
-    A worker that dies, that gives no sign of life for `seconds`, or that takes longer for one forward pass, is killed, and its
-    items go to the others. Raises ValueError for a configuration that no engine can be made of, and DlstepError, with the
-    reasons, once no worker is left.
+    The crew kills a worker that sends no heartbeat for `seconds` or whose forward pass takes longer. The items of a worker that
+    died or was killed move to the others. Raises ValueError if no engine can be made from the configuration, and DlstepError,
+    with the reasons, once no worker is left.
     """
 
     def __init__(self, config: EngineConfig, count: int, seconds: float = 300.0) -> None:
@@ -118,8 +118,8 @@ class Processes:
                 "of its own: give one of the two"
             )
         self._seconds, self._clock = seconds, Clock()
-        self._lost: list[str] = []  # why workers are gone
-        self._live: dict[Pulse, dict[int, Item]] = {}  # what each worker has not answered, by place
+        self._lost: list[str] = []  # the reasons of lost workers
+        self._live: dict[Pulse, dict[int, Item]] = {}  # the unanswered items of each worker, by place
         self._ready: dict[Pulse, About] = {}
         try:
             for number in range(count):
@@ -143,20 +143,20 @@ class Processes:
         return sum(map(len, self._live.values()))
 
     def add(self, place: int, item: Item) -> None:
-        """Send an item to a process."""
+        """Send an item to the least busy worker."""
         pulse = min(self._live, key=lambda pulse: len(self._live[pulse]))
         if not self._live[pulse]:
-            pulse.standstill = 0.0  # it had nothing to do
+            pulse.standstill = 0.0  # it was idle
         self._live[pulse][place] = item
-        with suppress(WorkerDied):  # the next look finds that out
+        with suppress(WorkerDied):  # the next step notices the death
             pulse.worker.send((place, item), self._seconds)
 
     def step(self) -> tuple[list[Answered], Work]:
-        """Wait for answers of any process, or for a heartbeat. Raises what a process raised, DlstepError if all have died."""
+        """Wait for answers or a heartbeat of any worker. Raises the error of a worker, and DlstepError if all have died."""
         answers, done = list[Answered](), Work()
         passed = self._clock.wait([pulse.worker for pulse in self._live])
         for pulse in list(self._live):
-            alive = pulse.worker.alive  # before its last messages are read
+            alive = pulse.worker.alive  # read before the messages, so that its last ones are not missed
             for message in pulse.take(passed):
                 match message:
                     case Failed():
@@ -173,14 +173,14 @@ class Processes:
         return answers, done
 
     def close(self) -> None:
-        """Ask the processes to end, and end those by force that do not."""
+        """Ask the workers to end, and kill those that do not."""
         for pulse in self._live:
             pulse.worker.connection.close()
         for pulse in self._live:
             pulse.worker.end()
 
     def _overdue(self, pulse: Pulse) -> bool:
-        """Whether a worker has stopped or hangs; it is killed then."""
+        """Return whether a worker is stopped or hangs, and kill it if so."""
         limit = self._seconds if pulse in self._ready else max(self._seconds, START)
         if pulse.silent(self._seconds):
             pulse.worker.kill(f"gave no sign of life for {pulse.silence:.0f} seconds and was killed")
@@ -192,7 +192,7 @@ class Processes:
         return True
 
     def _lose(self, pulse: Pulse) -> None:
-        """Let the other workers answer what one that is gone had. Raises DlstepError if none is left."""
+        """Move the items of a lost worker to the other workers. Raises DlstepError if none is left."""
         pulse.worker.end(0)
         self._lost.append(pulse.worker.reason)
         items = self._live.pop(pulse)
@@ -205,7 +205,7 @@ class Processes:
 
 
 def work(connection: Connection, config: EngineConfig, number: int) -> None:
-    """Be a worker: load, then answer until the connection closes."""
+    """Run a worker: load the engine, then answer items until the connection closes."""
     heart = Heart(connection)
     try:
         with searched(Path.cwd()):
@@ -219,5 +219,5 @@ def work(connection: Connection, config: EngineConfig, number: int) -> None:
             if ended:
                 heart.send((ended, answering.worked()))
     except (ValueError, OSError, DlstepError, EOFError) as error:
-        if not isinstance(error, EOFError | BrokenPipeError | ConnectionResetError):  # those: the parent has gone
+        if not isinstance(error, EOFError | BrokenPipeError | ConnectionResetError):  # these mean that the parent is gone
             heart.send(Failed(" ".join(str(error).split())))

@@ -61,6 +61,6 @@ def _started() -> Worker:
 
 
 def _asked(worker: Worker, job: dict[str, object], seconds: float) -> dict[str, Any]:
-    """The answer to a job. Raises WorkerDied if there is none in time."""
+    """Return the answer to a job. Raises WorkerDied if it does not arrive within `seconds`."""
     worker.send(job, seconds)
     return worker.receive(seconds)

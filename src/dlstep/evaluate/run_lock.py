@@ -17,17 +17,17 @@ except ImportError:  # Windows
 
 LOCK = "lock"
 HELD = (errno.EAGAIN, errno.EACCES)
-NO_LOCKS = (errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK)  # of file systems that cannot lock
+NO_LOCKS = (errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK)  # errors of file systems without locks
 
 
 class RunLock:
     """An exclusive lock on the folder of a run, held until `close` or until the process ends.
 
-    The kernel keeps the lock (`flock`), so it is gone after kill -9 too, and a stopped process still holds it. The file
-    itself stays: deleting it would let two processes lock two files of the same name.
+    The kernel holds the lock (`flock`): `kill -9` releases it too, and a stopped process keeps it. The file itself is never
+    deleted, because two processes could then lock two different files of the same name.
 
     Args:
-        folder: the folder of the run; it is made if it is not there.
+        folder: the folder of the run; created if it does not exist.
 
     Raises:
         ValueError: another process holds the lock. The message names its pid and host.
@@ -62,7 +62,7 @@ class RunLock:
         os.pwrite(self._file, json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode() + b"\n", 0)
 
     def check(self) -> None:
-        """Raise DlstepError if the folder was deleted or replaced, so that another process may hold a lock of its own."""
+        """Raise DlstepError if the folder was deleted or replaced: another process may then hold a lock on the new folder."""
         try:
             same = os.path.samestat(os.fstat(self._file), self._path.stat())
         except FileNotFoundError:
@@ -79,13 +79,13 @@ class RunLock:
 
 
 def check_free(folder: Path) -> None:
-    """Raise ValueError if another process holds the lock of this folder: to be called before slow work such as loading."""
+    """Raise ValueError if another process holds the lock of this folder. Call this before slow work such as loading."""
     if (folder / LOCK).exists():
         RunLock(folder).close()
 
 
 def _refusal(path: Path) -> str:
-    """The reason why a lock cannot be had, and the remedy."""
+    """Return the message for a lock that another process holds: the holder and the remedy."""
     holder = _holder(path)
     if holder is None:
         return f"{path.parent} is in use by another process: wait until it ends, or write to another output"
@@ -107,7 +107,7 @@ def _refusal(path: Path) -> str:
 
 
 def _holder(path: Path) -> tuple[int, str] | None:
-    """The pid and host in a lock file; None while its holder writes them."""
+    """Return the pid and the host in a lock file; None while the holder is still writing them."""
     try:
         said: Any = json.loads(path.read_bytes())
         pid, host = said["pid"], said["host"]

@@ -1,4 +1,4 @@
-"""Supervised worker processes: start, deadline, kill, and the reason of their death. Imports the standard library only."""
+"""Supervised worker processes: start, deadlines, kill and reason of death. Imports only the standard library."""
 
 from .heartbeat import HEARTBEAT_SECONDS, Clock, Heart, Pulse
 from .worker import Worker, WorkerDied, disconnect, last_words

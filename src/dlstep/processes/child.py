@@ -1,4 +1,4 @@
-"""The side of a worker process: signals, its parent's end, and its last words."""
+"""The code that runs inside a worker process: signal handling, exit with the parent, and last words."""
 
 import os
 import pickle
@@ -19,13 +19,13 @@ LONGEST = 1000  # characters of last words
 PARENTS_SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 _PR_SET_PDEATHSIG = 1
 
-_words: list[Connection] = []  # where this process, if it is a worker, sends its last words; empty once it has
+_words: list[Connection] = []  # the pipe for the last words of this worker; empty in other processes and once they are sent
 
 
 def run(connection: Connection, words: Connection, packed: bytes) -> None:
-    """Run a pickled target in the worker process; an exception that it does not catch becomes the reason of its death.
+    """Run a pickled target in the worker process and send an uncaught exception to the parent as the reason of death.
 
-    So does one that its modules raise when they are imported, which unpickling does.
+    Unpickling imports the modules of the target, so an exception of an import is reported in the same way.
     """
     _words.append(words)
     for number in PARENTS_SIGNALS:
@@ -42,23 +42,23 @@ def run(connection: Connection, words: Connection, packed: bytes) -> None:
 
 
 def last_words(reason: str) -> None:
-    """Tell the parent, in a worker process, why this process is about to end; the first reason counts. Else do nothing."""
-    with suppress(IndexError, OSError):  # no worker, or not the first reason; or the parent is gone
+    """Send the parent the reason why this worker is about to end. Only the first call counts; outside a worker, do nothing."""
+    with suppress(IndexError, OSError):  # not a worker, a reason was already sent, or the parent is gone
         _words.pop().send(" ".join(reason.split())[:LONGEST])
 
 
 def _told(error: BaseException) -> str:
-    """An exception in a line: its class, its message, and where it was raised."""
+    """Return an exception as one line: its class, its message, and the file and line that raised it."""
     frames = traceback.extract_tb(error.__traceback__)
     place = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
     return f"{type(error).__name__}: {error}{place}"
 
 
 def _end_with_parent() -> None:
-    """See to it that this process ends when its parent does, in the middle of a forward pass or while it is stopped.
+    """Make this process end when its parent ends, even in the middle of a forward pass or while it is stopped.
 
-    A thread can do that only while the process runs, so on Linux the kernel is asked to kill it. A child of a forkserver has
-    another parent for the kernel, and the thread alone.
+    A thread waits for the parent, but it does not run while the process is stopped, so on Linux the kernel also kills the
+    process. A forkserver is the kernel's parent of its children, so those rely on the thread alone.
     """
     parent = parent_process()
     assert parent is not None, "a worker is started by another process"

@@ -1,4 +1,4 @@
-"""Heartbeats: a thread of a worker process sends them between messages, so that its parent notices when it is stopped."""
+"""Heartbeats: a thread of each worker process sends them between messages, so the parent notices a stopped worker."""
 
 import threading
 from collections.abc import Iterator
@@ -10,21 +10,21 @@ from typing import Any
 
 from .worker import Worker
 
-HEARTBEAT_SECONDS = 1.0  # between two signs of life
-IMPORT_SECONDS = 60.0  # at least, in which a process has imported what it needs for its first sign of life
+HEARTBEAT_SECONDS = 1.0  # between two heartbeats
+IMPORT_SECONDS = 60.0  # minimum time allowed for the imports before the first heartbeat
 
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """A sign of life; `progress` has changed if the process got anywhere since the last one."""
+    """A heartbeat message; `progress` differs from the last one if the process made progress in between."""
 
     progress: int
 
 
 class Heart:
-    """A worker process's end of its connection, on which a thread sends heartbeats; any thread may send messages.
+    """The worker's end of its connection. A thread sends heartbeats on it, and any thread may send messages.
 
-    The process counts what it has finished in `progress`.
+    The worker increments `progress` for each unit of work that it finishes.
     """
 
     def __init__(self, connection: Connection) -> None:
@@ -39,18 +39,18 @@ class Heart:
             self._connection.send(message)
 
     def _beat(self) -> None:
-        with suppress(OSError):  # nobody listens any more
+        with suppress(OSError):  # the parent closed the connection
             while True:
                 sleep(HEARTBEAT_SECONDS)
                 self.send(Heartbeat(self.progress))
 
 
 class Pulse:
-    """The signs of life of a worker that has a `Heart`, as its parent sees them.
+    """The parent's record of the heartbeats of a worker that has a `Heart`.
 
     Attributes:
-        silence: Seconds without any message.
-        standstill: Seconds in which `Heart.progress` has not changed.
+        silence: Seconds since the last message of any kind.
+        standstill: Seconds since `Heart.progress` last changed.
     """
 
     def __init__(self, worker: Worker) -> None:
@@ -59,7 +59,7 @@ class Pulse:
         self._progress = -1  # before the first heartbeat
 
     def take(self, passed: float) -> Iterator[Any]:
-        """Yield the messages that have arrived in the `passed` seconds since the last look, without heartbeats."""
+        """Yield the messages, except heartbeats, that arrived in the `passed` seconds since the last call."""
         self.silence += passed
         self.standstill += passed
         with suppress(EOFError, OSError):
@@ -72,22 +72,22 @@ class Pulse:
                     self._progress, self.standstill = message.progress, 0.0
 
     def silent(self, seconds: float) -> bool:
-        """Whether the process gave no sign of life for so many seconds; for its first one it has `IMPORT_SECONDS` at least."""
+        """Return whether no message came for `seconds`; before the first heartbeat, for at least `IMPORT_SECONDS`."""
         return self.silence > (max(seconds, IMPORT_SECONDS) if self._progress < 0 else seconds)
 
     def stuck(self, seconds: float) -> bool:
-        """Whether the process lives, but made no progress for so many seconds."""
+        """Return whether heartbeats still arrive but `progress` has not changed for `seconds`."""
         return self.standstill > seconds and self.silence < 2 * HEARTBEAT_SECONDS
 
 
 class Clock:
-    """Seconds between looks at workers. A pause of this process is none of theirs, so it counts as a short one."""
+    """A clock of the time between two checks of the workers. It caps the time for which this process itself was paused."""
 
     def __init__(self) -> None:
         self._before = monotonic()
 
     def wait(self, workers: list[Worker]) -> float:
-        """Wait until a worker sends something or ends, or for a heartbeat's time; return the seconds since the last look."""
+        """Wait until a worker sends or ends, at most `HEARTBEAT_SECONDS`; return the seconds since the last call."""
         wait([end for worker in workers for end in (worker.connection, worker.sentinel)], HEARTBEAT_SECONDS)
         now = monotonic()
         passed, self._before = min(now - self._before, 2 * HEARTBEAT_SECONDS), now

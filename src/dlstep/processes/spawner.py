@@ -1,8 +1,8 @@
-"""The thread that starts all processes.
+"""The thread that starts all worker processes.
 
-Linux ties a worker to the *thread* that started it (PR_SET_PDEATHSIG): a worker that a short-lived thread started would be
-killed when that thread ends. So one thread starts them all, and lives as long as this process. It blocks the signals that
-workers leave to their parent, and a worker inherits that: Ctrl-C while a worker imports its modules does not end it.
+Linux ties a worker to the *thread* that started it (PR_SET_PDEATHSIG): if a short-lived thread starts a worker, the kernel
+kills the worker when that thread ends. So a single thread, which lives as long as this process, starts all workers. The thread
+blocks the signals that only the parent handles; workers inherit the block, so Ctrl-C does not end a worker during its imports.
 """
 
 import os
@@ -15,7 +15,7 @@ from .child import PARENTS_SIGNALS
 
 
 class _Job:
-    """A process to start, and what came of it."""
+    """A process to start, and the outcome."""
 
     def __init__(self, process: BaseProcess) -> None:
         self.process = process
@@ -25,7 +25,7 @@ class _Job:
 
 
 class _Spawner:
-    """The thread, started with the first process."""
+    """The thread that starts processes; it starts with the first process."""
 
     def __init__(self) -> None:
         self._jobs: SimpleQueue[_Job] = SimpleQueue()
@@ -41,7 +41,7 @@ class _Spawner:
         self._jobs.put(job)
         try:
             job.done.wait()
-        except BaseException:  # Ctrl-C: nothing would ever end a process that starts from now on
+        except BaseException:  # Ctrl-C: the caller never gets a process that starts later, so kill it
             job.abandoned = True
             if job.done.is_set() and job.error is None:
                 process.kill()
@@ -55,19 +55,19 @@ class _Spawner:
             try:
                 _block_signals()
                 job.process.start()
-            except BaseException as error:  # noqa: BLE001 - handed to the thread that asked, which raises it
+            except BaseException as error:  # noqa: BLE001 - the thread that called start() raises it
                 job.error = error
             job.done.set()
-            if job.abandoned and job.error is None:  # asked after `done` is set: one of the two threads sees both
+            if job.abandoned and job.error is None:  # after `done` is set: one of the two threads sees both flags
                 job.process.kill()
 
 
 def _block_signals() -> None:
-    """Block the parent's signals in this thread; the process that it starts inherits that."""
+    """Block the parent's signals in this thread; processes that it starts inherit the block."""
     if hasattr(signal, "pthread_sigmask"):
         from multiprocessing.resource_tracker import ensure_running  # Windows has none
 
-        ensure_running()  # multiprocessing starts it with the first process, and unblocks SIGINT and SIGTERM after that
+        ensure_running()  # else the first process starts it, which unblocks SIGINT and SIGTERM
         signal.pthread_sigmask(signal.SIG_BLOCK, PARENTS_SIGNALS)
 
 

@@ -1,7 +1,7 @@
-"""One worker process, as the process that started it sees it.
+"""The parent's handle of one worker process.
 
-The parent owns every deadline: it cannot know why a worker is silent (stopped, stuck in a kernel, waiting for a device), so it
-presumes a worker that misses a deadline dead, and kills it. SIGKILL also ends a stopped process, SIGTERM does not.
+The parent owns every deadline. It cannot tell why a worker is silent (stopped, stuck in a kernel, waiting for a device), so it
+kills a worker that misses a deadline. It uses SIGKILL because SIGTERM does not end a stopped process.
 """
 
 import atexit
@@ -23,35 +23,36 @@ from .spawner import start
 
 __all__ = ["Worker", "WorkerDied", "disconnect", "last_words"]
 
-PATIENCE = 5.0  # seconds that a worker has to end by itself, and that the kernel has to end one that was killed
+PATIENCE = 5.0  # seconds for a worker to exit by itself, and for the kernel to end a killed one
 
 
 class WorkerDied(Exception):
-    """A worker has ended, or was killed for missing a deadline; the message is the reason."""
+    """The end of a worker: it exited, or it missed a deadline and was killed. The message is the reason."""
 
 
 class Worker:
-    """A process that runs `target(connection, *arguments)`; what both sides send is pickled.
+    """A process that runs `target(connection, *arguments)`; messages are pickled in both directions.
 
-    The process is a fresh interpreter: a fork would share sockets, locks and threads. It leaves SIGINT, SIGTERM and SIGHUP to
-    its parent, and never outlives it. Several threads may use a worker, of which one at a time sends and one receives.
+    The process is a fresh interpreter, because a fork would share sockets, locks and threads. It ignores SIGINT, SIGTERM and
+    SIGHUP, which its parent handles, and never outlives its parent. Several threads may use a worker, but only one may send
+    and one may receive at a time.
 
     Args:
         target: A function of a module, called in the process with the other end of `connection`.
-        arguments: What `target` takes after the connection; they must be picklable.
-        name: The name of the process, which reasons begin with.
+        arguments: The other arguments of `target`; they must be picklable.
+        name: The name of the process; every reason begins with it.
     """
 
     def __init__(self, target: Target, *arguments: Any, name: str) -> None:
         self.name = name
-        self._lock = threading.Lock()  # `Process` lets only one thread at a time ask for the exit code
+        self._lock = threading.Lock()  # only one thread at a time may ask `Process` for the exit code
         self._reason: str | None = None
         self._failed = False  # whether the reason is the process's last words
         packed = pickle.dumps((target, arguments))
         context = get_context("spawn")
         self.connection, connection = context.Pipe()
         self._last_words, words = context.Pipe(duplex=False)
-        # Not a daemon for multiprocessing: those may have no children, and are sent SIGTERM at exit.
+        # Not daemonic: daemonic processes may not have children, and multiprocessing sends them SIGTERM at exit.
         self._process: BaseProcess = context.Process(target=run, args=(connection, words, packed), name=name)
         try:
             start(self._process)
@@ -59,14 +60,14 @@ class Worker:
             self.connection.close()
             self._last_words.close()
             raise
-        finally:  # only the process holds these ends now: when it ends, both pipes are at their end
+        finally:  # from now on only the process holds these ends, so both pipes reach EOF when it ends
             connection.close()
             words.close()
         _living.add(self)
 
     @property
     def pid(self) -> int:
-        """The number of the process."""
+        """The process id."""
         assert self._process.pid is not None, "it was started"
         return self._process.pid
 
@@ -77,7 +78,7 @@ class Worker:
 
     @property
     def alive(self) -> bool:
-        """Whether the process runs, or is stopped."""
+        """Whether the process has not ended; a stopped process counts as alive."""
         with self._lock:
             return self._process.is_alive()
 
@@ -99,9 +100,9 @@ class Worker:
 
     @contextmanager
     def deadline(self, seconds: float | None, task: str) -> Iterator[None]:
-        """Kill the process if the block takes longer than `seconds`, which unblocks whatever waits for it.
+        """Kill the process if the block takes longer than `seconds`, which also unblocks every thread that waits for it.
 
-        The reason then is that the process did not do its `task` ("answer") in this time.
+        The reason then says that the process did not do its `task`, such as "answer", in time.
         """
         if seconds is None:
             yield
@@ -115,9 +116,9 @@ class Worker:
             timer.cancel()
 
     def kill(self, reason: str = "was killed") -> None:
-        """End the process at once, stopped or not. Nothing waits for it.
+        """Kill the process, even if it is stopped, and return without waiting for its end.
 
-        `reason` says why, unless it has ended already, or said itself why it is about to end.
+        `reason` is recorded unless the process has already ended or sent its last words.
         """
         with self._lock:
             if self._process.is_alive():
@@ -125,7 +126,7 @@ class Worker:
                 self._process.kill()
 
     def end(self, seconds: float = PATIENCE) -> None:
-        """Wait `seconds` for a process that was asked to end, then kill it; more than once does no harm."""
+        """Wait up to `seconds` for the process to exit, then kill it. Safe to call more than once."""
         self._join(seconds)
         self.kill(f"did not end within {seconds:g} seconds and was killed")
         self._join(PATIENCE)
@@ -133,7 +134,7 @@ class Worker:
 
     @property
     def ending(self) -> str:
-        """How the process ended, without its last words, which may quote secrets: for those who may not read a log."""
+        """How the process ended, without its last words, which may quote secrets. Safe to show to clients."""
         reason = self.reason
         with self._lock:
             code = self._process.exitcode
@@ -141,7 +142,7 @@ class Worker:
 
     @property
     def reason(self) -> str:
-        """Why the process ended: why it was killed, or its last words, or its exit code or signal. Waits for its end."""
+        """Why the process ended: the reason for a kill, its last words, or its exit code or signal. Waits for its end."""
         self._join(PATIENCE)
         with self._lock:
             code = self._process.exitcode
@@ -150,7 +151,7 @@ class Worker:
             return self._explain("" if code is None else _ending(code))
 
     def _explain(self, reason: str) -> str:
-        """The reason of the death: the first one that was found, else the process's last words, else `reason`."""
+        """Return the recorded reason of death; if there is none, record the last words, or else `reason`."""
         if self._reason is None:
             with suppress(EOFError, OSError):
                 if self._last_words.poll():
@@ -159,14 +160,14 @@ class Worker:
         return self._reason
 
     def _join(self, seconds: float) -> None:
-        """Wait for the end of the process. Other threads may ask about it meanwhile, so the lock is not held while it runs."""
+        """Wait for the end of the process, without the lock, so that other threads can query the process meanwhile."""
         if wait([self._process.sentinel], seconds):
             with self._lock:
-                self._process.join()  # its files are closed a little before it has an exit code
+                self._process.join()  # the kernel closes its files shortly before the exit code is available
 
 
 def _ending(code: int) -> str:
-    """How a process with this exit code ended."""
+    """Return how a process with this exit code ended."""
     if code >= 0:
         return f"ended with exit code {code}"
     name = Signals(-code).name if -code in set(Signals) else f"signal {-code}"
@@ -174,11 +175,11 @@ def _ending(code: int) -> str:
 
 
 def disconnect(connection: Connection) -> None:
-    """End a connection for both sides, also for threads that wait at it; what has arrived can still be received.
+    """Shut down a connection on both sides and wake the threads that wait on it; received data stays readable.
 
-    Closing it would not wake them, and their file number could be given to another file meanwhile.
+    Closing the connection would not wake those threads, and the kernel could reuse their file descriptor for another file.
     """
-    with suppress(OSError), socket.socket(fileno=os.dup(connection.fileno())) as end:  # gone already, or a pipe of Windows
+    with suppress(OSError), socket.socket(fileno=os.dup(connection.fileno())) as end:  # already closed, or a pipe on Windows
         end.shutdown(socket.SHUT_RDWR)
 
 
@@ -187,6 +188,6 @@ _living: WeakSet[Worker] = WeakSet()
 
 @atexit.register
 def _kill_all() -> None:
-    """Kill what still runs when this process ends, or multiprocessing would wait for it."""
+    """Kill the workers that still run when this process exits; multiprocessing would wait for them."""
     for worker in list(_living):
         worker.kill()

@@ -1,7 +1,7 @@
-"""Several processes that run one core and share a network: started, told what changed, and compared before every forward."""
+"""Ranks: processes that run the same core on shards of one network. Rank 0 sends them every change and compares their plans."""
 
 from ..core import DlstepError
 
 
 class RankLost(DlstepError):
-    """A rank was killed, ended by itself or stopped answering: a group that is started again may work."""
+    """The loss of a rank that was killed, exited or stopped answering. Starting the group again may work."""

@@ -53,7 +53,7 @@ class RankDriver(Protocol):
     """A driver of histories that lets ranks compare their lines while its device works."""
 
     def holds(self, plan: Plan) -> bool:
-        """Whether the history is here that a plan goes on from, or begins."""
+        """Return whether this driver holds the history that `plan` continues, or `plan` begins a new one."""
         ...
 
     def run(self, plan: Plan, meanwhile: Callable[[], None]) -> Samples:
@@ -130,7 +130,7 @@ class Conductor:
         try:
             with self._crew.working():
                 yield
-        except LineMismatch:  # on every rank: the next plan begins anew
+        except LineMismatch:  # every rank lost its history: the next plan begins a new one
             raise
         except Exception as error:
             raise self._crew.ended_by(error) from error
@@ -149,7 +149,7 @@ class Conductor:
 def _close(crew: Crew, wire: Wire) -> None:
     """End a group that nobody can use any more; ranks that torchrun started do so when they are told."""
     if crew.lost is None and not crew.pids:
-        with suppress(RuntimeError, DlstepError):  # one that is gone has ended
+        with suppress(RuntimeError, DlstepError):  # a lost rank has already ended
             wire.tell(End())
     crew.end()
 
@@ -185,9 +185,9 @@ class Baton:
 
 
 def _committed(state: State, samples: Samples) -> State:
-    """The state after `samples`, without the requests whose strategies or rules fail in it.
+    """Return the state after `samples`, with every request failed whose strategy or rule raises.
 
-    Rank 0 ends the same ones; what it says of them later changes nothing here any more.
+    Rank 0 fails the same requests; its later messages about them change nothing here.
     """
     while True:
         try:
@@ -218,18 +218,21 @@ def follow(driver: RankDriver, ranks: Ranks) -> None:
                 try:
                     samples = _run(driver, plan, wire)
                 except LineMismatch:
-                    continue  # rank 0 is told the same
+                    continue  # rank 0 gets the same error
                 states[number] = _committed(states[number], samples)
 
 
 def _run(driver: RankDriver, plan: Plan, wire: Wire) -> Samples:
-    """This rank's share of a forward. Raises LineMismatch where no rank holds the history, RanksDisagree where some do not."""
+    """Run this rank's share of a forward pass.
+
+    Raises LineMismatch if no rank holds the history, and RanksDisagree if only some ranks do.
+    """
     held = driver.holds(plan)
     check = wire.check(f"step {plan.step}", plan.line if held else f"no history on line {plan.line}")
     try:
         return driver.run(plan, check)
     except LineMismatch as error:
-        if held:  # the others go on
+        if held:  # the other ranks hold the history and continue
             raise RanksDisagree(f"step {plan.step}: rank {wire.ranks.rank} alone lost its history: {error}") from error
         raise
 

@@ -19,16 +19,16 @@ from ..processes import HEARTBEAT_SECONDS, Clock, Heart, Pulse, Worker, last_wor
 from . import RankLost
 from .wire import AGAIN, silent
 
-START = 600.0  # seconds in which all ranks have imported what they need and read the checkpoint's description
-GRACE = 2.0  # seconds in which it is known why an exchange with a rank failed
-ARRIVED, REFUSED = "arrived", "refused"  # what ranks say: the second one means that starting again helps nothing
+START = 600.0  # seconds for all ranks to import their modules and read the checkpoint's description
+GRACE = 2.0  # seconds to wait for the reason why an exchange with a rank failed
+ARRIVED, REFUSED = "arrived", "refused"  # messages of ranks; after the second one, restarting does not help
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a process stands in a group: its rank of `size`, and the file in which ranks meet (None: torchrun's place).
+    """The place of a process in a group: its rank, the group's `size`, and the rendezvous file (None under torchrun).
 
-    `tell` lets rank 0 know that this one is about to join.
+    `tell` notifies rank 0 that this rank is about to join.
     """
 
     rank: int
@@ -37,7 +37,7 @@ class Place:
     tell: Callable[[], None] = lambda: None
 
     def join(self, timeout: float) -> Ranks:
-        """Meet the other ranks, as `join_ranks` says."""
+        """Notify rank 0, then join the other ranks with `join_ranks`."""
         self.tell()
         return join_ranks(self.rank, self.size, self.meeting, timeout)
 
@@ -53,15 +53,18 @@ def place_in_torchrun(size: int) -> Place | None:
 
 
 class Member(Pulse):
-    """Another rank as rank 0 sees it: its process, and what that said."""
+    """Rank 0's record of another rank: its process and the messages that it sent."""
 
     def __init__(self, rank: int, size: int, meeting: Path, target: Callable[..., None], given: tuple[Any, ...]) -> None:
         super().__init__(Worker(_run, rank, size, meeting, target, given, name=f"rank {rank} of {size}"))
         self.heard: set[str] = set()
 
     def fault(self, passed: float, timeout: float) -> DlstepError | None:
-        """Return why the rank counts as lost, `passed` seconds after the last look: it ended, or was silent for too long."""
-        alive = self.worker.alive  # before its last messages are read
+        """Return an error if the rank ended or was silent for `timeout` seconds, else None.
+
+        `passed` is the time in seconds since the last call.
+        """
+        alive = self.worker.alive  # read before the messages, so that its last ones are not missed
         self.heard.update(self.take(passed))
         if not alive:
             kind = DlstepError if REFUSED in self.heard else RankLost
@@ -77,9 +80,9 @@ class Crew:
         self.lost: str | None = None
         self._error: DlstepError | None = None
         self._members, self._folder = tuple(members), folder
-        self._changed = threading.Condition()  # arrivals, and the end
+        self._changed = threading.Condition()  # notified when a rank arrives and when the group ends
         self._ending = threading.Event()
-        self._working: float | None = None  # seconds that a forward has taken so far
+        self._working: float | None = None  # seconds that the current forward pass has taken so far
         self._calls: list[Callable[[str], None]] = []
         self._drops: list[Callable[[], None]] = []
         self._thread = threading.Thread(target=self._watch, name="dlstep-ranks", daemon=True)
@@ -88,11 +91,11 @@ class Crew:
 
     @property
     def pids(self) -> tuple[int, ...]:
-        """The processes of ranks 1 and following, where this one started them."""
+        """The process ids of ranks 1 and above, if this process started them."""
         return tuple([member.worker.pid for member in self._members])
 
     def meet(self) -> None:
-        """Wait until all ranks are about to join, and join with them. Raises DlstepError if one does not come."""
+        """Wait until all ranks are about to join, then join them. Raises DlstepError if a rank does not arrive."""
         with self._changed:
             self._changed.wait_for(lambda: self.lost is not None or self._complete, START)
         if self.lost is None and not self._complete:
@@ -113,7 +116,7 @@ class Crew:
 
     @contextmanager
     def starting(self) -> Iterator[None]:
-        """Raise why a rank is gone in place of what that led to on rank 0."""
+        """Replace a RuntimeError of the block by the reason why a rank was lost, if one was."""
         try:
             yield
         except RuntimeError:
@@ -124,7 +127,7 @@ class Crew:
 
     @contextmanager
     def working(self) -> Iterator[None]:
-        """End the group if the block takes longer than its timeout."""
+        """Time the block as a forward pass; the watching thread ends the group if it exceeds the timeout."""
         self._working = 0.0
         try:
             yield
@@ -132,10 +135,10 @@ class Crew:
             self._working = None
 
     def ended_by(self, error: BaseException) -> DlstepError:
-        """The error that tells why the group ends, `error` having come up here; all other ranks are ended."""
+        """End all other ranks after `error` was raised on rank 0, and return the error that says why the group ended."""
         if isinstance(error, DlstepError):
             said = error
-        else:  # a rank that is gone may be the cause
+        else:  # a lost rank may be the cause
             self._await_end()
             own = str(error) if isinstance(error, RuntimeError) else f"{type(error).__name__}: {error}"
             said = self._error or DlstepError(f"a forward failed on rank 0: {own}")
@@ -144,7 +147,7 @@ class Crew:
         return said
 
     def when_lost(self, call: Callable[[str], None]) -> None:
-        """Have `call` told why once the group ends by itself; at once if it has."""
+        """Call `call` with the reason when the group fails; immediately if it already has."""
         with self._changed:
             self._calls.append(call)
             lost = self.lost
@@ -177,7 +180,7 @@ class Crew:
             self._changed.wait_for(lambda: self.lost is not None, GRACE)
 
     def _watch(self) -> None:
-        """Wait for the first rank that ends or stops answering, or for a forward that does not end."""
+        """Wait until a rank ends or stops answering, or a forward pass exceeds the timeout; then end the group."""
         clock = Clock()
         while not self._ending.is_set():
             error = self._fault(clock.wait([member.worker for member in self._members]))
@@ -190,7 +193,7 @@ class Crew:
                 self._changed.notify_all()
 
     def _fault(self, passed: float) -> DlstepError | None:
-        """Return why the group has to end, `passed` seconds after the last look; None while all is well."""
+        """Return why the group has to end, or None. `passed` is the time in seconds since the last call."""
         timeout = self.ranks.timeout
         for member in self._members:
             if (error := member.fault(passed, timeout)) is not None:
@@ -209,7 +212,7 @@ class Crew:
                 return
             self._error, self.lost, calls = error, str(error), list(self._calls)
             self._changed.notify_all()
-        for member in self._members:  # so that nothing here waits for one that was stopped
+        for member in self._members:  # so that no thread of rank 0 keeps waiting for a stopped rank
             member.worker.kill()
         break_off()
         for call in calls:
@@ -219,7 +222,7 @@ class Crew:
 def gather_crew(size: int, target: Callable[..., None], *given: Any, timeout: float = TIMEOUT) -> Crew:
     """Start ranks 1 to `size` - 1 as processes that run `target(place, *given)`, and meet them as rank 0.
 
-    Raises DlstepError if one ends or stops answering before it is there.
+    Raises DlstepError if a rank ends or stops answering before it joins.
     """
     folder = Path(mkdtemp(prefix="dlstep-ranks-"))
     members: list[Member] = []
@@ -242,7 +245,7 @@ def gather_crew(size: int, target: Callable[..., None], *given: Any, timeout: fl
 def _run(
     connection: Connection, rank: int, size: int, meeting: Path, target: Callable[..., None], given: tuple[Any, ...]
 ) -> None:
-    """Be the process of a rank."""
+    """Run `target` as the process of a non-zero rank."""
     heart = Heart(connection)
     try:
         target(Place(rank, size, meeting, partial(heart.send, ARRIVED)), *given)

@@ -1,4 +1,7 @@
-"""Connections between rank 0 and the others, on one host: messages there, a value of each rank back, then the verdict."""
+"""Connections between rank 0 and the other ranks on one host.
+
+Rank 0 sends messages; each rank sends back a value to compare, and rank 0 replies with the verdict.
+"""
 
 import socket
 from collections.abc import Callable
@@ -16,7 +19,7 @@ from ..models.ranks import Ranks
 from . import RankLost
 
 AGAIN = "make the LLM anew, or let the server restart it"
-GLANCE = 0.2  # seconds between two looks at whether the group still is
+GLANCE = 0.2  # seconds between two checks that the group still exists
 
 
 class RanksDisagree(DlstepError):
@@ -26,7 +29,7 @@ class RanksDisagree(DlstepError):
 class Wire:
     """The connections of one rank: rank 0 has one to each other rank, they have one to rank 0.
 
-    Raises RuntimeError once the rank at the other end is gone, and RankLost where rank 0 waits for one longer than
+    Raises RuntimeError if the rank at the other end is gone, and RankLost if rank 0 waits for a rank longer than
     `ranks.timeout`.
     """
 
@@ -43,11 +46,11 @@ class Wire:
                 raise self._fault(number, error) from error
 
     def hear(self) -> Any:
-        """The next message of rank 0."""
+        """Return the next message of rank 0."""
         return self._received(self._connections[0], 0)
 
     def check(self, what: str, value: int | str) -> "Check":
-        """The comparison of a value of all ranks; another rank than the first tells its own at once."""
+        """Return a check that all ranks have the same value. Ranks other than 0 send theirs immediately."""
         if self.ranks.rank:
             try:
                 self._connections[0].send(value)
@@ -56,7 +59,7 @@ class Wire:
         return Check(self, what, value)
 
     def values(self) -> list[int | str]:
-        """The values that the other ranks tell."""
+        """Return the values that the other ranks send, in the order of ranks."""
         return [self._received(connection, number) for number, connection in enumerate(self._connections, start=1)]
 
     def _received(self, connection: Connection, number: int) -> Any:
@@ -66,13 +69,13 @@ class Wire:
             raise self._fault(number, error) from error
 
     def _fault(self, number: int, error: Exception) -> Exception:
-        if isinstance(error, BlockingIOError):  # the time that the socket has is over
+        if isinstance(error, BlockingIOError):  # the socket's timeout has passed
             return silent(f"rank {number} of {self.ranks.size}", self.ranks.timeout)
         return RuntimeError(f"rank {number} is gone: its connection is closed")
 
 
 class Check:
-    """Raises RanksDisagree on every rank, with the values, unless they are equal; later calls do nothing."""
+    """A comparison that raises RanksDisagree on every rank unless all values are equal; later calls do nothing."""
 
     def __init__(self, wire: Wire, what: str, value: int | str) -> None:
         self._wire, self._what, self._value, self._done = wire, what, value, False
@@ -97,14 +100,14 @@ class Check:
 
 
 def silent(rank: str, seconds: float) -> RankLost:
-    """The error for a rank ("rank 1 of 2") that has not answered for so many seconds."""
+    """Return the error for a rank, such as "rank 1 of 2", that has not answered for `seconds`."""
     return RankLost(f"{rank} did not answer for {seconds:g} seconds (rank_timeout); {AGAIN}")
 
 
 def connect(ranks: Ranks, check: Callable[[], None] = lambda: None) -> Wire:
-    """Connect all ranks of a group, each of which calls this. While rank 0 waits, `check` may raise why it should not.
+    """Connect all ranks of a group; every rank calls this. Rank 0 calls `check` while it waits; an exception ends the wait.
 
-    Raises ValueError if they are not on one host, and RankLost for a rank that does not come within `ranks.timeout` seconds.
+    Raises ValueError if the ranks are not on one host, and RankLost if a rank does not connect within `ranks.timeout` seconds.
     """
     hosts = sorted(set(ranks.told(node())))
     if len(hosts) > 1:
@@ -133,7 +136,7 @@ def connect(ranks: Ranks, check: Callable[[], None] = lambda: None) -> Wire:
 
 
 def call(address: str, rank: int) -> Connection:
-    """The connection of another rank to rank 0."""
+    """Connect a non-zero rank to rank 0 and return the connection."""
     line = socket.socket(socket.AF_UNIX)
     line.connect(address)
     connection = Connection(line.detach())
@@ -142,7 +145,7 @@ def call(address: str, rank: int) -> Connection:
 
 
 def _answered(door: socket.socket, seconds: float) -> tuple[int, Connection]:
-    """The rank that calls, and the connection to it, on which neither reading nor writing waits longer than so many seconds."""
+    """Accept a connection; return the number of the rank and the connection, with `seconds` as its read and write timeout."""
     line, _ = door.accept()
     span = pack("ll", int(seconds), int(seconds % 1 * 1e6))
     line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, span)
