@@ -81,8 +81,8 @@ class EngineConfig:
     tensor_parallel_size: Annotated[int, Interval(ge=1, le=64)] = 1
     """Processes that share the network, each on a device of its own; 1: no others."""
     rank_timeout: Annotated[float, Interval(gt=0.0, le=1e6)] = 300.0
-    """With tensor_parallel_size above 1: seconds without a sign of life of another rank, or for one forward pass, after which
-    the group is ended with an error; compiling and capturing inside a forward pass count."""
+    """With tensor_parallel_size above 1: seconds without a heartbeat of another rank, or for one forward pass, after which
+    the group ends with an error. Compilation and graph capture inside a forward pass count."""
     user_code_timeout: Annotated[float, Interval(gt=0.0, le=1e6)] = 10.0
     """Seconds that one call of a method of a strategy or a rule may take; within twice this time its request ends with reason
     `error`."""

@@ -1,8 +1,8 @@
-"""Actors of Ray that answer, on any number of nodes. Ray places them; this module watches them and moves their requests.
+"""Ray actors that answer requests on any number of nodes. Ray places them; this module watches them and moves their requests.
 
-Each of a fixed number of slots has an actor, which is an engine in a process of its own. A slot whose actor is not placed yet
-waits, while the others work. An actor that dies, or that gives no sign of life in time, is replaced by a new one, and what it
-had goes to others at once. Answers of an actor that was given up are not looked at any more, so none comes twice.
+Each of a fixed number of slots has one actor, which is an engine in a separate process. While Ray has not yet placed an actor,
+the other slots work. A new actor replaces one that dies or misses a heartbeat, and the requests of the lost actor move to other
+actors immediately. Answers of a lost actor are ignored, so no request is answered twice.
 """
 
 import os
@@ -32,21 +32,21 @@ from .options import BatchOptions
 LOCAL = "local"  # the address that stands for a cluster of this machine alone, which ends with the batch
 PATIENCE = 10.0  # seconds that the head of a cluster has to answer
 AT_A_TIME = 1 << 16  # calls of an actor that may wait: the driver bounds them
-BEAT = 1.0  # seconds between two looks at what is late
-FIRST_WORD, NEXT_WORD = 5.0, 60.0  # seconds after which it is said, and said again, that actors are waited for
-STEPS = 10.0  # a forward may take so many times as long as a sign of life: the first ones compile
+BEAT = 1.0  # seconds between two checks for late actors
+FIRST_WORD, NEXT_WORD = 5.0, 60.0  # seconds until the first and between later notices about missing actors
+STEPS = 10.0  # a forward pass may take this many times `actor_timeout`, because the first ones compile
 
 
 class AnswererActor(Answerer):
-    """An answerer that knows where it is."""
+    """An answerer that reports its process and node."""
 
     async def where(self) -> tuple[int, str]:
-        """The process, and the node of the cluster."""
+        """Return the process id and the id of the cluster node."""
         return os.getpid(), ray.get_runtime_context().get_node_id()
 
 
 class _Job(NamedTuple):
-    """A request under way."""
+    """A request without an answer."""
 
     place: int
     key: str
@@ -55,7 +55,7 @@ class _Job(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class _Slot:
-    """An actor and what is known of it; `actor` is None once it died too often, `about` until its engine is loaded."""
+    """A slot and the state of its actor. `actor` is None once it died too often; `about` is None until its engine is loaded."""
 
     number: int
     restarts: int
@@ -64,12 +64,12 @@ class _Slot:
     where: tuple[int, str] | None = None
     live: int = 0
     begun: float = 0.0
-    asked: float | None = None  # when a sign of life was asked for that has not come
+    asked: float | None = None  # time of the heartbeat request that is not answered yet
     heard: float = 0.0
 
 
 class _Call(NamedTuple):
-    """A call of an actor whose result has not come."""
+    """A pending call of an actor."""
 
     slot: _Slot
     kind: Literal["where", "about", "busy", "answer"]
@@ -77,10 +77,10 @@ class _Call(NamedTuple):
 
 
 class Actors:
-    """A crew of actors; the one with the fewest requests gets the next.
+    """A crew of actors; the actor with the fewest requests gets the next one.
 
-    It begins with the first actor that is ready. Raises ValueError for a cluster out of reach and for an engine that no actor
-    can make.
+    The crew begins as soon as one actor is ready. Raises ValueError if the cluster is unreachable, and if no actor can make its
+    engine.
     """
 
     def __init__(self, config: EngineConfig, options: BatchOptions) -> None:
@@ -97,7 +97,7 @@ class Actors:
             self._needs = {"CPU": size, **({"GPU": size} if gpus else {})}
             variables = {**spin_less(), "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
             self._class = ray.remote(AnswererActor).options(
-                max_restarts=0,  # this module replaces actors, and knows what they had
+                max_restarts=0,  # this module replaces actors and moves their requests
                 max_task_retries=0,
                 max_concurrency=AT_A_TIME,
                 num_cpus=size,
@@ -126,12 +126,12 @@ class Actors:
         return len(self._waiting) + sum(slot.live for slot in self._slots)
 
     def add(self, place: int, key: str, content: Json) -> None:
-        """Send a request to an actor, or let it wait for one."""
+        """Queue a request, and send it if an actor has room."""
         self._waiting.append(_Job(place, key, content))
         self._send()
 
     def step(self) -> list[Answered]:
-        """Wait a moment for answers of any actor. Raises DlstepError when the last one died too often."""
+        """Wait up to `BEAT` seconds for answers of any actor. Raises DlstepError once every actor has died too often."""
         calls = list(self._calls)
         if ray.wait(calls, num_returns=1, timeout=BEAT)[0]:
             done, _ = ray.wait(calls, num_returns=len(calls), timeout=0)
@@ -140,7 +140,7 @@ class Actors:
         answers: list[Answered] = []
         for ref in done:
             call = self._calls.pop(ref, None)
-            if call is None:  # its actor was given up meanwhile
+            if call is None:  # its actor was lost meanwhile
                 continue
             found = self._got(ref, call)
             if isinstance(found, Answered):
@@ -154,13 +154,13 @@ class Actors:
         ray.shutdown()
 
     def _start(self, slot: _Slot) -> None:
-        """Ask Ray for an actor."""
+        """Start a new actor for a slot."""
         slot.actor, slot.begun, slot.asked = self._class.remote(*self._given), monotonic(), None
         self._calls[slot.actor.where.remote()] = _Call(slot, "where")
         self._calls[slot.actor.about.remote()] = _Call(slot, "about")
 
     def _send(self) -> None:
-        """Send what waits to actors that are ready and have room, twice as many to each as it decodes at a time."""
+        """Send queued requests to ready actors with room: each takes up to twice as many requests as it decodes at once."""
         while self._waiting:
             able = [slot for slot in self._slots if slot.about is not None and slot.live < 2 * slot.about.seats]
             if not able:
@@ -170,7 +170,7 @@ class Actors:
             self._calls[slot.actor.answer.remote(*job)] = _Call(slot, "answer", job)
 
     def _got(self, ref: Any, call: _Call) -> Answered | None:
-        """Note the result of a call; the answer, if it is one."""
+        """Process the result of a call; return it if it is an answer."""
         slot = call.slot
         try:
             found = ray.get(ref)
@@ -182,7 +182,7 @@ class Actors:
             return None
         slot.heard = monotonic()
         if isinstance(found, Failed):
-            slot.restarts = 0  # another one would fail alike
+            slot.restarts = 0  # a new actor would fail in the same way
             self._lost(slot, f"cannot make its engine: {found.why}", call.job, ValueError(found.why))
         elif call.kind == "answer":
             slot.live -= 1
@@ -200,13 +200,13 @@ class Actors:
         return None
 
     def _watch(self) -> None:
-        """Ask for signs of life, give up actors whose own is late, and say what is waited for."""
+        """Request heartbeats, give up actors whose heartbeat is late, and report actors that are not placed yet."""
         now, limit = monotonic(), self._options.actor_timeout
         for slot in self._slots:
             if slot.actor is None:
                 continue
             if slot.where is None:
-                if now - slot.begun > STEPS * limit:  # Ray does not tell whether it is placed and hangs, or waits for room
+                if now - slot.begun > STEPS * limit:  # Ray does not say whether the actor hangs or still waits for resources
                     slot.restarts += 1
                     self._lost(slot, f"did not begin within {STEPS * limit:g} s")
             elif slot.asked is not None and now - slot.asked > limit:
@@ -224,7 +224,7 @@ class Actors:
         self._word = now + NEXT_WORD
 
     def _lost(self, slot: _Slot, why: str, job: _Job | None = None, error: Exception | None = None) -> None:
-        """Give up an actor: what it had waits for others, and a new one takes its place unless that happened too often."""
+        """Give up an actor: queue its requests again, and start a new actor unless `max_restarts` is used up."""
         jobs = [job] if job is not None else []
         for ref, call in list(self._calls.items()):
             if call.slot is slot:
@@ -246,7 +246,7 @@ class Actors:
             )
 
     def _fitting(self) -> int:
-        """The actors that fit into what is free: by GPUs, or else one for each node that has CPUs; 1 at least."""
+        """Return how many actors fit the free GPUs; without GPUs, one for each node with enough CPUs. At least 1."""
         size = self._needs["CPU"]
         if "GPU" in self._needs:
             return max(1, int(ray.available_resources().get("GPU", 0)) // size)
@@ -254,7 +254,7 @@ class Actors:
 
 
 def _kill(actor: Any, where: tuple[int, str] | None) -> None:
-    """Kill the process of an actor. Ray asks a process to end, which one that is stopped never does: a task kills that."""
+    """Kill the process of an actor. `ray.kill` cannot end a stopped process, so a task on its node sends SIGKILL."""
     if actor is None:
         return
     if where is not None:
@@ -266,7 +266,7 @@ def _kill(actor: Any, where: tuple[int, str] | None) -> None:
 
 
 def _kill_process(pid: int) -> None:
-    """Kill a process of this node, if it is an actor still."""
+    """Kill a process of this node if it is still an actor."""
     with suppress(OSError):
         if b"AnswererActor" in Path(f"/proc/{pid}/cmdline").read_bytes():
             os.kill(pid, signal.SIGKILL)

@@ -29,24 +29,24 @@ class Answerer:
         self._waiting: dict[int, asyncio.Future[Answered]] = {}
         self._coming: list[tuple[int, str, Json]] = []
         self._stepping: asyncio.Task[None] | None = None
-        self._began: float | None = None  # when the forward that runs began
+        self._began: float | None = None  # start of the current forward pass
         self._thread = ThreadPoolExecutor(1, "dlstep-engine")
-        # In the thread, so that this process gives signs of life while it loads.
+        # Load in the thread, so that this process answers heartbeats meanwhile.
         self._loading = self._thread.submit(_loaded, config, name, template, folder)
 
     async def about(self) -> About | Failed:
-        """The facts of the engine, or why there is none."""
+        """Return the facts of the engine, or why it could not be made."""
         desk = await asyncio.wrap_future(self._loading)
         return desk if isinstance(desk, Failed) else desk.about
 
     async def busy(self) -> float:
-        """The seconds that the forward under way has taken so far; 0 if there is none."""
+        """Return the seconds that the current forward pass has taken so far; 0 if none is running."""
         return 0.0 if self._began is None else monotonic() - self._began
 
     async def answer(self, place: int, key: str, content: Json) -> Answered | Failed:
         """The answer to a request, which is decoded together with all others that wait for theirs.
 
-        A request may come again that is here already; both have one answer.
+        A request that is already here may be sent again; both calls get the same answer.
         """
         desk = await asyncio.wrap_future(self._loading)
         if isinstance(desk, Failed):
@@ -70,7 +70,7 @@ class Answerer:
 
 
 def _loaded(config: EngineConfig, name: str | None, template: str | None, folder: str) -> Desk | Failed:
-    """The engine behind its desk, or why it cannot be made."""
+    """Load the engine and return its desk, or why the engine cannot be made."""
     from ..engine import load_engine
 
     try:
@@ -81,14 +81,14 @@ def _loaded(config: EngineConfig, name: str | None, template: str | None, folder
 
 
 def _end_if_failed(task: "asyncio.Task[None]") -> None:
-    """End the process by a fault of its own, for nobody would be answered any more: the driver starts another one."""
+    """End the process if the stepping task failed, because no request would get an answer. The driver starts a new process."""
     if not task.cancelled() and (error := task.exception()) is not None:
         print_exception(error)
         os._exit(1)
 
 
 def _stepped(desk: Desk, coming: list[tuple[int, str, Json]]) -> list[Answered]:
-    """A step with what has come in before it. An engine that is broken ends its process: the driver starts another one."""
+    """Add the requests that arrived, then run one step. A broken engine ends its process, and the driver starts a new one."""
     for place, key, content in coming:
         desk.add(place, key, content)
     try:

@@ -1,8 +1,12 @@
 """The files of a batch. Beside the output, a folder has what a batch needs to go on after it was killed.
 
-`answers.jsonl` has the answers so far, in the order in which they came; `beside.jsonl` what depends on the other requests, a
-line for each answer; `run.json` the facts of the engine. They are written and read as those of an evaluation are. `lock` keeps
-other processes away. Each answer, in `answers.jsonl` and in the output, carries a checksum, which is compared when it is read.
+- `answers.jsonl` has the answers so far, in order of arrival.
+- `beside.jsonl` has one line for each answer, with the values that depend on the other requests.
+- `run.json` has the facts of the engine.
+- `lock` keeps other processes from writing here.
+
+The formats are those of an evaluation. Each answer in `answers.jsonl` and in the output carries a checksum, which is verified
+on reading.
 """
 
 import os
@@ -21,15 +25,15 @@ REMEDY = "give another OUT, or delete this one and its folder"
 
 
 def folder_of(out: Path) -> Path:
-    """The folder of the files that belong to an output."""
+    """Return the folder of the files that belong to an output."""
     return out.with_name(f"{out.name}.run")
 
 
 class Checkpoint:
-    """The answers so far to the requests of a batch; other processes are kept away until `close`.
+    """The stored answers of a batch, locked against other processes until `close`.
 
-    Raises ValueError where another process writes to the same output, where files of another batch are in the way, and where
-    a stored answer was altered.
+    Raises ValueError if another process writes to the same output, if files of another batch are there, or if a stored answer
+    was altered.
     """
 
     def __init__(self, out: Path, lines: Items[Line], about: About) -> None:
@@ -77,7 +81,7 @@ class Checkpoint:
         self._count(answer)
 
     def finish(self) -> None:
-        """Write the output, whole or not at all. All requests must have an answer.
+        """Write the output atomically. All requests must have an answer.
 
         Raises DlstepError if the folder was deleted or replaced meanwhile.
         """
@@ -104,7 +108,7 @@ class Checkpoint:
         self.failed += requests * (answer["response"]["status_code"] != 200)
 
     def _read(self, path: Path) -> Iterator[Json]:
-        """The answers of a file. Raises ValueError for a line that is none, and for one whose checksum is wrong."""
+        """Yield the answers of a file. Raises ValueError for a line that is not an answer or whose checksum is wrong."""
         for number, line in enumerate(whole_lines(path), 1):
             if not _is_answer(line):
                 raise ValueError(f"{path}, line {number} is no answer of a batch: {REMEDY}")

@@ -74,9 +74,9 @@ def answer_id(key: str) -> str:
 
 
 def answer_line(key: str, status: int, body: Json) -> dict[str, Any]:
-    """The answer to a content: a line of the output but for the name of its request.
+    """Return the answer to a content: a line of the output without the name of its request.
 
-    Its `request_id` is a checksum of everything else in it, so that an answer that was altered in a file is noticed.
+    Its `request_id` is a checksum of all its other fields, which detects an answer that was altered in a file.
     """
     sealed = {"id": answer_id(key), "response": {"status_code": status, "body": body}, "error": None}
     response = {"status_code": status, "request_id": _checksum(sealed), "body": body}
@@ -84,7 +84,7 @@ def answer_line(key: str, status: int, body: Json) -> dict[str, Any]:
 
 
 def is_intact(answer: Json) -> bool:
-    """Whether an answer that was read is as it was written, the order of its fields included."""
+    """Return whether an answer read from a file is unchanged since it was written, including the order of its fields."""
     response = {name: value for name, value in answer["response"].items() if name != "request_id"}
     sealed = {"id": answer["id"], "response": response, "error": answer["error"]}
     try:

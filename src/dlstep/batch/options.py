@@ -20,13 +20,13 @@ class BatchOptions:
     ray: str | None = None
     """Ray cluster whose actors answer: local starts one on this machine, auto or HOST:PORT joins one; null: no Ray."""
     actors: Annotated[int, Interval(ge=1, le=4096)] | None = None
-    """With --ray: engines, each with the network of its own; null: one for each free GPU (with --tp N for each N of them),
-    or else for each node. The batch begins with the first that is ready; the others join as they come."""
+    """With --ray: number of engines, each with its own copy of the network; null: one per free GPU (per N GPUs with --tp N),
+    or one per node if there are no GPUs. The batch begins when the first engine is ready; the others join later."""
     max_restarts: Annotated[int, Ge(0)] = 10
-    """With --ray: how often each actor that died, or whose node did, is replaced. The batch goes on while any is left."""
+    """With --ray: how often an actor is replaced after it or its node died. The batch continues while any actor is left."""
     actor_timeout: Annotated[float, Interval(ge=1.0, le=1e6)] = 60.0
-    """With --ray: seconds in which an actor must give a sign of life; after them it is killed and its requests move.
-    A single forward may take ten times as long."""
+    """With --ray: seconds without a heartbeat after which an actor is killed and its requests move to other actors.
+    A single forward pass may take ten times as long."""
 
     def __post_init__(self) -> None:
         check_ranges(self)

@@ -26,7 +26,7 @@ def answer_all(crew: Crew, lines: list[Line], out: Path, show: Show = no_show) -
     with closing(checkpoint):
         places = deque(checkpoint.missing)
         while places or crew.live:
-            while places and crew.live < 2 * crew.about.seats:  # as many wait as run
+            while places and crew.live < 2 * crew.about.seats:  # as many requests wait as run
                 place = places.popleft()
                 crew.add(place, checkpoint.keys[place], lines[place].content)
             answers = crew.step()

@@ -31,8 +31,8 @@ class ServeOptions:
     allowed_origins: tuple[str, ...] = ()
     """Origins whose pages may call the server (CORS), like http://localhost:3000; none unless given."""
     allowed_hosts: tuple[str, ...] = ()
-    """Names by which clients may address the server, like chat.example.com or *.example.com, beside IP addresses. Unless given:
-    localhost if the server listens on this machine alone, else any name."""
+    """Host names that clients may use, like chat.example.com or *.example.com; IP addresses are always allowed. By default
+    localhost if the server listens only on this machine, else any name."""
     max_queue: Annotated[int, Ge(1)] = 256
     """Most requests that wait for the engine; more are refused with status 429."""
     queue_timeout: Seconds = 60.0
@@ -42,18 +42,18 @@ class ServeOptions:
     start_timeout: Seconds = 1800.0
     """Seconds that an engine may take to load; one that takes longer is killed and started again."""
     heartbeat_timeout: Annotated[float, Interval(ge=3.0, le=1e9)] = 15.0
-    """Seconds without a sign of life after which a loaded engine is killed and started again. It gives one every second,
-    and gets no new requests once it has given none for 2.5 seconds."""
+    """Seconds without a heartbeat after which a loaded engine is killed and started again. An engine sends a heartbeat every
+    second and gets no new requests after 2.5 seconds without one."""
     engine_timeout: Seconds = 360.0
-    """Seconds that one forward pass may take, compilation and capture of graphs included; an engine that takes longer is killed
-    and started again. Give more than `rank_timeout`, so that an engine of several ranks can first say which one is gone."""
+    """Seconds that one forward pass may take, including compilation and graph capture; a slower engine is killed and started
+    again. Set it above `rank_timeout`, so that an engine of several ranks can first report which rank is lost."""
     body_timeout: Seconds = 30.0
     """Seconds that a client may take to send a request's body."""
     idle_timeout: Seconds = 30.0
-    """Seconds after which a connection is closed whose client sends no whole request header, or reads nothing of its answer."""
+    """Seconds after which a connection is closed if its client sends no complete request header or reads none of its answer."""
     max_connections: Annotated[int, Ge(1)] = 1000
-    """Most open connections, or fewer if there are not enough file descriptors (`ulimit -n`). One more takes the place of the
-    connection that has been silent for longest."""
+    """Most open connections, or fewer if there are not enough file descriptors (`ulimit -n`). A further connection replaces the
+    one that has been idle for longest."""
     drain_seconds: Annotated[float, Interval(ge=0.0, le=1e9)] = 30.0
     """Seconds that answers under way may take after SIGTERM or Ctrl-C; then they end with what is settled."""
     ping_seconds: Seconds = 15.0
@@ -61,8 +61,8 @@ class ServeOptions:
     max_body_bytes: Annotated[int, Gt(0)] = 1 << 20
     """Largest body of a request."""
     replicas: Annotated[int, Interval(ge=1, le=64)] = 1
-    """Engines, each in a process of its own with weights and pages of its own; of several CUDA devices each takes one, or with
-    --tp N the next N.
+    """Number of engines. Each runs in a separate process with its own weights and KV pages. If there are several CUDA devices,
+    each engine takes one, or N with --tp N.
     SIGHUP starts them again one by one, with the weights that are there then."""
     max_restarts: Annotated[int, Ge(0)] = 3
     """How often each engine that died is started again; one that lived for a minute counts anew."""
@@ -71,8 +71,8 @@ class ServeOptions:
     kept_positions: Annotated[int, Gt(0)] = 8_000_000
     """Most positions that kept steps hold, 100 to 200 bytes each; the oldest request is dropped where it would be more."""
     share_prefix_cache: bool = False
-    """Share cached prompt pages among API keys; by default no key can learn what another one asked, by `cached_tokens` or by
-    timing."""
+    """Share cached prompt pages among API keys. By default they are not shared, so no key can learn the prompts of another from
+    `cached_tokens` or from response times."""
     log_requests: bool = True
     """Write a JSON line on stdout for each request."""
     log_prompts: bool = False
