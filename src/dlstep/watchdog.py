@@ -106,10 +106,10 @@ WATCHDOG = Watchdog()
 
 
 class Limit:
-    """A context manager that limits each call of user code to `seconds`; a longer call gets UserCodeTimeout. Reusable, not nested.
+    """A context manager that limits each call of user code to `seconds`; a longer call gets UserCodeTimeout.
 
-    It is a class because a generator that an exception passes through keeps the frames of the exception, and with them device
-    memory.
+    An instance can be reused, but not nested. It is a class because a generator that an exception passes through keeps the
+    frames of the exception, and with them device memory.
     """
 
     __slots__ = ("_outer", "_seconds")
