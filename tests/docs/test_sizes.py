@@ -1,6 +1,8 @@
 """Files and functions stay small, and docstrings say what they are about first."""
 
 import ast
+import tomllib
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -39,3 +41,12 @@ def test_code_is_in_small_parts() -> None:
 def test_docstrings_say_what_they_are_about() -> None:
     assert len(OTHERS) > 200
     assert not [fault for path in SOURCES + OTHERS for fault in vague(path)]
+
+
+def test_modules_that_tests_import_by_name_have_different_names() -> None:
+    """Of two files of one name on pytest's path, all tests of a process import whichever was imported first."""
+    options = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["pytest"]["ini_options"]
+    folders = {ROOT / folder for folder in options["pythonpath"]} | {path.parent for path in ROOT.glob("tests/*/test_*.py")}
+    names = Counter(path.stem for folder in folders for path in folder.glob("*.py") if path.stem != "conftest")
+    assert len(names) > 200
+    assert not [name for name, times in names.items() if times > 1]

@@ -7,8 +7,8 @@ from random import Random
 from types import ModuleType
 
 import pytest
+from authors_code import Network as Answer, entropy_bound_spaced, even_shares, llada, maskgit_shares, mdpo, remdm_llada, saber
 from models import EOS, MASK, WORDS
-from published import Network as Answer, entropy_bound_spaced, even_shares, llada, maskgit_shares, mdpo, remdm_llada, saber
 from zoo import Network, Slow, View, check_on_canvases, check_on_grids, rows_of
 
 from dlstep import Config, Request, Rows, Samples, SamplingParams, Spec, State, Strategy, add, commit, init, schedule

@@ -4,9 +4,9 @@ import math
 from random import Random
 
 import pytest
+from authors_code import maskgit_shares
 from counted_draws import number as drawn
 from models import MASK
-from published import maskgit_shares
 from zoo import Make, Network, Slow, View, check_on_canvases, check_on_grids, decode_canvas, engine_answer, ranked
 
 from dlstep.core import Rule
@@ -26,7 +26,7 @@ def shares(size: int, steps: int | None) -> list[int]:
 
 
 def mdpo_shares(size: int, steps: int | None) -> list[int]:
-    """The positions that each forward of MDPO's linear schedule takes, as `tests/reference/published.py` restates it."""
+    """The positions that each forward of MDPO's linear schedule takes, as `tests/reference/authors_code.py` restates it."""
     return maskgit_shares(size, steps or size)
 
 
