@@ -29,7 +29,7 @@ MODULES = [import_module(f"{__package__}.{module.name}") for module in iter_modu
 MUTANTS = tuple(mutant for module in MODULES for mutant in module.MUTANTS)
 ROOT = Path(__file__).parents[2]
 PURE = ("core", "rules", "strategies", "testing", "decode.py", "lookup.py")
-BESIDE = ("frames.py", "text.py")  # what laws are about that lies beside them
+BESIDE = ("frames.py", "text.py", "watchdog.py")  # what laws are about, or `decode.py` imports
 LAWS = ("tests/traces", "tests/property")
 RULES = tuple(
     sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("tests/*/test_*") if re.search("zoo|_rules?[_.]", path.name))
