@@ -132,6 +132,12 @@ MUTANTS: tuple[Mutant, ...] = (
         "",
     ),
     change(
+        "progress after a loss is measured by the state's strategy",
+        DECODE,
+        "return sum(measured(sequence, self._state.step) for sequence in live)",
+        "return sum(self._state.strategy.measure(sequence) for sequence in live)",
+    ),
+    change(
         "an update is dropped: waiting to finished in one step",
         UPDATES,
         "(*reversed(ended), *moved)",

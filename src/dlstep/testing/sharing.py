@@ -4,12 +4,30 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import Any
 
 from hypothesis.strategies import DataObject, booleans, integers, lists, sampled_from
 
-from ..core import Config, Event, Request, Sequence, State, Strategy, Trace, Update, commit, init, schedule, updates
+from .. import rules
+from ..core import (
+    Config,
+    Event,
+    Request,
+    Sequence,
+    State,
+    Strategy,
+    Trace,
+    Update,
+    commit,
+    init,
+    options_of,
+    refusal,
+    schedule,
+    updates,
+    with_options,
+)
 from ..core.plan import Plan, Samples
-from ..core.trace import apply
+from ..core.trace import Rebuild, apply
 from ..decode import Decode
 from .checks import check_ownership
 from .generators import EOS, MAX_MODEL_LEN, Kind, ample, batches, cases, hyperparameters, specs, tight
@@ -116,15 +134,65 @@ def check_device(state: State, device: ShadowDriver) -> None:
             assert held.final and (held.position, held.token) == (position, token), f"{held} is stored, not {token}"
 
 
+def check_forwards(before: State, events: list[Event]) -> None:
+    """Check that a step ran one forward pass; after a loss, as few as bring the requests further than before.
+
+    Args:
+        before: The state before the step.
+        events: What the step did.
+    """
+    forwards = sum(isinstance(event, Samples) for event in events)
+    under_way = [sequence.request.arrival for sequence in before.running]
+    if Rebuild() not in events or not under_way:
+        assert forwards <= 1, f"{forwards} forwards in one step, without a loss"
+        return
+
+    def left(state: State) -> int:
+        """Return the most sampling forward passes that these requests may still take, by their own strategies."""
+        live = [sequence for arrival in under_way if (sequence := state.sequence(arrival)) is not None]
+        return sum(sequence.goal.strategy.measure(sequence) for sequence in live)
+
+    state = before
+    for event in events:
+        if isinstance(event, Samples):
+            assert state is before or left(state) >= left(before), f"{forwards} forwards where fewer lead further"
+        state = apply(state, event)
+    assert not forwards or state.done or left(state) < left(before), "a step after a loss has led no further"
+
+
+def _requests(config: Config, strategy: Strategy, data: DataObject) -> tuple[Request, ...]:
+    """Return requests of short answers; half of them bring a rule or other options of their own."""
+
+    def bringing(request: Request, options: dict[str, Any]) -> list[Request]:
+        """Return the request with these options, or nothing where they do not fit or change whether answers are exact."""
+        try:
+            own = replace(request, params=replace(request.params, strategy_options=options))
+            if with_options(strategy, options).exact != strategy.exact or refusal(config, strategy, own):
+                return []
+        except ValueError:
+            return []
+        return [own]
+
+    requests = list(short(data.draw(batches(strategy, most=2))))
+    for number, request in enumerate(requests):
+        if data.draw(booleans()):
+            drawn = options_of(data.draw(hyperparameters(strategy)))
+            options = {name: option for name, option in drawn.items() if name not in ("block_size", "canvas_length")}
+            offered = [options, *({"rule": rules.load(name)()} for name in rules.own())]
+            changed = [own for options in offered for own in bringing(request, options)]
+            requests[number] = data.draw(sampled_from(changed or [request]))
+    return tuple(requests)
+
+
 def _users(strategy: Strategy, config: Config, data: DataObject) -> list[tuple[Config, tuple[Request, ...]]]:
     """Engines that share a device, with requests of the same ids and often of the same lengths, but of other prompts."""
-    first = short(data.draw(batches(strategy, most=2)))
+    first = _requests(config, strategy, data)
     users = [(config, first)]
     for _ in range(data.draw(integers(1, 2))):
         tokens = lists(integers(0, EOS), min_size=MAX_MODEL_LEN, max_size=MAX_MODEL_LEN)
         prompt = tuple(data.draw(tokens))
         alike = tuple(replace(request, prompt=prompt[: len(request.prompt)]) for request in first)
-        requests = alike if data.draw(booleans()) else short(data.draw(batches(strategy, most=2)))
+        requests = alike if data.draw(booleans()) else _requests(config, strategy, data)
         more = data.draw(sampled_from([0, 0, 1, 7]))
         users.append((replace(config, num_pages=config.num_pages + more), requests))
     return users
@@ -139,7 +207,7 @@ def histories(kind: Kind, data: DataObject) -> None:
     """14. Any number of states that take turns on one device answer as each would alone, whatever they do in between.
 
     The device may be blind to prompts: equal samples then hide no difference of what is stored. If it has several ranks, each
-    makes the plan that the first one makes.
+    makes the plan that the first one makes. A step after a loss takes as few forward passes as lead further than before.
     """
     value = data.draw(hyperparameters(kind))
     spec = data.draw(specs(value))
@@ -149,7 +217,8 @@ def histories(kind: Kind, data: DataObject) -> None:
     device = ShadowDriver(config.page_size, config.num_pages, spec, exact=value.exact, places=places, blind=blind)
     before, after = (frozenset(data.draw(lists(integers(0, 30), max_size=2))) for _ in range(2))
     faulty = data.draw(sampled_from((FaultyDriver, LeadingDriver)))(device, before, after)
-    decodes = [Decode(init(own, value), faulty, prunes=False) for own, _ in users]
+    events: list[Event] = []
+    decodes = [Decode(init(own, value), faulty, prunes=False, record=events.append) for own, _ in users]
     coming = [list(requests) for _, requests in users]
     gone: list[set[int]] = [set() for _ in users]
     turns = data.draw(lists(integers(0, len(users) - 1), max_size=40))
@@ -164,10 +233,13 @@ def histories(kind: Kind, data: DataObject) -> None:
                 gone[user].add(request_id)
             decode.abort(request_id)
         if not decode.state.done:
+            before_step = decode.state
+            events.clear()
             try:
                 decode.step()
             except Fault:
                 continue
+            check_forwards(before_step, events)
             check_ownership(decode.state)
             check_device(decode.state, device)
         if not any(coming) and all(each.state.done for each in decodes):
