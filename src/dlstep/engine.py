@@ -201,16 +201,17 @@ def _made(
     from dlstep_kernels.choice import has_kernels
 
     from .models import adapt
-    from .models.fingerprint import fingerprint_of_ranks
+    from .models.fingerprint import fingerprint
     from .models.shapes import kv_bytes_per_token, kv_shapes
     from .ranks.conductor import Conductor
 
     ranks, device, path = crew.ranks, str(checkpoint.network.device), checkpoint.description.path
     if device == "cpu" or config.num_threads is not None:
         set_threads(sum(parameter.numel() for parameter in checkpoint.network.parameters()), config.num_threads)
+    merge = config.pre_merge_lora is not False
     if adapter is not None:
-        adapt(checkpoint, adapter, merge=config.pre_merge_lora is not False)
-    spec = replace(checkpoint.spec, fingerprint=fingerprint_of_ranks(checkpoint.network, ranks))
+        adapt(checkpoint, adapter, merge=merge)
+    spec = replace(checkpoint.spec, fingerprint=fingerprint(checkpoint, adapter, merged=merge))
     if config.compile_layers if config.compile_layers is not None else has_kernels(checkpoint.network.device):
         from .models.compiled import compile_layers
 

@@ -73,8 +73,8 @@ class Session:
         theirs, ours = trace.first.config, llm.engine.first.config
         if theirs.spec.fingerprint != ours.spec.fingerprint:
             raise ValueError(
-                f"the saved decode was made by other weights, another adapter or another dtype than {llm.engine.name} has: "
-                "load what it was made with"
+                "the saved decode was made by another configuration, other weights, another adapter or another dtype than "
+                f"{llm.engine.name} has: load what it was made with"
             )
         for field in fields(ours):
             was, now = attrgetter(field.name)(theirs), attrgetter(field.name)(ours)

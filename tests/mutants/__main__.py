@@ -78,7 +78,7 @@ TESTS = {
     ),
     "models/networks/plain": ("tests/reference/test_dmax.py", "tests/driver"),
     "models/networks": ("tests/driver/test_device_histories.py", "tests/driver"),
-    "models/fingerprint": ("tests/models/test_fingerprint.py",),
+    **dict.fromkeys(("models/fingerprint", "models/digests"), ("tests/models/test_fingerprint.py",)),
     "policy": ("tests/api/test_buffer_policy.py",),
     "sharing": ("tests/api/test_buffer_policy.py", "tests/api/test_sharing.py"),
     "evaluate/metrics": ("tests/evaluate/test_metrics.py",),

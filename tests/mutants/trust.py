@@ -269,8 +269,15 @@ MUTANTS: tuple[Mutant, ...] = (
         "state, events, _ = self._points",
     ),
     change("a fork computes its prefix anew", SESSION, "and self._decode.fork()", "and not self._decode"),
-    change("a fingerprint leaves the numbers out", "models/fingerprint.py", "    if samples:\n", "    if not samples:\n"),
-    change("a fingerprint leaves the dtype out", "models/fingerprint.py", " {tensor.dtype};", ";"),
+    change("a fingerprint leaves the configuration out", "models/fingerprint.py", '"config": effective(', '"config": type('),
+    change("a fingerprint leaves the dtype out", "models/fingerprint.py", "str(checkpoint.network.dtype)", '""'),
+    change(
+        "a digest is remembered of a file that changed just now",
+        "models/digests.py",
+        "> begun - SETTLED_NS",
+        "> begun + SETTLED_NS",
+    ),
+    change("a digest reads one piece of a file", "models/digests.py", "range(0, file.size, PIECE) or (0,)", "(0,)"),
     change(
         "a stream that nobody holds is decoded on",
         STREAM,

@@ -45,7 +45,10 @@ DECODE_EXAMPLE = "\n".join(
 )
 KERNELS_EXAMPLE = "dlstep bench kernels --json"
 TUNE_EXAMPLE = "dlstep bench tune-kernels --out launch.json"
-EXAMPLES = f"{HOST_EXAMPLE}\n{DECODE_EXAMPLE}\n{KERNELS_EXAMPLE}\n{TUNE_EXAMPLE}\n{bench_serve.EXAMPLE}\n{bench_tune.EXAMPLE}"
+FINGERPRINT_EXAMPLE = "dlstep bench fingerprint --gib 4"
+EXAMPLES = "\n".join(
+    (HOST_EXAMPLE, DECODE_EXAMPLE, KERNELS_EXAMPLE, FINGERPRINT_EXAMPLE, TUNE_EXAMPLE, bench_serve.EXAMPLE, bench_tune.EXAMPLE)
+)
 # What a table shows of a row; JSON has all.
 SHAPE_COLUMNS = ("context", "batch", "rows", "step_us", "roofline_us", "ratio", "host_share", "host_us", "tokens_per_s")
 RULE_COLUMNS = ("rule", "length", "batch", "wanted", "tokens", "unpack_us", "commit_us", "ratio")
@@ -58,12 +61,12 @@ def parser() -> ArgumentParser:
     """The parser of `dlstep bench`, still without its kinds."""
     return new_parser(
         "dlstep bench KIND ...",
-        "Measure host cost (no model needed), decode steps, kernels (on CUDA), or a server.",
+        "Measure host cost (no model needed), decode steps, kernels (on CUDA), fingerprints, or a server.",
         EXAMPLES,
     )
 
 
-KINDS = ("host", "decode", "kernels", "tune-kernels", "serve", "tune")
+KINDS = ("host", "decode", "kernels", "tune-kernels", "fingerprint", "serve", "tune")
 
 
 def add_kinds(options: ArgumentParser) -> None:
@@ -92,13 +95,17 @@ def add_kinds(options: ArgumentParser) -> None:
     searched = "Measure a small grid of launch parameters on the CUDA device and write what is faster to the kernels' table."
     tune = new_parser("dlstep bench tune-kernels [options]", searched, TUNE_EXAMPLE)
     tune.add_argument("--out", type=str | None, default=None, help="Write the table there, not where kernels read it.")
+    hashed = "Time to hash the weights of a checkpoint, the first time and once their digests are remembered."
+    prints = new_parser("dlstep bench fingerprint [options]", hashed, FINGERPRINT_EXAMPLE)
+    prints.add_argument("--gib", type=float, default=1.0, help="Size of four temporary files together, in GiB.")
     served, tuned = bench_serve.parser(), bench_tune.parser()
-    for kind in (host, decode, kernels, tune, served, tuned):
+    for kind in (host, decode, kernels, tune, prints, served, tuned):
         kind.add_argument("--json", action="store_true", help="Print a JSON list of rows, and nothing else, on stdout.")
     kinds.add_subcommand("host", host, help="Host cost per request and step.")
     kinds.add_subcommand("decode", decode, help="Decode steps of a model, or of random weights in the shape of one.")
     kinds.add_subcommand("kernels", kernels, help="Kernels against their twins and the limits of the device.")
     kinds.add_subcommand("tune-kernels", tune, help="Search launch parameters of the kernels.")
+    kinds.add_subcommand("fingerprint", prints, help="Hashing the weights of a checkpoint.")
     kinds.add_subcommand("serve", served, help="Load on a running server, at rising rates.")
     kinds.add_subcommand("tune", tuned, help="`dlstep tune` against the grid that it saves.")
 
@@ -165,6 +172,10 @@ def _measured(kind: str, chosen: Namespace) -> tuple[list[dict[str, object]], tu
         return bench_serve.rows(chosen), bench_serve.COLUMNS
     if kind == "tune":
         return bench_tune.rows(chosen), bench_tune.COLUMNS
+    if kind == "fingerprint":
+        from ..bench.fingerprint import measure_fingerprint
+
+        return [asdict(row) for row in measure_fingerprint(chosen.gib)], ()
     if kind == "tune-kernels":
         return tuned_rows(chosen.out), ()
     if kind == "decode":

@@ -22,8 +22,8 @@ class Spec:
     uniform-state model, whose undecided positions hold random ids. `head_shift` 1 means that
     row p-1 of the network predicts position p (Dream and its relatives). `accept_rule` "A" forces a token of a block only
     when the block before it is semi-complete, "B" always (Stable-DiffCoder). `pieces` are the bytes of each id, for stop
-    strings; empty when the tokenizer is not known. `fingerprint` tells the weights and their dtype apart from others; empty
-    where there are none.
+    strings; empty when the tokenizer is not known. `fingerprint` tells the configuration, weights and dtype of the network
+    apart from others; empty where there are none.
     """
 
     mask_id: Annotated[int, Interval(ge=0, le=(1 << 31) - 1)] | None

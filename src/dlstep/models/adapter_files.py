@@ -10,6 +10,7 @@ from typing import Any
 from safetensors.torch import load_file
 from torch import Tensor
 
+from .digests import FileIdentity, identify
 from .patterns import Patterns
 from .reading import Refused, read_object
 from .shards import PICKLES, read_header
@@ -38,7 +39,7 @@ PLAIN_STARTS = (None, True, False, "gaussian", "eva", "orthogonal")
 class Adapter:
     """An adapter as it was saved: `pairs` are the low-rank parts of each module, `others` the tensors beside them.
 
-    All names are without the `prefix` that they have in the file.
+    All names are without the `prefix` that they have in the file. `files` are its files as they were before they were read.
     """
 
     folder: Path
@@ -47,6 +48,7 @@ class Adapter:
     others: dict[str, Tensor]
     prefix: str = PREFIX
     patterns: Patterns = field(default_factory=lambda: Patterns("the adapter"), compare=False)
+    files: tuple[FileIdentity, ...] = ()
 
     @property
     def all_linear(self) -> bool:
@@ -128,6 +130,7 @@ def read_adapter(folder: Path) -> Adapter:
         found = f" ({', '.join(pickles)} may hold code and is not read: convert it to safetensors)" if pickles else ""
         raise FileNotFoundError(f"{folder} holds no {TENSORS}{found}")
     owner = f"the adapter in {folder}"
+    files = (identify(folder / CONFIG), identify(folder / TENSORS))
     facts = read_object(folder / CONFIG)
     _check(folder, facts)
     patterns = Patterns(owner)
@@ -147,7 +150,7 @@ def read_adapter(folder: Path) -> Adapter:
         else:
             # Where peft wrapped a module, the one that it wrapped has a name of its own.
             others[re.sub(r"\.(base_layer|modules_to_save)(?=\.\w+$)", "", name)] = tensor
-    return Adapter(folder, config, pairs, others, prefix, patterns)
+    return Adapter(folder, config, pairs, others, prefix, patterns, files)
 
 
 def _check(folder: Path, facts: Any) -> None:

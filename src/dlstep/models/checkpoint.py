@@ -12,17 +12,23 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..core import Spec
 from .description import Description, read_description
+from .digests import FileIdentity
 from .ranks import ALONE, Ranks
+from .shards import read_contents
 from .weights import load_network
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A network in evaluation mode with its description; of several `ranks` each holds its share."""
+    """A network in evaluation mode with its description; of several `ranks` each holds its share.
+
+    `files` are those of its weights as they were before they were loaded; none of a network that was not loaded from files.
+    """
 
     network: PreTrainedModel
     description: Description
     ranks: Ranks = ALONE
+    files: tuple[FileIdentity, ...] = ()
 
     @property
     def name(self) -> str:
@@ -83,8 +89,10 @@ def load_checkpoint(
     where = torch.device(device)
     if dtype is None:
         dtype = torch.float32 if where.type == "cpu" else torch.bfloat16
+    contents = read_contents(description.path)
     network = load_network(
         description.path,
+        contents,
         family.network,
         description.config,
         rules=family.weights,
@@ -94,4 +102,4 @@ def load_checkpoint(
         progress=progress,
         ranks=ranks,
     )
-    return Checkpoint(network, description, ranks)
+    return Checkpoint(network, description, ranks, contents.files)

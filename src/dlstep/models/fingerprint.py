@@ -1,31 +1,45 @@
-"""A fingerprint of weights: equal for equal networks, in well under a second for any size."""
+"""A fingerprint of what a network computes: equal for equal networks, wherever their files are."""
 
-from hashlib import blake2b
+import json
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
 
-import torch
-from torch import Tensor, nn
+from transformers import PretrainedConfig
 
+from .adapter_files import Adapter
+from .checkpoint import Checkpoint
+from .digests import FileIdentity, digests
 from .ranks import Ranks
 
-SAMPLES = 64  # numbers of each tensor, evenly spread
+UNRELATED = ("_name_or_path", "transformers_version")  # fields of a configuration that say where it comes from
 
 
-def fingerprint(network: nn.Module) -> str:
-    """32 hexadecimal digits from names, shapes, dtypes and evenly spread numbers of all weights, adapters included."""
-    digest = blake2b(digest_size=16)
-    samples: list[Tensor] = []
-    for name, tensor in sorted(network.state_dict().items()):
-        digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype};".encode())
-        flat = tensor.detach().reshape(-1)
-        count = min(SAMPLES, flat.numel())
-        places = torch.arange(count, device=flat.device) * (flat.numel() - 1) // max(count - 1, 1)  # exact, whatever the size
-        samples.append(flat[places].float())
-    if samples:
-        digest.update(torch.cat(samples).cpu().numpy().tobytes())  # one copy for all
-    return digest.hexdigest()
+def fingerprint(checkpoint: Checkpoint, adapter: Adapter | None = None, *, merged: bool = True) -> str:
+    """Return 32 hexadecimal digits that depend on every number of the configuration and every byte of the weights.
+
+    They also depend on the dtype, on the bytes of the `adapter`, on whether it is `merged` into the weights, and on the number
+    of ranks: several ranks add up in another order than one. Each rank hashes a share of the files. Raises ValueError if a file
+    changed since it was loaded.
+    """
+    files = (*checkpoint.files, *(adapter.files if adapter is not None else ()))
+    parts = {
+        "network": type(checkpoint.network).__name__,
+        "config": effective(checkpoint.description.config),
+        "dtype": str(checkpoint.network.dtype),
+        "files": [(Path(file.path).name, digest) for file, digest in zip(files, _shared(files, checkpoint.ranks), strict=True)],
+        "adapter": None if adapter is None else {"merged": merged},
+        "ranks": checkpoint.ranks.size,
+    }
+    return sha256(json.dumps(parts, sort_keys=True, default=repr).encode()).hexdigest()[:32]
 
 
-def fingerprint_of_ranks(network: nn.Module, ranks: Ranks) -> str:
-    """The fingerprint of one network; of several ranks that of all shares, which add up in another order than the whole."""
-    own = fingerprint(network)
-    return own if not ranks.several else blake2b(" ".join(ranks.told(own)).encode(), digest_size=16).hexdigest()
+def effective(config: PretrainedConfig) -> dict[str, Any]:
+    """Return the configuration that the network is built from, defaults included."""
+    return {name: value for name, value in config.to_dict().items() if name not in UNRELATED}
+
+
+def _shared(files: tuple[FileIdentity, ...], ranks: Ranks) -> list[str]:
+    """Return the digests of all files; each of several ranks computes a share of them."""
+    shares = ranks.told(digests(files[ranks.rank :: ranks.size]))
+    return [shares[number % ranks.size][number // ranks.size] for number in range(len(files))]

@@ -8,6 +8,7 @@ from typing import Any
 
 from safetensors import safe_open
 
+from .digests import FileIdentity, identify
 from .reading import Refused, read_json
 
 SINGLE = "model.safetensors"
@@ -32,20 +33,22 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """The tensors of a checkpoint by their names, and what is wrong with its files."""
+    """The tensors of a checkpoint by their names, what is wrong with its files, and the files as they were before."""
 
     tensors: dict[str, Stored]
     problems: tuple[str, ...]
+    files: tuple[FileIdentity, ...] = ()
 
 
 def read_contents(folder: Path) -> Contents:
     """Tensors in the safetensors files in `folder`. Raises FileNotFoundError if there are none."""
     if (folder / SINGLE).is_file():
+        file = identify(folder / SINGLE)
         try:
             tensors = read_header(folder / SINGLE)
         except ValueError as error:
             return Contents({}, (str(error),))
-        return Contents({stored.name: stored for stored in tensors}, ())
+        return Contents({stored.name: stored for stored in tensors}, (), (file,))
     if not (folder / INDEX).is_file():
         raise FileNotFoundError(f"{folder} holds neither {SINGLE} nor {INDEX}{_pickles(folder)}")
     try:
@@ -62,6 +65,7 @@ def _pickles(folder: Path) -> str:
 
 def _read_index(folder: Path) -> Contents:
     """All shards that the index names, compared with what it says of them."""
+    files = [identify(folder / INDEX)]
     index = read_json(folder / INDEX)
     where: Any = index.get("weight_map") if isinstance(index, dict) else None
     if not isinstance(where, dict) or not where or not all(isinstance(file, str) for file in where.values()):
@@ -75,13 +79,14 @@ def _read_index(folder: Path) -> Contents:
         named = {name for name, its in where.items() if its == file}
         try:
             found = {stored.name: stored for stored in read_header(folder / file)}
+            files.append(identify(folder / file))
         except (ValueError, FileNotFoundError) as error:
             problems.append(str(error))
             continue
         problems += [f"{INDEX} places {name} in {file}, which does not hold it" for name in sorted(named - set(found))]
         problems += [f"{file} holds {name}, for which {INDEX} has no entry" for name in sorted(set(found) - set(where))]
         tensors |= {name: stored for name, stored in found.items() if name in named}
-    return Contents(tensors, tuple(problems))
+    return Contents(tensors, tuple(problems), tuple(files))
 
 
 def read_header(path: Path) -> list[Stored]:

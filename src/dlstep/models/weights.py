@@ -25,7 +25,7 @@ from .ranks import ALONE, Ranks
 from .reading import Refused
 from .shapes import in_gib
 from .sharding import Cut, cuts_of, install_ranks, regions
-from .shards import READABLE, Contents, Stored, read_contents
+from .shards import READABLE, Contents, Stored
 
 MAPPED_BYTES = 128 << 20  # of a file that are read before their pages are given back; a larger tensor is mapped whole
 
@@ -68,6 +68,7 @@ def plan_weights(
 
 def load_network(
     folder: Path,
+    contents: Contents,
     network: type[PreTrainedModel],
     config: PretrainedConfig,
     *,
@@ -78,13 +79,12 @@ def load_network(
     progress: bool = False,
     ranks: Ranks = ALONE,
 ) -> PreTrainedModel:
-    """The network of this class and configuration with the weights in `folder`, in evaluation mode. Of several `ranks` each
+    """The network of this class and configuration with the `contents` of `folder`, in evaluation mode. Of several `ranks` each
     reads its share only.
 
-    Raises FileNotFoundError if there are no safetensors files, and ValueError naming every file that is damaged, every
-    tensor that is missing, not used, or of another shape or dtype, or that all of them do not fit onto `device`.
+    Raises ValueError naming every file that is damaged, every tensor that is missing, not used, or of another shape or dtype,
+    or that all of them do not fit onto `device`.
     """
-    contents = read_contents(folder)
     if contents.problems:
         raise ValueError(f"the weights in {folder} cannot be read: {shortened(contents.problems)}")
     made = empty_network(network, config, dtype)
