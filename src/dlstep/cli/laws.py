@@ -1,128 +1,203 @@
-"""`dlstep laws`: the laws of the engine, held against one's own strategy or rule."""
+"""`dlstep laws`: the laws of the engine, tried on a user's strategy or rule."""
 
-from dataclasses import replace
 from importlib.util import find_spec
-from inspect import getdoc
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from textwrap import indent
-from typing import TYPE_CHECKING
+from time import monotonic
+from typing import TYPE_CHECKING, Any
 
 from jsonargparse import ArgumentParser, Namespace
 from rich.console import Console
-from rich.status import Status
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from .. import rules, strategies
-from ..core import DlstepError, Rule, Spec, Strategy, options_of
+from ..processes import Worker, WorkerDied
 from .json_text import json_text
 from .options import new_parser
 
 if TYPE_CHECKING:
-    from ..testing.laws import Law
+    from ..testing.trial import Limits, Verdict
 
 EXAMPLES = """
     dlstep laws my_strategy.py
-    dlstep laws my_rule.py --examples 1000
+    dlstep laws my_rule.py --examples 1000 --law_timeout 600
     dlstep laws factor --only [progress,transparency]
 """
-CARRIERS = ("multi_bd", "dual_cache")
+PLAIN_SECONDS = 15.0  # between two lines about the same law, where stderr is no terminal
+START_SECONDS = 60.0  # that the imports of the worker may take
 
 
 def parser() -> ArgumentParser:
-    """The options of `dlstep laws`."""
+    """Return the options of `dlstep laws`."""
     options = new_parser(
         "dlstep laws NAME [options]",
-        "Hold a strategy or a rule to the laws of the engine, on random requests, budgets and aborts. Needs no model.",
+        "Try the laws of the engine on a strategy or a rule, with random requests, budgets and aborts. Needs no model.",
         EXAMPLES,
     )
     options.add_argument("name", type=str, help="A .py file, dotted path or name of a strategy or of a rule.")
     options.add_argument("--examples", type=int, default=100, help="Random cases for each law.")
     options.add_argument("--seed", type=int, default=0, help="Seed of the cases.")
     options.add_argument("--only", type=list[str] | str | None, default=None, help="Only these laws; null: all.")
+    options.add_argument("--case_timeout", type=float, default=10.0, help="Seconds for one case.")
+    options.add_argument(
+        "--shrink_timeout", type=float, default=10.0, help="Seconds to look for a smaller case once one has failed."
+    )
+    options.add_argument("--law_timeout", type=float, default=120.0, help="Seconds for the cases of one law.")
     options.add_argument("--json", action="store_true", help="Print a JSON list of rows, and nothing else, on stdout.")
     return options
 
 
 def run(options: Namespace) -> int:
-    """Try every law; 0 if all hold, else 1."""
+    """Try every law; return 0 if all hold, otherwise 1. Raises ValueError for wrong options and for files without a rule."""
     if find_spec("hypothesis") is None:
         raise ValueError("dlstep laws needs hypothesis: pip install hypothesis")
     if options.examples < 1:
         raise ValueError(f"--examples must be at least 1, got {options.examples}")
-    from ..testing.laws import LAWS, progress
+    for name in ("case_timeout", "shrink_timeout", "law_timeout"):
+        if not 0.01 <= options[name] <= 1e6:
+            raise ValueError(f"--{name} must be at least 0.01 and at most 1000000 seconds, got {options[name]}")
+    from ..testing.trial import KNOWN, Limits
 
-    # What does not progress never ends, and no other law can tell more of it.
-    known = {law.__name__: law for law in sorted(LAWS, key=lambda law: law is not progress)}
     only = [options.only] if isinstance(options.only, str) else options.only
     for name in only or []:
-        if name not in known:
-            raise ValueError(f"law {name!r} is unknown: choose from {', '.join(known)}")
-    chosen = [name for name in known if only is None or name in only]
-    console = Console(stderr=options.json)
-    rows: list[dict[str, str]] = []
-    for title, value in subjects(options.name):
-        console.print(title, markup=False, highlight=False, soft_wrap=True)
-        for name in chosen:
-            summary = (getdoc(known[name]) or "").splitlines()[0]
-            with Status(f"{name}: {summary}", console=Console(stderr=True)):
-                failure = broken(known[name], value, options.examples, options.seed)
-            console.print(f"  {'broken' if failure else 'holds '}  {name}", markup=False, highlight=False)
-            if failure:
-                console.print(indent(f"{summary}\n{failure}", " " * 10), markup=False, highlight=False, soft_wrap=True)
-            rows.append({"subject": title, "law": name, "failure": failure})
-            if failure and known[name] is progress:
-                console.print("  the other laws are not tried: they would not end", markup=False, highlight=False)
-                break
+        if name not in KNOWN:
+            raise ValueError(f"law {name!r} is unknown: choose from {', '.join(KNOWN)}")
+    chosen = [name for name in KNOWN if only is None or name in only]
+    limits = Limits(options.examples, options.seed, options.case_timeout, options.shrink_timeout, options.law_timeout)
+    with Report(limits, json=options.json) as report:
+        _try(options.name, chosen, limits, report)
     if options.json:
-        print(json_text(rows))
-    return 1 if any(row["failure"] for row in rows) else 0
+        print(json_text(report.rows))
+    return 1 if any(row["failure"] for row in report.rows) else 0
 
 
-def subjects(name: str) -> list[tuple[str, Strategy]]:
-    """The strategy of this name, or the rule of this name on each carrier that it goes with. Raises ValueError for neither."""
-    try:
-        return [(name, strategies.SHELF.value(name))]
-    except ValueError as error:
-        no_strategy = error
-    try:
-        rule = rules.SHELF.value(name)
-    except ValueError as error:
-        if "is unknown" not in str(error):
-            raise error if "RULE" in str(no_strategy) else no_strategy from None
-        known = f"strategies are {', '.join(strategies.SHELF.available())}; rules are {', '.join(rules.SHELF.available())}"
-        raise ValueError(f"no strategy, rule, .py file or module is called {name!r}: {known}") from None
-    found = [(f"{name} on {carrier}", carried(carrier, rule)) for carrier in CARRIERS]
-    spec = Spec(mask_id=0, eos_ids=(1,), vocab_size=50)
-    able = [(title, value) for title, value in found if not value.unfit(spec)]
-    if not able:
-        raise ValueError(f"rule {name} goes with none of {', '.join(CARRIERS)}: {found[0][1].unfit(spec)}")
-    return able
+def _try(name: str, laws: list[str], limits: "Limits", report: "Report") -> None:
+    """Try the laws in a worker process, because user code may stop or crash its process; report each message."""
+    from ..testing.failures import dumped_frames
+    from ..testing.trial import Finished, Refused, serve
+
+    with TemporaryDirectory() as folder:
+        dump = Path(folder, "stack")
+        worker = Worker(serve, name, laws, limits, str(dump), name="the process")
+        try:
+            while not isinstance(message := worker.receive(2 * limits.case_timeout + START_SECONDS), Finished):
+                if isinstance(message, Refused):
+                    raise report.refusal(message.reason)
+                report.take(message)
+        except WorkerDied as died:
+            stack = dump.read_text(encoding="utf-8", errors="replace") if dump.exists() else ""
+            late = f"the case did not end within {2 * limits.case_timeout:g} s, although it was interrupted"
+            reason = late if "Timeout (" in stack else str(died)
+            report.died("\n".join(filter(None, (reason, dumped_frames(stack)))), name)
+        finally:
+            worker.kill()
+            worker.end()
 
 
-def carried(carrier: str, rule: Rule) -> Strategy:
-    """A strategy that holds `rule`."""
-    base = strategies.SHELF.value(carrier)
-    equal = {"cache": "none"} if "cache" in options_of(base) else {}
-    return replace(base, rule=rule, **equal)  # pyright: ignore[reportCallIssue]
+class Report:
+    """The lines of a trial: one for each law that has ended, and one that is updated in place for the law that is tried.
 
+    Where stderr is not a terminal, a line is printed when a law has run for `PLAIN_SECONDS`, and again after as long.
 
-def broken(law: "Law", value: Strategy, examples: int, seed: int) -> str:
-    """How `law` fails on strategies like `value`, with the smallest case that was found; empty if it holds."""
-    from hypothesis import HealthCheck, given, seed as seeded, settings
-    from hypothesis.strategies import DataObject, data as any_data
+    Args:
+        limits: The limits of the trial.
+        json: Whether stdout is for the rows alone; everything else then goes to stderr.
+    """
 
-    @seeded(seed)
-    @settings(
-        max_examples=examples,
-        deadline=None,
-        database=None,
-        report_multiple_bugs=False,
-        suppress_health_check=(HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much),
-    )
-    @given(data=any_data())
-    def tried(data: DataObject) -> None:
-        law(value, data)
+    def __init__(self, limits: "Limits", *, json: bool) -> None:
+        self.rows: list[dict[str, Any]] = []
+        self._limits = limits
+        self._live = live = Console(stderr=True)
+        columns = (TextColumn("  {task.description}"), BarColumn(20), MofNCompleteColumn(), TimeElapsedColumn())
+        self._bar = Progress(*columns, TextColumn("{task.fields[note]}"), console=live, transient=True)
+        self._terminal = live.is_terminal
+        # Lines for a terminal go through the bar's console, which draws them above the bar.
+        shares = self._terminal and (json or Console().is_terminal)
+        self._console = live if shares else Console(stderr=json)
+        self._subject = self._law = self._summary = ""
+        self._began = self._said = 0.0
+        self._shrinking = False
+        self._warned: set[str] = set()
 
-    try:
-        tried()
-    except (AssertionError, DlstepError) as error:
-        return "\n".join([str(error) or "its assertion failed", *getattr(error, "__notes__", ())])
-    return ""
+    def __enter__(self) -> "Report":
+        if self._terminal:
+            self._bar.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self._terminal:
+            self._bar.stop()
+
+    def take(self, message: object) -> None:
+        """Show one message of the trial."""
+        from ..testing.trial import Began, Counted, Opened, Verdict
+
+        match message:
+            case Opened():
+                self._subject = message.subject
+                self._print(message.subject)
+                self._warn(message.warnings)
+            case Began():
+                self._begin(message.law, message.summary)
+            case Counted():
+                self._count(message.cases, shrinking=message.shrinking)
+            case Verdict():
+                self._judge(message)
+            case _:
+                raise TypeError(f"unknown message {message!r}")
+
+    def died(self, failure: str, name: str) -> None:
+        """Show that the process of the trial ended before a verdict."""
+        from ..testing.trial import Verdict
+
+        if not self._law:
+            raise self.refusal(f"{name} cannot be loaded: {failure}")
+        self._judge(Verdict(0, failure, last=True))
+
+    def refusal(self, reason: str) -> ValueError:
+        """Print the frames that follow the first line of a reason, and return the error to raise."""
+        sentence, _, frames = reason.partition("\n")
+        if frames:
+            self._print(frames, self._live)
+        return ValueError(sentence)
+
+    def _begin(self, law: str, summary: str) -> None:
+        self._law, self._summary = law, summary
+        self._began = self._said = monotonic()
+        self._shrinking = False
+        for task in self._bar.task_ids:
+            self._bar.remove_task(task)
+        self._bar.add_task(law, total=self._limits.examples, note="")
+
+    def _count(self, cases: int, *, shrinking: bool) -> None:
+        most = f"at most {self._limits.shrink_timeout:g} s"
+        if self._terminal:
+            note = f"a case fails; looking for a smaller one, {most}" if shrinking else ""
+            self._bar.update(self._bar.task_ids[-1], note=note, completed=None if shrinking else cases)
+        elif shrinking and not self._shrinking:
+            self._print(f"          {self._law}: a case fails; looking for a smaller one, {most}", self._live)
+        elif monotonic() - self._said >= PLAIN_SECONDS and not shrinking:
+            self._said = monotonic()
+            spent = f"{self._said - self._began:.0f} s"
+            self._print(f"          {self._law}: {cases} of {self._limits.examples} cases, {spent}", self._live)
+        self._shrinking = shrinking
+
+    def _judge(self, verdict: "Verdict") -> None:
+        tried = f", in the {verdict.cases} of {self._limits.examples} cases that {self._limits.law_timeout:g} s allowed"
+        more = f"{tried} (--law_timeout)" if verdict.out_of_time and not verdict.failure else ""
+        self._print(f"  {'broken' if verdict.failure else 'holds '}  {self._law}{more}")
+        if verdict.failure:
+            self._print(indent(f"{self._summary}\n{verdict.failure}", " " * 10))
+        self._warn(verdict.warnings)
+        self.rows.append({"subject": self._subject, "law": self._law, "failure": verdict.failure, "cases": verdict.cases})
+        if verdict.last:
+            self._print("  the other laws are not tried: most of them would fail in the same way")
+
+    def _warn(self, warnings: tuple[str, ...]) -> None:
+        for warning in warnings:
+            if warning not in self._warned:  # a rule is tried on several strategies
+                self._warned.add(warning)
+                self._print(f"  warning {warning}")
+
+    def _print(self, text: str, console: Console | None = None) -> None:
+        (console or self._console).print(text, markup=False, highlight=False, soft_wrap=True)

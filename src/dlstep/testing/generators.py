@@ -4,14 +4,18 @@ What does not depend on a value is made once: a generator is checked when it is 
 decode of a case.
 """
 
+from collections.abc import Iterator
 from dataclasses import MISSING, dataclass, fields, replace
 from functools import lru_cache
+from math import ceil, floor, isfinite
 from operator import attrgetter
-from typing import Any, Literal, TypeVar, get_type_hints
+from types import UnionType
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from hypothesis import reject, strategies as st
 
 from ..core import Config, Options, Request, SamplingParams, Spec, Strategy, Thresholds, options_of
+from ..core.checks import limits_of
 from ..core.lifecycle import farthest, sized
 from ..core.spec import AcceptRule
 
@@ -106,9 +110,48 @@ def _fields(cls: type[Options], held: frozenset[str]) -> dict[str, st.SearchStra
             drawn[field.name] = SMALL[field.name]
         elif field.name not in held:
             low = LOW.get(field.name, 0.0)
-            own = _at_least(low) if field.name.endswith("_threshold") else st.from_type(hints[field.name])
+            own = _at_least(low) if field.name.endswith("_threshold") else _typed(hints[field.name], field.default)
             drawn[field.name] = own if field.default is MISSING else st.one_of(st.just(field.default), own)
     return drawn
+
+
+def _typed(hint: Any, default: object) -> st.SearchStrategy[Any]:
+    """Values of a type; of a number without both bounds, a small range around the default."""
+    if (found := _open(hint, default)) is None:
+        return st.from_type(hint)
+    kind, low, high = found
+    numbers = st.integers(low, high) if kind is int else st.floats(low, high)
+    return st.none() | numbers if type(None) in get_args(hint) else numbers
+
+
+def _open(hint: Any, default: object) -> tuple[type[int] | type[float], int, int] | None:
+    """The type and the small range that stands for a numeric type without both bounds; None for any other type.
+
+    A loop over such a number could take any time, and a cause of failure that needs 10**18 is none that users meet.
+    """
+    parts = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+    kinds = [get_args(part)[0] if get_origin(part) is Annotated else part for part in parts]
+    kind = next((each for each in (int, float) if each in kinds), None)
+    limits = dict(limits_of(hint))
+    if kind is None or not set(kinds) <= {kind, type(None)} or len(limits) > 1:
+        return None
+    number = default if isinstance(default, int | float) and isfinite(default) else 0
+    low, high = limits.get("at least", limits.get("more than")), limits.get("at most", limits.get("less than"))
+    above = 1 if "more than" in limits and kind is int else 0
+    below = 1 if "less than" in limits and kind is int else 0
+    least = min(0, floor(number)) if low is None else ceil(low) + above
+    most = max(8, 2 * ceil(number)) if high is None else floor(high) - below
+    return kind, min(least, most - 8) if low is None else least, max(most, least + 8) if high is None else most
+
+
+def open_fields(value: Options) -> Iterator[tuple[str, type[int] | type[float], int, int]]:
+    """Yield the fields that have no upper or no lower bound: name, type, and the least and greatest number that is drawn."""
+    hints = get_type_hints(type(value), include_extras=True)
+    for field in fields(value):
+        if field.name not in SMALL and not field.name.endswith("_threshold"):
+            found = _open(hints[field.name], field.default)
+            if found is not None:
+                yield field.name, *found
 
 
 @st.composite

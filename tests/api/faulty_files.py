@@ -1,0 +1,224 @@
+"""Files of users with a mistake of many kinds, for `dlstep laws`: source text, and what the command must say of each."""
+
+from dataclasses import dataclass
+
+HEAD = """\
+import itertools, os, sys, time
+from dataclasses import dataclass
+from typing import Annotated
+
+from annotated_types import Interval
+
+from dlstep.core import Block, Choice, Rule, Span, Wants, check_ranges
+from dlstep.strategies import Blockwise
+
+
+@dataclass(frozen=True, slots=True)
+class Mine(Choice):
+    number: Annotated[int, Interval(ge=0, le=9)] = 1
+
+    def __post_init__(self):
+        {post}
+
+    {wants}
+    def chosen(self, sequence, block, rows, begin, must):
+        {chosen}
+        return [begin] if must else []
+
+
+RULE = Mine
+"""
+STRATEGY = """\
+from dataclasses import dataclass, replace
+
+from dlstep.core import Grid, Span
+from dlstep.strategies import Blockwise
+
+
+@dataclass(frozen=True, slots=True)
+class Mine(Blockwise):
+    def grid(self, request):
+        return Grid(0, self.block_size)
+
+    def schedule(self, sequence, spec):
+        right = Blockwise.schedule(self, sequence, spec)
+        {schedule}
+        return right
+
+    def commit(self, sequence, span, rows, spec):
+        right = Blockwise.commit(self, sequence, span, rows, spec)
+        {commit}
+        return right
+
+
+STRATEGY = Mine
+"""
+UNBOUNDED = """\
+from dataclasses import dataclass
+
+from dlstep.core import Choice
+
+
+@dataclass(frozen=True, slots=True)
+class Mine(Choice):
+    rounds: int = 3
+
+    def chosen(self, sequence, block, rows, begin, must):
+        best = 0
+        for number in range(self.rounds):
+            best = (best + number) % 7
+        return [begin] if must else []
+
+
+RULE = Mine
+"""
+UNDEFAULTED = """\
+from dataclasses import dataclass
+
+from dlstep.core import Choice
+
+
+@dataclass(frozen=True, slots=True)
+class Mine(Choice):
+    share: float
+
+    def chosen(self, sequence, block, rows, begin, must):
+        return [begin]
+
+
+RULE = Mine
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Faulty:
+    """A file with a mistake.
+
+    Attributes:
+        source: The text of the file.
+        said: Parts of what the command must print, in any order.
+        place: The line of the mistake as it stands in the file; its number must be printed. Empty if no line is wrong.
+        code: The exit code of the command.
+    """
+
+    source: str
+    said: tuple[str, ...]
+    place: str = ""
+    code: int = 1
+
+    @property
+    def endless(self) -> bool:
+        """Whether the file must be ended by the time limit of a case."""
+        return TIMEOUT in self.said
+
+    @property
+    def line(self) -> int:
+        """The number of the line of the mistake."""
+        return next(number for number, line in enumerate(self.source.splitlines(), 1) if line.strip() == self.place)
+
+
+def rule(chosen: str = "pass", post: str = "check_ranges(self)", wants: str = "", after: str = "") -> str:
+    """A rule that unmasks one position in each forward pass, with lines put in."""
+    return HEAD.format(chosen=chosen, post=post, wants=wants) + after
+
+
+def strategy(schedule: str = "pass", commit: str = "pass") -> str:
+    """A strategy with lines put in."""
+    return STRATEGY.format(schedule=schedule, commit=commit)
+
+
+ENDLESS = "while True: pass"
+TIMEOUT = "did not return within 0.5 s (--case_timeout)"
+FILES: dict[str, Faulty] = {
+    "endless loop in chosen": Faulty(rule(ENDLESS), ("Mine.chosen", TIMEOUT), ENDLESS),
+    "endless loop late": Faulty(
+        rule("while sequence.steps > 2: pass"), ("Mine.chosen", TIMEOUT), "while sequence.steps > 2: pass"
+    ),
+    "endless loop in schedule": Faulty(strategy(schedule=ENDLESS), ("Mine.schedule", TIMEOUT), ENDLESS),
+    "endless loop in commit": Faulty(strategy(commit=ENDLESS), ("Mine.commit", TIMEOUT), ENDLESS),
+    "endless loop in __post_init__": Faulty(
+        rule(post="while self.number > 1: pass"), ("Mine.__post_init__", TIMEOUT), "while self.number > 1: pass"
+    ),
+    "endless loop at import": Faulty(rule(after=ENDLESS), ("cannot be loaded", TIMEOUT), ENDLESS, code=2),
+    "endless sleep": Faulty(rule("time.sleep(1e6)"), ("Mine.chosen", TIMEOUT), "time.sleep(1e6)"),
+    "endless recursion": Faulty(
+        rule("return self.chosen(sequence, block, rows, begin, must)"),
+        ("Mine.chosen raised RecursionError: maximum recursion depth exceeded", "Previous line repeated"),
+        "return self.chosen(sequence, block, rows, begin, must)",
+    ),
+    "unbounded number": Faulty(
+        UNBOUNDED,
+        (
+            "warning Mine.rounds (unbounded_number.py:8) has no lower or no upper bound",
+            "rounds: Annotated[int, Interval(ge=0, le=8)]",
+        ),
+        code=0,
+    ),
+    "never accepts": Faulty(
+        rule("return []"), ("Mine.chosen (", "returned no row although must is true: it must take at least one")
+    ),
+    "nothing returned": Faulty(rule("return None"), ("Mine.chosen (", "returned None: it must be a list of ascending rows")),
+    "wrong type": Faulty(rule("return 'rows'"), ("Mine.chosen (", "returned 'rows': it must be a list of ascending rows")),
+    "out of range": Faulty(rule("return [begin + 10**6]"), ("Mine.chosen (", "it must be a list of ascending rows from")),
+    "wrong span": Faulty(
+        strategy(schedule="return replace(right, wanted=(), draws=())"), ("Mine.schedule (", "returned wanted=()")
+    ),
+    "exception": Faulty(
+        rule("rows.probabilities[begin] / 0"),
+        ("Mine.chosen raised ZeroDivisionError: float division by zero",),
+        "rows.probabilities[begin] / 0",
+    ),
+    "exception in __post_init__": Faulty(
+        rule(post="1 // (self.number <= 1)"), ("Mine.__post_init__ raised ZeroDivisionError",), "1 // (self.number <= 1)"
+    ),
+    "exception at import": Faulty(rule(after="nothing"), ("cannot be loaded", "NameError: name 'nothing'"), "nothing", code=2),
+    "forgotten wants": Faulty(
+        rule("rows.entropies[begin]"),
+        (
+            "Mine.chosen raised IndexError",
+            "reads rows.entropies, which is empty because Mine does not ask for it: define the property `wants` in Mine",
+        ),
+        "rows.entropies[begin]",
+    ),
+    "forgotten wants unnoticed": Faulty(
+        rule("sum(rows.margins)"), ("warning", "reads rows.margins, which is empty because Mine does not ask for it"), code=0
+    ),
+    "no default": Faulty(UNDEFAULTED, ("Mine.share has no default: each option of a strategy or rule needs one",), code=2),
+    "exit": Faulty(rule("sys.exit(3)"), ("Mine.chosen raised SystemExit: 3",), "sys.exit(3)"),
+    "exit at import": Faulty(rule(after="sys.exit(0)"), ("cannot be loaded", "SystemExit"), "sys.exit(0)", code=2),
+    "interrupt": Faulty(rule("raise KeyboardInterrupt"), ("Mine.chosen raised KeyboardInterrupt",), "raise KeyboardInterrupt"),
+    "output without end": Faulty(
+        rule("while True: print('a line ' * 10)"), ("Mine.chosen", TIMEOUT, "It printed:"), "while True: print('a line ' * 10)"
+    ),
+    "not pure": Faulty(
+        rule("assert time.time_ns() % 3 or not must"),
+        ("Mine.chosen raised AssertionError",),
+        "assert time.time_ns() % 3 or not must",
+    ),
+}
+# These end the process, so each has one for itself; one of the parts must be said.
+DEAF = """
+        while True:
+            try:
+                while True:
+                    try:
+                        while True: int()
+                    except BaseException: int()
+            except BaseException: int()
+"""
+FATAL: dict[str, Faulty] = {
+    "catches every exception": Faulty(
+        rule(DEAF),
+        # The interrupt may come between two handlers.
+        ("the case did not end within 1 s, although it was interrupted", TIMEOUT),
+        "while True: int()",
+    ),
+    "stays in C": Faulty(
+        rule("sum(itertools.repeat(1))"),
+        ("the case did not end within 1 s, although it was interrupted",),
+        "sum(itertools.repeat(1))",
+    ),
+    "exits at once": Faulty(rule("os._exit(7)"), ("the process ended with exit code 7",)),
+    "is killed": Faulty(rule("os.kill(os.getpid(), 9)"), ("the process was killed by SIGKILL (memory may have run out)",)),
+    "crashes": Faulty(rule("os.abort()"), ("the process was killed by SIGABRT",), "os.abort()"),
+}
