@@ -50,7 +50,7 @@ def lines(text: str) -> list[str]:
 
 
 def pattern(printed: str) -> re.Pattern[str]:
-    """What the lines of a printed text match; a line of three dots stands for any lines."""
+    """The pattern of a printed text; a line of three dots stands for any lines."""
     return re.compile("".join("(?:.*\n)*?" if line == "..." else f"{re.escape(line)}\n" for line in lines(printed)))
 
 

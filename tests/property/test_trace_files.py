@@ -146,6 +146,25 @@ def with_a_repeated_event(lines: list[bytes], at: int) -> list[bytes]:
     return [json.dumps(data).encode() for data in ({**head, "events": len(events)}, *numbered)]
 
 
+def forged_lines(draw: random.Random, lines: list[bytes]) -> list[bytes]:
+    """The lines of a file with one value changed, or one event repeated, and with fitting checksums."""
+    at = draw.randrange(len(lines))
+    name, depth = ("event", EVENT_DEPTH) if at else ("first", STATE_DEPTH)
+    if at and draw.random() < 0.1:
+        return with_a_repeated_event(lines, at)
+    data = json.loads(lines[at])
+    holder, place = draw.choice(list(parts(data[name])))
+    holder[place] = forged_value(draw, holder[place])
+    data["checks"] = checks(data[name], depth)
+    return [*lines[:at], json.dumps(data).encode(), *lines[at + 1 :]]
+
+
+def truncated(draw: random.Random, lines: list[bytes]) -> list[bytes]:
+    """The first lines of a file, with their number in place of the old one."""
+    kept = lines[: draw.randrange(1, len(lines) + 1)]
+    return [json.dumps({**json.loads(kept[0]), "events": len(kept) - 1}).encode(), *kept[1:]]
+
+
 def check_other_readers(forged: Trace, path: Path, seed: int) -> None:
     """Folding and showing a forged trace work or raise a named error, too."""
     try:
@@ -159,18 +178,7 @@ def check_other_readers(forged: Trace, path: Path, seed: int) -> None:
 def test_replay_of_a_file_forged_with_valid_checksums_raises_only_named_errors(tmp_path: Path) -> None:
     path, seen = tmp_path / "forged.jsonl", dict.fromkeys(["refused", "diverged", "replayed"], 0)
     for seed in range(MUTATIONS):
-        draw = random.Random(seed)
-        lines = saved(NAMES[seed % len(NAMES)], tmp_path)[1].splitlines()
-        at = draw.randrange(len(lines))
-        name, depth = ("event", EVENT_DEPTH) if at else ("first", STATE_DEPTH)
-        data = json.loads(lines[at])
-        if at and draw.random() < 0.1:
-            lines = with_a_repeated_event(lines, at)
-        else:
-            holder, place = draw.choice(list(parts(data[name])))
-            holder[place] = forged_value(draw, holder[place])
-            data["checks"] = checks(data[name], depth)
-            lines[at] = json.dumps(data).encode()
+        lines = forged_lines(random.Random(seed), saved(NAMES[seed % len(NAMES)], tmp_path)[1].splitlines())
         path.write_bytes(b"\n".join(lines) + b"\n")
         try:
             loaded = Trace.load(path)
@@ -184,6 +192,33 @@ def test_replay_of_a_file_forged_with_valid_checksums_raises_only_named_errors(t
             assert str(path) in str(error), error
             seen["refused"] += 1
     assert all(seen.values()), seen
+
+
+def test_diff_with_a_forged_or_truncated_trace_raises_only_named_errors(tmp_path: Path) -> None:
+    """Where the first state is forged most values cannot be compared, so every second case forges that one."""
+    path, seen = tmp_path / "forged.jsonl", dict.fromkeys(["refused", "incomparable", "different", "equal"], 0)
+    for seed in range(2 * MUTATIONS):
+        draw = random.Random(seed)
+        trace, content = saved(NAMES[seed % len(NAMES)], tmp_path)
+        lines = content.splitlines()
+        lines = [*forged_lines(draw, lines[:1]), *lines[1:]] if seed % 2 else forged_lines(draw, lines)
+        path.write_bytes(b"\n".join(truncated(draw, lines) if draw.random() < 0.3 else lines) + b"\n")
+        try:
+            loaded = Trace.load(path)
+        except ValueError as error:
+            assert str(path) in str(error), error
+            seen["refused"] += 1
+            continue
+        for old, new in ((trace, loaded), (loaded, trace)):
+            try:
+                differ = old.diff(new)
+                assert str(differ)
+                seen["different" if differ else "equal"] += 1
+            except ReplayDiverged as error:
+                said = r"((old|new) trace: )?event \d+ \(\w+\) cannot be applied: |the traces cannot be compared, one holds "
+                assert re.match(said, str(error)) and len(str(error)) < 1000 and "\n" not in str(error), error
+                seen["incomparable"] += 1
+    assert all(count for outcome, count in seen.items() if outcome != "equal"), seen
 
 
 def test_an_event_that_is_added_twice_is_named_by_its_number(tmp_path: Path) -> None:

@@ -127,6 +127,14 @@ def folded(state: State, events: Iterable[Event], first: int = 0) -> State:
     return state
 
 
+def _folded_side(side: str, state: State, events: Iterable[Event], first: int = 0) -> State:
+    """Return what `folded` returns for one of two traces; the error says which one."""
+    try:
+        return folded(state, events, first)
+    except ReplayDiverged as error:
+        raise ReplayDiverged(f"{side} trace: {error}") from error
+
+
 @dataclass(frozen=True, slots=True)
 class Trace:
     """The first state of a decode and its events, oldest first."""
@@ -186,23 +194,35 @@ class Trace:
     def diff(self, other: "Trace") -> TraceDiff:
         """Where `other` parts from this trace, and how the states differ there and at the end; false if they are equal.
 
-        Raises ValueError for what is no trace.
+        Raises ValueError for what is no trace, and ReplayDiverged if an edited file left one of them with values that cannot
+        be applied or compared.
         """
         check_same_kind(self, other)
+        try:
+            return self._diff(other)
+        except ReplayDiverged:
+            raise
+        except INAPPLICABLE as error:
+            raise ReplayDiverged(
+                f"the traces cannot be compared, one holds a value of a wrong type: {reason_of(error)}"
+            ) from error
+
+    def _diff(self, other: "Trace") -> TraceDiff:
         differ = self.first.diff(other.first)
-        old, new, same = self.first, other.first, 0
         if differ:
-            return TraceDiff(0, "", "", differ, self.state.diff(other.state), equal=False)
+            ends = (_folded_side(side, trace.first, trace.events) for side, trace in (("old", self), ("new", other)))
+            return TraceDiff(0, "", "", differ, next(ends).diff(next(ends)), equal=False)
+        state, same = self.first, 0
         while same < min(len(self.events), len(other.events)) and self.events[same] == other.events[same]:
-            old = applied(old, self.events[same], same)
+            state = applied(state, self.events[same], same)
             same += 1
         rest, others = self.events[same:], other.events[same:]
-        new = old
         if not rest and not others:
             return TraceDiff(same, "", "", differ, differ, equal=True)
         told = parting(rest[0], others[0]) if rest and others else (name_of(*rest[:1]), name_of(*others[:1]))
-        old, new = (folded(state, events[:1], same) for state, events in ((old, rest), (new, others)))
-        ends = (folded(state, events[1:], same + 1) for state, events in ((old, rest), (new, others)))
+        old, new = (_folded_side(side, state, events[:1], same) for side, events in (("old", rest), ("new", others)))
+        later = (("old", old, rest), ("new", new, others))
+        ends = (_folded_side(side, after, events[1:], same + 1) for side, after, events in later)
         return TraceDiff(same, *told, old.diff(new), next(ends).diff(next(ends)), equal=False)
 
     def save(self, path: str | PathLike[str]) -> None:

@@ -44,8 +44,8 @@ class EvalOptions:
     workers: Annotated[int, Interval(ge=1, le=64)] = 1
     """Processes that decode, each with the network of its own; of several CUDA devices each takes one."""
     worker_timeout: Annotated[float, Interval(gt=0.0, le=1e6)] = 300.0
-    """With several workers: seconds without a sign of life of a worker, or for one forward pass, after which it is killed and
-    the others answer what it had."""
+    """With several workers: seconds without a heartbeat from a worker, or for one forward pass, after which the run kills that
+    worker and the other workers answer its problems."""
     grid: tuple[StrategyOptions, ...] = ((),)
     """Options of the strategy to try, as '{"accept_threshold": [0.5, 0.9]}'; every combination answers every problem."""
     max_tokens: Annotated[int, Ge(1)] | None = None
