@@ -128,7 +128,7 @@ def strategy(schedule: str = "pass", commit: str = "pass") -> str:
 
 
 ENDLESS = "while True: pass"
-TIMEOUT = "did not return within 0.5 s (--case_timeout)"
+TIMEOUT = "was still running after 0.5 s, the time limit of a case (--case_timeout)"
 FILES: dict[str, Faulty] = {
     "endless loop in chosen": Faulty(rule(ENDLESS), ("Mine.chosen", TIMEOUT), ENDLESS),
     "endless loop late": Faulty(
@@ -220,5 +220,6 @@ FATAL: dict[str, Faulty] = {
     ),
     "exits at once": Faulty(rule("os._exit(7)"), ("the process ended with exit code 7",)),
     "is killed": Faulty(rule("os.kill(os.getpid(), 9)"), ("the process was killed by SIGKILL (memory may have run out)",)),
+    "stops itself": Faulty(rule("os.kill(os.getpid(), 19)"), ("the process did not answer within 21 seconds and was killed",)),
     "crashes": Faulty(rule("os.abort()"), ("the process was killed by SIGABRT",), "os.abort()"),
 }

@@ -155,7 +155,7 @@ def test_search_for_a_smaller_case_is_bounded_and_announced(tmp_path: Path, caps
     path.write_text(FILES["exception"].source, encoding="utf-8")
     assert main(["laws", str(path), "--only", "progress", "--shrink_timeout", "0.5"]) == 1
     captured = capsys.readouterr()
-    assert captured.err.count("progress: a case fails; looking for a smaller one, at most 0.5 s") == 2
+    assert captured.err.count("progress: a case failed; shrinking it, at most 0.5 s") == 2
     assert captured.out.count("broken  progress") == 2 and "strategy=MultiBD(" in captured.out
 
 

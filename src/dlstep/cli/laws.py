@@ -25,6 +25,7 @@ EXAMPLES = """
 """
 PLAIN_SECONDS = 15.0  # between two lines about the same law, where stderr is no terminal
 START_SECONDS = 60.0  # that the imports of the worker may take
+SILENT_SECONDS = 20.0  # beyond the time limits, after which a worker counts as stopped
 
 
 def parser() -> ArgumentParser:
@@ -79,8 +80,10 @@ def _try(name: str, laws: list[str], limits: "Limits", report: "Report") -> None
     with TemporaryDirectory() as folder:
         dump = Path(folder, "stack")
         worker = Worker(serve, name, laws, limits, str(dump), name="the process")
+        spare = START_SECONDS
         try:
-            while not isinstance(message := worker.receive(2 * limits.case_timeout + START_SECONDS), Finished):
+            while not isinstance(message := worker.receive(2 * limits.case_timeout + spare), Finished):
+                spare = SILENT_SECONDS
                 if isinstance(message, Refused):
                     raise report.refusal(message.reason)
                 report.take(message)
@@ -112,16 +115,14 @@ class Report:
         self._bar = Progress(*columns, TextColumn("{task.fields[note]}"), console=live, transient=True)
         self._terminal = live.is_terminal
         # Lines for a terminal go through the bar's console, which draws them above the bar.
-        shares = self._terminal and (json or Console().is_terminal)
-        self._console = live if shares else Console(stderr=json)
+        self._shares = self._terminal and (json or Console().is_terminal)
+        self._console = live if self._shares else Console(stderr=json)
         self._subject = self._law = self._summary = ""
         self._began = self._said = 0.0
         self._shrinking = False
         self._warned: set[str] = set()
 
     def __enter__(self) -> "Report":
-        if self._terminal:
-            self._bar.start()
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -168,14 +169,16 @@ class Report:
         for task in self._bar.task_ids:
             self._bar.remove_task(task)
         self._bar.add_task(law, total=self._limits.examples, note="")
+        if self._terminal:
+            self._bar.start()
 
     def _count(self, cases: int, *, shrinking: bool) -> None:
-        most = f"at most {self._limits.shrink_timeout:g} s"
         if self._terminal:
-            note = f"a case fails; looking for a smaller one, {most}" if shrinking else ""
+            note = "a case failed; shrinking it" if shrinking else ""
             self._bar.update(self._bar.task_ids[-1], note=note, completed=None if shrinking else cases)
         elif shrinking and not self._shrinking:
-            self._print(f"          {self._law}: a case fails; looking for a smaller one, {most}", self._live)
+            most = f"at most {self._limits.shrink_timeout:g} s"
+            self._print(f"          {self._law}: a case failed; shrinking it, {most}", self._live)
         elif monotonic() - self._said >= PLAIN_SECONDS and not shrinking:
             self._said = monotonic()
             spent = f"{self._said - self._began:.0f} s"
@@ -200,4 +203,6 @@ class Report:
                 self._print(f"  warning {warning}")
 
     def _print(self, text: str, console: Console | None = None) -> None:
+        if self._terminal and not self._shares:
+            self._bar.stop()  # until the next law begins; stdout may lead to the same terminal, as with `| tee`
         (console or self._console).print(text, markup=False, highlight=False, soft_wrap=True)

@@ -52,7 +52,7 @@ def description(error: BaseException, seconds: float) -> str:
     frames = user_frames(error)
     hook = _hook(error)
     if timed_out(error):
-        what = f"{hook or 'a step of the case'} did not return within {seconds:g} s (--case_timeout)"
+        what = f"{hook or 'the case'} was still running after {seconds:g} s, the time limit of a case (--case_timeout)"
     elif isinstance(error, RequestFault):
         what = str(error)
     elif frames:

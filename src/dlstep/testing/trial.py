@@ -14,10 +14,12 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, replace
 from io import TextIOBase
 from multiprocessing.connection import Connection
+from pathlib import Path
 from time import monotonic
 from typing import Any, TextIO, cast
 
 from hypothesis import HealthCheck, Phase, given, seed as seeded, settings
+from hypothesis.configuration import set_hypothesis_home_dir
 from hypothesis.errors import Flaky, StopTest, UnsatisfiedAssumption
 from hypothesis.strategies import DataObject, SearchStrategy, data as any_data
 
@@ -108,6 +110,7 @@ def serve(connection: Connection, name: str, only: list[str], limits: Limits, du
     The target of a worker. `dump` is the file for the stack of a process that `faulthandler` ends.
     """
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what user code writes past sys.stdout
+    set_hypothesis_home_dir(Path(dump).parent)  # not a folder .hypothesis in the current one
     with open(dump, "w", encoding="utf-8") as file:
         faulthandler.enable(file)
         connection.send(tried(name, only, limits, connection.send, file))
