@@ -43,13 +43,22 @@ def open_field_warnings(value: Options) -> Iterator[str]:
 
 
 def _declared(cls: type, name: str) -> str:
-    """Return the file and line of a field's declaration."""
+    """Return the file and line of a field's declaration; the name of the module if its source is not there."""
     for owner in cls.__mro__:
         if name in vars(owner).get("__annotations__", {}):
-            lines, first = inspect.getsourcelines(owner)
-            within = next((number for number, line in enumerate(lines) if line.strip().startswith(f"{name}:")), 0)
-            return f"{Path(inspect.getfile(owner)).name}:{first + within}"
+            file, nodes = _source(owner)
+            for node in nodes:
+                if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.target.id == name:
+                    return f"{file}:{node.lineno}"
     return cls.__module__
+
+
+def _source(cls: type) -> tuple[str, list[ast.AST]]:
+    """Return the name of the file of a class and the nodes of its syntax tree; no nodes if the source is not there."""
+    file = inspect.getsourcefile(cls)
+    if file is None:
+        return "", []
+    return Path(file).name, list(ast.walk(ast.parse(Path(file).read_bytes())))
 
 
 def unasked_reads(value: Options) -> list[tuple[str, str]]:
@@ -59,15 +68,13 @@ def unasked_reads(value: Options) -> list[tuple[str, str]]:
     """
     found: dict[str, str] = {}
     for owner in owners(value):
-        file, own = inspect.getsourcefile(type(owner)), type(owner).__name__
-        tree = ast.parse(Path(file).read_text(encoding="utf-8")) if file is not None else ast.Module([], [])
-        nodes = list(ast.walk(tree))
+        (file, nodes), own = _source(type(owner)), type(owner).__name__
         if any(_is_self(inner) for node in nodes if _is_wants(node) for inner in ast.walk(node)):
             continue
         for node in nodes:
             if isinstance(node, ast.Attribute) and node.attr in ASKED and not _is_self(node.value):
                 remedy = f"define the property `wants` in {own} and return {ASKED[node.attr][0]}"
-                place = f"{Path(file or '').name}:{node.lineno}"
+                place = f"{file}:{node.lineno}"
                 sentence = f"{place} reads rows.{node.attr}, which is empty because {own} does not ask for it: {remedy}."
                 found.setdefault(node.attr, sentence)
     return list(found.items())
