@@ -248,8 +248,8 @@ MUTANTS = (
     change(
         "somebody is admitted while somebody is preempted",
         SCHEDULE,
-        "if _continue_running(state, draft) and not draft.preemptions:",
-        "if _continue_running(state, draft):",
+        "if _continue_running(state, draft) and state.waiting and not draft.preemptions:",
+        "if _continue_running(state, draft) and state.waiting:",
     ),
     change(
         "final rows are cut inside a group",
@@ -318,7 +318,22 @@ MUTANTS = (
         "offset = undecided.pop(row - begin) - start",
         "offset = min(undecided.pop(row - begin) - start + 1, len(new_tokens) - 1)",
     ),
-    change("a forward may decide nothing", BLOCKS, "must, shipped = True, rule.shipped", "must, shipped = False, rule.shipped"),
+    change(
+        "a forward may decide nothing",
+        BLOCKS,
+        "must, shipped, simple = True, rule.shipped,",
+        "must, shipped, simple = False, rule.shipped,",
+    ),
+    change(
+        "a forward may accept no row", BLOCKS, "(before is None or before.progress", "(before is not None and before.progress"
+    ),
+    change(
+        "the block before is looked at after its rows were accepted",
+        BLOCKS,
+        "begin, first, before = end, stop, block",
+        "begin, first, before = end, stop, after",
+    ),
+    change("failed rows are looked for in no forward", "core/plan.py", "any_zero or 0 in highest", "any_zero"),
     change(
         "the rows that a rule takes may be any",
         "core/contract.py",
@@ -350,8 +365,8 @@ MUTANTS = (
     change(
         "draws do not advance",
         "core/block.py",
-        "probabilities[row]\n        return Block(start, tuple(new_tokens), tuple(undecided), tuple(new_probabilities), self.given, self.opened,",
-        "probabilities[row]\n        return Block(start, tuple(new_tokens), tuple(undecided), tuple(new_probabilities), self.given, self.opened + 1,",
+        "return _block(start, tuple(new_tokens), tuple(undecided), tuple(new_probabilities), self.given, self.opened,",
+        "return _block(start, tuple(new_tokens), tuple(undecided), tuple(new_probabilities), self.given, self.opened + 1,",
     ),
     change(
         "the block before is looked at after it was written",

@@ -19,14 +19,14 @@ MUTANTS = (
     change(
         "a forward may decide nothing",
         THRESHOLD,
-        "[begin + of_block.index(highest)] if must else []",
-        "[begin + of_block.index(highest)] if False else []",
+        "[begin + of_block.index(max(of_block))] if must else []",
+        "[begin + of_block.index(max(of_block))] if False else []",
     ),
     change(
         "every block is made to take something",
         THRESHOLD,
-        "[begin + of_block.index(highest)] if must else []",
-        "[begin + of_block.index(highest)] if True else []",
+        "[begin + of_block.index(max(of_block))] if must else []",
+        "[begin + of_block.index(max(of_block))] if True else []",
     ),
     change(
         "the last position of equal ones is taken",

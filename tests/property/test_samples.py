@@ -5,7 +5,7 @@ import math
 import pytest
 from hypothesis import given, strategies as st
 
-from dlstep.core import Config, Request, Rows, Samples, SamplesMismatch, SamplingParams, Spec, add, init, schedule
+from dlstep.core import Config, Request, Rows, Samples, SamplesMismatch, SamplingParams, Spec, add, commit, init, schedule
 from dlstep.strategies.multi_bd import MultiBD
 from dlstep.testing.generators import EOS, MASK, VOCABULARY
 
@@ -33,3 +33,17 @@ def test_samples_refuse_what_is_no_probability(answers: tuple[list[float], ...],
     span = PLAN.spans[index]
     with pytest.raises(SamplesMismatch, match=f"step 0, request {span.id}: position {span.wanted[place]} came back with"):
         samples(answers)
+
+
+@given(ANSWERS, st.data())
+def test_a_failed_row_ends_its_request_alone(answers: tuple[list[float], ...], data: st.DataObject):
+    index = data.draw(st.integers(0, len(SIZES) - 1))
+    place = data.draw(st.integers(0, SIZES[index] - 1))
+    answers[index][place] = 0.0
+    rows = [Rows((3,) * len(answer), tuple(answer)) for answer in answers]
+    tokens = (*rows[index].tokens[:place], -1, *rows[index].tokens[place + 1 :])
+    rows[index] = Rows(tokens, rows[index].probabilities)
+    state = commit(STATE, Samples(PLAN, tuple(rows)))
+    ended = [sequence.request.id for sequence in state.finished.values() if sequence.finish == "error"]
+    assert ended == [PLAN.spans[index].id]
+    assert [sequence.request.id for sequence in state.running] == [span.id for span in PLAN.spans if span.id not in ended]

@@ -77,4 +77,4 @@ from .trace import (
     Trace as Trace,
 )
 from .updates import Cell as Cell, Update as Update, updates as updates
-from .values import value as value
+from .values import maker as maker, value as value

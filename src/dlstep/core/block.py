@@ -5,7 +5,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from .values import value
+from .values import maker, value
 
 # Positions as objects that all sequences share, so that a batch touches less memory in every step.
 _SHARED = tuple(range(1 << 18))
@@ -104,7 +104,7 @@ class Block:
             offset = undecided.pop(row - begin) - start
             new_tokens[offset] = tokens[row]
             new_probabilities[offset] = probabilities[row]
-        return Block(start, tuple(new_tokens), tuple(undecided), tuple(new_probabilities), self.given, self.opened, self.extra)
+        return _block(start, tuple(new_tokens), tuple(undecided), tuple(new_probabilities), self.given, self.opened, self.extra)
 
     def take(self, taken: Sequence[int], tokens: Sequence[int], probabilities: Sequence[float]) -> "Block":
         """The block with its undecided positions `taken`, ascending, decided: a token and a probability for each."""
@@ -179,6 +179,9 @@ class Block:
             given |= 1 << place
         undecided = tuple([position for position in self.undecided if not given >> (position - start) & 1])
         return Block(start, tuple(tokens), undecided, tuple(probabilities), given, self.opened, self.extra)
+
+
+_block = maker(Block)
 
 
 def open_block(

@@ -81,11 +81,10 @@ def _published(cache: Cache, sequence: Sequence, held: Storage, page_size: int) 
     return cache, held.publishing(page + len(keys), keys[-1])
 
 
-def advanced(state: State, sequence: Sequence, span: Span, rows: Rows) -> Sequence:
-    """`sequence`, already counted, after its sampling span ran: committed and judged."""
+def advanced(state: State, sequence: Sequence, span: Span, rows: Rows, any_zero: bool) -> Sequence:
+    """`sequence`, already counted, after its sampling span ran: committed and judged; `any_zero` as in `Samples`."""
     spec = state.config.spec
-    # Looked for among the probabilities first, which the strategy reads anyway: only they are in reach.
-    if not all(rows.probabilities) and -1 in rows.tokens:
+    if any_zero and -1 in rows.tokens:
         position = span.wanted[rows.tokens.index(-1)]
         end = max(sequence.settled, len(sequence.goal.request.prompt))
         return ended(sequence, "error", end, f"the logits of position {position} were not finite in step {state.step}")
@@ -94,7 +93,7 @@ def advanced(state: State, sequence: Sequence, span: Span, rows: Rows) -> Sequen
         rows = rows.trimmed(state.strategy.wants, strategy.wants)
     try:
         after = strategy.commit(sequence, span, rows, spec)
-        if not strategy.shipped:
+        if not sequence.goal.shipped:
             check_sequence(strategy, "commit", sequence, after)
     except BaseException as error:
         raise fault_of(sequence, state.step, error) from error
@@ -130,7 +129,9 @@ def commit(state: State, samples: Samples) -> State:
             held = held.reaching(stored)
             if config.enable_prefix_caching:
                 cache, held = _published(cache, before, held, config.page_size)
-        after = advanced(state, before.counted(held, 1), span, rows) if span.wanted else before.counted(held, 0)
+        after = before.counted(held, 1 if span.wanted else 0)
+        if span.wanted:
+            after = advanced(state, after, span, rows, samples.any_zero)
         if after.ledger.ending is None:
             still.append(after)
             continue

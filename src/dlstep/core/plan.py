@@ -1,8 +1,11 @@
 """A plan says everything a device must do in one forward; samples are its answer."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from math import inf
+from struct import Struct
+from sys import byteorder
 from typing import Literal
 
 from .errors import DlstepError, SamplesMismatch
@@ -275,8 +278,11 @@ class Samples:
     plan: Plan
     rows: tuple[Rows, ...] = field(default=())
     line: int = field(init=False, repr=False, compare=False)
+    any_zero: bool = field(init=False, repr=False, compare=False)
+    """Whether some probability is 0.0 (or no more than 2e-305), as that of a failed row is."""
 
     def __post_init__(self) -> None:
+        any_zero = False
         if len(self.rows) != len(self.plan.spans):
             raise SamplesMismatch(
                 f"step {self.plan.step}: {len(self.plan.spans)} spans were planned, {len(self.rows)} answers came back"
@@ -287,15 +293,14 @@ class Samples:
                     f"step {self.plan.step}, request {span.id}: {len(span.wanted)} positions wanted, "
                     f"{len(rows.tokens)} tokens and {len(rows.probabilities)} probabilities came back"
                 )
-            # One sum tells of NaN and infinity: what compares with neither bound.
-            if rows.probabilities and not (0.0 <= sum(rows.probabilities) < inf and min(rows.probabilities) >= 0.0):
-                position, wrong = _first_wrong(span, rows)
-                raise SamplesMismatch(
-                    f"step {self.plan.step}, request {span.id}: position {position} came back with probability {wrong}, "
-                    "which must be finite and not negative; for non-finite logits a driver answers token -1, probability 0.0"
-                )
+            numbers = rows.probabilities
+            highest = _packer(len(numbers))(*numbers)[_HIGHEST_BYTES]
+            if not highest.isascii() or 0x7F in highest:
+                self._check_probabilities(span, rows)
+            any_zero = any_zero or 0 in highest
         if self.plan.wants != PLAIN:
             self._check_extras()
+        object.__setattr__(self, "any_zero", any_zero)
         object.__setattr__(self, "line", next_line(self.plan, self.rows))
 
     def __str__(self) -> str:
@@ -307,6 +312,14 @@ class Samples:
             shown = [f"{position}: {token} ({probability:.2f})" for position, token, probability in found]
             lines.append(fitting(shown, f"  request {span.id}  ") if shown else f"  request {span.id}  none")
         return "\n".join(lines + more(len(self.rows) - MOST_SPANS, "request"))
+
+    def _check_probabilities(self, span: Span, rows: Rows) -> None:
+        for position, number in zip(span.wanted, rows.probabilities, strict=True):
+            if not 0.0 <= number < inf:
+                raise SamplesMismatch(
+                    f"step {self.plan.step}, request {span.id}: position {position} came back with probability {number}, "
+                    "which must be finite and not negative; for non-finite logits a driver answers token -1, probability 0.0"
+                )
 
     def _check_extras(self) -> None:
         wants = self.plan.wants
@@ -326,10 +339,15 @@ class Samples:
                     )
 
 
-def _first_wrong(span: Span, rows: Rows) -> tuple[int, float]:
-    """The first sampled position of a span whose probability is none, and that number."""
-    answered = zip(span.wanted, rows.probabilities, strict=True)
-    return next((position, number) for position, number in answered if not 0.0 <= number < inf)
+# The highest byte of a double holds its sign and most of its exponent. A negative number sets the sign, so the byte is not an
+# ASCII character; NaN and infinity set all bits of the exponent. Looking at these bytes takes half as long as `min` and `sum`.
+_HIGHEST_BYTES = slice(7, None, 8) if byteorder == "little" else slice(0, None, 8)
+
+
+@cache
+def _packer(count: int) -> Callable[..., bytes]:
+    """Return a function that packs `count` numbers as native doubles."""
+    return Struct(f"{count}d").pack
 
 
 START_LINE = 0

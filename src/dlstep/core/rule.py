@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Sequence as Items
 from dataclasses import dataclass
+from typing import ClassVar
 
 from .block import Block
 from .contract import check_chosen
@@ -19,6 +20,13 @@ class Rule(Options, ABC):
     Pure, and a carrier may call it for several blocks of one forward. What it remembers of a block is an `Extra` in
     `block.extra`, which must be true without a device.
     """
+
+    SAMPLES_MASKED: ClassVar[bool] = True
+    """Whether the class overrides neither `wanted` nor `named`, so each block samples just its masked positions."""
+
+    def __init_subclass__(cls) -> None:
+        super(Rule, cls).__init_subclass__()  # `slots=True` makes a second class, in which a bare super() fails
+        cls.SAMPLES_MASKED = cls.wanted is Rule.wanted and cls.named is Rule.named
 
     @abstractmethod
     def decided(self, sequence: Sequence, block: Block, rows: Rows, begin: int, must: bool, spec: Spec) -> Block:
@@ -44,6 +52,16 @@ class Rule(Options, ABC):
         """
         del block, limit, number
         return ()
+
+    def accepted(self, rows: Rows) -> list[int] | None:
+        """Return the rows that this rule unmasks whatever block they belong to, ascending; None if that depends on the block.
+
+        A rule that returns rows promises that `decided` unmasks exactly those of its block, and one more only if `must` is true
+        and the block has none. Blockwise strategies then call `decided` only in that last case. They use this method of shipped
+        rules alone.
+        """
+        del rows
+        return None
 
     @property
     def shipped(self) -> bool:

@@ -108,7 +108,7 @@ def schedule(state: State) -> Plan:
     that can be reached.
     """
     draft = _Draft(state)
-    if _continue_running(state, draft) and not draft.preemptions:
+    if _continue_running(state, draft) and state.waiting and not draft.preemptions:
         _admit_waiting(state, draft)
     if not draft.spans and not state.done:
         raise _stuck(state)
@@ -131,7 +131,7 @@ def window_of(state: State, sequence: Sequence) -> Span:
     strategy, spec = sequence.goal.strategy, state.config.spec
     try:
         span = strategy.schedule(sequence, spec)
-        if not strategy.shipped:
+        if not sequence.goal.shipped:
             check_span(strategy, sequence, span, spec)
         return span
     except BaseException as error:
@@ -152,7 +152,7 @@ def _stuck(state: State) -> RequestFault:
 def _continue_running(state: State, draft: _Draft) -> bool:
     """Plan the running sequences; whether each of them that keeps its pages got a span."""
     page_size, shift = state.config.page_size, state.config.spec.head_shift
-    running = state.running
+    running, spans = state.running, draft.spans
     count = len(running)
     index = 0
     while index < count:
@@ -170,7 +170,8 @@ def _continue_running(state: State, draft: _Draft) -> bool:
             if missing > draft.cache.available:
                 return False
             draft.grant(sequence.goal.request.arrival, missing)
-        draft.run(span)
+        spans.append(span)
+        draft.budget -= len(span.tokens)
         index += 1
     return True
 

@@ -13,7 +13,7 @@ from .options import Options
 from .plan import PLAIN, Rows, Span, Wants
 from .request import Request
 from .spec import Spec
-from .values import value
+from .values import maker, value
 
 NO_BLOCKS: "List[Sealed]" = List([])
 
@@ -23,7 +23,8 @@ class Goal:
     """The fixed part of a sequence: its request, and what follows from it and the model.
 
     The answer ends in front of position `limit` or at one of `stop_ids`; `grid` are the groups of its final positions.
-    `strategy` is the state's own value, or another one with the options that the request brings.
+    `strategy` is the state's own value, or another one with the options that the request brings; `shipped` is its property of
+    that name, which is read in every step.
     """
 
     request: Request
@@ -31,6 +32,7 @@ class Goal:
     stop_ids: tuple[int, ...]
     grid: Grid
     strategy: "Strategy"
+    shipped: bool
 
 
 @value
@@ -148,6 +150,9 @@ class Sequence:
 
     def tokens(self, start: int, end: int) -> tuple[int, ...]:
         """Tokens of positions `[start, end)`; costs the positions from `start` on."""
+        window = self.window
+        if window and window[0].start <= start <= end <= window[0].end:
+            return window[0].tokens[start - window[0].start : end - window[0].start]
         prompt = self.goal.request.prompt
         if end <= len(prompt) or start >= end:
             return prompt[start:end]
@@ -160,7 +165,7 @@ class Sequence:
 
     def moved(self, past: "List[Sealed]", window: tuple[Block, ...], final: int, settled: int) -> "Sequence":
         """The sequence with what a strategy owns replaced; the call every blockwise `commit` ends with."""
-        return Sequence(self.goal, window, final, settled, past, self.extra, self.ledger)
+        return _sequence(self.goal, window, final, settled, past, self.extra, self.ledger)
 
     def with_ledger(self, ledger: Ledger) -> "Sequence":
         """The sequence with another ledger."""
@@ -169,8 +174,8 @@ class Sequence:
     def counted(self, storage: Storage, steps: int) -> "Sequence":
         """The sequence after a forward that stored what `storage` says; `steps` is 1 if it sampled, else 0."""
         ledger = self.ledger
-        ledger = Ledger(storage, ledger.steps + steps, ledger.nfe + 1, ledger.watch, ledger.ending)
-        return Sequence(self.goal, self.window, self.final, self.settled, self.past, self.extra, ledger)
+        ledger = _ledger(storage, ledger.steps + steps, ledger.nfe + 1, ledger.watch, ledger.ending)
+        return _sequence(self.goal, self.window, self.final, self.settled, self.past, self.extra, ledger)
 
     def holding(self, storage: Storage) -> "Sequence":
         """The sequence with another storage."""
@@ -191,7 +196,10 @@ class Sequence:
 
     def decoded_by(self, strategy: "Strategy") -> "Sequence":
         """The sequence with another value of its strategy, which leaves the layout of its blocks as it is."""
-        return replace(self, goal=replace(self.goal, strategy=strategy))
+        return replace(self, goal=replace(self.goal, strategy=strategy, shipped=strategy.shipped))
+
+
+_sequence, _ledger = maker(Sequence), maker(Ledger)
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,4 +292,4 @@ class Strategy(Options, ABC):
 
 def open_sequence(request: Request, limit: int, stop_ids: tuple[int, ...], grid: Grid, strategy: "Strategy") -> Sequence:
     """A sequence without blocks; the strategy's `init` gives it its window and `final`."""
-    return Sequence(Goal(request, limit, stop_ids, grid, strategy), (), 0, len(request.prompt))
+    return Sequence(Goal(request, limit, stop_ids, grid, strategy, strategy.shipped), (), 0, len(request.prompt))

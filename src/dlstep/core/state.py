@@ -1,7 +1,6 @@
 """Everything the engine knows, as one value."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from operator import attrgetter
 
 from rpds import HashTrieMap, List
@@ -13,6 +12,7 @@ from .plan import START_LINE
 from .queue import WaitingQueue
 from .sequence import Sequence, Strategy
 from .spec import Config
+from .values import value
 from .words import clipped, clipped_front, counted, more, piece, printable
 
 MOST_REQUESTS = 8  # shown by `str`
@@ -20,7 +20,7 @@ WIDEST_ANSWER = 76
 _WORDS = {"line": "device history", "cache": "pages", "live": "ids in use", "ended": "order of endings"}
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class State:
     """All requests and who holds which page.
 

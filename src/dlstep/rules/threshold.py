@@ -57,12 +57,20 @@ class Threshold(Choice):
         elif self.order != "confidence":
             return self._certain(rows.entropies[begin:end], begin, must)
         of_block = rows.probabilities[begin:end]
-        highest = max(of_block)  # most blocks of a forward get nothing, which this tells at once
-        if highest < accept or (highest == accept and not self.inclusive):
-            return [begin + of_block.index(highest)] if must else []
+        chosen = self._above(of_block, accept, begin)
+        return chosen or ([begin + of_block.index(max(of_block))] if must else [])
+
+    def accepted(self, rows: Rows) -> list[int] | None:
+        """Return the rows above the threshold, if the threshold is the same for all blocks."""
+        if self.falling or self.order != "confidence":
+            return None
+        return self._above(rows.probabilities, self.accept_threshold, 0)
+
+    def _above(self, probabilities: tuple[float, ...], accept: float, begin: int) -> list[int]:
+        """Return the rows whose probability is high enough; `begin` is the row of the first probability."""
         if self.inclusive:
-            return [row for row, probability in enumerate(of_block, begin) if probability >= accept]
-        return [row for row, probability in enumerate(of_block, begin) if probability > accept]
+            return [row for row, probability in enumerate(probabilities, begin) if probability >= accept]
+        return [row for row, probability in enumerate(probabilities, begin) if probability > accept]
 
     def scores(self, sequence: Sequence, block: Block, rows: Rows, begin: int) -> Items[float]:
         """Return probabilities, or with order="entropy" entropies with their sign changed."""

@@ -7,6 +7,7 @@ keeps its place for one more sampling forward.
 """
 
 from abc import abstractmethod
+from bisect import bisect_left
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -26,9 +27,12 @@ from ..core import (
     check_block,
     check_ranges,
     check_wanted,
+    maker,
     open_block,
 )  # fmt: skip
 from ..rules.threshold import Threshold
+
+_span = maker(Span)
 
 
 def mask_of(spec: Spec) -> int:
@@ -99,7 +103,8 @@ class Blocks(Strategy):
     def commit(self, sequence: Sequence, span: Span, rows: Rows, spec: Spec) -> Sequence:
         """Decide, seal what is complete, open the next block."""
         del span
-        return self._retired(sequence, self.decided(sequence, rows, spec), spec)
+        window = self.decided(sequence, rows, spec)
+        return self._advanced(sequence, window, spec) if self.fold_commits else self._retired(sequence, window, spec)
 
     def atom(self, request: Request) -> int:
         """The window of blocks, or the prompt if that is one group."""
@@ -113,9 +118,7 @@ class Blocks(Strategy):
         return blocks, len(blocks) < len(sequence.window) or any(b.opened < steps or b.start < length for b in blocks)
 
     def _retired(self, sequence: Sequence, window: tuple[Block, ...], spec: Spec) -> Sequence:
-        """The sequence after its window changed: sealed blocks leave, or are held, and the next block may open."""
-        if self.fold_commits:
-            return self._advanced(sequence, window, spec)
+        """The sequence without fold_commits after its window changed: sealed blocks are held, and the next block may open."""
         past, final = sequence.past, sequence.final
         while window and window[0].end <= final:  # held, and stored by the forward that just ran
             past, window = past.push_front(window[0].sealed()), window[1:]
@@ -124,6 +127,9 @@ class Blocks(Strategy):
     def _advanced(self, sequence: Sequence, window: tuple[Block, ...], spec: Spec) -> Sequence:
         """The sequence with what stands in `window` sealed, and the next block open; several where all of one is pinned."""
         past, final, limit = sequence.past, sequence.final, sequence.goal.limit
+        if len(window) >= self.buffer_size and window[0].undecided:  # most forwards: no block to seal, no room for another
+            stands = self.stands_to(window[0], limit)
+            return sequence.moved(past, window, final, stands if stands < limit else limit)
         while True:
             settled = final
             for block in window:
@@ -214,21 +220,21 @@ class Blockwise(Blocks):
         wanted: tuple[int, ...] = ()
         draws: tuple[int, ...] = ()
         named: tuple[int, ...] = ()
-        names, shipped = rule.wants.named, rule.shipped
+        simple = rule.SAMPLES_MASKED
         for block in blocks:
             tokens += block.tokens
-            if block.undecided or still_open(rule, block, limit):
-                number = steps - block.opened
+            asked, number = block.undecided, steps - block.opened
+            if not simple and (asked or still_open(rule, block, limit)):
                 asked = rule.wanted(block, limit, number)
-                if asked is not block.undecided and not shipped:
+                if asked is not block.undecided and not rule.shipped:
                     check_wanted(rule, asked, block, limit)
-                wanted += asked
-                draws += (number,) * len(asked)
-                if names:
+                if rule.wants.named:
                     named += rule.named(block, limit, number)
+            wanted += asked
+            draws += (number,) * len(asked)
         grid, request = sequence.goal.grid, sequence.goal.request
         end = final + len(tokens)
-        return Span(
+        return _span(
             request.id, request.arrival, final, tokens, end, grid, wanted, draws, request.params, request.seed, 0, 0, joins,
             named=named,
         )  # fmt: skip
@@ -250,7 +256,10 @@ class Blockwise(Blocks):
     def decided(self, sequence: Sequence, rows: Rows, spec: Spec) -> tuple[Block, ...]:
         """The blocks as the rule leaves them; whether one must get further follows from the blocks as the forward ran."""
         rule, forced, steps, limit = self.rule, spec.accept_rule == "B", sequence.ledger.steps, sequence.goal.limit
-        must, shipped = True, rule.shipped
+        must, shipped, simple = True, rule.shipped, rule.SAMPLES_MASKED
+        accepted = rule.accepted(rows) if shipped else None
+        if accepted is not None:
+            return self._with_accepted(sequence, rows, accepted, spec)
         blocks: list[Block] = []
         begin = 0
         for block in sequence.window:
@@ -262,8 +271,25 @@ class Blockwise(Blocks):
             if not shipped:
                 check_block(rule, sequence, block, after, rows, must or forced, spec)
             blocks.append(after)
-            begin += len(rule.wanted(block, limit, steps - block.opened - 1))
+            begin += len(block.undecided if simple else rule.wanted(block, limit, steps - block.opened - 1))
             must = block.progress >= self.semi_complete_threshold
+        return tuple(blocks)
+
+    def _with_accepted(self, sequence: Sequence, rows: Rows, accepted: list[int], spec: Spec) -> tuple[Block, ...]:
+        """Return the blocks with the rows `accepted` unmasked; the rule decides only blocks without one that must advance."""
+        blocks: list[Block] = []
+        begin = first = 0
+        before: Block | None = None
+        for block in sequence.window:
+            end = begin + len(block.undecided)
+            stop = bisect_left(accepted, end, first)
+            after = block
+            if stop > first:
+                after = block.decide(accepted[first:stop], begin, rows.tokens, rows.probabilities)
+            elif end > begin and (before is None or before.progress >= self.semi_complete_threshold or spec.accept_rule == "B"):
+                after = self.rule.decided(sequence, block, rows, begin, True, spec)
+            blocks.append(after)
+            begin, first, before = end, stop, block
         return tuple(blocks)
 
     def measure(self, sequence: Sequence) -> int:
