@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence as Items
 from typing import Any
 
 from .core.checks import listed, short, text_of
-from .text import Tokenizer
+from .text import Tokenizer, encode
 
 Message = Mapping[str, str]  # with `role` and `content`
 Conversation = Items[Message]
@@ -32,7 +32,7 @@ def chat_prompt(tokenizer: Tokenizer | None, template: str | None, messages: Con
     if not isinstance(own, str):
         raise ValueError(f"the chat template of the tokenizer must be a text, got {type(own).__name__}")
     text = render(own, [_own(message) for message in messages], tokenizer.special_tokens_map)
-    return tuple(tokenizer.encode(text, add_special_tokens=False))
+    return encode(tokenizer, text, add_special_tokens=False)
 
 
 def check_conversation(messages: object) -> None:

@@ -8,7 +8,7 @@ from . import rules
 from .core import SamplingParams
 from .core.checks import listed, pairs_of, plain, short, text_of
 from .output import Prompt
-from .text import Tokenizer
+from .text import Tokenizer, encode as encode_text
 
 
 class Texts(Protocol):
@@ -41,7 +41,7 @@ def encode(texts: Texts, prompt: Prompt) -> tuple[int, ...]:
     if texts.tokenizer is None:
         raise ValueError(f"the prompt {short(text)} is text and the engine has no tokenizer: give token ids")
     end = "" if not text or text.endswith(texts.prompt_end) else texts.prompt_end
-    return tuple(texts.tokenizer.encode(text + end))
+    return encode_text(texts.tokenizer, text + end)
 
 
 def encode_pins(texts: Texts, given: object) -> dict[int, int]:
@@ -71,10 +71,10 @@ def encode_pins(texts: Texts, given: object) -> dict[int, int]:
 def _ids_of(texts: Texts, offset: int, text: str) -> list[int]:
     if texts.tokenizer is None:
         raise ValueError(f"pins[{offset}]={short(text)} is text and the engine has no tokenizer: give token ids")
-    ids = texts.tokenizer.encode(text, add_special_tokens=False)
+    ids = encode_text(texts.tokenizer, text, add_special_tokens=False)
     if not ids:
         raise ValueError(f"pins[{offset}]={short(text)} has no tokens")
-    return ids
+    return list(ids)
 
 
 def as_list(prompts: Prompt | Items[Prompt]) -> list[Prompt]:

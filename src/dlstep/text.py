@@ -34,6 +34,19 @@ class Tokenizer(Protocol):
     ) -> str | list[str]: ...
 
 
+def encode(tokenizer: Tokenizer, text: str, *, add_special_tokens: bool = True) -> tuple[int, ...]:
+    """Return the ids of a text.
+
+    Raises ValueError where the tokenizer fails: its library raises `Exception` itself, or a panic that is not even one.
+    """
+    try:
+        return tuple(tokenizer.encode(text, add_special_tokens=add_special_tokens))
+    except BaseException as error:
+        if type(error) is Exception or type(error).__name__ == "PanicException":
+            raise ValueError(f"the model's tokenizer cannot encode this text: {str(error)[:200]}") from error
+        raise
+
+
 def decode(tokenizer: Tokenizer | None, tokens: Items[int]) -> str:
     """The text of `tokens` without special ones, every space as generated; empty when there is no tokenizer."""
     if tokenizer is None:

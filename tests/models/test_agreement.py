@@ -202,7 +202,10 @@ BAD: dict[str, tuple[Damage, str]] = {
     "a deep tokenizer": (write(TOKENIZER, DEEP), "cannot be read: "),
     "a tokenizer without a model": (tokens(lambda said: said.pop("model")), "cannot be read: "),
     "a tokenizer_config that is a list": (write("tokenizer_config.json", "[]"), "cannot be read: "),
-    "a deep tokenizer_config": (write("tokenizer_config.json", DEEP), "cannot be read: it is nested too deeply"),
+    "a deep tokenizer_config": (
+        write("tokenizer_config.json", DEEP),
+        "tokenizer_config.json is no JSON: it is nested too deeply",
+    ),
     "a special token that is a number": (lambda folder: edit(folder, "tokenizer_config.json", eos_token=5), "cannot be read: "),
     "added tokens that are text": (
         lambda folder: edit(folder, "tokenizer_config.json", added_tokens_decoder="x"),

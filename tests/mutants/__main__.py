@@ -79,6 +79,9 @@ TESTS = {
     "models/networks/plain": ("tests/reference/test_dmax.py", "tests/driver"),
     "models/networks": ("tests/driver/test_device_histories.py", "tests/driver"),
     **dict.fromkeys(("models/fingerprint", "models/digests"), ("tests/models/test_fingerprint.py",)),
+    **dict.fromkeys(
+        ("models/tokenizer_limits", "models/regex_limits", "models/reading"), ("tests/models/test_hostile_folders.py",)
+    ),
     "policy": ("tests/api/test_buffer_policy.py",),
     "sharing": ("tests/api/test_buffer_policy.py", "tests/api/test_sharing.py"),
     "evaluate/metrics": ("tests/evaluate/test_metrics.py",),

@@ -270,6 +270,16 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     change("a fork computes its prefix anew", SESSION, "and self._decode.fork()", "and not self._decode"),
     change("a fingerprint leaves the configuration out", "models/fingerprint.py", '"config": effective(', '"config": type('),
+    change(
+        "the growth of a chain is not looked at", "models/tokenizer_limits.py", "if growth > MOST_GROWTH:", "if not growth:"
+    ),
+    change("names may be stated twice", "models/reading.py", "if len(found) < len(pairs):", "if not pairs:"),
+    change(
+        "groups may be repeated whatever they hold",
+        "models/regex_limits.py",
+        "isinstance(item, _Group) and item.varies",
+        "False",
+    ),
     change("a fingerprint leaves the dtype out", "models/fingerprint.py", "str(checkpoint.network.dtype)", '""'),
     change(
         "a digest is remembered of a file that changed just now",

@@ -48,6 +48,12 @@ This page is what `dlstep models --markdown` prints.
   `use_relay`) have the classes of LLaDA2 and SDAR but decode differently. dlstep refuses them by these fields. An I-DLM folder
   that states none of the fields cannot be told apart from SDAR: do not load one.
 
+Folders are read within limits, so that one of unknown origin cannot take all memory. A `tokenizer.json` may hold a BPE or
+WordLevel model and the components that published tokenizers of these families have. Normalizers may make a text at most 64
+times as long, a template may add at most 16 special tokens, and regular expressions that can take exponential time are refused.
+JSON files may have 64 MiB and 4 million values (8 MiB for special tokens and chat templates), an index may name 10,000 files.
+The time that an accepted regular expression takes on a long prompt is not bounded.
+
 The rotary embedding is read in the old and the new syntax; a base that is not stated is an error. A field of `config.json`
 that would change what the network computes, and is not supported, is refused by name and value.
 """

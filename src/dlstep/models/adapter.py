@@ -18,6 +18,7 @@ from .checkpoint import Checkpoint
 from .names import Rule
 from .placement import Placement, Shape, make_plan, shortened
 from .ranks import ALONE, Ranks
+from .reading import briefly
 from .sharding import cuts_of
 from .shards import read_contents
 from .weights import Shares, empty_network, part_of, wanted_by
@@ -47,6 +48,7 @@ class Pair:
         return self.alpha / (sqrt(rank) if self.rooted else rank)
 
 
+@briefly
 def adapt(checkpoint: Checkpoint, adapter: Adapter, *, merge: bool) -> None:
     """Apply an adapter to the network of a checkpoint, as `apply_adapter` says."""
     description = checkpoint.description

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from .digests import FileIdentity, identify
 from .patterns import Patterns
-from .reading import Refused, read_object
+from .reading import Refused, briefly, read_object
 from .shards import PICKLES, read_header
 from .sizes import is_count
 
@@ -112,6 +112,7 @@ class Adapter:
         return self.saves(name) or (kind == "bias" and trained)
 
 
+@briefly
 def read_adapter(folder: Path) -> Adapter:
     """The adapter in `folder`.
 

@@ -10,11 +10,13 @@ import torch
 from .adapter import plan_adapter
 from .adapter_files import read_adapter
 from .description import Description, read_description
+from .reading import brief
 from .shapes import KVShape, kv_shapes
 from .shards import Contents, read_contents
 from .weights import empty_network, plan_weights
 
 Found = TypeVar("Found")
+MOST_PROBLEMS = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +65,13 @@ def check(path: str | Path, model_name: str | None = None, lora_path: str | Path
             if adapter is not None:
                 _found(problems, lambda: plan_adapter(network, adapter, rules, stored, merge=True))
     stored_bytes = sum(stored.size for stored in contents.tensors.values())
-    return Report(folder, description, parameters, stored_bytes, shapes, tuple(problems))
+    return Report(folder, description, parameters, stored_bytes, shapes, _listed(problems))
+
+
+def _listed(problems: list[str]) -> tuple[str, ...]:
+    """The first problems, each of them brief, and the number of the others."""
+    more = len(problems) - MOST_PROBLEMS
+    return (*map(brief, problems[:MOST_PROBLEMS]), *([f"and {more} more problems"] if more > 0 else []))
 
 
 def _found(problems: list[str], read: Callable[[], Found]) -> Found | None:

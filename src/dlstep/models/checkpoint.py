@@ -14,6 +14,7 @@ from ..core import Spec
 from .description import Description, read_description
 from .digests import FileIdentity
 from .ranks import ALONE, Ranks
+from .reading import briefly
 from .shards import read_contents
 from .weights import load_network
 
@@ -66,6 +67,7 @@ class Checkpoint:
         return self.description.max_model_len
 
 
+@briefly
 def load_checkpoint(
     path: str | Path,
     device: str = "cpu",

@@ -236,6 +236,10 @@ LOADING = (
     "_attn_implementation_internal",
     "_experts_implementation",
     "_experts_implementation_internal",
+    # Names of classes that a network could tell texts into; a list of `num_labels` of them would be made.
+    "id2label",
+    "label2id",
+    "num_labels",
 )
 
 

@@ -12,10 +12,11 @@ from ..tokenizers import load_tokenizer
 from ..trainings import TRAININGS
 from .families import Family
 from .pieces import pieces
-from .reading import Refused, read_object
+from .reading import Refused, briefly, read_object
 from .recognise import read_facts, recognise
 from .sizes import check_config, check_eos, check_facts
 from .special_tokens import find_token
+from .tokenizer_limits import check_tokenizer
 
 # What the "dlstep" section of a config.json may say beside strategy options.
 SPEC_FACTS = ("decoding_strategy", "training", "head_shift", "accept_rule", "mask_token_id")
@@ -59,6 +60,7 @@ class _Sources:
     family: Family
 
 
+@briefly
 def read_description(path: str | Path, model_name: str | None = None, *, mask_token_id: int | None = None) -> Description:
     """Facts of the checkpoint folder at `path`, its weights unread.
 
@@ -77,6 +79,7 @@ def read_description(path: str | Path, model_name: str | None = None, *, mask_to
     if not isinstance(declared, str | None):
         raise ValueError(f"{folder / 'config.json'}: decoding_strategy of its section dlstep must be a name, got {declared!r}")
     with Refused(f"the tokenizer in {folder} cannot be read"):
+        check_tokenizer(folder)
         tokenizer = load_tokenizer(folder)
         vocabulary, texts = tokenizer.get_vocab(), pieces(tokenizer)
     sources = _Sources(

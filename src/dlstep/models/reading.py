@@ -2,14 +2,21 @@
 
 import json
 import re
+from collections import Counter
+from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
 
 LARGEST_JSON = 64 << 20  # bytes
+MOST_VALUES = 4_000_000  # of one file: each takes about 64 bytes of memory. The tokenizer.json of Gemma has 1.8 million.
+LONGEST_MESSAGE = 700  # letters
+Given = ParamSpec("Given")
+Returned = TypeVar("Returned")
 # Errors that libraries raise for contents they do not expect. A missing file is none of them.
 BROKEN = (
     ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RuntimeError, AssertionError, ImportError,
@@ -54,11 +61,52 @@ def said(error: BaseException) -> str:
 
 
 def read_json(path: Path) -> Any:
-    """The value that a JSON file holds. Raises ValueError for a file that is no JSON, too large or nested too deeply."""
+    """The value that a JSON file holds.
+
+    Raises ValueError for a file that is no JSON, too large, nested too deeply, or that states a name twice: another reader
+    could take the other value.
+    """
     if (size := path.stat().st_size) > LARGEST_JSON:
         raise ValueError(f"{path} has {size} bytes, and at most {LARGEST_JSON} are read: check that it is the right file")
     with Refused(f"{path} is no JSON"):
-        return json.loads(path.read_text(encoding="utf-8"))
+        return parse_json(path.read_text(encoding="utf-8"))
+
+
+def parse_json(text: str) -> Any:
+    """The value that a JSON text holds. Raises ValueError for too many values, and for a name that an object states twice."""
+    if (values := sum(map(text.count, ",[{"))) > MOST_VALUES:
+        raise ValueError(f"it has about {values} values, and at most {MOST_VALUES} are read: check that it is the right file")
+    return json.loads(text, object_pairs_hook=_named_once)
+
+
+def _named_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The object of these pairs. Raises ValueError for a name that comes twice."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        ((name, _),) = Counter(name for name, _ in pairs).most_common(1)
+        raise ValueError(f"it states {name[:80]!r} twice in one object: keep one of them")
+    return found
+
+
+def brief(message: str) -> str:
+    """The message with its middle left out where it is long, because it repeats what a file states."""
+    kept = LONGEST_MESSAGE // 2 - 3
+    return message if len(message) <= LONGEST_MESSAGE else f"{message[:kept]} ... {message[-kept:]}"
+
+
+def briefly(function: Callable[Given, Returned]) -> Callable[Given, Returned]:
+    """Make a function that reads a folder raise brief messages only."""
+
+    @wraps(function)
+    def wrapped(*args: Given.args, **named: Given.kwargs) -> Returned:
+        try:
+            return function(*args, **named)
+        except (ValueError, FileNotFoundError) as error:
+            if len(message := str(error)) <= LONGEST_MESSAGE:
+                raise
+            raise (FileNotFoundError if isinstance(error, FileNotFoundError) else ValueError)(brief(message)) from error
+
+    return wrapped
 
 
 def read_object(path: Path) -> dict[str, Any]:

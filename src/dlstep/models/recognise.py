@@ -43,7 +43,8 @@ def _told(folder: Path, facts: dict[str, Any]) -> Family:
     candidates = [each for each in FAMILIES.values() if _fits(each.signs, facts.get("model_type"), named)]
     if not candidates:
         raise ValueError(
-            f"{folder} is of model_type {facts.get('model_type')!r} and architecture {', '.join(named) or 'none'}, which is "
+            f"{folder} is of model_type {facts.get('model_type')!r:.80} and architecture "
+            f"{', '.join(named)[:160] or 'none'}, which is "
             f"not supported: choose a checkpoint of {', '.join(FAMILIES)}, or name one of these as model_name if it is "
             "built like them (code that a checkpoint brings is never run)"
         )

@@ -1,6 +1,5 @@
 """Tensors in the safetensors files of a checkpoint, read from their headers alone. A pickle is never opened."""
 
-import json
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -9,13 +8,14 @@ from typing import Any
 from safetensors import safe_open
 
 from .digests import FileIdentity, identify
-from .reading import Refused, read_json
+from .reading import Refused, parse_json, read_json
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.ckpt")
 READABLE = {"F32": 4, "F16": 2, "BF16": 2}  # dtypes that can be loaded, and the bytes of a number
 METADATA = "__metadata__"  # the entry of a header that is no tensor
+MOST_FILES = 10_000  # of one checkpoint
 LONGEST_HEADER = 100_000_000  # bytes, the limit of the format
 
 
@@ -72,11 +72,15 @@ def _read_index(folder: Path) -> Contents:
         raise ValueError("it has no weight_map of tensor names to file names")
     tensors: dict[str, Stored] = {}
     problems: list[str] = []
-    for file in sorted(set(where.values())):
+    names: dict[str, set[str]] = {}
+    for name, file in where.items():
+        names.setdefault(file, set()).add(name)
+    if len(names) > MOST_FILES:
+        raise ValueError(f"its weight_map names {len(names)} files, and at most {MOST_FILES} are read")
+    for file, named in sorted(names.items()):
         if Path(file).name != file or Path(file).suffix != ".safetensors":
             problems.append(f"{INDEX} names {file!r}, which is no safetensors file of this folder")
             continue
-        named = {name for name, its in where.items() if its == file}
         try:
             found = {stored.name: stored for stored in read_header(folder / file)}
             files.append(identify(folder / file))
@@ -108,7 +112,7 @@ def read_header(path: Path) -> list[Stored]:
             raise ValueError(f"{path} is no safetensors file: convert or download it again")
         content = file.read(length)
     with Refused(f"{path} has no valid safetensors header, download it again"):
-        header: Any = json.loads(content)
+        header: Any = parse_json(content.decode())
         tensors = sorted((_stored(name, header[name], path) for name in header if name != METADATA), key=_place)
     end = max((stored.offset + stored.size for stored in tensors), default=0)
     if size < 8 + length + end:
