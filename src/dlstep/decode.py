@@ -56,6 +56,7 @@ class Decode:
     ) -> None:
         self._state = self._told = state
         self._leader = driver.lead(state) if isinstance(driver, RanksDriver) else None
+        self._led = state  # the state that the leader knows; another one after a rewind, or where an interrupt hid an event
         self._driver, self._record, self._prunes, self._turn = self._leader or driver, record, prunes, turn
         self._forward_failed = False
         self._held_line = state.line  # where this decode left the device last
@@ -83,23 +84,37 @@ class Decode:
         self._apply(Fail(request_id, error))
 
     def step(self) -> tuple[Update, ...]:
-        """One forward; what happened to each request since the last step, those that ended first.
+        """Run one forward pass; return what happened to each request since the last step, those that ended first."""
+        self.forward()
+        found = self.updates()
+        self.acknowledge()
+        return found
+
+    def forward(self) -> None:
+        """Run one forward pass.
 
         Where the device holds nothing of this state any more, all forwards that it takes to get further than before: each
         step is a gain. If the driver raises, the state is that before the forward, no request is lost, and the next step
         relies on nothing that the device holds. Without a request that runs or waits there is no forward. A request whose
         strategy or rule fails ends by that error; the others go on.
         """
-        if not self._state.done:  # telling takes no turn: a stream may be collected while this thread holds it
+        if not self._state.done:
             with self._turn:
                 self._gain()
-        return self._tell()
+
+    def updates(self) -> tuple[Update, ...]:
+        """Return what happened to each request since the last `acknowledge`, those that ended first."""
+        return updates(self._told, self._state)
+
+    def acknowledge(self) -> None:
+        """Let the next `updates` begin here, and forget requests that have ended."""
+        if self._prunes and self._state.ended:
+            self._apply(Prune())
+        self._told = self._state
 
     def rewind(self, state: State) -> None:
         """Go on from `state`, an earlier or a changed one; no event is recorded."""
         self._state = self._told = state
-        if self._leader is not None:
-            self._leader.rewind(state)
 
     def fork(self) -> bool:
         """Let the driver copy what it holds for this state, so that another `Decode` can go on from it, too."""
@@ -111,9 +126,12 @@ class Decode:
             self._driver.release(self._held_line)
 
     def _apply(self, event: Event) -> None:
-        self._state = self._without_faulty(lambda: apply(self._state, event))
-        if self._leader is not None:
+        state = self._without_faulty(lambda: apply(self._state, event))
+        follows = self._led is self._state
+        self._state = state
+        if self._leader is not None and follows:  # otherwise `_gain` sends it the whole state
             self._leader.hear(event)
+            self._led = state
         self._record(event)
 
     def _without_faulty(self, call: Callable[[], Result]) -> Result:
@@ -129,9 +147,10 @@ class Decode:
                 self._apply(Fail(fault.request_id, str(fault)))
 
     def _gain(self) -> None:
+        if self._leader is not None and (self._forward_failed or self._led is not self._state):
+            self._leader.rewind(self._state)  # other ranks may have gone on, or missed an event
+            self._led = self._state
         if self._forward_failed:
-            if self._leader is not None:
-                self._leader.rewind(self._state)  # other ranks may have gone on
             self._catch_up()
             return
         try:
@@ -145,15 +164,15 @@ class Decode:
             return  # the requests that were left failed while they were planned
         if plan.line == START_LINE:
             self.close()  # what a rewound decode left behind, nobody will go on from
-        self._forward_failed = True  # until the samples are here, nobody knows what the device holds
+        self._forward_failed = True  # until the samples are committed: the device may hold more than the state says
         try:
             samples: Samples = self._driver.run(plan)
         except LineMismatch:
             self._forward_failed = False
             raise
-        self._forward_failed = False
         self._held_line = samples.line
         self._apply(samples)
+        self._forward_failed = False
 
     def _catch_up(self) -> None:
         """Begin a history anew and run until the requests under way are further than they were.
@@ -172,10 +191,3 @@ class Decode:
         """How many sampling forwards these requests may still take, by the measure of each one's own strategy."""
         live = [sequence for arrival in arrivals if (sequence := self._state.sequence(arrival)) is not None]
         return sum(measured(sequence, self._state.step) for sequence in live)
-
-    def _tell(self) -> tuple[Update, ...]:
-        found = updates(self._told, self._state)
-        if self._prunes and self._state.ended:
-            self._apply(Prune())
-        self._told = self._state
-        return found

@@ -128,12 +128,12 @@ class LLM:
             with progress_bar(len(feeds), enabled=progress) as show:
                 for feed in feeds:
                     while not feed.ended:
-                        self._shared.advance(lambda feed=feed: feed.ended)
+                        self._shared.advance(feed, lambda feed=feed: feed.ended)
                         show(self._shared.state)
         finally:
             for feed in feeds:
                 if not feed.ended:
-                    self._shared.abandon(feed.id)
+                    self._shared.abandon(feed)
         return [output_of(feed.sequence, prompt, tokenizer) for feed, prompt in zip(feeds, listed, strict=True)]
 
     def chat(

@@ -4,7 +4,6 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
-from weakref import finalize
 
 from .core import Cell, DlstepError, Spec, Update
 from .core.words import Pieces
@@ -56,7 +55,8 @@ class Stream(Generator[Item, None, Output], Generic[Item]):
     """An answer under way; iterating it gives items, `yield from` and `output` the output at the end.
 
     The request waits from the start and shares forwards with all others of its `LLM`. Closing the stream, or collecting it,
-    aborts a request that has not ended.
+    aborts a request that has not ended. An interrupt while the stream waits leaves it usable; one while it converts an update
+    closes it, as an exception closes a generator. A call that is interrupted may lose the item that it was about to return.
     """
 
     def __init__(
@@ -70,9 +70,8 @@ class Stream(Generator[Item, None, Output], Generic[Item]):
         self._shared, self._feed, self._take = shared, feed, take
         self._prompt, self._tokenizer = prompt, tokenizer
         self._items: deque[Item] = deque()
-        self._closed = False
-        self._abandon = finalize(self, shared.abandon, feed.id)
-        self._abandon.atexit = False
+        self._converted: Update | None = None  # the last update whose items are in `_items`, or were
+        self._converting = self._closed = False
 
     @property
     def output(self) -> Output:
@@ -84,28 +83,29 @@ class Stream(Generator[Item, None, Output], Generic[Item]):
     def send(self, value: None) -> Item:
         """The next item. Raises ValueError for a request that could never run, DlstepError when the model fails on it."""
         del value
-        news = self._feed.news
-        assert news is not None, "streams keep all news"
         while not self._items:
-            if self._closed:
+            if self._converting:  # an interrupted call left the text half converted
+                self.close()
+            if self._closed or (self._converted is not None and self._converted.ending is not None):
                 raise StopIteration(self.output if self._feed.ended else None)
-            while not news and not self._closed:  # another thread may close it
-                self._shared.advance(lambda: bool(news) or self._closed)
-            if not news:
+            update = self._unconverted()
+            if update is None:
+                self._shared.advance(self._feed, lambda: self._closed or self._unconverted() is not None)
                 continue
-            update = news.popleft()
-            if update.ending is not None:
-                self._end(update)
+            if update.sequence.finish in ("rejected", "error"):
+                self._closed = True
+                raise (ValueError if update.sequence.finish == "rejected" else DlstepError)(update.sequence.error)
+            self._converting = True
             self._items.extend(self._take(update))
+            self._converted, self._converting = update, False
         return self._items.popleft()
 
-    def _end(self, update: Update) -> None:
-        self._closed = True
-        self._abandon.detach()
-        if update.sequence.finish == "rejected":
-            raise ValueError(update.sequence.error)
-        if update.sequence.finish == "error":
-            raise DlstepError(update.sequence.error)
+    def _unconverted(self) -> Update | None:
+        """Return the oldest update that is not converted yet, if there is one."""
+        updates = self._feed.updates
+        if len(updates) > 1 and updates[0] is self._converted:  # the last one stays: `Feed.latest`
+            updates.popleft()
+        return updates[0] if updates and updates[0] is not self._converted else None
 
     def throw(self, typ: Any, val: Any = None, tb: Any = None) -> Item:
         """Abort the request and raise what is given, as a generator that does not catch it would."""
@@ -117,4 +117,4 @@ class Stream(Generator[Item, None, Output], Generic[Item]):
         """Abort the request if it has not ended; the stream is over."""
         self._closed = True
         self._items.clear()
-        self._abandon()
+        self._shared.abandon(self._feed)

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from functools import cache
 
-from dlstep import LLM, Config, Plan, Samples, Spec, init
+from dlstep import LLM, Config, Plan, Samples, Spec, Strategy, init
 from dlstep.core import Driver
 from dlstep.engine import Engine
 from dlstep.models.pieces import pieces
@@ -36,7 +36,7 @@ class Faulty:
 
 
 def make_llm(
-    strategy: str = "multi_bd",
+    strategy: str | type[Strategy] = "multi_bd",
     num_pages: int = 64,
     wrap: Callable[[Driver], Driver] = lambda driver: driver,
     eos_share: float = 0.0,
@@ -45,7 +45,7 @@ def make_llm(
     """An LLM on a new shadow device; `wrap` may put another driver around it."""
     limits = {"max_model_len": 128, "max_num_batched_tokens": 256, "max_num_reqs": 4} | budgets
     config = Config(spec(), page_size=PAGE_SIZE, num_pages=num_pages, **limits)
-    state = init(config, load(strategy)(block_size=8))
+    state = init(config, (load(strategy) if isinstance(strategy, str) else strategy)(block_size=8))
     return LLM.of(
         Engine(state, wrap(ShadowDriver(PAGE_SIZE, num_pages, spec(), eos_share, places=4)), build_tokenizer(), "shadow")
     )

@@ -1,6 +1,7 @@
 """Streams, calls and threads of one `LLM` share its forwards; each hears of its own answer only."""
 
 import gc
+import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -11,6 +12,7 @@ import pytest
 from shadow_llm import make_llm, spec
 
 from dlstep import LLM, Config, Plan, Rows, Samples, SamplingParams, Span, init
+from dlstep.call_lock import Hold
 from dlstep.core import Driver, Sequence
 from dlstep.core.draws import mix
 from dlstep.engine import Engine
@@ -46,7 +48,7 @@ def watched_llm(**options: Any) -> tuple[LLM, Watched]:
 def left_over(llm: LLM) -> tuple[int, int, int, int]:
     """Requests that run or wait, pages that are owned, and callers that are still told of something."""
     state = llm.state
-    return len(state.running), len(state.waiting), len(state.cache.owners), len(llm._shared._feeds)
+    return len(state.running), len(state.waiting), len(state.cache.owners), len(llm._shared._entries)
 
 
 def test_two_streams_take_the_forwards_of_a_batch_of_two() -> None:
@@ -131,9 +133,12 @@ def test_a_stream_is_collected_while_another_call_holds_the_lock() -> None:
     llm = make_llm()
     stream = llm.stream("gone", PARAMS)
     next(stream)
-    with llm._shared._turn:
-        del stream
-        gc.collect()
+    hold = Hold(sys._getframe())
+    assert llm._shared._lock.acquire(hold) is None
+    del stream
+    gc.collect()
+    assert len(llm._shared._decode.state.running) == 1
+    hold.release()
     assert left_over(llm) == (0, 0, 0, 0)
 
 

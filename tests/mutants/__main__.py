@@ -83,7 +83,7 @@ TESTS = {
         ("models/tokenizer_limits", "models/regex_limits", "models/reading"), ("tests/models/test_hostile_folders.py",)
     ),
     "policy": ("tests/api/test_buffer_policy.py",),
-    "sharing": ("tests/api/test_buffer_policy.py", "tests/api/test_sharing.py"),
+    "sharing": ("tests/api/test_buffer_policy.py", "tests/api/test_sharing.py", "tests/api/test_interrupts.py"),
     "evaluate/metrics": ("tests/evaluate/test_metrics.py",),
     **dict.fromkeys(("evaluate/scoring", "evaluate/programs"), ("tests/evaluate/test_scoring.py",)),
     **dict.fromkeys(("evaluate/jail", "evaluate/_jailed"), ("tests/evaluate/test_jail.py",)),
@@ -97,7 +97,7 @@ TESTS = {
     **dict.fromkeys(("evaluate/space", "evaluate/load"), ("tests/evaluate/test_tune_parts.py",)),
     "evaluate/crews": ("tests/evaluate/test_workers.py",),
     "evaluate/": ("tests/evaluate/test_resume.py", "tests/evaluate"),
-    "stream": ("tests/api/test_sharing.py", "tests/api/test_llm.py"),
+    "stream": ("tests/api/test_sharing.py", "tests/api/test_interrupts.py", "tests/api/test_llm.py"),
     "session": ("tests/api/test_session.py",),
     "declared": ("tests/models/test_untrusted.py", "tests/models/test_agreement.py"),
     "devices": ("tests/api/test_cli.py", "tests/api"),

@@ -290,9 +290,34 @@ MUTANTS: tuple[Mutant, ...] = (
     change("a digest reads one piece of a file", "models/digests.py", "range(0, file.size, PIECE) or (0,)", "(0,)"),
     change(
         "a stream that nobody holds is decoded on",
-        STREAM,
-        "finalize(self, shared.abandon, feed.id)",
-        "finalize(self, int, feed.id)",
+        SHARING,
+        "Entry(feed, self._leaving.append)",
+        "Entry(feed)",
+    ),
+    change(
+        "a request leaves its queue before it is added",
+        SHARING,
+        "            self._enter(self._entering[0], live)\n            self._entering.popleft()\n",
+        "            self._enter(self._entering.popleft(), live)\n",
+    ),
+    change(
+        "a request that an interrupted call added is added again",
+        SHARING,
+        "if self._decode.state.find(request.id) is not None:",
+        "if not request:",
+    ),
+    change(
+        "an update that was delivered is delivered again",
+        SHARING,
+        "if self.latest is None or self.latest.sequence is not update.sequence:",
+        "if update:",
+    ),
+    change("a stream goes on with half converted text", STREAM, "if self._converting:", "if not self._shared:"),
+    change(
+        "an event that an interrupt hid from the leader stays hidden",
+        DECODE,
+        "(self._forward_failed or self._led is not self._state)",
+        "self._forward_failed",
     ),
     change(
         "who shares a loop hears of one request",
