@@ -25,7 +25,7 @@ from dlstep.evaluate.options import EvalOptions
 from dlstep.processes import heartbeat, worker
 
 CONFIG = EngineConfig(model="tiny-bd", max_num_reqs=3, num_threads=1)
-LIMIT = 4.0  # seconds without a sign of life, or for a forward pass
+LIMIT = 4.0  # seconds without a heartbeat, or for a forward pass
 
 
 def hang() -> None:
@@ -39,7 +39,7 @@ def fail() -> None:
 
 FAULTS: dict[str, tuple[Callable[[], object], str]] = {
     "kill": (lambda: os.kill(os.getpid(), signal.SIGKILL), r"was killed by SIGKILL \(memory may have run out\)"),
-    "stop": (lambda: os.kill(os.getpid(), signal.SIGSTOP), "gave no sign of life for [4-9] seconds and was killed"),
+    "stop": (lambda: os.kill(os.getpid(), signal.SIGSTOP), "sent no heartbeat for [4-9] seconds and was killed"),
     "hang": (hang, "finished no forward pass for [4-9] seconds and was killed"),
     "exit": (lambda: sys.exit(3), "ended with exit code 3"),
     "error": (fail, r"failed: KeyError: 'no such layer' \(test_workers.py:\d+\)"),

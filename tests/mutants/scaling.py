@@ -23,7 +23,7 @@ MUTANTS = (
     change("the first page is forgotten first", PLACEMENT, "for key in reversed(keys):", "for key in keys:"),
     change("what was told is begun again", FRONT, "if others and ticket.can_begin_again:", "if others:"),
     change("a fork goes to any engine", FRONT, "return keeper if keeper.takes_forks else None", "return self.replicas.taker(())"),
-    change("a silent engine is not killed", LINK, "if self._silence >= options.heartbeat_timeout:", "if False:"),
+    change("a silent engine is not killed", LINK, "if self._silence.seconds >= limit:", "if False:"),
     change("what the server ended itself takes no room", REPLICA, "        self.abandoned.add(ticket.id)\n", ""),
     change("a renewal waits for no answer", FLEET, "                await replica.until(lambda replica=replica: not replica.sent or replica.phase != \"resting\")\n", ""),
 )  # fmt: skip

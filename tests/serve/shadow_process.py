@@ -7,7 +7,7 @@ from pathlib import Path
 from dlstep import Config, Plan, Samples, init
 from dlstep.core import Strategy
 from dlstep.engine import Engine
-from dlstep.processes import Worker
+from dlstep.processes import Heart, Worker
 from dlstep.serve.engine_loop import converse
 from dlstep.serve.engine_process import ProcessHost
 from dlstep.testing.shadow import ShadowDriver
@@ -29,8 +29,9 @@ class Hanging:
 
 def run_shadow(pipe: Connection, config: Config, strategy: Strategy, seconds: float, loading: float, hangs: Path) -> None:
     """The process: load for some time, then converse."""
+    heart = Heart(pipe)
     time.sleep(loading)
-    converse(Engine(init(config, strategy), Hanging(config, seconds, hangs), None, "shadow"), pipe)
+    converse(Engine(init(config, strategy), Hanging(config, seconds, hangs), None, "shadow"), heart)
 
 
 class ShadowHost(ProcessHost):

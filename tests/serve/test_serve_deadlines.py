@@ -17,6 +17,8 @@ import pytest
 from serving import Served, served, shadow_engine
 from shadow_process import ShadowHost
 
+from dlstep.serve import link
+
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGSTOP")
 
 REQUESTS = 8
@@ -77,7 +79,7 @@ def test_requests_of_the_only_engine_end_with_an_error_and_the_server_is_ready_a
         with server.http() as http:
             told = http.get("/ready").json()
             server.until(lambda: http.get("/ready").status_code == 200)
-        reason = "gave no sign of life for 3 seconds and was killed" if fault == signal.SIGSTOP else "was killed by SIGKILL"
+        reason = "sent no heartbeat for 3 seconds and was killed" if fault == signal.SIGSTOP else "was killed by SIGKILL"
         assert told["status"] == "restarting" and reason in told["reason"] and reason in told["replicas"][0]["last_death"]
         assert ask(server, 1)[0] == 200
         assert counts(server, "dlstep_engine_timeouts_total")['{deadline="heartbeat"}'] == (fault == signal.SIGSTOP)
@@ -128,14 +130,31 @@ def test_an_engine_that_goes_on_is_ready_again_and_late_reports_are_ignored() ->
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_an_engine_that_stops_while_it_loads_is_started_again(fault: signal.Signals) -> None:
+def test_an_engine_that_stops_while_it_loads_is_started_again(fault: signal.Signals, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(link, "LOADING", 3.0)
     first, second = hosts_of(1, loading=1.0)[0], hosts_of(1)[0]
-    with served(shadow_engine(), hosts=[second, first], start_timeout=6.0, **SOON) as server:
+    with served(shadow_engine(), hosts=[second, first], **SOON) as server:
         os.kill(first.pid, fault)
         assert ask(server, 1)[0] == 200
         server.until(lambda: first.starts == 2)
         until_states(server, "ready", "ready")
-        assert counts(server, "dlstep_engine_timeouts_total")['{deadline="start"}'] == (fault == signal.SIGSTOP)
+        assert counts(server, "dlstep_engine_timeouts_total")['{deadline="heartbeat"}'] == (fault == signal.SIGSTOP)
+
+
+def test_an_engine_loads_for_longer_than_heartbeats_may_stay_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(link, "LOADING", 3.0)
+    (host,) = hosts_of(1, loading=5.0)
+    with served(shadow_engine(), hosts=[host], **SOON) as server:
+        assert ask(server, 1)[0] == 200
+        assert host.starts == 1 and not server.front.deaths
+
+
+def test_an_engine_that_loads_for_too_long_is_started_again() -> None:
+    slow, other = hosts_of(1, loading=100.0)[0], hosts_of(1)[0]
+    with served(shadow_engine(), hosts=[other, slow], start_timeout=3.0) as server:
+        assert ask(server, 1)[0] == 200
+        server.until(lambda: slow.starts == 2)
+        assert counts(server, "dlstep_engine_timeouts_total")['{deadline="start"}'] == 1
 
 
 def test_a_forward_pass_that_hangs_ends_its_requests_and_the_engine(tmp_path: Path) -> None:

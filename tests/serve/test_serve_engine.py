@@ -12,6 +12,7 @@ from serving import Paced, shadow_engine
 from dlstep import Plan, Samples, SamplingParams
 from dlstep.core import Driver
 from dlstep.policy import policy_of
+from dlstep.processes import Heart, Heartbeat
 from dlstep.serve.engine_loop import EngineLoop, converse
 from dlstep.serve.fair_queue import FairQueue
 from dlstep.serve.messages import Cancel, Card, Report, Submit
@@ -108,12 +109,13 @@ def test_a_driver_that_fails_for_good_ends_the_engine() -> None:
 def test_a_conversation_ends_when_the_pipe_closes_or_when_asked() -> None:
     for polite in (True, False):
         ours, theirs = Pipe()
-        thread = Thread(target=converse, args=(shadow_engine(), theirs))
+        thread = Thread(target=converse, args=(shadow_engine(), Heart(theirs)))
         thread.start()
+        assert isinstance(ours.recv(), Heartbeat)
         card = ours.recv()
         assert isinstance(card, Card) and card.name == "shadow" and card.folder is None
         ours.send((Submit(0, PROMPT, SamplingParams(max_tokens=100)),))
-        assert isinstance(ours.recv(), Report)
+        assert any(isinstance(ours.recv(), Report) for _ in range(5))
         if polite:
             ours.send(None)
         ours.close()

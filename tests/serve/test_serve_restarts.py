@@ -9,9 +9,9 @@ import pytest
 from serving import served, shadow_engine
 
 from dlstep.engine import Engine
+from dlstep.processes import Heartbeat
 from dlstep.serve.engine_loop import card_of
 from dlstep.serve.engine_process import ThreadHost
-from dlstep.serve.messages import Heartbeat
 from dlstep.serve.replica import AHEAD
 
 
@@ -37,7 +37,7 @@ class Mortal(ThreadHost):
 
     def _beat(self, deaf: Connection) -> None:
         while not self.silent.wait(0.5):
-            deaf.send(Heartbeat())
+            deaf.send(Heartbeat(0))
 
     def kill(self, reason: str) -> None:
         """End an engine of either kind."""

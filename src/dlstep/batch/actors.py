@@ -210,7 +210,7 @@ class Actors:
                     slot.restarts += 1
                     self._lost(slot, f"did not begin within {STEPS * limit:g} s")
             elif slot.asked is not None and now - slot.asked > limit:
-                self._lost(slot, f"gave no sign of life for {limit:g} s (--actor_timeout)")
+                self._lost(slot, f"sent no heartbeat for {limit:g} s (--actor_timeout)")
             elif slot.asked is None and now - slot.heard > min(limit / 4, 10.0):
                 slot.asked = now
                 self._calls[slot.actor.busy.remote()] = _Call(slot, "busy")

@@ -146,7 +146,7 @@ class Processes:
         """Send an item to the least busy worker."""
         pulse = min(self._live, key=lambda pulse: len(self._live[pulse]))
         if not self._live[pulse]:
-            pulse.standstill = 0.0  # it was idle
+            pulse.silence.standstill = 0.0  # it was idle
         self._live[pulse][place] = item
         with suppress(WorkerDied):  # the next step notices the death
             pulse.worker.send((place, item), self._seconds)
@@ -182,11 +182,11 @@ class Processes:
     def _overdue(self, pulse: Pulse) -> bool:
         """Return whether a worker is stopped or hangs, and kill it if so."""
         limit = self._seconds if pulse in self._ready else max(self._seconds, START)
-        if pulse.silent(self._seconds):
-            pulse.worker.kill(f"gave no sign of life for {pulse.silence:.0f} seconds and was killed")
-        elif pulse.stuck(limit) and (self._live[pulse] or pulse not in self._ready):
+        if pulse.silence.longer(self._seconds):
+            pulse.worker.kill(f"sent no heartbeat for {pulse.silence.seconds:.0f} seconds and was killed")
+        elif pulse.silence.stuck(limit) and (self._live[pulse] or pulse not in self._ready):
             task = "finished no forward pass" if pulse in self._ready else "was not ready"
-            pulse.worker.kill(f"{task} for {pulse.standstill:.0f} seconds and was killed")
+            pulse.worker.kill(f"{task} for {pulse.silence.standstill:.0f} seconds and was killed")
         else:
             return False
         return True

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
-from time import monotonic, sleep
+from time import monotonic
 from typing import Any
 
 from .worker import Worker
@@ -28,56 +28,78 @@ class Heart:
     """
 
     def __init__(self, connection: Connection) -> None:
-        self.progress = 0
-        self._connection, self._sending = connection, threading.Lock()
+        self.progress, self.connection = 0, connection
+        self._sending, self._closed = threading.Lock(), threading.Event()
         self.send(Heartbeat(0))
         threading.Thread(target=self._beat, name="dlstep-heartbeat", daemon=True).start()
 
     def send(self, message: Any) -> None:
-        """Send a message. Raises OSError once the parent has closed the connection."""
+        """Send a message. Raises OSError once either end of the connection is closed."""
         with self._sending:
-            self._connection.send(message)
+            self.connection.send(message)
+
+    def close(self) -> None:
+        """Send no more heartbeats, and close the connection, but never while a thread writes to it."""
+        self._closed.set()
+        with self._sending:
+            self.connection.close()
 
     def _beat(self) -> None:
-        with suppress(OSError):  # the parent closed the connection
-            while True:
-                sleep(HEARTBEAT_SECONDS)
+        with suppress(OSError):
+            while not self._closed.wait(HEARTBEAT_SECONDS):
                 self.send(Heartbeat(self.progress))
 
 
-class Pulse:
-    """The parent's record of the heartbeats of a worker that has a `Heart`.
+class Silence:
+    """The parent's record of how long a worker that has a `Heart` sent nothing, and made no progress.
+
+    The parent adds the time that passed itself (`wait`), so time in which the parent was paused does not count.
 
     Attributes:
-        silence: Seconds since the last message of any kind.
+        seconds: Seconds since the last message of any kind.
         standstill: Seconds since `Heart.progress` last changed.
     """
 
-    def __init__(self, worker: Worker) -> None:
-        self.worker = worker
-        self.silence = self.standstill = 0.0
+    def __init__(self) -> None:
+        self.seconds = self.standstill = 0.0
         self._progress = -1  # before the first heartbeat
 
-    def take(self, passed: float) -> Iterator[Any]:
-        """Yield the messages, except heartbeats, that arrived in the `passed` seconds since the last call."""
-        self.silence += passed
+    def wait(self, passed: float) -> None:
+        """Count `passed` more seconds."""
+        self.seconds += passed
         self.standstill += passed
-        with suppress(EOFError, OSError):
-            while self.worker.connection.poll():
-                message = self.worker.connection.recv()
-                self.silence = 0.0
-                if not isinstance(message, Heartbeat):
-                    yield message
-                elif message.progress != self._progress:
-                    self._progress, self.standstill = message.progress, 0.0
 
-    def silent(self, seconds: float) -> bool:
+    def hear(self, message: Any) -> bool:
+        """Take note of a message. Return whether it is a heartbeat, which means nothing else."""
+        self.seconds = 0.0
+        if not isinstance(message, Heartbeat):
+            return False
+        if message.progress != self._progress:
+            self._progress, self.standstill = message.progress, 0.0
+        return True
+
+    def longer(self, seconds: float) -> bool:
         """Return whether no message came for `seconds`; before the first heartbeat, for at least `IMPORT_SECONDS`."""
-        return self.silence > (max(seconds, IMPORT_SECONDS) if self._progress < 0 else seconds)
+        return self.seconds > (max(seconds, IMPORT_SECONDS) if self._progress < 0 else seconds)
 
     def stuck(self, seconds: float) -> bool:
         """Return whether heartbeats still arrive but `progress` has not changed for `seconds`."""
-        return self.standstill > seconds and self.silence < 2 * HEARTBEAT_SECONDS
+        return self.standstill > seconds and self.seconds < 2 * HEARTBEAT_SECONDS
+
+
+class Pulse:
+    """A worker that has a `Heart`, and its `silence`."""
+
+    def __init__(self, worker: Worker) -> None:
+        self.worker, self.silence = worker, Silence()
+
+    def take(self, passed: float) -> Iterator[Any]:
+        """Yield the messages, except heartbeats, that arrived in the `passed` seconds since the last call."""
+        self.silence.wait(passed)
+        with suppress(EOFError, OSError):
+            while self.worker.connection.poll():
+                if not self.silence.hear(message := self.worker.connection.recv()):
+                    yield message
 
 
 class Clock:

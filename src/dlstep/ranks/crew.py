@@ -69,7 +69,7 @@ class Member(Pulse):
         if not alive:
             kind = DlstepError if REFUSED in self.heard else RankLost
             return kind(f"{self.worker.reason}; {AGAIN}")
-        return silent(self.worker.name, self.silence) if self.silent(timeout) else None
+        return silent(self.worker.name, self.silence.seconds) if self.silence.longer(timeout) else None
 
 
 class Crew:

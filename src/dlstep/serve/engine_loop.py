@@ -2,17 +2,14 @@
 
 import sys
 from collections.abc import Iterable
-from contextlib import suppress
-from multiprocessing.connection import Connection
-from threading import Event as Flag, Lock, Thread
 from time import perf_counter, process_time
 
 from ..core import Event, Request, Samples, Update, schedule
 from ..engine import Engine
+from ..processes import Heart
 from .engine_steps import Steps
-from .messages import Cancel, Card, Command, Drop, Heartbeat, Load, Message, News, Report, Submit, Work
+from .messages import Cancel, Card, Command, Drop, Load, News, Report, Submit, Work
 
-HEARTBEAT_SECONDS = 1.0  # between two heartbeats
 MOST_FAILURES = 2  # forwards in a row that may raise; one more, and the engine is taken to be broken
 
 
@@ -164,32 +161,21 @@ def card_of(engine: Engine) -> Card:
     return Card(engine.name, first.config, first.strategy, folder, engine.prompt_end, engine.chat_template)
 
 
-def converse(engine: Engine, pipe: Connection) -> None:
-    """Answer commands from `pipe` until it closes or None arrives. Meanwhile, a thread sends heartbeats."""
-    loop, sending, over = EngineLoop(engine), Lock(), Flag()
-
-    def send(message: Message) -> None:
-        with sending:
-            pipe.send(message)
-
-    def beat() -> None:
-        with suppress(OSError):  # the pipe is closed
-            while not over.wait(HEARTBEAT_SECONDS):
-                send(Heartbeat())
-
+def converse(engine: Engine, heart: Heart) -> None:
+    """Answer commands from the connection of `heart` until it closes or None arrives."""
+    loop, pipe = EngineLoop(engine), heart.connection
     try:
-        send(card_of(engine))
-        Thread(target=beat, name="dlstep-heartbeat", daemon=True).start()
+        heart.send(card_of(engine))
         while True:
             while loop.idle or pipe.poll():
                 commands: tuple[Command, ...] | None = pipe.recv()
                 if commands is None:
                     return
                 loop.take(commands)
-            send(loop.step())
+            report = loop.step()
+            heart.progress += 1
+            heart.send(report)
     except (EOFError, BrokenPipeError, ConnectionResetError):
         return  # the HTTP process is gone
     finally:
-        over.set()
-        with sending:  # never close the pipe while the other thread writes to it
-            pipe.close()
+        heart.close()

@@ -14,7 +14,7 @@ from ..core import DlstepError, RanksDriver
 from ..devices import FIRST_DEVICE, device_of
 from ..engine import Engine, load_engine
 from ..lookup import searched
-from ..processes import Worker, disconnect, last_words
+from ..processes import Heart, Worker, disconnect, last_words
 from ..ranks import RankLost
 from .engine_loop import converse
 from .messages import Failed
@@ -91,7 +91,7 @@ class ThreadHost:
         """Start the thread."""
         self._pipe, theirs = get_context("spawn").Pipe()
         self._reason = ""
-        self._thread = threading.Thread(target=converse, args=(self._engine, theirs), name="dlstep-engine", daemon=True)
+        self._thread = threading.Thread(target=converse, args=(self._engine, Heart(theirs)), name="dlstep-engine", daemon=True)
         self._thread.start()
         return self._pipe
 
@@ -110,7 +110,8 @@ class ThreadHost:
 
 
 def run_process(pipe: Connection, config: EngineConfig, number: int) -> None:
-    """Run the engine process: load the engine, then answer commands."""
+    """Run the engine process: load the engine, then answer commands. Heartbeats begin before it loads."""
+    heart = Heart(pipe)
     try:
         with searched(Path.cwd()):
             if config.tensor_parallel_size == 1:
@@ -121,11 +122,11 @@ def run_process(pipe: Connection, config: EngineConfig, number: int) -> None:
     except RankLost as error:  # unlike for wrong options, a restart may help
         _end_with_rank(str(error))
     except (ValueError, OSError, DlstepError) as error:
-        pipe.send(Failed(" ".join(str(error).split())))
+        heart.send(Failed(" ".join(str(error).split())))
         return
     if isinstance(engine.driver, RanksDriver):
         engine.driver.when_lost(_end_with_rank)
-    converse(engine, pipe)
+    converse(engine, heart)
 
 
 def _end_with_rank(why: str) -> NoReturn:

@@ -11,7 +11,7 @@ from multiprocessing.connection import Connection
 from threading import Thread
 from typing import Literal, Protocol
 
-from ..processes import disconnect
+from ..processes import Heartbeat, Silence, disconnect
 from .engine_process import Death, Host
 from .messages import Card, Command, Failed, Message, Report
 from .settings import ServeOptions
@@ -21,6 +21,7 @@ HEALTHY = 60.0  # seconds after which earlier deaths count no more
 PATIENCE = 5.0  # seconds that an engine has to exit after it was asked to
 LINGER = 1.0  # seconds that an engine may take to exit after it closed its pipe
 TICK = 0.25  # seconds between two checks of the deadlines
+LOADING = 60.0  # least seconds without a heartbeat after which an engine that loads is killed
 SILENCE = 2.5  # seconds without a heartbeat (one is due every second) after which an engine gets no new requests
 Deadline = Literal["start", "heartbeat", "step"]
 
@@ -55,16 +56,16 @@ class Link:
         self._closing = asyncio.Event()
         self._ready_since: float | None = None
         self._renewing = asyncio.Event()
-        # Seconds since the start, the last message, and the last report while there were requests. Each check adds `TICK`, so
-        # a pause of this process, in which it reads no messages, does not count against the engine.
-        self._age = self._silence = self._standstill = 0.0
+        # Each check of the deadlines adds `TICK` to the seconds since the start and to those of silence, so a pause of this
+        # process, in which it reads no messages, does not count against the engine.
+        self._age, self._silence = 0.0, Silence()
         self._missed: Deadline | None = None
         self.failure = ""  # why the last engine could not be started
 
     @property
     def silent(self) -> bool:
         """Whether the heartbeats of the engine are overdue."""
-        return self._silence > SILENCE
+        return self._silence.seconds > SILENCE
 
     def send(self, command: Command) -> None:
         """Let a command go out with the next message; what an engine that died has not read is lost."""
@@ -102,7 +103,7 @@ class Link:
         """Run one engine from its start to its end. Return whether `renew` ended it, so that the next one starts at once."""
         loop, ended = asyncio.get_running_loop(), asyncio.Event()
         self._commands, self._ready_since, self._missed = asyncio.Queue(), None, None
-        self._age = self._silence = self._standstill = 0.0
+        self._age, self._silence = 0.0, Silence()
         self._renewing.clear()
         pipe = await asyncio.to_thread(self._host.start)
 
@@ -122,7 +123,8 @@ class Link:
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         renewed = self._renewing.is_set()
         if self._closing.is_set() or renewed:
-            await asyncio.to_thread(self._host.end, 0.0 if self.silent else PATIENCE)
+            deaf = self.silent or self._ready_since is None  # an engine reads no commands while it loads
+            await asyncio.to_thread(self._host.end, 0.0 if deaf else PATIENCE)
         else:
             self._owner.notice(silent=True)
             self._owner.bury(await asyncio.to_thread(self._host.end, LINGER), self._missed)
@@ -137,39 +139,41 @@ class Link:
         pipe.close()
         return renewed
 
-    def _hear(self, message: Message) -> None:
-        self._silence = 0.0
+    def _hear(self, message: Message | Heartbeat) -> None:
+        self._silence.hear(message)
+        if isinstance(message, Heartbeat):
+            return
         match message:
             case Failed():
                 self.failure = message.error
             case Card():
                 self._ready_since = asyncio.get_running_loop().time()
             case Report():
-                self._standstill = 0.0
-            case _:
-                pass
+                self._silence.standstill = 0.0
         self._owner.hear(message)
 
     async def _watch(self) -> None:
         """Check the deadlines, and kill the engine when it misses one."""
         while (overdue := self._overdue()) is None:
             await asyncio.sleep(TICK)
-            self._age, self._silence, self._standstill = self._age + TICK, self._silence + TICK, self._standstill + TICK
+            self._age += TICK
+            self._silence.wait(TICK)
             if not self._owner.busy:
-                self._standstill = 0.0
+                self._silence.standstill = 0.0
             self._owner.notice(silent=self.silent)
         self._missed, reason = overdue
         self._host.kill(f"{reason} and was killed")
 
     def _overdue(self) -> tuple[Deadline, str] | None:
         """Return the deadline that the engine has missed, and a message about it; None if it has missed none."""
-        options = self._options
-        if self._ready_since is None:
-            late = self._age >= options.start_timeout
-            return ("start", f"was not ready within {options.start_timeout:g} seconds") if late else None
-        if self._silence >= options.heartbeat_timeout:
-            return "heartbeat", f"gave no sign of life for {options.heartbeat_timeout:g} seconds"
-        if self._standstill >= options.engine_timeout:
+        options, loading = self._options, self._ready_since is None
+        if loading and self._age >= options.start_timeout:
+            return "start", f"was not ready within {options.start_timeout:g} seconds"
+        # Heartbeats of a loading engine may be late: code that loads a library or compiles a kernel can hold the interpreter.
+        limit = max(options.heartbeat_timeout, LOADING) if loading else options.heartbeat_timeout
+        if self._silence.seconds >= limit:
+            return "heartbeat", f"sent no heartbeat for {limit:g} seconds"
+        if not loading and self._silence.standstill >= options.engine_timeout:
             return "step", f"finished no forward pass for {options.engine_timeout:g} seconds"
         return None
 

@@ -31,10 +31,6 @@ class Failed(NamedTuple):
     error: str
 
 
-class Heartbeat(NamedTuple):
-    """A sign that the engine's process runs, whether or not it has requests."""
-
-
 class Origin(NamedTuple):
     """Where a fork begins: after forward `seq` of a kept request, and what is other from there on; None leaves it."""
 
@@ -134,4 +130,4 @@ class Report(NamedTuple):
     load: Load
 
 
-Message = Card | Failed | Heartbeat | Report
+Message = Card | Failed | Report

@@ -172,6 +172,11 @@ def serve(config: EngineConfig, options: ServeOptions, *, opens: bool = False) -
 
     Raises ValueError for options that cannot be, and if the engine cannot be made.
     """
+    if config.tensor_parallel_size > 1 and config.rank_timeout >= options.engine_timeout:
+        raise ValueError(
+            f"rank_timeout={config.rank_timeout:g} must be less than engine_timeout={options.engine_timeout:g}: otherwise the "
+            "server kills an engine before it can report which rank is lost"
+        )
     keys, front = options.api_keys(), Front([ProcessHost(config, number) for number in range(options.replicas)], options)
     with listen(options.host, options.port) as listener:
         host, port = listener.getsockname()[:2]
