@@ -323,7 +323,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "who shares a loop hears of one request",
         SHARING,
         "                feed.push(update)\n",
-        "                feed.push(updates[0])\n",
+        "                feed.push(self._decode.updates()[0])\n",
     ),
     change(
         "a policy overrides what a request brings",
