@@ -280,6 +280,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "isinstance(item, _Group) and item.varies",
         "False",
     ),
+    change("a field is read and not used", "models/configs.py", '"rope_theta": float(bases.pop())', '"rope_theta": 1e4'),
     change("a fingerprint leaves the dtype out", "models/fingerprint.py", "str(checkpoint.network.dtype)", '""'),
     change(
         "a digest is remembered of a file that changed just now",

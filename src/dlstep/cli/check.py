@@ -75,7 +75,13 @@ def facts_of(report: "Report") -> dict[str, Any]:
         }
         if not declared and all(known["strategies"].values()):
             problems += [f"not {name}: {why}" for name, why in known["strategies"].items()]
-    return {"folder": str(report.folder), "stored_bytes": report.stored_bytes, **known, "problems": problems}
+    return {
+        "folder": str(report.folder),
+        "stored_bytes": report.stored_bytes,
+        **known,
+        "problems": problems,
+        "warnings": list(report.warnings),
+    }
 
 
 def lines(facts: dict[str, Any]) -> list[str]:
@@ -94,6 +100,8 @@ def lines(facts: dict[str, Any]) -> list[str]:
             f"strategies that fit: {', '.join(name for name, why in facts['strategies'].items() if not why)}",
             *(f"  not {name}: {why}" for name, why in facts["strategies"].items() if why),
         ]
+    if facts["warnings"]:
+        text += [f"warnings: {len(facts['warnings'])}", *(f"  {line}" for line in facts["warnings"])]
     problems = facts["problems"]
     return [*text, f"problems: {len(problems)}" if problems else "problems: none", *(f"  {line}" for line in problems)]
 

@@ -55,7 +55,8 @@ JSON files may have 64 MiB and 4 million values (8 MiB for special tokens and ch
 The time that an accepted regular expression takes on a long prompt is not bounded.
 
 The rotary embedding is read in the old and the new syntax; a base that is not stated is an error. A field of `config.json`
-that would change what the network computes, and is not supported, is refused by name and value.
+that would change what the network computes, and is not supported, is refused by name and value. `dlstep models check` warns of
+fields that it does not know.
 """
 
 # What can be asked beside the list: name, what it does, the parser of its options, exit code from options.

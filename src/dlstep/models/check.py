@@ -16,7 +16,7 @@ from .shards import Contents, read_contents
 from .weights import empty_network, plan_weights
 
 Found = TypeVar("Found")
-MOST_PROBLEMS = 200
+MOST_LISTED = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Report:
     """A checkpoint as it would be loaded, and everything that keeps it from that.
 
     Without a `description` the folder does not say what it is; then there are no `parameters` and no `kv_shapes`. Tied
-    parameters count once. `stored_bytes` are those of its tensors in files.
+    parameters count once. `stored_bytes` are those of its tensors in files. `warnings` keep it from nothing.
     """
 
     folder: Path
@@ -33,6 +33,7 @@ class Report:
     stored_bytes: int
     kv_shapes: tuple[KVShape, ...]
     problems: tuple[str, ...]
+    warnings: tuple[str, ...] = ()
 
 
 def check(path: str | Path, model_name: str | None = None, lora_path: str | Path | None = None) -> Report:
@@ -65,13 +66,17 @@ def check(path: str | Path, model_name: str | None = None, lora_path: str | Path
             if adapter is not None:
                 _found(problems, lambda: plan_adapter(network, adapter, rules, stored, merge=True))
     stored_bytes = sum(stored.size for stored in contents.tensors.values())
-    return Report(folder, description, parameters, stored_bytes, shapes, _listed(problems))
+    unknown = () if description is None else description.unknown
+    warnings = [
+        f"config.json states {name}, which dlstep ignores: see in the published code whether it matters" for name in unknown
+    ]
+    return Report(folder, description, parameters, stored_bytes, shapes, _listed(problems), _listed(warnings))
 
 
-def _listed(problems: list[str]) -> tuple[str, ...]:
-    """The first problems, each of them brief, and the number of the others."""
-    more = len(problems) - MOST_PROBLEMS
-    return (*map(brief, problems[:MOST_PROBLEMS]), *([f"and {more} more problems"] if more > 0 else []))
+def _listed(lines: list[str]) -> tuple[str, ...]:
+    """The first lines, each of them brief, and the number of the others."""
+    more = len(lines) - MOST_LISTED
+    return (*map(brief, lines[:MOST_LISTED]), *([f"and {more} more"] if more > 0 else []))
 
 
 def _found(problems: list[str], read: Callable[[], Found]) -> Found | None:

@@ -96,6 +96,7 @@ def rope(facts: Facts, *, partial: float | None = None) -> Arguments:
 
 def dense(facts: Facts, *, partial: float | None = None) -> Arguments:
     """Options that all classes but DiffusionGemma's call by the same names."""
+    accept(facts, {"quantization_config": ()})
     for kind in facts.get("layer_types") or ():
         accept({"layer_types": kind}, FULL)
     heads, hidden = require(facts, "num_attention_heads"), require(facts, "hidden_size")
@@ -161,6 +162,7 @@ LLADA_HARMLESS = {
     "layer_norm_with_affine": (True,),
     "multi_query_attention": (False,),
     "rope": (True,),
+    "rope_full_precision": (True,),
     "scale_logits": (False,),
 }
 
@@ -168,13 +170,13 @@ LLADA_HARMLESS = {
 def llada(facts: Facts) -> Arguments:
     """LLaDA's own names for the parts of a Llama."""
     accept(facts, LLADA_HARMLESS)
-    hidden = require(facts, "d_model")
+    hidden, ratio, vocabulary = require(facts, "d_model"), facts.get("mlp_ratio"), require(facts, "vocab_size")
     width = facts.get("mlp_hidden_size")
     eps = facts.get("rms_norm_eps")
     renamed = {
-        "vocab_size": facts.get("embedding_size") or require(facts, "vocab_size"),
+        "vocab_size": facts.get("embedding_size") or vocabulary,
         "hidden_size": hidden,
-        "intermediate_size": hidden * require(facts, "mlp_ratio") if width is None else width,
+        "intermediate_size": hidden * require({"mlp_ratio": ratio}, "mlp_ratio") if width is None else width,
         "num_hidden_layers": require(facts, "n_layers"),
         "num_attention_heads": require(facts, "n_heads"),
         "num_key_value_heads": facts.get("n_kv_heads"),
@@ -182,7 +184,8 @@ def llada(facts: Facts) -> Arguments:
         "rms_norm_eps": 1e-5 if eps is None else eps,
         "tie_word_embeddings": facts.get("weight_tying"),
     }
-    return dense(dict(facts) | renamed)
+    others = (*ENDS, "quantization_config", "head_dim", "layer_types", "rope_parameters", "rope_scaling", "rope_theta")
+    return dense({name: facts.get(name) for name in others} | renamed)
 
 
 LLADA2_HARMLESS = {
@@ -192,8 +195,11 @@ LLADA2_HARMLESS = {
     "split_token_id": (),
     "hidden_act": ("silu",),
     "moe_router_enable_expert_bias": (True,),
+    "multi_gate": (False,),
     "norm_head": (False,),
+    "norm_softmax": (False,),
     "num_nextn_predict_layers": (0,),
+    "router_dtype": ("fp32", "float32"),
     "score_function": ("sigmoid",),
     "use_bias": (False,),
     "use_rmsnorm": (True,),
@@ -271,7 +277,8 @@ def diffusion_gemma(facts: Facts) -> Arguments:
     text, vision = part(facts, "text_config"), part(facts, "vision_config")
     stated = part(text, "rope_parameters")
     accept(facts, {"rope_parameters": (), "rope_scaling": ()})
-    accept(text, {"rope_scaling": ()})
+    # "all" lets prompts attend in both directions: they are encoded causally here. "vision" is about images.
+    accept(text, {"rope_scaling": (), "use_bidirectional_attention": ("vision",)})
     accept(vision, {"model_type": ("gemma4_vision",)})
     for kind in ("full_attention", "sliding_attention"):
         if part(stated, kind).get("rope_theta") is None:

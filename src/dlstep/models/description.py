@@ -16,6 +16,7 @@ from .reading import Refused, briefly, read_object
 from .recognise import read_facts, recognise
 from .sizes import check_config, check_eos, check_facts
 from .special_tokens import find_token
+from .stated import Stated, unknown_fields
 from .tokenizer_limits import check_tokenizer
 
 # What the "dlstep" section of a config.json may say beside strategy options.
@@ -30,7 +31,8 @@ class Description:
 
     `decoding_strategy` and the values of its `options` are what the network was trained for, or what the authors of its
     family decode it with; None and missing where neither says. `training` is one of `TRAININGS`, or None where neither says how
-    the network was trained. `max_model_len` is the longest context it knows.
+    the network was trained. `max_model_len` is the longest context it knows. `unknown` are names of fields in config.json that
+    nothing reads and that are not known to be harmless.
     """
 
     name: str
@@ -43,6 +45,7 @@ class Description:
     decoding_strategy: str | None
     training: str | None
     max_model_len: int
+    unknown: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +74,7 @@ def read_description(path: str | Path, model_name: str | None = None, *, mask_to
     folder = Path(path).expanduser()
     facts = read_facts(folder)
     family = recognise(folder, facts, model_name)
-    config = _config(folder, facts, family)
+    config, unknown = _config(folder, facts, family)
     own: Any = facts.get("dlstep") or {}
     if not isinstance(own, dict):
         raise ValueError(f"{folder / 'config.json'}: its section dlstep must be an object, got {own!r}")
@@ -104,18 +107,21 @@ def read_description(path: str | Path, model_name: str | None = None, *, mask_to
         decoding_strategy=declared,
         training=_training(sources),
         max_model_len=sources.text.max_position_embeddings,
+        unknown=unknown,
     )
 
 
-def _config(folder: Path, facts: dict[str, Any], family: Family) -> PretrainedConfig:
-    """The configuration of the network, as transformers wants it."""
+def _config(folder: Path, facts: dict[str, Any], family: Family) -> tuple[PretrainedConfig, tuple[str, ...]]:
+    """The configuration of the network, as transformers wants it, and names of fields that are unknown."""
     made: Any = family.network.config_class
     assert made is not None, f"{family.network.__name__} has no configuration class"
     with Refused(f"{folder / 'config.json'}, read as {family.name}"):
         check_facts(facts)
-        config = made(**family.config(facts))
+        stated = Stated(facts)
+        arguments = family.config(stated)
+        config = made(**arguments)
         check_config(config)
-    return config
+    return config, unknown_fields(stated, arguments, config)
 
 
 def _training(sources: _Sources) -> str | None:
