@@ -26,7 +26,7 @@ from .core import (
     schedule,
     updates,
 )
-from .core.faults import measured
+from .core.faults import UserCodeTimeout, measured
 from .core.trace import apply
 from .watchdog import Limit
 
@@ -145,6 +145,8 @@ class Decode:
                     return call()
             except RequestFault as fault:
                 self._apply(Fail(fault.request_id, str(fault)))
+            except UserCodeTimeout:
+                pass  # raised a moment after the call of user code had returned, so no fault: the next turn calls it again
 
     def _gain(self) -> None:
         if self._leader is not None and (self._forward_failed or self._led is not self._state):

@@ -10,6 +10,7 @@ from faulty import RULES, FaultyChoice, FaultyStrategy, strategies
 from hypothesis import Phase, given, settings, strategies as st
 
 from dlstep.core import Config, DlstepError, Event, Request, SamplingParams, Spec, State, Strategy, Trace, init
+from dlstep.core.faults import UserCodeTimeout
 from dlstep.decode import Decode
 from dlstep.strategies.dual_cache import DualCache
 from dlstep.strategies.multi_bd import MultiBD
@@ -145,3 +146,16 @@ def test_watchdog_leaves_a_slow_device_alone():
     for _ in range(3):
         decode.step()
     assert not any(sequence.finish == "error" for sequence in decode.state.finished.values())
+
+
+def test_timeout_that_comes_after_its_call_is_no_fault():
+    """The watchdog may raise in a thread whose call of user code has just returned."""
+    decode = Decode(init(config(40, 64), CARRIERS[0]), ShadowDriver(4, 40, SPEC))
+    late = iter([UserCodeTimeout(), None])
+
+    def call() -> str:
+        if (error := next(late)) is not None:
+            raise error
+        return "called again"
+
+    assert decode._without_faulty(call) == "called again"

@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -302,3 +303,27 @@ def test_random_stops_and_kills_make_no_answer_wrong_and_none_twice(
     seconds: float, clients: int, report: Callable[[str], None]
 ) -> None:
     random_faults(seconds, clients, report)
+
+
+def test_a_stopped_reader_of_stderr_delays_nothing() -> None:
+    (host,) = hosts_of(1)
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    with suppress(BlockingIOError):
+        while True:
+            os.write(writer, b"x" * 4096)
+    os.set_blocking(writer, True)
+    kept = os.dup(2)
+    try:
+        with served(shadow_engine(), hosts=[host]) as server:
+            assert ask(server, 1)[0] == 200
+            os.dup2(writer, 2)
+            os.kill(host.pid, signal.SIGKILL)
+            server.until(lambda: host.starts == 2)
+            until_states(server, "ready")
+            assert ask(server, 2)[0] == 200
+            os.read(reader, 1 << 20)  # the line that waits is written, and the thread of lines goes on
+    finally:
+        os.dup2(kept, 2)
+        for descriptor in (kept, reader, writer):
+            os.close(descriptor)

@@ -1,6 +1,5 @@
 """The engine's side: commands in, one message a step out. It runs in a process, a thread or an actor alike."""
 
-import sys
 from collections.abc import Iterable
 from time import perf_counter, process_time
 
@@ -8,6 +7,7 @@ from ..core import Event, Request, Samples, Update, schedule
 from ..engine import Engine
 from ..processes import Heart
 from .engine_steps import Steps
+from .lines import STDERR
 from .messages import Cancel, Card, Command, Drop, Load, News, Report, Submit, Work
 
 MOST_FAILURES = 2  # forwards in a row that may raise; one more, and the engine is taken to be broken
@@ -81,7 +81,7 @@ class EngineLoop:
 
     def _after(self, error: RuntimeError) -> None:
         self._failures += 1
-        print(f"dlstep: a forward failed ({self._failures}): {error}", file=sys.stderr)
+        STDERR.write(f"dlstep: a forward failed ({self._failures}): {error}")
         if self._failures > MOST_FAILURES:
             raise error
         if self._failures == MOST_FAILURES:

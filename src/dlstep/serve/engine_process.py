@@ -1,7 +1,6 @@
 """Where an engine runs: a process of its own, or a thread beside the one that asks. Both are reached through a pipe."""
 
 import os
-import sys
 import threading
 from dataclasses import replace
 from multiprocessing import get_context
@@ -131,6 +130,5 @@ def run_process(pipe: Connection, config: EngineConfig, number: int) -> None:
 
 def _end_with_rank(why: str) -> NoReturn:
     """End this process, so that its requests end and the server restarts it with all ranks."""
-    last_words(why)
-    print(f"dlstep: {why}", file=sys.stderr, flush=True)
+    last_words(why)  # the server prints them
     os._exit(1)

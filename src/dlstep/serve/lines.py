@@ -52,6 +52,9 @@ class LineWriter:
                 self._dropped()
 
 
+STDERR = LineWriter(2)  # for messages to the operator; unlike `print`, it does not wait for a reader of stderr that has stopped
+
+
 class SeldomFilter(logging.Filter):
     """Passes one record per source line every `seconds`, and counts the others: clients can cause thousands a second."""
 

@@ -1,11 +1,11 @@
 """One engine as the front knows it: whether it lives, what it was given, and which pages it should have."""
 
 import asyncio
-import sys
 from collections.abc import Callable
 from typing import Literal
 
 from .engine_process import Death, Host
+from .lines import STDERR
 from .link import Deadline, Link
 from .messages import Card, Load, Message
 from .placement import Pages, Standing
@@ -76,7 +76,7 @@ class Replica:
 
     def bury(self, death: Death, deadline: Deadline | None) -> None:
         """Record the death of the engine, and log the reason."""
-        print(f"dlstep: {death.reason}", file=sys.stderr, flush=True)
+        STDERR.write(f"dlstep: {death.reason}")
         self.deaths += 1
         self.last_death = death
         self.set_phase("restarting")

@@ -21,7 +21,7 @@ from .app import create_app
 from .connections import Connection, ConnectionConfig
 from .engine_process import ProcessHost
 from .front import Front
-from .lines import LineHandler, LineWriter
+from .lines import STDERR, LineHandler, LineWriter
 from .settings import ServeOptions
 
 LOCAL = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}  # where a browser on this machine finds a server that everybody can reach
@@ -184,7 +184,7 @@ def serve(config: EngineConfig, options: ServeOptions, *, opens: bool = False) -
         place = f"http://{LOCAL.get(host, shown)}:{port}/"
         server = Server(front, keys, partial(_once_ready, place if opens else None))
         print(f"dlstep: listening on http://{shown}:{port}; /ready says when the model is loaded", file=sys.stderr, flush=True)
-        logging.getLogger().addHandler(LineHandler(LineWriter(2)))
+        logging.getLogger().addHandler(LineHandler(STDERR))
         asyncio.run(server.serve([listener]))
     if not front.failure:
         return 0
