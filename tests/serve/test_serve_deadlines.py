@@ -305,7 +305,7 @@ def test_random_stops_and_kills_make_no_answer_wrong_and_none_twice(
     random_faults(seconds, clients, report)
 
 
-def test_a_stopped_reader_of_stderr_delays_nothing() -> None:
+def test_a_stopped_reader_of_stderr_delays_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     (host,) = hosts_of(1)
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
@@ -318,6 +318,7 @@ def test_a_stopped_reader_of_stderr_delays_nothing() -> None:
         with served(shadow_engine(), hosts=[host]) as server:
             assert ask(server, 1)[0] == 200
             os.dup2(writer, 2)
+            monkeypatch.setattr(sys, "stderr", os.fdopen(2, "w", closefd=False))  # pytest's own does not write to 2
             os.kill(host.pid, signal.SIGKILL)
             server.until(lambda: host.starts == 2)
             until_states(server, "ready")
