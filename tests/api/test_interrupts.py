@@ -52,7 +52,7 @@ def test_20000_random_histories_with_interrupts(report: Callable[[str], None]) -
 
 
 def finished(call: Callable[[], Any]) -> Any:
-    """What a call returns that might never end."""
+    """Return what a call returns; it might never end."""
     found: list[Any] = []
     thread = threading.Thread(target=lambda: found.append(call()), daemon=True)
     thread.start()
