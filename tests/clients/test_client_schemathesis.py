@@ -27,7 +27,10 @@ def test_the_whole_schema_holds(server: Server, tmp_path: Path, report: Callable
     before = answered(server)
     said = client("schemathesis", "st", *config, "run", f"{server.url}/openapi.json", *options, *key, folder=tmp_path)
     found = re.search(r"(\d+) generated, (\d+) passed", said)
-    assert found is not None and "Tested: 14" in said, said
+    operations = re.search(r"Selected: (\d+)/\1\n\s+Tested: \1\n", said)
+    assert found is not None and operations is not None, said
     made = answered(server) - before
     assert made > 0, "no body came as far as the engine"
-    report(f"schemathesis: 14 operations, {found[1]} requests, {found[2]} passed, 0 failures; {made:.0f} were decoded")
+    report(
+        f"schemathesis: {operations[1]} operations, {found[1]} requests, {found[2]} passed, 0 failures; {made:.0f} were decoded"
+    )
