@@ -28,7 +28,7 @@ from .core import (
 )
 from .core.faults import UserCodeTimeout, measured
 from .core.trace import apply
-from .watchdog import Limit
+from .watchdog import limited
 
 Result = TypeVar("Result")
 USER_CODE_TIMEOUT = 10.0  # seconds
@@ -60,7 +60,7 @@ class Decode:
         self._driver, self._record, self._prunes, self._turn = self._leader or driver, record, prunes, turn
         self._forward_failed = False
         self._held_line = state.line  # where this decode left the device last
-        self._limit = Limit(user_code_timeout)
+        self._limit = user_code_timeout
 
     @property
     def state(self) -> State:
@@ -141,8 +141,7 @@ class Decode:
         """
         while True:
             try:
-                with self._limit:  # around the core alone: a forward pass may take as long as it does
-                    return call()
+                return limited(self._limit, call)  # around the core alone: a forward pass may take as long as it does
             except RequestFault as fault:
                 self._apply(Fail(fault.request_id, str(fault)))
             except UserCodeTimeout:

@@ -12,7 +12,9 @@ import ctypes
 import sys
 import threading
 import time
+from collections.abc import Callable
 from types import CodeType, FrameType
+from typing import TypeVar
 
 from .core.commit import advanced, forgotten
 from .core.faults import UserCodeTimeout, measured
@@ -24,10 +26,11 @@ CALLERS: frozenset[CodeType] = frozenset(
     function.__code__ for function in (add, advanced, forgotten, judged, measured, window_of)
 )
 POLL = 0.2  # seconds between two checks
+Result = TypeVar("Result")
 
 
 class Watchdog:
-    """A daemon thread that checks every thread of this process that is inside a `Limit`."""
+    """A daemon thread that checks every thread of this process that is inside a call of `limited`."""
 
     def __init__(self) -> None:
         self._limits: dict[int, float] = {}  # seconds that a call may take, by thread
@@ -84,6 +87,8 @@ class Watchdog:
         calls, self._calls = self._calls, {}
         for thread in due:
             frame, seconds = user_call(frames.get(thread)), self._limits.get(thread)
+            if self._entered.get(thread, now) < now and not is_limited(frames.get(thread)):
+                self._limits.pop(thread, None)  # an interrupt kept the thread from leaving its limit, or the thread has ended
             if frame is None or seconds is None:
                 continue
             call = self._entered.get(thread, now), id(frame)
@@ -93,6 +98,29 @@ class Watchdog:
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(UserCodeTimeout))
 
 
+WATCHDOG = Watchdog()
+
+
+def limited(seconds: float, call: Callable[[], Result]) -> Result:
+    """Return what `call` returns, limiting each call of user code in it to `seconds`; a longer one gets UserCodeTimeout.
+
+    This is no context manager, because a generator that an exception passes through keeps the frames of the exception, and with
+    them device memory.
+    """
+    outer = WATCHDOG.enter(seconds)
+    try:
+        return call()
+    finally:
+        WATCHDOG.leave(outer)
+
+
+def is_limited(frame: FrameType | None) -> bool:
+    """Return whether a call of `limited` is on this stack."""
+    while frame is not None and frame.f_code is not limited.__code__:
+        frame = frame.f_back
+    return frame is not None
+
+
 def user_call(frame: FrameType | None) -> FrameType | None:
     """Return the frame of the strategy's or rule's method that the core called on this stack; None if there is none."""
     while frame is not None and frame.f_back is not None:
@@ -100,26 +128,3 @@ def user_call(frame: FrameType | None) -> FrameType | None:
             return frame
         frame = frame.f_back
     return None
-
-
-WATCHDOG = Watchdog()
-
-
-class Limit:
-    """A context manager that limits each call of user code to `seconds`; a longer call gets UserCodeTimeout.
-
-    An instance can be reused, but not nested. It is a class because a generator that an exception passes through keeps the
-    frames of the exception, and with them device memory.
-    """
-
-    __slots__ = ("_outer", "_seconds")
-
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
-        self._outer: float | None = None
-
-    def __enter__(self) -> None:
-        self._outer = WATCHDOG.enter(self._seconds)
-
-    def __exit__(self, *exception: object) -> None:
-        WATCHDOG.leave(self._outer)

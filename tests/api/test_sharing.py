@@ -241,8 +241,8 @@ class CountingTokenizer:
     def __init__(self) -> None:
         self.inner, self.decoded = build_tokenizer(), 0
 
-    def encode(self, text: str) -> list[int]:
-        return self.inner.encode(text)
+    def encode(self, text: str, **options: Any) -> list[int]:
+        return self.inner.encode(text, **options)
 
     def decode(self, ids: Any, **options: Any) -> str:
         self.decoded += len(ids)

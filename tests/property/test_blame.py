@@ -1,6 +1,7 @@
 """Law 19, blame: a strategy or a rule that fails ends the request that brought it, and changes no other request's answer."""
 
 import re
+import threading
 import time
 from dataclasses import replace
 from typing import Any
@@ -16,6 +17,7 @@ from dlstep.strategies.dual_cache import DualCache
 from dlstep.strategies.multi_bd import MultiBD
 from dlstep.testing.generators import EOS, MASK, PIECES, VOCABULARY
 from dlstep.testing.shadow import ShadowDriver
+from dlstep.watchdog import POLL, WATCHDOG, limited
 
 SPEC = Spec(MASK, (EOS,), VOCABULARY, pieces=PIECES)
 HEALTHY = 8
@@ -146,6 +148,28 @@ def test_watchdog_leaves_a_slow_device_alone():
     for _ in range(3):
         decode.step()
     assert not any(sequence.finish == "error" for sequence in decode.state.finished.values())
+
+
+def test_watchdog_forgets_a_limit_that_an_interrupt_kept_from_being_left():
+    """Otherwise it would inspect the thread for ever, and each inspection makes exceptions hold device memory."""
+
+    def leave(outer: float | None) -> None:
+        raise KeyboardInterrupt
+
+    def step() -> None:
+        with pytest.raises(KeyboardInterrupt):
+            limited(0.1, lambda: None)
+        assert threading.get_ident() in WATCHDOG._limits
+        time.sleep(4 * POLL)
+        left.append(threading.get_ident() not in WATCHDOG._limits)
+
+    left: list[bool] = []
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(WATCHDOG, "leave", leave)
+        thread = threading.Thread(target=step)
+        thread.start()
+        thread.join()
+    assert left == [True]
 
 
 def test_timeout_that_comes_after_its_call_is_no_fault():

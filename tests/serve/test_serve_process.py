@@ -154,24 +154,26 @@ def test_two_processes_live_and_die_as_they_should(tmp_path: Path, report: Calla
 
 
 @pytest.mark.parametrize(
-    ("signals", "pause"),
-    [([signal.SIGKILL], 0.0), ([signal.SIGINT, signal.SIGINT], 0.0), ([signal.SIGINT, signal.SIGTERM], 1.0)],
+    "signals",
+    [[signal.SIGKILL], [signal.SIGINT], [signal.SIGINT, signal.SIGINT], [signal.SIGINT, signal.SIGTERM]],
 )
-def test_an_engine_never_outlives_its_server_not_even_while_it_loads(signals: list[signal.Signals], pause: float) -> None:
-    process = subprocess.Popen([*DLSTEP, "serve", "--port", "0"], stderr=subprocess.PIPE, text=True)
-    assert process.stderr is not None and "listening" in process.stderr.readline()
-    end = time.monotonic() + START
-    while not (children := engines_of(process.pid)):
-        assert time.monotonic() < end
-        time.sleep(0.05)
-    for number in signals:
-        process.send_signal(number)
-        time.sleep(pause)
-    code = process.wait(10)
-    assert code == (-signal.SIGKILL if signals == [signal.SIGKILL] else 128 + signals[1])
-    assert "Traceback" not in process.stderr.read()
-    process.stderr.close()
-    until_gone(children[0], 10)
+def test_an_engine_never_outlives_its_server_not_even_while_it_loads(signals: list[signal.Signals]) -> None:
+    # The second signal comes too late where the server has ended by then; two of a kind may also arrive as one.
+    expected = {-signal.SIGKILL} if signals == [signal.SIGKILL] else {0, *(128 + number for number in signals[1:])}
+    with subprocess.Popen([*DLSTEP, "serve", "--port", "0"], stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stderr is not None and "listening" in process.stderr.readline()
+            end = time.monotonic() + START
+            while not (children := engines_of(process.pid)):
+                assert time.monotonic() < end
+                time.sleep(0.05)
+            for number in signals:
+                process.send_signal(number)
+            assert process.wait(10) in expected
+            assert "Traceback" not in process.stderr.read()
+            until_gone(children[0], 10)
+        finally:
+            process.kill()
 
 
 @pytest.mark.stress
