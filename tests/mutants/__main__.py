@@ -108,6 +108,8 @@ TESTS = {
         ("ranks/conductor", "ranks/crew", "ranks/wire", "ranks/interrupts"),
         ("tests/ranks/test_group.py", "tests/ranks/test_parting.py", "tests/ranks/test_rank_faults.py", "tests/ranks"),
     ),
+    "watchdog": ("tests/property/test_blame.py",),
+    "driver/tables": ("tests/driver/test_tables.py",),
     "processes/": ("tests/processes", "tests/ranks/test_rank_faults.py"),
     "driver/": ("tests/driver",),
     "models/sharding": ("tests/ranks/test_sharding.py", "tests/ranks"),

@@ -351,6 +351,20 @@ MUTANTS = (
         "a plan that never fits is planned for ever", "core/schedule.py", "if not draft.spans and not state.done:", "if False:"
     ),
     change(
+        "a shifted head feeds a row more than the budget",
+        SCHEDULE,
+        "if len(window.tokens) < budget",
+        "if len(window.tokens) <= budget",
+    ),
+    change(
+        "lines do not say of how many pages they are", "core/plan.py", "plan.step, plan.num_pages, *parts", "plan.step, *parts"
+    ),
+    change("lines do not say in which mode a span is", "core/plan.py", "_MODES[self.mode], ", ""),
+    change("lines do not say what a network carries", "core/plan.py", "_CARRIES[self.carry], ", ""),
+    change("lines do not say what is blended", "core/plan.py", "self.soft.mark()", "0"),
+    change("lines do not say where blends are", "core/soft.py", "hash((where, ", "hash(("),
+    change("lines do not say how blends are made", "core/soft.py", "merge.renormalize, merge.weight", "merge.weight"),
+    change(
         "SystemExit of a rule ends everything",
         "core/commit.py",
         "except BaseException as error:\n        raise fault_of(sequence, state.step, error) from error\n    return judge",

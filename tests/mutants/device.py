@@ -8,6 +8,16 @@ SAMPLING_KERNELS, PARTS = "dlstep_kernels/gpu/sampling.py", "dlstep_kernels/gpu/
 
 MUTANTS: tuple[Mutant, ...] = (
     change(
+        "copied tables share the free rows", "driver/tables.py", "self._free = list(other._free)", "self._free = other._free"
+    ),
+    change(
+        "a limit that an interrupt kept from being left stays",
+        "watchdog.py",
+        "if self._entered.get(thread, now) < now and not is_limited(frames.get(thread)):",
+        "if False:",
+    ),
+    change("copied tables share the pages", "driver/tables.py", "other.pages.copy()", "other.pages"),
+    change(
         "top_p counts only if all requests of a batch have one",
         LOWERING,
         "if any(p.top_p < 1 for p in params):",

@@ -41,7 +41,9 @@ class SoftTokens:
         at = self.positions
         # Most lie side by side: first and last then say them all.
         where = (at[0], at[-1]) if at and at[-1] - at[0] < len(at) else at
-        return hash((where, self.ids, self.probabilities))
+        merge = self.merge
+        how = (merge.mode == "dmax_topk", merge.renormalize, merge.weight)
+        return hash((where, self.ids, self.probabilities, how))
 
     @property
     def width(self) -> int:

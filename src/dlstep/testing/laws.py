@@ -89,7 +89,7 @@ def written_before_read(kind: Kind, data: DataObject) -> None:
 
 def budgets(kind: Kind, data: DataObject) -> None:
     """5. Spans, rows and positions stay within their limits."""
-    case = data.draw(cases(kind))
+    case = data.draw(cases(kind) | crowds(kind))
     requests = {request.id: request for request in case.requests}
     for step in run_case(case).steps:
         assert len(step.plan.spans) <= case.config.max_num_reqs
