@@ -19,7 +19,7 @@ from .special_tokens import find_token
 from .stated import Stated, unknown_fields
 from .tokenizer_limits import check_tokenizer
 
-# What the "dlstep" section of a config.json may say beside strategy options.
+# Fields that the "dlstep" section of a config.json may have in addition to strategy options.
 SPEC_FACTS = ("decoding_strategy", "training", "head_shift", "accept_rule", "mask_token_id")
 # Strategy options that a generation_config.json may state under the same name.
 GENERATION_OPTIONS = ("max_denoising_steps", "t_min", "t_max", "stability_threshold", "confidence_threshold")
@@ -29,10 +29,10 @@ GENERATION_OPTIONS = ("max_denoising_steps", "t_min", "t_max", "stability_thresh
 class Description:
     """Facts of a checkpoint folder, without its weights.
 
-    `decoding_strategy` and the values of its `options` are what the network was trained for, or what the authors of its
-    family decode it with; None and missing where neither says. `training` is one of `TRAININGS`, or None where neither says how
-    the network was trained. `max_model_len` is the longest context it knows. `unknown` are names of fields in config.json that
-    nothing reads and that are not known to be harmless.
+    `decoding_strategy`, its `options` and `training` (one of `TRAININGS`) are as the folder states them, or else as the
+    authors of the family do. If neither states them, `decoding_strategy` and `training` are None, and options are
+    missing. `max_model_len` is the longest context of the network, in tokens. `unknown` are the fields of config.json
+    that no code reads and that are not known to be harmless.
     """
 
     name: str
@@ -50,7 +50,7 @@ class Description:
 
 @dataclass(frozen=True, slots=True)
 class _Sources:
-    """Where the facts of a folder stand: `facts` are its config.json, `own` the section for this engine in it."""
+    """The sources of a folder's facts: `facts` is the content of its config.json, `own` is its `dlstep` section."""
 
     folder: Path
     facts: dict[str, Any]
@@ -65,11 +65,11 @@ class _Sources:
 
 @briefly
 def read_description(path: str | Path, model_name: str | None = None, *, mask_token_id: int | None = None) -> Description:
-    """Facts of the checkpoint folder at `path`, its weights unread.
+    """Return the facts of the checkpoint folder at `path` without reading its weights.
 
-    `model_name` names its family, whatever config.json says; `mask_token_id` is taken instead of the one the folder names.
-    Raises FileNotFoundError for a missing folder or file, ValueError for a family that is not supported or a fact that
-    is missing or impossible.
+    `model_name` chooses the family, whatever config.json says; `mask_token_id` replaces the id that the folder names.
+    Raises FileNotFoundError for a missing folder or file, and ValueError for a family that is not supported or a fact
+    that is missing or impossible.
     """
     folder = Path(path).expanduser()
     facts = read_facts(folder)
@@ -112,7 +112,7 @@ def read_description(path: str | Path, model_name: str | None = None, *, mask_to
 
 
 def _config(folder: Path, facts: dict[str, Any], family: Family) -> tuple[PretrainedConfig, tuple[str, ...]]:
-    """The configuration of the network, as transformers wants it, and names of fields that are unknown."""
+    """Return the network's configuration as an object of transformers, and the names of unknown fields."""
     made: Any = family.network.config_class
     assert made is not None, f"{family.network.__name__} has no configuration class"
     with Refused(f"{folder / 'config.json'}, read as {family.name}"):
@@ -125,7 +125,7 @@ def _config(folder: Path, facts: dict[str, Any], family: Family) -> tuple[Pretra
 
 
 def _training(sources: _Sources) -> str | None:
-    """How the network was trained: what the folder says for this engine, then what its family says."""
+    """Return how the network was trained, as the `dlstep` section of config.json states it, or else the family."""
     said: Any = sources.own.get("training", sources.family.training)
     if said is not None and said not in list(TRAININGS):
         where = sources.folder / "config.json"
@@ -134,13 +134,13 @@ def _training(sources: _Sources) -> str | None:
 
 
 def _generation_facts(folder: Path) -> dict[str, Any]:
-    """The content of generation_config.json; nothing if there is none."""
+    """Return the content of generation_config.json; an empty dict if there is no such file."""
     path = folder / "generation_config.json"
     return read_object(path) if path.is_file() else {}
 
 
 def _spec(sources: _Sources, mask_token_id: int | None) -> Spec:
-    """The facts for the core, from the most to the least specific source."""
+    """Return the facts for the core, each from the most specific source that states it."""
     folder, own, family = sources.folder, sources.own, sources.family
     vocab_size, embedded = len(sources.tokenizer), sources.text.vocab_size
     if vocab_size > embedded:
@@ -158,7 +158,7 @@ def _spec(sources: _Sources, mask_token_id: int | None) -> Spec:
 
 
 def _mask_id(sources: _Sources, explicit: int | None) -> int:
-    """The first of: what is given; what the files say; what the tokenizer says; what the family's authors publish."""
+    """Return the explicit mask id, or else that of the files, of the tokenizer or of the family's authors."""
     mask_id: Any = next((index for index in _mask_ids(sources, explicit) if index is not None), None)
     if mask_id is None:
         raise ValueError(
@@ -182,7 +182,10 @@ def _mask_ids(sources: _Sources, explicit: int | None) -> Iterator[Any]:
 
 
 def _eos_ids(sources: _Sources) -> tuple[int, ...]:
-    """Ids of the files, and those that end a turn in the family; the last resorts are its text part and its tokenizer."""
+    """Return the ids that the files state and those that end a turn in the family.
+
+    If there are none, return the ids of the text configuration, or else of the tokenizer.
+    """
     text, tokenizer = sources.text, sources.tokenizer
     ends = [find_token(token, sources.vocabulary, text.vocab_size) for token in sources.family.ends]
     said = [sources.facts.get("eos_token_id"), sources.generation.get("eos_token_id"), *ends]
@@ -196,8 +199,10 @@ def _eos_ids(sources: _Sources) -> tuple[int, ...]:
 
 
 def _options(sources: _Sources) -> dict[str, Any]:
-    """Strategy options: those of the family's authors, over them the sizes of the network and how its files want to
-    generate, over these what config.json says for this engine.
+    """Return the strategy options that the sources state.
+
+    Each source overrides those before it: the family's authors; the block size in config.json and the options in
+    generation_config.json; the `dlstep` section of config.json.
     """
     facts, generation, block = sources.facts, sources.generation, sources.family.block_option
     sampler: Any = generation.get("sampler_config") or {}

@@ -19,13 +19,13 @@ from typing import Any
 
 PIECE = 64 << 20  # bytes that one thread hashes in a row
 CHUNK = 1 << 20  # bytes read at a time
-LEAST_REMEMBERED = 16 << 20  # bytes of a file: smaller ones are hashed faster than two files are opened
+LEAST_REMEMBERED = 16 << 20  # bytes: hashing a smaller file is faster than opening two files
 SETTLED_NS = 2_000_000_000  # coarsest step of a file system's times (FAT)
 
 
 @dataclass(frozen=True, slots=True)
 class FileIdentity:
-    """A file and what the operating system changes when somebody writes to it; times are in nanoseconds."""
+    """A file, and the attributes that change when it is written or replaced; times are in nanoseconds."""
 
     path: str
     size: int
@@ -42,7 +42,7 @@ def identify(path: Path) -> FileIdentity:
 
 
 def digests(files: Sequence[FileIdentity], threads: int | None = None, cache: Path | None = None) -> list[str]:
-    """Return a digest of the content of each file; they are equal if and only if the contents are.
+    """Return a digest of the content of each file; two digests are equal if and only if the contents are.
 
     `threads` hash at the same time, by default one for each processor core. `cache` is the folder of remembered digests, by
     default one in the user's cache folder. Raises ValueError for a file that is no longer the one that was identified.
@@ -88,7 +88,7 @@ def _entry(cache: Path, file: FileIdentity) -> Path:
 
 
 def _recall(cache: Path, file: FileIdentity) -> str | None:
-    """Return the digest that is remembered of exactly this file; None if there is none, or none that can be read."""
+    """Return the remembered digest of exactly this file; None if there is none or it cannot be read."""
     if file.size < LEAST_REMEMBERED:
         return None
     with suppress(OSError, ValueError, RecursionError):
@@ -99,10 +99,10 @@ def _recall(cache: Path, file: FileIdentity) -> str | None:
 
 
 def _remember(cache: Path, file: FileIdentity, digest: str, begun: int) -> None:
-    """Remember the digest of a file that was read from the time `begun` on, if a later change must alter its times."""
+    """Remember the digest of a file that was read after the time `begun`, if a later change must alter its times."""
     if file.size < LEAST_REMEMBERED or max(file.mtime_ns, file.ctime_ns) > begun - SETTLED_NS:
         return
-    with suppress(OSError):  # a folder that cannot be written costs time only
+    with suppress(OSError):  # if the folder cannot be written, the next load only takes longer
         path = _entry(cache, file)
         cache.mkdir(parents=True, exist_ok=True)
         target = path.with_name(f".{path.name}.{token_hex(4)}")

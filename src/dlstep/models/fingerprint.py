@@ -18,9 +18,9 @@ UNRELATED = ("_name_or_path", "transformers_version")  # fields of a configurati
 def fingerprint(checkpoint: Checkpoint, adapter: Adapter | None = None, *, merged: bool = True) -> str:
     """Return 32 hexadecimal digits that depend on every number of the configuration and every byte of the weights.
 
-    They also depend on the dtype, on the bytes of the `adapter`, on whether it is `merged` into the weights, and on the number
-    of ranks: several ranks add up in another order than one. Each rank hashes a share of the files. Raises ValueError if a file
-    changed since it was loaded.
+    They also depend on the dtype, on the bytes of the `adapter`, on whether it is `merged` into the weights, and on the
+    number of ranks, because several ranks sum in another order than one. Each rank hashes a share of the files. Raises
+    ValueError if a file changed since it was loaded.
     """
     files = (*checkpoint.files, *(adapter.files if adapter is not None else ()))
     parts = {

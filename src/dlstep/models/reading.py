@@ -1,4 +1,4 @@
-"""How files that somebody else wrote are read: bounded, and every failure becomes one ValueError that names the file."""
+"""Readers for files written by others: sizes are bounded, and each failure becomes a ValueError that names the file."""
 
 import json
 import re
@@ -17,7 +17,7 @@ MOST_VALUES = 4_000_000  # of one file: each takes about 64 bytes of memory. The
 LONGEST_MESSAGE = 700  # letters
 Given = ParamSpec("Given")
 Returned = TypeVar("Returned")
-# Errors that libraries raise for contents they do not expect. A missing file is none of them.
+# Errors that libraries raise for contents they do not expect. A missing file is not among them.
 BROKEN = (
     ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RuntimeError, AssertionError, ImportError,
     SafetensorError, StrictDataclassError, re.error,
@@ -47,10 +47,10 @@ class Refused:
 
 
 def said(error: BaseException) -> str:
-    """The message of an error on one line, with its class where the message alone says little."""
+    """Return an error's message on one line, after the error's class if the message alone would be unclear."""
     if isinstance(error, RecursionError):
         return "it is nested too deeply"
-    # Behind the first line of an error of torch stand the frames of its stack.
+    # After its first line, the message of a torch error lists stack frames.
     lines = str(error).strip().splitlines()[: 1 if isinstance(error, RuntimeError) else None]
     text = " ".join(" ".join(lines).split())
     return (
@@ -61,10 +61,10 @@ def said(error: BaseException) -> str:
 
 
 def read_json(path: Path) -> Any:
-    """The value that a JSON file holds.
+    """Return the value that a JSON file holds.
 
-    Raises ValueError for a file that is no JSON, too large, nested too deeply, or that states a name twice: another reader
-    could take the other value.
+    Raises ValueError for a file that is not JSON, is too large or nested too deeply, or has an object that states a
+    name twice: another reader could use the other value.
     """
     if (size := path.stat().st_size) > LARGEST_JSON:
         raise ValueError(f"{path} has {size} bytes, and at most {LARGEST_JSON} are read: check that it is the right file")
@@ -73,14 +73,14 @@ def read_json(path: Path) -> Any:
 
 
 def parse_json(text: str) -> Any:
-    """The value that a JSON text holds. Raises ValueError for too many values, and for a name that an object states twice."""
+    """Return the value of a JSON text. Raises ValueError for too many values, and if an object states a name twice."""
     if (values := sum(map(text.count, ",[{"))) > MOST_VALUES:
         raise ValueError(f"it has about {values} values, and at most {MOST_VALUES} are read: check that it is the right file")
     return json.loads(text, object_pairs_hook=_named_once)
 
 
 def _named_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """The object of these pairs. Raises ValueError for a name that comes twice."""
+    """Return the pairs as a dict. Raises ValueError for a name that occurs twice."""
     found = dict(pairs)
     if len(found) < len(pairs):
         ((name, _),) = Counter(name for name, _ in pairs).most_common(1)
@@ -89,7 +89,7 @@ def _named_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def brief(message: str) -> str:
-    """The message with its middle left out where it is long, because it repeats what a file states."""
+    """Return the message, without its middle if it is long because it repeats the content of a file."""
     kept = LONGEST_MESSAGE // 2 - 3
     return message if len(message) <= LONGEST_MESSAGE else f"{message[:kept]} ... {message[-kept:]}"
 
@@ -110,7 +110,7 @@ def briefly(function: Callable[Given, Returned]) -> Callable[Given, Returned]:
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """The object that a JSON file holds."""
+    """Return the object that a JSON file holds. Raises ValueError for any other value, and as `read_json` does."""
     found = read_json(path)
     if not isinstance(found, dict):
         raise ValueError(f"{path} must hold a JSON object, got {type(found).__name__}")

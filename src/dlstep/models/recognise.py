@@ -1,4 +1,4 @@
-"""Which family a checkpoint folder is of: told by config.json, and by names of tensors where that leaves a doubt."""
+"""Recognition of a checkpoint's family by its config.json; if several match, by its tensors' names and its own name."""
 
 import re
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from .shards import INDEX, SINGLE, read_contents
 
 
 def read_facts(folder: Path) -> dict[str, Any]:
-    """The content of config.json."""
+    """Return the content of config.json. Raises FileNotFoundError if the folder or the file is missing."""
     if not folder.is_dir():
         raise FileNotFoundError(f"checkpoint folder {str(folder)!r} does not exist: give the path of a local folder")
     path = folder / "config.json"
@@ -22,9 +22,9 @@ def read_facts(folder: Path) -> dict[str, Any]:
 
 
 def recognise(folder: Path, facts: dict[str, Any], model_name: str | None = None) -> Family:
-    """The entry of the table that the folder is of, or that `model_name` asks for.
+    """Return the family that `model_name` names, or if it is None, the family of the checkpoint folder.
 
-    Raises ValueError for an unknown name, and for a folder of no family.
+    Raises ValueError for an unknown name, and for a folder that fits no family.
     """
     if model_name is not None:
         if model_name not in FAMILIES:
@@ -38,7 +38,11 @@ def recognise(folder: Path, facts: dict[str, Any], model_name: str | None = None
 
 
 def _told(folder: Path, facts: dict[str, Any]) -> Family:
-    """The family that the signs point to: the most particular one, or else the first that asks for nothing more."""
+    """Return the family that fits config.json.
+
+    If several fit, it is the one that a tensor in the files shows, or else the first that the checkpoint's name shows,
+    or else the first that needs neither sign.
+    """
     named = list(_class_names(facts))
     candidates = [each for each in FAMILIES.values() if _fits(each.signs, facts.get("model_type"), named)]
     if not candidates:
@@ -58,20 +62,20 @@ def _told(folder: Path, facts: dict[str, Any]) -> Family:
 
 
 def _fits(signs: Signs, model_type: object, named: list[str]) -> bool:
-    """Whether config.json bears the signs."""
+    """Return whether config.json, with this `model_type` and these class names, fits the signs."""
     parts = [part for name in named for part in name.split(".")]
     return model_type in signs.model_types or any(re.fullmatch(sign, part) for sign in signs.classes for part in parts)
 
 
 def _class_names(facts: dict[str, Any]) -> Iterator[str]:
-    """Names of classes, and of modules where the folder brings its own."""
+    """Yield the class names in config.json; a class of the folder's own code has its module's name in front."""
     named, own = facts.get("architectures"), facts.get("auto_map")
     given = [*(named if isinstance(named, list) else []), *(own.values() if isinstance(own, dict) else [])]
     yield from (name for name in given if isinstance(name, str))
 
 
 def _published_names(folder: Path, facts: dict[str, Any]) -> Iterator[str]:
-    """Names that the checkpoint may have: in config.json, by its folder, or by that of a download cache."""
+    """Yield the names of the checkpoint: that in config.json, its folder's, and that of a download cache."""
     if isinstance(known := facts.get("_name_or_path"), str):
         yield known
     yield folder.resolve().name
@@ -79,7 +83,7 @@ def _published_names(folder: Path, facts: dict[str, Any]) -> Iterator[str]:
 
 
 def _holds(folder: Path, family: Family) -> bool:
-    """Whether a tensor that this family must have is in the files; no if there are none."""
+    """Return whether the files hold a tensor that is a sign of this family; False if there are no files."""
     if not ((folder / SINGLE).is_file() or (folder / INDEX).is_file()):
         return False
     return any(re.fullmatch(family.signs.tensor or "", name) for name in read_contents(folder).tensors)
