@@ -1,16 +1,17 @@
 """Limits of regular expressions in a tokenizer, which a backtracking engine (Oniguruma) runs on every prompt.
 
-Published ones are alternatives of a few repeated character classes. Refused is what can take exponential time or memory:
-repeated groups whose content varies in length, references to groups, and counts that write out a large expression. What is left
-is polynomial, or ends with the engine's own error after ten million steps of one match.
+Published expressions are alternatives of a few repeated character classes. This module refuses whatever can take
+exponential time or memory: repeated groups whose content varies in length, references to groups, and counts that expand
+to a large expression. Every other expression takes polynomial time, or ends with the engine's own error after ten
+million steps of one match.
 """
 
 import re
 from dataclasses import dataclass
 
 LONGEST = 10_000  # letters
-MOST_WRITTEN = 50_000  # items of the expression once its counts are written out
-MOST_REPEATS = 6  # repeated items in one alternative: the time grows with their number as exponent
+MOST_WRITTEN = 50_000  # items of the expression with its counts expanded
+MOST_REPEATS = 6  # repeated items in one alternative; their number is the exponent of the time
 COUNT = re.compile(r"\{(\d*)(,?)(\d*)\}")
 GROUP = re.compile(r"\(\?(?:[:=!>]|<[=!]|<\w+>|[imsu]*(?:-[imsu]+)?:)|\((?!\?)")
 FLAGS = re.compile(r"\(\?[imsu]*(?:-[imsu]+)?\)")
@@ -20,7 +21,11 @@ REFERENCES = frozenset("123456789kgKyY")
 
 @dataclass(slots=True)
 class _Group:
-    """A group as far as it has been read: its items once written out, repeats in the present and in other alternatives."""
+    """A group, as far as it has been read.
+
+    `written` counts its items, with counts expanded; `repeats` counts the repeated items of the current alternative,
+    and `most` is the largest such number of the earlier alternatives. `varies`: the length of what it matches can vary.
+    """
 
     written: int = 0
     repeats: int = 0
@@ -30,7 +35,7 @@ class _Group:
 
 
 def regex_problem(pattern: str) -> str | None:
-    """Return what could let the expression take exponential time or memory, as the end of a sentence; None if nothing does."""
+    """Return why the expression is refused, as the end of a sentence; None if it is allowed."""
     if len(pattern) > LONGEST:
         return f"has {len(pattern)} letters, and at most {LONGEST} may be"
     open_groups, place = [_Group()], 0
@@ -81,14 +86,14 @@ def _add(group: _Group, item: "_Group | int", written: int) -> None:
 
 
 def _repeat(group: _Group, pattern: str, place: int) -> tuple[int, str | None]:
-    """Apply a quantifier to the last item: the place behind it, and what is wrong with it."""
+    """Apply a quantifier to the last item. Return the place after it, and what is wrong with it (None: nothing)."""
     item, group.last = group.last, None
     if item is None:
         return place, f"repeats nothing, or a repetition, at letter {place}"
     low, high, end = _bounds(pattern, place)
     if end < len(pattern) and pattern[end] in "?+":
         end += 1  # lazy or possessive
-    if low != high and high != 1:  # published ones repeat line ends, "(?:\r?\n)+"
+    if low != high and high != 1:  # "?" is allowed: published ones repeat line ends, "(?:\r?\n)+"
         group.varies = True
     if (low, high) in ((0, 1), (1, 1), (0, 0)):
         return end, None
@@ -101,7 +106,7 @@ def _repeat(group: _Group, pattern: str, place: int) -> tuple[int, str | None]:
 
 
 def _bounds(pattern: str, place: int) -> tuple[int, int | None, int]:
-    """Return the least and the largest count of a quantifier (None: no limit), and the place behind it."""
+    """Return the least and the largest count of a quantifier (None: no limit), and the place after it."""
     if pattern[place] != "{":
         low, high = {"*": (0, None), "+": (1, None), "?": (0, 1)}[pattern[place]]
         return low, high, place + 1
@@ -113,7 +118,7 @@ def _bounds(pattern: str, place: int) -> tuple[int, int | None, int]:
 
 
 def _item(pattern: str, place: int) -> tuple[int, str | None]:
-    """Return the place behind one letter, escape or character class, and what is wrong with it."""
+    """Return the place after one letter, escape or character class, and what is wrong with it (None: nothing)."""
     if pattern[place] == "\\":
         match = ESCAPE.match(pattern, place)
         if match is None or pattern[place + 1] in REFERENCES:

@@ -21,7 +21,7 @@ LONGEST_HEADER = 100_000_000  # bytes, the limit of the format
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A tensor in a file: `size` bytes of data which begin `offset` bytes behind the header."""
+    """A tensor in a file: `size` bytes of data, which begin `offset` bytes after the header."""
 
     name: str
     shape: tuple[int, ...]
@@ -33,7 +33,7 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """The tensors of a checkpoint by their names, what is wrong with its files, and the files as they were before."""
+    """The tensors of a checkpoint by name, the problems of its files, and the files' identities before loading."""
 
     tensors: dict[str, Stored]
     problems: tuple[str, ...]
@@ -41,7 +41,7 @@ class Contents:
 
 
 def read_contents(folder: Path) -> Contents:
-    """Tensors in the safetensors files in `folder`. Raises FileNotFoundError if there are none."""
+    """Return the tensors in the safetensors files of `folder`. Raises FileNotFoundError if it has no such files."""
     if (folder / SINGLE).is_file():
         file = identify(folder / SINGLE)
         try:
@@ -58,13 +58,13 @@ def read_contents(folder: Path) -> Contents:
 
 
 def _pickles(folder: Path) -> str:
-    """Advice about the files that are there instead; empty if there are none."""
+    """Return advice about pickle files in the folder; empty if there are none."""
     others = sorted({path.name for pattern in PICKLES for path in folder.glob(pattern)})
     return f" ({', '.join(others)} may hold code and is not read: convert it to safetensors)" if others else ""
 
 
 def _read_index(folder: Path) -> Contents:
-    """All shards that the index names, compared with what it says of them."""
+    """Return the tensors of all shards that the index names, and how the shards differ from the index."""
     files = [identify(folder / INDEX)]
     index = read_json(folder / INDEX)
     where: Any = index.get("weight_map") if isinstance(index, dict) else None
@@ -94,9 +94,9 @@ def _read_index(folder: Path) -> Contents:
 
 
 def read_header(path: Path) -> list[Stored]:
-    """The tensors of one safetensors file, in the order of their data.
+    """Return the tensors of one safetensors file, in the order of their data.
 
-    Raises FileNotFoundError if it is not there, ValueError if it is not whole or of another format.
+    Raises FileNotFoundError if the file is missing, and ValueError if it is cut off, damaged or of another format.
     """
     if not path.is_file():
         raise FileNotFoundError(f"{path} is missing: download it again")
@@ -118,14 +118,14 @@ def read_header(path: Path) -> list[Stored]:
     if size < 8 + length + end:
         raise ValueError(f"{path} is cut off: it has {size} of {8 + length + end} bytes, download it again")
     _check_places(path, tensors, size - 8 - length)
-    # What is left to the library's own reader to find, which will open the file again for its data.
+    # The library's own reader, which later loads the data, may find other problems.
     with Refused(f"{path} is no valid safetensors file, download it again"), safe_open(path, framework="np") as opened:
         opened.keys()
     return tensors
 
 
 def _place(stored: Stored) -> tuple[int, int]:
-    """Where the data of a tensor begin and end."""
+    """Return where the data of a tensor begin and end, to sort by."""
     return stored.offset, stored.offset + stored.size
 
 
@@ -142,7 +142,7 @@ def _check_places(path: Path, tensors: list[Stored], size: int) -> None:
 
 
 def _stored(name: str, facts: dict[str, Any], path: Path) -> Stored:
-    """One entry of a header. Raises ValueError if it contradicts itself."""
+    """Return the tensor that an entry of a header describes. Raises ValueError if the entry contradicts itself."""
     shape, dtype = tuple(facts["shape"]), str(facts["dtype"])
     begin, end = facts["data_offsets"]
     if not all(type(number) is int for number in (*shape, begin, end)):

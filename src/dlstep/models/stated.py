@@ -1,4 +1,4 @@
-"""Fields that a config.json states and nothing reads: harmless ones by name, and unknown ones, which are reported."""
+"""Fields of a config.json that no code reads. Those known to be harmless are listed here; the others are reported."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
@@ -6,7 +6,7 @@ from typing import Any
 
 from transformers import PretrainedConfig
 
-# Fields that never change what a network computes, by the reason.
+# Fields that never change what a network computes, grouped by the reason.
 HARMLESS: dict[str, tuple[str, ...]] = {
     "says what the file is about, or where it comes from": (
         "_name_or_path", "_commit_hash", "architectures", "auto_map", "custom_pipelines", "dtype", "license", "model_type",
@@ -43,7 +43,7 @@ _HARMLESS = frozenset(name for names in HARMLESS.values() for name in names)
 
 
 class Stated(Mapping[str, Any]):
-    """The facts of a config.json, which remembers the `names` that were looked up."""
+    """The fields of a config.json. `names` records which of them were looked up."""
 
     def __init__(self, facts: Mapping[str, Any]) -> None:
         self._facts = facts

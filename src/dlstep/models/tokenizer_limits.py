@@ -1,8 +1,9 @@
 """Limits of a tokenizer's files, checked before the library reads them.
 
-A `tokenizer.json` is a small program: a chain of normalizers can double a text forty times, a template can add a million
-tokens to every prompt. The library, which is written in Rust, ends the whole process when it runs out of memory. dlstep refuses
-components that no published tokenizer of a supported family has, and others that let a text grow too much.
+A `tokenizer.json` is a small program: a chain of normalizers can double a text forty times, and a template can add a
+million tokens to every prompt. The library, which is written in Rust, ends the whole process when it runs out of
+memory. dlstep refuses components that no published tokenizer of a supported family has, and those that lengthen a text
+too much.
 """
 
 from collections.abc import Callable, Iterator
@@ -18,16 +19,16 @@ SMALL = (*LISTS, "chat_template.jinja", "chat_template.json", "additional_chat_t
 LARGE = (TOKENIZER, "vocab.json", "merges.txt")
 LARGEST_SMALL = 8 << 20  # bytes of a file with special tokens or a template
 MOST_COMPONENTS = 32  # in one chain, those inside others included
-MOST_GROWTH = 64.0  # how many times as long a chain may make a text
-MOST_ADDED = 50_000  # tokens beside the vocabulary
-LONGEST_ADDED = 1_000  # letters of one of them, and of a text that is put in front of every prompt
-MOST_PARTS = 16  # of a template, and ids of each special token in it
+MOST_GROWTH = 64.0  # largest factor by which a chain may lengthen a text
+MOST_ADDED = 50_000  # tokens in addition to the vocabulary
+LONGEST_ADDED = 1_000  # letters of one added token, and of a text that is prepended to every prompt
+MOST_PARTS = 16  # parts of a template, and ids of each special token in it
 LARGEST_ID = 2**31 - 1
 LONGEST_PADDING = 1 << 20  # tokens
 REMEDY = "use the file that its authors published"
 
 Part = dict[str, Any]
-# Components of each chain, and how many times as many bytes each can make of a text; None: `_growth_of_replace` says it.
+# Components of each chain, and the factor by which each can lengthen a text in bytes; None: see `_growth_of_replace`.
 CHAINS: dict[str, dict[str, float | None]] = {
     "normalizer": {
         "NFC": 3, "NFD": 4, "NFKC": 18, "NFKD": 18, "Lowercase": 1.5, "Strip": 1, "StripAccents": 1, "ByteLevel": 2,
@@ -50,7 +51,7 @@ MODELS = ("BPE", "WordLevel")
 
 
 def check_tokenizer(folder: Path) -> None:
-    """Raise ValueError for files in `folder` from which the library would make a tokenizer without bounds."""
+    """Raise ValueError if the tokenizer that the library would make from the files in `folder` exceeds a limit."""
     for names, largest in ((SMALL, LARGEST_SMALL), (LARGE, LARGEST_JSON)):
         for path in (path for name in names for path in folder.glob(name)):
             if path.is_file() and (size := path.stat().st_size) > largest:
@@ -79,7 +80,7 @@ def _check_lists(facts: Part) -> None:
 
 
 def _check_added(name: str, tokens: Any) -> int:
-    """Return the number of tokens beside the vocabulary. Raise ValueError for too many, or one that is too long."""
+    """Return the number of added tokens. Raise ValueError if there are too many, or if one is too long."""
     if not isinstance(tokens, list | tuple):
         raise ValueError(f"{name} must be a list, got a {type(tokens).__name__}: {REMEDY}")
     if len(tokens) > MOST_ADDED:
@@ -98,7 +99,7 @@ def _object(name: str, found: Any) -> Part:
 
 
 def _parts(chain: str, found: Any) -> Iterator[Part]:
-    """Yield the components of a chain in their order, those of sequences in place of these."""
+    """Yield the components of a chain in order, with each Sequence replaced by its own components."""
     waiting, seen = [found], 0
     while waiting:
         part = _object(f"each part of {chain}", waiting.pop())
@@ -114,7 +115,7 @@ def _parts(chain: str, found: Any) -> Iterator[Part]:
 
 
 def _check_chain(chain: str, found: Any) -> float:
-    """Return how many times as long the chain can make a text. Raise ValueError for a part that is not allowed."""
+    """Return the factor by which a chain can lengthen a text. Raise ValueError for a part that is not allowed."""
     growth = 1.0
     for part in () if found is None else _parts(chain, found):
         kind = part.get("type")
@@ -134,7 +135,7 @@ def _grows(chain: str, growth: float) -> str:
 
 
 def _pattern(chain: str, part: Part) -> tuple[str, bool]:
-    """Return the pattern of a part, and whether it is a regular expression, which is then checked."""
+    """Return the pattern of a part, and whether it is a regular expression. Raise ValueError if it is not allowed."""
     found = _object(f"the pattern of a {part['type']} in {chain}", part.get("pattern"))
     text, expression = found.get("String", found.get("Regex")), "String" not in found
     if not isinstance(text, str) or not text:
@@ -145,7 +146,10 @@ def _pattern(chain: str, part: Part) -> tuple[str, bool]:
 
 
 def _growth_of_replace(chain: str, part: Part) -> float:
-    """Return how many times as many bytes a replacement can make; a regular expression may match nothing at every letter."""
+    """Return the factor by which a Replace can lengthen a text in bytes.
+
+    A regular expression may match the empty text at every letter.
+    """
     pattern, expression = _pattern(chain, part)
     content = part.get("content")
     if not isinstance(content, str):
@@ -159,20 +163,20 @@ def _check_split(chain: str, part: Part) -> None:
 
 
 def _check_text(chain: str, part: Part) -> None:
-    """Check what a Prepend puts in front of a text, or a Metaspace in the place of a space."""
+    """Check the text that a Prepend puts before a text, or that a Metaspace puts in place of a space."""
     text, most = part.get("prepend", part.get("replacement", "")), LONGEST_ADDED if part["type"] == "Prepend" else 1
     if not isinstance(text, str) or len(text) > most:
         raise ValueError(f"a {part['type']} in {chain} must have a text of at most {most} letters: {REMEDY}")
 
 
 def _check_strip(chain: str, part: Part) -> None:
-    """A decoder that strips more letters behind a text than it has ends the process's thread."""
+    """Check a Strip: a decoder that strips more letters from the end of a text than it has ends the thread."""
     if chain == "decoder" and (part.get("stop") != 0 or part.get("start") not in (0, 1)):
         raise ValueError(f"a Strip in {chain} must have start 0 or 1 and stop 0: {REMEDY}")
 
 
 def _check_template(chain: str, part: Part) -> None:
-    """Check that each text comes once and few special tokens come beside it."""
+    """Check that a template contains each text once, and only a few special tokens."""
     for name in ("single", "pair"):
         pieces = part.get(name) or []
         if not isinstance(pieces, list) or len(pieces) > MOST_PARTS:
@@ -188,7 +192,7 @@ def _check_template(chain: str, part: Part) -> None:
 
 
 def _nothing(chain: str, part: Part) -> None:
-    """Parts without fields that matter."""
+    """Check nothing: no field of this part matters."""
 
 
 CHECKS: dict[str, Callable[[str, Part], None]] = {
@@ -201,7 +205,7 @@ CHECKS: dict[str, Callable[[str, Part], None]] = {
 
 
 def _check_model(model: Part, added: int) -> None:
-    """Raise ValueError for a model of another kind, without tokens, or with ids that nothing embeds."""
+    """Raise ValueError for a model of an unsupported kind, without tokens, or with an id that is too large."""
     kind, vocabulary = model.get("type", "BPE" if "merges" in model else None), model.get("vocab")
     if kind not in MODELS:
         raise ValueError(f"its model is of type {str(kind)[:80]!r}; only {' and '.join(MODELS)} are supported: {REMEDY}")
@@ -222,7 +226,7 @@ def _check_model(model: Part, added: int) -> None:
 
 
 def _check_padding(padding: Any) -> None:
-    """Raise ValueError for a length that every text would be padded to, if it is too large."""
+    """Raise ValueError if every text would be padded to more than `LONGEST_PADDING` tokens."""
     if not isinstance(padding, dict):
         return
     strategy = padding.get("strategy")

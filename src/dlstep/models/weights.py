@@ -1,7 +1,7 @@
-"""Weights from safetensors straight into a network: each parameter is made once, in its final dtype and place.
+"""Loading of safetensors files directly into a network: each parameter is made once, in its final dtype and place.
 
-The network is built without memory and its parameters are filled tensor by tensor from the mapped files, of which only a
-part is mapped at a time. What is no weight but computed from the configuration is computed as transformers does it.
+The network is built without memory. Its parameters are then filled tensor by tensor from memory-mapped files, of which
+only a part is mapped at a time. Buffers that the files do not hold are computed as transformers computes them.
 """
 
 import copy
@@ -27,11 +27,11 @@ from .shapes import in_gib
 from .sharding import Cut, cuts_of, install_ranks, regions
 from .shards import READABLE, Contents, Stored
 
-MAPPED_BYTES = 128 << 20  # of a file that are read before their pages are given back; a larger tensor is mapped whole
+MAPPED_BYTES = 128 << 20  # read of a file before it is closed, which frees the pages; a larger tensor is mapped whole
 
 
 def empty_network(network: type[PreTrainedModel], config: PretrainedConfig, dtype: torch.dtype) -> PreTrainedModel:
-    """The network of this class without weights or memory. Raises ValueError if the configuration makes none."""
+    """Return a network of this class without weights or memory. Raises ValueError for an impossible configuration."""
     install()
     with Refused(f"no {network.__name__} can be made as config.json describes it"), torch.device("meta"):
         made: Any = network._from_config(copy.deepcopy(config), dtype=dtype, attn_implementation=ATTENTION)
@@ -39,12 +39,12 @@ def empty_network(network: type[PreTrainedModel], config: PretrainedConfig, dtyp
 
 
 def check_ranks(network: type[PreTrainedModel], config: PretrainedConfig, size: int) -> None:
-    """Raise ValueError, by name, for a network that `size` ranks cannot share."""
+    """Raise ValueError for a network that cannot be divided among `size` ranks."""
     cuts_of(empty_network(network, config, torch.float32), Ranks(0, size))
 
 
 def wanted_by(network: PreTrainedModel) -> Wanted:
-    """Tensors that a network needs, tied parameters once."""
+    """Return the tensors that a network needs, with tied parameters as one."""
     tensors: dict[str, Tensor] = network.state_dict(keep_vars=True)
     names: dict[int, tuple[str, ...]] = {}
     for name, tensor in tensors.items():
@@ -56,7 +56,7 @@ def wanted_by(network: PreTrainedModel) -> Wanted:
 def plan_weights(
     network: PreTrainedModel, contents: Contents, rules: tuple[Rule, ...], ignored: tuple[str, ...]
 ) -> tuple[LoadPlan, tuple[str, ...]]:
-    """Where the tensors of a checkpoint go, and everything that keeps them from being loaded."""
+    """Return where the tensors of a checkpoint go, and every problem that prevents loading them."""
     stored = {name: tensor.shape for name, tensor in contents.tensors.items()}
     with Refused("the names of the tensors cannot be read"):
         plan = make_plan(wanted_by(network), stored, rules, ignored)
@@ -79,11 +79,10 @@ def load_network(
     progress: bool = False,
     ranks: Ranks = ALONE,
 ) -> PreTrainedModel:
-    """The network of this class and configuration with the `contents` of `folder`, in evaluation mode. Of several `ranks` each
-    reads its share only.
+    """Return a network of this class and configuration with the `contents` of `folder`, in evaluation mode.
 
-    Raises ValueError naming every file that is damaged, every tensor that is missing, not used, or of another shape or dtype,
-    or that all of them do not fit onto `device`.
+    Each of several `ranks` loads only its share. Raises ValueError if the weights do not fit onto `device`, and if
+    files are damaged, or tensors are missing, not used, or of another shape or dtype; the message names them.
     """
     if contents.problems:
         raise ValueError(f"the weights in {folder} cannot be read: {shortened(contents.problems)}")
@@ -95,7 +94,8 @@ def load_network(
 
     cuts = cuts_of(made, ranks)
     shares = Shares(wanted_by(made).shapes, cuts, ranks)
-    # Allocated all at once, a parameter costs nothing until it is filled.
+    # Allocate all parameters first, so that a device that is too small shows now; on a CPU, unfilled memory costs
+    # nothing.
     tensors = made.state_dict(keep_vars=True)
     try:
         filled = {first: torch.empty(shares.shape(first), dtype=tensors[first].dtype, device=device) for first in shares.shapes}
@@ -114,19 +114,19 @@ def load_network(
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """Which part of each parameter a rank holds: `shapes` are those of whole ones."""
+    """The part of each parameter that a rank holds; `shapes` are the shapes of whole parameters."""
 
     shapes: Mapping[str, Shape]
     cuts: Mapping[str, Cut]
     ranks: Ranks
 
     def shape(self, parameter: str) -> Shape:
-        """The shape of a rank's share."""
+        """Return the shape of the rank's share of a parameter."""
         cut = self.cuts.get(parameter)
         return self.shapes[parameter] if cut is None else cut.shape(self.shapes[parameter])
 
     def of(self, value: Tensor, placement: Placement) -> Tensor:
-        """The share of what goes to a place."""
+        """Return the rank's share of a value for a placement."""
         cut = self.cuts.get(placement.parameter)
         if cut is None or cut.dim is None:
             return value if cut is None or self.ranks.rank == 0 else torch.zeros_like(value)
@@ -135,7 +135,7 @@ class Shares:
         return pieces[0] if len(pieces) == 1 else torch.cat(pieces, dim=cut.dim)
 
     def read(self, opened: Any, placement: Placement) -> Tensor:
-        """The share of what goes to a place, from an opened file: nothing else is read."""
+        """Return the rank's share of a placement's tensor; of a tensor that is cut, only the share is read."""
         cut = self.cuts.get(placement.parameter)
         if cut is None or cut.dim is None:
             whole: Tensor = opened.get_tensor(placement.tensor)
@@ -153,11 +153,11 @@ def fill(
     advance: Callable[[int], None],
     shares: Shares,
 ) -> None:
-    """Copy tensors to where they belong, file by file. Raises ValueError for tied parameters stored with two values."""
+    """Copy tensors to their placements, file by file. Raises ValueError if tied parameters have two values."""
     by_tensor: dict[str, list[Placement]] = {}
     for placement in placements:
         by_tensor.setdefault(placement.tensor, []).append(placement)
-    # Repeated ones last: they are compared with the first.
+    # Tensors that repeat a tied parameter come last: they are compared with its value.
     for repeats in (False, True):
         chosen = [stored[name] for name, its in by_tensor.items() if any(each.repeat for each in its) is repeats]
         for tensor, opened in _opened(chosen):
@@ -176,7 +176,7 @@ def fill(
 
 
 def part_of(parameter: Tensor, part: Part) -> Tensor:
-    """One part of a parameter, as a view."""
+    """Return one part of a parameter as a view."""
     expert, half = part
     if expert is not None:
         parameter = parameter[expert]
@@ -184,9 +184,10 @@ def part_of(parameter: Tensor, part: Part) -> Tensor:
 
 
 def _opened(chosen: list[Stored]) -> Iterator[tuple[Stored, Any]]:
-    """Tensors and the opened file of each, one at a time; what is read of it is valid until the next is asked for.
+    """Yield each tensor with its opened file; what is read from the file is valid until the next tensor is requested.
 
-    Pages of a mapped file count as memory of this process until it is closed, so it is opened anew every so often.
+    Pages of a mapped file count as memory of this process until the file is closed, so a file is reopened for every
+    `MAPPED_BYTES` of it.
     """
     ordered = sorted(chosen, key=lambda tensor: (tensor.file, tensor.offset))
     for (file, _), group in groupby(ordered, key=lambda tensor: (tensor.file, tensor.offset // MAPPED_BYTES)):
@@ -196,13 +197,13 @@ def _opened(chosen: list[Stored]) -> Iterator[tuple[Stored, Any]]:
 
 
 def _put(network: PreTrainedModel, filled: Mapping[str, Tensor]) -> None:
-    """Give a network its parameters and saved buffers, tied ones under all of their names."""
+    """Put the parameters and saved buffers into a network, tied ones under all of their names."""
     for first, names in wanted_by(network).names.items():
         old = network.get_parameter_or_buffer(first)
         new = filled[first].detach()
         if isinstance(old, nn.Parameter):
             new = nn.Parameter(new, requires_grad=old.requires_grad)
-        # The mark by which transformers knows what it must not initialise.
+        # transformers does not initialise a tensor with this mark.
         new._is_hf_initialized = True  # pyright: ignore[reportAttributeAccessIssue]
         for name in names:
             owner, _, attribute = name.rpartition(".")
@@ -210,7 +211,7 @@ def _put(network: PreTrainedModel, filled: Mapping[str, Tensor]) -> None:
 
 
 def _compute_buffers(network: PreTrainedModel, device: torch.device) -> None:
-    """Compute what is not saved with the weights, as a network does that is built in the ordinary way."""
+    """Compute the buffers that are not saved with the weights, as for a network that transformers builds itself."""
     computed = [name for name, _ in network.named_non_persistent_buffers()]
     for name in computed:
         owner, _, attribute = name.rpartition(".")
