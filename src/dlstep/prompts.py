@@ -1,4 +1,4 @@
-"""How requests come in: prompts as text, token ids or arrays of ids, one of them or many; rules by name or value."""
+"""Conversion of what callers pass: one prompt or many, as text or token ids; pinned tokens; rules by name or value."""
 
 from collections.abc import Sequence as Items
 from dataclasses import replace
@@ -12,9 +12,9 @@ from .text import Tokenizer, encode as encode_text
 
 
 class Texts(Protocol):
-    """How texts become token ids: an engine, or the part of it that is known where its weights are not.
+    """What converts text to token ids: an engine, or what a process without the weights knows of one.
 
-    A text prompt that does not end with `prompt_end` gets it.
+    `prompt_end` is appended to a text prompt that does not end with it.
     """
 
     @property
@@ -25,7 +25,7 @@ class Texts(Protocol):
 
 
 def encode(texts: Texts, prompt: Prompt) -> tuple[int, ...]:
-    """The tokens of a prompt that is text or tokens already. Raises ValueError for anything else."""
+    """Return the token ids of a prompt, which is text or a list of ids. Raises ValueError for anything else."""
     ids = listed(prompt)
     if ids is not None:
         kept = [plain(part) for part in ids]
@@ -45,9 +45,10 @@ def encode(texts: Texts, prompt: Prompt) -> tuple[int, ...]:
 
 
 def encode_pins(texts: Texts, given: object) -> dict[int, int]:
-    """Offsets in an answer with an id or a text each as offsets with ids; a text takes as many offsets as it has tokens.
+    """Return pins as a mapping of offsets in the answer to token ids.
 
-    Raises ValueError for anything else, for a text of no tokens, and where two of them meet.
+    Each value of `given` is an id or a text; a text fills as many offsets as it has tokens. Raises ValueError for
+    anything else, for a text without tokens, and if an offset has two tokens.
     """
     due = "pins must be a mapping of offsets in the answer to texts or token ids"
     if not issubclass(type(given), dict):
@@ -78,7 +79,10 @@ def _ids_of(texts: Texts, offset: int, text: str) -> list[int]:
 
 
 def as_list(prompts: Prompt | Items[Prompt]) -> list[Prompt]:
-    """One prompt or many as a list: text is one prompt, and so are whole numbers and a 1-D array of them."""
+    """Return one prompt or many as a list. A text is one prompt, and so is a list or a 1-D array of numbers.
+
+    Raises ValueError for anything else, and for numbers and prompts in one list.
+    """
     given: Any = plain(prompts)
     if issubclass(type(given), str):
         return [given]
@@ -95,7 +99,10 @@ def as_list(prompts: Prompt | Items[Prompt]) -> list[Prompt]:
 
 
 def params_of(given: object) -> SamplingParams:
-    """`given` with rules that it names made values. Raises ValueError for what is no `SamplingParams`, and an unknown name."""
+    """Return `given` with names of rules replaced by rules.
+
+    Raises ValueError for a value that is not `SamplingParams`, and for an unknown name.
+    """
     if type(given) is not SamplingParams:
         raise ValueError(f"sampling_params must be SamplingParams, got {short(given)}")
     options = dict(given.strategy_options)

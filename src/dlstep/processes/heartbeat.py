@@ -16,7 +16,7 @@ IMPORT_SECONDS = 60.0  # minimum time allowed for the imports before the first h
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """A heartbeat message; `progress` differs from the last one if the process made progress in between."""
+    """A heartbeat message; `progress` differs from that of the last one if the process made progress in between."""
 
     progress: int
 
@@ -51,9 +51,9 @@ class Heart:
 
 
 class Silence:
-    """The parent's record of how long a worker that has a `Heart` sent nothing, and made no progress.
+    """The parent's record of how long a worker that has a `Heart` has sent nothing, and has made no progress.
 
-    The parent adds the time that passed itself (`wait`), so time in which the parent was paused does not count.
+    The parent itself adds the time that passed, by `wait`, so that time in which the parent was paused does not count.
 
     Attributes:
         seconds: Seconds since the last message of any kind.
@@ -70,7 +70,7 @@ class Silence:
         self.standstill += passed
 
     def hear(self, message: Any) -> bool:
-        """Take note of a message. Return whether it is a heartbeat, which means nothing else."""
+        """Record that a message arrived. Return whether it is a heartbeat, which needs no further handling."""
         self.seconds = 0.0
         if not isinstance(message, Heartbeat):
             return False
@@ -103,13 +103,13 @@ class Pulse:
 
 
 class Clock:
-    """A clock of the time between two checks of the workers. It caps the time for which this process itself was paused."""
+    """A clock of the time between two checks of the workers. It caps the time that a pause of this process adds."""
 
     def __init__(self) -> None:
         self._before = monotonic()
 
     def wait(self, workers: list[Worker]) -> float:
-        """Wait until a worker sends or ends, at most `HEARTBEAT_SECONDS`; return the seconds since the last call."""
+        """Wait until a worker sends or ends, up to `HEARTBEAT_SECONDS`. Return capped seconds since the last call."""
         wait([end for worker in workers for end in (worker.connection, worker.sentinel)], HEARTBEAT_SECONDS)
         now = monotonic()
         passed, self._before = min(now - self._before, 2 * HEARTBEAT_SECONDS), now

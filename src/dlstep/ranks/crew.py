@@ -1,4 +1,4 @@
-"""Processes of the ranks beside rank 0: started, watched and ended together."""
+"""The processes of all ranks except rank 0, which are started, watched and ended together."""
 
 import os
 import sys
@@ -21,7 +21,7 @@ from .wire import AGAIN, silent
 
 START = 600.0  # seconds for all ranks to import their modules and read the checkpoint's description
 GRACE = 2.0  # seconds to wait for the reason why an exchange with a rank failed
-ARRIVED, REFUSED = "arrived", "refused"  # messages of ranks; after the second one, restarting does not help
+ARRIVED, REFUSED = "arrived", "refused"  # messages of ranks; `REFUSED` means that a restart would not help
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,10 @@ class Place:
 
 
 def place_in_torchrun(size: int) -> Place | None:
-    """The place that torchrun gave this process; None outside of it. Raises ValueError if it started another number."""
+    """Return the place that torchrun gave this process; None if torchrun did not start it.
+
+    Raises ValueError if torchrun started a number of processes other than `size`.
+    """
     if "TORCHELASTIC_RUN_ID" not in os.environ:
         return None
     world = int(os.environ["WORLD_SIZE"])
@@ -73,7 +76,7 @@ class Member(Pulse):
 
 
 class Crew:
-    """The ranks as rank 0 sees them. `lost` says in words why the group has ended; None while it has not."""
+    """Rank 0's view of the ranks. `lost` is the reason why the group has ended, in words; None while it has not."""
 
     def __init__(self, ranks: Ranks, members: Items[Member] = (), folder: Path | None = None) -> None:
         self.ranks = ranks
@@ -116,7 +119,7 @@ class Crew:
 
     @contextmanager
     def starting(self) -> Iterator[None]:
-        """Replace a RuntimeError of the block by the reason why a rank was lost, if one was."""
+        """If a rank was lost, replace a RuntimeError of the block by the reason."""
         try:
             yield
         except RuntimeError:
@@ -155,11 +158,11 @@ class Crew:
             call(lost)
 
     def before_leaving(self, drop: Callable[[], None]) -> None:
-        """Have `drop` free what holds exchanges of the group, before rank 0 leaves it."""
+        """Call `drop` before rank 0 leaves the group. It must free what holds exchanges, such as graphs."""
         self._drops.append(drop)
 
     def end(self) -> None:
-        """End all other ranks; more than once does no harm."""
+        """End all other ranks, and leave the group. Further calls do nothing."""
         if self._ending.is_set():
             return
         self._ending.set()
@@ -168,7 +171,7 @@ class Crew:
         for member in self._members:
             member.worker.end(0)
         if self._members:
-            break_off()  # NCCL would say goodbye to them
+            break_off()  # or else NCCL would wait for them
         for drop in self._drops:
             drop()
         leave_ranks()

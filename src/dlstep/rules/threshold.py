@@ -1,9 +1,10 @@
 """Fast-dLLM's threshold: every position whose token is probable enough is taken; with d3LLM's and Streaming-dLLM's forms.
 
 Source: Wu et al., "Fast-dLLM: Training-free Acceleration of Diffusion LLM by Enabling KV Cache and Parallel Decoding", 2025,
-arXiv 2505.22618. The test by entropy is that of d3LLM, 2026, arXiv 2601.07568, whose code takes the least uncertain of all
-open positions besides; here each block that must get further does. The falling threshold is that of Streaming-dLLM, 2026,
-arXiv 2601.17917, whose released code counts the suffix behind the block, too (`docs/published_code.md`).
+arXiv 2505.22618. The test by entropy is that of d3LLM, 2026, arXiv 2601.07568, whose code also takes the least
+uncertain of all open positions; here each block that must advance takes its own. The falling threshold is that of
+Streaming-dLLM, 2026, arXiv 2601.17917, whose released code also counts the suffix after the block
+(`docs/published_code.md`).
 """
 
 from collections.abc import Sequence as Items
@@ -21,10 +22,10 @@ _ENTROPY = Wants(statistics=frozenset({"entropy"}))
 @final
 @dataclass(frozen=True, slots=True)
 class Threshold(Choice):
-    """Takes every position that is sure enough, or else the surest one where one must be taken.
+    """Takes every position that is certain enough. If none is and the block must advance, takes the most certain one.
 
-    By confidence, a position is sure enough when the probability of its token is above a threshold; by entropy, when the
-    entropy of its distribution is below another one.
+    With order="confidence", a position is certain enough if the probability of its token is above a threshold; with
+    order="entropy", if the entropy of its distribution is below another threshold.
     """
 
     accept_threshold: Probability = 0.9
@@ -32,11 +33,11 @@ class Threshold(Choice):
     inclusive: bool = False
     """A probability or an entropy that equals the threshold is enough."""
     order: Literal["confidence", "entropy"] = "confidence"
-    """Which number of a position is compared: the probability of its token, or the entropy of its distribution."""
+    """What is compared with the threshold: the probability of the token, or the entropy of its distribution."""
     entropy_threshold: Annotated[float, Interval(ge=0.0, lt=float("inf"))] = 0.5
     """A position is decided when its entropy, in nats, is below this; read with order="entropy"."""
     falling: Probability = 0.0
-    """The share of `accept_threshold` that it loses while a block fills: at 0.3 it is 0.7 of it for the last positions."""
+    """How far the threshold falls while a block fills: with 0.3, almost to 0.7 times `accept_threshold` at the end."""
 
     def __post_init__(self) -> None:
         check_ranges(self)
@@ -50,7 +51,7 @@ class Threshold(Choice):
                 )
 
     def chosen(self, sequence: Sequence, block: Block, rows: Rows, begin: int, must: bool) -> list[int]:
-        """The rows above the threshold."""
+        """Return the rows that are certain enough; if there are none and `must` is true, the most certain one."""
         end, accept = begin + len(block.undecided), self.accept_threshold
         if self.falling:
             accept *= 1.0 - self.falling * (1.0 - len(block.undecided) / len(block.sampled(sequence.goal.limit)))
@@ -80,11 +81,11 @@ class Threshold(Choice):
 
     @property
     def wants(self) -> Wants:
-        """Entropies where they are compared."""
+        """Entropies with order="entropy", or else nothing."""
         return PLAIN if self.order == "confidence" else _ENTROPY
 
     def _certain(self, entropies: tuple[float, ...], begin: int, must: bool) -> list[int]:
-        """The rows whose entropy is below the threshold, or else the first of least entropy."""
+        """Return the rows whose entropy is low enough; if none is and `must` is true, the first of least entropy."""
         most = self.entropy_threshold
         if self.inclusive:
             chosen = [row for row, entropy in enumerate(entropies, begin) if entropy <= most]
