@@ -1,4 +1,4 @@
-"""The engine's side: commands in, one message a step out. It runs in a process, a thread or an actor alike."""
+"""The engine's side: it takes commands and sends one message per step, in a process, a thread or a Ray actor."""
 
 from collections.abc import Iterable
 from time import perf_counter, process_time
@@ -10,11 +10,11 @@ from .engine_steps import Steps
 from .lines import STDERR
 from .messages import Cancel, Card, Command, Drop, Load, News, Report, Submit, Work
 
-MOST_FAILURES = 2  # forwards in a row that may raise; one more, and the engine is taken to be broken
+MOST_FAILURES = 2  # consecutive failures of forward passes that an engine survives; after one more it counts as broken
 
 
 class EngineLoop:
-    """A `Decode` driven by commands. It has no transport and no threads, and its clock only counts what it costs."""
+    """A `Decode` driven by commands. It has no transport and no threads, and reads clocks only to measure its cost."""
 
     def __init__(self, engine: Engine) -> None:
         self._decode = engine.decode(record=self._count)
@@ -30,12 +30,12 @@ class EngineLoop:
 
     @property
     def idle(self) -> bool:
-        """Whether a step would do and tell nothing."""
+        """Whether a step would neither run a forward pass nor report anything."""
         state = self._decode.state
-        return state.done and not state.ended  # those that ended since the last step are not told of yet
+        return state.done and not state.ended  # what ended since the last step is not reported yet
 
     def take(self, commands: Iterable[Command]) -> None:
-        """Let requests wait, and end those that nobody wants any more."""
+        """Execute commands: queue requests, end cancelled ones, and drop the steps of kept ones."""
         commands = tuple(commands)
         if self.idle:
             self._passed = perf_counter()
@@ -51,7 +51,7 @@ class EngineLoop:
                     self._steps.drop(command.id)
 
     def _enter(self, submit: Submit, live: int) -> None:
-        """Let a request, or a fork of one, wait; it is one of `live` requests."""
+        """Queue a request or a fork. `live` is the number of live requests, those of the same commands included."""
         if submit.origin is None:
             params = submit.params if self._policy is None else self._policy.applied(submit.params, live)
             self._decode.add(Request(submit.id, submit.prompt, params, index=submit.index, salt=submit.salt))
@@ -63,14 +63,15 @@ class EngineLoop:
             self._steps.open(submit.id, sequence, keeps=submit.keeps)
 
     def step(self) -> Report:
-        """One forward, if anything waits or runs, and what it changed.
+        """Run one forward pass, if a request waits or runs, and return what it changed.
 
-        A forward that raises is tried again once; then its requests end by an error. Raises what it raises if nothing helps.
+        The next step retries a forward pass that raises. If it raises again, its requests end with an error. The error
+        of a third failure in a row is raised here.
         """
         try:
             updates = self._decode.step()
             self._failures = 0
-        except RuntimeError as error:  # as torch raises them: memory, kernels
+        except RuntimeError as error:  # what torch raises when memory runs out or a kernel fails
             self._after(error)
             updates = ()
         news = tuple([self._news(update) for update in updates])
@@ -96,7 +97,7 @@ class EngineLoop:
 
     def _news(self, update: Update) -> News:
         wish, arrival, ending = self._wishes[update.id], update.sequence.goal.request.arrival, update.ending
-        cached = min(self._cached.get(arrival, 0), len(wish.prompt))  # a fork finds parts of its answer, too
+        cached = min(self._cached.get(arrival, 0), len(wish.prompt))  # a fork also finds pages of its answer
         if ending is not None:
             self._forget(update.id, arrival, wasted=ending.reason in ("abort", "error"))
         if wish.steps:
@@ -122,7 +123,7 @@ class EngineLoop:
             self._work = self._work._replace(wasted=self._work.wasted + rows)
 
     def _count(self, event: Event) -> None:
-        """Add a forward to the work done."""
+        """Add a forward pass to the work done, and pass the event on to the steps."""
         self._steps.take(event, self._decode.state)
         if not isinstance(event, Samples):
             return
@@ -130,7 +131,7 @@ class EngineLoop:
         prompts = cached = 0
         for admission in plan.admissions:
             found = len(admission.shared) * page_size
-            if admission.arrival not in self._cached:  # not one that was preempted
+            if admission.arrival not in self._cached:  # not admitted again after a preemption
                 self._cached[admission.arrival] = found
                 cached += found
         for span in plan.spans:
@@ -155,7 +156,7 @@ class EngineLoop:
 
 
 def card_of(engine: Engine) -> Card:
-    """The card of an engine: all that the HTTP process needs to know of it."""
+    """Return the card of an engine: everything that the HTTP process must know about it."""
     first = engine.first
     folder = engine.folder if engine.tokenizer is not None else None
     return Card(engine.name, first.config, first.strategy, folder, engine.prompt_end, engine.chat_template)

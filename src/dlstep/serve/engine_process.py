@@ -1,4 +1,4 @@
-"""Where an engine runs: a process of its own, or a thread beside the one that asks. Both are reached through a pipe."""
+"""Hosts, which run an engine in its own process or in a thread of this one. Both are reached through a pipe."""
 
 import os
 import threading
@@ -30,11 +30,11 @@ class Host(Protocol):
     """Runs one engine at a time."""
 
     def start(self) -> Connection:
-        """Start an engine; the pipe to it, which closes when it ends."""
+        """Start an engine. Return the pipe to it, which closes when the engine ends."""
         ...
 
     def kill(self, reason: str) -> None:
-        """Kill the engine at once, for this reason."""
+        """Kill the engine immediately; `reason` follows the engine's name in a sentence."""
         ...
 
     def end(self, seconds: float) -> Death:
@@ -45,7 +45,7 @@ class Host(Protocol):
 class ProcessHost:
     """Runs the engine of a configuration in a process, which can be killed and never outlives this one.
 
-    `number` says which of several engines it is: each has a CUDA device of its own, as far as there are enough.
+    `number` is the index of the engine among several: each has its own CUDA device if there are enough.
     """
 
     def __init__(self, config: EngineConfig, number: int = 0) -> None:

@@ -17,11 +17,11 @@ from .messages import Card, Command, Failed, Message, Report
 from .settings import ServeOptions
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.25, 30.0  # seconds before an engine is started again; twice as long each time
-HEALTHY = 60.0  # seconds after which earlier deaths count no more
+HEALTHY = 60.0  # seconds; once an engine has been ready for longer, its earlier deaths no longer count
 PATIENCE = 5.0  # seconds that an engine has to exit after it was asked to
 LINGER = 1.0  # seconds that an engine may take to exit after it closed its pipe
 TICK = 0.25  # seconds between two checks of the deadlines
-LOADING = 60.0  # least seconds without a heartbeat after which an engine that loads is killed
+LOADING = 60.0  # seconds: the heartbeat timeout of an engine that loads is at least this
 SILENCE = 2.5  # seconds without a heartbeat (one is due every second) after which an engine gets no new requests
 Deadline = Literal["start", "heartbeat", "step"]
 
@@ -48,7 +48,7 @@ class Owner(Protocol):
 
 
 class Link:
-    """Keeps an engine running and carries messages to and from it. Everything is called in the event loop."""
+    """Keeps an engine running and carries messages to and from it. All methods are called in the event loop."""
 
     def __init__(self, host: Host, options: ServeOptions, owner: Owner) -> None:
         self._host, self._options, self._owner = host, options, owner
@@ -68,7 +68,7 @@ class Link:
         return self._silence.seconds > SILENCE
 
     def send(self, command: Command) -> None:
-        """Let a command go out with the next message; what an engine that died has not read is lost."""
+        """Queue a command for the next message. Commands that a dead engine has not read are lost."""
         self._commands.put_nowait(command)
 
     def close(self) -> None:
@@ -77,12 +77,12 @@ class Link:
         self._commands.put_nowait(None)
 
     def renew(self) -> None:
-        """Ask the engine to end, and start another one in its place; this counts as no death."""
+        """Ask the engine to end, and start another one in its place. This does not count as a death."""
         self._renewing.set()
         self._commands.put_nowait(None)
 
     async def run(self) -> None:
-        """Start the engine, and again when it dies; return when it was asked to end, or died too often or in its making."""
+        """Start the engine, and restart it when it dies, until it is asked to end, dies too often or cannot be made."""
         loop, deaths, pause = asyncio.get_running_loop(), 0, FIRST_PAUSE
         self.failure = ""
         while not self._closing.is_set():
@@ -118,7 +118,7 @@ class Link:
         reader.start()
         tasks = [asyncio.create_task(self._write(pipe)), asyncio.create_task(self._watch())]
         if self._closing.is_set():
-            self._commands.put_nowait(None)  # the queue that `close` knew is gone
+            self._commands.put_nowait(None)  # `close` may have put its None into the previous queue
         waits = [asyncio.create_task(event.wait()) for event in (ended, self._closing, self._renewing)]
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         renewed = self._renewing.is_set()
@@ -178,7 +178,7 @@ class Link:
         return None
 
     async def _write(self, pipe: Connection) -> None:
-        """Send what is queued, all of it at once. A pipe holds little: sending waits for the engine's step, in a thread."""
+        """Send all queued commands in one message, from a thread: a full pipe blocks until the engine's step ends."""
         loop, commands = asyncio.get_running_loop(), self._commands
         with ThreadPoolExecutor(1, "dlstep-writer") as thread:
             while True:
@@ -188,5 +188,5 @@ class Link:
                 message = None if None in batch else tuple(batch)
                 try:
                     await loop.run_in_executor(thread, pipe.send, message)
-                except OSError:  # it died; the reader knows
+                except OSError:  # the engine died, which the reader notices
                     return

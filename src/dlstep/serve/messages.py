@@ -1,4 +1,4 @@
-"""Messages between the HTTP process and the engine: plain values, whatever carries them."""
+"""Messages between the HTTP process and the engine: plain values, for any transport."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +14,7 @@ from ..frames import Frame
 class Card:
     """The facts of an engine without its weights: enough to check, encode and render requests.
 
-    `folder` holds the tokenizer; None where the engine has none, or brings it along.
+    `folder` holds the tokenizer; None if the engine has no tokenizer, or was not loaded from a folder.
     """
 
     name: str
@@ -26,13 +26,13 @@ class Card:
 
 
 class Failed(NamedTuple):
-    """The engine could not be made, for a reason in words. Nothing follows."""
+    """The engine could not be made; `error` says why. No message follows."""
 
     error: str
 
 
 class Origin(NamedTuple):
-    """Where a fork begins: after forward `seq` of a kept request, and what is other from there on; None leaves it."""
+    """Where a fork begins: after frame `seq` of a kept request. `seed` and `temperature` are as before if None."""
 
     id: int
     seq: int
@@ -42,10 +42,15 @@ class Origin(NamedTuple):
 
 
 class Submit(NamedTuple):
-    """Answer a prompt. `drafts`: tell of the window after every forward; `probabilities`: tell those of settled tokens.
+    """Answer a prompt.
 
-    `steps`: tell a frame of each forward; `keeps`: keep what the answer was after it until a `Drop`. `origin` makes it a fork.
-    Only prompts with the same `salt` share pages.
+    Attributes:
+        drafts: Whether to report the window after each forward pass.
+        probabilities: Whether to report the probabilities of settled tokens.
+        steps: Whether to report a frame of each forward pass.
+        keeps: With `steps`, whether to keep the sequence after each forward pass until a `Drop`, for forks.
+        origin: Where the request begins if it is a fork.
+        salt: Only prompts with the same salt share pages.
     """
 
     id: int
@@ -61,14 +66,14 @@ class Submit(NamedTuple):
 
 
 class Cancel(NamedTuple):
-    """End a request, for a reason in words; nothing happens if it has ended."""
+    """End a request; `reason` says why, in words. Nothing happens if it has ended."""
 
     id: int
     reason: str = ""
 
 
 class Drop(NamedTuple):
-    """Keep the steps of a request no longer."""
+    """Stop keeping the steps of a request."""
 
     id: int
 
@@ -79,8 +84,9 @@ Command = Submit | Cancel | Drop
 class News(NamedTuple):
     """The changes that a step made to one request.
 
-    `tokens` became settled; `cells` are token (None: undecided) and probability of each position behind them. `cached` prompt
-    tokens were found in pages of earlier requests. Where steps are told, `frames` hold the news in place of tokens and cells.
+    `tokens` became settled; `cells` holds the token (None: undecided) and the probability of each position after them.
+    `cached` tokens of the prompt were found in pages of earlier requests. For a request with `steps`, `frames` replaces
+    tokens, probabilities and cells.
     """
 
     id: int
@@ -97,8 +103,8 @@ class News(NamedTuple):
 class Work(NamedTuple):
     """The work done since the last report.
 
-    `wasted` rows were fed for answers that nobody gets, or fed again; `cpu_seconds` are those of the engine's process,
-    `busy_seconds` those that passed while there was something to do.
+    `wasted` counts the rows of requests that were aborted or failed, and rows that were fed again. `cpu_seconds` is the
+    CPU time of the engine's process, `busy_seconds` the time that passed while there was something to do.
     """
 
     sampling_forwards: int = 0
@@ -113,7 +119,7 @@ class Work(NamedTuple):
 
 
 class Load(NamedTuple):
-    """Requests and pages of the engine now."""
+    """The current numbers of the engine's requests and pages."""
 
     running: int = 0
     waiting: int = 0
@@ -123,7 +129,7 @@ class Load(NamedTuple):
 
 
 class Report(NamedTuple):
-    """One step, for all requests."""
+    """What one step changed for all requests, and what it cost."""
 
     news: tuple[News, ...]
     work: Work

@@ -1,4 +1,4 @@
-"""One engine as the front knows it: whether it lives, what it was given, and which pages it should have."""
+"""The front's view of one engine: its phase, the requests that it was sent, and the pages that it should have."""
 
 import asyncio
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from .placement import Pages, Standing
 from .settings import ServeOptions
 from .tickets import Ticket
 
-AHEAD = 8  # requests that an engine is given beyond those that it decodes at a time
+AHEAD = 8  # requests that an engine is sent beyond the number that it decodes at a time
 Phase = Literal["loading", "ready", "silent", "restarting", "resting", "failed"]
 
 
@@ -48,20 +48,20 @@ class Replica:
         self.card: Card | None = None
         self.sent: dict[int, Ticket] = {}
         self.abandoned: set[int] = set()  # ids of tickets that the front ended although the engine may still run them
-        self.meeting: asyncio.Task[None] | None = None  # of what has to be done before its engine is asked
+        self.meeting: asyncio.Task[None] | None = None  # prepares the front for the model; requests come after it
         self.link = Link(host, options, self)
         self._heard, self._turned, self._died = heard, turned, died
         self._pages = Pages(0)
         self._changed = asyncio.Event()
 
     def set_phase(self, phase: Phase) -> None:
-        """Be in another phase."""
+        """Set the replica's phase and notify waiters."""
         self.phase = phase
         self._changed.set()
 
     @property
     def busy(self) -> bool:
-        """Whether its engine has a request that it has not ended."""
+        """Whether the engine has a request that it has not ended."""
         return bool(self.sent or self.abandoned)
 
     def hear(self, message: Message) -> None:
@@ -69,7 +69,7 @@ class Replica:
         self._heard(self, message)
 
     def notice(self, *, silent: bool) -> None:
-        """Take no requests while the heartbeats of the engine are overdue."""
+        """Make a ready replica silent while the heartbeats of its engine are overdue, then ready again."""
         if self.phase == ("ready" if silent else "silent"):
             self.set_phase("silent" if silent else "ready")
             self._turned()
@@ -83,19 +83,19 @@ class Replica:
         self._died(self, deadline)
 
     def meet(self, card: Card) -> None:
-        """Take requests from now on."""
+        """Store the card of the loaded engine, and become ready."""
         self.card, self._pages = card, Pages(card.config.num_pages)
         self.set_phase("ready")
 
     def give(self, ticket: Ticket, keys: tuple[bytes, ...], now: float) -> None:
-        """Let the engine answer a ticket, whose prompt has these pages."""
+        """Send a ticket to the engine. `keys` belong to the pages of its prompt."""
         ticket.sent, ticket.replica = now, self.number
         self.sent[ticket.id] = ticket
         self._pages.learn(keys)
         self.link.send(ticket.submit)
 
     def take_back(self, ticket: Ticket) -> None:
-        """The engine has a ticket no longer."""
+        """Remove a ticket from those that were sent to the engine, and notify waiters."""
         del self.sent[ticket.id]
         self._changed.set()
 
@@ -105,7 +105,7 @@ class Replica:
         self.abandoned.add(ticket.id)
 
     def lose(self) -> None:
-        """Know nothing of an engine that is gone."""
+        """Forget the load, the pages and the abandoned tickets of an engine that is gone."""
         if self.meeting is not None:
             self.meeting.cancel()
             self.meeting = None
@@ -114,14 +114,14 @@ class Replica:
         self._pages = Pages(0)
 
     async def until(self, holds: Callable[[], bool]) -> None:
-        """Wait until something holds of the phase or the requests."""
+        """Wait until `holds()`. It is called again when the phase changes or a ticket is removed."""
         while not holds():
             self._changed.clear()
             await self._changed.wait()
 
     @property
     def has_room(self) -> bool:
-        """Whether its engine can use one more request."""
+        """Whether the engine can be sent one more request."""
         return self.card is not None and len(self.sent) + len(self.abandoned) < self.card.config.max_num_reqs + AHEAD
 
     @property
@@ -131,9 +131,9 @@ class Replica:
 
     @property
     def takes_forks(self) -> bool:
-        """Whether it takes forks of what it has; one that rests has them until it ends."""
+        """Whether it takes forks of requests that its engine keeps; a resting engine keeps them until it ends."""
         return self.phase in ("ready", "resting") and self.has_room
 
     def standing(self, keys: tuple[bytes, ...]) -> Standing:
-        """How it stands to a request whose prompt has these pages."""
+        """Return the number of its requests, and how many of the pages of a prompt (`keys`) it should have."""
         return Standing(self.number, len(self.sent), self._pages.known(keys))

@@ -1,4 +1,4 @@
-"""uvicorn around the application: where it listens, how it drains, and with which exit code it ends."""
+"""The uvicorn server that runs the application: how it listens, drains and exits."""
 
 import asyncio
 import gc
@@ -24,13 +24,13 @@ from .front import Front
 from .lines import STDERR, LineHandler, LineWriter
 from .settings import ServeOptions
 
-LOCAL = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}  # where a browser on this machine finds a server that everybody can reach
+LOCAL = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}  # what a local browser opens if a server listens on all interfaces
 BACKLOG = 2048  # connections that the kernel queues until the server accepts them
 LINES = 1.0  # seconds to write the last log lines when the server exits
 
 
 class Server(uvicorn.Server):
-    """A server that, asked to end, first lets the answers under way end; asked twice, it ends at once."""
+    """A server that finishes its requests at the first signal to end, and exits at once at the second."""
 
     def __init__(self, front: Front, keys: tuple[str, ...], ready: Callable[[], None] = lambda: None) -> None:
         app = create_app(front, keys)
@@ -107,12 +107,12 @@ class Server(uvicorn.Server):
         self.ask_to_end()
 
     def ask_to_end(self) -> None:
-        """Take no more requests, let those under way have `drain_seconds`, then end. Any thread may call it."""
+        """Take no more requests, wait up to `drain_seconds` for those under way, then end. Any thread may call it."""
         assert self._loop is not None, "it serves"
         self._loop.call_soon_threadsafe(self._drain)
 
     def ask_to_renew(self) -> None:
-        """Start all engines again, one after the other, each when it has answered what it has. Any thread may call it."""
+        """Restart all engines, one after the other, each once it has answered its requests. Any thread may call it."""
         assert self._loop is not None, "it serves"
         self._loop.call_soon_threadsafe(self._renew)
 
@@ -132,7 +132,7 @@ class Server(uvicorn.Server):
 
     async def _until_ready(self) -> None:
         await self._front.until(lambda: self._front.phase == "ready")
-        Thread(target=self._ready, daemon=True).start()  # a browser may take its time
+        Thread(target=self._ready, daemon=True).start()  # opening a browser may take long
 
     async def _until_failed(self) -> None:
         await self._front.until(lambda: self._front.phase == "failed")
@@ -140,7 +140,7 @@ class Server(uvicorn.Server):
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A listening socket. Raises ValueError if there can be none."""
+    """Return a listening socket. Raises ValueError if the address cannot be listened on."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         return socket.create_server((host, port), family=family, backlog=2048)
@@ -170,7 +170,7 @@ def _once_ready(page: str | None) -> None:
 def serve(config: EngineConfig, options: ServeOptions, *, opens: bool = False) -> int:
     """Serve until a signal arrives. Return the exit code, 1 if the engine died too often. `opens`: show the page in a browser.
 
-    Raises ValueError for options that cannot be, and if the engine cannot be made.
+    Raises ValueError for options that contradict each other, and if the engine cannot be made.
     """
     if config.tensor_parallel_size > 1 and config.rank_timeout >= options.engine_timeout:
         raise ValueError(
