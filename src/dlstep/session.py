@@ -37,11 +37,11 @@ if TYPE_CHECKING:
 
 
 class Session:
-    """A state and how it came about. Every forward can be looked at, taken back, and taken again in another way.
+    """A state and the events that led to it. A forward pass can be inspected, undone, and repeated with other options.
 
-    Each session of an `LLM` has pages of its own, which are given back when it is closed or collected. Where the device lost
-    them to others, the next step computes them anew by itself. All states so far are kept, some 50 KiB for each request of 24
-    tokens: a long row of requests is for `LLM.generate`, or for a session after the other.
+    Each session of an `LLM` has its own pages, which are freed when it is closed or garbage-collected. If the device
+    gave them to others, the next step recomputes their content. A session keeps all its states, about 50 KiB for each
+    request of 24 tokens: for many requests, use `LLM.generate`, or one session after another.
     """
 
     def __init__(self, engine: Engine, trace: Trace | None = None) -> None:
@@ -59,11 +59,11 @@ class Session:
 
     @classmethod
     def resume(cls, llm: "LLM", source: Trace | State) -> "Session":
-        """A session that goes on from a saved trace or state, in this process or another: it ends in the same tokens.
+        """Return a session that continues a saved trace or state, made in any process. It ends in the same tokens.
 
-        The number of pages is that of the saved decode. Raises ValueError if the state was made for another model, with other
-        weights or another dtype, or for other budgets than those of `llm`, and for any other kind of value; ReplayDiverged if
-        the trace does not hold together.
+        The number of pages is that of the saved decode. Raises ValueError if the state was made for another model, with
+        other weights or another dtype, or for other budgets than those of `llm`, and for any other kind of value.
+        Raises ReplayDiverged if replaying the trace gives another plan than it holds.
         """
         if not isinstance(source, Trace | State):
             raise ValueError(
@@ -109,7 +109,7 @@ class Session:
         return f"Session(step {state.step}, {counts}, {state.strategy!r})"
 
     def submit(self, prompt: Prompt, sampling_params: SamplingParams = SamplingParams()) -> int:
-        """Add a prompt, text or token ids; the id of its request."""
+        """Add a prompt, which is text or token ids. Return the id of its request."""
         params, request_id = params_of(sampling_params), self.state.arrivals
         self._decode.add(Request(request_id, encode(self._engine, prompt), params))
         self._prompts.pop(request_id, None)
@@ -122,7 +122,7 @@ class Session:
         self._decode.abort(request_id, reason)
 
     def output(self, request_id: int) -> Output:
-        """The answer as far as it is certain by now. Raises ValueError for an id that was never submitted."""
+        """Return the answer as far as it is certain. Raises ValueError for an id that was never submitted."""
         request_id = plain(request_id)
         sequence = self.state.find(request_id) if type(request_id) is int else None
         if sequence is None:
@@ -130,10 +130,11 @@ class Session:
         return output_of(sequence, self._prompts.get(request_id, sequence.request.prompt), self._engine.tokenizer)
 
     def step(self) -> State:
-        """One forward, and the state after it. If the driver fails the session stays as it was and can step again.
+        """Run one forward pass and return the state after it.
 
-        Where the device lost what it held of this session, the forwards that it takes to get further than before. Raises
-        ValueError when no request is left to run.
+        If the device has lost the session's cache, run as many forward passes as it takes to get further than before.
+        If the driver raises, the session stays as it was and can step again. Raises ValueError if no request waits or
+        runs.
         """
         if self.state.done:
             raise ValueError("no request waits or runs: submit a prompt first")
@@ -143,7 +144,7 @@ class Session:
             self._decode.step()
             taken = True
         finally:
-            if not taken:  # some of the forwards that catch up may have been
+            if not taken:  # some forward passes of the step may have run
                 del self._events[before[1] :]
                 self._decode.rewind(before[0])
         self._samples = next(event for event in reversed(self._events) if isinstance(event, Samples))
@@ -151,13 +152,13 @@ class Session:
         return self.state
 
     def run(self) -> State:
-        """Steps until every request has ended; Ctrl-C stops between two steps or breaks one off, which is then not taken."""
+        """Step until every request has ended, and return the state. Ctrl-C during a step undoes that step."""
         while not self.state.done:
             self.step()
         return self.state
 
     def back(self, steps: int = 1) -> State:
-        """The state as it was so many steps ago; what was submitted or aborted since is undone too.
+        """Undo the last `steps` steps, and all submissions and aborts since then. Return the state.
 
         Raises ValueError for more steps than this session has taken.
         """
@@ -170,22 +171,22 @@ class Session:
         return state
 
     def close(self) -> None:
-        """Give the session's pages back; it can still be looked at, and a further step takes pages anew."""
+        """Free the session's pages. It can still be inspected, and its next step allocates pages again."""
         self._decode.close()
 
     def fork(self, *, seed: int | None = None, **changes: Any) -> "Session":
-        """A second session that begins at this state, with some options of the strategy changed; both can go on.
+        """Return a second session that begins at this state, with changed options of the strategy. Both can continue.
 
-        `changes` are flat options, as `LLM` takes them: `fork(rule="quota", steps_per_block=4)`. Everything that keeps the
-        layout of the blocks may change. A change holds for the requests under way too, also for those that brought their own.
-        `seed` becomes the seed of the requests under way: all noise from here on is drawn by it, and a canvas of random tokens
-        that is not committed begins anew. Raises ValueError for a name that the strategy does not have, and for a change that
-        the blocks under way do not allow.
+        `changes` are flat options, as `LLM` takes them: `fork(rule="quota", steps_per_block=4)`. They may change
+        everything except the layout of the blocks. They also apply to requests under way, even to those that brought
+        their own options. `seed` replaces the seed of the requests under way: all noise from here on depends on it, and
+        a canvas of random tokens that is not committed is drawn again. Raises ValueError for a name that the strategy
+        does not have, and for a change that the blocks under way do not allow.
         """
         state = changed(self.state, changes)
         if seed is not None:
             state = reseeded(state, seed)
-        # The pages hold what both read, unless a change of options also changes what a cache that is not exact may hold.
+        # Both can read the same pages, unless changed options also change what an inexact cache may hold.
         if state.line != START_LINE and not ((state.strategy.exact or not changes) and self._decode.fork()):
             state = rebuild(state)
         branch = Session(self._engine, Trace(state))
@@ -194,20 +195,20 @@ class Session:
 
 
 def first_state(engine: Engine) -> State:
-    """The state in which a session of `engine` begins: with pages of its own."""
+    """Return the state in which a session of `engine` begins, with `session_pages` pages."""
     return init(replace(engine.first.config, num_pages=engine.session_pages), engine.first.strategy)
 
 
 def reseeded(state: State, seed: int) -> State:
-    """`state` with another seed of all requests under way. Raises ValueError for what is no seed."""
-    SamplingParams(seed=seed)  # says what is wrong with it
+    """Return `state` with another seed for all requests under way. Raises ValueError for an invalid seed."""
+    SamplingParams(seed=seed)  # raises ValueError for an invalid seed
     spec = state.config.spec
 
     def asked(sequence: Sequence) -> Sequence:
         return with_params(sequence, seed=seed)
 
     running = tuple(map(asked, state.running))
-    # Those that wait hold nothing on a device, but may have a canvas of the old seed.
+    # Waiting requests hold nothing on a device, but may have a canvas of the old seed.
     waits = [sequence.goal.strategy.forget(sequence, spec) for sequence in map(asked, state.waiting)]
     queue, front = WaitingQueue(), len(state.waiting.front)
     queue = queue.push_front(waits[:front])
@@ -218,9 +219,9 @@ def reseeded(state: State, seed: int) -> State:
 
 
 def changed(state: State, changes: dict[str, Any]) -> State:
-    """`state` under a strategy with `changes`, which hold for what is under way, too.
+    """Return `state` with `changes` of the strategy's options, which also apply to requests under way.
 
-    Raises ValueError for a name that the strategy does not have, and where sequences under way could not go on.
+    Raises ValueError for a name that the strategy does not have, and if a request under way could not continue.
     """
     changes = rules.with_values(dict(sorted_options("fork", changes)))
     after = replace(state, strategy=changed_strategy(state.strategy, changes))
@@ -236,7 +237,10 @@ def changed(state: State, changes: dict[str, Any]) -> State:
 
 
 def changed_strategy(strategy: Strategy, changes: dict[str, Any]) -> Strategy:
-    """`strategy` with some options changed. Raises ValueError for a name that it does not have once its rule is changed."""
+    """Return `strategy` with some options changed, first its rule.
+
+    Raises ValueError for a name that the strategy with that rule does not have.
+    """
     held = {name: changes[name] for name in rules.HOLDERS if name in options_of(strategy) and name in changes}
     base = with_options(strategy, held)
     for name, value in changes.items():

@@ -1,4 +1,4 @@
-"""One `Decode` for many callers and threads: their requests share forwards, and each caller hears of its own.
+"""One `Decode` for many callers and threads: requests share forward passes, and each caller gets its own updates.
 
 KeyboardInterrupt may be raised between any two bytecodes of this module. Three rules keep it from losing a request, an update
 or the lock:
@@ -44,12 +44,12 @@ class Feed:
 
     @property
     def ended(self) -> bool:
-        """Whether the last update told of the answer's end."""
+        """Whether the last update reported the end of the answer."""
         return self.latest is not None and self.latest.ending is not None
 
     @property
     def sequence(self) -> Sequence:
-        """The request as it was last heard of."""
+        """The sequence of the last update."""
         assert self.latest is not None, "a request that ended was told of"
         return self.latest.sequence
 
@@ -66,28 +66,29 @@ class Entry(ref[Feed]):
 
 
 class SharedDecode:
-    """Lets threads add requests to a `Decode` and wait for news of them.
+    """Lets threads add requests to a `Decode` and wait for their updates.
 
-    Whoever waits while nobody runs a forward runs the next one, for all. What the driver raises reaches the thread that ran the
-    forward; the others go on with the next one. A `policy` gives options to requests that bring none.
+    A thread that waits while no other thread runs a forward pass runs the next one, for all requests. What the driver
+    raises is raised in that thread; the other threads continue with the next forward pass. A `policy` gives options to
+    requests that bring none.
     """
 
     def __init__(self, decode: Decode, policy: BufferPolicy | None = None) -> None:
         self._decode, self._policy = decode, policy
-        self._lock = CallLock()  # whoever holds it may use `_decode`
+        self._lock = CallLock()  # only the call that holds it may use `_decode`
         self._ids = count(decode.state.arrivals)
-        self._entries: dict[int, Entry] = {}  # of requests that somebody waits for
+        self._entries: dict[int, Entry] = {}  # of requests whose updates a caller waits for
         self._entering: deque[Entry] = deque()
         self._leaving: deque[Entry] = deque()
 
     @property
     def state(self) -> State:
-        """The state after the last forward, with all that came in since."""
+        """The state after the last forward pass, with all requests that were added or aborted since."""
         self._try_settle()
         return self._decode.state
 
     def submit(self, prompt: tuple[int, ...], params: SamplingParams, *, index: int = 0, keeps: bool = False) -> Feed:
-        """Let a request wait; the next forward may be its first. Raises ValueError for an empty prompt."""
+        """Queue a request for the next forward pass. Raises ValueError for an empty prompt."""
         feed = Feed(next(self._ids), keeps=keeps)
         entry = Entry(feed, self._leaving.append)
         entry.request = Request(feed.id, prompt, params, index=index)
@@ -96,7 +97,7 @@ class SharedDecode:
         return feed
 
     def abandon(self, feed: Feed) -> None:
-        """End a request that nobody waits for any more; at once, or before the next forward."""
+        """End a request that no caller waits for any more: immediately, or before the next forward pass."""
         if (entry := self._entries.get(feed.id)) is not None:
             self._leaving.append(entry)
             self._try_settle()
@@ -152,7 +153,7 @@ class SharedDecode:
         if request is None or request.id not in self._entries:
             return  # nobody waits for it any more
         if self._decode.state.find(request.id) is not None:
-            return  # an interrupted call added it: nothing is forgotten before all that enter are added
+            return  # an interrupted call added it; ended requests are forgotten only after all new ones are added
         try:
             if self._policy is not None:
                 request = replace(request, params=self._policy.applied(request.params, live))

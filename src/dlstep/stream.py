@@ -1,4 +1,4 @@
-"""Answers as they grow: pieces of text that are certain, and drafts of what is not yet."""
+"""Streams of answers: pieces of text that are certain, and drafts of text that may still change."""
 
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
@@ -16,10 +16,10 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """An answer after one forward: the text that became certain, and behind it the tokens of the window.
+    """An answer after one forward pass: the text that became certain, and that of each later position in the window.
 
-    The text of an undecided position is None; that of a decided one may still move or vanish behind the end. A character
-    that several tokens make is at the last of them.
+    The text of an undecided position is None. The text of a decided position may still change, or vanish if the answer
+    ends before it. A character that consists of several tokens is at the last of them.
     """
 
     piece: str
@@ -34,12 +34,15 @@ class Drafts:
         self._spec = spec
 
     def piece(self, update: Update) -> list[str]:
-        """The text that `update` makes certain, if there is any. Costs what is new."""
+        """Return the text that `update` makes certain, if there is any. The cost grows with the new tokens only."""
         piece = self._text.push(update.tokens) if update.ending is None else self._text.close(update.sequence.answer)
         return [piece] if piece else []
 
     def draft(self, update: Update) -> list[Draft]:
-        """The draft after `update`; none for an ending that brings no text. Costs what is new, and the window."""
+        """Return the draft after `update`; none if the answer ends without new text.
+
+        The cost grows with the new tokens and the window.
+        """
         piece = "".join(self.piece(update))
         if update.ending is None:
             return [Draft(piece, window_texts(update.window, self._spec.pieces))]
@@ -47,12 +50,12 @@ class Drafts:
 
 
 def window_texts(cells: Iterable[Cell], pieces: tuple[bytes, ...]) -> tuple[str | None, ...]:
-    """The text of each cell, None where it is undecided; characters are put together over runs of decided ones."""
+    """Return the text of each cell, None if it is undecided. Consecutive decided cells may share a character."""
     return tuple(Pieces(pieces).texts(cell.token for cell in cells))
 
 
 class Stream(Generator[Item, None, Output], Generic[Item]):
-    """An answer under way; iterating it gives items, `yield from` and `output` the output at the end.
+    """An answer under way. Iteration gives items; at the end, `yield from` and `output` give the output.
 
     The request waits from the start and shares forwards with all others of its `LLM`. Closing the stream, or collecting it,
     aborts a request that has not ended. An interrupt while the stream waits leaves it usable; one while it converts an update
@@ -81,7 +84,10 @@ class Stream(Generator[Item, None, Output], Generic[Item]):
         return output_of(self._feed.sequence, self._prompt, self._tokenizer)
 
     def send(self, value: None) -> Item:
-        """The next item. Raises ValueError for a request that could never run, DlstepError when the model fails on it."""
+        """Return the next item.
+
+        Raises ValueError for a request that could never run, and DlstepError if the model fails on it.
+        """
         del value
         while not self._items:
             if self._converting:  # an interrupted call left the text half converted
@@ -108,7 +114,7 @@ class Stream(Generator[Item, None, Output], Generic[Item]):
         return updates[0] if updates and updates[0] is not self._converted else None
 
     def throw(self, typ: Any, val: Any = None, tb: Any = None) -> Item:
-        """Abort the request and raise what is given, as a generator that does not catch it would."""
+        """Abort the request and raise the given exception, as a generator that does not catch it would."""
         self.close()
         error = typ if val is None else val
         raise error if tb is None else error.with_traceback(tb)

@@ -1,4 +1,4 @@
-"""Between text and tokens: whole answers, and pieces of an answer that is still growing."""
+"""Conversion between text and tokens, for whole answers and for answers that are still growing."""
 
 import re
 from collections.abc import Mapping, Sequence as Items
@@ -6,8 +6,8 @@ from typing import Any, Protocol
 
 UNFINISHED = "\N{REPLACEMENT CHARACTER}"  # what a decoder makes of the first bytes of a character
 BYTE = re.compile("<0x[0-9A-F]{2}>")  # the token of a byte in vocabularies that fall back on bytes
-KEPT = 16  # tokens that are decoded again in front of new ones
-GARBLED = 3  # characters at most that differ at the beginning of a text whose first tokens were left away
+KEPT = 16  # tokens that are decoded again together with new ones
+GARBLED = 3  # at most so many characters at the beginning of a text change if the tokens before it are left out
 
 
 class Tokenizer(Protocol):
@@ -37,7 +37,8 @@ class Tokenizer(Protocol):
 def encode(tokenizer: Tokenizer, text: str, *, add_special_tokens: bool = True) -> tuple[int, ...]:
     """Return the ids of a text.
 
-    Raises ValueError where the tokenizer fails: its library raises `Exception` itself, or a panic that is not even one.
+    Raises ValueError if the tokenizer fails. Its library raises `Exception` itself, or a panic, which is no
+    `Exception`.
     """
     try:
         return tuple(tokenizer.encode(text, add_special_tokens=add_special_tokens))
@@ -48,7 +49,7 @@ def encode(tokenizer: Tokenizer, text: str, *, add_special_tokens: bool = True) 
 
 
 def decode(tokenizer: Tokenizer | None, tokens: Items[int]) -> str:
-    """The text of `tokens` without special ones, every space as generated; empty when there is no tokenizer."""
+    """Return the text of `tokens` without special ones, with all spaces as generated; empty without a tokenizer."""
     if tokenizer is None:
         return ""
     text = tokenizer.decode(list(tokens), skip_special_tokens=True, clean_up_tokenization_spaces=False)
@@ -68,7 +69,7 @@ def held_back(text: str, stops: tuple[str, ...]) -> int:
 
 def _begun(text: str, stop: str) -> int:
     """How many characters at the end of `text` are the beginning of `stop`, but not all of it."""
-    # Only places of its first character are looked at: a server does this for every piece of text, with any client's stops.
+    # For speed, try only where its first character occurs: a server does this for each piece, with any client's stops.
     place = text.find(stop[0], max(0, len(text) - len(stop) + 1))
     while place >= 0:
         if stop.startswith(text[place:]):
@@ -91,16 +92,14 @@ class TextStream:
         if tokenizer is not None:
             special = {index for index, token in tokenizer.added_tokens_decoder.items() if token.special}
             self._silent = special | set(tokenizer.all_special_ids)
-        # The last tokens, as many as the text of new ones may depend on; how many of them are the bytes at the end, which
-        # are decoded together once they are all there; and how much text of the others has been taken.
-        self._window: list[int] = []
-        self._bytes = 0
-        self._taken = 0
+        self._window: list[int] = []  # the last tokens, as many as the text of new ones may depend on
+        self._bytes = 0  # tokens at its end that are single bytes: they are decoded together once another token follows
+        self._taken = 0  # characters of the text of its other tokens that were added to `_waiting`
         self._waiting = ""
         self._sent = 0
 
     def push(self, tokens: Items[int]) -> str:
-        """The text that `tokens` make certain."""
+        """Return the text that becomes certain with `tokens`."""
         whole = len(self._window) - self._bytes
         for token in tokens:
             self._append(token)
@@ -128,19 +127,22 @@ class TextStream:
         return BYTE.fullmatch(self._tokenizer.convert_ids_to_tokens(token)) is not None
 
     def _shorten(self, text: str, end: int) -> None:
-        """Forget tokens of the window, whose first `end` ones have this text, if those kept have the end of it."""
+        """Forget the oldest tokens of the window, unless that changes the text of the others.
+
+        `text` is that of the first `end` tokens.
+        """
         begin = end - KEPT
         if begin < KEPT:
             return
         while self._is_byte(self._window[begin - 1]) and self._is_byte(self._window[begin]):
-            begin += 1  # not between bytes; the token at `end` - 1 is none
+            begin += 1  # never cut between two bytes; the loop ends, because the token at `end` - 1 is no byte
         kept = decode(self._tokenizer, self._window[begin:end])
         if len(kept) > GARBLED and text.endswith(kept[GARBLED:]):
             self._taken += len(kept) - len(text)
             del self._window[:begin]
 
     def close(self, tokens: Items[int]) -> str:
-        """The rest of the answer, which has all of `tokens`."""
+        """Return the rest of the text, once `tokens` is the whole answer."""
         piece = cut(decode(self._tokenizer, tokens), self._stops)[self._sent :]
         self._sent += len(piece)
         return piece
