@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 class Session:
     """A state and the events that led to it. A forward pass can be inspected, undone, and repeated with other options.
 
-    Each session of an `LLM` has its own pages, which are freed when it is closed or garbage-collected. If the device
+    Each session of an `LLM` has its own pages, which are freed when the session is closed or collected. If the device
     gave them to others, the next step recomputes their content. A session keeps all its states, about 50 KiB for each
     request of 24 tokens: for many requests, use `LLM.generate`, or one session after another.
     """

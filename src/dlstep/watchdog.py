@@ -44,7 +44,7 @@ class Watchdog:
     def enter(self, seconds: float) -> float | None:
         """Set the limit of this thread and return its previous one."""
         thread = threading.get_ident()
-        outer = self._limits.get(thread)  # limits nest: collecting a stream may run part of another step in this one
+        outer = self._limits.get(thread)  # limits nest: a step may collect a stream, which runs part of another
         self._limits[thread] = seconds
         self._entered[thread] = time.monotonic()
         if not self._wake.is_set():
@@ -102,10 +102,10 @@ WATCHDOG = Watchdog()
 
 
 def limited(seconds: float, call: Callable[[], Result]) -> Result:
-    """Return what `call` returns, limiting each call of user code in it to `seconds`; a longer one gets UserCodeTimeout.
+    """Return what `call` returns. Raise UserCodeTimeout in a call of user code in it that exceeds `seconds`.
 
-    This is no context manager, because a generator that an exception passes through keeps the frames of the exception, and with
-    them device memory.
+    This is not a context manager: the generator of one would keep the frames of an exception that passes through it,
+    and with them device memory.
     """
     outer = WATCHDOG.enter(seconds)
     try:

@@ -1,9 +1,10 @@
-"""Moves that blockwise strategies share: open a block, feed the window, decide, seal and retire.
+"""Operations that blockwise strategies share: open a block, feed the window, decide, seal and retire.
 
-A block is open while the network decides its tokens, and sealed once it and all before it stand: a block that is written
-once does so when it is decided. Sealed blocks are final: the core stores their keys and values with the next forward. With
-`fold_commits` a sealed block leaves the window at once, so that the next block can open in its place; without it, the block
-keeps its place for one more sampling forward.
+A block is *open* while it has undecided positions, and *sealed* once neither it nor any block before it can change. If
+the rule never remasks, a block is complete as soon as all its positions are decided. Sealed blocks are final: the core
+stores their keys and values with the next forward pass. With `fold_commits`, a sealed block leaves the window
+immediately, so that the next block can open in its place; without it, the block is *held*: it keeps its place for one
+more sampling forward pass.
 """
 
 from abc import abstractmethod
@@ -36,28 +37,28 @@ _span = maker(Span)
 
 
 def mask_of(spec: Spec) -> int:
-    """The mask id of a model that has one, which `masked_only` made sure of."""
+    """Return the mask id of a model that has one, as `masked_only` has checked."""
     assert spec.mask_id is not None
     return spec.mask_id
 
 
 def masked_only(spec: Spec) -> str:
-    """Why a strategy that feeds masks cannot decode the model; empty if it can."""
+    """Return why a strategy that feeds masks cannot decode the model; empty if it can."""
     return "" if spec.mask_id is not None else "it has no mask id, which undecided positions are fed as"
 
 
 def still_open(rule: Rule, block: Block, limit: int) -> bool:
-    """Whether the rule goes on with a full block; one that was given as a whole is over before it begins."""
+    """Return whether the rule may still change a full block; never if all tokens of the block were given."""
     return rule.revokes and bool(block.sampled(limit)) and not rule.finished(block)
 
 
 @dataclass(frozen=True, slots=True)
 class Blocks(Strategy):
-    """A window of blocks, decided from left to right; what is fed, and what a forward changes, is left to subclasses.
+    """A window of blocks, decided from left to right. Subclasses define what is fed, and what a forward pass changes.
 
-    `block_size` positions make a block, `buffer_size` blocks may be unfinished at a time. The next block opens, one a
-    forward, once the last one is decided to at least `add_block_threshold`, or entirely if `token_stability_threshold` is
-    above 0. An end-of-sequence token in the window opens no more blocks.
+    A block has `block_size` positions, and at most `buffer_size` blocks are unfinished at a time. A forward pass opens
+    at most one block, if the last one is decided to at least `add_block_threshold`, or entirely if
+    `token_stability_threshold` is above 0. No block opens while the window holds a token that ends the answer.
     """
 
     block_size: Annotated[int, Gt(0)] = 32
@@ -77,21 +78,21 @@ class Blocks(Strategy):
 
     @abstractmethod
     def stands_to(self, block: Block, limit: int) -> int:
-        """First position of a block of the window whose token may change as long as what is before it stands; else its end."""
+        """Return the first position of a block that may change while nothing before the block does; else its end."""
 
     @abstractmethod
     def stable_share(self, block: Block, limit: int) -> float:
-        """The share of the block that `token_stability_threshold` looks at."""
+        """Return the share of the block that is compared with `token_stability_threshold`."""
 
     def __post_init__(self) -> None:
         check_ranges(self)
 
     def unfit(self, spec: Spec) -> str:
-        """A model without masks."""
+        """Return why a model without masks cannot be decoded; empty for other models."""
         return masked_only(spec)
 
     def init(self, sequence: Sequence, spec: Spec) -> Sequence:
-        """The window opens at the last group boundary of the prompt; what lies before it is final."""
+        """Open the window at the last group boundary of the prompt; all positions before it are final."""
         request = sequence.goal.request
         length = len(request.prompt)
         first = sequence.goal.grid.start(length)
@@ -107,25 +108,25 @@ class Blocks(Strategy):
         return self._advanced(sequence, window, spec) if self.fold_commits else self._retired(sequence, window, spec)
 
     def atom(self, request: Request) -> int:
-        """The window of blocks, or the prompt if that is one group."""
+        """Return the size of a full window of blocks, or of the prompt's group if that is larger."""
         return max(self.grid(request).origin, self.block_size * self.buffer_size)
 
     def _unsealed(self, sequence: Sequence) -> tuple[tuple[Block, ...], bool]:
-        """The open blocks without those held, which are the core's to feed, and whether their span joins final rows."""
+        """Return the blocks that are not held, and whether their span joins final rows. The core feeds held blocks."""
         blocks = tuple(block for block in sequence.window if block.start >= sequence.final)
-        # A block that was opened while nothing else was open waits for what is before it to be stored.
+        # A block that was opened while no other was open waits until the positions before it are stored.
         steps, length = sequence.ledger.steps, len(sequence.goal.request.prompt)
         return blocks, len(blocks) < len(sequence.window) or any(b.opened < steps or b.start < length for b in blocks)
 
     def _retired(self, sequence: Sequence, window: tuple[Block, ...], spec: Spec) -> Sequence:
-        """The sequence without fold_commits after its window changed: sealed blocks are held, and the next block may open."""
+        """Return the sequence with stored blocks retired, and advanced; for a window without `fold_commits`."""
         past, final = sequence.past, sequence.final
         while window and window[0].end <= final:  # held, and stored by the forward that just ran
             past, window = past.push_front(window[0].sealed()), window[1:]
         return self._advanced(sequence.moved(past, sequence.window, final, sequence.settled), window, spec)
 
     def _advanced(self, sequence: Sequence, window: tuple[Block, ...], spec: Spec) -> Sequence:
-        """The sequence with what stands in `window` sealed, and the next block open; several where all of one is pinned."""
+        """Return the sequence with finished blocks sealed and one more open, or several if pinned tokens fill one."""
         past, final, limit = sequence.past, sequence.final, sequence.goal.limit
         if len(window) >= self.buffer_size and window[0].undecided:  # most forwards: no block to seal, no room for another
             stands = self.stands_to(window[0], limit)
@@ -145,19 +146,19 @@ class Blocks(Strategy):
             if settled >= limit:
                 break
             before, window = window, self._opened(sequence, window, final, spec)
-            if window and window[-1].start < final:  # all places are held: nothing is open, so none is held any longer
+            if window and window[-1].start < final:  # all blocks are held and none is open, so hold none any longer
                 for block in window:
                     past = past.push_front(block.sealed())
                 window = self._opened(sequence, (), final, spec)
             if window is before or settled < window[-1].start:
                 break
             if window[-1].undecided:
-                settled = self.stands_to(window[-1], limit)  # pinned tokens that it begins with
+                settled = self.stands_to(window[-1], limit)  # the block may begin with pinned tokens
                 break
         return sequence.moved(past, window, final, settled)
 
     def _opened(self, sequence: Sequence, window: tuple[Block, ...], final: int, spec: Spec) -> tuple[Block, ...]:
-        """`window` with one more block behind it, if there is a place, the last block allows it and the answer goes on."""
+        """Return `window` with a new block at its end, if there is room and the last block and the answer allow it."""
         if len(window) >= self.buffer_size:
             return window
         goal = sequence.goal
@@ -191,7 +192,7 @@ class Blockwise(Blocks):
     """A block must get further in each forward once this share of the block before it is decided."""
 
     def unfit(self, spec: Spec) -> str:
-        """A model without masks, and a rule that needs a canvas."""
+        """Return why the rule or the model does not fit: it needs a canvas, has no masks, or the rule says why."""
         if not self.rule.grids:
             return f"{type(self.rule).__name__} looks at more than a block, which a grid does not offer: it needs a canvas"
         return masked_only(spec) or self.rule.unfit(spec)
@@ -203,16 +204,16 @@ class Blockwise(Blocks):
 
     @property
     def shipped(self) -> bool:
-        """Whether the strategy and its rule are."""
+        """Whether the strategy and its rule are part of this package."""
         return self.SHIPPED and self.rule.shipped
 
     @property
     def holds_pins(self) -> bool:
-        """Rules sample gaps only."""
+        """Whether requests may pin tokens: they may, because rules sample only positions that are not pinned."""
         return True
 
     def schedule(self, sequence: Sequence, spec: Spec) -> Span:
-        """All open blocks, wanting what the rule looks at in those that it has not finished."""
+        """Return a span of all open blocks that samples what the rule reads in unfinished ones."""
         del spec
         final, steps, rule, limit = sequence.final, sequence.ledger.steps, self.rule, sequence.goal.limit
         blocks, joins = (sequence.window, True) if self.fold_commits else self._unsealed(sequence)
@@ -240,7 +241,7 @@ class Blockwise(Blocks):
         )  # fmt: skip
 
     def stands_to(self, block: Block, limit: int) -> int:
-        """The end of what was decided for good: with a rule that takes back, nothing of a block that is not finished."""
+        """Return the end of the tokens that cannot change; with a rule that remasks, an unfinished block has none."""
         undecided = block.undecided
         if not undecided and not still_open(self.rule, block, limit):
             return block.end
@@ -250,11 +251,11 @@ class Blockwise(Blocks):
         return bool(block.undecided) or still_open(self.rule, block, limit)
 
     def stable_share(self, block: Block, limit: int) -> float:
-        """All or nothing: whether the block is finished."""
+        """Return 1.0 for a finished block, else 0.0."""
         return 0.0 if self._open(block, limit) else 1.0
 
     def decided(self, sequence: Sequence, rows: Rows, spec: Spec) -> tuple[Block, ...]:
-        """The blocks as the rule leaves them; whether one must get further follows from the blocks as the forward ran."""
+        """Return the blocks as the rule leaves them. Whether one must advance depends on the one before it, as fed."""
         rule, forced, steps, limit = self.rule, spec.accept_rule == "B", sequence.ledger.steps, sequence.goal.limit
         must, shipped, simple = True, rule.shipped, rule.SAMPLES_MASKED
         accepted = rule.accepted(rows) if shipped else None
@@ -293,7 +294,7 @@ class Blockwise(Blocks):
         return tuple(blocks)
 
     def measure(self, sequence: Sequence) -> int:
-        """The forwards that the rule may still take for the open blocks, and for those to come."""
+        """Return the most forward passes that the rule may still take for the open blocks and those to come."""
         rule, size, limit = self.rule, self.block_size, sequence.goal.limit
         opened = sequence.window[-1].end if sequence.window else sequence.final
         full, rest = divmod(max(0, limit - opened), size)
