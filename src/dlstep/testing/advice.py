@@ -10,7 +10,7 @@ from typing import Any
 from ..core import Options
 from .generators import open_fields
 
-# Fields of `Rows` that are empty unless `wants` asks for them: how to ask, and what tells whether it was asked for.
+# Fields of `Rows` that are empty unless `wants` asks for them: how to ask for each, and whether a `Wants` does.
 ASKED: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "entropies": ('Wants(statistics=frozenset({"entropy"}))', lambda wants: "entropy" in wants.statistics),
     "margins": ('Wants(statistics=frozenset({"margin"}))', lambda wants: "margin" in wants.statistics),

@@ -87,7 +87,7 @@ def shown(value: Any) -> str:
 
 
 def case_shown(drawn: list[Any]) -> str:
-    """Return the values that a law drew, one value or one field of a `Case` in a line, strategies first."""
+    """Return the values that a law drew, one value or one field of a `Case` per line, strategies first."""
     lines = [line for value in drawn for line in (_fields_shown(value) if isinstance(value, Case) else [shown(value)])]
     return "\n".join(f"  {line}" for line in sorted(lines, key=lambda line: not line.startswith("strategy=")))
 

@@ -1,7 +1,7 @@
-"""Hypothesis generators of engines, strategies, requests and their arrivals. Small sizes: bugs live at edges.
+"""Hypothesis generators of engines, strategies, requests and their arrivals. Sizes are small: bugs are at edges.
 
-What does not depend on a value is made once: a generator is checked when it is first drawn from, which takes longer than the
-decode of a case.
+Generators that do not depend on a value are made once: Hypothesis checks each generator when it first draws from it,
+which takes longer than the decode of a case.
 """
 
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ from ..core.spec import AcceptRule
 VOCABULARY = 50
 MASK, EOS = VOCABULARY - 1, VOCABULARY - 2
 MAX_MODEL_LEN = 32
-PIECES = tuple(b"%c" % b"abcd"[token % 4] for token in range(VOCABULARY))  # few letters: stop strings do occur
+PIECES = tuple(b"%c" % b"abcd"[token % 4] for token in range(VOCABULARY))  # few letters, so that stop strings occur
 
 GAPS = st.sampled_from([None, 0.0, 0.5, 1.0, 2.0, 3.0])
 
@@ -37,7 +37,7 @@ SMALL: dict[str, st.SearchStrategy[Any]] = {
     "credit_weight": st.sampled_from([0.0, 0.7, 4.0]),
     "credit_power": st.sampled_from([0.0, 0.2, 1.0]),
     "credit_decay": st.sampled_from([0.0, 0.8, 1.0]),
-    # Each is read by some variants of a rule only, and refused by the others.
+    # Only some variants of a rule read each of these; the others refuse it.
     "remask_forwards": st.sampled_from([None, None, None, 0, 3]),
     "remask_count": st.sampled_from([None, None, None, 2, 9]),
     "eta": st.sampled_from([None, None, None, 0.3, 1.0]),
@@ -72,7 +72,7 @@ SMALL: dict[str, st.SearchStrategy[Any]] = {
     "late_gap": GAPS,
 }
 Value = TypeVar("Value", bound=Options)
-Kind = type[Strategy] | Strategy  # a class, or a value whose class and rule are meant
+Kind = type[Strategy] | Strategy  # a class, or a value, which stands for its class and the class of its rule
 THRESHOLDS = st.sampled_from([0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99, 1.0])
 THRESHOLD_NAMES = frozenset(field.name for field in fields(Thresholds))
 LOW = {"semi_complete_threshold": 0.1}  # above 0
@@ -88,7 +88,7 @@ SALTS = st.sampled_from([b"", b"", b"other"])
 
 
 def specs(strategy: Strategy) -> st.SearchStrategy[Spec]:
-    """Facts of the models that a strategy can decode: with masks and without, both heads, both accept rules."""
+    """Generate specs of models that a strategy can decode: with masks and without, both heads, both accept rules."""
     return st.sampled_from(_decodable(strategy))
 
 
@@ -102,7 +102,7 @@ def _decodable(strategy: Strategy) -> list[Spec]:
 
 @lru_cache
 def _fields(cls: type[Options], held: frozenset[str]) -> dict[str, st.SearchStrategy[Any]]:
-    """Values of each field of a class, but for those that hold rules."""
+    """Return a generator for each field of a class except those that hold rules."""
     hints = get_type_hints(cls, include_extras=True)
     drawn: dict[str, st.SearchStrategy[Any]] = {}
     for field in fields(cls):
@@ -116,7 +116,7 @@ def _fields(cls: type[Options], held: frozenset[str]) -> dict[str, st.SearchStra
 
 
 def _typed(hint: Any, default: object) -> st.SearchStrategy[Any]:
-    """Values of a type; of a number without both bounds, a small range around the default."""
+    """Generate values of a type; for a number that lacks a bound, those of a small range around the default."""
     if (found := _open(hint, default)) is None:
         return st.from_type(hint)
     kind, low, high = found
@@ -125,9 +125,9 @@ def _typed(hint: Any, default: object) -> st.SearchStrategy[Any]:
 
 
 def _open(hint: Any, default: object) -> tuple[type[int] | type[float], int, int] | None:
-    """The type and the small range that stands for a numeric type without both bounds; None for any other type.
+    """Return the kind of number and a small range for it, if a numeric type lacks a bound; None for other types.
 
-    A loop over such a number could take any time, and a cause of failure that needs 10**18 is none that users meet.
+    A loop over an unbounded number could take any time, and users do not meet failures that need a number like 10**18.
     """
     parts = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
     kinds = [get_args(part)[0] if get_origin(part) is Annotated else part for part in parts]
@@ -156,9 +156,9 @@ def open_fields(value: Options) -> Iterator[tuple[str, type[int] | type[float], 
 
 @st.composite
 def hyperparameters(draw: st.DrawFn, like: type[Value] | Value) -> Value:
-    """Values of a strategy or a rule: sizes small, everything else as the field's type and bounds allow.
+    """Generate strategies or rules with small sizes, and all else as the field's type and bounds allow.
 
-    With a value all have its class, and the rules that they hold have the classes of those that it holds.
+    If `like` is a value, they have its class, and the rules that they hold have the classes of those that it holds.
     """
     example = like() if isinstance(like, type) else like
     plainly = {field.name: attrgetter(field.name)(example) for field in fields(example)}
@@ -170,7 +170,7 @@ def hyperparameters(draw: st.DrawFn, like: type[Value] | Value) -> Value:
         for chosen in (values, values | kept):
             try:
                 value = type(example)(**chosen)
-            except ValueError:  # values that contradict one another: those of the example do not, as a rule
+            except ValueError:  # values that contradict one another; those of the example usually do not
                 continue
             if not isinstance(value, Strategy) or _decodable(value):  # a rule may need another strategy
                 return value
@@ -183,14 +183,14 @@ def _at_least(low: float) -> st.SearchStrategy[float]:
 
 @lru_cache
 def thresholds(known: frozenset[str]) -> st.SearchStrategy[Thresholds]:
-    """Per-request thresholds of these names."""
+    """Generate per-request thresholds of these names."""
     options = {name: st.one_of(st.none(), _at_least(LOW.get(name, 0.0))) for name in sorted(known)}
     return st.one_of(st.just(Thresholds()), st.builds(Thresholds, **options))
 
 
 @st.composite
 def params(draw: st.DrawFn, strategy: Strategy, *, often: bool = False) -> SamplingParams:
-    """Limits and stops of all kinds, most of them absent in most requests; pinned tokens in few, or `often`."""
+    """Generate limits and stops of all kinds, most of them absent in most requests. Pin tokens rarely, or `often`."""
     plain = draw(_unpinned(frozenset(options_of(strategy).keys() & THRESHOLD_NAMES)))
     if draw(st.integers(0, 1 if often else 7)):
         return plain
@@ -199,7 +199,7 @@ def params(draw: st.DrawFn, strategy: Strategy, *, often: bool = False) -> Sampl
 
 @st.composite
 def pins(draw: st.DrawFn, max_tokens: int) -> dict[int, int]:
-    """Pinned tokens of an answer: a few, whole stretches, or all of it; now and then one that is refused."""
+    """Generate pinned tokens: a few, whole stretches or the whole answer; occasionally one that must be refused."""
     offsets = draw(st.sets(st.integers(0, max_tokens - 1), max_size=6))
     if draw(st.booleans()):
         begin = draw(st.integers(0, max_tokens - 1))
@@ -211,7 +211,7 @@ def pins(draw: st.DrawFn, max_tokens: int) -> dict[int, int]:
 
 
 def _canvases(strategy: Strategy, max_tokens: int) -> st.SearchStrategy[tuple[int, ...]]:
-    """Canvases to start from, where the strategy takes them; some are of a length that is refused."""
+    """Generate canvases to start from, if the strategy takes them; some have a length that must be refused."""
     if not strategy.takes_canvas:
         return st.just(())
     lengths = [max_tokens, *(each for name, each in options_of(strategy).items() if name == "canvas_length"), 3]
@@ -236,7 +236,7 @@ def _unpinned(known: frozenset[str]) -> st.SearchStrategy[SamplingParams]:
 
 @st.composite
 def batches(draw: st.DrawFn, strategy: Strategy, most: int = 5, *, pinned: bool = False) -> tuple[Request, ...]:
-    """Requests whose prompts often share a prefix; some are too long, or hold a mask, and must be refused.
+    """Generate requests whose prompts often share a prefix; some are too long, or hold a mask, and must be refused.
 
     Tokens are pinned rarely, or often if `pinned`.
     """
@@ -252,26 +252,26 @@ def batches(draw: st.DrawFn, strategy: Strategy, most: int = 5, *, pinned: bool 
 
 
 def ample(spec: Spec) -> Config:
-    """An engine in which nothing is ever short and nothing is shared."""
+    """Return the configuration of an engine that never runs short of anything and shares no prefixes."""
     return Config(spec, 4, 400, MAX_MODEL_LEN, 4000, 16, enable_prefix_caching=False)
 
 
 def most_rows(strategy: Strategy, requests: tuple[Request, ...], spec: Spec) -> int:
-    """Rows that one forward must hold so that each of `requests` can run."""
+    """Return how many rows one forward pass must hold so that each of `requests` can run."""
     return max(strategy.atom(sized(request, MAX_MODEL_LEN)) for request in requests) + spec.head_shift
 
 
 def _rows(least: int) -> st.SearchStrategy[int]:
-    """Budgets of a forward that is never short of rows for one request, but often of a single row for two or three."""
+    """Generate row budgets that always suffice for one request, but often lack a single row for two or three."""
     return st.integers(least, 3 * least) | st.sampled_from([2 * least - 1, 3 * least - 1])
 
 
 @st.composite
 def tight(draw: st.DrawFn, spec: Spec, strategy: Strategy, requests: tuple[Request, ...]) -> Config:
-    """An engine in which pages, rows and places may all be as few as will do."""
+    """Generate configurations in which pages, rows and places may be as few as possible."""
     page_size = draw(st.sampled_from([1, 3, 4, 8]))
     least_pages = -(-farthest(strategy, MAX_MODEL_LEN) // page_size)
-    # Now and then a request's atom is over the budget, so that it must be refused.
+    # Occasionally a request's atom exceeds the budget, so that the request must be refused.
     runnable = requests if draw(st.integers(0, 4)) else ()
     least_rows = most_rows(strategy, (Request(0, (0,), SamplingParams(max_tokens=1)), *runnable), spec)
     return Config(
@@ -287,9 +287,11 @@ def tight(draw: st.DrawFn, spec: Spec, strategy: Strategy, requests: tuple[Reque
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """An engine, and what happens to it: before step s, requests `arrive[s]` come, `aborts[s]` go, `rebuilds` forget.
+    """An engine, and what happens to it.
 
-    `late_aborts[s]` go between `schedule` and `commit` of step s.
+    `requests[i]` arrives before step `arrive[i]`. For each pair (s, id), `aborts` ends a request before step s, and
+    `late_aborts` ends it between `schedule` and `commit` of step s. `rebuilds` are the steps before which the device
+    loses everything.
     """
 
     config: Config
@@ -303,7 +305,7 @@ class Case:
 
 @st.composite
 def cases(draw: st.DrawFn, kind: Kind, *, aborts: bool = True, rebuilds: bool = True, pinned: bool = False) -> Case:
-    """Random arrivals, aborts, budgets, thresholds and device losses for one strategy."""
+    """Generate cases of one strategy with random arrivals, aborts, budgets, thresholds and device losses."""
     strategy = draw(hyperparameters(kind))
     spec = draw(specs(strategy))
     requests = draw(batches(strategy, pinned=pinned))
@@ -323,7 +325,7 @@ def cases(draw: st.DrawFn, kind: Kind, *, aborts: bool = True, rebuilds: bool = 
 
 @st.composite
 def crowds(draw: st.DrawFn, kind: Kind) -> Case:
-    """Many requests at once, on few pages and few rows: most plans must let somebody wait or take pages away."""
+    """Generate cases of many requests on few pages and rows: most plans must let a request wait or preempt one."""
     strategy = draw(hyperparameters(kind))
     spec = draw(specs(strategy))
     requests = tuple(Request(number, draw(PROMPTS), draw(LONG)) for number in range(draw(st.integers(4, 8))))

@@ -1,6 +1,7 @@
-"""The laws of the engine, as functions of a strategy, a class or a value with a rule, and Hypothesis' `data`.
+"""The laws of the engine. Each is a function of a strategy (a class, or a value with a rule) and Hypothesis' `data`.
 
-Each must hold for every strategy; `LAWS` lists them, numbered as in `docs/structure.md`. A law raises AssertionError.
+A law must hold for every strategy, or else raises AssertionError. `LAWS` lists them; `docs/structure.md` describes
+each.
 """
 
 import pickle
@@ -73,7 +74,7 @@ def single_writer(kind: Kind, data: DataObject) -> None:
 
 
 def written_before_read(kind: Kind, data: DataObject) -> None:
-    """4. Every read slot was stored for that position with the final token (the shadow raises); so are all below `stored`."""
+    """4. Every slot that is read or is below `stored` holds its position's final token (the shadow raises)."""
 
     def watch(run: Run) -> None:
         device = run.driver
@@ -111,7 +112,7 @@ def _is_cut(grid: Grid, position: int) -> bool:
 def _check_draws(span: Span, sequence: Sequence, drawn: Counter[tuple[int, int]]) -> None:
     """Each wanted position is in a block of the window, and its draw counts the earlier forwards that sampled the block.
 
-    `drawn` are those counts by request and start of block; a window that begins anew begins to count anew.
+    `drawn` holds those counts by request and start of block. A `fresh` window counts from 0 again.
     """
     draws = dict(zip(span.wanted, span.draws, strict=True))
     for block in sequence.window:
@@ -201,7 +202,7 @@ def outputs(kind: Kind, data: DataObject) -> None:
 def transparency(kind: Kind, data: DataObject) -> None:
     """8. Memory pressure, prefix hits, batch mates, chunking, preemption and `rebuild` change no request's answer.
 
-    A strategy that is not exact may answer differently what was preempted, and nothing else.
+    If a strategy is not exact, the answers of preempted requests may change, but no others.
     """
     case = data.draw(cases(kind, aborts=False))
     if not case.strategy.exact:
@@ -221,13 +222,13 @@ def transparency(kind: Kind, data: DataObject) -> None:
 
 
 def second_turns(kind: Kind, data: DataObject) -> None:
-    """8. A prompt that goes on from an earlier answer finds what is stored of it, and is answered as if it did not."""
+    """8. A prompt that continues an earlier answer reuses its stored pages, and is answered as it is without them."""
     value = data.draw(hyperparameters(kind))
     spec = data.draw(specs(value))
     prompt = data.draw(lists(integers(0, 9), min_size=1, max_size=5).map(tuple))
     first = Request(0, prompt, SamplingParams(max_tokens=20, ignore_eos=True, seed=0))
     answer = alone(ample(spec), value, first).state.finished[0].answer
-    # Most turns end where a group does, so that what follows begins another one.
+    # Most first turns end at the end of a group, so that the second turn begins another group.
     grid, length = value.grid(sized(first, MAX_MODEL_LEN)), len(prompt)
     ends = [end for end in range(length, length + len(answer) + 1) if grid.end(end - 1) == end]
     end = data.draw(sampled_from(ends[:3] or [length]) | integers(length, length + len(answer)))
@@ -246,7 +247,7 @@ def order(kind: Kind, data: DataObject) -> None:
 
 
 def aborts(kind: Kind, data: DataObject) -> None:
-    """10. An abort at any time frees what the request held and only that; the others end as they would; twice is once."""
+    """10. An abort frees only what its request held; other answers stay the same; a second abort changes nothing."""
     case = data.draw(cases(kind, rebuilds=False))
     run = run_case(case, watch=lambda run: check_ownership(run.state))
     gone = {request_id for _, request_id in case.aborts + case.late_aborts}
@@ -283,7 +284,7 @@ def accounting(kind: Kind, data: DataObject) -> None:
 
 
 def traces(kind: Kind, data: DataObject) -> None:
-    """12. The fold of the trace is the run; it survives a file; rewinding and going on ends in the same answers."""
+    """12. Folding the trace gives the run, also from a file; a rebuilt state of the run ends in the same answers."""
     case = data.draw(cases(kind))
     run = run_case(case)
     assert run.trace.state == run.trace.replay() == run.state
@@ -305,7 +306,7 @@ def traces(kind: Kind, data: DataObject) -> None:
 
 
 def batch_is_its_members(kind: Kind, data: DataObject) -> None:
-    """8. A batch answers what its members answer alone, in the same engine."""
+    """8. Each request of a batch gets the answer that it gets alone in the same engine."""
     value = data.draw(hyperparameters(kind))
     spec = data.draw(specs(value))
     requests = data.draw(batches(value))

@@ -1,4 +1,4 @@
-"""Laws of a device that several states share, and of what is told of a decode while it runs."""
+"""Laws of a device that several states share, and of the updates of a decode while it runs."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -43,16 +43,16 @@ class Fault(Exception):
 
 @dataclass
 class FaultyDriver:
-    """Raises before or after some forwards of another driver; they are counted from 0."""
+    """Raises before or after some forward passes of another driver, which are counted from 0."""
 
     driver: ShadowDriver
     before: frozenset[int] = frozenset()
     after: frozenset[int] = frozenset()
     forwards: int = -1
-    answered: Samples | None = None  # the last forward's samples, whoever heard of them
+    answered: Samples | None = None  # samples of the last forward pass, even if `run` raised after it
 
     def run(self, plan: Plan) -> Samples:
-        """The samples of `plan`, or a fault."""
+        """Return the samples of `plan`, or raise Fault."""
         self.forwards += 1
         self.answered = None
         if self.forwards in self.before:
@@ -64,23 +64,23 @@ class FaultyDriver:
 
 
 class Follower:
-    """A leader, and the state of another rank that it leads, which goes on where the leader only hears of a fault."""
+    """A leader, and the state of a rank that it leads. That rank moves on even if the leader gets a Fault."""
 
     def __init__(self, driver: FaultyDriver, state: State) -> None:
         self._driver, self._state = driver, state
         self.changes: list[Event | State] = []
 
     def hear(self, event: Event) -> None:
-        """Keep what other ranks cannot know."""
+        """Keep an event for the other rank, except samples, which that rank gets itself."""
         if not isinstance(event, Samples):
             self.changes.append(event)
 
     def rewind(self, state: State) -> None:
-        """Keep a state in place of all that came before."""
+        """Replace all kept events by a state."""
         self.changes = [state]
 
     def run(self, plan: Plan) -> Samples:
-        """The samples of a plan that the other rank has made, too."""
+        """Return the samples of a plan. Check first that the other rank makes the same plan."""
         for change in self.changes:
             self._state = change if isinstance(change, State) else apply(self._state, change)
         self.changes = []
@@ -107,11 +107,11 @@ class LeadingDriver(FaultyDriver):
     """The driver of the first of two ranks."""
 
     def lead(self, state: State) -> Follower:
-        """The leader of a decode."""
+        """Return the leader of a decode that begins at `state`."""
         return Follower(self, state)
 
     def when_lost(self, call: Callable[[str], None]) -> None:
-        """Nobody is lost."""
+        """Do nothing: no rank is ever lost."""
 
     def fork(self, line: int) -> bool:
         """Leave no copy."""
@@ -124,7 +124,7 @@ class LeadingDriver(FaultyDriver):
 
 
 def check_device(state: State, device: ShadowDriver) -> None:
-    """The history that ran last is that of `state`: its pages hold the tokens of the sequences that own them."""
+    """Check that the device last ran the history of `state`: its pages hold the tokens of their owners."""
     history = device.now
     for sequence in state.running:
         arrival = sequence.request.arrival
@@ -135,7 +135,7 @@ def check_device(state: State, device: ShadowDriver) -> None:
 
 
 def check_forwards(before: State, events: list[Event]) -> None:
-    """Check that a step ran one forward pass; after a loss, as few as bring the requests further than before.
+    """Check that a step ran at most one forward pass; after a loss, as few as bring the requests further than before.
 
     Args:
         before: The state before the step.
@@ -199,15 +199,16 @@ def _users(strategy: Strategy, config: Config, data: DataObject) -> list[tuple[C
 
 
 def short(requests: tuple[Request, ...]) -> tuple[Request, ...]:
-    """The requests with short answers: what is shared shows in the first steps."""
+    """Return the requests with short answers: errors of sharing show in the first steps."""
     return tuple(replace(r, params=r.params.shortened(min(r.params.max_tokens, 6))) for r in requests)
 
 
 def histories(kind: Kind, data: DataObject) -> None:
     """14. Any number of states that take turns on one device answer as each would alone, whatever they do in between.
 
-    The device may be blind to prompts: equal samples then hide no difference of what is stored. If it has several ranks, each
-    makes the plan that the first one makes. A step after a loss takes as few forward passes as lead further than before.
+    The device may be blind to prompts: different prompts then get equal samples, and only the stored tokens tell their
+    states apart. If the device has several ranks, each makes the same plan as the first one. A step after a loss takes
+    as few forward passes as lead further than before.
     """
     value = data.draw(hyperparameters(kind))
     spec = data.draw(specs(value))
@@ -255,14 +256,14 @@ def histories(kind: Kind, data: DataObject) -> None:
 
 
 def _calm(value: Strategy, request: Request, state: State, blind: bool) -> Outcome:
-    """The outcome of a request alone on a device that is as blind."""
+    """Return the outcome of a request that runs alone, on a device that is `blind` or not."""
     config = ample(state.config.spec)
     device = ShadowDriver(config.page_size, config.num_pages, config.spec, exact=value.exact, blind=blind)
     return outcomes(alone(config, value, request, device).state)[request.id]
 
 
 class Fold:
-    """A decode as its updates tell it."""
+    """The answers of a decode, put together from its updates."""
 
     def __init__(self) -> None:
         self.tokens: dict[int, tuple[int, ...]] = {}
@@ -271,7 +272,7 @@ class Fold:
         self.endings: Counter[int] = Counter()
 
     def hear(self, told: tuple[Update, ...]) -> None:
-        """Take in the updates of one step."""
+        """Check and add the updates of one step."""
         assert len({update.id for update in told}) == len(told), "a request is told of twice"
         for update in told:
             known, length = self.tokens.get(update.id, ()), len(update.sequence.request.prompt)
@@ -284,7 +285,7 @@ class Fold:
             _check_window(update)
 
     def check(self, state: State) -> None:
-        """Compare what was heard with the outcome."""
+        """Check that the updates give the outcome in `state`."""
         assert set(self.endings) >= set(state.finished)
         for request_id in state.finished:
             sequence, last = state.finished[request_id], self.last[request_id]

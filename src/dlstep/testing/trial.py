@@ -1,4 +1,4 @@
-"""Trials of the laws on user code, inside a worker process and within time limits; `dlstep laws` shows what they send.
+"""Trials of the laws on user code, in a worker process and within time limits; `dlstep laws` shows their messages.
 
 User code may do anything: never return, catch every exception, print, exit. SIGALRM interrupts a case at its time limit, also
 in `time.sleep`. Code that ignores the interrupt, or that stays inside C, ends at twice the limit: `faulthandler` then writes
@@ -32,7 +32,7 @@ from .generators import Case
 from .laws import LAWS, Law, progress
 
 CARRIERS = ("multi_bd", "dual_cache")
-# A law that `progress` breaks would not end. So it comes first, and if it fails the others are not tried.
+# If `progress` does not hold, other laws may never end. So it comes first, and if it fails, the others are not tried.
 KNOWN: dict[str, Law] = {law.__name__: law for law in sorted(LAWS, key=lambda law: law is not progress)}
 REPORT_SECONDS = 0.1  # between two counts that are sent
 PRINTED = 1000  # characters of a failing case's output that are kept
@@ -75,7 +75,7 @@ class Began:
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """A message: so many cases held; or, once a case failed, so many smaller cases were tried."""
+    """A message: how many cases held; or, once a case failed (`shrinking`), how many smaller cases were tried."""
 
     cases: int
     shrinking: bool
@@ -83,7 +83,7 @@ class Counted:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A message: the end of a law. It holds if `failure` is empty; `last` says that no other law of the subject is tried."""
+    """A message: the end of a law, which holds if `failure` is empty. If `last`, it is the last of its subject."""
 
     cases: int
     failure: str
@@ -218,11 +218,11 @@ def _interrupt(number: int, frame: object) -> None:
 
 
 class _Stop(BaseException):
-    """The end of a law whose time is up; Hypothesis lets it through."""
+    """Raised to end a law whose time is up; Hypothesis lets it through."""
 
 
 class _Recorded:
-    """Hypothesis' `data`, which keeps what was drawn, and the `wants` of each strategy in `wants`."""
+    """Hypothesis' `data` that records in `drawn` what was drawn, and in `wants` the `wants` of each drawn strategy."""
 
     def __init__(self, data: DataObject, wants: set[Wants]) -> None:
         self._data, self._wants = data, wants
@@ -281,7 +281,7 @@ class Trial:
         return Verdict(self._held, description(error, self._limits.case_timeout), last=True)
 
     def _case(self, data: DataObject) -> None:
-        """Try one case; raise what Hypothesis shall see of it."""
+        """Try one case; raise what Hypothesis must see."""
         if monotonic() > self._end:
             self._stopped = True
             raise _Stop
