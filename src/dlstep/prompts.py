@@ -12,7 +12,7 @@ from .text import Tokenizer, encode as encode_text
 
 
 class Texts(Protocol):
-    """What converts text to token ids: an engine, or what a process without the weights knows of one.
+    """A converter of text to token ids: an engine, or the part of one that a process without its weights has.
 
     `prompt_end` is appended to a text prompt that does not end with it.
     """

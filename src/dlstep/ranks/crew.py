@@ -171,7 +171,7 @@ class Crew:
         for member in self._members:
             member.worker.end(0)
         if self._members:
-            break_off()  # or else NCCL would wait for them
+            break_off()  # NCCL would say goodbye to them
         for drop in self._drops:
             drop()
         leave_ranks()

@@ -33,7 +33,7 @@ class Threshold(Choice):
     inclusive: bool = False
     """A probability or an entropy that equals the threshold is enough."""
     order: Literal["confidence", "entropy"] = "confidence"
-    """What is compared with the threshold: the probability of the token, or the entropy of its distribution."""
+    """Which value is compared with the threshold: the token's probability, or the entropy of its distribution."""
     entropy_threshold: Annotated[float, Interval(ge=0.0, lt=float("inf"))] = 0.5
     """A position is decided when its entropy, in nats, is below this; read with order="entropy"."""
     falling: Probability = 0.0

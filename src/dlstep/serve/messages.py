@@ -129,7 +129,7 @@ class Load(NamedTuple):
 
 
 class Report(NamedTuple):
-    """What one step changed for all requests, and what it cost."""
+    """The changes of one step for all requests, its work, and the load after it."""
 
     news: tuple[News, ...]
     work: Work

@@ -114,7 +114,7 @@ class Replica:
         self._pages = Pages(0)
 
     async def until(self, holds: Callable[[], bool]) -> None:
-        """Wait until `holds()`. It is called again when the phase changes or a ticket is removed."""
+        """Wait until `holds()` is true. It is called again when the phase changes or a ticket is removed."""
         while not holds():
             self._changed.clear()
             await self._changed.wait()

@@ -30,7 +30,7 @@ LINES = 1.0  # seconds to write the last log lines when the server exits
 
 
 class Server(uvicorn.Server):
-    """A server that finishes its requests at the first signal to end, and exits at once at the second."""
+    """A server that drains at the first signal to end, and exits immediately at the second."""
 
     def __init__(self, front: Front, keys: tuple[str, ...], ready: Callable[[], None] = lambda: None) -> None:
         app = create_app(front, keys)

@@ -1,10 +1,11 @@
 """Operations that blockwise strategies share: open a block, feed the window, decide, seal and retire.
 
-A block is *open* while it has undecided positions, and *sealed* once neither it nor any block before it can change. If
-the rule never remasks, a block is complete as soon as all its positions are decided. Sealed blocks are final: the core
-stores their keys and values with the next forward pass. With `fold_commits`, a sealed block leaves the window
-immediately, so that the next block can open in its place; without it, the block is *held*: it keeps its place for one
-more sampling forward pass.
+A block is *open* while its tokens may change, and *sealed* once neither it nor any block before it can change. If
+decided positions never become masks again, a block can no longer change once all its positions are decided. Sealed
+blocks are
+final: the core stores their keys and values with the next forward pass. With `fold_commits`, a sealed block leaves the
+window immediately, so that the next block can open in its place; without it, the block is *held*: it keeps its place
+for one more sampling forward pass.
 """
 
 from abc import abstractmethod
@@ -119,7 +120,7 @@ class Blocks(Strategy):
         return blocks, len(blocks) < len(sequence.window) or any(b.opened < steps or b.start < length for b in blocks)
 
     def _retired(self, sequence: Sequence, window: tuple[Block, ...], spec: Spec) -> Sequence:
-        """Return the sequence with stored blocks retired, and advanced; for a window without `fold_commits`."""
+        """Retire blocks that are stored, then advance the sequence; for strategies without `fold_commits`."""
         past, final = sequence.past, sequence.final
         while window and window[0].end <= final:  # held, and stored by the forward that just ran
             past, window = past.push_front(window[0].sealed()), window[1:]

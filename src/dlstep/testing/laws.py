@@ -1,7 +1,7 @@
 """The laws of the engine. Each is a function of a strategy (a class, or a value with a rule) and Hypothesis' `data`.
 
-A law must hold for every strategy, or else raises AssertionError. `LAWS` lists them; `docs/structure.md` describes
-each.
+A law raises AssertionError for a strategy for which it does not hold. `LAWS` lists all laws, `docs/structure.md`
+describes them.
 """
 
 import pickle
@@ -222,7 +222,7 @@ def transparency(kind: Kind, data: DataObject) -> None:
 
 
 def second_turns(kind: Kind, data: DataObject) -> None:
-    """8. A prompt that continues an earlier answer reuses its stored pages, and is answered as it is without them."""
+    """8. A prompt that continues an earlier answer may reuse its stored pages; its answer is the same without them."""
     value = data.draw(hyperparameters(kind))
     spec = data.draw(specs(value))
     prompt = data.draw(lists(integers(0, 9), min_size=1, max_size=5).map(tuple))
