@@ -48,7 +48,7 @@ MUTANTS = (
     change("samples are told a second time", CONDUCTOR, "        if not isinstance(event, Samples):\n            self._changes.append(event)", "        self._changes.append(event)"),
     change("nobody says which rank is gone", CREW, "self._error, self.lost, calls = error, str(error), list", "self._error, self.lost, calls = error, \"the group ended\", list"),
     change("a rank that gives no sign of life is waited for", CREW, "if self.silence.longer(timeout) else None", "if self.silence.longer(1e9) else None"),
-    change("a worker that hangs is waited for", "evaluate/crews.py", "elif pulse.stuck(limit) and", "elif pulse.stuck(1e9) and"),
+    change("a worker that hangs is waited for", "evaluate/crews.py", "elif pulse.silence.stuck(limit) and", "elif pulse.silence.stuck(1e9) and"),
     change("what a lost worker had is lost", "evaluate/crews.py", "        for place, item in items.items():\n            self.add(place, item)\n", ""),
     change("what a rank cannot import is no reason", "processes/child.py", "    try:\n        target, arguments = pickle.loads(packed)\n", "    target, arguments = pickle.loads(packed)\n    try:\n"),
     change("an exception that is no RuntimeError leaves ranks waiting", CONDUCTOR, "        except Exception as error:", "        except (RuntimeError, DlstepError) as error:"),
