@@ -1,6 +1,7 @@
 """Servers for tests: the whole HTTP stack in a thread, around an engine in another one."""
 
 import asyncio
+import gc
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -153,7 +154,11 @@ class Stalls:
 
 @contextmanager
 def stalls_of_loop() -> Iterator[Stalls]:
-    """Measure every callback of the event loops of servers that run in this process."""
+    """Measure every callback of the event loops of servers that run in this process.
+
+    Objects made before are frozen, as `dlstep serve` freezes its heap once it is ready: a full garbage collection of a test
+    process that has run for a while takes up to 0.8 s, and may start in the thread of the event loop.
+    """
     found, run = Stalls(), asyncio.Handle._run
 
     def measured(handle: asyncio.Handle) -> None:
@@ -164,6 +169,11 @@ def stalls_of_loop() -> Iterator[Stalls]:
         run(handle)
         found.note(time.thread_time() - begin, repr(handle))
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(asyncio.Handle, "_run", measured)
-        yield found
+    gc.collect()
+    gc.freeze()
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(asyncio.Handle, "_run", measured)
+            yield found
+    finally:
+        gc.unfreeze()
