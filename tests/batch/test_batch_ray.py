@@ -1,6 +1,7 @@
 """Actors of Ray give the answers of one process, byte for byte, whoever of them is killed: the driver, an actor, or a node."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -104,12 +105,12 @@ class Driver:
     given: Path
     out: Path
     restarts: int = 99
-    actors: int = ACTORS
+    actors: int | None = ACTORS
 
     def __enter__(self) -> "Driver":
         command = [self.cluster.python, "-c", COMMAND, "batch", str(self.given), str(self.out), "--ray", self.cluster.address]
         options = {"actors": self.actors, "max_num_reqs": 32, "max_restarts": self.restarts, "actor_timeout": 10}
-        command += [word for name, value in options.items() for word in (f"--{name}", str(value))]
+        command += [word for name, value in options.items() if value is not None for word in (f"--{name}", str(value))]
         self.process = subprocess.Popen(command, stderr=self.cluster.log, text=True)
         return self
 
@@ -174,6 +175,21 @@ def test_stopped_actors_are_noticed_and_their_requests_move(
 
 
 @pytest.mark.stress
+def test_an_actor_that_is_stopped_at_its_start_is_replaced(cluster: Cluster, whole: bytes, tmp_path: Path) -> None:
+    given, out, log = written(tmp_path / "in.jsonl", stories(COUNT)), tmp_path / "out.jsonl", Path(cluster.log.name)
+    begin, end = log.stat().st_size, time.monotonic() + START
+    before = {actor.pid for node in cluster.nodes for actor in cluster.actors(node)}
+    with Driver(cluster, given, out) as driver:
+        while not (new := [each for node in cluster.nodes for each in cluster.actors(node) if each.pid not in before]):
+            assert driver.process.poll() is None and time.monotonic() < end
+        new[0].suspend()
+        assert driver.ended() == 0, log.read_text()[-5000:]
+        assert not new[0].is_running() or new[0].status() == psutil.STATUS_ZOMBIE, "it still has its CPU"
+    assert out.read_bytes() == whole
+    assert re.search(r"actor \d (did not begin within 100 s|sent no heartbeat for 10 s)", log.read_text()[begin:])
+
+
+@pytest.mark.stress
 def test_an_actor_that_dies_for_good_does_not_end_the_batch_and_one_that_does_not_fit_is_waited_for(
     cluster: Cluster, whole: bytes, tmp_path: Path
 ) -> None:
@@ -188,7 +204,7 @@ def test_an_actor_that_dies_for_good_does_not_end_the_batch_and_one_that_does_no
     assert out.read_bytes() == whole
     said = log.read_text()[begin:]
     assert "of 5 actors: each needs 1 CPU, free in the cluster are 0 CPU" in said
-    assert 1 <= said.count("died, or its node did") <= 2 and "it is not replaced" in said
+    assert 1 <= said.count("died, or its node did: The actor died") <= 2 and "it is not replaced" in said
 
 
 @pytest.mark.stress
@@ -210,6 +226,19 @@ def test_killed_thirty_times_nothing_is_lost(
     cluster: Cluster, whole: bytes, tmp_path: Path, report: Callable[[str], None], drivers: int, actors: int, nodes: int
 ) -> None:
     check(cluster, whole, tmp_path, report, drivers=drivers, actors=actors, nodes=nodes)
+
+
+@pytest.mark.stress
+def test_actors_join_with_the_nodes_of_the_cluster(cluster: Cluster, whole: bytes, tmp_path: Path) -> None:
+    """Without --actors, each node gets one, those that join later as well."""
+    given, out, log = written(tmp_path / "in.jsonl", stories(COUNT)), tmp_path / "out.jsonl", Path(cluster.log.name)
+    begin = log.stat().st_size
+    with Driver(cluster, given, out, actors=None) as driver:
+        assert driver.until(1)
+        cluster.add_node()
+        assert driver.ended() == 0, log.read_text()[-5000:]
+    assert out.read_bytes() == whole
+    assert "the cluster has room for 1 more actors" in log.read_text()[begin:]
 
 
 def check(

@@ -53,6 +53,7 @@ TESTS = {
     **dict.fromkeys(
         ("batch/lines", "evaluate/run_lock"), ("tests/batch/test_batch_lock.py", "tests/batch/test_batch_lines.py")
     ),
+    "batch/actors": ("tests/batch/test_batch_moves.py",),
     "batch/": ("tests/batch/test_batch_lines.py", "tests/batch/test_batch_answers.py", "tests/batch/test_batch_resume.py"),
     "serve/errors": ("tests/serve/test_serve_bodies.py", "tests/serve/test_serve_overload.py"),
     **dict.fromkeys(("serve/translate", "serve/app"), ("tests/serve/test_serve_overload.py",)),

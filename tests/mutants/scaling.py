@@ -4,7 +4,7 @@ from .catalogue import change
 
 LINES, CHECKPOINT, DESK = "batch/lines.py", "batch/checkpoint.py", "batch/desk.py"
 PLACEMENT, FRONT, FLEET = "serve/placement.py", "serve/front.py", "serve/fleet.py"
-LINK, REPLICA = "serve/link.py", "serve/replica.py"
+LINK, REPLICA, ACTORS = "serve/link.py", "serve/replica.py", "batch/actors.py"
 
 MUTANTS = (
     change("a failure is kept as an answer", LINES, "< TRY_AGAIN", "< 600"),
@@ -26,4 +26,7 @@ MUTANTS = (
     change("a silent engine is not killed", LINK, "if self._silence.seconds >= limit:", "if False:"),
     change("what the server ended itself takes no room", REPLICA, "        self.abandoned.add(ticket.id)\n", ""),
     change("a renewal waits for no answer", FLEET, "                await replica.until(lambda replica=replica: not replica.sent or replica.phase != \"resting\")\n", ""),
+    change("an actor that was given up gets a successor", ACTORS, "for node in nodes) - len(self._slots)\n        return max(0, min(most,", "for node in nodes)\n        return max(0, min(most,"),
+    change("the GPUs of an actor lie on any nodes", ACTORS, 'most = sum(int(node.get("GPU", 0)) // size for node in nodes)', 'most = int(sum(node.get("GPU", 0) for node in nodes)) // size'),
+    change("an actor may load for ever", ACTORS, "now - slot.begun > loading:", "False:"),
 )  # fmt: skip

@@ -1,8 +1,9 @@
 """Ray actors that answer requests on any number of nodes. Ray places them; this module watches them and moves their requests.
 
-Each of a fixed number of slots has one actor, which is an engine in a separate process. While Ray has not yet placed an actor,
-the other slots work. A new actor replaces one that dies or misses a heartbeat, and the requests of the lost actor move to other
-actors immediately. Answers of a lost actor are ignored, so no request is answered twice.
+Each slot has one actor, which is an engine in a separate process. While Ray has not yet placed an actor, the other slots work.
+If the user sets no number of actors, slots are added when the cluster has room for more. A new actor replaces one that dies or
+misses a deadline, and the requests of the lost actor move to other actors immediately. Answers of a lost actor are ignored, so
+no request is answered twice.
 """
 
 import os
@@ -13,16 +14,17 @@ from collections import deque
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from time import monotonic
 from typing import Any, Literal, NamedTuple
 
 import ray  # pyright: ignore[reportMissingImports]
-from ray.exceptions import RayActorError, RaySystemError, RayTaskError  # pyright: ignore[reportMissingImports]
+from ray.exceptions import RayError, RaySystemError, RayTaskError  # pyright: ignore[reportMissingImports]
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy  # pyright: ignore[reportMissingImports]
 
 from ..config import EngineConfig
 from ..core import DlstepError
 from ..core.checks import short
+from ..evaluate.crews import START as LOADING
+from ..processes import Clock
 from ..threads import spin_less
 from .answerer import Answerer, Failed
 from .desk import About, Answered
@@ -34,6 +36,8 @@ PATIENCE = 10.0  # seconds that the head of a cluster has to answer
 AT_A_TIME = 1 << 16  # calls of an actor that may wait: the driver bounds them
 BEAT = 1.0  # seconds between two checks for late actors
 FIRST_WORD, NEXT_WORD = 5.0, 60.0  # seconds until the first and between later notices about missing actors
+GROWTH = 5.0  # seconds between two looks at what the cluster has room for
+LONGEST = 300  # characters of a reason that Ray gives
 STEPS = 10.0  # a forward pass may take this many times `actor_timeout`, because the first ones compile
 
 
@@ -55,7 +59,10 @@ class _Job(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class _Slot:
-    """A slot and the state of its actor. `actor` is None once it died too often; `about` is None until its engine is loaded."""
+    """A slot and the state of its actor. `actor` is None once it died too often; `about` is None until its engine is loaded.
+
+    Times are those of `Actors._now`.
+    """
 
     number: int
     restarts: int
@@ -63,7 +70,7 @@ class _Slot:
     about: About | None = None
     where: tuple[int, str] | None = None
     live: int = 0
-    begun: float = 0.0
+    begun: float = 0.0  # start of the actor; once its process runs, start of the process
     asked: float | None = None  # time of the heartbeat request that is not answered yet
     heard: float = 0.0
 
@@ -85,10 +92,12 @@ class Actors:
 
     def __init__(self, config: EngineConfig, options: BatchOptions) -> None:
         self._options = options
+        # A sum of capped times between steps: no actor is late because this process was paused, as a suspended job is.
+        self._now, self._clock = 0.0, Clock()
         self._calls: dict[Any, _Call] = {}
         self._waiting: deque[_Job] = deque()
         self._facts: dict[str, Any] | None = None
-        self._word = monotonic() + FIRST_WORD
+        self._word, self._growth = FIRST_WORD, GROWTH
         _join(options.ray)
         with ExitStack() as cluster:  # which is left if there is no crew
             cluster.callback(ray.shutdown)
@@ -106,10 +115,8 @@ class Actors:
                 runtime_env={"env_vars": variables},
             )
             self._given = config, options.served_model_name, options.template(), str(Path.cwd())
-            count = options.actors or self._fitting()
-            self._slots = [_Slot(number, options.max_restarts) for number in range(1, count + 1)]
-            for slot in self._slots:
-                self._start(slot)
+            self._slots: list[_Slot] = []
+            self._add(options.actors or max(1, self._room()))
             while self._facts is None:
                 self.step()
             cluster.pop_all()
@@ -137,6 +144,7 @@ class Actors:
             done, _ = ray.wait(calls, num_returns=len(calls), timeout=0)
         else:
             done = []
+        self._now += self._clock.passed()
         answers: list[Answered] = []
         for ref in done:
             call = self._calls.pop(ref, None)
@@ -153,9 +161,15 @@ class Actors:
         """End the actors, and the cluster if it was started for them."""
         ray.shutdown()
 
+    def _add(self, count: int) -> None:
+        """Add slots, and start their actors."""
+        for _ in range(count):
+            self._slots.append(_Slot(len(self._slots) + 1, self._options.max_restarts))
+            self._start(self._slots[-1])
+
     def _start(self, slot: _Slot) -> None:
         """Start a new actor for a slot."""
-        slot.actor, slot.begun, slot.asked = self._class.remote(*self._given), monotonic(), None
+        slot.actor, slot.begun, slot.asked = self._class.remote(*self._given), self._now, None
         self._calls[slot.actor.where.remote()] = _Call(slot, "where")
         self._calls[slot.actor.about.remote()] = _Call(slot, "about")
 
@@ -174,13 +188,10 @@ class Actors:
         slot = call.slot
         try:
             found = ray.get(ref)
-        except RayTaskError as error:
-            raise DlstepError(f"an actor failed: {error.cause!r}; the answers so far are kept, run it again") from error
-        except RayActorError as error:
-            self._lost(slot, "died, or its node did", call.job)
-            del error
+        except RayError as error:  # a death is not always a RayActorError: if memory ran out, it is an OutOfMemoryError
+            self._lost(slot, f"died, or its node did: {_reason(error)}", call.job)
             return None
-        slot.heard = monotonic()
+        slot.heard = self._now
         if isinstance(found, Failed):
             slot.restarts = 0  # a new actor would fail in the same way
             self._lost(slot, f"cannot make its engine: {found.why}", call.job, ValueError(found.why))
@@ -188,7 +199,7 @@ class Actors:
             slot.live -= 1
             return found
         elif call.kind == "where":
-            slot.where = found
+            slot.where, slot.begun = found, self._now
         elif call.kind == "busy":
             slot.asked = None
             if found > STEPS * self._options.actor_timeout:
@@ -201,7 +212,7 @@ class Actors:
 
     def _watch(self) -> None:
         """Request heartbeats, give up actors whose heartbeat is late, and report actors that are not placed yet."""
-        now, limit = monotonic(), self._options.actor_timeout
+        now, limit, loading = self._now, self._options.actor_timeout, max(LOADING, STEPS * self._options.actor_timeout)
         for slot in self._slots:
             if slot.actor is None:
                 continue
@@ -211,16 +222,24 @@ class Actors:
                     self._lost(slot, f"did not begin within {STEPS * limit:g} s")
             elif slot.asked is not None and now - slot.asked > limit:
                 self._lost(slot, f"sent no heartbeat for {limit:g} s (--actor_timeout)")
+            elif slot.about is None and now - slot.begun > loading:
+                self._lost(slot, f"did not load its engine within {loading:g} s")
             elif slot.asked is None and now - slot.heard > min(limit / 4, 10.0):
                 slot.asked = now
                 self._calls[slot.actor.busy.remote()] = _Call(slot, "busy")
-        absent = sum(slot.actor is not None and slot.where is None for slot in self._slots)
+        if self._options.actors is None and now >= self._growth:
+            self._growth = now + GROWTH
+            if room := self._room():
+                _say(f"the cluster has room for {room} more actors, which are started")
+                self._add(room)
+        absent = self._absent
         if now < self._word or not absent:
             return
         free = ray.available_resources()
         each = " and ".join(f"{count:g} {name}" for name, count in self._needs.items())
         there = " and ".join(f"{free.get(name, 0):g} {name}" for name in self._needs)
-        _say(f"waiting for {absent} of {len(self._slots)} actors: each needs {each}, free in the cluster are {there}")
+        missing = f"{absent} of {len(self._slots)} actors"
+        _say(f"waiting for {missing}: each needs {each} of one node, free in the cluster are {there}")
         self._word = now + NEXT_WORD
 
     def _lost(self, slot: _Slot, why: str, job: _Job | None = None, error: Exception | None = None) -> None:
@@ -245,12 +264,29 @@ class Actors:
                 "so far are kept, run the same command again"
             )
 
-    def _fitting(self) -> int:
-        """Return how many actors fit the free GPUs; without GPUs, one for each node with enough CPUs. At least 1."""
+    @property
+    def _absent(self) -> int:
+        """The number of actors whose process does not run yet."""
+        return sum(slot.actor is not None and slot.where is None for slot in self._slots)
+
+    def _room(self) -> int:
+        """Return how many more actors the cluster has room for: by its free GPUs; without GPUs, one for each node with CPUs.
+
+        An actor needs all of its GPUs on one node. Slots whose actor was given up count, so that it gets no successor.
+        """
         size = self._needs["CPU"]
-        if "GPU" in self._needs:
-            return max(1, int(ray.available_resources().get("GPU", 0)) // size)
-        return max(1, sum(node["Alive"] and node["Resources"].get("CPU", 0) >= size for node in ray.nodes()))
+        nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+        if "GPU" not in self._needs:
+            return max(0, sum(node.get("CPU", 0) >= size for node in nodes) - len(self._slots))
+        most = sum(int(node.get("GPU", 0)) // size for node in nodes) - len(self._slots)
+        return max(0, min(most, int(ray.available_resources().get("GPU", 0)) // size - self._absent))
+
+
+def _reason(error: RayError) -> str:
+    """Return the reason of an error of Ray in one line, without the lines with ids, which begin with a tab."""
+    lines = [line for line in str(error).splitlines() if not line.startswith("\t")]
+    said = repr(error.cause) if isinstance(error, RayTaskError) else " ".join(" ".join(lines).split())
+    return said[:LONGEST]
 
 
 def _kill(actor: Any, where: tuple[int, str] | None) -> None:

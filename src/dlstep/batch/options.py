@@ -20,8 +20,8 @@ class BatchOptions:
     ray: str | None = None
     """Ray cluster whose actors answer: local starts one on this machine, auto or HOST:PORT joins one; null: no Ray."""
     actors: Annotated[int, Interval(ge=1, le=4096)] | None = None
-    """With --ray: number of engines, each with its own copy of the network; null: one per free GPU (per N GPUs with --tp N),
-    or one per node if there are no GPUs. The batch begins when the first engine is ready; the others join later."""
+    """With --ray: number of engines, each with its own copy of the network; null: one per free GPU (per N GPUs of a node with
+    --tp N), or one per node if there are no GPUs, and more when nodes join. The batch begins when the first engine is ready."""
     max_restarts: Annotated[int, Ge(0)] = 10
     """With --ray: how often an actor is replaced after it or its node died. The batch continues while any actor is left."""
     actor_timeout: Annotated[float, Interval(ge=1.0, le=1e6)] = 60.0

@@ -111,6 +111,10 @@ class Clock:
     def wait(self, workers: list[Worker]) -> float:
         """Wait until a worker sends or ends, up to `HEARTBEAT_SECONDS`. Return capped seconds since the last call."""
         wait([end for worker in workers for end in (worker.connection, worker.sentinel)], HEARTBEAT_SECONDS)
+        return self.passed()
+
+    def passed(self) -> float:
+        """Return the capped seconds since the last call of this method or of `wait`."""
         now = monotonic()
         passed, self._before = min(now - self._before, 2 * HEARTBEAT_SECONDS), now
         return passed
