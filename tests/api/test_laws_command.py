@@ -2,6 +2,7 @@
 
 import json
 import re
+import signal
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -105,6 +106,23 @@ def test_file_that_ends_its_process_is_reported(tmp_path: Path, capsys: Captured
 @pytest.mark.parametrize("kind", [kind for kind in FATAL if kind != "stays in C"])
 def test_every_file_that_ends_its_process_is_reported(kind: str, tmp_path: Path, capsys: Captured) -> None:
     check_fatal(FATAL[kind], tmp_path, capsys)
+
+
+@pytest.mark.parametrize(
+    ("number", "reason"),
+    [
+        (signal.SIGKILL, "the process was killed by SIGKILL (memory may have run out)"),
+        pytest.param(signal.SIGSTOP, "the process did not answer within 61 seconds and was killed", marks=pytest.mark.stress),
+    ],
+    ids=["killed", "stopped"],
+)
+def test_file_that_ends_its_process_at_the_import_is_refused(
+    number: signal.Signals, reason: str, tmp_path: Path, capsys: Captured
+) -> None:
+    path = tmp_path / "fatal.py"
+    path.write_text(f"import os\nos.kill(os.getpid(), {int(number)})\n", encoding="utf-8")
+    assert main(["laws", str(path), "--case_timeout", "0.5"]) == 2
+    assert f"{path} cannot be loaded: {reason}" in capsys.readouterr().err
 
 
 def check_holds(messages: list[object], laws: int) -> None:

@@ -213,7 +213,7 @@ def test_every_request_is_answered_once_whoever_dies_hangs_or_never_comes(
 def test_a_pause_of_the_driver_costs_no_actor(seed: int, pauses: int) -> None:
     ray = Ray(Random(seed), 3, 0, pauses=pauses)
     with tempfile.TemporaryDirectory() as folder:
-        assert len(answered(ray, Path(folder) / "out", list(range(40)), actors=3, max_restarts=0, actor_timeout=9.0)) == 40
+        assert len(answered(ray, Path(folder) / "out", list(range(40)), actors=3, max_restarts=0, actor_timeout=60.0)) == 40
     assert len(ray.actors) == 3 and not any(actor.dead for actor in ray.actors)
 
 

@@ -51,6 +51,8 @@ def faulty(moment: str, fault: str, who: tuple[int, ...], connection: Any, confi
     strike = FAULTS[fault][0]
     if number in who and moment == "start":
         strike()
+    elif number in who and moment == "loading":
+        crews.load_engine = lambda *_: strike()  # pyright: ignore[reportAttributeAccessIssue]
     elif number in who:
         step, steps = Answering.step, []
 
@@ -87,7 +89,7 @@ def fast(monkeypatch: pytest.MonkeyPatch) -> None:
 
 FEW = [("start", "stop"), ("step", "stop"), ("step", "hang"), ("step", "kill"), ("step", "error")]
 REST = [(moment, fault) for moment in ("start", "step") for fault in FAULTS if (moment, fault) not in FEW]
-REST.remove(("start", "hang"))  # a worker may take half an hour to load
+REST.remove(("start", "hang"))  # it sends no heartbeat, as one that is stopped
 
 
 @pytest.mark.usefixtures("fast")
@@ -110,6 +112,18 @@ def test_other_workers_answer_what_a_lost_one_had(
         assert crew.live == 0
     said = capsys.readouterr().err
     assert re.search(f"worker 0 of 2 {FAULTS[fault][1]}; the other workers answer", said), said
+
+
+@pytest.mark.stress
+@pytest.mark.usefixtures("fast")
+def test_other_workers_answer_for_one_that_hangs_at_its_start(
+    options: EvalOptions, unbroken: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr(crews, "work", partial(faulty, "loading", "hang", (0,)))
+    monkeypatch.setattr(crews, "START", 20.0)
+    with closing(Processes(CONFIG, 2, LIMIT)) as crew:
+        assert answers(run(replace(options, out=str(tmp_path / "run"), workers=2), crew)) == unbroken
+    assert re.search(r"worker 0 of 2 was not ready for 2\d seconds and was killed; the other", capsys.readouterr().err)
 
 
 @pytest.mark.usefixtures("fast")

@@ -143,6 +143,17 @@ def test_worker_that_stops_answering_is_dead_after_the_deadline(number: signal.S
     worker.end()
 
 
+@pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGKILL], ids=["stopped", "killed"])
+def test_worker_that_is_stopped_at_its_start_is_dead_after_the_deadline(number: signal.Signals):
+    worker = Worker(echo, name="worker")
+    os.kill(worker.pid, number)  # before its modules are imported
+    reason = "did not answer within 0.3 seconds and was killed" if number == signal.SIGSTOP else "was killed by SIGKILL"
+    with pytest.raises(WorkerDied, match=f"worker {reason}"):
+        worker.receive(SHORT)
+    worker.end()
+    assert gone(worker.pid)
+
+
 def test_full_pipe_of_a_stopped_worker_does_not_block_the_sender():
     worker = Worker(ignore, name="worker")
     assert worker.receive(SOON) == "started"

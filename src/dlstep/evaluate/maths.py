@@ -8,6 +8,7 @@ from ..processes import Worker, WorkerDied
 from ._maths_worker import answer_jobs
 
 START = 120.0  # seconds that the libraries may take to load, on a busy machine
+STARTS = 2  # attempts to start the process
 LONGEST = 10_000  # characters of an answer that is looked at
 
 
@@ -34,9 +35,9 @@ class Maths:
             worker = self._worker = self._worker or _started()
             try:
                 answer = _asked(worker, job, self.seconds)
-            except WorkerDied:
+            except WorkerDied as error:
                 self._end()
-                return False, "", "no comparison within its limits of time and memory"
+                return False, "", f"not compared: {error}"
         return answer["equal"], answer["read"], ""
 
     def close(self) -> None:
@@ -51,13 +52,18 @@ class Maths:
 
 
 def _started() -> Worker:
-    worker = Worker(answer_jobs, name="math-verify")
-    try:
-        _asked(worker, {"gold": "1", "found": "1", "boxed": True}, START)
-    except WorkerDied as error:
-        worker.end(0)
-        raise ValueError(f"math-verify does not start: {error}") from error
-    return worker
+    """Return a new worker that has loaded its libraries. Raises ValueError if that fails `STARTS` times."""
+    reasons: list[str] = []
+    while len(reasons) < STARTS:
+        worker = Worker(answer_jobs, name="math-verify")
+        try:
+            _asked(worker, {"gold": "1", "found": "1", "boxed": True}, START)
+        except WorkerDied as error:
+            worker.end(0)
+            reasons.append(str(error))
+        else:
+            return worker
+    raise ValueError(f"math-verify does not start: {'; '.join(reasons)}")
 
 
 def _asked(worker: Worker, job: dict[str, object], seconds: float) -> dict[str, Any]:
