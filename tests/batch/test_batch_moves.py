@@ -68,6 +68,7 @@ class Actor:
 
     def __init__(self, ray: "Ray") -> None:
         self._ray, self.placed, self.hangs, self.loads, self.dead = ray, False, False, False, False
+        self.begins = 0.0  # time at which its process runs
         ray.actors.append(self)
 
     def __getattr__(self, name: str) -> Any:
@@ -120,7 +121,7 @@ class Ray:
         self.joining = [(when, node) for when, node in self.joining if when > self.now]
         living = [actor for actor in self.actors if not actor.dead]
         for actor in living[: self.room]:
-            actor.placed = True
+            actor.placed = self.now >= actor.begins
         if self.faults and living and self.random.random() < 0.3:
             self.faults -= 1
             victim = self.random.choice(living)
@@ -233,6 +234,20 @@ def test_an_actor_that_never_loads_is_replaced(fault: str, tmp_path: Path, capsy
     reason = {"loads": "did not load its engine", "hangs": "did not begin"}[fault]
     assert f"actor 1 {reason} within 90 s; 0 requests move, another one is started" in said
     assert len(ray.actors) == 3
+
+
+def test_an_actor_on_a_slow_node_begins_at_last(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its imports take longer than a new actor has at first."""
+    ray, start = Ray(Random(3), 1, 0), Actor.__init__
+
+    def slow(actor: Actor, cluster: Ray) -> None:
+        start(actor, cluster)
+        actor.begins = cluster.now + 45.0
+
+    with patch.object(Actor, "__init__", slow):
+        assert len(answered(ray, tmp_path / "out", list(range(9)), actors=1, max_restarts=0, actor_timeout=2.0)) == 9
+    said = capsys.readouterr().err
+    assert [limit for limit in (20, 40, 80) if f"did not begin within {limit} s; 0 requests move" in said] == [20, 40]
 
 
 @pytest.mark.parametrize("death", range(len(DEATHS)))

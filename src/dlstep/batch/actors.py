@@ -38,6 +38,7 @@ BEAT = 1.0  # seconds between two checks for late actors
 FIRST_WORD, NEXT_WORD = 5.0, 60.0  # seconds until the first and between later notices about missing actors
 GROWTH = 5.0  # seconds between two looks at what the cluster has room for
 LONGEST = 300  # characters of a reason that Ray gives
+MOST_LATE = 6  # doublings of the time that a new actor has to begin
 STEPS = 10.0  # a forward pass may take this many times `actor_timeout`, because the first ones compile
 
 
@@ -73,6 +74,7 @@ class _Slot:
     begun: float = 0.0  # start of the actor; once its process runs, start of the process
     asked: float | None = None  # time of the heartbeat request that is not answered yet
     heard: float = 0.0
+    late: int = 0  # actors in a row whose process did not run in time
 
 
 class _Call(NamedTuple):
@@ -199,7 +201,7 @@ class Actors:
             slot.live -= 1
             return found
         elif call.kind == "where":
-            slot.where, slot.begun = found, self._now
+            slot.where, slot.begun, slot.late = found, self._now, 0
         elif call.kind == "busy":
             slot.asked = None
             if found > STEPS * self._options.actor_timeout:
@@ -217,9 +219,12 @@ class Actors:
             if slot.actor is None:
                 continue
             if slot.where is None:
-                if now - slot.begun > STEPS * limit:  # Ray does not say whether the actor hangs or still waits for resources
-                    slot.restarts += 1
-                    self._lost(slot, f"did not begin within {STEPS * limit:g} s")
+                # Ray does not say whether the actor hangs or still waits for resources, so this costs no restart. The next
+                # actor has twice as long, because imports may take minutes on a busy node.
+                starting = STEPS * limit * 2**slot.late
+                if now - slot.begun > starting:
+                    slot.restarts, slot.late = slot.restarts + 1, min(slot.late + 1, MOST_LATE)
+                    self._lost(slot, f"did not begin within {starting:g} s")
             elif slot.asked is not None and now - slot.asked > limit:
                 self._lost(slot, f"sent no heartbeat for {limit:g} s (--actor_timeout)")
             elif slot.about is None and now - slot.begun > loading:
