@@ -36,7 +36,8 @@ def report() -> None:
         gc.collect()
         if trim is not None:
             trim(0)
-        found = {"stall": longest, "what": what, "memory": process.memory_info().rss}
+        memory, blocks = process.memory_info().rss, sys.getallocatedblocks()
+        found = {"stall": longest, "what": what, "memory": memory, "blocks": blocks}
         longest, what = 0.0, ""
         print(f"report: {json.dumps(found)}", file=sys.stderr, flush=True)
 

@@ -14,23 +14,25 @@ from dlstep.testing.shadow import ShadowDriver
 
 
 class Hanging:
-    """A driver that takes its time, and hangs in a forward pass as long as a file exists."""
+    """A driver that takes its time, and hangs in the third forward pass after a file appears, as long as it exists."""
 
     def __init__(self, config: Config, seconds: float, hangs: Path) -> None:
         self.driver = ShadowDriver(config.page_size, config.num_pages, config.spec, 0.0, places=4)
-        self.seconds, self.hangs = seconds, hangs
+        self.seconds, self.hangs, self.passes = seconds, hangs, 0
 
     def run(self, plan: Plan) -> Samples:
         time.sleep(self.seconds)
-        while self.hangs.exists():
+        self.passes = self.passes + 1 if self.hangs.exists() else 0
+        while self.passes > 2 and self.hangs.exists():
             time.sleep(0.05)
         return self.driver.run(plan)
 
 
-def run_shadow(pipe: Connection, config: Config, strategy: Strategy, seconds: float, loading: float, hangs: Path) -> None:
-    """The process: load for some time, then converse."""
+def run_shadow(pipe: Connection, config: Config, strategy: Strategy, seconds: float, loads: Path, hangs: Path) -> None:
+    """The process: load as long as a file exists, then converse."""
     heart = Heart(pipe)
-    time.sleep(loading)
+    while loads.exists():
+        time.sleep(0.05)
     converse(Engine(init(config, strategy), Hanging(config, seconds, hangs), None, "shadow"), heart)
 
 
@@ -40,14 +42,14 @@ class ShadowHost(ProcessHost):
     Args:
         engine: Whose configuration and strategy it has.
         seconds: How long a forward pass takes.
-        loading: How long an engine takes to load.
+        loads: A file; while it exists, engines load.
         hangs: A file; while it exists, forward passes hang.
     """
 
     def __init__(
-        self, engine: Engine, seconds: float = 0.0, loading: float = 0.0, hangs: Path = Path("/nonexistent/hangs")
+        self, engine: Engine, seconds: float = 0.0, loads: Path = Path("/nonexistent"), hangs: Path = Path("/nonexistent")
     ) -> None:
-        self._first, self._rest = engine.first, (seconds, loading, hangs)
+        self._first, self._rest = engine.first, (seconds, loads, hangs)
         self._worker, self.starts = None, 0
 
     def start(self) -> Connection:

@@ -248,7 +248,7 @@ def test_a_browser_opens_once_the_model_is_there(opens: bool, monkeypatch: pytes
     monkeypatch.setattr("webbrowser.open", lambda url: urls.append(url) or asked.set() or opens)
     engine = shadow_engine()
     with served(engine, ready=lambda: serving_server.show_page("http://127.0.0.1:1/")):
-        assert asked.wait(10)
+        assert asked.wait(60)
     assert urls == ["http://127.0.0.1:1/"]
     assert ("the page is at http://127.0.0.1:1/" in capsys.readouterr().err) == (not opens)
 

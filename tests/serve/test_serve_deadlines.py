@@ -59,8 +59,15 @@ def until_states(server: Served, *states: str) -> None:
     server.until(lambda: tuple(replica.phase for replica in server.front.replicas) == states)
 
 
-def all_sent(server: Served, threads: ThreadPoolExecutor) -> list[Future[tuple[int, str]]]:
-    """Requests that an engine has begun."""
+@pytest.fixture
+def hangs(tmp_path: Path) -> Path:
+    """A file; while it exists, forward passes hang."""
+    return tmp_path / "hangs"
+
+
+def all_sent(server: Served, threads: ThreadPoolExecutor, hangs: Path) -> list[Future[tuple[int, str]]]:
+    """Requests that the engines have begun and cannot end before the file is gone, however slow the machine is."""
+    hangs.touch()
     under_way = [threads.submit(ask, server, number) for number in range(REQUESTS)]
     server.until(lambda: sum(len(replica.sent) for replica in server.front.replicas) == REQUESTS)
     server.until(lambda: server.front.load.running > 0)
@@ -68,17 +75,24 @@ def all_sent(server: Served, threads: ThreadPoolExecutor) -> list[Future[tuple[i
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_requests_of_the_only_engine_end_with_an_error_and_the_server_is_ready_again(fault: signal.Signals) -> None:
-    (host,) = hosts_of(1, seconds=0.1)
+def test_requests_of_the_only_engine_end_with_an_error_and_the_server_is_ready_again(
+    fault: signal.Signals, tmp_path: Path, hangs: Path
+) -> None:
+    loads = tmp_path / "loads"
+    (host,) = hosts_of(1, loads=loads, hangs=hangs)
     with served(shadow_engine(), hosts=[host], request_timeout=5.0, **SOON) as server, ThreadPoolExecutor(REQUESTS) as threads:
-        under_way = all_sent(server, threads)
+        under_way = all_sent(server, threads, hangs)
+        loads.touch()
         begin = time.monotonic()
         os.kill(host.pid, fault)
-        found = Counter(each.result() for each in under_way)
-        assert found == Counter({(503, "engine_died"): REQUESTS})
+        # On a slow machine a request may reach `request_timeout` before its engine is killed.
+        assert {each.result() for each in under_way} <= {(503, "engine_died"), (503, "engine_timeout")}
         assert time.monotonic() - begin < LATE
+        server.until(lambda: server.front.deaths == 1)
+        hangs.unlink()
         with server.http() as http:
             told = http.get("/ready").json()
+            loads.unlink()
             server.until(lambda: http.get("/ready").status_code == 200)
         reason = "sent no heartbeat for 3 seconds and was killed" if fault == signal.SIGSTOP else "was killed by SIGKILL"
         assert told["status"] == "restarting" and reason in told["reason"] and reason in told["replicas"][0]["last_death"]
@@ -88,15 +102,16 @@ def test_requests_of_the_only_engine_end_with_an_error_and_the_server_is_ready_a
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_another_engine_answers_what_was_not_told_once(fault: signal.Signals) -> None:
-    hosts = hosts_of(2, seconds=0.05)
+def test_another_engine_answers_what_was_not_told_once(fault: signal.Signals, hangs: Path) -> None:
+    hosts = hosts_of(2, hangs=hangs)
     with served(shadow_engine(), hosts=hosts, **SOON) as server, ThreadPoolExecutor(REQUESTS) as threads:
         until_states(server, "ready", "ready")
         expected = [(200, ask(server, number)[1]) for number in range(REQUESTS)]
         server.until_idle()
         before = counts(server, "vllm:request_success_total")
-        under_way = all_sent(server, threads)
+        under_way = all_sent(server, threads, hangs)
         os.kill(hosts[0].pid, fault)
+        hangs.unlink()
         assert [each.result() for each in under_way] == expected
         until_states(server, "ready", "ready")
         server.until_idle()
@@ -105,12 +120,12 @@ def test_another_engine_answers_what_was_not_told_once(fault: signal.Signals) ->
         assert [replica.deaths for replica in server.front.replicas] == [1, 0]
 
 
-def test_an_engine_that_goes_on_is_ready_again_and_late_reports_are_ignored() -> None:
-    (host,) = hosts_of(1, seconds=0.02)
-    options: dict[str, Any] = {"request_timeout": 1.0, "heartbeat_timeout": 9.0}
+def test_an_engine_that_goes_on_is_ready_again_and_late_reports_are_ignored(hangs: Path) -> None:
+    (host,) = hosts_of(1, hangs=hangs)
+    options: dict[str, Any] = {"request_timeout": 4.0}
     with served(shadow_engine(), hosts=[host], **options) as server, ThreadPoolExecutor(REQUESTS + 1) as threads:
         (replica,) = server.front.replicas
-        under_way = all_sent(server, threads)
+        under_way = all_sent(server, threads, hangs)
         os.kill(host.pid, signal.SIGSTOP)
         found = {each.result() for each in under_way}
         assert {status for status, _ in found} <= {200, 503}, found
@@ -120,6 +135,7 @@ def test_an_engine_that_goes_on_is_ready_again_and_late_reports_are_ignored() ->
             assert http.get("/ready").status_code == 503
         waits = threads.submit(ask, server, 1, max_tokens=4)
         server.until(lambda: server.front.live == 1)
+        hangs.unlink()
         os.kill(host.pid, signal.SIGCONT)
         until_states(server, "ready")
         waits.result()
@@ -131,35 +147,59 @@ def test_an_engine_that_goes_on_is_ready_again_and_late_reports_are_ignored() ->
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_an_engine_that_stops_while_it_loads_is_started_again(fault: signal.Signals, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(link, "LOADING", 3.0)
-    first, second = hosts_of(1, loading=1.0)[0], hosts_of(1)[0]
-    with served(shadow_engine(), hosts=[second, first], **SOON) as server:
-        os.kill(first.pid, fault)
+def until_begun(server: Served, number: int) -> None:
+    """Wait until an engine has sent its first heartbeat: it has imported what it needs, and loads."""
+    server.until(lambda: server.front.replicas[number].link._silence._progress >= 0)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_an_engine_that_stops_while_it_loads_is_started_again(
+    fault: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loads = tmp_path / "loads"
+    loads.touch()
+    first, second = hosts_of(1)[0], hosts_of(1, loads=loads)[0]
+    with served(shadow_engine(), hosts=[first, second], **SOON) as server:
+        until_begun(server, 1)
+        monkeypatch.setattr(link, "LOADING", 3.0)
+        os.kill(second.pid, fault)
         assert ask(server, 1)[0] == 200
-        server.until(lambda: first.starts == 2)
+        server.until(lambda: server.front.deaths == 1)
+        monkeypatch.undo()
+        loads.unlink()
         until_states(server, "ready", "ready")
+        assert second.starts == 2
         assert counts(server, "dlstep_engine_timeouts_total")['{deadline="heartbeat"}'] == (fault == signal.SIGSTOP)
 
 
-def test_an_engine_loads_for_longer_than_heartbeats_may_stay_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(link, "LOADING", 3.0)
-    (host,) = hosts_of(1, loading=5.0)
-    with served(shadow_engine(), hosts=[host], **SOON) as server:
+def test_an_engine_loads_for_longer_than_heartbeats_may_stay_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    loads = tmp_path / "loads"
+    loads.touch()
+    (host,) = hosts_of(1, loads=loads)
+    with served(shadow_engine(), hosts=[host], waits=False, **SOON) as server:
+        until_begun(server, 0)
+        monkeypatch.setattr(link, "LOADING", 3.0)
+        time.sleep(5.0)
+        loads.unlink()
+        until_states(server, "ready")
         assert ask(server, 1)[0] == 200
         assert host.starts == 1 and not server.front.deaths
 
 
-def test_an_engine_that_loads_for_too_long_is_started_again() -> None:
-    slow, other = hosts_of(1, loading=100.0)[0], hosts_of(1)[0]
-    with served(shadow_engine(), hosts=[other, slow], start_timeout=3.0) as server:
+def test_an_engine_that_loads_for_too_long_is_started_again(tmp_path: Path) -> None:
+    loads = tmp_path / "loads"
+    loads.touch()
+    other, slow = hosts_of(1)[0], hosts_of(1, loads=loads)[0]
+    with served(shadow_engine(), hosts=[other, slow], start_timeout=3600.0) as server:
         assert ask(server, 1)[0] == 200
+        server.front.replicas[1].link._age += 3600.0  # as if so much time had passed
         server.until(lambda: slow.starts == 2)
+        loads.unlink()
+        until_states(server, "ready", "ready")
         assert counts(server, "dlstep_engine_timeouts_total")['{deadline="start"}'] == 1
 
 
-def test_a_forward_pass_that_hangs_ends_its_requests_and_the_engine(tmp_path: Path) -> None:
-    hangs = tmp_path / "hangs"
+def test_a_forward_pass_that_hangs_ends_its_requests_and_the_engine(hangs: Path) -> None:
     (host,) = hosts_of(1, seconds=0.02, hangs=hangs)
     with served(shadow_engine(), hosts=[host], engine_timeout=2.0) as server, ThreadPoolExecutor(1) as threads:
         hangs.touch()
@@ -178,8 +218,7 @@ def test_a_forward_pass_that_hangs_ends_its_requests_and_the_engine(tmp_path: Pa
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_request_timeout_holds_while_a_forward_pass_hangs(tmp_path: Path, stream: bool) -> None:
-    hangs = tmp_path / "hangs"
+def test_request_timeout_holds_while_a_forward_pass_hangs(hangs: Path, stream: bool) -> None:
     (host,) = hosts_of(1, seconds=0.02, hangs=hangs)
     with served(shadow_engine(), hosts=[host], request_timeout=1.0) as server, server.http() as http:
         hangs.touch()
@@ -193,10 +232,10 @@ def test_request_timeout_holds_while_a_forward_pass_hangs(tmp_path: Path, stream
         server.until_idle()
 
 
-def test_shutdown_ends_although_the_engine_is_stopped() -> None:
-    (host,) = hosts_of(1, seconds=0.05)
+def test_shutdown_ends_although_the_engine_is_stopped(hangs: Path) -> None:
+    (host,) = hosts_of(1, hangs=hangs)
     with served(shadow_engine(), hosts=[host], drain_seconds=0.5) as server, ThreadPoolExecutor(REQUESTS) as threads:
-        under_way = all_sent(server, threads)
+        under_way = all_sent(server, threads, hangs)
         os.kill(host.pid, signal.SIGSTOP)
         server.server.ask_to_end()
         server.thread.join(LATE)
@@ -207,15 +246,16 @@ def test_shutdown_ends_although_the_engine_is_stopped() -> None:
     assert not host._worker.alive
 
 
-def test_renewal_goes_on_although_an_engine_is_stopped() -> None:
-    hosts = hosts_of(2, seconds=0.05)
+def test_renewal_goes_on_although_an_engine_is_stopped(hangs: Path) -> None:
+    hosts = hosts_of(2, hangs=hangs)
     with served(shadow_engine(), hosts=hosts, **SOON) as server, ThreadPoolExecutor(REQUESTS) as threads:
         until_states(server, "ready", "ready")
         expected = [(200, ask(server, number)[1]) for number in range(REQUESTS)]
-        under_way = all_sent(server, threads)
+        under_way = all_sent(server, threads, hangs)
         server.server.ask_to_renew()
         until_states(server, "resting", "ready")
         os.kill(hosts[0].pid, signal.SIGSTOP)
+        hangs.unlink()
         assert [each.result() for each in under_way] == expected
         server.until(lambda: [host.starts for host in hosts] == [2, 2])
         until_states(server, "ready", "ready")

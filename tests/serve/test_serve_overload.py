@@ -70,7 +70,7 @@ def test_random_requests_and_aborts_in_few_pages_leave_nothing_behind(strategy: 
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_dropped_clients_free_their_pages_at_once(stream: bool, capfd: pytest.CaptureFixture[str]) -> None:
-    engine = shadow_engine(seconds=0.02, num_pages=1200, max_model_len=1024)
+    engine = shadow_engine(seconds=0.05, num_pages=1200, max_model_len=1024)
     with served(engine, log_requests=True) as server:
 
         async def drop() -> None:
@@ -224,21 +224,21 @@ def test_owners_of_keys_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_request_that_waits_too_long_is_told_to_come_again() -> None:
-    with served(shadow_engine(seconds=0.05, max_num_reqs=1), queue_timeout=0.2) as server:
-        found = statuses_of_codes(server, 24)
-        assert set(found) == {(200, None), (429, "queue_timeout")}
-        server.until_idle()
-
-
-def statuses_of_codes(server: Served, count: int) -> Counter[tuple[int, str | None]]:
-    """Statuses with the words of errors."""
-    with server.http() as http, ThreadPoolExecutor(count) as threads:
+    engine, had = shadow_engine(max_num_reqs=1), 1 + AHEAD
+    assert isinstance(engine.driver, Paced)
+    with served(engine, queue_timeout=0.2) as server, server.http() as http, ThreadPoolExecutor(24) as threads:
 
         def answer(number: int) -> tuple[int, str | None]:
             response = http.post("/v1/completions", json={"prompt": f"{number}", "max_tokens": 32})
             return response.status_code, response.json().get("error", {}).get("code")
 
-        return Counter(threads.map(answer, range(count)))
+        engine.driver.gate.clear()
+        under_way = [threads.submit(answer, number) for number in range(24)]
+        server.until(lambda: sum(each.done() for each in under_way) == 24 - had)
+        engine.driver.gate.set()
+        found = Counter(each.result() for each in under_way)
+        assert found == {(200, None): had, (429, "queue_timeout"): 24 - had}
+        server.until_idle()
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -83,7 +83,7 @@ def test_the_server_gives_up_after_so_many_restarts() -> None:
         told = http.get("/metrics").text
         assert "dlstep_engine_deaths 1.0" in told
         host.die()
-        server.thread.join(10)
+        server.thread.join(60)
         assert not server.thread.is_alive()
         assert server.front.failure == "the engine died 2 times; last reason: the engine's thread ended"
         assert not server.front.refused

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from threading import current_thread
 from typing import Any
 
 import httpx2
@@ -15,6 +16,7 @@ from test_serve_streams import events, whole
 
 from dlstep import SamplingParams, Trace
 from dlstep.frames import recording
+from dlstep.serve import recordings
 
 TOKENS = 48
 STEPS = {"stream": "steps"}
@@ -191,6 +193,25 @@ def test_only_the_newest_are_kept_and_a_sentence_says_so(http: httpx2.Client) ->
     many = http.post("/v1/completions", json={"prompt": "x", "n": 5, "max_tokens": 4, "dlstep": STEPS}).json()["id"]
     assert http.get(f"/v1/requests/{many}/steps").status_code == 404, "five answers are more than are kept"
     assert all(len(kept(http, other)) == 1 for other in others), "and drop nobody else's"
+
+
+def test_steps_are_rendered_beside_the_event_loop_and_only_those_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    rendered, told_frame = list[str](), recordings.told_frame
+
+    def noted(*given: Any) -> Event:
+        rendered.append(current_thread().name)
+        return told_frame(*given)
+
+    monkeypatch.setattr(recordings, "told_frame", noted)
+    with served(shadow_engine()) as server, server.http() as http:
+        request_id = answered(http, max_tokens=100, ignore_eos=True)
+        numbers = [frame["seq"] for frame in kept(http, request_id)[0]["frames"]]
+        assert len(rendered) == len(numbers) > 10
+        for after, count in ((numbers[-3], 2), (numbers[-1], 0), (1 << 50, 0)):
+            before = len(rendered)
+            kept(http, request_id, after=after)
+            assert len(rendered) == before + count
+    assert "http" not in rendered
 
 
 def test_other_keys_see_nothing() -> None:

@@ -206,7 +206,7 @@ def create_app(front: Front, keys: tuple[str, ...] = ()) -> FastAPI:
             app.add_api_route(path, function, methods=["HEAD"], response_model=None, include_in_schema=False)
     app.add_api_route("/metrics", api.metrics, responses=described.METRICS, response_class=PlainTextResponse)
     app.add_api_route("/metrics", api.metrics, methods=["HEAD"], include_in_schema=False)
-    app.add_api_route("/openapi.json", api.schema, include_in_schema=False)
+    app.add_api_route("/openapi.json", api.schema, methods=["GET", "HEAD"], include_in_schema=False)
     page.add_routes(app)
     app.add_exception_handler(ApiError, errors.of_api)
     app.add_exception_handler(NotReady, of_not_ready)
