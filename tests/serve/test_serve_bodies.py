@@ -72,7 +72,7 @@ def test_neutral_values_pass_alone_and_together(http: httpx2.Client) -> None:
         ("stop", ["a"] * 65), ("stop_token_ids", [-1]), ("stop_token_ids", [1 << 40]), ("stop_token_ids", [100_000]),
         ("prompt", ""), ("prompt", []), ("prompt", [[]]), ("prompt", [1, "a"]), ("prompt", None), ("prompt", [100_000]),
         ("prompt", [1]), ("prompt", "x " * 5000), ("prompt", "x" * 128), ("stream", 1), ("stream_options", {"x": 1}),
-        ("echo", "yes"), ("unknown", 1), ("prompt", "\ud800"), ("stop", "\ud800"), ("top_k", 1e400), ("user", 5),
+        ("echo", "yes"), ("unknown", 1), ("top_k", 1e400), ("user", 5),
     ],
 )  # fmt: skip
 def test_what_cannot_be_done_is_refused_by_the_name_of_its_field(http: httpx2.Client, field: str, value: Any) -> None:
@@ -118,7 +118,7 @@ def test_a_rule_may_be_named(http: httpx2.Client) -> None:
         ("messages", []), ("messages", "hello"), ("messages", [{"role": "user"}]), ("tools", [{"type": "function"}]),
         ("messages", [{"role": "user", "content": [{"type": "image_url", "image_url": "x"}]}]), ("top_logprobs", 1),
         ("response_format", {"type": "json_object"}), ("tool_choice", "required"), ("max_completion_tokens", 5),
-        ("messages", [{"role": "user", "content": "\ud800"}]), ("messages", [{"role": "user", "content": ""}]),
+        ("messages", [{"role": "user", "content": ""}]),
     ],
 )  # fmt: skip
 def test_what_a_chat_cannot_do_is_refused(http: httpx2.Client, field: str, value: Any) -> None:
@@ -169,11 +169,11 @@ def test_what_is_no_json_object_is_refused(http: httpx2.Client, content: bytes) 
         (COMPLETIONS, b'{"prompt": ' + b'{"a":' * 30_000 + b"1" + b"}" * 30_001, None, "nests lists or objects too deeply"),
         (COMPLETIONS, b'{"prompt": "x", "seed": ' + b"9" * 5000 + b"}", None, "an integer with more than 4300 digits"),
         (CHAT, b'{"messages": [], "max_tokens": -' + b"1" * 9999 + b"}", None, "an integer with more than 4300 digits"),
-        (COMPLETIONS, rb'{"prompt": "a\ud800"}', "prompt", "half of a surrogate pair"),
-        (COMPLETIONS, rb'{"prompt": ["x", "\udfff"]}', "prompt", "half of a surrogate pair"),
-        (COMPLETIONS, rb'{"prompt": "x", "stop": ["\ud800"]}', "stop", "half of a surrogate pair"),
-        (CHAT, rb'{"messages": [{"role": "user", "content": "\ud800"}]}', "messages", "half of a surrogate pair"),
-        ("/tokenize", rb'{"prompt": "\ud800"}', "prompt", "half of a surrogate pair"),
+        (COMPLETIONS, rb'{"prompt": "a\ud800"}', None, "half of a surrogate pair"),
+        (COMPLETIONS, rb'{"prompt": ["x", "\udfff"]}', None, "half of a surrogate pair"),
+        (COMPLETIONS, rb'{"prompt": "x", "stop": ["\ud800"]}', None, "half of a surrogate pair"),
+        (CHAT, rb'{"messages": [{"role": "user", "content": "\ud800"}]}', None, "half of a surrogate pair"),
+        ("/tokenize", rb'{"prompt": "\ud800"}', None, "half of a surrogate pair"),
     ],
     ids=lambda value: None if isinstance(value, bytes) else str(value),
 )

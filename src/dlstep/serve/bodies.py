@@ -1,7 +1,6 @@
-"""Parse and validate request bodies. A thread does this for large bodies: a megabyte takes up to 0.2 s."""
+"""Parse and validate request bodies. A thread does this for large bodies: a megabyte takes up to 0.1 s."""
 
-import json
-import sys
+from codecs import BOM_UTF8
 from collections.abc import Callable, Coroutine
 from typing import Any, get_type_hints
 
@@ -15,7 +14,15 @@ from .worker import WorkerThread
 
 LARGE = 1 << 14  # bytes; the event loop parses smaller bodies itself, which is faster than handing them to a thread
 
-LONGEST = 80  # characters of a type in a message
+LONGEST = 120  # characters of a type or of a parser's message
+HALF = "it holds half of a surrogate pair (send the character as a whole)"
+# What pydantic's parser says, and what it means.
+REASONS = {
+    "recursion limit exceeded": "it nests lists or objects too deeply",
+    "number out of range": "it holds an integer with more than 4300 digits",
+    "unexpected end of hex escape": HALF,
+    "lone leading surrogate in hex escape": HALF,
+}
 
 
 class CheckedRequest(Request):
@@ -51,24 +58,27 @@ class CheckedRoute(APIRoute):
 
 
 def fields_of(content: bytes, adapter: TypeAdapter[Any]) -> Any:
-    """Return the validated fields of a body. Raises ApiError naming the first invalid field."""
+    """Return the validated fields of a body. Raises ApiError naming the first invalid field.
+
+    pydantic parses and validates in one pass, so that a megabyte of invalid items never becomes as many Python objects.
+    """
     try:
-        return adapter.validate_python(json.loads(content))
+        return adapter.validate_json(content.removeprefix(BOM_UTF8))
     except ValidationError as error:
-        raise invalid(error.errors(include_url=False, include_context=False, include_input=False)) from None
-    except RecursionError:
-        raise ApiError(400, "the body nests lists or objects too deeply to be read", code="invalid_json") from None
-    except ValueError as error:
-        raise ApiError(400, _unreadable(content, error), code="invalid_json") from None
+        errors = error.errors(include_url=False, include_context=False, include_input=False)
+    if errors[0]["type"] == "json_invalid":
+        raise ApiError(400, _unreadable(content, errors[0]["msg"]), code="invalid_json")
+    raise invalid(errors)
 
 
-def _unreadable(content: bytes, error: ValueError) -> str:
-    """Return why a body could not be parsed as JSON."""
+def _unreadable(content: bytes, message: str) -> str:
+    """Return why a body could not be parsed as JSON, from pydantic's message."""
     if not content:
         return "the body is empty: send a JSON object"
-    if "digits" in str(error):
-        return f"the body holds an integer with more than {sys.get_int_max_str_digits()} digits, which is the limit"
-    return "the body is not valid JSON"
+    reason = message.removeprefix("Invalid JSON: ")
+    for words, plain in REASONS.items():
+        reason = reason.replace(words, plain)
+    return f"the body is not valid JSON: {reason[:LONGEST]}"
 
 
 def _check_type(request: Request) -> None:

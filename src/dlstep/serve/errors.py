@@ -76,8 +76,8 @@ def of_validation(request: Request, error: Exception) -> Response:
 
 
 def invalid(found: Items[Mapping[str, Any]]) -> ApiError:
-    """The first of the errors that pydantic found in a body."""
-    first = next((each for each in found if each["type"] == "string_unicode"), found[0])
+    """Return the first of the errors that pydantic found in a body."""
+    first = found[0]
     # Without the names of the models that a body was tried as: no field begins with a capital letter.
     place = [str(part) for part in first["loc"] if part != "body" and not str(part)[:1].isupper()]
     # The names of fields, without those of the alternatives that a value was tried as.
@@ -86,8 +86,6 @@ def invalid(found: Items[Mapping[str, Any]]) -> ApiError:
     message = first["msg"].removeprefix("Value error, ")
     if place and (field := next((part for part in reversed(fields) if part in EXPECTED), None)):
         message = EXPECTED[field]
-    if first["type"] == "string_unicode":
-        message = "holds half of a surrogate pair, which no text in UTF-8 can hold: send the character as a whole"
     if first["type"] == "extra_forbidden":
         message = "this field is unknown; options of the decoding strategy belong into the object dlstep"
     return ApiError(400, f"{param}: {message}" if param else message, param=param, code=first["type"])
