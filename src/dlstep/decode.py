@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from typing import TypeVar
 
 from .core import (
@@ -69,11 +70,11 @@ class Decode:
 
     def add(self, request: Request) -> None:
         """Let `request` wait; one that could never run ends with the next step. Raises ValueError for an id in use."""
-        self._apply(Add(request))
+        self._enter(Add(request))
 
     def adopt(self, sequence: Sequence, request_id: int) -> None:
         """Let a sequence under way elsewhere go on here under a new id. Raises what `core.adopt` raises."""
-        self._apply(Adopt(sequence, request_id))
+        self._enter(Adopt(sequence, request_id))
 
     def abort(self, request_id: int, reason: str = "") -> None:
         """End a request; nothing happens if it has ended."""
@@ -125,6 +126,13 @@ class Decode:
         if isinstance(self._driver, HistoryDriver) and self._held_line != START_LINE:
             self._driver.release(self._held_line)
 
+    def _enter(self, event: Add | Adopt) -> None:
+        """Apply an event; if a strategy or rule does not return in it, apply and record the one with that failure."""
+        try:
+            self._apply(event)
+        except RequestFault as fault:
+            self._apply(replace(event, failure=str(fault)))
+
     def _apply(self, event: Event) -> None:
         state = self._without_faulty(lambda: apply(self._state, event))
         follows = self._led is self._state
@@ -137,12 +145,15 @@ class Decode:
     def _without_faulty(self, call: Callable[[], Result]) -> Result:
         """Return what a function of the core returns once the requests are ended whose strategies or rules fail in it.
 
-        The function is pure, so calling it again does nothing twice, and each turn ends a request.
+        The function is pure, so calling it again does nothing twice, and each turn ends a request. Raises the RequestFault of a
+        request that has not come in yet.
         """
         while True:
             try:
                 return limited(self._limit, call)  # around the core alone: a forward pass may take as long as it does
             except RequestFault as fault:
+                if self._state.find(fault.request_id) is None:
+                    raise
                 self._apply(Fail(fault.request_id, str(fault)))
             except UserCodeTimeout:
                 pass  # raised a moment after the call of user code had returned, so no fault: the next turn calls it again

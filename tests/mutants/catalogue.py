@@ -365,6 +365,32 @@ MUTANTS = (
     change("lines do not say where blends are", "core/soft.py", "hash((where, ", "hash(("),
     change("lines do not say how blends are made", "core/soft.py", "merge.renormalize, merge.weight", "merge.weight"),
     change(
+        "SystemExit of a hook that judges a request ends everything",
+        LIFECYCLE,
+        "    except BaseException as error:  # noqa: BLE001 - a hook of the request's strategy or rule, which is user code\n"
+        "        reraise_interrupt(error)\n",
+        "    except Exception as error:  # noqa: BLE001 - a hook of the request's strategy or rule, which is user code\n",
+    ),
+    change(
+        "what a class raises for its values ends everything",
+        "core/options.py",
+        "    except BaseException as error:\n        raise ValueError(f",
+        "    except ValueError as error:\n        raise ValueError(f",
+    ),
+    change(
+        "a replay calls what did not return",
+        LIFECYCLE,
+        "        if isinstance(error, UserCodeTimeout):\n            raise fault from error\n",
+        "",
+    ),
+    change(
+        "a fault of a request that adopts is looked for in the others",
+        LIFECYCLE,
+        "        if isinstance(fault.__cause__, UserCodeTimeout):\n            raise\n"
+        '        return _filed(state, ended(sequence.asking(request), "error", sequence.settled, str(fault)))\n',
+        "        raise\n",
+    ),
+    change(
         "SystemExit of a rule ends everything",
         "core/commit.py",
         "except BaseException as error:\n        raise fault_of(sequence, state.step, error) from error\n    return judge",

@@ -211,8 +211,8 @@ MUTANTS: tuple[Mutant, ...] = (
     change(
         "what is adopted counts as stored",
         LIFECYCLE,
-        "_queued(state, forgotten(sequence.asking(request), state))",
-        "_queued(state, sequence.asking(request))",
+        "    return _queued(state, adopted)\n",
+        "    return _queued(state, sequence.asking(request))\n",
     ),
     change(
         "a request's stop ids end with the ends of sequence",

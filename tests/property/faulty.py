@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, final
 
-from dlstep.core import Block, Choice, Grid, Request, Rows, Rule, Sequence, Span, Spec
+from dlstep.core import Block, Choice, Grid, Request, Rows, Rule, Sequence, Span, Spec, Wants
 from dlstep.rules.threshold import Threshold
 from dlstep.strategies import Blockwise
 
@@ -24,8 +24,11 @@ def deeper(depth: int) -> int:
 
 
 def raised(kind: str) -> Any:
-    """Raise what user code may raise."""
+    """Raise what user code may raise, or never return."""
     match kind:
+        case "endless":
+            while True:
+                pass
         case "exception":
             raise KeyError("a name")
         case "long message":
@@ -91,8 +94,7 @@ class FaultyChoice(Choice):
         if self.kind in RAISED:
             return raised(self.kind)
         if self.kind == "endless":
-            while True:
-                pass
+            raised(self.kind)
         if self.kind == "endless and deaf":
             while True:
                 try:
@@ -194,6 +196,7 @@ SEQUENCES = (
     "another goal",
 )
 HOOKS = ("init", "schedule", "commit", "forget", "measure", "refuses")
+JUDGING = ("__post_init__", "unfit", "wants", "reach", "atom", "refuses")  # called before a request comes in
 
 
 @final
@@ -204,6 +207,36 @@ class FaultyStrategy(Blockwise):
     hook: str = ""
     kind: str = ""
     late: int = 0
+
+    def __post_init__(self) -> None:
+        Blockwise.__post_init__(self)
+        self._maybe("__post_init__")
+
+    def _maybe(self, hook: str) -> None:
+        """Raise the bug if it is in this hook."""
+        if self.hook == hook:
+            raised(self.kind)
+
+    def unfit(self, spec: Spec) -> str:
+        """Nothing, or the bug."""
+        self._maybe("unfit")
+        return Blockwise.unfit(self, spec)
+
+    @property
+    def wants(self) -> Wants:
+        """The statistics of the rule, or the bug."""
+        self._maybe("wants")
+        return self.rule.wants
+
+    def reach(self, request: Request) -> int:
+        """The positions that are fed, or the bug."""
+        self._maybe("reach")
+        return Blockwise.reach(self, request)
+
+    def atom(self, request: Request) -> int:
+        """The rows that are fed at once, or the bug."""
+        self._maybe("atom")
+        return Blockwise.atom(self, request)
 
     def grid(self, request: Request) -> Grid:
         """Groups of `block_size`."""
@@ -260,10 +293,11 @@ class FaultyStrategy(Blockwise):
 
     def refuses(self, request: Request) -> str:
         """Nothing, or the bug."""
-        return raised(self.kind) if self.hook == "refuses" else ""
+        self._maybe("refuses")
+        return ""
 
     def _sequence(self, before: Sequence, right: Sequence) -> Sequence:
-        if self.kind in RAISED:
+        if self.kind in RAISED or self.kind == "endless":
             return raised(self.kind)
         first = right.window[0] if right.window else None
         made: dict[str, Any] = {
@@ -282,10 +316,10 @@ class FaultyStrategy(Blockwise):
 
 def strategies() -> Iterator[FaultyStrategy]:
     """One strategy of each kind of bug; `late` bugs show after a few forward passes."""
-    for hook in ("init", "forget", "measure", "refuses"):
+    for hook in ("init", "forget", "measure"):
         yield FaultyStrategy(hook=hook, kind="exception")
     for hook, kinds in (("schedule", SPANS), ("commit", SEQUENCES)):
         for kind in (*RAISED, *kinds):
             yield FaultyStrategy(hook=hook, kind=kind, late=0 if kind == "too many rows" else 2)
-    for kind in ("none", "settled back", "gap"):
+    for kind in ("none", "settled back", "gap", "endless"):
         yield FaultyStrategy(hook="init", kind=kind)

@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from faulty import RULES, FaultyChoice, FaultyStrategy, strategies
+from faulty import JUDGING, RAISED, RULES, FaultyChoice, FaultyStrategy, strategies
 from hypothesis import Phase, given, settings, strategies as st
 
-from dlstep.core import Config, DlstepError, Event, Request, SamplingParams, Spec, State, Strategy, Trace, init
+from dlstep.core import Config, DlstepError, Event, Request, SamplingParams, Sequence, Spec, State, Strategy, Trace, init
 from dlstep.core.faults import UserCodeTimeout
 from dlstep.decode import Decode
 from dlstep.strategies.dual_cache import DualCache
@@ -70,7 +70,8 @@ def decoded(
 
 def check_blame(
     given: Config, strategy: Strategy, options: dict[str, Any], place: int, seed: int, failures: frozenset[int]
-) -> None:
+) -> Sequence:
+    """Decode a request with a bug beside healthy ones; return how it ended."""
     healthy = requests(seed)
     bad = Request(99, (1, 2, 3, 4, 5, 6), SamplingParams(max_tokens=12, ignore_eos=True, seed=7, strategy_options=options))
     expected = {request.id: decoded(given, strategy, [request])[0].finished[request.id] for request in healthy}
@@ -85,12 +86,13 @@ def check_blame(
     assert trace.replay() == state
     ended = state.finished[99]
     if options.get("hook") in ("forget", "measure") and ended.finish == "length":
-        return  # nothing that it held was lost, so that neither was called
+        return ended  # nothing that it held was lost, so that neither was called
     assert ended.finish in ("error", "rejected"), (ended.finish, options)
     assert "Faulty" in ended.error and re.search(r"faulty\.py:\d+", ended.error), ended.error
     assert len(ended.error) < 800 and "\n" not in ended.error
-    if ended.finish == "error":
+    if ended.finish == "error" and options.get("hook") not in JUDGING:
         assert re.search(r"step \d+, from position \d+ on: ", ended.error), ended.error
+    return ended
 
 
 PLACES = st.integers(0, HEALTHY)
@@ -124,6 +126,36 @@ def test_faulty_strategy_ends_only_its_request(faulty: FaultyStrategy, place: in
     failures = frozenset({3}) | failures  # so that every hook is called: a lost device is forgotten and measured
     options = {"hook": faulty.hook, "kind": faulty.kind, "late": faulty.late}
     check_blame(config(100, 12), FaultyStrategy(block_size=4, buffer_size=2), options, place, seed, failures)
+
+
+@pytest.mark.parametrize("hook", JUDGING)
+@pytest.mark.parametrize(
+    "kind", [*sorted({*RAISED} - {"long message"}), "endless"]
+)  # that one is a ValueError, as it should be
+def test_faulty_strategy_is_rejected_while_its_request_is_judged(hook: str, kind: str):
+    """Whatever a hook raises there, also what would end a server. One that never returns is not called in a replay."""
+    options = {"hook": hook, "kind": kind}
+    ended = check_blame(config(100, 64), FaultyStrategy(block_size=4, buffer_size=2), options, 3, 5, frozenset())
+    assert ended.finish == ("error" if kind == "endless" else "rejected")
+    assert f"FaultyStrategy.{hook} raised" in ended.error
+
+
+@pytest.mark.parametrize("kind", [*RAISED, "endless"])
+def test_faulty_strategy_ends_the_request_that_adopts(kind: str):
+    """An adopted sequence is forgotten at once, so a bug in `forget` ends the new request, and the old one goes on."""
+    first = init(config(100, 64), FaultyStrategy(block_size=4, buffer_size=2))
+    decode = Decode(first, ShadowDriver(4, 100, SPEC), prunes=False, user_code_timeout=1.0)
+    decode.add(replace(requests(0)[0], params=SamplingParams(strategy_options=(("hook", "forget"), ("kind", kind)))))
+    decode.step()
+    sequence = decode.state.find(0)
+    assert sequence is not None
+    decode.adopt(sequence, 1)
+    ended = decode.state.finished[1]
+    assert ended.finish == "error" and "FaultyStrategy.forget raised" in ended.error
+    assert ended.answer == sequence.answer
+    while not decode.state.done:
+        decode.step()
+    assert decode.state.finished[0].finish in ("stop", "length")
 
 
 @pytest.mark.parametrize("kind", ["endless", "endless and deaf"])

@@ -6,7 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from faulty import CHOICES, FaultyChoice
+import pytest
+from faulty import CHOICES, FaultyChoice, FaultyStrategy
 from openai import APIStatusError, AsyncOpenAI
 from serving import served, shadow_engine
 
@@ -20,6 +21,14 @@ from dlstep.strategies.multi_bd import MultiBD
 
 HEALTHY = 8
 KINDS = (*CHOICES, "endless")
+
+JUDGED = (
+    ("refuses", "endless", 400),
+    ("__post_init__", "endless", 400),
+    ("atom", "system exit", 400),
+    ("__post_init__", "system exit", 400),
+    ("init", "endless", 500),
+)
 
 
 def engine() -> Engine:
@@ -86,3 +95,18 @@ def test_faulty_rule_fails_alone_over_http_and_in_batches(tmp_path: Path):
         told = response["body"]
         text = told["error"]["message"] if "error" in told else told["choices"][0]["text"]
         check(kind, [body], [(response["status_code"], text)], alone)
+
+
+@pytest.mark.parametrize(("hook", "kind", "expected"), JUDGED)
+def test_faulty_strategy_keeps_no_other_request_from_coming_in(hook: str, kind: str, expected: int):
+    """The HTTP process calls hooks before it submits a request, in the one thread that reads all bodies."""
+    whole = shadow_engine(num_pages=120)
+    first = init(whole.first.config, FaultyStrategy(block_size=8, buffer_size=2))
+    healthy = [body for body in bodies("") if "dlstep" not in body]
+    bug = {"prompt": "Number 0. ", "max_tokens": 24, "dlstep": {"hook": hook, "kind": kind}}
+    with served(replace(whole, first=first, user_code_timeout=0.5)) as server:
+        alone = asyncio.run(all_answered(server.url, healthy))
+        (status, text), *others = asyncio.run(all_answered(server.url, [bug, *healthy]))
+        assert status == expected and f"FaultyStrategy.{hook} raised" in text and "faulty.py:" in text
+        assert others == alone
+        assert not server.front.deaths

@@ -8,6 +8,7 @@ Laws prove the return values of the strategies and rules of this package. The co
 (`contract.py`): a wrong one raises WrongAnswer, which becomes a RequestFault in the same way.
 """
 
+import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 from traceback import format_exception_only
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from .sequence import Sequence
 
 PACKAGE = f"{Path(__file__).parents[1]}"
+NOT_USER_CODE = (PACKAGE, dataclasses.__file__, "<string>")  # dataclasses compile methods from strings
 LONGEST = 300  # characters of an exception's message that a reason quotes
 
 
@@ -62,10 +64,15 @@ def fault_of(sequence: "Sequence", step: int, error: BaseException) -> RequestFa
     Every exception becomes a fault, including SystemExit, which would otherwise end a server. Only KeyboardInterrupt, which
     comes from the keyboard, is raised again unchanged.
     """
-    if isinstance(error, KeyboardInterrupt):
-        raise error
+    reraise_interrupt(error)
     position = sequence.window[0].start if sequence.window else sequence.final
     return RequestFault(sequence.goal.request.id, f"step {step}, from position {position} on: {described(error)}")
+
+
+def reraise_interrupt(error: BaseException) -> None:
+    """Raise `error` again if it is a KeyboardInterrupt, which is no fault of user code."""
+    if isinstance(error, KeyboardInterrupt):
+        raise error
 
 
 def measured(sequence: "Sequence", step: int) -> int:
@@ -89,10 +96,10 @@ def described(error: BaseException) -> str:
 
 
 def _user_frames(traceback: TracebackType | None) -> Iterator[tuple[CodeType, int]]:
-    """Yield the code and the line of each frame outside this package, outermost first."""
+    """Yield the code and the line of each frame of user code, outermost first."""
     while traceback is not None:
         code = traceback.tb_frame.f_code
-        if not code.co_filename.startswith(PACKAGE):
+        if not code.co_filename.startswith(NOT_USER_CODE):
             yield code, traceback.tb_lineno
         traceback = traceback.tb_next
 

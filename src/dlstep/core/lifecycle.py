@@ -7,7 +7,7 @@ from .checks import short
 from .commit import forgotten
 from .contract import check_sequence
 from .draws import derived_seed
-from .faults import described, fault_of
+from .faults import RequestFault, UserCodeTimeout, described, fault_of, reraise_interrupt
 from .finish import answer_limit, ended, judge, stop_ids
 from .grid import Grid
 from .ledger import FinishReason
@@ -110,17 +110,20 @@ def _unpinnable(config: Config, request: Request) -> str:
 def judged(config: Config, base: Strategy, request: Request) -> tuple[Strategy, str]:
     """The strategy that `request` would be decoded with, and why it could never run, or nothing if it can.
 
-    The strategy is `base`, or a value of its own where it brings options.
+    The strategy is `base`, or a value of its own where it brings options. Raises RequestFault for a hook that does not return.
     """
     strategy, why = base, _unrunnable(config, request)
-    if options := request.params.options:
-        try:
-            strategy = with_options(strategy, options)
-        except ValueError as error:
-            why = why or str(error)
     try:
+        if options := request.params.options:
+            try:
+                strategy = with_options(strategy, options)
+            except ValueError as error:
+                why = why or str(error)
         why = why or misfit(config, base, strategy, request)
-    except Exception as error:  # noqa: BLE001 - a hook of the request's strategy or rule, which is user code
+    except UserCodeTimeout as error:
+        raise RequestFault(request.id, described(error)) from error
+    except BaseException as error:  # noqa: BLE001 - a hook of the request's strategy or rule, which is user code
+        reraise_interrupt(error)
         why = described(error)
     return (base if why else strategy), why
 
@@ -152,15 +155,16 @@ def misfit(config: Config, base: Strategy, strategy: Strategy, request: Request)
     return strategy.refuses(request)
 
 
-def add(state: State, request: Request) -> State:
+def add(state: State, request: Request, failure: str = "") -> State:
     """`state` with `request` waiting behind all others.
 
     A request that could never run is finished at once with reason `rejected` and a sentence in `error`, one whose strategy or
     rule fails with reason `error`. Without a seed of its own it gets one that depends on its prompt, its `index` and the seed
-    of the configuration only. Raises ValueError if its id is in use.
+    of the configuration only. Raises ValueError if its id is in use, and RequestFault if its strategy or rule does not return:
+    add it with this `failure` then, which finishes it with reason `error` and calls no user code.
     """
     _check_id(state, request.id)
-    strategy, why = judged(state.config, state.strategy, request)
+    strategy, why = (state.strategy, failure) if failure else judged(state.config, state.strategy, request)
     seed = request.params.seed
     if seed is None:
         seed = 0 if why else derived_seed(state.config.seed, request.prompt, request.index)
@@ -169,15 +173,19 @@ def add(state: State, request: Request) -> State:
     stops = stop_ids(request.params, state.config.spec)
     if why:
         refused = open_sequence(request, limit, stops, Grid(length, 1), strategy)
-        return _filed(state, ended(refused, "rejected", length, f"request {request.id}: {why}"))
+        reason, words = ("error", why) if failure else ("rejected", f"request {request.id}: {why}")
+        return _filed(state, ended(refused, reason, length, words))
     try:
         opened = open_sequence(request, limit, stops, strategy.grid(sized(request, state.config.max_model_len)), strategy)
         sequence = strategy.init(opened, state.config.spec)
         if not strategy.shipped:
             check_sequence(strategy, "init", opened, sequence)
-    except BaseException as error:  # noqa: BLE001 - the boundary of user code: the request ends with the reason
+    except BaseException as error:
         failed = open_sequence(request, limit, stops, Grid(length, 1), strategy)
-        return _filed(state, ended(failed, "error", length, str(fault_of(failed, state.step, error))))
+        fault = fault_of(failed, state.step, error)
+        if isinstance(error, UserCodeTimeout):
+            raise fault from error
+        return _filed(state, ended(failed, "error", length, str(fault)))
     if sequence.settled > length:  # by pinned tokens, which may be the whole answer
         sequence = judge(sequence, length, state.config.spec)
         if sequence.ending is not None:
@@ -191,16 +199,19 @@ def _filed(state: State, sequence: Sequence) -> State:
     return replace(state, finished=done, ended=order, live=live, arrivals=state.arrivals + 1)
 
 
-def adopt(state: State, sequence: Sequence, request_id: int) -> State:
+def adopt(state: State, sequence: Sequence, request_id: int, failure: str = "") -> State:
     """`state` with a sequence under way, of this state or another of the same model, waiting behind all others.
 
-    It goes on from where it is under a new id; what it was decided with, its seed included, stays. Raises ValueError for an id
-    in use, an answer that has ended, and a sequence that could not run here.
+    It goes on from where it is under a new id; what it was decided with, its seed included, stays. One whose strategy or rule
+    fails is finished with reason `error`. Raises ValueError for an id in use, an answer that has ended, and a sequence that
+    could not run here. Raises RequestFault if its strategy or rule does not return: adopt it with this `failure` then.
     """
     _check_id(state, request_id)
     if sequence.ending is not None:
         raise ValueError(f"request {sequence.id} has ended by {sequence.finish}: only one that is under way can be adopted")
     request = replace(sequence.request, id=request_id, arrival=state.arrivals)
+    if failure:
+        return _filed(state, ended(sequence.asking(request), "error", sequence.settled, failure))
     if state.strategy.grid(sized(request, state.config.max_model_len)) != sequence.goal.grid:
         raise ValueError(f"request {sequence.id} has blocks of another size than {state.strategy!r} makes")
     why = _unrunnable(state.config, request) or misfit(state.config, state.strategy, sequence.goal.strategy, request)
@@ -208,7 +219,13 @@ def adopt(state: State, sequence: Sequence, request_id: int) -> State:
         why = f"its answer may reach {sequence.limit} tokens; max_model_len={state.config.max_model_len}"
     if why:
         raise ValueError(f"request {sequence.id} cannot be adopted: {why}")
-    return _queued(state, forgotten(sequence.asking(request), state))
+    try:
+        adopted = forgotten(sequence.asking(request), state)
+    except RequestFault as fault:
+        if isinstance(fault.__cause__, UserCodeTimeout):
+            raise
+        return _filed(state, ended(sequence.asking(request), "error", sequence.settled, str(fault)))
+    return _queued(state, adopted)
 
 
 def _check_id(state: State, request_id: int) -> None:

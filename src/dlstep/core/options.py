@@ -8,6 +8,7 @@ from operator import attrgetter, itemgetter
 from typing import Any, ClassVar, TypeVar
 
 from .checks import listed, pairs_of, plain, short, text_of, whole_numbers
+from .faults import UserCodeTimeout, described
 
 SHIPPING = tuple(f"{__name__.partition('.')[0]}.{package}." for package in ("strategies", "rules"))
 
@@ -96,7 +97,7 @@ def with_options(value: Value, options: Mapping[str, Any]) -> Value:
     if not options:
         return value
     direct = {name: option for name, option in options.items() if name in own}
-    value = replace(value, **direct) if direct else value
+    value = _changed(value, direct) if direct else value
     rest = {name: option for name, option in options.items() if name not in own}
     parts = {name: part for name in own if isinstance(part := attrgetter(name)(value), Options)}
     changed: dict[str, Options] = {}
@@ -108,7 +109,17 @@ def with_options(value: Value, options: Mapping[str, Any]) -> Value:
             changed[name] = with_options(part, taken)
     for name, option in rest.items():
         raise ValueError(unknown_option(type(value).__name__, name, option, options_of(value)))
-    return replace(value, **changed) if changed else value
+    return _changed(value, changed) if changed else value
+
+
+def _changed(value: Value, options: Mapping[str, Any]) -> Value:
+    """Return `value` with some fields changed. Raises ValueError, whatever the class itself raises for these values."""
+    try:
+        return replace(value, **options)
+    except (ValueError, KeyboardInterrupt, UserCodeTimeout):
+        raise
+    except BaseException as error:
+        raise ValueError(f"{type(value).__name__} cannot have {short(dict(options))}: {described(error)}") from error
 
 
 def unknown_option(owner: str, name: str, value: object, known: Iterable[str], hint: str = "") -> str:

@@ -24,9 +24,10 @@ from .words import counted, fitting, listed, printable
 
 @dataclass(frozen=True, slots=True)
 class Add:
-    """A request arrived."""
+    """A request arrived. A `failure` in words ends it at once: its strategy or rule did not return, so no replay calls it."""
 
     request: Request
+    failure: str = ""
 
     def __post_init__(self) -> None:
         check_ranges(self)
@@ -34,10 +35,11 @@ class Add:
 
 @dataclass(frozen=True, slots=True)
 class Adopt:
-    """A sequence that was under way elsewhere arrived under a new id."""
+    """A sequence that was under way elsewhere arrived under a new id; `failure` as in `Add`."""
 
     sequence: Sequence
     id: int
+    failure: str = ""
 
     def __post_init__(self) -> None:
         check_ranges(self)
@@ -89,9 +91,9 @@ def apply(state: State, event: Event) -> State:
     """The state after `event`."""
     match event:
         case Add():
-            return add(state, event.request)
+            return add(state, event.request, event.failure)
         case Adopt():
-            return adopt(state, event.sequence, event.id)
+            return adopt(state, event.sequence, event.id, event.failure)
         case Abort():
             return abort(state, event.id, event.reason)
         case Fail():

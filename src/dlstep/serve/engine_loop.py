@@ -159,7 +159,8 @@ def card_of(engine: Engine) -> Card:
     """Return the card of an engine: everything that the HTTP process must know about it."""
     first = engine.first
     folder = engine.folder if engine.tokenizer is not None else None
-    return Card(engine.name, first.config, first.strategy, folder, engine.prompt_end, engine.chat_template)
+    texts = folder, engine.prompt_end, engine.chat_template
+    return Card(engine.name, first.config, first.strategy, *texts, engine.user_code_timeout)
 
 
 def converse(engine: Engine, heart: Heart) -> None:

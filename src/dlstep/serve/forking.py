@@ -2,10 +2,12 @@
 
 import re
 
-from ..core import Sequence, adopt
+from ..core import RequestFault, Sequence, adopt
+from ..core.faults import UserCodeTimeout, described
 from ..core.options import sorted_options
 from ..forks import with_changes, with_params
 from ..frames import joined
+from ..watchdog import limited
 from .errors import ApiError, mentions
 from .front import Front
 from .kept import KeptRequest
@@ -57,14 +59,20 @@ def _check_step(kept: KeptRequest, ticket: Ticket, seq: int) -> None:
 def _changed(front: Front, ticket: Ticket, body: ForkRequest, given: dict[str, object]) -> Sequence:
     """The sequence with which the answer came in, as the fork would have it: it stands for those after each step."""
     assert ticket.opening is not None, "kept requests have one"
-    first = front.first
-    try:
-        sequence = with_params(ticket.opening, seed=body.seed, temperature=body.temperature)
+    first, opening = front.first, ticket.opening
+
+    def changed() -> Sequence:
+        sequence = with_params(opening, seed=body.seed, temperature=body.temperature)
         sequence = with_changes(sequence, dict(sorted_options("dlstep", given)), first.config, first.strategy)
         adopt(first, sequence, 0)
+        return sequence
+
+    try:
+        return limited(front.card.user_code_timeout, changed)
+    except (RequestFault, UserCodeTimeout) as error:
+        raise ApiError(400, described(error) if isinstance(error, UserCodeTimeout) else str(error), param="dlstep") from error
     except ValueError as error:
         said = re.sub(r"request \d+(, which is under way)?", "this request", str(error)).replace("SamplingParams.", "")
         names = [f"dlstep.{name}" for name in given if mentions(said, name)]
         names += [name for name in ("seed", "temperature") if mentions(said, name)]
         raise ApiError(400, said, param=names[0] if names else "dlstep") from error
-    return sequence

@@ -23,6 +23,7 @@ class Card:
     folder: Path | None
     prompt_end: str
     chat_template: str | None
+    user_code_timeout: float
 
 
 class Failed(NamedTuple):

@@ -7,11 +7,12 @@ from typing import Any
 
 from .. import rules
 from ..chat import chat_prompt
-from ..core import Request, SamplingParams, Sequence, add, refusal
+from ..core import Request, RequestFault, SamplingParams, Sequence, add, refusal
 from ..frames import Frame, first_frame
 from ..llm import numbered
 from ..prompts import encode, encode_pins
 from ..text import Tokenizer, decode
+from ..watchdog import limited
 from .errors import ApiError, mentions
 from .facts import Facts, Texts
 from .messages import Card, Submit
@@ -199,7 +200,11 @@ def _asked(
 
 def _opened(facts: Facts, request: Request) -> tuple[Sequence, Frame]:
     """The sequence of a request as the engine will have it before its first forward, and the frame that shows it."""
-    sequence = add(facts.first, request).find(request.id)
+    try:
+        state = limited(facts.card.user_code_timeout, lambda: add(facts.first, request))
+    except RequestFault as fault:
+        state = add(facts.first, request, str(fault))
+    sequence = state.find(request.id)
     assert sequence is not None, "it has just come in"
     return sequence, first_frame(sequence)
 
@@ -216,7 +221,10 @@ def _seeded(params: SamplingParams, number: int) -> SamplingParams:
 
 def _check(card: Card, request: Request, body: Sampling) -> None:
     """Raise ApiError for a request that the engine would reject."""
-    why = refusal(card.config, card.strategy, request)
+    try:
+        why = limited(card.user_code_timeout, lambda: refusal(card.config, card.strategy, request))
+    except RequestFault as fault:  # a hook did not return, and would keep the thread that checks all requests
+        why = str(fault)
     if not why:
         return
     options = [name for name in body.dlstep.model_extra or {} if mentions(why, name)]
