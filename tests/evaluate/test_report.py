@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
+from running import with_answers
 
 from dlstep import Trace
 from dlstep.cli import main
@@ -57,6 +58,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def rows_of(run: Path) -> list[dict[str, Any]]:
+    """The lines of the answers."""
     return [json.loads(line) for line in (run / "answers.jsonl").read_text().splitlines()]
 
 
@@ -106,13 +108,8 @@ def test_the_page_stands_alone_and_shows_a_trace_that_was_kept(run: Path, tmp_pa
 
 
 def test_texts_of_a_model_are_escaped(run: Path, tmp_path: Path) -> None:
-    other = tmp_path / "run"
-    other.mkdir()
-    for name in ("run.json", "beside.jsonl"):
-        (other / name).write_bytes((run / name).read_bytes())
     evil = "<script>alert(1)</script>\x1b[31m"
-    rows = [row | {"answer": evil, "found": evil, "score": 0.0} for row in rows_of(run)]
-    (other / "answers.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    other = with_answers(run, tmp_path / "run", answer=evil, found=evil, score=0.0)
     assert main(["report", str(other), "--html", str(tmp_path / "page.html")]) == 0
     page = Page()
     page.feed((tmp_path / "page.html").read_text())
@@ -120,12 +117,7 @@ def test_texts_of_a_model_are_escaped(run: Path, tmp_path: Path) -> None:
 
 
 def test_a_terminal_gets_no_commands_of_a_model(run: Path, tmp_path: Path, capsys: Captured) -> None:
-    other = tmp_path / "run"
-    other.mkdir()
-    for name in ("run.json", "beside.jsonl"):
-        (other / name).write_bytes((run / name).read_bytes())
-    rows = [row | {"answer": "a\x1b[31m\n", "found": "\x1b[2J", "score": 0.0} for row in rows_of(run)]
-    (other / "answers.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    other = with_answers(run, tmp_path / "run", answer="a\x1b[31m\n", found="\x1b[2J", score=0.0)
     assert main(["report", str(other)]) == 0
     assert "\x1b" not in capsys.readouterr().out
 

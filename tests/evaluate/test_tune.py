@@ -144,7 +144,7 @@ def test_a_score_that_is_no_number_is_told(whole: tuple[Path, Tuned, ScriptedCre
     (tmp_path / RUN).write_bytes((whole[0] / RUN).read_bytes())
     first = json.loads((whole[0] / ANSWERS).read_bytes().splitlines()[0])
     (tmp_path / ANSWERS).write_text(json.dumps(first | {"score": float("nan")}) + "\n")
-    with pytest.raises(ValueError, match="line 1 has no score: nan"):
+    with pytest.raises(ValueError, match="line 1 does not have its checksum"):
         searched(tmp_path, ScriptedCrew(trade))
 
 

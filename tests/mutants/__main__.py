@@ -97,7 +97,7 @@ TESTS = {
     "evaluate/tuning": ("tests/evaluate/test_tune.py",),
     **dict.fromkeys(("evaluate/space", "evaluate/load"), ("tests/evaluate/test_tune_parts.py",)),
     "evaluate/crews": ("tests/evaluate/test_workers.py",),
-    "evaluate/": ("tests/evaluate/test_resume.py", "tests/evaluate"),
+    "evaluate/": ("tests/evaluate/test_books.py", "tests/evaluate/test_resume.py", "tests/evaluate"),
     "stream": ("tests/api/test_sharing.py", "tests/api/test_interrupts.py", "tests/api/test_llm.py"),
     "session": ("tests/api/test_session.py",),
     "declared": ("tests/models/test_untrusted.py", "tests/models/test_agreement.py"),

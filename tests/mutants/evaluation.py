@@ -4,6 +4,7 @@ from .catalogue import change
 
 METRICS, CHECKPOINT, RUNNER = "evaluate/metrics.py", "evaluate/checkpoint.py", "evaluate/runner.py"
 SCORING, PROGRAMS, JAIL, JAILED = "evaluate/scoring.py", "evaluate/programs.py", "evaluate/jail.py", "evaluate/_jailed.py"
+RUNS = "evaluate/runs.py"
 ANSWERING, ITEMS, REPORT = "evaluate/answering.py", "evaluate/items.py", "evaluate/report.py"
 
 MUTANTS = (
@@ -15,7 +16,13 @@ MUTANTS = (
     change("gains of a ratio are compared as sums", METRICS, "np.divide(sums[:, 1], sums[:, 2], out=np.zeros(len(sums)), where=sums[:, 2] > 0)", "sums[:, 1] / len(sums)"),
     change("answers are written as they end", CHECKPOINT, "while (row := self._ahead.pop(len(self.rows), None)) is not None:", "while self._ahead and (row := self._ahead.pop(next(iter(self._ahead)))) is not None:"),
     change("a line that is not whole is kept", CHECKPOINT, "file.truncate(len(kept[0]) + len(kept[1]))", "file.seek(0)"),
-    change("answers that wait are not found again", CHECKPOINT, "for row in ahead if key_of(row) in places}", "for row in ahead[:0] if key_of(row) in places}"),
+    change("answers that wait are not found again", CHECKPOINT, "{places[key_of(row)]: row for row in ahead}", "{places[key_of(row)]: row for row in ahead[:0]}"),
+    change("a line may be edited", CHECKPOINT, "if not is_intact(line, said):", "if said is None:"),
+    change("a gap in the answers stays", CHECKPOINT, "ahead, self.rows = ahead + self.rows, []", "self.rows = []"),
+    change("a run forgets the code that made it", RUNNER, 'code = {"versions": about.versions, "environment": about.environment}', "code = dict[str, Any]()"),
+    change("a run does not hold its folder", RUNNER, "closing(RunLock(folder)) as lock:", "closing(RunLock(folder / 'other')) as lock:"),
+    change("problems are paired by their place", RUNS, 'problem = pair[0]["problem"]', 'problem = str(pair[0]["document"])'),
+    change("equal problems are one", RUNS, "        asked[problem] += 1\n", ""),
     change("another run goes on in a folder", CHECKPOINT, '            raise ValueError(f"{named} {folder} holds a run with', '            return ValueError(f"{named} {folder} holds a run with'),
     change("equal requests have equal seeds", ITEMS, "                asked[same] += 1\n", ""),
     change("a run does not know its problems", RUNNER, '"digest": digest(found)', '"digest": ""'),

@@ -14,7 +14,7 @@ MUTANTS = (
     change("an answer that comes twice counts twice", CHECKPOINT, "        if answer_id(key) in self._known:\n            return\n", ""),
     change("the output is written in place", CHECKPOINT, 'new = self._out.with_name(f"{self._out.name}.new")', "new = self._out"),
     change("answers to no request are dropped silently", CHECKPOINT, "        if foreign:\n", "        if foreign and not self._out:\n"),
-    change("a checksum leaves out whose answer it is", LINES, "json.dumps(sealed)", 'json.dumps(sealed["response"])'),
+    change("a checksum leaves out whose answer it is", LINES, "{checksum(sealed)}", "{checksum(sealed['response'])}"),
     change("the lock is shared", "evaluate/run_lock.py", "fcntl.LOCK_EX", "fcntl.LOCK_SH"),
     change("an answer says what depends on the batch", DESK, 'MEASURED = ("nfe", "tokens_per_forward")', 'MEASURED = ("tokens_per_forward",)'),
     change("load does not bound the choice of a replica", PLACEMENT, " if standing.requests < most]", "]"),

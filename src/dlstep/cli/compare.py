@@ -89,6 +89,7 @@ def run(options: Namespace) -> int:
     from ..evaluate.items import read_documents
     from ..evaluate.options import grid_of
     from ..evaluate.pictures import check_plot, rules_figure, save
+    from ..evaluate.run_lock import check_free
     from ..progress import scoring_bar
 
     chosen = evaluation_of(options)
@@ -97,6 +98,7 @@ def run(options: Namespace) -> int:
         check_plot("--out")
         if out.exists() and not out.is_dir():
             raise ValueError(f"--out {short(str(out))} is a file, and must be a folder: --json prints the rows")
+        check_free(out)
     if options.plot is not None:
         check_plot("--plot", Path(options.plot))
     grid_of(options.grid)  # what is wrong is told before a model is loaded

@@ -69,6 +69,7 @@ def run(options: Namespace) -> int:
     """Answer, score, and print the table; 1 if a request was rejected or failed."""
     from ..evaluate.crews import Alone, Crew, Processes
     from ..evaluate.items import read_documents
+    from ..evaluate.run_lock import check_free
     from ..evaluate.runner import evaluate
     from ..evaluate.runs import read
     from ..progress import scoring_bar
@@ -76,6 +77,7 @@ def run(options: Namespace) -> int:
     chosen, engine = split(options)
     against = None if options.against is None else read(Path(options.against))
     documents = read_documents(chosen)
+    check_free(Path(chosen.out))  # before loading the engine, which may take minutes
     total = sum(map(len, documents.values())) * len(chosen.grid)
     config = engine_config(engine)
     told = {"engine": engine, "eval": asdict(chosen) | {"grid": options.grid}}

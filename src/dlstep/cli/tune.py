@@ -94,6 +94,7 @@ def run(options: Namespace) -> int:
     """Search, then print, draw and write what was found."""
     from ..evaluate.crews import Alone, Crew, Processes
     from ..evaluate.items import read_documents
+    from ..evaluate.run_lock import check_free
     from ..evaluate.tuning import parted, problems_of, tune
     from ..progress import tuning_bar
 
@@ -102,6 +103,7 @@ def run(options: Namespace) -> int:
     documents = read_documents(asked)
     if not options.throughput:
         parted(problems_of(asked, documents), tuning)  # what there are too few of is told before the weights are loaded
+    check_free(Path(asked.out))
     config = engine_config(engine)
     if options.throughput:
         from .tune_load import run_load

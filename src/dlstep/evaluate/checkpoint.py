@@ -2,11 +2,13 @@
 
 Beside it, `beside.jsonl` has what depends on the batch, in the order in which it happened: a line for each answer, and lines
 of work; `ahead.jsonl` has the answers that wait for an earlier one, while there are any; `run.json` says what was asked.
-A line that is not whole, because the process was killed while it wrote, is cut off.
+A line that is not whole, because the process was killed while it wrote, is cut off. Each line carries a checksum of the rest
+of it, so that an edited answer or cost is noticed.
 """
 
 import json
-from collections.abc import Mapping, Sequence as Items
+from collections.abc import Iterator, Mapping, Sequence as Items
+from hashlib import blake2b
 from pathlib import Path
 from typing import IO, Any
 
@@ -14,6 +16,7 @@ from ..core.checks import short
 from .items import Item, Key, options_text
 
 ANSWERS, BESIDE, AHEAD, RUN = "answers.jsonl", "beside.jsonl", "ahead.jsonl", "run.json"
+CHECKSUM = "checksum"
 Line = Mapping[str, Any]
 # Fields that a line must have, and what they hold; a whole number is a number, too.
 KEY_FIELDS: dict[str, Any] = {"task": str, "document": int, "options": dict}
@@ -25,6 +28,7 @@ ROW_FIELDS = KEY_FIELDS | {
     "finish": str,
     "error": str,
     "seed": int,
+    "problem": str,
     "gold": str,
     "found": str,
     "note": str,
@@ -48,9 +52,46 @@ def check(path: Path, number: int, line: object, kinds: Mapping[str, Any]) -> Li
     return line
 
 
+def checksum(line: object) -> str:
+    """Return the checksum of a line: of its values and of the order of its fields."""
+    return blake2b(json.dumps(line).encode(), digest_size=16).hexdigest()
+
+
+def is_intact(line: object, said: object, prefix: str = "") -> bool:
+    """Return whether a line that was read has this checksum, written after `prefix`."""
+    try:
+        return said == prefix + checksum(line)
+    except RecursionError:
+        return False
+
+
+def sealed(line: Line) -> Line:
+    """Return a line with its checksum."""
+    return {**line, CHECKSUM: checksum(line)}
+
+
+def sealed_lines(path: Path, kinds: Mapping[str, Any]) -> Iterator[tuple[int, Line]]:
+    """Yield the number and the content of each line of a file, without a last line that breaks off.
+
+    `kinds` are the fields of a line; of a line of work in `beside.jsonl` only the checksum is verified. Raises ValueError for
+    a line that lacks a field or does not have its checksum.
+    """
+    for number, line in enumerate(whole_lines(path), 1):
+        said = line.get(CHECKSUM)
+        line = {name: value for name, value in line.items() if name != CHECKSUM}
+        if kinds is not BESIDE_FIELDS or "work" not in line:
+            check(path, number, line, kinds)
+        if not is_intact(line, said):
+            raise ValueError(
+                f"{path}, line {number} does not have its checksum, so it was changed or written by another version of dlstep: "
+                "restore the file, or delete the line and run the same command again, which answers the problem anew"
+            )
+        yield number, line
+
+
 def answer_lines(path: Path) -> list[Line]:
     """The answers of a file, without a last line that breaks off. Raises ValueError for a line that is none."""
-    return [check(path, number, line, ROW_FIELDS) for number, line in enumerate(whole_lines(path), 1)]
+    return [line for _, line in sealed_lines(path, ROW_FIELDS)]
 
 
 def whole_lines(path: Path) -> list[Line]:
@@ -93,22 +134,31 @@ def append(file: IO[bytes], line: Line) -> None:
 def begin(folder: Path, asked: Mapping[str, Any], named: str = "--out", remedy: str = "give another folder") -> None:
     """Note in a new folder what is asked. Raises ValueError for a folder that holds a run with other facts or options.
 
-    The error calls the folder as the user `named` it and ends with the `remedy`.
+    Of `machines`, which is no part of the key, those are added that the folder does not name yet. The error calls the folder as
+    the user `named` it and ends with the `remedy`.
     """
     path = folder / RUN
-    text = json.dumps(asked, indent=2, sort_keys=True) + "\n"
+    asked = json.loads(json.dumps(asked))
     answered = any((folder / name).exists() and (folder / name).stat().st_size for name in (ANSWERS, BESIDE, AHEAD))
     if path.exists():
         said = read_run(folder)
-        if said["key"] == json.loads(text)["key"]:
-            return
-        if answered:
+        if said["key"] == asked["key"]:
+            known = said.get("machines", [])
+            if not (new := [each for each in asked.get("machines", []) if each not in known]):
+                return
+            asked = said | {"machines": known + new}
+        elif answered:
             raise ValueError(f"{named} {folder} holds a run with {parting(said['key'], asked['key'])}: {remedy}")
     elif answered:
         raise ValueError(f"{named} {folder} holds answers without {RUN}: {remedy}")
     folder.mkdir(parents=True, exist_ok=True)
+    replaced(path, json.dumps(asked, indent=2, sort_keys=True).encode() + b"\n")
+
+
+def replaced(path: Path, content: bytes) -> None:
+    """Write a whole file or none."""
     new = path.with_suffix(".new")
-    new.write_text(text, encoding="utf-8")
+    new.write_bytes(content)
     new.replace(path)
 
 
@@ -140,14 +190,21 @@ class Checkpoint:
 
     def __init__(self, folder: Path, items: Items[Item]) -> None:
         self._items = items
-        self.rows = answer_lines(folder / ANSWERS)
-        keys = [item.key for item in items]
-        for number, row in enumerate(self.rows):
-            if number >= len(items) or key_of(row) != keys[number]:
-                raise ValueError(f"{folder / ANSWERS}, line {number + 1} is no answer of this run: give another --out")
-        places = {key: place for place, key in enumerate(keys)}
-        ahead = answer_lines(folder / AHEAD)
-        self._ahead = {places[key_of(row)]: row for row in ahead if key_of(row) in places}
+        answered, last = answer_lines(folder / ANSWERS), -1
+        places = {item.key: place for place, item in enumerate(items)}
+        for number, row in enumerate(answered, 1):
+            if (place := places.get(key_of(row), -1)) <= last:
+                raise ValueError(f"{folder / ANSWERS}, line {number} is no answer of this run: give another --out")
+            last = place
+        beside = {key_of(line) for _, line in sealed_lines(folder / BESIDE, BESIDE_FIELDS) if "work" not in line}
+        self.rows = [row for row in answered if key_of(row) in beside]
+        ahead = [row for row in answer_lines(folder / AHEAD) if key_of(row) in beside and key_of(row) in places]
+        if [key_of(row) for row in self.rows] != [item.key for item in items[: len(answered)]]:
+            # Somebody deleted lines: the answers after a gap wait for those that are lost.
+            ahead, self.rows = ahead + self.rows, []
+            replaced(folder / AHEAD, b"".join(encoded(sealed(row)) for row in ahead))
+            (folder / ANSWERS).write_bytes(b"")
+        self._ahead = {places[key_of(row)]: row for row in ahead}
         self._answers, self._beside = opened(folder / ANSWERS), opened(folder / BESIDE)
         self._waiting = opened(folder / AHEAD)
         self._ahead_path = folder / AHEAD
@@ -165,15 +222,15 @@ class Checkpoint:
 
     def note(self, place: int, row: Line, beside: Line) -> None:
         """Write an answer to `answers.jsonl` if all earlier ones are there, else to the file of waiting answers."""
-        append(self._beside, beside)  # written first, so every stored answer has its line here
+        append(self._beside, sealed(beside))  # written first, so every stored answer has its line here
         if place > len(self.rows):
-            append(self._waiting, row)
+            append(self._waiting, sealed(row))
         self._ahead[place] = row
         self._advance()
 
     def note_work(self, task: str, work: Line) -> None:
         """Write the cost of forward passes."""
-        append(self._beside, {"task": task, "work": work})
+        append(self._beside, sealed({"task": task, "work": work}))
 
     def close(self) -> None:
         """Close the files; what waited is forgotten once nothing is missing."""
@@ -184,5 +241,5 @@ class Checkpoint:
 
     def _advance(self) -> None:
         while (row := self._ahead.pop(len(self.rows), None)) is not None:
-            append(self._answers, row)
+            append(self._answers, sealed(row))
             self.rows.append(row)

@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence as Items
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,6 +15,7 @@ from .frontier import Point, aup, frontier
 from .items import read_documents
 from .metrics import Answers, Pair, compared as gained
 from .options import EvalOptions
+from .run_lock import RunLock
 from .runner import Show, evaluate, no_show
 from .runs import Group, read
 
@@ -118,7 +119,7 @@ def compared(entries: Items[Entry], options: EvalOptions, folder: Path | None = 
     if options.workers > 1 or options.grid != ((),):
         raise ValueError("EvalOptions of a comparison have no workers and no grid: entries say what is varied")
     documents = read_documents(options)
-    with kept(folder) as where:
+    with kept(folder) as where, closing(RunLock(where)):
         runs: list[Sums] = []
         folders = [where / RUNS / folder_of(entry) for entry in entries]
         for entry, own in zip(entries, folders, strict=True):

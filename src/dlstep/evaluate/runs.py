@@ -1,11 +1,12 @@
 """A run as its files tell it: the answers with what lies beside them, and the work of each task."""
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence as Items
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from .checkpoint import ANSWERS, BESIDE, BESIDE_FIELDS, answer_lines, check, key_of, read_run, whole_lines
+from .checkpoint import ANSWERS, BESIDE, BESIDE_FIELDS, answer_lines, check, key_of, read_run, sealed_lines
 from .items import Key
 from .metrics import Answers, Comparison, Pair, Work, compared
 
@@ -50,23 +51,26 @@ def read(folder: Path) -> Run:
     rows = {key_of(row): row for row in answer_lines(folder / ANSWERS)}
     beside: dict[Key, Mapping[str, Any]] = {}
     work: dict[str, Work] = {}
-    for number, line in enumerate(whole_lines(folder / BESIDE), 1):
+    for number, line in sealed_lines(folder / BESIDE, BESIDE_FIELDS):
         if "work" in line:
             done = check(folder / BESIDE, number, line["work"], WORK_FIELDS)
             task = str(line.get("task"))
             work[task] = work.get(task, Work()) + Work(*(done[name] for name in WORK_FIELDS))
         else:
-            line = check(folder / BESIDE, number, line, BESIDE_FIELDS)
             beside[key_of(line)] = line  # of an answer that was lost and given again, the last
     if lost := next((key for key in rows if key not in beside), None):
-        raise ValueError(f"{folder / BESIDE} says nothing of {lost[0]} {lost[1]}: one of the two files was changed by hand")
+        raise ValueError(
+            f"{folder / BESIDE} says nothing of {lost[0]} {lost[1]}, so a line was deleted: run the same command again, which "
+            "answers the problem anew"
+        )
     return Run(folder, asked, rows, beside, work)
 
 
 def matched(run: Run, other: Run) -> Iterator[tuple[Group, str, Comparison]]:
     """Each group of a run compared on the problems that both have answered, with the options of the other's group.
 
-    Groups match by their options. Where the other run has one set of options only, every group is compared with that.
+    Groups match by their options. Where the other run has one set of options only, every group is compared with that. Problems
+    match by their content, wherever they stand in their files. Raises ValueError for runs of different problems.
     """
     theirs = other.groups
     for group, pairs in run.groups.items():
@@ -74,8 +78,22 @@ def matched(run: Run, other: Run) -> Iterator[tuple[Group, str, Comparison]]:
         match = group if group in theirs else alone[0] if len(alone) == 1 else None
         if match is None:
             continue
-        known = {pair[0]["document"]: pair for pair in theirs[match]}
-        mine = sorted((pair for pair in pairs if pair[0]["document"] in known), key=lambda pair: pair[0]["document"])
-        mine = [pair for pair in mine if known[pair[0]["document"]][0]["gold"] == pair[0]["gold"]]
-        if mine:
-            yield group, match[1], compared(mine, [known[pair[0]["document"]] for pair in mine])
+        mine, known = by_problem(pairs), by_problem(theirs[match])
+        both = sorted(mine.keys() & known.keys())
+        if len(both) < min(len(mine), len(known)):
+            raise ValueError(
+                f"{run.folder} and {other.folder} asked different problems of {group[0]}: {len(both)} of the {len(mine)} in "
+                f"the first are among the {len(known)} in the second; give both the same file and the same --problem_seed"
+            )
+        yield group, match[1], compared([mine[key] for key in both], [known[key] for key in both])
+
+
+def by_problem(pairs: Items[Pair]) -> dict[tuple[str, int], Pair]:
+    """Answers by the digest of their problem; equal problems are counted in their order."""
+    asked = Counter[str]()
+    found: dict[tuple[str, int], Pair] = {}
+    for pair in pairs:
+        problem = pair[0]["problem"]
+        found[problem, asked[problem]] = pair
+        asked[problem] += 1
+    return found

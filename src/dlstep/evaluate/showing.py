@@ -1,6 +1,7 @@
 """One answer of a run decoded again by itself, with a trace to step through."""
 
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
@@ -13,6 +14,7 @@ from .items import Item, items_of, read_documents
 from .options import EvalOptions, grid_of
 from .report import name_of
 from .report_html import trace_path
+from .run_lock import RunLock, check_free
 from .runner import key_of_run
 from .runs import Run
 
@@ -44,10 +46,11 @@ def shown(run: Run, name: str) -> Trace:
     Raises ValueError where the model, its options or the problems are not those of the run, DlstepError where the answer is
     another one.
     """
+    check_free(run.folder)
     row, options = row_named(run, name), options_of(run)
     documents = read_documents(options)
     llm = LLM.from_config(engine_config(run.asked["told"]["engine"]))
-    key = key_of_run(options, documents, about(llm.engine).facts)
+    key = key_of_run(options, documents, about(llm.engine))
     for part in ("engine", "problems"):
         if key[part] != run.asked["key"][part]:
             raise ValueError(f"{part} of {run.folder} {short(run.asked['key'][part])} is now {short(key[part])}")
@@ -59,8 +62,9 @@ def shown(run: Run, name: str) -> Trace:
     if found != row["tokens"]:
         raise DlstepError(f"{name} decoded by itself answers {short(found)}, and in the run {short(row['tokens'])}")
     path = trace_path(run.folder, name)
-    path.parent.mkdir(exist_ok=True)
-    session.trace.save(path)
+    with closing(RunLock(run.folder)):
+        path.parent.mkdir(exist_ok=True)
+        session.trace.save(path)
     return session.trace
 
 

@@ -3,7 +3,7 @@
 import csv
 import json
 from collections.abc import Iterator, Sequence as Items
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from io import StringIO
 from typing import Any
 
@@ -46,6 +46,7 @@ class Line:
     tps_decode: float | None
     batch: float | None
     padding: float | None
+    settings: str = ""
     equal: float | None = None
     accuracy_gain: float | None = None
     accuracy_gain_low: float | None = None
@@ -87,7 +88,8 @@ def lines_of(run: Run, against: Run | None = None) -> list[Line]:
                 work.batch if alone else None, work.padding_share if alone else None, **more,
             )
         )  # fmt: skip
-    return lines
+    settings = json.dumps(run.asked["key"], sort_keys=True)
+    return [replace(line, settings=settings) for line in lines]
 
 
 def as_csv(lines: Items[Any], kind: type[Any] = Line) -> str:

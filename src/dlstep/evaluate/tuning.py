@@ -6,16 +6,15 @@
 import json
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence as Items
+from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import zip_longest
-from math import isfinite
 from pathlib import Path
 from typing import Any, Protocol
 
 from ..chat import Message
-from ..core.checks import short
 from ..core.options import StrategyOptions
-from .checkpoint import ANSWERS, KEY_FIELDS, append, begin, check as check_line, key_of, opened, whole_lines
+from .checkpoint import ANSWERS, KEY_FIELDS, append, begin, key_of, opened, sealed, sealed_lines
 from .crews import Crew
 from .documents import Document
 from .frontier import Point, frontier, knee
@@ -23,6 +22,7 @@ from .items import Item, Key, options_text, prompt_of
 from .metrics import Answers
 from .options import EvalOptions
 from .proposals import MOST_AXES, Sampled, check_optuna
+from .run_lock import RunLock
 from .runner import Running, check, key_of_run, scorers_for
 from .search import Bisection, Budget, Proposals, Space, rounds
 from .space import space_of
@@ -86,10 +86,7 @@ class Store:
     def __init__(self, folder: Path) -> None:
         self.answers: dict[Key, Answers] = {}
         path = folder / ANSWERS
-        for number, line in enumerate(whole_lines(path), 1):
-            said = check_line(path, number, line, FIELDS)
-            if not isfinite(said["score"]):
-                raise ValueError(f"{path}, line {number} has no score: {short(said['score'])}")
+        for _, said in sealed_lines(path, FIELDS):
             self.answers[key_of(said)] = sums_of(said)
         self._file = opened(path)
 
@@ -98,7 +95,7 @@ class Store:
         del place
         line = {name: row[name] for name in (*KEY_FIELDS, "score", "steps", "finish", "error", "found")}
         line |= {"tokens": len(row["tokens"]), "forwards": beside["forwards"]}
-        append(self._file, line)
+        append(self._file, sealed(line))
         self.answers[key_of(line)] = sums_of(line)
 
     def note_work(self, task: str, work: Mapping[str, Any]) -> None:
@@ -194,11 +191,11 @@ def tune(
     searched, held = parted(problems_of(options, documents), tuning)
     tuning = replace(tuning, first=tuning.first or min(MOST_FIRST, max(LEAST_FIRST, len(searched) // 8)))
     propose = proposals_of(space, tuning)
-    with scorers_for(options) as scorers:
-        check(about, options)
-        check_folder(folder, tuning)
-        key = key_of_run(options, documents, about.facts) | {"tune": key_of_tune(space, tuning, len(searched), len(held))}
-        begin(folder, {"key": key, "told": dict(told or {})})
+    check(about, options)
+    check_folder(folder, tuning)
+    with scorers_for(options) as scorers, closing(RunLock(folder)):
+        key = key_of_run(options, documents, about) | {"tune": key_of_tune(space, tuning, len(searched), len(held))}
+        begin(folder, {"key": key, "told": dict(told or {}), "machines": [about.machine]})
         store = Store(folder)
         try:
             items: list[Item] = []
