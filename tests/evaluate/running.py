@@ -8,7 +8,6 @@ from killing import killed_while
 
 from dlstep import LLM
 from dlstep.engine import Engine
-from dlstep.evaluate.checkpoint import encoded, sealed, sealed_lines
 from dlstep.evaluate.crews import Alone, Crew
 from dlstep.evaluate.items import read_documents
 from dlstep.evaluate.options import EvalOptions
@@ -32,16 +31,6 @@ def run(options: EvalOptions, crew: Crew | None = None) -> Path:
 def answers(folder: Path) -> bytes:
     """The file of answers."""
     return (folder / "answers.jsonl").read_bytes()
-
-
-def with_answers(run: Path, to: Path, **changes: object) -> Path:
-    """A copy of a run in a new folder, each answer with other values, as if it had been written so."""
-    to.mkdir()
-    for name in ("run.json", "beside.jsonl"):
-        (to / name).write_bytes((run / name).read_bytes())
-    rows = [row | changes for _, row in sealed_lines(run / "answers.jsonl", {})]
-    (to / "answers.jsonl").write_bytes(b"".join(encoded(sealed(row)) for row in rows))
-    return to
 
 
 def killed(options: EvalOptions, after: int) -> int:

@@ -50,9 +50,7 @@ TESTS = {
     **dict.fromkeys(("serve/front", "serve/fleet"), ("tests/serve/test_serve_replicas.py",)),
     **dict.fromkeys(("serve/link", "serve/replica"), ("tests/serve/test_serve_deadlines.py",)),
     "simulate/": ("tests/simulate",),
-    **dict.fromkeys(
-        ("batch/lines", "evaluate/run_lock"), ("tests/batch/test_batch_lock.py", "tests/batch/test_batch_lines.py")
-    ),
+    **dict.fromkeys(("batch/lines", "run_lock"), ("tests/batch/test_batch_lock.py", "tests/batch/test_batch_lines.py")),
     "batch/actors": ("tests/batch/test_batch_moves.py",),
     "batch/": ("tests/batch/test_batch_lines.py", "tests/batch/test_batch_answers.py", "tests/batch/test_batch_resume.py"),
     "serve/errors": ("tests/serve/test_serve_bodies.py", "tests/serve/test_serve_overload.py"),
@@ -97,6 +95,7 @@ TESTS = {
     "evaluate/tuning": ("tests/evaluate/test_tune.py",),
     **dict.fromkeys(("evaluate/space", "evaluate/load"), ("tests/evaluate/test_tune_parts.py",)),
     "evaluate/crews": ("tests/evaluate/test_workers.py",),
+    "json_lines": ("tests/evaluate/test_resume.py",),
     "evaluate/": ("tests/evaluate/test_books.py", "tests/evaluate/test_resume.py", "tests/evaluate"),
     "stream": ("tests/api/test_sharing.py", "tests/api/test_interrupts.py", "tests/api/test_llm.py"),
     "session": ("tests/api/test_session.py",),

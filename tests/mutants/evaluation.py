@@ -15,7 +15,7 @@ MUTANTS = (
     change("the interval leaves out one end only", METRICS, "order[len(order) - 1 - cut]", "order[len(order) - 1]"),
     change("gains of a ratio are compared as sums", METRICS, "np.divide(sums[:, 1], sums[:, 2], out=np.zeros(len(sums)), where=sums[:, 2] > 0)", "sums[:, 1] / len(sums)"),
     change("answers are written as they end", CHECKPOINT, "while (row := self._ahead.pop(len(self.rows), None)) is not None:", "while self._ahead and (row := self._ahead.pop(next(iter(self._ahead)))) is not None:"),
-    change("a line that is not whole is kept", CHECKPOINT, "file.truncate(len(kept[0]) + len(kept[1]))", "file.seek(0)"),
+    change("a line that is not whole is kept", "json_lines.py", "file.truncate(len(kept[0]) + len(kept[1]))", "file.seek(0)"),
     change("answers that wait are not found again", CHECKPOINT, "{places[key_of(row)]: row for row in ahead}", "{places[key_of(row)]: row for row in ahead[:0]}"),
     change("a line may be edited", CHECKPOINT, "if not is_intact(line, said):", "if said is None:"),
     change("a gap in the answers stays", CHECKPOINT, "ahead, self.rows = ahead + self.rows, []", "self.rows = []"),

@@ -15,7 +15,7 @@ MUTANTS = (
     change("the output is written in place", CHECKPOINT, 'new = self._out.with_name(f"{self._out.name}.new")', "new = self._out"),
     change("answers to no request are dropped silently", CHECKPOINT, "        if foreign:\n", "        if foreign and not self._out:\n"),
     change("a checksum leaves out whose answer it is", LINES, "{checksum(sealed)}", "{checksum(sealed['response'])}"),
-    change("the lock is shared", "evaluate/run_lock.py", "fcntl.LOCK_EX", "fcntl.LOCK_SH"),
+    change("the lock is shared", "run_lock.py", "fcntl.LOCK_EX", "fcntl.LOCK_SH"),
     change("an answer says what depends on the batch", DESK, 'MEASURED = ("nfe", "tokens_per_forward")', 'MEASURED = ("tokens_per_forward",)'),
     change("load does not bound the choice of a replica", PLACEMENT, " if standing.requests < most]", "]"),
     change("a replica may have all requests", PLACEMENT, "ceil(SHARE * (requests + 1) / replicas)", "requests + 1"),

@@ -89,8 +89,8 @@ def run(options: Namespace) -> int:
     from ..evaluate.items import read_documents
     from ..evaluate.options import grid_of
     from ..evaluate.pictures import check_plot, rules_figure, save
-    from ..evaluate.run_lock import check_free
     from ..progress import scoring_bar
+    from ..run_lock import check_free
 
     chosen = evaluation_of(options)
     out = None if options.out is None else Path(options.out)

@@ -69,10 +69,10 @@ def run(options: Namespace) -> int:
     """Answer, score, and print the table; 1 if a request was rejected or failed."""
     from ..evaluate.crews import Alone, Crew, Processes
     from ..evaluate.items import read_documents
-    from ..evaluate.run_lock import check_free
     from ..evaluate.runner import evaluate
     from ..evaluate.runs import read
     from ..progress import scoring_bar
+    from ..run_lock import check_free
 
     chosen, engine = split(options)
     against = None if options.against is None else read(Path(options.against))

@@ -94,9 +94,9 @@ def run(options: Namespace) -> int:
     """Search, then print, draw and write what was found."""
     from ..evaluate.crews import Alone, Crew, Processes
     from ..evaluate.items import read_documents
-    from ..evaluate.run_lock import check_free
     from ..evaluate.tuning import parted, problems_of, tune
     from ..progress import tuning_bar
+    from ..run_lock import check_free
 
     check_files(options)
     asked, tuning, engine = split(options)

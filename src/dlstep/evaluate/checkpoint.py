@@ -8,16 +8,14 @@ of it, so that an edited answer or cost is noticed.
 
 import json
 from collections.abc import Iterator, Mapping, Sequence as Items
-from hashlib import blake2b
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from ..core.checks import short
+from ..json_lines import CHECKSUM, Line, append, encoded, is_intact, opened, replaced, sealed, whole_lines
 from .items import Item, Key, options_text
 
 ANSWERS, BESIDE, AHEAD, RUN = "answers.jsonl", "beside.jsonl", "ahead.jsonl", "run.json"
-CHECKSUM = "checksum"
-Line = Mapping[str, Any]
 # Fields that a line must have, and what they hold; a whole number is a number, too.
 KEY_FIELDS: dict[str, Any] = {"task": str, "document": int, "options": dict}
 ROW_FIELDS = KEY_FIELDS | {
@@ -52,24 +50,6 @@ def check(path: Path, number: int, line: object, kinds: Mapping[str, Any]) -> Li
     return line
 
 
-def checksum(line: object) -> str:
-    """Return the checksum of a line: of its values and of the order of its fields."""
-    return blake2b(json.dumps(line).encode(), digest_size=16).hexdigest()
-
-
-def is_intact(line: object, said: object, prefix: str = "") -> bool:
-    """Return whether a line that was read has this checksum, written after `prefix`."""
-    try:
-        return said == prefix + checksum(line)
-    except RecursionError:
-        return False
-
-
-def sealed(line: Line) -> Line:
-    """Return a line with its checksum."""
-    return {**line, CHECKSUM: checksum(line)}
-
-
 def sealed_lines(path: Path, kinds: Mapping[str, Any]) -> Iterator[tuple[int, Line]]:
     """Yield the number and the content of each line of a file, without a last line that breaks off.
 
@@ -94,43 +74,6 @@ def answer_lines(path: Path) -> list[Line]:
     return [line for _, line in sealed_lines(path, ROW_FIELDS)]
 
 
-def whole_lines(path: Path) -> list[Line]:
-    """The lines of a file, without a last one that breaks off. Raises ValueError for a line that is no JSON object."""
-    if not path.exists():
-        return []
-    found: list[Line] = []
-    for number, text in enumerate(path.read_bytes().split(b"\n")[:-1], 1):
-        try:
-            line = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            raise ValueError(f"{path}, line {number} holds no JSON: {short(str(error))}") from error
-        if not isinstance(line, dict):
-            raise ValueError(f"{path}, line {number} is no line of a run: {short(line)}")
-        found.append(line)
-    return found
-
-
-def opened(path: Path) -> IO[bytes]:
-    """A file to add lines to, its last one whole."""
-    if path.exists():
-        kept = path.read_bytes().rpartition(b"\n")
-        with path.open("r+b") as file:
-            file.truncate(len(kept[0]) + len(kept[1]))
-    return path.open("ab", buffering=0)  # each line is one write
-
-
-def encoded(line: Line) -> bytes:
-    """A line as bytes."""
-    return json.dumps(line, allow_nan=False).encode() + b"\n"
-
-
-def append(file: IO[bytes], line: Line) -> None:
-    """Append a line to an `opened` file. Raises OSError if the disk is full, so no line follows a partial one."""
-    left = memoryview(encoded(line))
-    while left:  # an unbuffered write may be partial
-        left = left[file.write(left) :]
-
-
 def begin(folder: Path, asked: Mapping[str, Any], named: str = "--out", remedy: str = "give another folder") -> None:
     """Note in a new folder what is asked. Raises ValueError for a folder that holds a run with other facts or options.
 
@@ -153,13 +96,6 @@ def begin(folder: Path, asked: Mapping[str, Any], named: str = "--out", remedy: 
         raise ValueError(f"{named} {folder} holds answers without {RUN}: {remedy}")
     folder.mkdir(parents=True, exist_ok=True)
     replaced(path, json.dumps(asked, indent=2, sort_keys=True).encode() + b"\n")
-
-
-def replaced(path: Path, content: bytes) -> None:
-    """Write a whole file or none."""
-    new = path.with_suffix(".new")
-    new.write_bytes(content)
-    new.replace(path)
 
 
 def read_run(folder: Path) -> dict[str, Any]:

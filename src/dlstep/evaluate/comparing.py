@@ -9,13 +9,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from ..run_lock import RunLock
 from .crews import Alone
 from .entries import Entry
 from .frontier import Point, aup, frontier
 from .items import read_documents
 from .metrics import Answers, Pair, compared as gained
 from .options import EvalOptions
-from .run_lock import RunLock
 from .runner import Show, evaluate, no_show
 from .runs import Group, read
 

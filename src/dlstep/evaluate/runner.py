@@ -11,6 +11,7 @@ from time import perf_counter
 from typing import Any, Protocol
 
 from ..core import Request, refusal
+from ..run_lock import RunLock
 from .answering import ROUND, Answered
 from .checkpoint import Checkpoint, begin
 from .crews import About, Crew
@@ -20,7 +21,6 @@ from .jail import Jail, Limits, find_jail
 from .maths import Maths
 from .metrics import Work
 from .options import CODE_TASKS, EvalOptions
-from .run_lock import RunLock
 from .scoring import Mark, code_mark, digits_mark, ending_mark, maths_mark, number_mark
 
 SCORERS = 2  # threads that wait for jails and for the process that compares formulas

@@ -14,7 +14,9 @@ from typing import Any, Protocol
 
 from ..chat import Message
 from ..core.options import StrategyOptions
-from .checkpoint import ANSWERS, KEY_FIELDS, append, begin, key_of, opened, sealed, sealed_lines
+from ..json_lines import append, opened, sealed
+from ..run_lock import RunLock
+from .checkpoint import ANSWERS, KEY_FIELDS, begin, key_of, sealed_lines
 from .crews import Crew
 from .documents import Document
 from .frontier import Point, frontier, knee
@@ -22,7 +24,6 @@ from .items import Item, Key, options_text, prompt_of
 from .metrics import Answers
 from .options import EvalOptions
 from .proposals import MOST_AXES, Sampled, check_optuna
-from .run_lock import RunLock
 from .runner import Running, check, key_of_run, scorers_for
 from .search import Bisection, Budget, Proposals, Space, rounds
 from .space import space_of

@@ -32,7 +32,7 @@ DECIDES_NOTHING = tuple(
             "load",
             "metrics",
         ),
-        *("pictures", "proposals", "report", "report_html", "run_lock", "runs", "search", "showing", "space", "table"),
+        *("pictures", "proposals", "report", "report_html", "runs", "search", "showing", "space", "table"),
         *("tune_options", "tuning", "versions"),
     )
 )
