@@ -300,7 +300,7 @@ HOSTILE = '=HYPERLINK("http://x")</style><script>alert(1)</script><img src=http:
 def test_the_page_stands_alone_and_hostile_names_are_text() -> None:
     rows = [row(task=HOSTILE, strategy=HOSTILE, rule=HOSTILE, value=HOSTILE, error=HOSTILE, model=HOSTILE)]
     page = Tags(comparison_html(rows, command=HOSTILE, left_out=[HOSTILE], notes=[HOSTILE]))
-    known = "html head body meta title style h1 h2 p picture source img table tr td th ul li pre em"
+    known = "html head body main div meta title style h1 h2 p picture source img table thead tr td th ul li pre em"
     assert {tag for tag, _ in page.tags} <= {*known.split()}
     outside = [value for _, attributes in page.tags for name, value in attributes.items() if name in ("src", "srcset", "href")]
     assert len(outside) == 2 and all(str(value).startswith("data:image/svg+xml;base64,") for value in outside)

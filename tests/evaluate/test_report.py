@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -107,6 +108,10 @@ def test_the_page_stands_alone_and_shows_a_trace_that_was_kept(run: Path, tmp_pa
     assert "url(" not in text and "@import" not in text and "unsafe" not in text
     told = json.loads(text.partition('id="data">')[2].partition("</script>")[0])
     assert list(told["recordings"]) == [name] and len(told["answers"]) == 12
+    other = with_answers(run, tmp_path / "other", [{"tokens": [1, 2]}])
+    shutil.copytree(run / "traces", other / "traces")
+    assert main(["report", str(other), "--html", str(tmp_path / "other.html")]) == 0
+    assert '"recordings":{},' in (tmp_path / "other.html").read_text(), "a trace of another answer"
 
 
 def test_texts_of_a_model_are_escaped(run: Path, tmp_path: Path) -> None:

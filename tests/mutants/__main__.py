@@ -89,6 +89,7 @@ TESTS = {
     "evaluate/items": ("tests/evaluate/test_answering.py",),
     "evaluate/answering": ("tests/evaluate/test_answering.py",),
     "evaluate/report": ("tests/evaluate/test_report.py",),
+    "views/": ("tests/api/test_compare.py", "tests/page/test_report_page.py"),
     "evaluate/frontier": ("tests/evaluate/test_frontier.py",),
     **dict.fromkeys(("evaluate/compari", "evaluate/table", "evaluate/entries"), ("tests/api/test_compare.py",)),
     "evaluate/search": ("tests/evaluate/test_tune_search.py",),

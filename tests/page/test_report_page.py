@@ -25,6 +25,7 @@ EMPTY = """() => [...document.querySelectorAll("main table")].flatMap((table) =>
     const columns = body[0].map((_, place) => body.map((row) => row[place]));
     return [...body.filter((row) => empty(row.slice(1))), ...columns.filter(empty)];
 })"""
+PROBLEMS = 10
 GRID = '{"accept_threshold": [0.3, 0.9]}'
 
 
@@ -32,7 +33,7 @@ GRID = '{"accept_threshold": [0.3, 0.9]}'
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run with right and wrong answers of two sets of options."""
     out = tmp_path_factory.mktemp("report") / "run"
-    assert main(["eval", "--dataset_limit", "20", "--grid", GRID, "--out", str(out), "--progress", "false"]) == 0
+    assert main(["eval", "--dataset_limit", str(PROBLEMS), "--grid", GRID, "--out", str(out), "--progress", "false"]) == 0
     return out
 
 
@@ -67,27 +68,27 @@ def test_answers_are_filtered_and_sorted(view: View, run: Path) -> None:
     page = watched.page
     listed, count, form = page.locator("#answers > li"), page.locator("#count"), page.locator("#filters")
     expect(listed).to_have_count(len(wrong))
-    expect(count).to_have_text(f"{len(wrong)} answers of 40")
+    expect(count).to_have_text(f"{len(wrong)} answers of 20")
     form.get_by_label("Result").select_option("")
-    expect(listed).to_have_count(40)
+    expect(listed).to_have_count(2 * PROBLEMS)
     form.get_by_label("Options").select_option("accept_threshold 0.9")
-    expect(listed).to_have_count(20)
+    expect(listed).to_have_count(PROBLEMS)
     form.get_by_label("Ended by").select_option("stop")
-    expect(listed).to_have_count(len([row for row in rows[20:] if row["finish"] == "stop"]))
+    expect(listed).to_have_count(len([row for row in rows[PROBLEMS:] if row["finish"] == "stop"]))
     form.get_by_label("Ended by").select_option("")
     form.get_by_label("Task").select_option("shells")
-    word = rows[21]["answer"].split(".")[0].upper()
+    word = rows[PROBLEMS + 1]["answer"].split(".")[0].upper()
     form.get_by_label("Text in prompt or answer").fill(f" {word} ")
-    expect(listed).to_have_count(len([row for row in rows[20:] if word in f"{row['prompt']}\n{row['answer']}".upper()]))
+    expect(listed).to_have_count(len([row for row in rows[PROBLEMS:] if word in f"{row['prompt']}\n{row['answer']}".upper()]))
     form.get_by_label("Text in prompt or answer").fill("nonsense")
-    expect(count).to_have_text("0 answers of 40")
+    expect(count).to_have_text("0 answers of 20")
     form.get_by_label("Text in prompt or answer").fill("")
     form.get_by_label("Order").select_option("slowest first")
     seconds = [float(text.split(", ")[1].removesuffix(" s")) for text in page.locator(".cost").all_text_contents()]
-    assert len(seconds) == 20 and seconds == sorted(seconds, reverse=True)
+    assert len(seconds) == PROBLEMS and seconds == sorted(seconds, reverse=True)
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("theme", ["light", pytest.param("dark", marks=pytest.mark.stress)])
 def test_a_wrong_answer_is_a_click_away_from_its_steps(view: View, run: Path, tmp_path: Path, theme: str) -> None:
     folder = shutil.copytree(run, tmp_path / "run")
     watched = view(folder, "--steps", "1", color_scheme=theme, viewport={"width": 1280, "height": 860})
@@ -126,7 +127,7 @@ def test_hostile_answers_stay_texts(view: View, run: Path, tmp_path: Path) -> No
     (folder / "run.json").write_text(json.dumps(asked))
     watched = view(folder, viewport={"width": 375, "height": 700})
     page = watched.page
-    expect(page.locator("#answers > li")).to_have_count(40)
+    expect(page.locator("#answers > li")).to_have_count(2 * PROBLEMS)
     for each in page.locator("summary").all():
         each.click()
     unseen(watched)
