@@ -134,7 +134,15 @@ def test_a_deleted_line_is_answered_again_to_the_same_bytes(
     lines = (folder / name).read_bytes().splitlines(keepends=True)
     number = next(place for place, line in enumerate(lines) if place >= number and b'"work"' not in line)
     (folder / name).write_bytes(b"".join([*lines[:number], *lines[number + 1 :]]))
-    assert answers(run(replace(options, out=str(folder)))) == answers(Path(options.out))
+
+    class Counting(Alone):
+        def add(self, place: int, item: Any) -> None:
+            added.append(place)
+            super().add(place, item)
+
+    added: list[int] = []
+    assert answers(run(replace(options, out=str(folder)), Counting(engine()))) == answers(Path(options.out))
+    assert len(added) == 1, "no other one is decoded"
     assert read(folder).beside.keys() == read(Path(options.out)).beside.keys()
 
 
