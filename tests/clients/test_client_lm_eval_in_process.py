@@ -47,7 +47,7 @@ def found(folder: Path) -> tuple[dict[str, str], float]:
     (samples,) = (folder / "found").rglob("samples_*.jsonl")
     (results,) = (folder / "found").rglob("results_*.json")
     texts = {row["doc"]["prompt"]: row["resps"][0][0] for row in map(json.loads, samples.read_text().splitlines())}
-    return texts, json.loads(results.read_text())["results"]["shells"]["exact_match,last-number"]
+    return texts, json.loads(results.read_text())["results"]["shells"]["exact_match,flexible-extract"]
 
 
 def test_three_ways_give_one_score(server: Server, tmp_path: Path, report: Callable[[str], None]) -> None:
@@ -68,17 +68,3 @@ def test_three_ways_give_one_score(server: Server, tmp_path: Path, report: Calla
     assert {row["prompt"]: row["answer"] for row in own} == texts
     assert score == pytest.approx(sum(row["score"] for row in own) / COUNT, abs=1e-9) and 0 < score < 1
     report(f"lm_eval in process, over HTTP, and dlstep eval: {len(texts)} texts equal, score {score:.3f}")
-
-
-def test_likelihoods_are_refused_by_a_sentence(tmp_path: Path) -> None:
-    (tmp_path / "problems.jsonl").write_text(json.dumps({"prompt": "2+2=", "answer": "4"}))
-    text = (HERE / "shells" / "shells.yaml").read_text().partition("output_type")[0]
-    (tmp_path / "tasks").mkdir()
-    (tmp_path / "tasks" / "choice.yaml").write_text(
-        text.replace("task: shells", "task: choice")
-        + 'output_type: multiple_choice\ndoc_to_text: "{{prompt}}"\ndoc_to_choice: ["4", "5"]\ndoc_to_target: 0\n'
-    )
-    told = in_process(
-        tmp_path, "--model_args", f"model={MODEL}", "--tasks", "choice", "--include_path", str(tmp_path / "tasks")
-    )
-    assert told.returncode != 0 and "dlstep answers `generate_until` tasks only" in told.stdout, told.stdout[-5000:]

@@ -173,7 +173,7 @@ def test_refusals_name_the_remedy() -> None:
         Likelihoods(LLM("tiny-bd").engine)
     with pytest.raises(ValueError, match="mc_num=10 must be a multiple of mc_batch=4"):
         MonteCarlo(10, 4)
-    with pytest.raises(ValueError, match="samples"):
+    with pytest.raises(ValueError, match=r"MonteCarlo.num must be"):
         MonteCarlo(0)
     canvas = LLM("tiny-llada", max_model_len=32)
     with pytest.raises(DlstepError, match=r"20 tokens of prompt and 13 of answer .* max_model_len=32"):

@@ -6,6 +6,7 @@ This command registers dlstep there and then is `lm_eval`.
 
 import sys
 from collections.abc import Mapping, Sequence as Items
+from dataclasses import asdict
 from time import perf_counter
 from typing import Any
 
@@ -65,7 +66,8 @@ class DlstepLM(TemplateLM):
         self._llm = llm or LLM.from_config(engine_config(known))
         self.tokenizer = self._llm.engine.tokenizer
         self._chat = False
-        self._cost: dict[str, Any] = {"answers": 0, "forward_passes_per_answer": 0.0, "seconds": 0.0}
+        self._answers = self._passes = 0
+        self._seconds = 0.0
         self._errors: list[float] = []
         self._likelihoods: Likelihoods | None = None
 
@@ -78,11 +80,9 @@ class DlstepLM(TemplateLM):
         for output in outputs:
             if output.finish_reason in ("rejected", "error"):
                 raise ValueError(f"dlstep cannot answer {short(output.prompt)}: {output.error}")
-        cost = self._cost
-        passes = cost["answers"] * cost["forward_passes_per_answer"] + sum(output.nfe for output in outputs)
-        cost["answers"] += len(outputs)
-        cost["forward_passes_per_answer"] = passes / max(1, cost["answers"])
-        cost["seconds"] += perf_counter() - begin
+        self._answers += len(outputs)
+        self._passes += sum(output.nfe for output in outputs)
+        self._seconds += perf_counter() - begin
         return [output.text for output in outputs]
 
     def _loglikelihood_tokens(
@@ -116,18 +116,19 @@ class DlstepLM(TemplateLM):
         for first in tqdm(range(0, len(pairs), PAIRS), desc="likelihoods", disable=disable_tqdm):
             found += likelihoods.of(pairs[first : first + PAIRS])
         self._errors += [each.error for each in found if each.error is not None]
-        self._cost["seconds"] += perf_counter() - begin
+        self._seconds += perf_counter() - begin
         return found
 
     def get_model_info(self) -> dict[str, Any]:
         """The settings of the run, and what it cost so far: lm_eval writes them into its results."""
-        info = about(self._llm.engine).facts | self._cost
+        info = about(self._llm.engine).facts | {"seconds": round(self._seconds, 3)}
+        if self._answers:
+            info |= {"answers": self._answers, "forward_passes_per_answer": self._passes / self._answers}
         if self._likelihoods is not None:
-            settings, errors, exact = self._settings, self._errors, self._likelihoods.exact
-            estimated = {"mc_num": settings.samples, "mc_batch": settings.batch, "mc_seed": settings.seed}
+            errors, exact = self._errors, self._likelihoods.exact
             error = {"mean": sum(errors) / len(errors), "max": max(errors)} if errors else None
             info |= {"forward_passes": self._likelihoods.steps, "exact": exact, "standard_error": error}
-            info |= {} if exact else estimated
+            info |= {} if exact else {f"mc_{name}": number for name, number in asdict(self._settings).items()}
         return {"dlstep": info}
 
     @property

@@ -74,16 +74,16 @@ class Given(Choice):
 
 @dataclass(frozen=True, slots=True)
 class MonteCarlo:
-    """Settings of the estimator: `samples` in batches of `batch`, whose numbers of masks are spread evenly over 1..L."""
+    """Settings of the estimator: `num` samples in batches of `batch`, whose numbers of masks are spread evenly over 1..L."""
 
-    samples: Annotated[int, Gt(0)] = 128
+    num: Annotated[int, Gt(0)] = 128
     batch: Annotated[int, Gt(0)] = 32
     seed: Seed = 0
 
     def __post_init__(self) -> None:
         check_ranges(self)
-        if self.samples % self.batch:
-            raise ValueError(f"mc_num={self.samples} must be a multiple of mc_batch={self.batch}")
+        if self.num % self.batch:
+            raise ValueError(f"mc_num={self.num} must be a multiple of mc_batch={self.batch}")
 
 
 class Likelihood(NamedTuple):
@@ -221,7 +221,7 @@ def masks_of(length: int, settings: MonteCarlo, pair: object) -> list[Masks]:
     released code rounds halves to even numbers, which it draws up to three times as often.
     """
     random, found = Random(f"{settings.seed} {pair}"), list[Masks]()
-    for _ in range(settings.samples // settings.batch):
+    for _ in range(settings.num // settings.batch):
         first = random.random() * length
         counts = [int(first + number * length / settings.batch) % length + 1 for number in range(settings.batch)]
         found += [tuple(sorted(random.sample(range(length), count))) for count in counts]
