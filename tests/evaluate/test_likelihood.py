@@ -66,7 +66,7 @@ def authors(llm: LLM, network: Network, pair: tuple[Ids, Ids], masks: list[Ids],
 
 
 def suffix_greedy_prediction(llm: LLM, network: Network, pair: tuple[Ids, Ids]) -> list[int]:
-    """What `suffix_greedy_prediction` of LLaDA's harness compares with the answer."""
+    """The tokens that `suffix_greedy_prediction` of LLaDA's harness compares with the answer."""
     spec = llm.engine.first.config.spec
     prompt, length = list(pair[0]), len(pair[1])
     seq = torch.tensor([prompt + [spec.mask_id] * length])

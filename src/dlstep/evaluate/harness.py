@@ -88,12 +88,12 @@ class DlstepLM(TemplateLM):
     def _loglikelihood_tokens(
         self, requests: Items[tuple[tuple[str, str], list[int], list[int]]], disable_tqdm: bool = False, **kwargs: Any
     ) -> list[tuple[float, bool]]:
-        """Log-likelihoods of continuations, in nats, and whether greedy decoding gives them."""
+        """Return log-likelihoods of continuations, in nats, and whether greedy decoding gives them."""
         found = self._measured([(tuple(context), tuple(answer)) for _, context, answer in requests], disable_tqdm)
         return [(each.value, each.greedy) for each in found]
 
     def loglikelihood_rolling(self, requests: Items[Any], disable_tqdm: bool = False) -> list[float]:
-        """Log-likelihoods of whole texts, in windows of `max_model_len`. Raises DlstepError unless they are exact."""
+        """Return log-likelihoods of whole texts, in windows of `max_model_len`. Raises DlstepError unless they are exact."""
         if not self._with_likelihoods().exact:
             raise DlstepError(ROLLING)
         longest = self._llm.engine.first.config.max_model_len
@@ -120,7 +120,7 @@ class DlstepLM(TemplateLM):
         return found
 
     def get_model_info(self) -> dict[str, Any]:
-        """The settings of the run, and what it cost so far: lm_eval writes them into its results."""
+        """Return the settings of the run and its cost so far, which lm_eval writes into its results."""
         info = about(self._llm.engine).facts | {"seconds": round(self._seconds, 3)}
         if self._answers:
             info |= {"answers": self._answers, "forward_passes_per_answer": self._passes / self._answers}
@@ -143,12 +143,12 @@ class DlstepLM(TemplateLM):
 
     @property
     def prefix_token_id(self) -> int:
-        """What stands in front of a text without context: the token that begins texts, or else one that ends them."""
+        """Return the id before a text without context: the one that begins texts, or else one that ends them."""
         begin = getattr(self.tokenizer, "bos_token_id", None)
         return self.eot_token_id if begin is None else begin
 
     def tok_encode(self, string: str, add_special_tokens: bool | None = None, **kwargs: Any) -> list[int]:
-        """The ids of a text; a chat template has written the special tokens of its texts already."""
+        """Return the ids of a text; a chat template has written the special tokens of its texts already."""
         assert self.tokenizer is not None, "a folder has a tokenizer"
         special = not self._chat if add_special_tokens is None else add_special_tokens
         return list(encode(self.tokenizer, string, add_special_tokens=special))
@@ -169,7 +169,7 @@ class DlstepLM(TemplateLM):
         return own
 
     def apply_chat_template(self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True) -> str:
-        """A conversation as the text that the assistant's next turn follows, or that continues the last turn."""
+        """Return a conversation as text, up to the assistant's next turn or up to the end of a last turn to be continued."""
         check_conversation(chat_history)
         if not self._chat:
             self.chat_template(True)

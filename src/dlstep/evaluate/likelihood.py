@@ -140,7 +140,7 @@ class Likelihoods:
         return self._exactly(pairs) if self.exact else self._estimated(pairs)
 
     def _exactly(self, pairs: list[tuple[Ids, Ids]]) -> list[Likelihood]:
-        """By the chain rule: each token given those before it. A prefix that another request fed is not computed again."""
+        """Return figures by the chain rule: each token given those before it. Requests share the pages of their prefixes."""
         places = [(*pair, at) for pair in pairs for at in range(len(pair[1]))]
         rows = iter(self._rows([_Asked(prompt + answer[:at], (answer[at],), (0,)) for prompt, answer, at in places]))
         found: list[Likelihood] = []
@@ -151,7 +151,7 @@ class Likelihoods:
         return found
 
     def _estimated(self, pairs: list[tuple[Ids, Ids]]) -> list[Likelihood]:
-        """The mean of the estimates. Equal masks of an answer are computed once."""
+        """Return means of the weighted samples. Equal masks of an answer are computed once."""
         drawn = [masks_of(len(answer), self._settings, (prompt, answer)) for prompt, answer in pairs]
         each = [_Asked(*pair, masks) for pair, own in zip(pairs, drawn, strict=True) for masks in own]
         asked = list(dict.fromkeys(each))
@@ -165,7 +165,7 @@ class Likelihoods:
         return found
 
     def _greedily(self, pairs: list[tuple[Ids, Ids]], rows: dict[_Asked, Rows]) -> list[bool]:
-        """Whether the most certain token, decided one at a time, is the answer's every time. Ends at the first that is not."""
+        """Return whether the most certain token, decided one at a time, is always the answer's; stop at the first that is not."""
         left = {number: tuple(range(len(answer))) for number, (_, answer) in enumerate(pairs)}
         same = [True] * len(pairs)
         while left:
@@ -181,7 +181,7 @@ class Likelihoods:
         return same
 
     def _rows(self, asked: list[_Asked]) -> list[Rows]:
-        """The rows of each forward pass; as many requests are under way as the engine batches."""
+        """Return the rows of each forward pass. Twice as many requests are live as the engine batches."""
         found: dict[int, Rows] = {}
 
         def record(event: Event) -> None:
