@@ -93,7 +93,7 @@ def test_a_last_turn_is_continued_as_transformers_continues_it(name: str, last: 
 
 
 def test_a_last_turn_that_a_template_leaves_out_is_refused() -> None:
-    for template in ("{{ messages[0].content }}", "{{ messages[-1].content[:3] }}", "{{ messages[-1].content[-12:] }}"):
+    for template in ("{{ messages[0].content }}", "{{ messages[-1].content[:3] }}", "{{ messages[-1].content[-28:] }}"):
         with pytest.raises(ValueError, match="the last message, which the answer continues, is not in the text"):
             render(
                 template, [{"role": "user", "content": "2+2"}, {"role": "assistant", "content": "four"}], TOKENS, continues=True

@@ -87,9 +87,11 @@ def test_the_estimate_is_that_of_the_authors_for_the_same_masks(tmp_path: Path, 
     likelihoods = Likelihoods(llm.engine, settings)
     pairs = pairs_of(llm, (1, 2, 5, 9, 12))
     before = llm.generate([list(pairs[0][0])], SamplingParams(max_tokens=4), progress=False)
-    greedy = [(prompt, tuple(suffix_greedy_prediction(llm, network, (prompt, answer)))) for prompt, answer in pairs]
-    mask_id = llm.engine.first.config.spec.mask_id
-    pairs += [pair for pair in greedy if mask_id not in pair[1] and max(pair[1]) < llm.engine.first.config.spec.vocab_size]
+    spec = llm.engine.first.config.spec
+    for prompt, answer in pairs_of(llm, (2, 3) * 8):
+        greedy = suffix_greedy_prediction(llm, network, (prompt, answer))
+        if spec.mask_id not in greedy and max(greedy) < spec.vocab_size:  # and answers that differ from it in a single token
+            pairs += [(prompt, (*greedy[:at], *answer[at : at + 1], *greedy[at + 1 :])) for at in range(len(answer) + 1)]
     found = likelihoods.of(pairs)
     values, again = ([each.value for each in several] for several in (found, likelihoods.of(pairs[::-1])[::-1]))
     assert again == pytest.approx(values, abs=LOGITS), "a figure does not depend on its neighbours"

@@ -165,7 +165,7 @@ class Likelihoods:
         return found
 
     def _greedily(self, pairs: list[tuple[Ids, Ids]], rows: dict[_Asked, Rows]) -> list[bool]:
-        """Return whether the most certain token, decided one at a time, is always the answer's; stop at the first that is not."""
+        """Return whether the most certain token, decided one at a time, is always the answer's; stop where it is not."""
         left = {number: tuple(range(len(answer))) for number, (_, answer) in enumerate(pairs)}
         same = [True] * len(pairs)
         while left:
