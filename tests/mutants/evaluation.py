@@ -4,6 +4,7 @@ from .catalogue import change
 
 METRICS, CHECKPOINT, RUNNER = "evaluate/metrics.py", "evaluate/checkpoint.py", "evaluate/runner.py"
 SCORING, PROGRAMS, JAIL, JAILED = "evaluate/scoring.py", "evaluate/programs.py", "evaluate/jail.py", "evaluate/_jailed.py"
+SYSTEM_CALLS = "evaluate/system_calls.py"
 ANSWERING, ITEMS, REPORT = "evaluate/answering.py", "evaluate/items.py", "evaluate/report.py"
 
 MUTANTS = (
@@ -29,15 +30,20 @@ MUTANTS = (
     change("a program may take all memory", JAIL, '"RLIMIT_AS": self.memory', '"RLIMIT_AS": self.memory << 8'),
     change("a loop is killed before its time is over", JAIL, '"RLIMIT_CPU": int(self.seconds) + 2', '"RLIMIT_CPU": int(self.seconds)'),
     change("a loop is killed without a word", JAILED, "most + later", "most"),
-    change("devices may be written beside", JAIL, '        "--remount-ro",\n        "/dev",\n', ""),
-    change("memory stays without a process", JAILED, 'b"shmget", ', ""),
-    change("a program may be root in a namespace of its own", JAILED, '(*refused, (errno.EPERM, b"clone", 1, new_user))', "refused"),
-    change("each process of a program says how it ended", JAILED, "if os.getpid() == first:", "if first:"),
+    change("folders of the jail may be written", JAIL, '"--remount-ro", "/", ', ""),
+    change("memory stays without a process", SYSTEM_CALLS, "access alarm", "access shmget alarm"),
+    change("a program reads the keyrings of the user", SYSTEM_CALLS, "kill lgetxattr", "kill keyctl lgetxattr"),
+    change("pairs of sockets are of any kind", SYSTEM_CALLS, '(1, 0xF, 1)', '(1, 0, 0)'),
+    change("files without end", JAILED, ",nr_inodes={job['inodes']}", ""),
+    change("a program may be root in a namespace of its own", SYSTEM_CALLS, "((0, NAMESPACES, 0),)", "()"),
+    change("each process of a program says how it ended", JAILED, "if os.getpid() != first:", "if not first:"),
     change("programs meet other orders of sets", JAIL, ', "PYTHONHASHSEED": "0"}', "}"),
-    change("the jail has the network", JAIL, '"--net", ', ""),
+    change("the jail has the network", JAIL, "--unshare-net ", ""),
     change("root stays root in its jail", JAILED, 'if job["uid"] is not None:', 'if job["uid"] == 0:'),
-    change("a program that ends early has passed", JAILED, '"passed" if error is None else error.__name__', '"passed" if error in (None, SystemExit) else error.__name__'),
-    change("a program has no end", JAILED, 'select.select([os.pidfd_open(started)], [], [], job["seconds"])[0]', "select.select([os.pidfd_open(started)], [], [])[0]"),
+    change("a program that ends early has passed", JAILED, "raised = type(error)", "raised = None if isinstance(error, SystemExit) else type(error)"),
+    change("a report that always says passed is believed", JAIL, "return PASSED if ask(process, CONTROL.format(name), deadline) == name else FORGED", "return PASSED"),
+    change("an exception may be called passed", JAIL, " and raised not in (PASSED, TIMEOUT)", ""),
+    change("a program has no end", JAIL, "poll.poll(max(0.0, deadline - time.monotonic()) * 1000)", "poll.poll(None)"),
     change("padding and spans change places", ANSWERING, "int(samples), len(plan.spans), rows,", "int(samples), rows, len(plan.spans),"),
     change("steps are spent where the last undecided token is", REPORT, "accumulate(decided, max)", "decided"),
 )  # fmt: skip
