@@ -5,6 +5,7 @@ import os
 import random
 import re
 import shutil
+import socket
 import stat
 import subprocess
 import sys
@@ -122,6 +123,17 @@ def test_the_clock_ends_a_program_before_its_processor_time_does(held: Jail) -> 
 def test_nothing_stays_for_the_next_program(held: Jail) -> None:
     assert held.run(["open('/tmp/evil', 'w').write('a')"]) == "passed"
     assert held.run(["assert not __import__('os').listdir('/tmp')"]) == "passed"
+
+
+def test_even_with_sockets_a_program_has_no_network(held: Jail, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(system_calls, "ALLOWED", system_calls.ALLOWED + " socket connect bind")
+    jail = Jail()
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.socket(socket.AF_UNIX) as abstract:
+        abstract.bind(f"\0dlstep-{os.getpid()}")
+        abstract.listen()
+        reach = f"socket.create_connection(('127.0.0.1', {server.getsockname()[1]}), 1)"
+        assert jail.run([f"import socket\n{reach}"]) in ("OSError", "ConnectionRefusedError")
+        assert jail.run([f"import socket\nsocket.socket(socket.AF_UNIX).connect({abstract.getsockname()!r})"]) == "ConnectionRefusedError"
 
 
 def refusal(user: list[str]) -> str:
