@@ -133,7 +133,8 @@ def test_even_with_sockets_a_program_has_no_network(held: Jail, monkeypatch: pyt
         abstract.listen()
         reach = f"socket.create_connection(('127.0.0.1', {server.getsockname()[1]}), 1)"
         assert jail.run([f"import socket\n{reach}"]) in ("OSError", "ConnectionRefusedError")
-        assert jail.run([f"import socket\nsocket.socket(socket.AF_UNIX).connect({abstract.getsockname()!r})"]) == "ConnectionRefusedError"
+        connect = f"socket.socket(socket.AF_UNIX).connect({abstract.getsockname()!r})"
+        assert jail.run([f"import socket\n{connect}"]) == "ConnectionRefusedError"
 
 
 def refusal(user: list[str]) -> str:
