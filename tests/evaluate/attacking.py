@@ -47,7 +47,7 @@ def outside() -> Iterator[SimpleNamespace]:
     with ExitStack() as held, tempfile.TemporaryDirectory(prefix="dlstep-outside-", ignore_cleanup_errors=True) as folder:
         (Path(folder) / "secret").write_text("42")
         Path(folder).chmod(0o777)
-        process = held.enter_context(subprocess.Popen(["sleep", "600"]))
+        process = held.enter_context(subprocess.Popen(["sleep", "7200"]))
         held.callback(process.kill)
         abstract = "\0" + secrets.token_hex(8)
         listening = [held.enter_context(socket.create_server(("127.0.0.1", 0)))]
