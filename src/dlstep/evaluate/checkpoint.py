@@ -28,6 +28,7 @@ ROW_FIELDS = KEY_FIELDS | {
     "gold": str,
     "found": str,
     "note": str,
+    "scores": dict,
     "score": float,
 }
 BESIDE_FIELDS = KEY_FIELDS | {"forwards": int, "computed": int, "wasted": int, "seconds": float, "decided_at": list}

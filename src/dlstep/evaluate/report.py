@@ -86,6 +86,13 @@ def title(group: Group) -> str:
     return group[0] if group[1] == "{}" else f"{group[0]} with {group[1]}"
 
 
+def scores_line(run: Run, group: Group) -> str:
+    """The share of right answers by each reading; empty where there is one reading."""
+    scores = run.scores(group)
+    told = ", ".join(f"{name} {100 * score:.1f} %" for name, score in scores.items())
+    return f"Right by {told}" if len(scores) > 1 else ""
+
+
 def report_lines(run: Run, most: int) -> Iterator[str]:
     """The report in lines of at most 80 characters, without the table; at most `most` wrong and `most` slow answers each."""
     for group, pairs in run.groups.items():
@@ -93,6 +100,8 @@ def report_lines(run: Run, most: int) -> Iterator[str]:
         yield ""
         yield clipped(f"== {title(group)} ==", 80)
         yield ""
+        if line := scores_line(run, group):
+            yield from (line, "")
         yield "Order of filling: how far the steps were when each tenth was decided"
         yield from bars([f"{number + 1:2}" for number in range(PARTS)], found.decided)
         yield ""

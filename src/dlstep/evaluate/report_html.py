@@ -9,7 +9,7 @@ from typing import Any
 from ..core import Trace
 from ..views import filling_svg
 from .metrics import Pair
-from .report import MOST_TOKENS, PARTS, name_of, reason, slowest, title, where, wrong
+from .report import MOST_TOKENS, PARTS, name_of, reason, scores_line, slowest, title, where, wrong
 from .runs import Run
 from .table import Line
 
@@ -33,7 +33,7 @@ def report_html(run: Run, lines: Items[Line], most: int) -> str:
     for group, pairs in run.groups.items():
         found = where(pairs)
         tenths = [str(number + 1) for number in range(PARTS)]
-        parts.append(f"<h2>{escape(title(group))}</h2>")
+        parts.append(f"<h2>{escape(title(group))}</h2><p>{escape(scores_line(run, group))}</p>")
         parts.append("<h3>Order of filling</h3><p>How far the steps were when each tenth of an answer was decided.</p>")
         parts.append(bars_html(tenths, found.decided))
         parts.append("<h3>Where steps were spent</h3><p>Steps whose first undecided token lay in each tenth.</p>")

@@ -20,7 +20,7 @@ from .jail import Jail, Limits, find_jail
 from .maths import Maths
 from .metrics import Work
 from .options import CODE_TASKS, EvalOptions
-from .scoring import Mark, code_mark, digits_mark, ending_mark, maths_mark, number_mark
+from .scoring import Mark, code_mark, ending_mark, maths_mark, number_mark
 
 SCORERS = 2  # threads that wait for jails and for the process that compares formulas
 # The problems themselves are in the key.
@@ -42,17 +42,15 @@ class Scorers:
     def mark(self, item: Item, row: Mapping[str, Any]) -> Mark:
         """The score of an answer; one that was refused or failed gets none."""
         if row["finish"] in ("rejected", "error", "abort"):
-            return Mark(0.0, "", row["error"])
+            return Mark(note=row["error"])
         if item.task == "math500":
             assert self.maths is not None, "made for this task"
             return maths_mark(item.document, row["answer"], self.maths)
         if item.task in CODE_TASKS:
-            return code_mark(item.task, item.document, row["answer"], self.jail)
-        if item.task == "shells":
-            return digits_mark(item.document, row["answer"])
+            return code_mark(item.task, item.document, row["answer"], self.jail, chat=not isinstance(item.prompt, str))
         if item.task == "questions":
             return ending_mark(item.document, row["answer"])
-        return number_mark(item.document, row["answer"])
+        return number_mark(item.task, item.document, row["answer"])
 
 
 @contextmanager
@@ -185,7 +183,8 @@ class Running:
 
     def _write(self, answered: Answered, mark: Mark) -> None:
         gold = self._items[answered.place].document.gold
-        row = {**answered.row, "gold": gold, "found": mark.found, "note": mark.note, "score": mark.score}
+        told = {"found": mark.found, "note": mark.note, "scores": dict(mark.scores), "score": mark.score}
+        row = {**answered.row, "gold": gold, **told}
         self._notes.note(answered.place, row, answered.beside)
         self._done, self._score = self._done + 1, self._score + mark.score
         self._show(self._done, self._score)

@@ -43,6 +43,12 @@ class Run:
         pairs = chosen[group] if group is not None else [pair for each in chosen.values() for pair in each]
         return Answers.total(Answers.of(*pair) for pair in pairs)
 
+    def scores(self, group: Group) -> dict[str, float]:
+        """The mean score of a group by each reading, over the answers that it reads and those that failed."""
+        rows = [row["scores"] for row, _ in self.groups[group]]
+        each = {name: [row.get(name, 0.0) for row in rows if name in row or not row] for row in rows for name in row}
+        return {name: sum(scores) / len(scores) for name, scores in each.items()}
+
 
 def read(folder: Path) -> Run:
     """The run in a folder, complete or not. Raises ValueError where there is none, or a line that is none of a run."""

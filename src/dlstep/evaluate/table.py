@@ -2,8 +2,8 @@
 
 import csv
 import json
-from collections.abc import Iterator, Sequence as Items
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Iterator, Mapping, Sequence as Items
+from dataclasses import asdict, dataclass, field, fields
 from io import StringIO
 from typing import Any
 
@@ -46,6 +46,7 @@ class Line:
     tps_decode: float | None
     batch: float | None
     padding: float | None
+    scores: Mapping[str, float] = field(default_factory=dict)
     equal: float | None = None
     accuracy_gain: float | None = None
     accuracy_gain_low: float | None = None
@@ -70,7 +71,7 @@ def lines_of(run: Run, against: Run | None = None) -> list[Line]:
         sums, work = run.answers(group), run.work[group[0]]
         alone = len([each for each in run.groups if each[0] == group[0]]) == 1
         found = beside.get(group)
-        more: dict[str, Any] = {}
+        more: dict[str, Any] = {"scores": run.scores(group)}
         if found is not None:
             more["equal"] = found.equal
             for name, gain in (("accuracy", found.accuracy), ("speed", found.tokens_per_forward)):
@@ -126,7 +127,7 @@ def print_lines(lines: Items[Line], console: Console) -> None:
 
 
 def pieces(lines: Items[Line]) -> Iterator[tuple[tuple[str, ...], list[tuple[str, ...]]]]:
-    """Headings and cells: accuracy and speed, then what it cost, then the reference run."""
+    """Headings and cells: accuracy and speed, accuracy by each reading, then what it cost, then the reference run."""
     yield (
         ("answers", "failed", "right, %", "tok/fwd", "tok/step", "fwd/answer"),
         [
@@ -138,6 +139,9 @@ def pieces(lines: Items[Line]) -> Iterator[tuple[tuple[str, ...], list[tuple[str
             for line in lines
         ],
     )  # fmt: skip
+    if names := tuple(dict.fromkeys(name for line in lines if len(line.scores) > 1 for name in line.scores)):
+        percents = [{name: 100 * score for name, score in line.scores.items()} for line in lines]
+        yield tuple(f"{name}, %" for name in names), [tuple(number(each.get(name), 1) for name in names) for each in percents]
     yield (
         ("computed", "decided", "wasted", "tok/s", "in decode", "batch", "pad, %"),
         [
