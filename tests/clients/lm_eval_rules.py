@@ -23,9 +23,9 @@ class Nothing:
 
 evaluate.load = lambda name: Nothing()
 
+import lm_eval.tasks as installed  # noqa: E402  # pyright: ignore[reportMissingImports]
 from lm_eval.api.metrics import exact_match_hf_evaluate  # noqa: E402  # pyright: ignore[reportMissingImports]
 from lm_eval.tasks import TaskManager  # noqa: E402  # pyright: ignore[reportMissingImports]
-import lm_eval.tasks as installed  # noqa: E402  # pyright: ignore[reportMissingImports]
 
 ROOT = Path(installed.__file__).parent
 FILES = {
@@ -45,7 +45,9 @@ def task_of(name: str, folder: Path, documents: list[dict[str, Any]], training: 
     for split, rows in data.items():
         Path(files[split]).write_text(json.dumps(rows))
     given = {"dataset_path": "json", "dataset_name": None, "dataset_kwargs": {"data_files": files}}
-    text = f"include: {ROOT / FILES[name]}\ntask: local_{name}\n" + "".join(f"{key}: {json.dumps(v)}\n" for key, v in given.items())
+    text = f"include: {ROOT / FILES[name]}\ntask: local_{name}\n" + "".join(
+        f"{key}: {json.dumps(v)}\n" for key, v in given.items()
+    )
     (folder / f"local_{name}.yaml").write_text(text)
     manager = TaskManager(include_path=str(folder), include_defaults=False)
     return manager.load([f"local_{name}"])["tasks"][f"local_{name}"]
@@ -60,7 +62,10 @@ def rendered(task: Any, shots: int, chat: bool) -> list[dict[str, Any]]:
         return json.dumps({"messages": messages, "add_generation_prompt": add_generation_prompt})
 
     task.build_all_requests(apply_chat_template=chat, fewshot_as_multiturn=chat, chat_template=template if chat else None)
-    return [{"context": each.args[0], "until": each.args[1]["until"], "most": each.args[1].get("max_gen_toks", 256)} for each in task.instances]
+    return [
+        {"context": each.args[0], "until": each.args[1]["until"], "most": each.args[1].get("max_gen_toks", 256)}
+        for each in task.instances
+    ]
 
 
 def scored(task: Any, name: str, answers: list[str], documents: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -1,7 +1,6 @@
-"""Prompts and scores are those of lm_eval: its own tasks render and score the same documents and answers beside this package."""
+"""Prompts and scores are those of lm_eval, whose own tasks render and score the same documents and answers."""
 
 import json
-import os
 import subprocess
 import sys
 from collections import Counter
@@ -25,13 +24,11 @@ from dlstep.tiny import problems
 
 EVALUATE = Path(__file__).parents[1] / "evaluate"
 sys.path.insert(0, str(EVALUATE))
-from answer_suite import FROZEN, Case, frozen_cases, suite  # noqa: E402
+from answer_suite import AWKWARD, SHOTS, TRAINING, Case, digest_of_prompts, frozen, frozen_cases, keep_frozen, suite  # noqa: E402
 from given import DATA, FILES  # noqa: E402
 
+ANEW = "lm_eval has other rules than those that are kept: DLSTEP_FREEZE=1 make clients writes them anew"
 TASKS = {"gsm8k": "gsm8k", "math500": "minerva_math500", "humaneval": "humaneval", "mbpp": "mbpp"}
-TRAINING = [{"question": f"How many are {n} + {n}?\n", "answer": f"{n} + {n} = <<{n}+{n}={2 * n}>>{2 * n}.\n#### {2 * n}"} for n in range(50)]
-AWKWARD = ("How many? ", "{{ 7 * 7 }} and {% raw %}", "[1, 2]", "Ünïcode \u2212 \U0001f600\n\nlines\n", " <<1+1=2>> \\boxed{2} $x$\r\nend")
-SHOTS = {"gsm8k": (0, 3, 5), "math500": (0, 2, 4), "humaneval": (0,), "mbpp": (0, 2, 3)}
 REAL = all((DATA / name).is_file() for name in FILES)
 
 Report = Callable[[str], None]
@@ -59,16 +56,16 @@ def as_theirs(task: str, document: Document) -> dict[str, Any]:
         case "humaneval":
             return {"prompt": document.code, "test": document.tests[-1], "entry_point": document.entry}
         case _:
-            return {"text": document.question, "code": document.gold, "test_list": [test for test in document.tests if test.startswith("assert")]}
+            return {
+                "text": document.question,
+                "code": document.gold,
+                "test_list": [test for test in document.tests if test.startswith("assert")],
+            }
 
 
 def documents(task: str) -> list[Document]:
     """Documents with awkward texts, and those of the benchmark where its file is."""
-    own = [
-        Document(0, text, "7", ("assert f(1) == 1", f"assert f(2) == {text!r}", "assert f(3)"), f"def f(x):\n    # {text!r}\n", "f")
-        for text in AWKWARD
-    ]
-    found = own + (documents_of(task, DATA, 60) if REAL else [])
+    found = [*AWKWARD, *(documents_of(task, DATA, 60) if REAL else ())]
     return [replace(each, number=number) for number, each in enumerate(found)]
 
 
@@ -98,6 +95,10 @@ def test_prompts_are_those_of_lm_eval(tmp_path: Path, chat: bool, report: Report
                     assert theirs["add_generation_prompt"] == (prompt[-1]["role"] == "user")
                 assert (params.max_tokens, list(params.stop)) == (row["most"], row["until"])
                 compared += 1
+            own_texts = [row["context"] if not chat else json.loads(row["context"])["messages"] for row in rows[: len(AWKWARD)]]
+            name = f"{task}, {shots} shots, {'chat' if chat else 'text'}"
+            keep_frozen("prompts", {name: digest_of_prompts(own_texts)})
+            assert frozen("prompts")[name] == digest_of_prompts(own_texts), ANEW
         assert EvalOptions(tasks=(task,), chat=chat).shots_of(task) == SHOTS[task][-1], "the default is lm_eval's"
     report(f"prompts, {'chat' if chat else 'text'}: {compared} equal")
 
@@ -147,10 +148,9 @@ def test_a_thousand_answers_score_as_in_lm_eval(tmp_path: Path, report: Report) 
     found = theirs(cases, tmp_path)
     apart = [(case, verdict, ours(case)) for case, verdict in zip(cases, found, strict=True) if ours(case) != verdict]
     assert [each for each in apart if each[0].answer not in DIFFERENCES] == []
-    frozen = [{"answer": case.answer, **verdict} for case, verdict in zip(frozen_cases(cases), frozen_cases(found), strict=True)]
-    if os.environ.get("DLSTEP_FREEZE"):
-        FROZEN.write_text(json.dumps(frozen, indent=0) + "\n")
-    assert json.loads(FROZEN.read_text()) == frozen, "make clients with DLSTEP_FREEZE=1 writes the file anew"
+    kept = {case.name: verdict for case, verdict in zip(frozen_cases(cases), frozen_cases(found), strict=True)}
+    keep_frozen("verdicts", kept)
+    assert frozen("verdicts") == kept, ANEW
     rights = Counter(name for verdict in found for name, value in verdict.items() if value == 1)
     for case in cases:
         if case.kind not in ("gold", "shuffled", "garbled", "adversarial"):
@@ -164,11 +164,18 @@ def test_expected_and_shuffled_answers_of_the_benchmarks_score_as_in_lm_eval(tmp
     for task, form in (("gsm8k", "So it is {}."), ("math500", "Final Answer: The final answer is ${}$. I hope it is correct.")):
         found = documents_of(task, DATA, None)
         cases += [Case(task, each, form.format(each.gold), "gold") for each in found]
-        cases += [Case(task, each, f"\\boxed{{{other.gold}}}", "shuffled") for each, other in zip(found, found[7:], strict=False)]
+        cases += [
+            Case(task, each, f"\\boxed{{{other.gold}}}", "shuffled") for each, other in zip(found, found[7:], strict=False)
+        ]
     verdicts = theirs(cases, tmp_path)
     apart = [(case.document.number, case.answer, verdict, ours(case)) for case, verdict in zip(cases, verdicts, strict=True)]
     assert [each for each in apart if each[2] != each[3]] == []
-    golds = [(case.task, name) for case, verdict in zip(cases, verdicts, strict=True) for name, v in verdict.items() if v == 1 and case.kind == "gold"]
+    golds = [
+        (case.task, name)
+        for case, verdict in zip(cases, verdicts, strict=True)
+        for name, v in verdict.items()
+        if v == 1 and case.kind == "gold"
+    ]
     report(f"benchmarks: {len(cases)} answers score alike; expected answers that are right {dict(Counter(golds))}")
 
 

@@ -53,17 +53,23 @@ WHOLE: dict[str, Callable[[str, str], str]] = {
     "fenced": lambda program, entry: f"Here it is:\n\n```python\n{program}```\nIt loops once.",
     "fenced without a language": lambda program, entry: f"```\n{program}```",
     "fenced by tildes": lambda program, entry: f"Here:\n~~~python\n{program}~~~\nDone.",
-    "fenced and indented": lambda program, entry: "1. Do this:\n\n" + indent(f"```python\n{program}```", "   ") + "\n\n2. Enjoy.",
+    "fenced and indented": lambda program, entry: (
+        "1. Do this:\n\n" + indent(f"```python\n{program}```", "   ") + "\n\n2. Enjoy."
+    ),
     "fenced in Windows lines": lambda program, entry: f"```python\n{program}```\n".replace("\n", "\r\n"),
     "indented": lambda program, entry: indent(program, "    "),
     "not closed": lambda program, entry: f"```python\n{program}",
     "closed only": lambda program, entry: f"{program}```\nThis is right because of arithmetic.",
     "with a helper of its own": with_helper,
     "with a helper behind it": helper_last,
-    "with an example": lambda program, entry: f"```python\n{program}```\nTry it:\n```python\nprint({entry}(2))\n```\n```bash\nls\n```",
+    "with an example": lambda program, entry: (
+        f"```python\n{program}```\nTry it:\n```python\nprint({entry}(2))\n```\n```bash\nls\n```"
+    ),
     "with a wrong try": lambda program, entry: f"```python\ndef {entry}(*_):\n    return 0\n```\nNo:\n```python\n{program}```",
-    "with fences in its docstring": lambda program, entry: with_docstring(program, entry),
-    "fenced, with fences in its docstring": lambda program, entry: f"So:\n```python\n{with_docstring(program, entry)}```\nDone.",
+    "with fences in its docstring": with_docstring,
+    "fenced, with fences in its docstring": lambda program, entry: (
+        f"So:\n```python\n{with_docstring(program, entry)}```\nDone."
+    ),
 }
 BODY: dict[str, Wrap] = {
     "body": lambda body: body,

@@ -65,7 +65,7 @@ def test_a_grid_has_a_line_for_each_set_of_options_and_a_reference_run(tmp_path:
 def test_each_task_is_asked_scored_and_resumed(long_model: Path, tmp_path: Path, capsys: Captured) -> None:
     """An embedded model knows nothing of these; formats and files are what is looked at."""
     tasks = "[gsm8k,math500,humaneval,mbpp]"
-    arguments = ["eval", "--tasks", tasks, "--data", str(DATA), "--max_tokens", "8", "--shots", "1"]
+    arguments = ["eval", "--tasks", tasks, "--data", str(DATA), "--max_tokens", "8", "--shots", "1", "--prompts", "dlstep"]
     arguments += ["--model", str(long_model)]
     out = tmp_path / "run"
     assert main([*arguments, "--dataset_limit", "2", "--out", str(out)]) == 0
@@ -92,7 +92,9 @@ def test_each_task_is_asked_scored_and_resumed(long_model: Path, tmp_path: Path,
         (["--tasks", "gsm8k"], "task gsm8k reads GSM8K.json: give --data, the folder with it"),
         (["--tasks", "gsm8k", "--data", "/nonsense"], "there is none in --data '/nonsense'"),
         (["--dataset_limit", "0"], "EvalOptions.dataset_limit must be at least 1, got 0"),
-        (["--shots", "4"], "EvalOptions.shots must be at most 3, got 4"),
+        (["--shots", "4"], "EvalOptions.shots must be at most 3 for task shells with --prompts lm_eval, got 4"),
+        (["--tasks", "[gsm8k,humaneval]", "--shots", "1"], "EvalOptions.shots must be at most 0 for task humaneval"),
+        (["--prompts", "mine"], "--prompts takes one of 'lm_eval', 'dlstep', got 'mine'"),
         (["--grid", "5"], "--grid takes options with lists of values"),
         (["--grid", '{"accept_threshold": []}'], "--grid must have from 1 to 1000 combinations"),
         (["--grid", '{"nonsense": [1]}'], "MultiBD has no option 'nonsense'"),
@@ -158,7 +160,7 @@ def test_questions_are_read_from_a_list_and_from_lines(listed: bool, tmp_path: P
     path.write_text(json.dumps(entries) if listed else "\n\n".join(map(json.dumps, entries)))
     (found,) = read_documents(EvalOptions(("questions",), questions=str(path))).values()
     assert [(each.question, each.gold) for each in found] == [("How many?", "1,007"), ("Who?", "Ida")]
-    with pytest.raises(ValueError, match=r"EvalOptions\.shots must be 0, got 1: there are no worked examples"):
+    with pytest.raises(ValueError, match=r"EvalOptions\.shots must be at most 0 for task questions with .*, got 1"):
         EvalOptions(("questions",), questions=str(path), shots=1)
 
 

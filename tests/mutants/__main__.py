@@ -86,7 +86,10 @@ TESTS = {
     "policy": ("tests/api/test_buffer_policy.py",),
     "sharing": ("tests/api/test_buffer_policy.py", "tests/api/test_sharing.py", "tests/api/test_interrupts.py"),
     "evaluate/metrics": ("tests/evaluate/test_metrics.py",),
-    **dict.fromkeys(("evaluate/scoring", "evaluate/programs"), ("tests/evaluate/test_scoring.py",)),
+    **dict.fromkeys(
+        (f"evaluate/{name}" for name in ("scoring", "programs", "prompts", "documents", "_maths_worker")),
+        ("tests/evaluate/test_scoring.py",),
+    ),
     **dict.fromkeys(("evaluate/jail", "evaluate/_jailed"), ("tests/evaluate/test_jail.py",)),
     "evaluate/items": ("tests/evaluate/test_answering.py",),
     "evaluate/answering": ("tests/evaluate/test_answering.py",),

@@ -4,6 +4,7 @@ from .catalogue import change
 
 METRICS, CHECKPOINT, RUNNER = "evaluate/metrics.py", "evaluate/checkpoint.py", "evaluate/runner.py"
 SCORING, PROGRAMS, JAIL, JAILED = "evaluate/scoring.py", "evaluate/programs.py", "evaluate/jail.py", "evaluate/_jailed.py"
+DOCUMENTS, PROMPTS, MATHS = "evaluate/documents.py", "evaluate/prompts.py", "evaluate/_maths_worker.py"
 ANSWERING, ITEMS, REPORT = "evaluate/answering.py", "evaluate/items.py", "evaluate/report.py"
 
 MUTANTS = (
@@ -19,12 +20,18 @@ MUTANTS = (
     change("another run goes on in a folder", CHECKPOINT, '            raise ValueError(f"{named} {folder} holds a run with', '            return ValueError(f"{named} {folder} holds a run with'),
     change("equal requests have equal seeds", ITEMS, "                asked[same] += 1\n", ""),
     change("a run does not know its problems", RUNNER, '"digest": digest(found)', '"digest": ""'),
-    change("any braces are a box", SCORING, "if start in starts and (last is None", "if (last is None"),
-    change("the first box counts", SCORING, "start > last[0]", "start < last[0]"),
-    change("the sign of a number is an operator", SCORING, "(?:-?\\$?|\\$-)", "(?:\\$?)"),
-    change("numbers are nearly equal", SCORING, "found is not None and found == expected)", "found is not None and expected is not None and int(found) == int(expected))"),
-    change("the last block of code counts, whatever it defines", PROGRAMS, "(fitting or blocks or [text])", "(blocks or [text])"),
-    change("the beginning of a program is left out", PROGRAMS, 'return f"{beginning}\\n\\n{code}" if', "return code if"),
+    change("the first number counts", SCORING, "        last = found[0]\n", "        last = last or found[0]\n"),
+    change("a number glued to a word is skipped", SCORING, '|(-?[0-9]+)")', '|(?<!\\w)(-?[0-9]+)")'),
+    change("a full stop counts", SCORING, '_LAST_STOP.sub("", ', 'str.strip('),
+    change("the strict reading comes first", SCORING, '"gsm8k": ("flexible-extract", "strict-match")', '"gsm8k": ("strict-match", "flexible-extract")'),
+    change("the last block of code counts, whatever it defines", PROGRAMS, "(fitting or blocks[:1] or [text])", "(blocks or [text])"),
+    change("the beginning of a program is left out", PROGRAMS, 'return "\\n".join([f"{beginning}\\n", *helpers, main])', 'return "\\n".join([*helpers, main])'),
+    change("helpers in blocks of their own are lost", PROGRAMS, "if block not in fitting and block != main and (", "if block in fitting and ("),
+    change("fences in docstrings end a block", PROGRAMS, "None if line is None or quote else", "None if line is None else"),
+    change("a worked example of lm_eval is another", DOCUMENTS, "SHOT_SEED = 1234", "SHOT_SEED = 1235"),
+    change("examples depend on what is asked first", DOCUMENTS, "range(last + 1)]", "documents]; samples = {each.number: shots for each, shots in zip(documents, samples)}"),
+    change("the turn that lm_eval begins is lost", PROMPTS, '*([_turn("assistant", prefix)] if prefix else [])', ""),
+    change("the normal form keeps units", MATHS, "for word in filter(str.isalpha, REMOVED):", "for word in ():"),
     change("a program may become many", JAIL, '"RLIMIT_NPROC": self.processes', '"RLIMIT_NPROC": 4096'),
     change("a program may take all memory", JAIL, '"RLIMIT_AS": self.memory', '"RLIMIT_AS": self.memory << 8'),
     change("a loop is killed before its time is over", JAIL, '"RLIMIT_CPU": int(self.seconds) + 2', '"RLIMIT_CPU": int(self.seconds)'),

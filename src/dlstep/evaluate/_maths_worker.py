@@ -11,6 +11,7 @@ from contextlib import suppress
 from importlib.util import find_spec
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
 MEMORY = 2 << 30  # bytes
 LONGEST = 200  # characters of what was read
@@ -69,10 +70,11 @@ def exact_match(gold: str, text: str) -> tuple[bool, str]:
     from sympy.parsing.latex import parse_latex
 
     try:
-        return bool(simplify(parse_latex(read) - parse_latex(expected)) == 0), read
+        formulas: Any = parse_latex(read), parse_latex(expected)
+        return bool(simplify(formulas[0] - formulas[1]) == 0), read
     except MemoryError:
         raise
-    except Exception:  # the boundary to sympy, which raises anything; lm_eval takes it for another answer, too
+    except Exception:  # noqa: BLE001 - the boundary to sympy, which raises anything: lm_eval then says no, too
         return False, read
 
 
@@ -80,8 +82,9 @@ def math_verify(gold: str, text: str) -> tuple[bool, str]:
     """Whether math-verify reads the expected answer in the text, and what it reads."""
     from math_verify import parse, verify
 
-    expected, read = (parse(each, parsing_timeout=None) for each in (f"\\boxed{{{gold}}}", text))
-    return bool(read) and bool(verify(expected, read, timeout_seconds=None)), str(read[-1]) if read else ""
+    no_limit: Any = None  # see above
+    expected, read = (parse(each, parsing_timeout=no_limit) for each in (f"\\boxed{{{gold}}}", text))
+    return bool(read) and bool(verify(expected, read, timeout_seconds=no_limit)), str(read[-1]) if read else ""
 
 
 RULES = {"exact_match": exact_match, "math_verify": math_verify}

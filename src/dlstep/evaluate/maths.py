@@ -34,7 +34,7 @@ class Maths:
 
         `rule` is a metric of lm_eval's minerva_math500: `math_verify` or `exact_match`.
         """
-        job = {"rule": rule, "gold": gold, "text": text[-LONGEST:]}
+        job: dict[str, object] = {"rule": rule, "gold": gold, "text": text[-LONGEST:]}
         with self._lock:
             worker = self._worker = self._worker or _started()
             try:
