@@ -61,6 +61,22 @@ def test_both_readings_are_reported() -> None:
     assert number_mark("shells", document, "So 36.").scores == {"flexible-extract": 1.0}
 
 
+@pytest.mark.parametrize(
+    ("said", "gold", "score"),
+    [
+        ("$(1,2)$", "(1,2)", 1),
+        ("1,000 cents", "1000", 1),
+        ("$2 \\sqrt 2$", "\\sqrt{8}", 1),
+        ("2516", "2516_8", 1),
+        ("7", "8", 0),
+    ],
+)
+def test_minervas_rule_compares_the_final_answer(said: str, gold: str, score: float, maths: Maths) -> None:
+    answer = f"Final Answer: The final answer is {said}. I hope it is correct."
+    assert maths_mark(Document(0, "", gold), answer, maths).scores["exact_match"] == score
+    assert maths_mark(Document(0, "", gold), f"It is {said}.", maths).scores["exact_match"] == 0
+
+
 def verdict(case: Case, maths: Maths) -> dict[str, Any]:
     """What this package says, in lm_eval's words; of a program its text."""
     if case.task in CODE_TASKS:
