@@ -30,7 +30,7 @@ EXAMPLES = """
     dlstep compare --strategies all --rules threshold --problems 200 --out strategies
     dlstep compare --rules [threshold,quota,./my_rule.py] --plot rules.png
     dlstep compare --strategies multi_bd --rules threshold --grid '{"accept_threshold": [0.5, 0.9], "buffer_size": [1, 4]}'
-    dlstep compare --model /models/sdar-1.7b --tasks [gsm8k,math500] --data /data --chat true --out sdar
+    dlstep compare --model /models/sdar-1.7b --tasks [gsm8k,math500] --data /data --prompts dlstep --out sdar
     dlstep compare --model /models/sdar-1.7b --questions mine.jsonl --max_tokens 512
 """
 CAUTION = (

@@ -18,7 +18,7 @@ from .options import OF_STRATEGY, add_config_option, add_options, field_help, ne
 EXAMPLES = """
     dlstep eval                                       500 problems of the embedded task, with an embedded model
     dlstep eval --config configs/sdar.multi_bd.yaml --model /models/SDAR-1.7B-Chat --data /data --dataset_limit 200
-    dlstep eval --model /models/LLaDA-8B-Instruct --tasks [gsm8k,math500] --data /data --chat true --out llada
+    dlstep eval --model /models/LLaDA-8B-Instruct --tasks [gsm8k,math500] --data /data --out llada
     dlstep eval --tasks humaneval --run_code true --data /data --model /models/Dream-7B --out dream --workers 2
     dlstep eval --grid '{"accept_threshold": [0.5, 0.7, 0.9]}' --dataset_limit 100 --out grid
     dlstep eval --decoding_strategy d2f --out d2f --against dlstep-eval

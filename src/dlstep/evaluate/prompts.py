@@ -47,14 +47,14 @@ def question(document: Document) -> str:
     return document.question
 
 
-def asserts(document: Document) -> list[str]:
-    """The tests of a problem of mbpp that lm_eval shows, without its imports."""
-    return [test for test in document.tests if test.startswith("assert")][:3]
+def asserts(document: Document, most: int = 3) -> str:
+    """The first tests of a problem of mbpp, without its imports; lm_eval shows three."""
+    return "\n".join([test for test in document.tests if test.startswith("assert")][:most])
 
 
 def told(document: Document) -> str:
     """A problem of mbpp with its first test."""
-    return "\n".join([document.question, *asserts(document)[:1]])
+    return f"{document.question}\n{asserts(document, 1)}"
 
 
 def boxed(document: Document) -> str:
@@ -74,10 +74,6 @@ SHELLS = Form(question, between="\n", max_tokens=64)
 
 # By prompts, task, and whether it is a conversation. Tasks that lm_eval does not have ask alike with both.
 FORMS: dict[tuple[str, str, bool], Form] = {
-    ("lm_eval", "gsm8k", False): GSM8K,
-    ("lm_eval", "gsm8k", True): GSM8K,
-    ("lm_eval", "math500", False): MINERVA,
-    ("lm_eval", "math500", True): MINERVA,
     ("lm_eval", "humaneval", False): Form(lambda doc: doc.code, stop=CODE_STOP, max_tokens=1024),
     ("lm_eval", "humaneval", True): Form(
         lambda doc: f"{SOLVE}{doc.code}\n```\n",
@@ -86,13 +82,13 @@ FORMS: dict[tuple[str, str, bool], Form] = {
         max_tokens=1024,
     ),
     ("lm_eval", "mbpp", False): Form(
-        lambda doc: f"{EXPERT} {doc.question} Your code should pass these tests:\n\n{_lines(asserts(doc))}\n[BEGIN]\n",
+        lambda doc: f"{EXPERT} {doc.question} Your code should pass these tests:\n\n{asserts(doc)}\n[BEGIN]\n",
         lambda doc: f"{doc.gold}\n[DONE]",
         stop=("[DONE]",),
         shots=3,
     ),
     ("lm_eval", "mbpp", True): Form(
-        lambda doc: f"{EXPERT}\n{doc.question}\nYour code should pass these tests:\n{_lines(asserts(doc))}",
+        lambda doc: f"{EXPERT}\n{doc.question}\nYour code should pass these tests:\n{asserts(doc)}",
         lambda doc: f"{doc.gold}\n```",
         prefix=lambda doc: "\n```python\n",
         shots=3,
@@ -120,12 +116,10 @@ FORMS: dict[tuple[str, str, bool], Form] = {
         lambda doc: f"{told(doc)}\n{CODE}", lambda doc: f"```python\n{doc.gold}\n```", max_tokens=512
     ),
 }  # fmt: skip
-FORMS |= {(prompts, "shells", chat): SHELLS for prompts in ("lm_eval", "dlstep") for chat in (False, True)}
-FORMS |= {(prompts, "questions", chat): Form(question) for prompts in ("lm_eval", "dlstep") for chat in (False, True)}
-
-
-def _lines(tests: list[str]) -> str:
-    return "\n".join(tests)
+for _chat in (False, True):
+    FORMS |= {("lm_eval", "gsm8k", _chat): GSM8K, ("lm_eval", "math500", _chat): MINERVA}
+    FORMS |= {(prompts, "shells", _chat): SHELLS for prompts in ("lm_eval", "dlstep")}
+    FORMS |= {(prompts, "questions", _chat): Form(question) for prompts in ("lm_eval", "dlstep")}
 
 
 def text_prompt(form: Form, document: Document) -> str:
