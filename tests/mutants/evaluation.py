@@ -2,7 +2,12 @@
 
 from .catalogue import change
 
-METRICS, CHECKPOINT, RUNNER = "evaluate/metrics.py", "evaluate/checkpoint.py", "evaluate/runner.py"
+METRICS, INTERVALS, CHECKPOINT, RUNNER = (
+    "evaluate/metrics.py",
+    "evaluate/intervals.py",
+    "evaluate/checkpoint.py",
+    "evaluate/runner.py",
+)
 SCORING, PROGRAMS, JAIL, JAILED = "evaluate/scoring.py", "evaluate/programs.py", "evaluate/jail.py", "evaluate/_jailed.py"
 ANSWERING, ITEMS, REPORT = "evaluate/answering.py", "evaluate/items.py", "evaluate/report.py"
 
@@ -10,9 +15,17 @@ MUTANTS = (
     change("ratios leave out forwards that only store", METRICS, 'forwards=beside["forwards"],', 'forwards=row["steps"],'),
     change("the standard error is that of one answer", METRICS, "/ (count - 1) / count)", "/ (count - 1))"),
     change("the standard error forgets how tokens and forwards go together", METRICS, "- 2 * rate * self.tokens_forwards", "- rate * self.tokens_forwards"),
-    change("the two runs are resampled apart from one another", METRICS, "sums = drawn(count, resamples) @ table", "sums = np.hstack([drawn(count, resamples) @ table[:, :3], drawn(count, resamples)[::-1] @ table[:, 3:]])"),
-    change("the interval leaves out one end only", METRICS, "order[len(order) - 1 - cut]", "order[len(order) - 1]"),
-    change("gains of a ratio are compared as sums", METRICS, "np.divide(sums[:, 1], sums[:, 2], out=np.zeros(len(sums)), where=sums[:, 2] > 0)", "sums[:, 1] / len(sums)"),
+    change("an interval of a share collapses at 100 %", METRICS, "+ weight / count / 4)", ")"),
+    change("the two runs are resampled apart from one another", INTERVALS, "drawn = ratios(draws(len(table), resamples) @ table)", "drawn = ratios(np.hstack([draws(len(table), resamples) @ table[:, :2], draws(len(table), resamples)[::-1] @ table[:, 2:]]))"),
+    change("the interval is that of the percentiles", INTERVALS, 'tails, method = (NORMAL.cdf(moved[0]), NORMAL.cdf(moved[1])), "BCa"', 'method = "BCa"'),
+    change("the acceleration is left out", INTERVALS, "/ (1 - skew * (bias + z))", ""),
+    change("gains of a ratio are compared as sums", INTERVALS, "where=sums[:, at + 1] > 0)", "where=sums[:, at + 1] < 0)"),
+    change("equal answers make a difference certain", INTERVALS, "spread = (better - worse) / (count + 2), (better + worse + 2) / (count + 2)", "spread = (better - worse) / count, (better + worse) / count"),
+    change("p has one side", INTERVALS, "p = min(1.0, 2 * tail / 2**differing)", "p = min(1.0, tail / 2**differing)"),
+    change("p may be 0", INTERVALS, "2 * (1 + min(", "2 * (0 + min("),
+    change("a row is compared with one other row only", INTERVALS, "axis=1).max(axis=1)", "axis=1).max(axis=1) * 0"),
+    change("rows are as certain as if asked other problems", INTERVALS, "- 2 * both + 1)", "+ 1)"),
+    change("equal rows are equal for certain", INTERVALS, ", NORMAL.inv_cdf(1 - LEVEL))", ", 0.0)"),
     change("answers are written as they end", CHECKPOINT, "while (row := self._ahead.pop(len(self.rows), None)) is not None:", "while self._ahead and (row := self._ahead.pop(next(iter(self._ahead)))) is not None:"),
     change("a line that is not whole is kept", CHECKPOINT, "file.truncate(len(kept[0]) + len(kept[1]))", "file.seek(0)"),
     change("answers that wait are not found again", CHECKPOINT, "for row in ahead if key_of(row) in places}", "for row in ahead[:0] if key_of(row) in places}"),

@@ -106,6 +106,7 @@ def split(options: Namespace) -> tuple[Any, dict[str, Any]]:
 
 def told_of(result: Any, against: Any, *, as_json: bool) -> int:
     """Write the table into the folder of the run and print it; 1 if an answer failed."""
+    from ..evaluate.checkpoint import RUN
     from ..evaluate.table import as_csv, lines_of, print_lines
 
     lines = lines_of(result, against)
@@ -116,6 +117,7 @@ def told_of(result: Any, against: Any, *, as_json: bool) -> int:
         print(rows)
     else:
         print_lines(lines, Console())
+        print(f"model, strategy, prompts and all other settings: {result.folder / RUN}")
     for task in dict.fromkeys(row["task"] for row in result.rows.values() if row["note"] == "not run"):
         print(f"dlstep: no program of {task} was run, so none counts as right: --run_code true runs them", file=sys.stderr)
     failed = [row for row in result.rows.values() if row["error"]]

@@ -189,13 +189,16 @@ def chosen_by(tuning: "TuneOptions") -> str:
 
 def write_best(path: Path, options: Namespace, engine: Mapping[str, Any], tuned: "Tuned", asked: "EvalOptions") -> None:
     """Write the engine's options that were given, and those that were chosen, as a file for `--config`."""
+    from ..evaluate.table import interval
+
     usual = {field.name: field.default for field in fields(EngineConfig)}
     said = {name: value for name, value in engine.items() if name not in usual or value != usual[name]}
     left_out = {name: said.pop(name) for name in list(said) if is_path(name, said[name])}
     held = tuned.chosen_held.sums
+    right = interval(held.accuracy, *held.accuracy_interval, 100, 1)
     lines = [
         f"# Chosen by `dlstep tune` for {', '.join(asked.tasks)}; on {held.count} held-out problems:",
-        f"# {percent(held.accuracy, held.accuracy_error)} right, {held.tokens_per_forward:.2f} tokens per forward.",
+        f"# {right} % right, {held.tokens_per_forward:.2f} tokens per forward.",
         *(f"# Give --{name} {value} again: a file may not import a module." for name, value in left_out.items()),
     ]
     body = yaml.safe_dump({"engine": said | dict(tuned.chosen.options)}, sort_keys=False, allow_unicode=True)
@@ -209,8 +212,3 @@ def is_path(name: str, value: object) -> bool:
     from .yaml_file import IMPORTED
 
     return name in IMPORTED and isinstance(value, str) and any(mark in value for mark in "./\\:")
-
-
-def percent(share: float, error: float) -> str:
-    """A share and its standard error in percent."""
-    return f"{100 * share:.1f} ±{100 * error:.1f} %"

@@ -8,7 +8,7 @@ from rich.text import Text
 from ..core.words import counted, printable
 from ..evaluate.frontier import aup, hypervolume
 from ..evaluate.metrics import Answers
-from ..evaluate.table import with_error
+from ..evaluate.table import interval, with_error
 from ..evaluate.tuning import Tuned, text_of
 
 
@@ -51,6 +51,6 @@ def print_tuned(tuned: Tuned, console: Console, rule: str) -> None:
 def cells_of(sums: Answers) -> tuple[str, str]:
     """Accuracy and speed as they stand in a table."""
     return (
-        with_error(100 * sums.accuracy, 100 * sums.accuracy_error, 1),
+        interval(sums.accuracy, *sums.accuracy_interval, 100, 1),
         with_error(sums.tokens_per_forward, sums.tokens_per_forward_error, 2),
     )

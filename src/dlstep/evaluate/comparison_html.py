@@ -26,15 +26,15 @@ pre{white-space:pre-wrap;overflow-wrap:anywhere;background:var(--soft);padding:8
 """.strip()
 POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 WORDS, BEST = ' class="words"', ' class="on"'
-ROWS_HEAD = ("", "right answers, %", "tokens per forward", "forwards an answer", "against the best, %", "as right")
+ROWS_HEAD = ("", "right answers, %", "tokens per forward", "forwards an answer", "seconds", "against the best, %", "as right")
 CURVES_HEAD = ("strategy", "rule", "model", "AUP", "fastest as right as the best", "right answers, %", "tokens per forward")
 READING = """
 <p>Each line of a table is a set of options that answered all problems. Every ratio is one of two sums: tokens over all
-forwards that the answers took part in. ± is a standard error over problems. Bold lines are on the frontier: no other line
-of the task is better in one of accuracy and speed and no worse in the other. <em>Against the best</em> compares with the most
-accurate line of the task on the same problems: the interval holds 95 % of a paired bootstrap. A line is <em>as right</em> where
-this interval reaches 0, so that these problems do not tell the two apart. The best was chosen by these same problems, which
-flatters it.</p>
+forwards that the answers took part in. ± is a standard error over problems, and brackets hold intervals of 95 %. Bold lines are
+on the frontier: no other line of the task is better in one of accuracy and speed and no worse in the other. <em>Against the
+best</em> compares with the most accurate line of the task on the same problems, by Hsu's multiple comparison with the best. A
+line is <em>as right</em> where its interval reaches 0, so that these problems do not tell it from the best. A line that is
+truly the best is called worse with a probability of at most 5 %, however many lines there are.</p>
 <h2>AUP</h2>
 <p>The accuracy under parallelism of a strategy with a rule. Its lines by tokens per forward r ascending, with accuracy y in
 percent:</p>
@@ -96,9 +96,9 @@ def rows_html(curves: Items[Curve]) -> Iterator[str]:
         title = f"{label_of(curve.rows[0])}: {', '.join(curve.options) or 'nothing is varied'}"
         yield f'<tr class="entry"><td colspan="{len(ROWS_HEAD)}">{escape(title)}</td></tr>'
         for row in curve.rows:
-            told = {True: "yes", False: "no", None: "-"}[row.as_right]
-            against = interval(row.to_best, row.to_best_low, row.to_best_high, 100, 1)
-            cells = [value_of(row) or "as it is", *figures(row), against, told]
+            told = "yes" if row.as_right else "no"
+            against = interval(row.to_best, row.to_best_low, row.to_best_high, 100, 1, "+")
+            cells = [value_of(row) or "as it is", *figures(row), f"{row.seconds:.1f}", against, told]
             yield f"<tr{BEST * row.on_frontier}>{''.join(map(cell, cells))}</tr>"
     yield "</table>"
 
@@ -106,7 +106,7 @@ def rows_html(curves: Items[Curve]) -> Iterator[str]:
 def figures(row: Row) -> list[str]:
     """Accuracy, speed and cost with their standard errors."""
     return [
-        with_error(row.accuracy, row.accuracy_error, 1, 100),
+        interval(row.accuracy, row.accuracy_low, row.accuracy_high, 100, 1),
         with_error(row.tokens_per_forward, row.tokens_per_forward_error, 2),
         with_error(row.forwards_per_answer, row.forwards_per_answer_error, 1),
     ]

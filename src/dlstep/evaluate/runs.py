@@ -1,13 +1,15 @@
 """A run as its files tell it: the answers with what lies beside them, and the work of each task."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from .checkpoint import ANSWERS, BESIDE, BESIDE_FIELDS, answer_lines, check, key_of, read_run, whole_lines
+from .intervals import Comparison, compared
 from .items import Key
-from .metrics import Answers, Comparison, Pair, Work, compared
+from .metrics import Answers, Pair, Work, ratio
 
 Group = tuple[str, str]  # task, options as JSON
 WORK_FIELDS: dict[str, Any] = {field.name: float for field in fields(Work)}
@@ -61,6 +63,14 @@ def read(folder: Path) -> Run:
     if lost := next((key for key in rows if key not in beside), None):
         raise ValueError(f"{folder / BESIDE} says nothing of {lost[0]} {lost[1]}: one of the two files was changed by hand")
     return Run(folder, asked, rows, beside, work)
+
+
+def shared_seconds(run: Run, sums: Mapping[Group, Answers]) -> dict[Group, float]:
+    """Return the wall time of each group: that of its task, shared out by the forward passes of the answers in `sums`."""
+    forwards: Counter[str] = Counter()
+    for (task, _), each in sums.items():
+        forwards[task] += each.forwards
+    return {group: run.work[group[0]].wall_seconds * ratio(each.forwards, forwards[group[0]]) for group, each in sums.items()}
 
 
 def matched(run: Run, other: Run) -> Iterator[tuple[Group, str, Comparison]]:
