@@ -116,7 +116,7 @@ def run(options: Namespace) -> int:
 
         plot_frontier(tuned, Path(options.plot))
     if options.study is not None:
-        from ..evaluate.proposals import write_study
+        from ..evaluate.study import write_study
 
         write_study(Path(options.study), tuned.space, tuned.tried)
     if options.write is not None:
@@ -154,7 +154,7 @@ def check_files(options: Namespace) -> None:
 
         check_plot()
     if options.study is not None:
-        from ..evaluate.proposals import check_optuna
+        from ..evaluate.study import check_optuna
 
         check_optuna("--study")
     for name in ("write", "plot", "study"):

@@ -105,7 +105,7 @@ def sets_of(tuning: TuneOptions, engine: Engine) -> tuple[StrategyOptions, ...]:
     space = space_of(over, config, strategy)
     if space.size > MOST_SETS:
         raise ValueError(f"--over has {space.size} sets of options, and --throughput measures at most {MOST_SETS}: give fewer")
-    return tuple(space.at(place) for place in space.coarse(space.size))
+    return tuple(space.spread(space.size))
 
 
 def device_name(config: EngineConfig) -> str:

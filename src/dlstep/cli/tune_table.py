@@ -34,12 +34,12 @@ def print_tuned(tuned: Tuned, console: Console, rule: str) -> None:
     console.print(table)
     best, held = max(point.accuracy for point in tuned.held), tuned.chosen_held.sums
     right, speed = cells_of(held)
-    tried = f"{len(tuned.tried)} of {tuned.space.size} sets of options, {counted(tuned.rounds, 'round')}"
+    tried = f"{len(tuned.tried)} of {tuned.space.size} sets of options"
     lines = (
         f"chosen, {rule}: {text_of(tuned.chosen.options)}",
         f"search: {counted(tuned.problems, 'problem')}, {tried}",
-        f"  {tuned.forwards} forwards, {100 * tuned.share:.1f} % of those of the whole grid",
-        f"held out: {counted(held.count, 'problem')}, {right} % right and {speed} tokens per forward",
+        f"  {100 * tuned.share:.1f} % of the answers of the whole grid, {tuned.forwards} forwards, {tuned.seconds:.1f} s",
+        f"held out: {counted(held.count, 'problem')}, {right} % right, {speed} tok/fwd",
         f"  AUP {aup(tuned.held, best):.1f} (best accuracy {100 * best:.1f} %), hypervolume {hypervolume(tuned.held):.3f}",
     )
     for line in lines:
