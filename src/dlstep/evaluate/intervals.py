@@ -101,6 +101,12 @@ def draws(count: int, resamples: int) -> Array:
     return np.random.default_rng(count).multinomial(count, [1 / count] * count, size=resamples)
 
 
+@lru_cache(maxsize=1)
+def signs(count: int, resamples: int) -> Array:
+    """Return a random sign of each problem for each resample."""
+    return 2.0 * np.random.default_rng(count).integers(0, 2, (resamples, count), dtype=np.int8) - 1.0
+
+
 def ratios(sums: Array) -> Array:
     """Return the difference of two ratios for each line of four sums; a ratio is 0 where its denominator is."""
     mine, others = (
@@ -133,8 +139,7 @@ def against_best(scores: Array, *, resamples: int = RESAMPLES) -> list[Standing]
     both = scores.T @ scores
     right = np.diag(both)
     error = np.sqrt(right[:, None] + right[None, :] - 2 * both + 1)
-    signs = np.random.default_rng(count).choice(np.array([-1.0, 1.0]), (resamples, count))
-    flipped = signs @ scores
+    flipped = signs(count, resamples) @ scores
     limits = np.zeros(rows)  # of each row against all others
     for row in range(rows) if rows > 1 else ():
         largest = np.delete((flipped - flipped[:, [row]]) / error[row], row, axis=1).max(axis=1)
