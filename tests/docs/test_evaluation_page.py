@@ -24,7 +24,7 @@ Captured = pytest.CaptureFixture[str]
 
 def lines(text: str) -> list[str]:
     """The lines without the blanks at their ends, empty ones around, and the seconds that this machine took."""
-    return [re.sub(r" +[\d.]+ s$", " # s", line.rstrip()) for line in text.strip("\n ").splitlines()]
+    return "\n".join(re.sub(r" +[\d.]+ s$", " # s", line.rstrip()) for line in text.splitlines()).strip("\n").splitlines()
 
 
 def test_the_page_runs_as_pasted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:

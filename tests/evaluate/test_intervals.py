@@ -103,8 +103,8 @@ def test_a_row_is_worse_where_few_of_all_signs_make_it_look_so(rows: list[list[b
     for row, standing in enumerate(against_best(scores, resamples=999)):
         seen = largest(row, (1,) * count)
         p = np.mean([largest(row, signs) >= seen - 1e-9 for signs in product((-1, 1), repeat=count)])
-        if abs(p - LEVEL) > 0.03:
-            assert standing.best == (p > LEVEL), p
+        assert standing.best or p < LEVEL + 0.03, "held back at most"
+        assert not standing.best or p > LEVEL / 5, p
         assert standing.low <= standing.high <= 0 and standing.value <= 0
         assert standing.value == pytest.approx(scores[:, row].mean() - scores.mean(axis=0).max())
         assert standing.best or standing.high < 0
@@ -130,7 +130,7 @@ def test_equal_rows_are_seldom_called_worse(rows: int) -> None:
 @pytest.mark.parametrize("rows", [2, 5, 12, 40])
 def test_the_level_holds_for_any_number_of_rows_as_the_page_says(rows: int) -> None:
     module = levels()
-    most, found = module.line(rows, runs=max(300, 4000 // rows))
+    most, found = module.line(rows, runs=max(60, 1000 // rows))
     assert most <= 0.06
     (line,) = (line for line in module.PAGE.read_text().splitlines() if line.startswith(f"| {rows} | {most:.1%} |"))
     assert line.endswith(f" {' | '.join(f'{each:.0%}' for each in found)} |")

@@ -15,7 +15,7 @@ import numpy as np
 from .metrics import LEVEL, Pair, Z
 
 RESAMPLES = 1999  # one less than a round number: the observed value counts as one more
-ROUNDING = 1e-9  # of a difference of sums of scores
+HALF = 0.5 - 1e-9  # problems: the correction for sums that are whole numbers, less what rounding may do
 NORMAL = NormalDist()
 Array = np.ndarray[Any, Any]
 
@@ -132,7 +132,7 @@ def against_best(scores: Array, *, resamples: int = RESAMPLES) -> list[Standing]
     95 % quantile of the largest studentised difference, over all other rows at once, if the sign of each problem's differences
     were random. So a row that is truly the best is called worse with a probability of at most 5 %. A difference is studentised
     by the square root of one more than the problems on which two rows differ. The quantile is at least that of the normal
-    distribution, without which rows with equal answers would have intervals of width 0.
+    distribution, without which rows with equal answers would have intervals of width 0; half a problem corrects for continuity.
     """
     count, rows = scores.shape
     total = scores.sum(axis=0)
@@ -145,12 +145,12 @@ def against_best(scores: Array, *, resamples: int = RESAMPLES) -> list[Standing]
         largest = np.delete((flipped - flipped[:, [row]]) / error[row], row, axis=1).max(axis=1)
         limits[row] = max(np.sort(largest)[-int(LEVEL * (resamples + 1))], NORMAL.inv_cdf(1 - LEVEL))
     ahead = total[:, None] - total[None, :]  # of each row, before each other
-    highs = np.min(ahead + limits[:, None] * error, axis=1)
-    candidates = highs > -ROUNDING
+    highs = np.min(ahead + limits[:, None] * error + HALF, axis=1)
+    candidates = highs >= 0
     found: list[Standing] = []
     for row in range(rows):
         others = candidates & (np.arange(rows) != row)
-        low = np.min((ahead[row] - limits * error[row])[others], initial=0.0)
+        low = np.min((ahead[row] - limits * error[row] - HALF)[others], initial=0.0)
         figures = (float((total[row] - total.max()) / count), float(low / count), min(0.0, float(highs[row] / count)))
         found.append(Standing(*figures, bool(candidates[row])))
     return found
