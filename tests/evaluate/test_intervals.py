@@ -14,6 +14,7 @@ from test_metrics import pairs
 
 from dlstep.evaluate.intervals import LEVEL, Z, against_best, compared, paired_shares, ratio_gain
 from dlstep.evaluate.metrics import Pair, wilson
+from dlstep.evaluate.table import chance
 
 ROOT = Path(__file__).parents[2]
 SCIPY = -2.6995, 0.2146  # a percentile interval: -2.3435, 0.4124
@@ -79,6 +80,12 @@ def test_a_run_gains_nothing_over_itself(found: list[Pair]) -> None:
     assert same.accuracy.value == 0 and same.accuracy.low == -same.accuracy.high < 0
 
 
+def test_the_p_of_a_certain_gain_is_bounded_by_the_resamples() -> None:
+    gain = ratio_gain(np.array([[8.0, 2.0, 4.0, 2.0]] * 40), 199)
+    assert (gain.value, gain.low, gain.high, gain.p) == (2, 2, 2, 2 / 200)
+    assert (chance(gain.p), chance(0.0004), chance(None)) == ("0.010", "<0.001", "-")
+
+
 def test_a_bca_interval_is_that_of_scipy() -> None:
     """SciPy 1.17.1: `bootstrap(..., paired=True, method="BCa", n_resamples=200_000)` of the same difference of two ratios."""
     random = np.random.default_rng(5)
@@ -116,7 +123,7 @@ def test_the_most_accurate_row_may_always_be_the_best_and_one_row_is() -> None:
     first, second = against_best(np.array([[1.0, 0.0]] * 40))
     assert first.best and not second.best and first.low == 0 and second.high < -0.5 and second.low <= -1
     assert [each.best for each in against_best(np.ones((40, 5)))] == [True] * 5
-    assert all(each.low < 0 for each in against_best(np.ones((40, 5)))), "equal answers do not make it sure"
+    assert all(each.low < -2 / 40 for each in against_best(np.ones((40, 5)))), "equal answers do not make it sure"
 
 
 @pytest.mark.parametrize("rows", [2, 5, 30])

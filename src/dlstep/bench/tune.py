@@ -30,6 +30,7 @@ PARTS = {
     "5 x 4": ("5 x 4 x 3", ("buffer_size", slice(2, 3))),
 }
 SPEED, ACCURACY = 1.0, 0.5  # where the area begins: one token a forward, half of the answers right
+MARGIN = 0.01  # of the area: a sampler that finds no more than this in addition has found the same
 PATIENCE = 6  # proposals for each set of options, repeated ones included
 OWN, GRID = "dlstep tune", "all problems"
 Table = Mapping[StrategyOptions, Items[Answers]]  # the sums of each answer, problem by problem
@@ -41,7 +42,8 @@ class Row:
     """A way to choose sets of options, over several orders of the problems.
 
     `area` and `worst_area` are the mean and the least share of the hypervolume that the whole grid has on held-out problems,
-    `forwards` the mean share of the grid's forwards. `good` says of the tuner that no sampler has a higher mean or worst area.
+    `forwards` the mean share of the grid's forwards. `good` says of the tuner that no other way has a mean or worst area that
+    is higher by `MARGIN`.
     """
 
     values: str
@@ -136,9 +138,9 @@ def simulated(
             areas.setdefault(way, []).append(area(found) / best)
             forwards.setdefault(way, []).append(sum(each.sums.forwards for each in tried) / whole)
     rows = [Row(name, space.size, way, mean(each), min(each), mean(forwards[way]), True) for way, each in areas.items()]
-    mine, others = rows[0], rows[2:]
-    good = all(mine.area >= other.area and mine.worst_area >= other.worst_area for other in others)
-    yield from (replace(rows[0], good=good), *rows[1:])
+    mine, *others = rows
+    good = all(mine.area > other.area - MARGIN and mine.worst_area > other.worst_area - MARGIN for other in others)
+    yield from (replace(mine, good=good), *others)
 
 
 def mean(values: Items[float]) -> float:

@@ -14,7 +14,7 @@ COLUMNS = ("values", "sets", "method", "area", "worst_area", "forwards", "good")
 SUMMARY = (
     "Decode whole grids of options of tiny-bd, then simulate `dlstep tune`, an even grid and the samplers of Optuna "
     "on the answers: which share of the grid's hypervolume on held-out problems does each find, over many orders of the "
-    "problems? Takes minutes; the exit code is 1 where a sampler finds more than `dlstep tune`."
+    "problems? Takes minutes; the exit code is 1 where another way finds more than `dlstep tune`."
 )
 
 

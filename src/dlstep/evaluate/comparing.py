@@ -181,7 +181,7 @@ def rows_of(entries: Items[Entry], runs: Items[Mapping[Group, Found]]) -> list[R
         for (entry, options, found), point, standing in zip(each, points, standings, strict=True):
             asked = (task, entry.strategy, entry.rule, entry.engine.name, json.loads(options))
             on_frontier = (point.speed, point.accuracy) in ahead
-            told = (on_frontier, *astuple(standing), areas[folder_of(entry)], best, found.error)
+            told: tuple[Any, ...] = (on_frontier, *astuple(standing), areas[folder_of(entry)], best, found.error)
             rows.append(Row(*asked, *figures_of(found), *told))
     return rows
 

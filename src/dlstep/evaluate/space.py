@@ -46,11 +46,11 @@ class Space:
         1960): each new set lies in one of the largest gaps, so that any number of sets has many values of each option.
         """
         if most >= self.size:
-            places: Items[Items[int]] = list(product(*map(range, self.sizes)))
+            places: list[tuple[int, ...]] = list(product(*map(range, self.sizes)))
         elif len(self.axes) == 1:
             places = [(round(step * (self.size - 1) / max(1, most - 1)),) for step in range(most)]
         else:
-            found: dict[Items[int], None] = {}
+            found: dict[tuple[int, ...], None] = {}
             for number in count(1):
                 found[tuple([int(halton(number, base) * size) for base, size in zip(PRIMES, self.sizes, strict=False)])] = None
                 if len(found) == most:
