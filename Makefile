@@ -42,7 +42,7 @@ $(VENV)/.browser: $(VENV)/.test
 	@if { command -v chromium || command -v chromium-browser; } && command -v bwrap; then true; \
 	elif [ "$$(id -u)" = 0 ] && command -v apt-get; then \
 	    export DEBIAN_FRONTEND=noninteractive; timeout 300 apt-get update -qq; \
-	    timeout 900 apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core bubblewrap; \
+	    timeout 900 apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core bubblewrap libseccomp2; \
 	fi >/dev/null 2>&1 || true
 	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || \
 	    echo "no chromium could be installed: the tests of the page will be skipped"

@@ -204,9 +204,9 @@ def mask_share(problems: int) -> tuple[float, float]:
 
 
 def cell(row: Row) -> str:
-    """Return accuracy and tokens per forward, each with its standard error."""
+    """Return accuracy with its interval of 95 % and tokens per forward with its standard error."""
     return (
-        f"{row.accuracy:.1%} ± {row.accuracy_error or 0:.1%}, {row.tokens_per_forward:.3f} ± "
+        f"{row.accuracy:.1%} [{row.accuracy_low:.1%}, {row.accuracy_high:.1%}], {row.tokens_per_forward:.3f} ± "
         f"{row.tokens_per_forward_error or 0:.3f}"
     )
 

@@ -1,10 +1,12 @@
-"""Children that are killed with -9 while they write files."""
+"""Children that are killed with -9 while they write files or hold the lock of a folder."""
 
 import os
 import signal
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
+
+from dlstep.run_lock import RunLock
 
 SECONDS = 120  # after which a child is killed in any case
 
@@ -40,3 +42,26 @@ def killed_while(running: Callable[[], object], paths: Iterable[Path], after: in
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
     return size(paths) - begin
+
+
+def child_that_holds(folder: Path) -> int:
+    """The pid of a process that holds the lock of a folder and waits."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            RunLock(folder)
+            os.write(writing, b"x")
+            time.sleep(600)
+        finally:
+            os._exit(1)
+    os.close(writing)
+    assert os.read(reading, 1) == b"x"
+    os.close(reading)
+    return child
+
+
+def ended(child: int) -> None:
+    """Kill a child with -9."""
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)

@@ -10,8 +10,10 @@ Message = Mapping[str, str]  # with `role` and `content`
 Conversation = Items[Message]
 
 
-def chat_prompt(tokenizer: Tokenizer | None, template: str | None, messages: Conversation) -> tuple[int, ...]:
-    """The prompt whose answer is the next turn of the assistant after `messages`.
+def chat_prompt(
+    tokenizer: Tokenizer | None, template: str | None, messages: Conversation, *, continues: bool = False
+) -> tuple[int, ...]:
+    """The prompt whose answer is the next turn of the assistant after `messages`, or continues their last one if asked.
 
     The tokenizer's own chat template is used, or else `template`. It writes the special tokens itself, so none is added when
     its text is encoded. Raises ValueError when there is none, and for messages that it cannot render.
@@ -31,7 +33,8 @@ def chat_prompt(tokenizer: Tokenizer | None, template: str | None, messages: Con
         )
     if not isinstance(own, str):
         raise ValueError(f"the chat template of the tokenizer must be a text, got {type(own).__name__}")
-    text = render(own, [_own(message) for message in messages], tokenizer.special_tokens_map)
+    given = [_own(message) for message in messages]
+    text = render(own, given, tokenizer.special_tokens_map, continues=continues)
     return encode(tokenizer, text, add_special_tokens=False)
 
 

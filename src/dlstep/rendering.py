@@ -29,6 +29,7 @@ LARGEST_VALUE = 1 << 23  # characters and items of one value
 LARGEST_TOTAL = 1 << 28  # of all values that a rendering makes
 LARGEST_COUNT = 10_000  # in an argument or a format
 LARGEST_POWER = 4096  # bits of an integer
+END_OF_LAST = "CONTINUE_FINAL_MESSAGE_TAG "  # marks where an answer continues the last message
 REASONING = ("reasoning_content", "thinking", "reasoning")
 WIDTH = re.compile(r"\d{5}")
 # Filters that take as long for a large value as for a small one, and make nothing.
@@ -346,10 +347,14 @@ def as_message(message: Mapping[str, Any]) -> dict[str, Any]:
     return said if reasoning is None else {"thinking": reasoning, **said, "reasoning_content": reasoning}
 
 
-def render(template: str, messages: Sequence[Mapping[str, Any]], special_tokens: Mapping[str, str]) -> str:
+def render(
+    template: str, messages: Sequence[Mapping[str, Any]], special_tokens: Mapping[str, str], *, continues: bool = False
+) -> str:
     """The text that a chat template makes of messages, up to where the assistant's answer begins.
 
-    Raises ValueError for a template that is broken, refuses the messages, or takes too long or makes too much.
+    With `continues` the text ends with the content of the last message, which the answer continues: what the template writes
+    behind it is cut off, as by `continue_final_message` of transformers. Raises ValueError for a template that is broken,
+    refuses the messages, or takes too long or makes too much, and for one that does not write the last message.
     """
     if len(template) > LONGEST_TEMPLATE:
         raise ValueError(f"the chat template has {len(template)} characters, and at most {LONGEST_TEMPLATE} are read")
@@ -357,7 +362,20 @@ def render(template: str, messages: Sequence[Mapping[str, Any]], special_tokens:
         environment, ready = compiled(template)
         environment.budget.start()
         given = [as_message(message) for message in messages]
-        return ready.render(messages=given, tools=None, documents=None, add_generation_prompt=True, **special_tokens)
+        if continues:
+            given[-1]["content"] += END_OF_LAST
+        facts: dict[str, Any] = {"tools": None, "documents": None, "add_generation_prompt": not continues, **special_tokens}
+        text = ready.render(messages=given, **facts)
+        return text_before_end(text, str(messages[-1]["content"])) if continues else text
     except KNOWN as error:
         kind = "" if isinstance(error, TemplateError | ValueError) else f"{type(error).__name__}: "
         raise ValueError(f"the chat template cannot render these messages: {kind}{error}") from error
+
+
+def text_before_end(text: str, last: str) -> str:
+    """Return a rendered text up to the end of its last message, `last`. Raises ValueError if it does not hold the message."""
+    end = text.rfind(END_OF_LAST.strip())
+    if end < 0 or last.strip() not in text:
+        raise ValueError("the last message, which the answer continues, is not in the text")
+    # A template that trims messages has trimmed the blank behind the mark, and would have trimmed those before it.
+    return text[:end] if text.startswith(END_OF_LAST, end) else text[:end].rstrip()

@@ -56,13 +56,15 @@ class SamplerConfig:
     """Statistics reported of each row beside token and probability, and how.
 
     `best` is how many most probable ids; `ties` says which of equal ids counts as larger. Probabilities are those of the
-    distribution sampled from, or unless `tempered` of the plain softmax over the allowed ids.
+    distribution sampled from, or unless `tempered` of the plain softmax over the allowed ids. With `all_ids` the caller
+    allows every id: `vocab_size` is then the width of the head and `mask_id` None.
     """
 
     statistics: AbstractSet[Statistic] = frozenset()
     ties: Ties = "highest"
     best: int = 0
     tempered: bool = True
+    all_ids: bool = False
 
 
 SIMPLE = SamplerConfig()

@@ -8,6 +8,7 @@ from html.parser import HTMLParser
 from io import StringIO
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from dlstep import LLM, SamplingParams, tiny
@@ -18,7 +19,8 @@ from dlstep.evaluate.comparing import Row, compared, curves_of
 from dlstep.evaluate.comparison_html import comparison_html
 from dlstep.evaluate.entries import Entry, entries, sweep_of
 from dlstep.evaluate.frontier import Point, aup
-from dlstep.evaluate.metrics import Answers
+from dlstep.evaluate.intervals import against_best
+from dlstep.evaluate.metrics import Answers, wilson
 from dlstep.evaluate.pictures import rules_figure, tasks_figure
 from dlstep.evaluate.table import as_csv
 from dlstep.rules.ada_block import AdaBlock
@@ -94,7 +96,12 @@ def test_a_comparison_gives_the_figures_of_separate_runs(count: int, values: tup
     best = max(map(sum, each)) / count
     assert {row.aup_best for row in rows} == {best}
     assert [row.to_best for row in rows] == pytest.approx([sum(right) / count - best for right in each])
-    assert all(row.as_right is (row.to_best_high is not None and row.to_best_high >= 0) for row in rows)
+    standings = against_best(np.array(each).T)
+    found = [(row.to_best_low, row.to_best_high, row.as_right) for row in rows]
+    assert found == [(standing.low, standing.high, standing.best) for standing in standings]
+    assert [(row.accuracy_low, row.accuracy_high) for row in rows] == [wilson(sum(right), count) for right in each]
+    shares = [row.seconds / row.forwards_per_answer for row in rows]
+    assert shares == pytest.approx(shares[:1] * len(rows)) and shares[0] > 0, "wall time goes by forward passes"
     points = [Point((), Answers(1, 0, row.accuracy, 1, 0, 0)) for row in rows]
     points = [
         Point((), replace(point.sums, tokens=round(row.tokens_per_forward * 10**9), forwards=10**9))
@@ -156,8 +163,9 @@ def test_strategies_without_rules_are_compared_as_they_are_and_several_tasks_bes
     ]
     one = [row for row in rows if row["task"] == "questions"]
     assert all(row["problems"] == 1 and row["accuracy"] == row["aup"] == row["to_best"] == 0 for row in one), "all wrong"
-    unknown = ("accuracy_error", "tokens_per_forward_error", "to_best_low", "to_best_high", "as_right")
+    unknown = ("tokens_per_forward_error", "forwards_per_answer_error")
     assert all(row[name] is None for row in one for name in unknown), "one problem tells nothing of others"
+    assert all(row["as_right"] and row["to_best_low"] <= -0.9 and row["accuracy_high"] > 0.7 for row in one)
 
 
 @pytest.mark.parametrize(
@@ -239,7 +247,7 @@ def test_a_rule_is_compared_by_value_and_suits_the_embedded_models() -> None:
 def row(task: str = "t", strategy: str = "s", rule: str = "r", value: object = 1, **more: object) -> Row:
     """A row of hand-made figures."""
     given = {"options": {} if value is None else {"count": value}, "on_frontier": False, "as_right": True, "aup": 3.0, **more}
-    usual = (9, 0, 0.5, 0.1, 2.0, 0.2, 3.0, 0.3, False, 0.0, 0.0, 0.0, True, 0.0, 1.0, "")
+    usual = (9, 0, 0.5, 0.3, 0.7, 2.0, 0.2, 3.0, 0.3, 1.0, False, 0.0, 0.0, 0.0, True, 0.0, 1.0, "")
     return replace(Row(task, strategy, rule, "m", {}, *usual), **given)  # type: ignore[arg-type]
 
 
@@ -300,7 +308,7 @@ HOSTILE = '=HYPERLINK("http://x")</style><script>alert(1)</script><img src=http:
 def test_the_page_stands_alone_and_hostile_names_are_text() -> None:
     rows = [row(task=HOSTILE, strategy=HOSTILE, rule=HOSTILE, value=HOSTILE, error=HOSTILE, model=HOSTILE)]
     page = Tags(comparison_html(rows, command=HOSTILE, left_out=[HOSTILE], notes=[HOSTILE]))
-    known = "html head body meta title style h1 h2 p picture source img table tr td th ul li pre em"
+    known = "html head body main div meta title style h1 h2 p picture source img table thead tr td th ul li pre em"
     assert {tag for tag, _ in page.tags} <= {*known.split()}
     outside = [value for _, attributes in page.tags for name, value in attributes.items() if name in ("src", "srcset", "href")]
     assert len(outside) == 2 and all(str(value).startswith("data:image/svg+xml;base64,") for value in outside)

@@ -79,6 +79,27 @@ def test_a_template_renders_as_transformers_renders_it(name: str) -> None:
     assert len(theirs) > 100
 
 
+CONTINUED = {"qwen": QWEN, "llama": LLAMA, "chatml": templates.CHATML, "llada": templates.LLADA, "llada2": templates.LLADA2}
+
+
+@pytest.mark.parametrize("last", ["The answer is", "Answer: ", "  def f(x):\n    ", "<|im_end|>\nso "])
+@pytest.mark.parametrize("name", CONTINUED)
+def test_a_last_turn_is_continued_as_transformers_continues_it(name: str, last: str) -> None:
+    talk = [{"role": "user", "content": "And now? The answer is 4."}, {"role": "assistant", "content": last}]
+    template = CONTINUED[name]
+    (theirs,), _ = render_jinja_template([talk], chat_template=template, continue_final_message=True, **TOKENS)
+    assert render(template, talk, TOKENS, continues=True) == theirs
+    assert theirs.rstrip().endswith(last.strip()) and talk[-1]["content"] == last
+
+
+def test_a_last_turn_that_a_template_leaves_out_is_refused() -> None:
+    for template in ("{{ messages[0].content }}", "{{ messages[-1].content[:3] }}", "{{ messages[-1].content[-28:] }}"):
+        with pytest.raises(ValueError, match="the last message, which the answer continues, is not in the text"):
+            render(
+                template, [{"role": "user", "content": "2+2"}, {"role": "assistant", "content": "four"}], TOKENS, continues=True
+            )
+
+
 def test_reasoning_is_found_under_each_of_its_names() -> None:
     template = "{% for m in messages %}{{ m.thinking }}|{{ m.reasoning_content }}|{{ m.content }}{% endfor %}"
     for name in ("reasoning", "thinking", "reasoning_content"):

@@ -16,11 +16,12 @@ from random import Random
 import pytest
 from batches import Killed, Scripted, answers_file, numbered, stories, written
 from hypothesis import given, strategies as st
+from killing import child_that_holds, ended
 
 from dlstep.batch.runner import answer_all
 from dlstep.cli import main
 from dlstep.core import DlstepError
-from dlstep.evaluate.run_lock import LOCK, RunLock, check_free
+from dlstep.run_lock import LOCK, RunLock, check_free
 
 COMMAND = [sys.executable, "-c", "from dlstep.cli import main; raise SystemExit(main())", "batch"]
 LINES = numbered([1, 2, 4, 5, 1, 7, 3])
@@ -129,29 +130,6 @@ def test_an_altered_answer_is_named(tmp_path: Path) -> None:
     again = Scripted(0, 99)
     answer_all(again, LINES, out)
     assert out.read_bytes() == whole and len(again.added) == 1
-
-
-def child_that_holds(folder: Path) -> int:
-    """The pid of a process that holds the lock of a folder and waits."""
-    reading, writing = os.pipe()
-    child = os.fork()
-    if not child:
-        try:
-            RunLock(folder)
-            os.write(writing, b"x")
-            time.sleep(600)
-        finally:
-            os._exit(1)
-    os.close(writing)
-    assert os.read(reading, 1) == b"x"
-    os.close(reading)
-    return child
-
-
-def ended(child: int) -> None:
-    """Kill a child with -9."""
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
 
 
 @pytest.mark.parametrize("stopped", [False, True])

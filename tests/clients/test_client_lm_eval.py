@@ -30,7 +30,7 @@ def test_the_score_is_that_of_generate(server: Server, tmp_path: Path, kind: str
     (samples,) = (tmp_path / "found").rglob("samples_*.jsonl")
     (results,) = (tmp_path / "found").rglob("results_*.json")
     texts = {row["doc"]["prompt"]: row["resps"][0][0] for row in map(json.loads, samples.read_text().splitlines())}
-    found = json.loads(results.read_text())["results"]["shells"]["exact_match,last-number"]
+    found = json.loads(results.read_text())["results"]["shells"]["exact_match,flexible-extract"]
 
     outputs = llm().generate([problem.prompt for problem in PROBLEMS], PARAMS, progress=False)
     assert [texts[problem.prompt] for problem in PROBLEMS] == [output.text for output in outputs]

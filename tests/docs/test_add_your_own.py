@@ -45,8 +45,8 @@ def blocks(page: str) -> list[Block]:
 
 
 def lines(text: str) -> list[str]:
-    """The lines without the blanks at their ends, and without empty ones around."""
-    return "\n".join(line.rstrip() for line in text.splitlines()).strip("\n").splitlines()
+    """The lines without the blanks at their ends, empty ones around, and the seconds that this machine took."""
+    return "\n".join(re.sub(r" +[\d.]+ s$", " # s", line.rstrip()) for line in text.splitlines()).strip("\n").splitlines()
 
 
 def pattern(printed: str) -> re.Pattern[str]:

@@ -2,12 +2,14 @@
 
 import json
 import re
+import shutil
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
+from sealing import with_answers
 
 from dlstep import Trace
 from dlstep.cli import main
@@ -57,6 +59,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def rows_of(run: Path) -> list[dict[str, Any]]:
+    """The lines of the answers."""
     return [json.loads(line) for line in (run / "answers.jsonl").read_text().splitlines()]
 
 
@@ -101,31 +104,27 @@ def test_the_page_stands_alone_and_shows_a_trace_that_was_kept(run: Path, tmp_pa
     text = (tmp_path / "page.html").read_text()
     page = Page()
     page.feed(text)
-    assert not page.references and "script" not in page.tags and page.tags.count("svg") >= 1
-    assert page.tags.count("details") >= 6 and "url(" not in text and "@import" not in text
+    assert not page.references and page.tags.count("script") == 2 and page.tags.count("svg") >= 1
+    assert "url(" not in text and "@import" not in text and "unsafe" not in text
+    told = json.loads(text.partition('id="data">')[2].partition("</script>")[0])
+    assert list(told["recordings"]) == [name] and len(told["answers"]) == 12
+    other = with_answers(run, tmp_path / "other", [{"tokens": [1, 2]}])
+    shutil.copytree(run / "traces", other / "traces")
+    assert main(["report", str(other), "--html", str(tmp_path / "other.html")]) == 0
+    assert '"recordings":{},' in (tmp_path / "other.html").read_text(), "a trace of another answer"
 
 
 def test_texts_of_a_model_are_escaped(run: Path, tmp_path: Path) -> None:
-    other = tmp_path / "run"
-    other.mkdir()
-    for name in ("run.json", "beside.jsonl"):
-        (other / name).write_bytes((run / name).read_bytes())
     evil = "<script>alert(1)</script>\x1b[31m"
-    rows = [row | {"answer": evil, "found": evil, "score": 0.0} for row in rows_of(run)]
-    (other / "answers.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    other = with_answers(run, tmp_path / "run", [{"answer": evil, "found": evil, "score": 0.0}])
     assert main(["report", str(other), "--html", str(tmp_path / "page.html")]) == 0
     page = Page()
     page.feed((tmp_path / "page.html").read_text())
-    assert "script" not in page.tags
+    assert page.tags.count("script") == 2
 
 
 def test_a_terminal_gets_no_commands_of_a_model(run: Path, tmp_path: Path, capsys: Captured) -> None:
-    other = tmp_path / "run"
-    other.mkdir()
-    for name in ("run.json", "beside.jsonl"):
-        (other / name).write_bytes((run / name).read_bytes())
-    rows = [row | {"answer": "a\x1b[31m\n", "found": "\x1b[2J", "score": 0.0} for row in rows_of(run)]
-    (other / "answers.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    other = with_answers(run, tmp_path / "run", [{"answer": "a\x1b[31m\n", "found": "\x1b[2J", "score": 0.0}])
     assert main(["report", str(other)]) == 0
     assert "\x1b" not in capsys.readouterr().out
 
@@ -136,6 +135,9 @@ def test_a_terminal_gets_no_commands_of_a_model(run: Path, tmp_path: Path, capsy
         (["/nonsense"], "no run in '/nonsense': it has no run.json"),
         (["{run}", "--show", "shells/99"], "--show 'shells/99' is no answer of"),
         (["{run}", "--most", "-1"], "--most must not be negative, got -1"),
+        (["{run}", "--steps", "1"], "--steps does nothing without --html: leave it out"),
+        (["{run}", "--html", "x.html", "--most", "1"], "--most does nothing next to --html: leave it out"),
+        (["{run}", "--html", "x.html", "--json"], "--html and --json do not go together: give one of them"),
         (["{run}", "--against", "/nonsense"], "no run in '/nonsense'"),
     ],
 )

@@ -12,7 +12,7 @@ from scripted_crew import TOKENS, BrokenOffError, ScriptedCrew, trade
 from dlstep import LLM, SamplingParams
 from dlstep.evaluate.checkpoint import ANSWERS, RUN
 from dlstep.evaluate.crews import Alone
-from dlstep.evaluate.frontier import knee
+from dlstep.evaluate.frontier import frontier, knee
 from dlstep.evaluate.items import read_documents
 from dlstep.evaluate.options import EvalOptions
 from dlstep.evaluate.tune_options import TuneOptions
@@ -20,7 +20,7 @@ from dlstep.evaluate.tuning import Tuned, as_json, chosen_of, parted, problems_o
 from dlstep.tiny import problems, score
 
 OVER = ("accept_threshold=0.3:0.98:17", "add_block_threshold=0.1,0.3,0.9")
-ASKED = TuneOptions(over=OVER, problems=24, held_out=16, first=4, resume=True)
+ASKED = TuneOptions(over=OVER, problems=24, held_out=16, resume=True)
 
 
 def searched(folder: Path, crew: ScriptedCrew | Alone, tuning: TuneOptions = ASKED, **changes: object) -> Tuned:
@@ -43,9 +43,11 @@ def test_a_search_takes_a_part_of_the_grid(whole: tuple[Path, Tuned, ScriptedCre
     lines = [json.loads(line) for line in (folder / ANSWERS).read_text().splitlines()]
     early = [line for line in lines if line["document"] < 24]
     assert tuned.forwards == sum(line["forwards"] for line in early)
-    grid = sum(trade(tuned.space.at(place), problem)[1] for place in tuned.space.coarse(1000) for problem in range(24))
-    assert tuned.share == pytest.approx(tuned.forwards / grid, rel=0.1) and tuned.share < 0.25
-    assert tuned.space.size == 17 * 3 and tuned.rounds > 2
+    assert {point.sums.count for point in tuned.tried} == {tuned.problems} == {24}
+    assert tuned.share == len(early) / (17 * 3 * 24) == pytest.approx(0.2, abs=0.01) and len(tuned.tried) == 10
+    grid = sum(trade(options, problem)[1] for options in tuned.space.spread(1000) for problem in range(24))
+    assert tuned.forwards / grid == pytest.approx(0.2, abs=0.02) and tuned.space.size == 17 * 3
+    assert set(tuned.line) <= set(tuned.tried) and tuned.line == tuple(frontier(tuned.tried))
     told = as_json(tuned)
     assert json.loads(json.dumps(told)) == told and told["chosen"] == dict(tuned.chosen.options)
 
@@ -76,14 +78,14 @@ def test_broken_off_at_any_answers_it_goes_on_to_the_same(
     known = (tmp_path / ANSWERS).read_bytes().count(b"\n")
     last = ScriptedCrew(trade, seed=seed)
     again = searched(tmp_path, last)
-    assert again == replace(tuned, tried=again.tried) and {*again.tried} == {*tuned.tried}
+    assert again == tuned
     assert len(last.asked) == len(crew.asked) - known, "nothing that is known is asked for"
     nobody = ScriptedCrew(trade)
     assert searched(tmp_path, nobody) == again and not nobody.asked
 
 
 def test_killed_the_decoded_answers_are_the_same(tmp_path: Path) -> None:
-    tuning = TuneOptions(over=("accept_threshold=0.3,0.6,0.9",), problems=12, held_out=8, first=4, share=1.0, resume=True)
+    tuning = TuneOptions(over=("accept_threshold=0.3,0.6,0.9",), problems=12, held_out=8, share=1.0, resume=True)
     options = EvalOptions(dataset_limit=20, out=str(tmp_path / "whole"))
     unbroken = tune(Alone(engine()), options, tuning, read_documents(options))
     broken = replace(options, out=str(tmp_path / "broken"))
@@ -106,7 +108,7 @@ def test_killed_the_decoded_answers_are_the_same(tmp_path: Path) -> None:
     [
         (replace(ASKED, over=("accept_threshold=0.3:0.9",)), {}, "tune.over.accept_threshold"),
         (replace(ASKED, over=OVER[:1]), {}, "tune.over.add_block_threshold"),
-        (replace(ASKED, first=7), {}, "tune.first 4, and now it is 7"),
+        (replace(ASKED, share=0.5), {}, "tune.share 0.2, and now it is 0.5"),
         (ASKED, {"temperature": 0.5}, "eval.temperature 0.0, and now it is 0.5"),
         (ASKED, {"problem_seed": 1}, "problems.shells.digest"),
     ],
@@ -144,7 +146,7 @@ def test_a_score_that_is_no_number_is_told(whole: tuple[Path, Tuned, ScriptedCre
     (tmp_path / RUN).write_bytes((whole[0] / RUN).read_bytes())
     first = json.loads((whole[0] / ANSWERS).read_bytes().splitlines()[0])
     (tmp_path / ANSWERS).write_text(json.dumps(first | {"score": float("nan")}) + "\n")
-    with pytest.raises(ValueError, match="line 1 has no score: nan"):
+    with pytest.raises(ValueError, match="line 1 does not have its checksum"):
         searched(tmp_path, ScriptedCrew(trade))
 
 
@@ -160,7 +162,8 @@ def test_equal_figures_everywhere_have_one_point(tmp_path: Path) -> None:
 
 def test_sets_that_no_request_can_bring_together_count_as_wrong(tmp_path: Path) -> None:
     """With order=entropy, accept_threshold has no effect and is refused: each value is fine with some of the others."""
-    tuning = TuneOptions(over=("order=confidence,entropy", "accept_threshold=0.5,0.9"), problems=6, held_out=6, resume=True)
+    over = ("order=confidence,entropy", "accept_threshold=0.5,0.9")
+    tuning = TuneOptions(over=over, problems=6, held_out=6, share=1.0, resume=True)
     crew = Alone(LLM("tiny-bd", entropy_threshold=0.5, order="entropy").engine)
     tuned = searched(tmp_path, crew, tuning, dataset_limit=12)
     failed = [point for point in tuned.tried if point.sums.failed]

@@ -1,18 +1,25 @@
 """`dlstep tune` from options to a file that other commands use; wrong options are told in one line."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
+from random import Random
 
 import pytest
 import yaml
 
 from dlstep import LLM, SamplingParams
-from dlstep.bench.tune import measure_tuner
+from dlstep.bench.tune import ACCURACY, SPEED, decoded, point, simulated
 from dlstep.cli import main
 from dlstep.cli.main import parsed
 from dlstep.cli.serve import _policy
+from dlstep.evaluate.crews import Alone
+from dlstep.evaluate.documents import documents_of
+from dlstep.evaluate.frontier import hypervolume
+from dlstep.evaluate.options import EvalOptions
 from dlstep.evaluate.runs import read
-from dlstep.evaluate.tuning import Silent
+from dlstep.evaluate.tune_options import TuneOptions
+from dlstep.evaluate.tuning import Silent, tune
 from dlstep.tiny import problems, score
 
 Captured = pytest.CaptureFixture[str]
@@ -25,7 +32,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A search, with everything that the command writes beside it."""
     folder = tmp_path_factory.mktemp("tune")
     files = [part for name in ("best.yml", "frontier.png", "study.db") for part in (WRITES[name], str(folder / name))]
-    assert main([*ARGUMENTS, "--buffer_size", "2", "--first", "6", "--out", str(folder / "out"), *files, "--json"]) == 0
+    assert main([*ARGUMENTS, "--buffer_size", "2", "--share", "1", "--out", str(folder / "out"), *files, "--json"]) == 0
     return folder
 
 
@@ -34,7 +41,7 @@ WRITES = {"best.yml": "--write", "frontier.png": "--plot", "study.db": "--study"
 
 def again(folder: Path, *more: str) -> list[str]:
     """The arguments of the same search."""
-    return [*ARGUMENTS, "--buffer_size", "2", "--first", "6", "--out", str(folder / "out"), "--resume", *more]
+    return [*ARGUMENTS, "--buffer_size", "2", "--share", "1", "--out", str(folder / "out"), "--resume", *more]
 
 
 def test_what_was_found_is_told_in_80_columns(folder: Path, capsys: Captured) -> None:
@@ -131,34 +138,34 @@ def test_a_wrong_option_is_one_line(arguments: list[str], said: str, tmp_path: P
 
 def test_a_module_that_was_given_is_not_written(folder: Path, tmp_path: Path, capsys: Captured) -> None:
     path = str(tmp_path / "best.yml")
-    arguments = ["tune", "--over", "accept_threshold=0.3,0.9", "--problems", "2", "--held_out", "2", "--first", "2"]
+    arguments = ["tune", "--over", "accept_threshold=0.3,0.9", "--problems", "2", "--held_out", "2"]
     arguments += ["--decoding_strategy", "dlstep.strategies.multi_bd", "--out", str(tmp_path / "out")]
     assert main([*arguments, "--write", path]) == 0
     assert "leaves out --decoding_strategy dlstep.strategies.multi_bd: a file may not import" in capsys.readouterr().err
     assert list(yaml.safe_load(Path(path).read_text())["engine"]) == ["accept_threshold"]
 
 
-def test_the_bench_compares_with_the_whole_grid(tmp_path: Path) -> None:
+def test_the_bench_simulates_what_the_command_finds(tmp_path: Path) -> None:
     engine = LLM("tiny-bd").engine
-    (row,) = measure_tuner(engine, [3], tmp_path, Silent(), problems=10, held_out=10, over=["accept_threshold=0.3,0.9"])
-    groups = read(tmp_path / "grid-3").groups
-    forwards = [sum(beside["forwards"] for line, beside in pairs if line["document"] < 10) for pairs in groups.values()]
-    assert row.grid_forwards == sum(forwards) and row.forwards_share == row.forwards / sum(forwards)
-    held = [[pair for pair in pairs if pair[0]["document"] >= 10] for pairs in groups.values()]
-    figures = sorted(
-        (
-            sum(len(line["tokens"]) for line, _ in pairs) / sum(beside["forwards"] for _, beside in pairs) - 1.0,
-            sum(line["score"] for line, _ in pairs) / 10 - 0.5,
-        )
-        for pairs in held
-    )
-    (slow, high), (fast, low) = figures
-    area = slow * max(high, low, 0.0) + (fast - slow) * max(low, 0.0)
-    assert row.grid_area == pytest.approx(area) and row.area <= row.grid_area * (1 + 1e-9)
-    assert row.good == (row.area_share >= 0.97 and row.forwards_share <= 0.25)
+    space, table = decoded(engine, ["accept_threshold=0.3:0.9:5"], 30, tmp_path / "grid", Silent())
+    asked = {"problems": 10, "held_out": 8, "orders": 2, "share": 0.6}
+    rows = list(simulated("five", space, table, **asked))
+    assert [row.method for row in rows][:4] == ["dlstep tune", "all problems", "TPE", "NSGA-II"]
+    areas: list[float] = []
+    for seed in range(2):
+        order = Random(seed).sample(range(30), 18)
+        documents = documents_of("shells", None, 30)
+        chosen = {"shells": [replace(documents[each], number=place) for place, each in enumerate(order)]}
+        tuning = TuneOptions(over=("accept_threshold=0.3:0.9:5",), problems=10, held_out=8, share=0.6)
+        tuned = tune(Alone(engine), EvalOptions(dataset_limit=30, out=str(tmp_path / str(seed))), tuning, chosen)
+        best = hypervolume([point(table, options, order[10:]) for options in table], speed=SPEED, accuracy=ACCURACY)
+        areas.append(hypervolume(tuned.held, speed=SPEED, accuracy=ACCURACY) / best)
+    assert (rows[0].area, rows[0].worst_area) == (pytest.approx(sum(areas) / 2), pytest.approx(min(areas)))
+    assert all(row.forwards < 0.75 and row.worst_area <= row.area <= 1 + 1e-9 for row in rows)
 
 
 @pytest.mark.stress
-def test_a_quarter_of_the_forwards_finds_the_frontier_of_the_whole_grid(capsys: Captured) -> None:
-    assert main(["bench", "tune", "--json", "--seeds", "[1,2,3]"]) == 0
-    assert all(row["forwards_share"] <= 0.25 and row["area_share"] >= 0.97 for row in json.loads(capsys.readouterr().out))
+def test_no_sampler_finds_more_than_the_tuner(capsys: Captured) -> None:
+    assert main(["bench", "tune", "--json"]) == 0
+    rows = [row for row in json.loads(capsys.readouterr().out) if row["method"] == "dlstep tune"]
+    assert len(rows) == 4 and all(row["area"] >= 0.93 and row["worst_area"] >= 0.88 for row in rows)

@@ -1,4 +1,4 @@
-"""Parts of a tuner: the values that texts mean, proposals by Optuna, loads and the table that follows from them."""
+"""Parts of a tuner: the values that texts mean, which sets are tried, the study, loads and the table that follows from them."""
 
 import sqlite3
 from itertools import count, pairwise
@@ -16,9 +16,10 @@ from dlstep.evaluate.items import items_of, read_documents
 from dlstep.evaluate.load import LEAST, ROUNDS, Rate, chosen_at, joined, measured, policy_rows, rates
 from dlstep.evaluate.metrics import Answers
 from dlstep.evaluate.options import EvalOptions, grid_of
-from dlstep.evaluate.proposals import WAVE, Sampled, write_study
-from dlstep.evaluate.search import Budget, Space, rounds
-from dlstep.evaluate.space import space_of, values_of
+from dlstep.evaluate.space import Space, space_of, values_of
+from dlstep.evaluate.study import write_study
+from dlstep.evaluate.tune_options import TuneOptions
+from dlstep.evaluate.tuning import ENOUGH, plan
 from dlstep.policy import policy_of
 
 MULTI_BD = strategies.SHELF.value("multi_bd")
@@ -77,7 +78,6 @@ def test_a_range_ascends_from_end_to_end(low: float, high: float, steps: int) ->
         (["temperature=0,1"], "give it for all requests, as --temperature"),
         (["rule=threshold,quota"], "--over rule: a rule has options of its own, so tune once for each rule, with --rule"),
         (["buffer_size=1,\x1b[2J"], "--over buffer_size"),
-        (["accept_threshold=0.1:0.9:1000", "add_block_threshold=0.1:0.9:20"], "20000 sets of options: give fewer values"),
     ],
 )
 def test_what_cannot_be_varied_is_told(over: list[str], said: str) -> None:
@@ -87,53 +87,58 @@ def test_what_cannot_be_varied_is_told(over: list[str], said: str) -> None:
     assert "\x1b" not in str(told.value)
 
 
-THREE = Space(
-    (
-        ("accept_threshold", tuple(round(0.3 + 0.05 * step, 2) for step in range(14))),
-        ("add_block_threshold", tuple(step / 10 for step in range(10))),
-        ("buffer_size", (1, 2, 3, 4)),
-    )
-)
+SIZES = st.lists(st.integers(1, 6), min_size=1, max_size=4)
 
 
-def figures(options: dict[str, float], problem: int) -> Answers:
-    """A trade of accuracy for speed in two of the options; a large buffer is better, early blocks are."""
-    right = (problem * 7919 % 100) / 100 < 0.4 + 0.6 * options["accept_threshold"] - 0.05 * options["add_block_threshold"]
-    forwards = (
-        4
-        + round(20 * options["accept_threshold"] + 10 * options["add_block_threshold"])
-        + 3 * (4 - int(options["buffer_size"]))
-    )
-    return Answers.counted(score=float(right), tokens=48, forwards=forwards, steps=forwards)
+def of_sizes(sizes: list[int]) -> Space:
+    """A space with so many values of each option."""
+    return Space(tuple((f"option_{axis}", tuple(range(size))) for axis, size in enumerate(sizes)))
 
 
-def test_with_three_options_optuna_proposes_the_same_to_whoever_asks_again() -> None:
-    known: dict[object, list[Answers]] = {}
-    turns = count()
-    while True:
-        found = rounds(THREE, Budget(8, 32, 0.3), known, lambda space: Sampled(space, trials=36))  # pyright: ignore[reportArgumentType]
-        if not found[-1].missing or next(turns) > 50:
-            break
-        for options in found[-1].missing:
-            known[options] = [figures(dict(options), problem) for problem in range(found[-1].problems)]
-    assert len(found[0].tried) == WAVE and 2 * WAVE < len(known) <= 36 and next(turns) <= 50
-    part = dict(list(known.items())[:20])
-    again = rounds(THREE, Budget(8, 32, 0.3), part, lambda space: Sampled(space, trials=36))  # pyright: ignore[reportArgumentType]
-    assert [each.tried for each in again] == [each.tried for each in found[: len(again)]]
-    best = max(dict(options)["buffer_size"] for options in found[-1].tried)
-    assert best == 4, "what is better in every way is found"
+@given(SIZES, st.integers(1, 1300))
+def test_sets_are_distinct_inside_and_as_many_as_asked_for(sizes: list[int], most: int) -> None:
+    space = of_sizes(sizes)
+    found = space.spread(most)
+    assert len(found) == len({*found}) == min(most, space.size) and found == space.spread(most)
+    assert {*found} <= {*space.spread(space.size)}
 
 
-def test_optuna_is_not_asked_for_more_than_there_is() -> None:
-    small = Space((("accept_threshold", (0.1, 0.2)), ("add_block_threshold", (0.1, 0.2)), ("buffer_size", (1, 2))))
-    assert 0 < len({*Sampled(small).first()}) <= 8
-    assert len(Sampled(THREE, trials=5).first()) == 5
+@given(st.integers(2, 300), st.integers(2, 300))
+def test_values_of_one_option_are_evenly_spaced_from_end_to_end(size: int, most: int) -> None:
+    found = [dict(options)["option_0"] for options in of_sizes([size]).spread(most)]
+    gaps = {later - earlier for earlier, later in pairwise(found)}
+    assert (found[0], found[-1]) == (0, size - 1) and max(gaps) - min(gaps) <= 1
+
+
+@given(SIZES.filter(lambda sizes: len(sizes) > 1), st.integers(3, 6))
+def test_of_several_options_every_value_is_tried_alike(sizes: list[int], times: int) -> None:
+    space, most = of_sizes(sizes), times * max(sizes)
+    if most < space.size:
+        found = [dict(options) for options in space.spread(most)]
+        for name, values in space.axes:
+            used = [sum(options[name] == value for options in found) for value in values]
+            assert min(used) >= 1 and max(used) <= 2 * most / len(values) + 2, (name, used)
+
+
+@given(SIZES, st.integers(1, 500), st.floats(0.01, 1.0), st.integers(2, 60))
+def test_a_plan_spends_its_share_on_sets_with_enough_problems(
+    sizes: list[int], problems: int, share: float, trials: int
+) -> None:
+    space = of_sizes([*sizes, 2])
+    sets, each = plan(space, TuneOptions(share=share, trials=trials), problems)
+    answers, paid = len(sets) * each, share * space.size * problems
+    assert 2 <= len(sets) <= min(trials, space.size) and 1 <= each <= problems
+    assert answers <= max(1.5 * paid, 2.0)
+    if len(sets) > 2:
+        assert each >= min(problems, ENOUGH) * 0.7
+    if each < problems and len(sets) > 2:
+        assert answers >= 0.7 * paid
 
 
 def test_the_study_is_one_that_optuna_reads(tmp_path: Path) -> None:
     import optuna
 
-    sums = [figures({"accept_threshold": 0.5, "add_block_threshold": 0.1, "buffer_size": size}, 0) for size in (1, 4)]
+    sums = [Answers.counted(score=1.0, tokens=48, forwards=forwards, steps=forwards) for forwards in (20, 10)]
     space = Space((("buffer_size", (1, 4)), ("order", ("confidence", "entropy")), ("accept_threshold", (0.5, 0.9))))
     points = [Point(space.at((place, place, place)), each) for place, each in enumerate(sums)]
     for _ in range(2):  # the second time in place of the first

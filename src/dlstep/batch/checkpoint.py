@@ -16,8 +16,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from ..evaluate.checkpoint import ANSWERS, BESIDE, RUN, append, begin, encoded, opened, whole_lines
-from ..evaluate.run_lock import RunLock
+from ..evaluate.checkpoint import ANSWERS, BESIDE, RUN, begin
+from ..json_lines import append, encoded, opened, whole_lines
+from ..run_lock import RunLock
 from .desk import About, Answered
 from .lines import OWN, Json, Line, answer_id, answer_line, content_key, is_intact, lasts, merged, missing, output_lines
 

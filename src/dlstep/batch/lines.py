@@ -7,6 +7,7 @@ from hashlib import blake2b
 from typing import Any
 
 from ..core.checks import short
+from ..json_lines import checksum, is_intact as is_intact_line
 
 Json = Mapping[str, Any]
 OWN = "custom_id"  # names a line, and is no part of its content
@@ -79,7 +80,7 @@ def answer_line(key: str, status: int, body: Json) -> dict[str, Any]:
     Its `request_id` is a checksum of all its other fields, which detects an answer that was altered in a file.
     """
     sealed = {"id": answer_id(key), "response": {"status_code": status, "body": body}, "error": None}
-    response = {"status_code": status, "request_id": _checksum(sealed), "body": body}
+    response = {"status_code": status, "request_id": f"req_{checksum(sealed)}", "body": body}
     return {"id": sealed["id"], "response": response, "error": None}
 
 
@@ -87,14 +88,7 @@ def is_intact(answer: Json) -> bool:
     """Return whether an answer read from a file is unchanged since it was written, including the order of its fields."""
     response = {name: value for name, value in answer["response"].items() if name != "request_id"}
     sealed = {"id": answer["id"], "response": response, "error": answer["error"]}
-    try:
-        return answer["response"].get("request_id") == _checksum(sealed)
-    except RecursionError:
-        return False
-
-
-def _checksum(sealed: Json) -> str:
-    return "req_" + blake2b(json.dumps(sealed).encode(), digest_size=16).hexdigest()
+    return is_intact_line(sealed, answer["response"].get("request_id"), "req_")
 
 
 def lasts(answer: Json) -> bool:

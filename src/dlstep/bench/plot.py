@@ -50,7 +50,9 @@ def frontier_figure(tuned: "Tuned") -> "Figure":
     axes.errorbar(
         [point.speed for point in tuned.held],
         [100 * point.accuracy for point in tuned.held],
-        yerr=[100 * point.sums.accuracy_error for point in tuned.held],
+        yerr=[
+            [100 * abs(point.accuracy - point.sums.accuracy_interval[end]) for point in tuned.held] for end in (0, 1)
+        ],
         xerr=[point.sums.tokens_per_forward_error for point in tuned.held],
         fmt="s-", color=COLOURS[1], markersize=4, linewidth=1.5, capsize=2, label="the same on held-out problems",
     )  # fmt: skip

@@ -1,80 +1,165 @@
-"""The tuner against the grid that it saves: how much of the forwards it takes, and how much of the frontier it finds."""
+"""The tuner against other ways to choose sets of options: the whole grid is decoded once, then every way is simulated on it."""
 
-from collections.abc import Iterator, Sequence as Items
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence as Items
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
+from random import Random
+from typing import Any
 
 from ..core.options import StrategyOptions
 from ..engine import Engine
 from ..evaluate.crews import Alone
 from ..evaluate.documents import documents_of
-from ..evaluate.frontier import Point, hypervolume
+from ..evaluate.frontier import Point, frontier, hypervolume
 from ..evaluate.metrics import Answers
 from ..evaluate.options import EvalOptions
 from ..evaluate.runner import evaluate
 from ..evaluate.runs import read
+from ..evaluate.space import Space, space_of
 from ..evaluate.tune_options import TuneOptions
-from ..evaluate.tuning import Show, tune
+from ..evaluate.tuning import ENOUGH, Show, plan
 
 MODEL = {"model": "tiny-bd", "buffer_size": 4, "max_num_reqs": 256, "max_num_batched_tokens": 16384}
-OVER = ("accept_threshold=0.3,0.5,0.7,0.9,0.99", "add_block_threshold=0.1,0.3,0.6,0.9")
-MOST_FORWARDS = 0.25  # of the grid's
-LEAST_AREA = 0.97  # of the grid's best
+SPACES = {
+    "40 values": ("accept_threshold=0.3:0.99:40",),
+    "5 x 4 x 3": ("accept_threshold=0.3,0.5,0.7,0.9,0.99", "add_block_threshold=0.1,0.3,0.6,0.9", "buffer_size=1,2,4"),
+}
+PARTS = {
+    "20 values": ("40 values", ("accept_threshold", slice(None, None, 2))),
+    "5 x 4": ("5 x 4 x 3", ("buffer_size", slice(2, 3))),
+}
 SPEED, ACCURACY = 1.0, 0.5  # where the area begins: one token a forward, half of the answers right
+MARGIN = 0.01  # of the area: a sampler that finds no more than this in addition has found the same
+PATIENCE = 6  # proposals for each set of options, repeated ones included
+OWN, GRID = "dlstep tune", "all problems"
+Table = Mapping[StrategyOptions, Items[Answers]]  # the sums of each answer, problem by problem
+Chosen = tuple[list[StrategyOptions], int]  # sets of options, and the problems that each answers
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A search beside the whole grid, over the same problems, both measured on the same held-out ones.
+    """A way to choose sets of options, over several orders of the problems.
 
-    `forwards` are those of the search, `grid_forwards` those of every set of options with all of its problems. `area` is the
-    held-out hypervolume of the frontier that was found, `grid_area` that of all sets of the grid, which is the best there is.
+    `area` and `worst_area` are the mean and the least share of the hypervolume that the whole grid has on held-out problems,
+    `forwards` the mean share of the grid's forwards. `good` says of the tuner that no other way has a mean or worst area that
+    is higher by `MARGIN`.
     """
 
-    seed: int
+    values: str
     sets: int
-    problems: int
-    held_out: int
-    forwards: int
-    grid_forwards: int
-    forwards_share: float
+    method: str
     area: float
-    grid_area: float
-    area_share: float
+    worst_area: float
+    forwards: float
     good: bool
 
 
-def measure_tuner(
-    engine: Engine, seeds: Items[int], folder: Path, show: Show, *, problems: int, held_out: int, over: Items[str] = OVER
+def decoded(engine: Engine, over: Items[str], pool: int, folder: Path, show: Show) -> tuple[Space, Table]:
+    """Return the answers of every set of options to `pool` problems. What `folder` holds is not decoded again."""
+    space = space_of(over, engine.first.config, engine.first.strategy)
+    grid = tuple(space.spread(space.size))
+    options = EvalOptions(dataset_limit=pool, out=str(folder), grid=grid)
+    show.begin(f"{space.size} sets of options", space.size * pool)
+    evaluate(Alone(engine), options, {"shells": documents_of("shells", None, pool)}, show=show.answered)
+    groups = read(folder).groups.values()
+    return space, {each: [Answers.of(*pair) for pair in pairs] for each, pairs in zip(grid, groups, strict=True)}
+
+
+def point(table: Table, options: StrategyOptions, problems: Items[int]) -> Point:
+    """Return a set of options with its figures on some problems."""
+    return Point(options, Answers.total(table[options][problem] for problem in problems))
+
+
+def area(points: Items[Point]) -> float:
+    """Return the hypervolume that counts."""
+    return hypervolume(points, speed=SPEED, accuracy=ACCURACY)
+
+
+def samplers() -> dict[str, Callable[[int], Any]]:
+    """Return the samplers of Optuna by name, each made from a seed; QMC only where SciPy is installed."""
+    from optuna import logging, samplers
+
+    logging.set_verbosity(logging.ERROR)
+    found = {
+        "TPE": lambda seed: samplers.TPESampler(seed=seed),
+        "NSGA-II": lambda seed: samplers.NSGAIISampler(population_size=8, seed=seed),
+        "random": lambda seed: samplers.RandomSampler(seed=seed),
+    }
+    return found | ({"QMC": lambda seed: samplers.QMCSampler(seed=seed)} if find_spec("scipy") else {})
+
+
+def sampled(space: Space, table: Table, sampler: Any, searched: Items[int], budget: float) -> Chosen:
+    """Return the sets of options that a sampler proposes, each with `ENOUGH` problems, until the forwards are spent."""
+    from optuna import create_study
+    from optuna.distributions import IntDistribution
+
+    study = create_study(directions=["maximize", "maximize"], sampler=sampler)
+    axes: dict[str, Any] = {name: IntDistribution(0, len(values) - 1) for name, values in space.axes}
+    tried: dict[StrategyOptions, Point] = {}
+    problems, spent = min(ENOUGH, len(searched)), 0
+    for _ in range(PATIENCE * space.size):
+        trial = study.ask(axes)
+        options = space.at([trial.params[name] for name in axes])
+        if options not in tried:
+            found = point(table, options, searched[:problems])
+            spent += found.sums.forwards
+            if tried and spent > budget:
+                break
+            tried[options] = found
+        study.tell(trial, [tried[options].accuracy, tried[options].speed])
+    return list(tried), problems
+
+
+def ways(space: Space, table: Table, searched: Items[int], share: float, seed: int) -> Iterator[tuple[str, Chosen]]:
+    """Yield what each way chooses to try at a share of the whole grid's forwards."""
+    tuning = TuneOptions(share=share)
+    yield OWN, plan(space, tuning, len(searched))
+    yield GRID, (space.spread(max(2, round(share * space.size))), len(searched))
+    whole = sum(point(table, options, searched).sums.forwards for options in table)
+    for name, sampler in samplers().items():
+        yield name, sampled(space, table, sampler(seed), searched, share * whole)
+
+
+def simulated(
+    name: str, space: Space, table: Table, *, problems: int, held_out: int, orders: int, share: float
 ) -> Iterator[Row]:
-    """A row for each seed of the problems. Answers are kept in `folder`; what it holds is not decoded again."""
-    for seed in seeds:
-        options = EvalOptions(problem_seed=seed, dataset_limit=problems + held_out, out=str(folder / f"search-{seed}"))
-        documents = {"shells": documents_of("shells", None, options.dataset_limit, seed=seed)}
-        asked = TuneOptions(over=tuple(over), problems=problems, held_out=held_out, resume=True)
-        tuned = tune(Alone(engine), options, asked, documents, show=show)
-        sets = tuple(tuned.space.at(place) for place in tuned.space.coarse(tuned.space.size))
-        grid = EvalOptions(problem_seed=seed, dataset_limit=options.dataset_limit, out=str(folder / f"grid-{seed}"), grid=sets)
-        show.begin(f"seed {seed}: the whole grid, {len(sets)} sets", len(sets) * (problems + held_out))
-        evaluate(Alone(engine), grid, documents, show=show.answered)
-        searched, held = parted(Path(grid.out), sets, problems)
-        area = hypervolume(tuned.held, speed=SPEED, accuracy=ACCURACY)
-        best = hypervolume(held, speed=SPEED, accuracy=ACCURACY)
-        whole = sum(point.sums.forwards for point in searched)
-        forwards_share, area_share = tuned.forwards / whole, area / best if best else 1.0
-        yield Row(
-            seed, len(sets), problems, held_out, tuned.forwards, whole, forwards_share, area, best, area_share,
-            forwards_share <= MOST_FORWARDS and area_share >= LEAST_AREA,
-        )  # fmt: skip
+    """Yield a row for each way to choose, over several orders of the problems."""
+    areas: dict[str, list[float]] = {}
+    forwards: dict[str, list[float]] = {}
+    for seed in range(orders):
+        order = Random(seed).sample(range(len(next(iter(table.values())))), problems + held_out)
+        searched, held = order[:problems], order[problems:]
+        best = area([point(table, options, held) for options in table])
+        whole = sum(point(table, options, searched).sums.forwards for options in table)
+        for way, (sets, count) in ways(space, table, searched, share, seed):
+            tried = [point(table, options, searched[:count]) for options in sets]
+            found = [point(table, each.options, held) for each in frontier(tried)]
+            areas.setdefault(way, []).append(area(found) / best)
+            forwards.setdefault(way, []).append(sum(each.sums.forwards for each in tried) / whole)
+    rows = [Row(name, space.size, way, mean(each), min(each), mean(forwards[way]), True) for way, each in areas.items()]
+    mine, *others = rows
+    good = all(mine.area > other.area - MARGIN and mine.worst_area > other.worst_area - MARGIN for other in others)
+    yield from (replace(mine, good=good), *others)
 
 
-def parted(folder: Path, sets: Items[StrategyOptions], problems: int) -> tuple[list[Point], list[Point]]:
-    """Each set of options of a run on the problems of the search, and on those that are held out."""
-    groups = list(read(folder).groups.values())
-    searched, held = list[Point](), list[Point]()
-    for options, pairs in zip(sets, groups, strict=True):
-        early = [Answers.of(*pair) for pair in pairs if pair[0]["document"] < problems]
-        late = [Answers.of(*pair) for pair in pairs if pair[0]["document"] >= problems]
-        searched.append(Point(options, Answers.total(early)))
-        held.append(Point(options, Answers.total(late)))
-    return searched, held
+def mean(values: Items[float]) -> float:
+    """Return the mean."""
+    return sum(values) / len(values)
+
+
+def measure_tuner(
+    engine: Engine, folder: Path, show: Show, *, problems: int, held_out: int, orders: int, share: float
+) -> Iterator[Row]:
+    """Yield the rows of every space. Answers are kept in `folder`; what it holds is not decoded again."""
+    asked = {"problems": problems, "held_out": held_out, "orders": orders, "share": share}
+    tables = {
+        name: decoded(engine, over, problems + 2 * held_out, folder / name.replace(" ", ""), show)
+        for name, over in SPACES.items()
+    }
+    for name, (whole, (axis, part)) in PARTS.items():
+        space, table = tables[whole]
+        smaller = Space(tuple([(each, values[part] if each == axis else values) for each, values in space.axes]))
+        tables[name] = smaller, {options: table[options] for options in smaller.spread(smaller.size)}
+    for name in sorted(tables, key=lambda name: (len(tables[name][0].axes), tables[name][0].size)):
+        yield from simulated(name, *tables[name], **asked)

@@ -54,8 +54,8 @@ def run(options: Namespace) -> int:
     from ..batch.lines import read_lines
     from ..batch.options import BatchOptions
     from ..batch.runner import answer_all
-    from ..evaluate.run_lock import check_free
     from ..progress import counting_bar
+    from ..run_lock import check_free
 
     names = [field.name for field in fields(BatchOptions)]
     chosen = BatchOptions(**{name: options[name] for name in names})

@@ -30,7 +30,7 @@ EXAMPLES = """
     dlstep compare --strategies all --rules threshold --problems 200 --out strategies
     dlstep compare --rules [threshold,quota,./my_rule.py] --plot rules.png
     dlstep compare --strategies multi_bd --rules threshold --grid '{"accept_threshold": [0.5, 0.9], "buffer_size": [1, 4]}'
-    dlstep compare --model /models/sdar-1.7b --tasks [gsm8k,math500] --data /data --chat true --out sdar
+    dlstep compare --model /models/sdar-1.7b --tasks [gsm8k,math500] --data /data --prompts dlstep --out sdar
     dlstep compare --model /models/sdar-1.7b --questions mine.jsonl --max_tokens 512
 """
 CAUTION = (
@@ -90,6 +90,7 @@ def run(options: Namespace) -> int:
     from ..evaluate.options import grid_of
     from ..evaluate.pictures import check_plot, rules_figure, save
     from ..progress import scoring_bar
+    from ..run_lock import check_free
 
     chosen = evaluation_of(options)
     out = None if options.out is None else Path(options.out)
@@ -97,6 +98,7 @@ def run(options: Namespace) -> int:
         check_plot("--out")
         if out.exists() and not out.is_dir():
             raise ValueError(f"--out {short(str(out))} is a file, and must be a folder: --json prints the rows")
+        check_free(out)
     if options.plot is not None:
         check_plot("--plot", Path(options.plot))
     grid_of(options.grid)  # what is wrong is told before a model is loaded
@@ -208,26 +210,24 @@ def row_lines(task: str, curves: "Items[Curve]") -> Iterator[str]:
     from ..evaluate.table import interval, with_error
 
     yield f"{task}, {counted(curves[0].rows[0].problems, 'problem')}"
-    yield f"{'':17}{'right, %':>12}{'tok/fwd':>12}{'fwd/answer':>12}  {'against the best, %':>22}"
+    yield f"{'':13}{'right, %':>20}{'tok/fwd':>12}{'fwd/answer':>11}{'to the best, %':>16}{'seconds':>8}"
     for curve in curves:
         yield clipped(printable(f"{curve.label}, {curve.rows[0].model}: {', '.join(curve.options) or 'nothing is varied'}"))
         for row in curve.rows:
             marks = "*" * row.on_frontier or " ", "=" if row.as_right else " "
-            figures = (
-                with_error(row.accuracy, row.accuracy_error, 1, 100),
-                with_error(row.tokens_per_forward, row.tokens_per_forward_error, 2),
-                with_error(row.forwards_per_answer, row.forwards_per_answer_error, 1),
-            )
-            value = clipped(printable(value_of(row)), 13)
-            against = interval(row.to_best, row.to_best_low, row.to_best_high, 100, 1)
-            yield f"{''.join(marks)} {value:<14}{''.join(f'{figure:>12}' for figure in figures)}  {against:>22}".rstrip()
+            right = interval(row.accuracy, row.accuracy_low, row.accuracy_high, 100, 1)
+            speed = with_error(row.tokens_per_forward, row.tokens_per_forward_error, 2)
+            value = clipped(printable(value_of(row)), 10)
+            against = f"[{100 * row.to_best_low:.1f}, {100 * row.to_best_high:.1f}]"
+            cost = f"{row.forwards_per_answer:>11.1f}{against:>16}{row.seconds:>6.1f} s"
+            yield f"{''.join(marks)} {value:<10}{right:>20}{speed:>12}{cost}"
     yield ""
 
 
 def curves_table(curves: "Items[Curve]") -> Table:
     """A line for each entry: its AUP, and its fastest set of options that is as right as the best."""
     from ..evaluate.comparing import value_of
-    from ..evaluate.table import with_error
+    from ..evaluate.table import interval, with_error
 
     table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     table.add_column("strategy, rule", overflow="fold")
@@ -238,7 +238,7 @@ def curves_table(curves: "Items[Curve]") -> Table:
         if row is not None:
             figures = [
                 printable(value_of(row)),
-                with_error(row.accuracy, row.accuracy_error, 1, 100),
+                interval(row.accuracy, row.accuracy_low, row.accuracy_high, 100, 1),
                 with_error(row.tokens_per_forward, row.tokens_per_forward_error, 2),
             ]
         table.add_row(*map(Text, (printable(curve.label), f"{curve.rows[0].aup:.1f}", *figures)))

@@ -18,7 +18,7 @@ from .options import OF_STRATEGY, add_config_option, add_options, field_help, ne
 EXAMPLES = """
     dlstep eval                                       500 problems of the embedded task, with an embedded model
     dlstep eval --config configs/sdar.multi_bd.yaml --model /models/SDAR-1.7B-Chat --data /data --dataset_limit 200
-    dlstep eval --model /models/LLaDA-8B-Instruct --tasks [gsm8k,math500] --data /data --chat true --out llada
+    dlstep eval --model /models/LLaDA-8B-Instruct --tasks [gsm8k,math500] --data /data --out llada
     dlstep eval --tasks humaneval --run_code true --data /data --model /models/Dream-7B --out dream --workers 2
     dlstep eval --grid '{"accept_threshold": [0.5, 0.7, 0.9]}' --dataset_limit 100 --out grid
     dlstep eval --decoding_strategy d2f --out d2f --against dlstep-eval
@@ -72,10 +72,12 @@ def run(options: Namespace) -> int:
     from ..evaluate.runner import evaluate
     from ..evaluate.runs import read
     from ..progress import scoring_bar
+    from ..run_lock import check_free
 
     chosen, engine = split(options)
     against = None if options.against is None else read(Path(options.against))
     documents = read_documents(chosen)
+    check_free(Path(chosen.out))  # before loading the engine, which may take minutes
     total = sum(map(len, documents.values())) * len(chosen.grid)
     config = engine_config(engine)
     told = {"engine": engine, "eval": asdict(chosen) | {"grid": options.grid}}
@@ -106,6 +108,7 @@ def split(options: Namespace) -> tuple[Any, dict[str, Any]]:
 
 def told_of(result: Any, against: Any, *, as_json: bool) -> int:
     """Write the table into the folder of the run and print it; 1 if an answer failed."""
+    from ..evaluate.checkpoint import RUN
     from ..evaluate.table import as_csv, lines_of, print_lines
 
     lines = lines_of(result, against)
@@ -116,6 +119,7 @@ def told_of(result: Any, against: Any, *, as_json: bool) -> int:
         print(rows)
     else:
         print_lines(lines, Console())
+        print(f"model, strategy, prompts and all other settings: {result.folder / RUN}")
     for task in dict.fromkeys(row["task"] for row in result.rows.values() if row["note"] == "not run"):
         print(f"dlstep: no program of {task} was run, so none counts as right: --run_code true runs them", file=sys.stderr)
     failed = [row for row in result.rows.values() if row["error"]]

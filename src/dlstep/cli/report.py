@@ -11,9 +11,10 @@ from ..core.words import counted
 from .json_text import json_text
 from .options import new_parser
 
+MOST = 5
 EXAMPLES = """
     dlstep report dlstep-eval
-    dlstep report dlstep-eval --html report.html
+    dlstep report dlstep-eval --html report.html --steps 3
     dlstep report dlstep-eval --show shells/17        decode this answer again, step by step, and keep its trace
     dlstep report d2f --against dlstep-eval
 """
@@ -26,7 +27,10 @@ def parser() -> ArgumentParser:
     options.add_argument("--html", type=str | None, default=None, metavar="FILE", help="Write a page into this file instead.")
     options.add_argument("--show", type=str | None, default=None, metavar="NAME", help="Step through this answer instead.")
     options.add_argument("--against", type=str | None, default=None, metavar="DIR", help="Compare with the run in this folder.")
-    options.add_argument("--most", type=int, default=5, help="Wrong answers and slow requests of each kind that are listed.")
+    most = f"Wrong answers and slow requests of each kind that the text lists; null: {MOST}. The page has all."
+    options.add_argument("--most", type=int | None, default=None, help=most)
+    steps = "--html: decode so many wrong answers again, so that the page shows their steps, with those of earlier --show."
+    options.add_argument("--steps", type=int, default=0, metavar="N", help=steps)
     options.add_argument("--json", action="store_true", help="Print the table as JSON, and nothing else, on stdout.")
     return options
 
@@ -38,8 +42,7 @@ def run(options: Namespace) -> int:
     from ..evaluate.runs import read
     from ..evaluate.table import lines_of, print_lines
 
-    if options.most < 0:
-        raise ValueError(f"--most must not be negative, got {options.most}")
+    check(options)
     found = read(Path(options.folder))
     if not found.rows:
         raise ValueError(f"the run in {options.folder} has no answers yet")
@@ -48,7 +51,12 @@ def run(options: Namespace) -> int:
     if options.show is not None:
         return show(options, Console())
     if options.html is not None:
-        Path(options.html).write_text(report_html(found, lines, options.most), encoding="utf-8")
+        if options.steps:
+            from ..evaluate.showing import shown, untraced
+
+            if names := untraced(found, options.steps):
+                shown(found, names)
+        Path(options.html).write_text(report_html(found, lines), encoding="utf-8")
         return 0
     if options.json:
         print(json_text([asdict(line) for line in lines]))
@@ -57,21 +65,35 @@ def run(options: Namespace) -> int:
     said = f"{found.asked['key']['engine']['model']}: {len(found.rows)} of {found.expected} answers in {found.folder}"
     console.print(said, markup=False, highlight=False, soft_wrap=True)
     print_lines(lines, console)
-    for line in report_lines(found, options.most):
+    for line in report_lines(found, MOST if options.most is None else options.most):
         console.print(line, markup=False, highlight=False, soft_wrap=True)
     return 0
 
 
+def check(options: Namespace) -> None:
+    """Raise ValueError for a number out of range, and for an option that would do nothing next to another one."""
+    for name in ("most", "steps"):
+        if (options[name] or 0) < 0:
+            raise ValueError(f"--{name} must not be negative, got {options[name]}")
+    kinds = [name for name in ("show", "html", "json") if options[name]]
+    if len(kinds) > 1:
+        raise ValueError(f"--{kinds[0]} and --{kinds[1]} do not go together: give one of them")
+    for name, needs in (("steps", ["html"]), ("most", [])):
+        if options[name] and kinds != needs:
+            given = f"next to --{kinds[0]}" if kinds else f"without --{needs[0]}"
+            raise ValueError(f"--{name} does nothing {given}: leave it out")
+
+
 def show(options: Namespace, console: Console) -> int:
     """Print an answer as it forms, a paragraph for each forward that sampled."""
-    from ..evaluate.report_html import trace_path
+    from ..evaluate.report import trace_path
     from ..evaluate.runs import read
     from ..evaluate.showing import row_named, shown
     from ..views import answer_text, legend
 
     found = read(Path(options.folder))
     row = row_named(found, options.show)
-    trace = shown(found, options.show)
+    (trace,) = shown(found, [options.show])
     console.print(Text(f"{options.show}: {row['found']!r}, expected {row['gold']!r}"))
     console.print(legend(("final", "held", "open", "masked")))
     steps = 0

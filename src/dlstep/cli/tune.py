@@ -96,12 +96,14 @@ def run(options: Namespace) -> int:
     from ..evaluate.items import read_documents
     from ..evaluate.tuning import parted, problems_of, tune
     from ..progress import tuning_bar
+    from ..run_lock import check_free
 
     check_files(options)
     asked, tuning, engine = split(options)
     documents = read_documents(asked)
     if not options.throughput:
         parted(problems_of(asked, documents), tuning)  # what there are too few of is told before the weights are loaded
+    check_free(Path(asked.out))
     config = engine_config(engine)
     if options.throughput:
         from .tune_load import run_load
@@ -116,7 +118,7 @@ def run(options: Namespace) -> int:
 
         plot_frontier(tuned, Path(options.plot))
     if options.study is not None:
-        from ..evaluate.proposals import write_study
+        from ..evaluate.study import write_study
 
         write_study(Path(options.study), tuned.space, tuned.tried)
     if options.write is not None:
@@ -154,7 +156,7 @@ def check_files(options: Namespace) -> None:
 
         check_plot()
     if options.study is not None:
-        from ..evaluate.proposals import check_optuna
+        from ..evaluate.study import check_optuna
 
         check_optuna("--study")
     for name in ("write", "plot", "study"):
@@ -189,13 +191,16 @@ def chosen_by(tuning: "TuneOptions") -> str:
 
 def write_best(path: Path, options: Namespace, engine: Mapping[str, Any], tuned: "Tuned", asked: "EvalOptions") -> None:
     """Write the engine's options that were given, and those that were chosen, as a file for `--config`."""
+    from ..evaluate.table import interval
+
     usual = {field.name: field.default for field in fields(EngineConfig)}
     said = {name: value for name, value in engine.items() if name not in usual or value != usual[name]}
     left_out = {name: said.pop(name) for name in list(said) if is_path(name, said[name])}
     held = tuned.chosen_held.sums
+    right = interval(held.accuracy, *held.accuracy_interval, 100, 1)
     lines = [
         f"# Chosen by `dlstep tune` for {', '.join(asked.tasks)}; on {held.count} held-out problems:",
-        f"# {percent(held.accuracy, held.accuracy_error)} right, {held.tokens_per_forward:.2f} tokens per forward.",
+        f"# {right} % right, {held.tokens_per_forward:.2f} tokens per forward.",
         *(f"# Give --{name} {value} again: a file may not import a module." for name, value in left_out.items()),
     ]
     body = yaml.safe_dump({"engine": said | dict(tuned.chosen.options)}, sort_keys=False, allow_unicode=True)
@@ -209,8 +214,3 @@ def is_path(name: str, value: object) -> bool:
     from .yaml_file import IMPORTED
 
     return name in IMPORTED and isinstance(value, str) and any(mark in value for mark in "./\\:")
-
-
-def percent(share: float, error: float) -> str:
-    """A share and its standard error in percent."""
-    return f"{100 * share:.1f} ±{100 * error:.1f} %"

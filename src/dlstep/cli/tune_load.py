@@ -27,7 +27,7 @@ from ..evaluate.options import EvalOptions
 from ..evaluate.runner import evaluate
 from ..evaluate.runs import read
 from ..evaluate.space import space_of
-from ..evaluate.table import with_error
+from ..evaluate.table import interval, with_error
 from ..evaluate.tune_options import OVER, TuneOptions
 from ..evaluate.tuning import MOST_PROBLEMS, check_folder, text_of
 from ..policy import policy_of
@@ -105,7 +105,7 @@ def sets_of(tuning: TuneOptions, engine: Engine) -> tuple[StrategyOptions, ...]:
     space = space_of(over, config, strategy)
     if space.size > MOST_SETS:
         raise ValueError(f"--over has {space.size} sets of options, and --throughput measures at most {MOST_SETS}: give fewer")
-    return tuple(space.at(place) for place in space.coarse(space.size))
+    return tuple(space.spread(space.size))
 
 
 def device_name(config: EngineConfig) -> str:
@@ -147,7 +147,7 @@ def print_rates(
         table.add_column(head, justify="right")
     for number, options in enumerate(sets, 1):
         sums = answers[options]
-        cells = [with_error(100 * sums.accuracy, 100 * sums.accuracy_error, 1)]
+        cells = [interval(sums.accuracy, *sums.accuracy_interval, 100, 1)]
         for rate in found:
             if rate.options == options:
                 mark = "*" if chosen[rate.live] == rate else " "

@@ -8,7 +8,7 @@ from rich.text import Text
 from ..core.words import counted, printable
 from ..evaluate.frontier import aup, hypervolume
 from ..evaluate.metrics import Answers
-from ..evaluate.table import with_error
+from ..evaluate.table import interval, with_error
 from ..evaluate.tuning import Tuned, text_of
 
 
@@ -34,12 +34,12 @@ def print_tuned(tuned: Tuned, console: Console, rule: str) -> None:
     console.print(table)
     best, held = max(point.accuracy for point in tuned.held), tuned.chosen_held.sums
     right, speed = cells_of(held)
-    tried = f"{len(tuned.tried)} of {tuned.space.size} sets of options, {counted(tuned.rounds, 'round')}"
+    tried = f"{len(tuned.tried)} of {tuned.space.size} sets of options"
     lines = (
         f"chosen, {rule}: {text_of(tuned.chosen.options)}",
         f"search: {counted(tuned.problems, 'problem')}, {tried}",
-        f"  {tuned.forwards} forwards, {100 * tuned.share:.1f} % of those of the whole grid",
-        f"held out: {counted(held.count, 'problem')}, {right} % right and {speed} tokens per forward",
+        f"  {100 * tuned.share:.1f} % of the answers of the whole grid, {tuned.forwards} forwards, {tuned.seconds:.1f} s",
+        f"held out: {counted(held.count, 'problem')}, {right} % right, {speed} tok/fwd",
         f"  AUP {aup(tuned.held, best):.1f} (best accuracy {100 * best:.1f} %), hypervolume {hypervolume(tuned.held):.3f}",
     )
     for line in lines:
@@ -51,6 +51,6 @@ def print_tuned(tuned: Tuned, console: Console, rule: str) -> None:
 def cells_of(sums: Answers) -> tuple[str, str]:
     """Accuracy and speed as they stand in a table."""
     return (
-        with_error(100 * sums.accuracy, 100 * sums.accuracy_error, 1),
+        interval(sums.accuracy, *sums.accuracy_interval, 100, 1),
         with_error(sums.tokens_per_forward, sums.tokens_per_forward_error, 2),
     )

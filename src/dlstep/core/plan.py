@@ -34,7 +34,7 @@ class Wants:
     most probable ids are reported with their probabilities. `named` is the largest number of ids that a span names for each
     sampled position, whose probabilities are reported. `ties` says which of equally probable ids greedy sampling takes.
     Probabilities are those of the distribution sampled from, or unless `tempered` those of the plain softmax of the allowed
-    ids' logits.
+    ids' logits. With `all_ids` the mask id and ids past the vocabulary are allowed, too, as in published likelihoods.
     """
 
     statistics: frozenset[Statistic] = frozenset()
@@ -42,10 +42,11 @@ class Wants:
     best: int = 0
     tempered: bool = True
     named: int = 0
+    all_ids: bool = False
 
     def covers(self, other: "Wants") -> bool:
         """Whether rows with these statistics hold those of `other`, computed alike."""
-        alike = self.ties == other.ties and self.tempered == other.tempered
+        alike = (self.ties, self.tempered, self.all_ids) == (other.ties, other.tempered, other.all_ids)
         enough = self.best >= other.best and self.named >= other.named
         return alike and enough and self.statistics >= other.statistics
 
@@ -218,7 +219,7 @@ class Rows:
 
     `named_probabilities` has the layout of `Span.named`. Each is the id's probability under the same distribution as
     `probabilities`: after temperature and filters where `Wants.tempered`, so that an id the filters removed has 0.0, and of
-    the plain softmax otherwise. -1, the mask id and ids past the vocabulary have 0.0.
+    the plain softmax otherwise. -1 has 0.0, and so have the mask id and ids past the vocabulary unless `Wants.all_ids`.
     """
 
     tokens: tuple[int, ...]

@@ -127,7 +127,8 @@ def gather(
         _refuse(plan, target.head_shift)
     wanted += np.repeat(placed.firsts - target.head_shift, wants)
     arrays = {"tokens": tokens, "positions": placed.positions, "slot_mapping": placed.slot_mapping, "wanted": wanted}
-    sampler = SamplerConfig(plan.wants.statistics, plan.wants.ties, plan.wants.best, plan.wants.tempered)
+    asked = plan.wants
+    sampler = SamplerConfig(asked.statistics, asked.ties, asked.best, asked.tempered, asked.all_ids)
     arrays |= _settings(plan, wanted_positions) | _carried(spans, slots)
     merge = next((span.soft.merge for span in spans if span.soft is not None), None)
     return Gathered(arrays if merge is None else arrays | _soft(spans), placed, sampler, merge)

@@ -2,19 +2,20 @@
 
 Beside it, `beside.jsonl` has what depends on the batch, in the order in which it happened: a line for each answer, and lines
 of work; `ahead.jsonl` has the answers that wait for an earlier one, while there are any; `run.json` says what was asked.
-A line that is not whole, because the process was killed while it wrote, is cut off.
+A line that is not whole, because the process was killed while it wrote, is cut off. Each line carries a checksum of the rest
+of it, so that an edited answer or cost is noticed.
 """
 
 import json
-from collections.abc import Mapping, Sequence as Items
+from collections.abc import Iterator, Mapping, Sequence as Items
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from ..core.checks import short
+from ..json_lines import CHECKSUM, Line, append, encoded, is_intact, opened, replaced, sealed, whole_lines
 from .items import Item, Key, options_text
 
 ANSWERS, BESIDE, AHEAD, RUN = "answers.jsonl", "beside.jsonl", "ahead.jsonl", "run.json"
-Line = Mapping[str, Any]
 # Fields that a line must have, and what they hold; a whole number is a number, too.
 KEY_FIELDS: dict[str, Any] = {"task": str, "document": int, "options": dict}
 ROW_FIELDS = KEY_FIELDS | {
@@ -25,9 +26,11 @@ ROW_FIELDS = KEY_FIELDS | {
     "finish": str,
     "error": str,
     "seed": int,
+    "problem": str,
     "gold": str,
     "found": str,
     "note": str,
+    "scores": dict,
     "score": float,
 }
 BESIDE_FIELDS = KEY_FIELDS | {"forwards": int, "computed": int, "wasted": int, "seconds": float, "decided_at": list}
@@ -48,68 +51,52 @@ def check(path: Path, number: int, line: object, kinds: Mapping[str, Any]) -> Li
     return line
 
 
+def sealed_lines(path: Path, kinds: Mapping[str, Any]) -> Iterator[tuple[int, Line]]:
+    """Yield the number and the content of each line of a file, without a last line that breaks off.
+
+    `kinds` are the fields of a line; of a line of work in `beside.jsonl` only the checksum is verified. Raises ValueError for
+    a line that lacks a field or does not have its checksum.
+    """
+    for number, line in enumerate(whole_lines(path), 1):
+        said = line.get(CHECKSUM)
+        line = {name: value for name, value in line.items() if name != CHECKSUM}
+        if kinds is not BESIDE_FIELDS or "work" not in line:
+            check(path, number, line, kinds)
+        if not is_intact(line, said):
+            raise ValueError(
+                f"{path}, line {number} does not have its checksum, so it was changed or written by another version of dlstep: "
+                "restore the file, or delete the line and run the same command again, which answers the problem anew"
+            )
+        yield number, line
+
+
 def answer_lines(path: Path) -> list[Line]:
     """The answers of a file, without a last line that breaks off. Raises ValueError for a line that is none."""
-    return [check(path, number, line, ROW_FIELDS) for number, line in enumerate(whole_lines(path), 1)]
-
-
-def whole_lines(path: Path) -> list[Line]:
-    """The lines of a file, without a last one that breaks off. Raises ValueError for a line that is no JSON object."""
-    if not path.exists():
-        return []
-    found: list[Line] = []
-    for number, text in enumerate(path.read_bytes().split(b"\n")[:-1], 1):
-        try:
-            line = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            raise ValueError(f"{path}, line {number} holds no JSON: {short(str(error))}") from error
-        if not isinstance(line, dict):
-            raise ValueError(f"{path}, line {number} is no line of a run: {short(line)}")
-        found.append(line)
-    return found
-
-
-def opened(path: Path) -> IO[bytes]:
-    """A file to add lines to, its last one whole."""
-    if path.exists():
-        kept = path.read_bytes().rpartition(b"\n")
-        with path.open("r+b") as file:
-            file.truncate(len(kept[0]) + len(kept[1]))
-    return path.open("ab", buffering=0)  # each line is one write
-
-
-def encoded(line: Line) -> bytes:
-    """A line as bytes."""
-    return json.dumps(line, allow_nan=False).encode() + b"\n"
-
-
-def append(file: IO[bytes], line: Line) -> None:
-    """Append a line to an `opened` file. Raises OSError if the disk is full, so no line follows a partial one."""
-    left = memoryview(encoded(line))
-    while left:  # an unbuffered write may be partial
-        left = left[file.write(left) :]
+    return [line for _, line in sealed_lines(path, ROW_FIELDS)]
 
 
 def begin(folder: Path, asked: Mapping[str, Any], named: str = "--out", remedy: str = "give another folder") -> None:
     """Note in a new folder what is asked. Raises ValueError for a folder that holds a run with other facts or options.
 
-    The error calls the folder as the user `named` it and ends with the `remedy`.
+    Of `machines`, which is no part of the key, those are added that the folder does not name yet. The error calls the folder as
+    the user `named` it and ends with the `remedy`.
     """
     path = folder / RUN
-    text = json.dumps(asked, indent=2, sort_keys=True) + "\n"
+    asked = json.loads(json.dumps(asked))
     answered = any((folder / name).exists() and (folder / name).stat().st_size for name in (ANSWERS, BESIDE, AHEAD))
     if path.exists():
         said = read_run(folder)
-        if said["key"] == json.loads(text)["key"]:
-            return
-        if answered:
+        if said["key"] == asked["key"]:
+            known = said.get("machines", [])
+            if not (new := [each for each in asked.get("machines", []) if each not in known]):
+                return
+            asked = said | {"machines": known + new}
+        elif answered:
             raise ValueError(f"{named} {folder} holds a run with {parting(said['key'], asked['key'])}: {remedy}")
     elif answered:
         raise ValueError(f"{named} {folder} holds answers without {RUN}: {remedy}")
     folder.mkdir(parents=True, exist_ok=True)
-    new = path.with_suffix(".new")
-    new.write_text(text, encoding="utf-8")
-    new.replace(path)
+    replaced(path, json.dumps(asked, indent=2, sort_keys=True).encode() + b"\n")
 
 
 def read_run(folder: Path) -> dict[str, Any]:
@@ -140,14 +127,21 @@ class Checkpoint:
 
     def __init__(self, folder: Path, items: Items[Item]) -> None:
         self._items = items
-        self.rows = answer_lines(folder / ANSWERS)
-        keys = [item.key for item in items]
-        for number, row in enumerate(self.rows):
-            if number >= len(items) or key_of(row) != keys[number]:
-                raise ValueError(f"{folder / ANSWERS}, line {number + 1} is no answer of this run: give another --out")
-        places = {key: place for place, key in enumerate(keys)}
-        ahead = answer_lines(folder / AHEAD)
-        self._ahead = {places[key_of(row)]: row for row in ahead if key_of(row) in places}
+        answered, last = answer_lines(folder / ANSWERS), -1
+        places = {item.key: place for place, item in enumerate(items)}
+        for number, row in enumerate(answered, 1):
+            if (place := places.get(key_of(row), -1)) <= last:
+                raise ValueError(f"{folder / ANSWERS}, line {number} is no answer of this run: give another --out")
+            last = place
+        beside = {key_of(line) for _, line in sealed_lines(folder / BESIDE, BESIDE_FIELDS) if "work" not in line}
+        self.rows = [row for row in answered if key_of(row) in beside]
+        ahead = [row for row in answer_lines(folder / AHEAD) if key_of(row) in beside and key_of(row) in places]
+        if [key_of(row) for row in self.rows] != [item.key for item in items[: len(answered)]]:
+            # Somebody deleted lines: the answers after a gap wait for those that are lost.
+            ahead, self.rows = ahead + self.rows, []
+            replaced(folder / AHEAD, b"".join(encoded(sealed(row)) for row in ahead))
+            (folder / ANSWERS).write_bytes(b"")
+        self._ahead = {places[key_of(row)]: row for row in ahead}
         self._answers, self._beside = opened(folder / ANSWERS), opened(folder / BESIDE)
         self._waiting = opened(folder / AHEAD)
         self._ahead_path = folder / AHEAD
@@ -165,15 +159,15 @@ class Checkpoint:
 
     def note(self, place: int, row: Line, beside: Line) -> None:
         """Write an answer to `answers.jsonl` if all earlier ones are there, else to the file of waiting answers."""
-        append(self._beside, beside)  # written first, so every stored answer has its line here
+        append(self._beside, sealed(beside))  # written first, so every stored answer has its line here
         if place > len(self.rows):
-            append(self._waiting, row)
+            append(self._waiting, sealed(row))
         self._ahead[place] = row
         self._advance()
 
     def note_work(self, task: str, work: Line) -> None:
         """Write the cost of forward passes."""
-        append(self._beside, {"task": task, "work": work})
+        append(self._beside, sealed({"task": task, "work": work}))
 
     def close(self) -> None:
         """Close the files; what waited is forgotten once nothing is missing."""
@@ -184,5 +178,5 @@ class Checkpoint:
 
     def _advance(self) -> None:
         while (row := self._ahead.pop(len(self.rows), None)) is not None:
-            append(self._answers, row)
+            append(self._answers, sealed(row))
             self.rows.append(row)

@@ -3,31 +3,34 @@
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence as Items
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from contextlib import closing, contextmanager
+from dataclasses import asdict, astuple, dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
+
+from ..run_lock import RunLock
 from .crews import Alone
 from .entries import Entry
 from .frontier import Point, aup, frontier
+from .intervals import against_best
 from .items import read_documents
-from .metrics import Answers, Pair, compared as gained
+from .metrics import Answers
 from .options import EvalOptions
 from .runner import Show, evaluate, no_show
-from .runs import Group, read
+from .runs import Group, read, shared_seconds
 
 RUNS = "runs"
-LEAST = 2  # problems that say how far apart problems are
-Sums = dict[Group, tuple[Answers, str]]  # of a run, and why an answer failed
+LEAST = 2  # problems that a standard error needs
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
     """An entry with one set of options on a task; `docs/evaluation.md` defines each column.
 
-    Standard errors and what is compared by resampling are None where there is one problem only.
+    Standard errors are None where there is one problem only.
     """
 
     task: str
@@ -38,16 +41,18 @@ class Row:
     problems: int
     failed: int
     accuracy: float
-    accuracy_error: float | None
+    accuracy_low: float
+    accuracy_high: float
     tokens_per_forward: float
     tokens_per_forward_error: float | None
     forwards_per_answer: float
     forwards_per_answer_error: float | None
+    seconds: float
     on_frontier: bool
     to_best: float
-    to_best_low: float | None
-    to_best_high: float | None
-    as_right: bool | None
+    to_best_low: float
+    to_best_high: float
+    as_right: bool
     aup: float
     aup_best: float
     error: str
@@ -118,16 +123,16 @@ def compared(entries: Items[Entry], options: EvalOptions, folder: Path | None = 
     if options.workers > 1 or options.grid != ((),):
         raise ValueError("EvalOptions of a comparison have no workers and no grid: entries say what is varied")
     documents = read_documents(options)
-    with kept(folder) as where:
-        runs: list[Sums] = []
-        folders = [where / RUNS / folder_of(entry) for entry in entries]
-        for entry, own in zip(entries, folders, strict=True):
-            chosen = replace(options, grid=entry.grid, out=str(own))
+    with kept(folder) as where, closing(RunLock(where)):
+        runs: list[dict[Group, Found]] = []
+        for entry in entries:
+            out = where / RUNS / folder_of(entry)
+            chosen = replace(options, grid=entry.grid, out=str(out))
             told = {"engine": dict(entry.told), "eval": asdict(chosen) | {"grid": dict(entry.varied) or None}}
-            before = Answers.total(sums for run in runs for sums, _ in run.values())
+            before = Answers.total(found.sums for run in runs for found in run.values())
             evaluate(Alone(entry.engine), chosen, documents, told=told if entry.told else None, show=behind(before, show))
-            runs.append({group: figures(pairs) for group, pairs in read(own).groups.items()})
-        return rows_of(entries, folders, runs)
+            runs.append(found_in(out))
+        return rows_of(entries, runs)
 
 
 def behind(before: Answers, show: Show) -> Show:
@@ -135,48 +140,59 @@ def behind(before: Answers, show: Show) -> Show:
     return lambda done, score: show(before.count + done, before.score + score)
 
 
-def figures(pairs: Items[Pair]) -> tuple[Answers, str]:
-    """The sums over answers, and why the first that failed did."""
-    return Answers.total(Answers.of(*pair) for pair in pairs), next((row["error"] for row, _ in pairs if row["error"]), "")
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The answers to a task with a set of options: sums, scores by problem, seconds, and why the first that failed did."""
+
+    sums: Answers
+    scores: Items[float]
+    seconds: float
+    error: str
 
 
-def rows_of(entries: Items[Entry], folders: Items[Path], runs: Items[Sums]) -> list[Row]:
-    """The rows of runs that have ended."""
+def found_in(folder: Path) -> dict[Group, Found]:
+    """Return what a run that has ended found."""
+    run = read(folder)
+    groups = run.groups
+    sums = {group: Answers.total(Answers.of(*pair) for pair in pairs) for group, pairs in groups.items()}
+    seconds = shared_seconds(run, sums)
+    found: dict[Group, Found] = {}
+    for group, pairs in groups.items():
+        scores = [row["score"] for row, _ in sorted(pairs, key=lambda pair: pair[0]["document"])]
+        found[group] = Found(sums[group], scores, seconds[group], next((row["error"] for row, _ in pairs if row["error"]), ""))
+    return found
+
+
+def rows_of(entries: Items[Entry], runs: Items[Mapping[Group, Found]]) -> list[Row]:
+    """Return the rows of runs that have ended."""
     rows: list[Row] = []
     for task in dict.fromkeys(group[0] for run in runs for group in run):
-        points = {
-            (number, group): Point((), sums)
-            for number, run in enumerate(runs)
-            for group, (sums, _) in run.items()
+        each = [
+            (entry, group[1], found)
+            for entry, run in zip(entries, runs, strict=True)
+            for group, found in run.items()
             if group[0] == task
-        }
-        best = max(points, key=lambda key: (points[key].accuracy, points[key].speed))
-        against = by_document(read(folders[best[0]]).groups[best[1]])
-        ahead = {(point.speed, point.accuracy) for point in frontier(points.values())}
-        for number, entry in enumerate(entries):
-            groups = {group: pairs for group, pairs in read(folders[number]).groups.items() if group[0] == task}
-            area = aup([points[number, group] for group in groups], points[best].accuracy)
-            for group, pairs in groups.items():
-                point, (sums, error) = points[number, group], runs[number][group]
-                gain = gained(by_document(pairs), against).accuracy
-                known = (gain.low, gain.high, gain.high >= 0) if len(against) >= LEAST else (None, None, None)
-                asked = (task, entry.strategy, entry.rule, entry.engine.name, json.loads(group[1]))
-                on_frontier = (point.speed, point.accuracy) in ahead
-                told: tuple[Any, ...] = (on_frontier, gain.value, *known, area, points[best].accuracy, error)
-                rows.append(Row(*asked, *figures_of(sums), *told))
+        ]
+        points = [Point((), found.sums) for _, _, found in each]
+        best = max(point.accuracy for point in points)
+        ahead = {(point.speed, point.accuracy) for point in frontier(points)}
+        curves = [[Point((), found.sums) for group, found in run.items() if group[0] == task] for run in runs]
+        areas = {folder_of(entry): aup(curve, best) for entry, curve in zip(entries, curves, strict=True)}
+        standings = against_best(np.array([found.scores for _, _, found in each]).T)
+        for (entry, options, found), point, standing in zip(each, points, standings, strict=True):
+            asked = (task, entry.strategy, entry.rule, entry.engine.name, json.loads(options))
+            on_frontier = (point.speed, point.accuracy) in ahead
+            told: tuple[Any, ...] = (on_frontier, *astuple(standing), areas[folder_of(entry)], best, found.error)
+            rows.append(Row(*asked, *figures_of(found), *told))
     return rows
 
 
-def figures_of(sums: Answers) -> tuple[Any, ...]:
-    """The figures of a row from `problems` on."""
-    told = sums.count >= LEAST
+def figures_of(found: Found) -> tuple[Any, ...]:
+    """Return the figures of a row from `problems` to `seconds`."""
+    sums = found.sums
+    several = sums.count >= LEAST
     return (
-        sums.count, sums.failed, sums.accuracy, sums.accuracy_error if told else None,
-        sums.tokens_per_forward, sums.tokens_per_forward_error if told else None,
-        sums.forwards_per_answer, sums.forwards_per_answer_error if told else None,
+        sums.count, sums.failed, sums.accuracy, *sums.accuracy_interval,
+        sums.tokens_per_forward, sums.tokens_per_forward_error if several else None,
+        sums.forwards_per_answer, sums.forwards_per_answer_error if several else None, found.seconds,
     )  # fmt: skip
-
-
-def by_document(pairs: Items[Pair]) -> list[Pair]:
-    """Answers in the order of the problems."""
-    return sorted(pairs, key=lambda pair: pair[0]["document"])

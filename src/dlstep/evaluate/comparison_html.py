@@ -3,38 +3,25 @@
 import platform
 from base64 import b64encode
 from collections.abc import Iterator, Sequence as Items
-from html import escape
 
 from .. import __version__
 from ..core.words import counted
+from ..views.page import report_page
+from ..views.tables import cell, head_html, scrolled, text
 from .comparing import Curve, Row, curves_of, label_of, value_of
 from .pictures import svg
 from .table import interval, with_error
 
-STYLE = """
-:root{color-scheme:light dark;--ink:#111;--page:#fff;--line:#ddd;--soft:#f4f4f4;--mark:#1f6feb}
-@media(prefers-color-scheme:dark){:root{--ink:#ddd;--page:#111;--line:#333;--soft:#1c1c1c;--mark:#6ea8fe}}
-body{font:14px/1.5 system-ui,sans-serif;max-width:72em;margin:2em auto;padding:0 1em;color:var(--ink);background:var(--page)}
-table{border-collapse:collapse;margin:1em 0;display:block;overflow-x:auto}
-td,th{padding:2px 10px;border-bottom:1px solid var(--line)}
-td,th{text-align:right;white-space:nowrap;font-variant-numeric:tabular-nums}
-td:first-child,th:first-child,td.words,th.words{text-align:left}
-tr.on td{font-weight:600}
-tr.entry td{padding-top:1em;font-weight:600;color:var(--mark)}
-img{max-width:100%;height:auto}
-pre{white-space:pre-wrap;overflow-wrap:anywhere;background:var(--soft);padding:8px;margin:4px 0}
-""".strip()
-POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
-WORDS, BEST = ' class="words"', ' class="on"'
-ROWS_HEAD = ("", "right answers, %", "tokens per forward", "forwards an answer", "against the best, %", "as right")
+BEST = ' class="on"'
+ROWS_HEAD = ("", "right answers, %", "tokens per forward", "forwards an answer", "seconds", "against the best, %", "as right")
 CURVES_HEAD = ("strategy", "rule", "model", "AUP", "fastest as right as the best", "right answers, %", "tokens per forward")
 READING = """
 <p>Each line of a table is a set of options that answered all problems. Every ratio is one of two sums: tokens over all
-forwards that the answers took part in. ± is a standard error over problems. Bold lines are on the frontier: no other line
-of the task is better in one of accuracy and speed and no worse in the other. <em>Against the best</em> compares with the most
-accurate line of the task on the same problems: the interval holds 95 % of a paired bootstrap. A line is <em>as right</em> where
-this interval reaches 0, so that these problems do not tell the two apart. The best was chosen by these same problems, which
-flatters it.</p>
+forwards that the answers took part in. ± is a standard error over problems, and brackets hold intervals of 95 %. Bold lines are
+on the frontier: no other line of the task is better in one of accuracy and speed and no worse in the other. <em>Against the
+best</em> compares with the most accurate line of the task on the same problems, by Hsu's multiple comparison with the best. A
+line is <em>as right</em> where its interval reaches 0, so that these problems do not tell it from the best. A line that is
+truly the best is called worse with a probability of at most 5 %, however many lines there are.</p>
 <h2>AUP</h2>
 <p>The accuracy under parallelism of a strategy with a rule. Its lines by tokens per forward r ascending, with accuracy y in
 percent:</p>
@@ -48,23 +35,18 @@ Source: d3LLM, 2026, arXiv 2601.07568, and its published code.</p>
 
 def comparison_html(rows: Items[Row], *, command: str, left_out: Items[str] = (), notes: Items[str] = ()) -> str:
     """The page of a comparison; `command` is the line that made it."""
-    parts = ["<h1>Comparison</h1>", *(f"<p>{escape(note)}</p>" for note in notes), picture(rows)]
+    parts = ["<h1>Comparison</h1>", *(f"<p>{text(note)}</p>" for note in notes), picture(rows)]
     for task, curves in curves_of(rows).items():
         parts += [
-            f"<h2>{escape(task)}, {counted(curves[0].rows[0].problems, 'problem')}</h2>",
+            f"<h2>{text(task)}, {counted(curves[0].rows[0].problems, 'problem')}</h2>",
             *curves_html(curves),
             *rows_html(curves),
         ]
     parts += ["<h2>How to read this</h2>", READING]
     if left_out:
-        parts += ["<h2>Left out</h2>", f"<ul>{''.join(f'<li>{escape(why)}</li>' for why in left_out)}</ul>"]
-    parts += ["<h2>Made by</h2>", f"<pre>{escape(command)}</pre>", f"<p>{escape(versions())}</p>"]
-    head = (
-        '<meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>dlstep compare</title>'
-        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}"><style>{STYLE}</style>'
-    )
-    body = "\n".join(parts)
-    return f'<!doctype html><html lang="en"><head>{head}</head><body>\n{body}\n</body></html>\n'
+        parts += ["<h2>Left out</h2>", f"<ul>{''.join(f'<li>{text(why)}</li>' for why in left_out)}</ul>"]
+    parts += ["<h2>Made by</h2>", f"<pre>{text(command)}</pre>", f"<p>{text(versions())}</p>"]
+    return report_page("dlstep compare", "\n".join(parts))
 
 
 def picture(rows: Items[Row]) -> str:
@@ -79,34 +61,34 @@ def picture(rows: Items[Row]) -> str:
 def curves_html(curves: Items[Curve]) -> Iterator[str]:
     """A line for each entry, the highest AUP first."""
     yield f"<p>y_max of the AUP is {100 * curves[0].rows[0].aup_best:.1f} %.</p>"
-    yield f"<table>{head_html(CURVES_HEAD, CURVES_HEAD[:3] + CURVES_HEAD[4:5])}"
+    lines = [head_html(CURVES_HEAD, CURVES_HEAD[:3] + CURVES_HEAD[4:5])]
     for curve in sorted(curves, key=lambda curve: -curve.rows[0].aup):
         first, fastest = curve.rows[0], curve.fastest
         words = [first.strategy, first.rule or "-", first.model]
         found = ["none", "-", "-"] if fastest is None else [named_value(fastest), *figures(fastest)[:2]]
         cells = [*(cell(word, words=True) for word in words), cell(f"{first.aup:.1f}"), cell(found[0], words=True)]
-        yield f"<tr>{''.join([*cells, *map(cell, found[1:])])}</tr>"
-    yield "</table>"
+        lines.append(f"<tr>{''.join([*cells, *map(cell, found[1:])])}</tr>")
+    yield scrolled("AUP of each strategy with a rule", *lines)
 
 
 def rows_html(curves: Items[Curve]) -> Iterator[str]:
     """A line for each set of options, entry by entry."""
-    yield f"<table>{head_html(ROWS_HEAD)}"
+    lines = [head_html(ROWS_HEAD)]
     for curve in curves:
         title = f"{label_of(curve.rows[0])}: {', '.join(curve.options) or 'nothing is varied'}"
-        yield f'<tr class="entry"><td colspan="{len(ROWS_HEAD)}">{escape(title)}</td></tr>'
+        lines.append(f'<tr class="entry"><td colspan="{len(ROWS_HEAD)}">{text(title)}</td></tr>')
         for row in curve.rows:
-            told = {True: "yes", False: "no", None: "-"}[row.as_right]
-            against = interval(row.to_best, row.to_best_low, row.to_best_high, 100, 1)
-            cells = [value_of(row) or "as it is", *figures(row), against, told]
-            yield f"<tr{BEST * row.on_frontier}>{''.join(map(cell, cells))}</tr>"
-    yield "</table>"
+            told = "yes" if row.as_right else "no"
+            against = interval(row.to_best, row.to_best_low, row.to_best_high, 100, 1, "+")
+            cells = [value_of(row) or "as it is", *figures(row), f"{row.seconds:.1f}", against, told]
+            lines.append(f"<tr{BEST * row.on_frontier}>{''.join(map(cell, cells))}</tr>")
+    yield scrolled("Sets of options", *lines)
 
 
 def figures(row: Row) -> list[str]:
     """Accuracy, speed and cost with their standard errors."""
     return [
-        with_error(row.accuracy, row.accuracy_error, 1, 100),
+        interval(row.accuracy, row.accuracy_low, row.accuracy_high, 100, 1),
         with_error(row.tokens_per_forward, row.tokens_per_forward_error, 2),
         with_error(row.forwards_per_answer, row.forwards_per_answer_error, 1),
     ]
@@ -115,17 +97,6 @@ def figures(row: Row) -> list[str]:
 def named_value(row: Row) -> str:
     """The options of a row with their names."""
     return f"{', '.join(row.options)} {value_of(row)}".strip() or "as it is"
-
-
-def head_html(heads: Items[str], words: Items[str] = ()) -> str:
-    """The headings of a table; those of `words` stand on the left."""
-    cells = [f"<th{WORDS * (head in words)}>{escape(head)}</th>" for head in heads]
-    return f"<tr>{''.join(cells)}</tr>"
-
-
-def cell(text: str, *, words: bool = False) -> str:
-    """A cell of a table."""
-    return f"<td{WORDS * words}>{escape(text)}</td>"
 
 
 def versions() -> str:

@@ -13,6 +13,7 @@ from ..devices import device_of
 from ..engine import Engine, load_engine
 from ..lookup import searched
 from ..processes import Clock, Heart, Pulse, Worker, WorkerDied
+from . import versions
 from .answering import Answered, Answering
 from .items import Item
 from .metrics import Work
@@ -21,12 +22,18 @@ START = 1800.0  # minimum seconds allowed for a worker to load
 
 
 class About(NamedTuple):
-    """The engine of a crew: the facts that its answers depend on, and how many requests it takes at a time."""
+    """The engine of a crew: the facts that its answers depend on, and how many requests it takes at a time.
+
+    `versions` and `environment` are part of the key of a run, `machine` is noted in its folder.
+    """
 
     facts: dict[str, Any]
     seats: int
     config: Config
     strategy: Strategy
+    versions: dict[str, str]
+    environment: dict[str, str]
+    machine: dict[str, str]
 
 
 class Failed(NamedTuple):
@@ -71,7 +78,8 @@ def about(engine: Engine) -> About:
         "max_model_len": config.max_model_len,
         "seed": config.seed,
     }
-    return About(facts, config.max_num_reqs, config, engine.first.strategy)
+    code = versions.versions(engine), versions.environment(engine), versions.machine(engine)
+    return About(facts, config.max_num_reqs, config, engine.first.strategy, *code)
 
 
 class Alone:

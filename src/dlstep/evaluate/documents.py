@@ -3,10 +3,11 @@
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from hashlib import blake2b
 from pathlib import Path
+from random import Random
 from typing import Any
 
 from .. import tiny
@@ -14,6 +15,8 @@ from ..core.checks import short
 
 LARGEST_FILE = 1 << 26  # bytes
 SHELLS = 500  # problems of the embedded task
+TRAINING = "GSM8K_train.json"
+SHOT_SEED = 1234  # of lm_eval, where its command line names none
 _CALL = re.compile(r"^check\((\w+)\)\s*$", re.MULTILINE)
 _DEFINED = re.compile(r"^\s*def\s+(\w+)", re.MULTILINE)
 
@@ -22,7 +25,8 @@ _DEFINED = re.compile(r"^\s*def\s+(\w+)", re.MULTILINE)
 class Document:
     """One problem. `gold` is its answer, for tasks of code a program where there is one; `tests` are programs that check code.
 
-    `code` is the beginning of a program that an answer goes on with, `entry` the function that it must define.
+    `code` is the beginning of a program that an answer continues, `entry` the function that it must define. `examples` are
+    worked examples for its prompt, whose `gold` is a whole answer.
     """
 
     number: int
@@ -31,6 +35,7 @@ class Document:
     tests: tuple[str, ...] = ()
     code: str = ""
     entry: str = ""
+    examples: "tuple[Document, ...]" = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +71,7 @@ def with_code(entry: Mapping[str, Any], number: int) -> Document:
     """A function to be completed, and the tests that call it."""
     question, tests = text_of(entry, "question"), texts_of(entry, "test_list")
     _, _, code = question.partition("You need to complete this code:\n")
+    code = code.rstrip("\n") + "\n" if code else ""
     called = _CALL.findall(tests[-1])
     if not code or not called:
         raise KeyError("test_list" if code else "question")
@@ -164,21 +170,42 @@ def digest(documents: list[Document]) -> str:
 
 
 @cache
-def worked(task: str) -> tuple[tuple[str, str], ...]:
-    """Questions with worked answers, in the form of the task's own, to stand in front of a question."""
-    if task == "shells":
-        return SHELLS_WORKED
-    if task == "questions":  # nobody knows their form
-        return ()
-    text = Path(__file__).with_name("worked.json").read_text(encoding="utf-8")
-    return tuple((each["question"], each["answer"]) for each in json.loads(text)[task])
+def worked(prompts: str, task: str) -> tuple[Document, ...]:
+    """The worked examples of a task that come with this package: its own, or those that lm_eval's task lists itself."""
+    listed = json.loads(Path(__file__).with_name("worked.json").read_text(encoding="utf-8"))
+    found = listed[prompts].get(task, listed["dlstep"]["shells"] if task == "shells" else ())
+    return tuple(
+        Document(number, each.get("question", ""), each["gold"], tuple(each.get("tests", ())), each.get("code", ""))
+        for number, each in enumerate(found)
+    )
 
 
-SHELLS_WORKED = (
-    ("Tom has 12 coins. Then Tom finds 5 more. How many coins does Tom have?\n", "12+5=17 coins. Tom has 17 coins."),
-    (
-        "Eva has 40 pens. Later Eva sells 15. Now Eva doubles the number. How many pens does Eva have?\n",
-        "40-15=25 pens. 25+25=50 pens. So 50 pens left.",
-    ),
-    ("Leo has 9 eggs. Now Leo wins 30 more. How many eggs does Leo have?\n", "30+9=39 eggs. Leo now has 39 eggs."),
-)
+def with_examples(documents: list[Document], task: str, prompts: str, shots: int, data: Path | None) -> list[Document]:
+    """The documents with `shots` worked examples each. Raises ValueError where there are not as many."""
+    if not shots:
+        return documents
+    if (prompts, task) == ("lm_eval", "gsm8k"):
+        return drawn(documents, shots, data)
+    return [replace(document, examples=worked(prompts, task)[:shots]) for document in documents]
+
+
+def drawn(documents: list[Document], shots: int, data: Path | None) -> list[Document]:
+    """The documents with examples drawn from the training split, as lm_eval draws them for one document after the other.
+
+    Raises ValueError for a folder without that file, and for a file with too few examples.
+    """
+    if data is None or not (path := data / TRAINING).is_file():
+        raise ValueError(
+            f"--prompts lm_eval draws {shots} worked examples from {TRAINING}, and there is none in --data "
+            f"{short(str(data))}: put the training split of GSM8K there (question and answer), or choose --shots 0"
+        )
+    entries = entries_of(path)
+    try:
+        split = [Document(number, text_of(each, "question"), text_of(each, "answer")) for number, each in enumerate(entries)]
+    except KeyError as error:
+        raise ValueError(f"{TRAINING} must have a question and an answer in each entry, look at {error}") from error
+    if shots > len(split):
+        raise ValueError(f"EvalOptions.shots must be at most {len(split)}, the examples of {TRAINING}, got {shots}")
+    source, last = Random(SHOT_SEED), max(document.number for document in documents)
+    samples = [tuple(source.sample(split, shots)) for _ in range(last + 1)]
+    return [replace(document, examples=samples[document.number]) for document in documents]

@@ -1,15 +1,20 @@
 """lm_eval with dlstep as a model in its own process: `dlstep-lm-eval run --model dlstep ...`, its arguments unchanged.
 
-lm_eval 0.4 looks for models in its own list only, so this command puts one there and then is `lm_eval`.
+lm_eval 0.4.13, the newest release, loads models from a list of its own: neither an entry point nor `--include_path` adds one.
+This command registers dlstep there and then is `lm_eval`.
 """
 
 import sys
 from collections.abc import Mapping, Sequence as Items
+from dataclasses import asdict
+from time import perf_counter
 from typing import Any
 
 import torch
-from lm_eval.api.model import LM  # pyright: ignore[reportMissingImports]
+from lm_eval.api.model import TemplateLM  # pyright: ignore[reportMissingImports]
 from lm_eval.api.registry import register_model  # pyright: ignore[reportMissingImports]
+from lm_eval.utils import get_rolling_token_windows, make_disjoint_window  # pyright: ignore[reportMissingImports]
+from tqdm import tqdm
 
 from ..chat import check_conversation
 from ..config import engine_config
@@ -17,77 +22,159 @@ from ..core import DlstepError, SamplingParams
 from ..core.checks import short
 from ..llm import LLM
 from ..rendering import render
+from ..text import encode
+from .crews import about
+from .likelihood import Ids, Likelihood, Likelihoods, MonteCarlo
 
 OWN = ("batch_size", "max_batch_size")  # of lm_eval: dlstep batches all requests by itself, up to max_num_reqs
 TOKENS = 256  # of an answer, where the task says nothing
-NO_LIKELIHOOD = (
-    "dlstep answers `generate_until` tasks only: a model that decodes in parallel gives a text no likelihood from left "
-    "to right. Choose a task that generates, such as gsm8k"
-)
+PAIRS = 256  # whose likelihoods are computed together
 TAKEN = ("temperature", "top_k", "top_p", "min_p", "seed", "ignore_eos", "max_nfe", "max_repetition_run")
+ROLLING = (
+    "a canvas model has no published estimator for the likelihood of a whole document: give "
+    "decoding_strategy=multi_bd,block_size=1 if the model allows it, or choose a task with answers, such as arc_easy"
+)
 
 
 @register_model("dlstep")
-class DlstepLM(LM):
-    """A model of lm_eval. `--model_args` are the options of `LLM`, as `model=/path/to/checkpoint,accept_threshold=0.9`."""
+class DlstepLM(TemplateLM):
+    """A model of lm_eval. `--model_args` are the options of `LLM`, as `model=/path/to/checkpoint,accept_threshold=0.9`.
 
-    def __init__(self, **options: Any) -> None:
+    Four more are for likelihoods: `mc_num` samples in batches of `mc_batch`, drawn with `mc_seed`, and `check_greedy`, whether
+    greedy decoding is compared with the answer. With `llm`, an LLM that is loaded already, no option of `LLM` is given.
+    """
+
+    def __init__(
+        self,
+        *,
+        llm: LLM | None = None,
+        mc_num: int = 128,
+        mc_batch: int = 32,
+        mc_seed: int = 0,
+        check_greedy: bool = True,
+        **options: Any,
+    ) -> None:
         super().__init__()
         known = {name: value for name, value in options.items() if name not in OWN}
         if "pretrained" in known:  # lm_eval's own word
             known["model"] = known.pop("pretrained")
-        if str(known.get("device")).startswith("cuda") and not torch.cuda.is_available():
+        if str(known.get("device")).startswith("cuda") and (llm is not None or not torch.cuda.is_available()):
             del known["device"]  # lm_eval says cuda:0 where nobody said anything
-        self._llm = LLM.from_config(engine_config(known))
+        self._settings, self._check_greedy = MonteCarlo(mc_num, mc_batch, mc_seed), check_greedy
+        if llm is not None and known:
+            raise ValueError(f"llm is loaded already, and {min(known)} is an option of a new one: leave one of the two out")
+        self._llm = llm or LLM.from_config(engine_config(known))
+        self.tokenizer = self._llm.engine.tokenizer
         self._chat = False
+        self._answers = self._passes = 0
+        self._seconds = 0.0
+        self._errors: list[float] = []
+        self._likelihoods: Likelihoods | None = None
 
     def generate_until(self, requests: Items[Any], disable_tqdm: bool = False) -> list[str]:
         """The answers to all requests, decoded together."""
-        asked = [request.args for request in requests]
-        prompts = [self._ids(context) if self._chat else context for context, _ in asked]
+        asked, begin = [request.args for request in requests], perf_counter()
+        prompts = [self.tok_encode(context) if self._chat else context for context, _ in asked]
         params = [params_of(wanted) for _, wanted in asked]
         outputs = self._llm.generate(prompts, params, progress=not disable_tqdm)
         for output in outputs:
             if output.finish_reason in ("rejected", "error"):
                 raise ValueError(f"dlstep cannot answer {short(output.prompt)}: {output.error}")
+        self._answers += len(outputs)
+        self._passes += sum(output.nfe for output in outputs)
+        self._seconds += perf_counter() - begin
         return [output.text for output in outputs]
 
-    def loglikelihood(self, requests: Items[Any], disable_tqdm: bool = False) -> list[tuple[float, bool]]:
-        """Raise: a diffusion language model has no probability of a given text at hand."""
-        raise DlstepError(NO_LIKELIHOOD)
+    def _loglikelihood_tokens(
+        self, requests: Items[tuple[tuple[str, str], list[int], list[int]]], disable_tqdm: bool = False, **kwargs: Any
+    ) -> list[tuple[float, bool]]:
+        """Return log-likelihoods of continuations, in nats, and whether greedy decoding gives them."""
+        found = self._measured([(tuple(context), tuple(answer)) for _, context, answer in requests], disable_tqdm)
+        return [(each.value, each.greedy) for each in found]
 
     def loglikelihood_rolling(self, requests: Items[Any], disable_tqdm: bool = False) -> list[float]:
-        """Raise, as `loglikelihood` does."""
-        raise DlstepError(NO_LIKELIHOOD)
+        """Return log-likelihoods of whole texts, in windows of `max_model_len`. Raises DlstepError unless they are exact."""
+        if not self._with_likelihoods().exact:
+            raise DlstepError(ROLLING)
+        longest = self._llm.engine.first.config.max_model_len
+        texts = [self.tok_encode(request.args[0]) for request in requests]
+        each = [
+            list(map(make_disjoint_window, get_rolling_token_windows(text, self.prefix_token_id, longest - 1, 1)))
+            for text in texts
+        ]
+        pairs = [(tuple(context), tuple(answer)) for windows in each for context, answer in windows]
+        values = iter(self._measured(pairs, disable_tqdm))
+        return [sum([next(values).value for _ in windows]) for windows in each]
+
+    def _with_likelihoods(self) -> Likelihoods:
+        if self._likelihoods is None:
+            self._likelihoods = Likelihoods(self._llm.engine, self._settings, greedy=self._check_greedy)
+        return self._likelihoods
+
+    def _measured(self, pairs: list[tuple[Ids, Ids]], disable_tqdm: bool) -> list[Likelihood]:
+        likelihoods, begin, found = self._with_likelihoods(), perf_counter(), list[Likelihood]()
+        for first in tqdm(range(0, len(pairs), PAIRS), desc="likelihoods", disable=disable_tqdm):
+            found += likelihoods.of(pairs[first : first + PAIRS])
+        self._errors += [each.error for each in found if each.error is not None]
+        self._seconds += perf_counter() - begin
+        return found
+
+    def get_model_info(self) -> dict[str, Any]:
+        """Return the settings of the run and its cost so far, which lm_eval writes into its results."""
+        info = about(self._llm.engine).facts | {"seconds": round(self._seconds, 3)}
+        if self._answers:
+            info |= {"answers": self._answers, "forward_passes_per_answer": self._passes / self._answers}
+        if self._likelihoods is not None:
+            errors, exact = self._errors, self._likelihoods.exact
+            error = {"mean": sum(errors) / len(errors), "max": max(errors)} if errors else None
+            info |= {"forward_passes": self._likelihoods.steps, "exact": exact, "standard_error": error}
+            info |= {} if exact else {f"mc_{name}": number for name, number in asdict(self._settings).items()}
+        return {"dlstep": info}
 
     @property
     def tokenizer_name(self) -> str:
         """A name for the cache of requests."""
         return self._llm.engine.name
 
+    @property
+    def eot_token_id(self) -> int:
+        """The first id that ends an answer."""
+        return self._llm.engine.first.config.spec.eos_ids[0]
+
+    @property
+    def prefix_token_id(self) -> int:
+        """Return the id before a text without context: the one that begins texts, or else one that ends them."""
+        begin = getattr(self.tokenizer, "bos_token_id", None)
+        return self.eot_token_id if begin is None else begin
+
+    def tok_encode(self, string: str, add_special_tokens: bool | None = None, **kwargs: Any) -> list[int]:
+        """Return the ids of a text; a chat template has written the special tokens of its texts already."""
+        assert self.tokenizer is not None, "a folder has a tokenizer"
+        special = not self._chat if add_special_tokens is None else add_special_tokens
+        return list(encode(self.tokenizer, string, add_special_tokens=special))
+
     def chat_template(self, chat_template: bool | str = False) -> str | None:
         """The template of the checkpoint or of its family; None unless conversations are asked for."""
         if chat_template is False:
             return None
-        tokenizer = self._llm.engine.tokenizer
-        own = (tokenizer.chat_template if tokenizer is not None else None) or self._llm.engine.chat_template
+        own = (self.tokenizer.chat_template if self.tokenizer is not None else None) or self._llm.engine.chat_template
+        name = "default" if chat_template is True else chat_template
+        if isinstance(own, Mapping):
+            own = own.get(name)
+        elif chat_template is not True:
+            raise ValueError(f"--apply_chat_template {name}: this model has a single template, leave the name out")
         if not isinstance(own, str):
-            raise ValueError("--apply_chat_template needs a chat template, and this model has none")
+            raise ValueError("--apply_chat_template needs a chat template, and this model has none of that name")
+        self._template, self._chat = own, True
         return own
 
     def apply_chat_template(self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True) -> str:
-        """A conversation as the text that the assistant's next turn follows."""
-        del add_generation_prompt
+        """Return a conversation as text, up to the assistant's next turn or up to the end of a last turn to be continued."""
         check_conversation(chat_history)
-        self._chat = True  # the text has its special tokens already
-        template, tokenizer = self.chat_template(True), self._llm.engine.tokenizer
-        assert template is not None and tokenizer is not None, "there is a template"
-        return render(template, chat_history, tokenizer.special_tokens_map)
-
-    def _ids(self, text: str) -> list[int]:
-        tokenizer = self._llm.engine.tokenizer
-        assert tokenizer is not None, "there was a template"
-        return tokenizer.encode(text, add_special_tokens=False)
+        if not self._chat:
+            self.chat_template(True)
+        assert self.tokenizer is not None, "there is a template"
+        return render(self._template, chat_history, self.tokenizer.special_tokens_map, continues=not add_generation_prompt)
 
 
 def params_of(wanted: Mapping[str, Any]) -> SamplingParams:

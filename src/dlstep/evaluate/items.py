@@ -12,7 +12,7 @@ from ..core import SamplingParams
 from ..core.options import StrategyOptions
 from ..engine import Engine
 from ..prompts import encode
-from .documents import Document, documents_of
+from .documents import Document, documents_of, with_examples
 from .options import EvalOptions
 from .prompts import conversation, text_prompt
 
@@ -43,10 +43,14 @@ class Item:
         return self.task, self.document.number, options_text(dict(self.options))
 
     def ids(self, engine: Engine) -> tuple[int, ...]:
-        """The prompt as tokens. Raises ValueError for a conversation without a chat template."""
+        """The prompt as tokens; the answer continues a last turn of the assistant.
+
+        Raises ValueError for a conversation without a chat template.
+        """
         if isinstance(self.prompt, str):
             return encode(engine, self.prompt)
-        return chat_prompt(engine.tokenizer, engine.chat_template, self.prompt)
+        last = self.prompt[-1]["role"] == "assistant"
+        return chat_prompt(engine.tokenizer, engine.chat_template, self.prompt, continues=last)
 
 
 def options_text(options: Mapping[str, Any]) -> str:
@@ -63,7 +67,8 @@ def read_documents(options: EvalOptions) -> dict[str, list[Document]]:
     data = None if options.data is None else Path(options.data)
     own = None if options.questions is None else Path(options.questions)
     limit, seed = options.dataset_limit, options.problem_seed
-    return {task: documents_of(task, data, limit, seed=seed, questions=own) for task in options.tasks}
+    found = {task: documents_of(task, data, limit, seed=seed, questions=own) for task in options.tasks}
+    return {task: with_examples(own, task, options.prompts, options.shots_of(task), data) for task, own in found.items()}
 
 
 def items_of(options: EvalOptions, documents: Mapping[str, list[Document]]) -> list[Item]:
@@ -83,6 +88,5 @@ def items_of(options: EvalOptions, documents: Mapping[str, list[Document]]) -> l
 
 def prompt_of(task: str, document: Document, options: EvalOptions) -> str | tuple[Message, ...]:
     """The prompt of a document in the form that is asked for."""
-    if options.chat:
-        return conversation(task, document, options.shots)
-    return text_prompt(task, document, options.shots)
+    form = options.form(task)
+    return conversation(form, document) if options.chat else text_prompt(form, document)

@@ -1,6 +1,6 @@
-"""Comparison of mathematical answers by math-verify, in a process of its own: an answer can hang it, or fill its memory."""
+"""Comparison of mathematical answers in a process of its own: an answer can hang the libraries, or fill their memory."""
 
-from importlib.util import find_spec
+from importlib.metadata import PackageNotFoundError, version
 from threading import Lock
 from typing import Any
 
@@ -9,28 +9,32 @@ from ._maths_worker import answer_jobs
 
 START = 120.0  # seconds that the libraries may take to load, on a busy machine
 STARTS = 2  # attempts to start the process
-LONGEST = 10_000  # characters of an answer that is looked at
+LONGEST = 10_000  # characters of an answer that are looked at, from its end
 
 
 class Maths:
     """A process that compares answers, started when it is first asked, and again after an answer that it did not survive.
 
-    Threads may share it. Raises ValueError where math-verify is not installed.
+    Threads may share it. Raises ValueError where the libraries of lm_eval's rules are not installed.
     """
 
     def __init__(self, seconds: float = 10.0) -> None:
-        if find_spec("math_verify") is None:
-            raise ValueError("task math500 compares answers by math-verify: pip install 'dlstep[eval]'")
+        try:
+            known = version("math-verify") and version("antlr4-python3-runtime").startswith("4.11")
+        except PackageNotFoundError:
+            known = False
+        if not known:
+            raise ValueError("task math500 needs math-verify and antlr4-python3-runtime 4.11: pip install 'dlstep[eval]'")
         self.seconds = seconds
         self._lock = Lock()
         self._worker: Worker | None = None
 
-    def equal(self, gold: str, found: str, *, boxed: bool) -> tuple[bool, str, str]:
-        """Whether two answers are equal, what was read in the found one, and why they were not compared, if so.
+    def equal(self, rule: str, gold: str, text: str) -> tuple[bool, str, str]:
+        """Whether a text gives the expected answer, what was read in the text, and why nothing was compared, if so.
 
-        `boxed` says that `found` is a formula, not a text with a formula or a number in it.
+        `rule` is a metric of lm_eval's minerva_math500: `math_verify` or `exact_match`.
         """
-        job = {"gold": gold, "found": found[-LONGEST:], "boxed": boxed}
+        job: dict[str, object] = {"rule": rule, "gold": gold, "text": text[-LONGEST:]}
         with self._lock:
             worker = self._worker = self._worker or _started()
             try:
@@ -57,7 +61,8 @@ def _started() -> Worker:
     while len(reasons) < STARTS:
         worker = Worker(answer_jobs, name="math-verify")
         try:
-            _asked(worker, {"gold": "1", "found": "1", "boxed": True}, START)
+            for rule in ("math_verify", "exact_match"):
+                _asked(worker, {"rule": rule, "gold": "1", "text": "Final Answer: The final answer is 2. "}, START)
         except WorkerDied as error:
             worker.end(0)
             reasons.append(str(error))

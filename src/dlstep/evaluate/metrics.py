@@ -1,16 +1,15 @@
 """Figures of a run, from sums. Two sums make a ratio; ratios are never added or averaged."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence as Items
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
-from functools import lru_cache
 from operator import attrgetter
+from statistics import NormalDist
 from typing import Any, Self
 
-import numpy as np
-
-RESAMPLES = 2000
-TAIL = 0.025  # of the resamples on either side of the interval
+LEVEL = 0.05  # of all intervals and tests
+Z = NormalDist().inv_cdf(1 - LEVEL / 2)
+Pair = tuple[Mapping[str, Any], Mapping[str, Any]]  # an answer's row, and the one beside it
 
 
 class Sums:
@@ -47,7 +46,6 @@ class Answers(Sums):
     steps: int = 0
     computed: int = 0
     wasted: int = 0
-    score_score: float = 0.0
     tokens_tokens: int = 0
     forwards_forwards: int = 0
     tokens_forwards: int = 0
@@ -70,7 +68,7 @@ class Answers(Sums):
         cls, *, score: float, tokens: int, forwards: int, steps: int, failed: bool = False, computed: int = 0, wasted: int = 0
     ) -> "Answers":
         """The sums of one answer."""
-        squares = score * score, tokens * tokens, forwards * forwards, tokens * forwards
+        squares = tokens * tokens, forwards * forwards, tokens * forwards
         return cls(1, int(failed), score, tokens, forwards, steps, computed, wasted, *squares)
 
     @property
@@ -79,9 +77,9 @@ class Answers(Sums):
         return ratio(self.score, self.count)
 
     @property
-    def accuracy_error(self) -> float:
-        """The standard error of the accuracy; 0 for one answer."""
-        return spread(self.score_score, self.score, self.count)
+    def accuracy_interval(self) -> tuple[float, float]:
+        """The score interval of the accuracy."""
+        return wilson(self.score, self.count)
 
     @property
     def tokens_per_forward(self) -> float:
@@ -152,66 +150,11 @@ def spread(squares: float, total: float, count: int) -> float:
     return math.sqrt(max(0.0, squares - total * total / count) / (count - 1) / count)
 
 
-@dataclass(frozen=True, slots=True)
-class Gain:
-    """A figure of one run less that of another, its interval of 95 %, and how often resamples fall on the rarer side of 0."""
-
-    value: float
-    low: float
-    high: float
-    p: float
-
-
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """Two runs on the same problems: what the first has more than the second; `equal` is the share of equal answers."""
-
-    problems: int
-    accuracy: Gain
-    tokens_per_forward: Gain
-    equal: float
-
-
-Pair = tuple[Mapping[str, Any], Mapping[str, Any]]  # an answer's row, and the one beside it
-
-
-def compared(mine: Items[Pair], others: Items[Pair], *, resamples: int = RESAMPLES) -> Comparison:
-    """A paired bootstrap over problems; the two runs have the same ones, in the same order.
-
-    Swapping the runs changes signs and nothing else, and the same runs give the same figures.
-    """
-    count = len(mine)
-    table = np.array([figures_of(*pair) + figures_of(*other) for pair, other in zip(mine, others, strict=True)], dtype=float)
-    sums = drawn(count, resamples) @ table
-    whole = table.sum(axis=0, keepdims=True)
-    same = sum(pair[0]["tokens"] == other[0]["tokens"] for pair, other in zip(mine, others, strict=True))
-    return Comparison(
-        count,
-        gain((whole[:, 0] - whole[:, 3]) / count, (sums[:, 0] - sums[:, 3]) / count),
-        gain(rates(whole[:, :3]) - rates(whole[:, 3:]), rates(sums[:, :3]) - rates(sums[:, 3:])),
-        same / count,
-    )
-
-
-@lru_cache(maxsize=1)
-def drawn(count: int, resamples: int) -> "np.ndarray[Any, Any]":
-    """How often each problem is drawn by each resample; in the order of the problems, which is that of their keys."""
-    return np.random.default_rng(count).multinomial(count, [1 / count] * count, size=resamples)
-
-
-def figures_of(row: Mapping[str, Any], beside: Mapping[str, Any]) -> tuple[float, float, float]:
-    """Score, tokens and forwards of an answer."""
-    return row["score"], len(row["tokens"]), beside["forwards"]
-
-
-def rates(sums: "np.ndarray[Any, Any]") -> "np.ndarray[Any, Any]":
-    """Tokens / forwards of each line; 0 where there was no forward."""
-    return np.divide(sums[:, 1], sums[:, 2], out=np.zeros(len(sums)), where=sums[:, 2] > 0)
-
-
-def gain(whole: "np.ndarray[Any, Any]", resampled: "np.ndarray[Any, Any]") -> Gain:
-    """The gain of the whole set, with the interval of its resamples."""
-    order = np.sort(resampled)
-    cut = int(TAIL * len(order))
-    below, above = float(np.mean(order <= 0)), float(np.mean(order >= 0))
-    return Gain(float(whole[0]), float(order[cut]), float(order[len(order) - 1 - cut]), min(1.0, 2 * min(below, above)))
+def wilson(right: float, count: int) -> tuple[float, float]:
+    """Return the score interval of a share, `right` of `count`; from 0 to 1 for `count` 0 (Wilson, 1927)."""
+    if not count:
+        return 0.0, 1.0
+    share, weight = right / count, Z * Z / count
+    middle = (share + weight / 2) / (1 + weight)
+    half = Z * math.sqrt(share * (1 - share) / count + weight / count / 4) / (1 + weight)
+    return max(0.0, middle - half) if right else 0.0, min(1.0, middle + half) if right < count else 1.0

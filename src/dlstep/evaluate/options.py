@@ -10,8 +10,8 @@ from annotated_types import Ge, Gt, Interval
 from ..core import SamplingParams
 from ..core.checks import check_ranges, listed, pairs_of, short
 from ..core.options import StrategyOptions, sorted_options
-from .documents import SOURCES
-from .prompts import FORMS, MOST_SHOTS
+from .documents import SOURCES, worked
+from .prompts import FORMS, Form, Prompts
 
 CODE_TASKS = ("humaneval", "mbpp")
 MOST_OPTION_SETS = 1000
@@ -35,8 +35,11 @@ class EvalOptions:
     """Seed that draws the problems of shells."""
     chat: bool = False
     """Ask in conversations, by the model's chat template, and not with text to continue."""
-    shots: Annotated[int, Interval(ge=0, le=MOST_SHOTS)] = 0
-    """Worked examples in front of each question, from 0 to 3."""
+    prompts: Prompts = "lm_eval"
+    """lm_eval: the prompts, stop texts and answer lengths of lm_eval 0.4; dlstep: this package's own."""
+    shots: Annotated[int, Ge(0)] | None = None
+    """Worked examples before each question; null: as many as lm_eval's task has (gsm8k 5, math500 4, humaneval 0, mbpp 3), and
+    0 for shells, questions and the prompts of dlstep."""
     run_code: bool = False
     """Run the programs of humaneval and mbpp, in a jail; without it they are only written."""
     code_seconds: Annotated[float, Interval(gt=0.0, le=3600.0)] = 10.0
@@ -49,7 +52,7 @@ class EvalOptions:
     grid: tuple[StrategyOptions, ...] = ((),)
     """Options of the strategy to try, as '{"accept_threshold": [0.5, 0.9]}'; every combination answers every problem."""
     max_tokens: Annotated[int, Ge(1)] | None = None
-    """Most tokens of an answer; null: 64 for shells, 256 for gsm8k and questions, 512 for the others."""
+    """Most tokens of an answer; null: 64 for shells, 256 for questions, and what the prompts say for the others."""
     temperature: float = 0.0
     """0 takes the most probable token, more flattens the distribution."""
     top_k: int = 0
@@ -61,7 +64,7 @@ class EvalOptions:
     ignore_eos: bool = False
     """Go on after an end-of-sequence token."""
     stop: tuple[str, ...] = ()
-    """Texts that end an answer; empty: those of the task, in conversations none."""
+    """Texts that end an answer; empty: those that the prompts say."""
     stop_token_ids: tuple[int, ...] = ()
     """Ids that end an answer."""
     max_nfe: Annotated[int, Ge(1)] | None = None
@@ -82,16 +85,28 @@ class EvalOptions:
                 if self.questions is None
                 else f"--questions {short(self.questions)} is for the task questions, and tasks are {short(self.tasks)}"
             )
-        if self.shots and "questions" in self.tasks:
-            raise ValueError(f"EvalOptions.shots must be 0, got {self.shots}: there are no worked examples for task questions")
+        for task in self.tasks:
+            most = len(worked(self.prompts, task))
+            if (self.shots or 0) > most and (self.prompts, task) != ("lm_eval", "gsm8k"):
+                raise ValueError(
+                    f"EvalOptions.shots must be at most {most} for task {task} with --prompts {self.prompts}, got {self.shots}"
+                )
         if not self.grid or len(set(self.grid)) < len(self.grid):
             raise ValueError(f"EvalOptions.grid must hold sets of options, each once, got {short(self.grid)}")
         for task in self.tasks:
             self.params(task, self.grid[0])  # what is out of range is told now
 
+    def form(self, task: str) -> Form:
+        """How `task` asks."""
+        return FORMS[self.prompts, task, self.chat]
+
+    def shots_of(self, task: str) -> int:
+        """Worked examples before each question of `task`."""
+        return self.form(task).shots if self.shots is None else self.shots
+
     def params(self, task: str, options: StrategyOptions) -> SamplingParams:
         """How an answer of `task` is sampled with these options of the strategy."""
-        form = FORMS[task]
+        form = self.form(task)
         return SamplingParams(
             max_tokens=self.max_tokens or form.max_tokens,
             temperature=self.temperature,
@@ -100,7 +115,7 @@ class EvalOptions:
             min_p=self.min_p,
             ignore_eos=self.ignore_eos,
             stop_token_ids=self.stop_token_ids,
-            stop=self.stop or (() if self.chat else form.stop),
+            stop=self.stop or form.stop,
             max_nfe=self.max_nfe,
             max_repetition_run=self.max_repetition_run,
             strategy_options=options,

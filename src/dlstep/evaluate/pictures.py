@@ -1,4 +1,4 @@
-"""Pictures of comparisons: accuracy against tokens per forward, with standard errors; needs matplotlib."""
+"""Pictures of comparisons: accuracy, with intervals, against tokens per forward, with standard errors; needs matplotlib."""
 
 from collections.abc import Sequence as Items
 from importlib.util import find_spec
@@ -39,7 +39,7 @@ def check_plot(option: str = "--plot", path: Path | None = None) -> None:
 
 
 def tasks_figure(rows: Items[Row]) -> "Figure":
-    """A frame for each task: a line for each entry, with standard errors, and the frontier that no point of any beats.
+    """A frame for each task: a line for each entry, with its errors, and the frontier that no point of any beats.
 
     Of many entries only those that have a point on a frontier have a colour.
     """
@@ -113,11 +113,12 @@ def _frame(curve: Curve) -> str:
 
 
 def _draw(axes: Any, curve: Curve, style: tuple[str, str] | None, *, hollow: bool = False) -> None:
-    """A line with standard errors; grey without a style, and on request its first point hollow."""
+    """A line with intervals of 95 % and standard errors; grey without a style, and on request its first point hollow."""
     speed, right = zip(*map(_place, curve.rows), strict=True)
+    bounds = [row.accuracy_low for row in curve.rows], [row.accuracy_high for row in curve.rows]
     errors = {
         "xerr": [row.tokens_per_forward_error or 0.0 for row in curve.rows],
-        "yerr": [100 * (row.accuracy_error or 0.0) for row in curve.rows],
+        "yerr": [[100 * abs(row.accuracy - end) for row, end in zip(curve.rows, ends, strict=True)] for ends in bounds],
     }
     colour, marker = style or (OTHERS, "o")
     order, size = (3, 4) if style else (2, 2)

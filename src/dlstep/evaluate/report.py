@@ -4,9 +4,11 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence as Items
 from dataclasses import dataclass
 from itertools import accumulate
+from pathlib import Path
 
 from ..core.words import clipped, clipped_front, printable
-from .items import options_text
+from .checkpoint import key_of
+from .items import Key
 from .metrics import Pair, ratio
 from .runs import Group, Run
 
@@ -72,13 +74,18 @@ def slowest(pairs: Items[Pair]) -> list[Pair]:
     return sorted(pairs, key=lambda pair: -pair[1]["seconds"])
 
 
-def name_of(run: Run, row: Mapping[str, object]) -> str:
-    """The name of an answer for `--show`: its task and document, and the number of its options if there are several."""
-    options = row["options"]
-    assert isinstance(options, dict), "checked when the line was read"
-    numbers = {text: number for number, text in enumerate(dict.fromkeys(group[1] for group in run.groups), 1)}
-    more = f"/{numbers[options_text(options)]}" if len(numbers) > 1 else ""
-    return f"{row['task']}/{row['document']}{more}"
+def names_of(run: Run) -> dict[Key, str]:
+    """Return the name of each answer for `--show`: task and document, and the number of its options if there are several."""
+    numbers = {text: number for number, text in enumerate(dict.fromkeys(options for _, _, options in run.rows), 1)}
+    return {
+        (task, document, options): f"{task}/{document}" + (f"/{numbers[options]}" if len(numbers) > 1 else "")
+        for task, document, options in run.rows
+    }
+
+
+def trace_path(folder: Path, name: str) -> Path:
+    """The file of the trace of an answer."""
+    return folder / "traces" / f"{name.replace('/', '-')}.jsonl"
 
 
 def title(group: Group) -> str:
@@ -86,13 +93,23 @@ def title(group: Group) -> str:
     return group[0] if group[1] == "{}" else f"{group[0]} with {group[1]}"
 
 
+def scores_line(run: Run, group: Group) -> str:
+    """The share of right answers by each reading; empty where there is one reading."""
+    scores = run.scores(group)
+    told = ", ".join(f"{name} {100 * score:.1f} %" for name, score in scores.items())
+    return f"Right by {told}" if len(scores) > 1 else ""
+
+
 def report_lines(run: Run, most: int) -> Iterator[str]:
     """The report in lines of at most 80 characters, without the table; at most `most` wrong and `most` slow answers each."""
+    names = names_of(run)
     for group, pairs in run.groups.items():
         found = where(pairs)
         yield ""
         yield clipped(f"== {title(group)} ==", 80)
         yield ""
+        if line := scores_line(run, group):
+            yield from (line, "")
         yield "Order of filling: how far the steps were when each tenth was decided"
         yield from bars([f"{number + 1:2}" for number in range(PARTS)], found.decided)
         yield ""
@@ -107,16 +124,16 @@ def report_lines(run: Run, most: int) -> Iterator[str]:
         missed = wrong(pairs)
         yield f"Wrong answers: {len(missed)} of {len(pairs)}"
         for row, _ in missed[:most]:
-            yield clipped(f"  {name_of(run, row)}: {reason(row)}", 80)
+            yield clipped(f"  {names[key_of(row)]}: {reason(row)}", 80)
             yield f"    ...{clipped_front(printable(str(row['answer']).strip()), TAIL).removeprefix('...')}"
         if missed:
             yield "Step into the first:"
-            yield f"  dlstep report {run.folder} --show {name_of(run, missed[0][0])}"
+            yield f"  dlstep report {run.folder} --show {names[key_of(missed[0][0])]}"
         yield ""
         yield "Slowest requests"
         for row, beside in slowest(pairs)[:most]:
             told = f"{beside['seconds']:.2f} s, {beside['forwards']} forwards, {len(row['tokens'])} tokens"
-            yield clipped(f"  {name_of(run, row)}: {told}, ended by {row['finish']}", 80)
+            yield clipped(f"  {names[key_of(row)]}: {told}, ended by {row['finish']}", 80)
 
 
 def reason(row: Mapping[str, object]) -> str:

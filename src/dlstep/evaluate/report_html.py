@@ -1,99 +1,177 @@
-"""The report of a run as one HTML page: no scripts, nothing from elsewhere, and every text of a model escaped."""
+"""The report of a run as one HTML page: tables, where steps were spent, and every answer to be filtered and opened."""
 
-from collections.abc import Iterable, Mapping, Sequence as Items
-from dataclasses import asdict
-from html import escape
-from pathlib import Path
+import json
+import shlex
+from collections.abc import Iterator, Mapping, Sequence as Items
 from typing import Any
 
 from ..core import Trace
-from ..views import filling_svg
-from .metrics import Pair
-from .report import MOST_TOKENS, PARTS, name_of, reason, slowest, title, where, wrong
+from ..core.words import counted
+from ..frames import recording
+from ..views.page import page_around, report_page, source
+from ..views.tables import cell, chart, head_html, scrolled, text
+from .report import MOST_TOKENS, PARTS, names_of, trace_path, where
 from .runs import Run
-from .table import Line
+from .table import Line, pieces
 
-TRACES = "traces"
-STYLE = """
-body{font:14px/1.5 system-ui,sans-serif;max-width:60em;margin:2em auto;padding:0 1em;color:#111;background:#fff}
-table{border-collapse:collapse;margin:1em 0;display:block;overflow-x:auto}
-td,th{padding:2px 8px;border-bottom:1px solid #ddd;text-align:right;font-variant-numeric:tabular-nums}
-td:first-child,th:first-child{text-align:left}
-.bar{display:inline-block;height:.8em;background:#1f6feb}
-.cell{display:inline-block;min-width:1.6em;padding:0 2px;margin:1px;text-align:center;font:11px ui-monospace,monospace}
-pre{white-space:pre-wrap;background:#f4f4f4;padding:6px;margin:4px 0}summary{cursor:pointer}
-""".strip()
+MOST_RECORDINGS = 50  # answers whose steps are in a page
+LABELS = {
+    "right, %": "right answers, %",
+    "tok/fwd": "tokens per forward pass",
+    "tok/step": "tokens per sampling forward pass",
+    "fwd/answer": "forward passes per answer",
+    "forwards": "forward passes",
+    "computed": "rows computed",
+    "decided": "tokens decided",
+    "wasted": "rows computed twice",
+    "tok/s": "tokens per second, end to end",
+    "in decode": "tokens per second, while decoding",
+    "batch": "requests per forward pass",
+    "pad, %": "padding rows, %",
+    "equal, %": "equal answers, %",
+    "right, % gained": "right answers gained, %",
+    "tok/fwd gained": "tokens per forward pass gained",
+}
+HEADS = {
+    "engine": "Model and decoding",
+    "eval": "Problems and sampling",
+    "problems": "Problems, by task",
+    "versions": "Versions of dlstep and of its sources",
+    "environment": "Environment",
+}
 
 
-def report_html(run: Run, lines: Items[Line], most: int) -> str:
-    """The page: the table, then for each task and set of options what happened where."""
-    engine = run.asked["key"]["engine"]
-    head = f"{engine.get('model')}, {engine.get('strategy')}, {len(run.rows)} of {run.expected} answers"
-    parts = [f"<h1>{escape(str(run.folder.resolve().name))}</h1><p>{escape(head)}</p>", table_html(lines)]
-    for group, pairs in run.groups.items():
+def report_html(run: Run, lines: Items[Line]) -> str:
+    """The page: the table, where steps were spent, all answers, and the settings of the run."""
+    data = data_of(run)
+    name, engine = run.folder.resolve().name, run.asked["key"]["engine"]
+    state = "" if len(run.rows) == run.expected else f" of {run.expected}: the run is not complete"
+    strategy = str(engine.get("strategy")).partition("(")[0]
+    head = f"{engine.get('model')}, {strategy}. {counted(len(run.rows), 'answer')}{state}."
+    parts = [f"<h1>Evaluation: {text(name)}</h1>", f'<p class="soft">{text(head)}</p>', *table_html(lines)]
+    parts += ["<h2>Where steps were spent</h2>", *charts_html(run)]
+    wrong = any(answer["score"] < 1 for answer in data["answers"])
+    tasks = dict.fromkeys(answer["task"] for answer in data["answers"])
+    finishes = dict.fromkeys(answer["finish"] for answer in data["answers"])
+    filters = {
+        "tasks": "".join(option(task) for task in tasks),
+        "sets": "".join(option(label, str(number)) for number, label in enumerate(data["sets"])),
+        "finishes": "".join(option(finish) for finish in finishes),
+        "wrong": " selected" * wrong,
+    }
+    parts += ["<h2>Answers</h2>", source("report.html").format(**filters), "<h2>Settings</h2>", *settings_html(run)]
+    return report_page(text(f"dlstep eval: {name}"), "\n".join(parts), entry="report.js", data=data, steps=True)
+
+
+def option(label: str, value: str | None = None) -> str:
+    """One choice of a filter."""
+    return f'<option value="{text(label if value is None else value)}">{text(label)}</option>'
+
+
+def label_of(options: Mapping[str, Any]) -> str:
+    """Return a set of options in plain words."""
+    return ", ".join(f"{name} {value}" for name, value in options.items()) or "those of the run"
+
+
+def table_html(lines: Items[Line]) -> Iterator[str]:
+    """Yield the parts of the table; a column without any figure is left out."""
+    sets = len({line.options for line in lines}) > 1
+    tasks = not sets or len({line.task for line in lines}) > 1
+    for heads, rows in pieces(lines):
+        kept = [place for place in range(len(heads)) if any(row[place] not in ("", "-") for row in rows)]
+        if not kept:
+            continue
+        names = [LABELS.get(heads[place], heads[place]) for place in kept]
+        body = [head_html([*(["task"] * tasks), *(["options"] * sets), *names], ("task", "options"))]
+        for line, row in zip(lines, rows, strict=True):
+            labels = [*([line.task] * tasks), *([label_of(json.loads(line.options))] * sets)]
+            cells = [*(cell(label, words=True) for label in labels), *(cell(row[place]) for place in kept)]
+            body.append(f"<tr>{''.join(cells)}</tr>")
+        yield scrolled(", ".join(names), *body)
+
+
+def charts_html(run: Run) -> Iterator[str]:
+    """Yield the charts of each task and set of options."""
+    groups = run.groups
+    for group, pairs in groups.items():
         found = where(pairs)
         tenths = [str(number + 1) for number in range(PARTS)]
-        parts.append(f"<h2>{escape(title(group))}</h2>")
-        parts.append("<h3>Order of filling</h3><p>How far the steps were when each tenth of an answer was decided.</p>")
-        parts.append(bars_html(tenths, found.decided))
-        parts.append("<h3>Where steps were spent</h3><p>Steps whose first undecided token lay in each tenth.</p>")
-        parts.append(bars_html([*tenths, "behind"], (*found.spent, max(0.0, 1 - sum(found.spent)))))
-        parts.append("<h3>Tokens that a step decided</h3>")
-        labels = [str(number) for number in range(MOST_TOKENS)]
-        parts.append(bars_html([*labels, f"{MOST_TOKENS} and more"], found.taken))
-        missed = wrong(pairs)
-        parts.append(f"<h3>Wrong answers: {len(missed)} of {len(pairs)}</h3>")
-        parts += [answer_html(run, pair, reason(pair[0])) for pair in missed[:most]]
-        parts.append("<h3>Slowest requests</h3>")
-        parts += [answer_html(run, pair, slow_words(pair)) for pair in slowest(pairs)[:most]]
-    body = "\n".join(parts)
-    top = f'<meta charset="utf-8"><title>dlstep eval</title><style>{STYLE}</style>'
-    return f'<!doctype html><html lang="en">{top}\n{body}\n</html>\n'
+        most = max((number + 1 for number, share in enumerate(found.taken) if share), default=1)
+        counts = [*map(str, range(MOST_TOKENS)), f"{MOST_TOKENS} and more"][:most]
+        charts = (
+            chart("Order of filling", "how far the steps were when each tenth of an answer was decided", tenths, found.decided),
+            chart(
+                "Steps by place",
+                "share of steps whose first undecided token lay in each tenth, or behind the answer",
+                [*tenths, "behind"],
+                (*found.spent, max(0.0, 1 - sum(found.spent))),
+            ),
+            chart("Tokens of a step", "share of steps that decided so many tokens", counts, found.taken[:most]),
+        )
+        title = f"{group[0]}, {label_of(json.loads(group[1]))}" if len(groups) > 1 else group[0]
+        yield f"<details{' open' * (len(groups) == 1)}><summary>{text(title)}</summary>"
+        yield f'<div class="charts">{"".join(charts)}</div></details>'
 
 
-def table_html(lines: Items[Line]) -> str:
-    """The table, a row for each of its columns, because it has many."""
-    rows = [asdict(line) for line in lines]
-    body = [f"<tr><td>{escape(name)}</td>{''.join(cells(row[name] for row in rows))}</tr>" for name in asdict(lines[0])]
-    return f"<table>{''.join(body)}</table>"
+def settings_html(run: Run) -> Iterator[str]:
+    """Yield the key of the run, a table for each of its parts, and the machines that took part; empty values are left out."""
+    found: dict[str, Mapping[str, Any]] = {HEADS[part]: run.asked["key"].get(part, {}) for part in HEADS}
+    problems = run.asked["key"]["problems"].items()
+    found[HEADS["problems"]] = {task: f"{each['count']}, digest {each['digest']}" for task, each in problems}
+    found |= {f"Machine {number}": machine for number, machine in enumerate(run.asked.get("machines", []), 1)}
+    for title, told in found.items():
+        rows = [
+            f'<tr><th scope="row">{text(name.replace("_", " "))}</th><td class="words long">{text(value)}</td></tr>'
+            for name, value in told.items()
+            if value not in (None, "", [], ())
+        ]
+        yield f"<details><summary>{text(title)}</summary>{scrolled(title, *rows)}</details>"
 
 
-def cells(values: Iterable[object]) -> list[str]:
-    """Values as cells of a table."""
-    texts = ("" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value) for value in values)
-    return [f"<td>{escape(text)}</td>" for text in texts]
-
-
-def bars_html(labels: Items[str], shares: Items[float]) -> str:
-    """A bar for each share."""
-    rows = [
-        f'<tr><td>{escape(label)}</td><td>{100 * share:.1f} %</td><td style="text-align:left">'
-        f'<span class="bar" style="width:{20 * share:.2f}em"></span></td></tr>'
-        for label, share in zip(labels, shares, strict=True)
+def data_of(run: Run) -> dict[str, Any]:
+    """Return the data of the list of answers: answers, their prompts, their sets of options, and the steps of some."""
+    prompts: dict[str, int] = {}
+    sets = {options: number for number, options in enumerate(dict.fromkeys(group[1] for group in run.groups))}
+    answers = [
+        {
+            "name": name,
+            "task": row["task"],
+            "document": row["document"],
+            "set": sets[key[2]],
+            "prompt": prompts.setdefault(prompt_text(row), len(prompts)),
+            **{field: row[field] for field in ("answer", "steps", "finish", "error", "gold", "found", "note", "score")},
+            "tokens": len(row["tokens"]),
+            "forwards": beside["forwards"],
+            "seconds": beside["seconds"],
+            "decided": beside["decided_at"],
+            "probabilities": beside["probabilities"],
+            "command": shlex.join(["dlstep", "report", str(run.folder), "--show", name]),
+        }
+        for key, name in names_of(run).items()
+        for row, beside in [(run.rows[key], run.beside[key])]
     ]
-    return f"<table>{''.join(rows)}</table>"
+    return {
+        "answers": answers,
+        "prompts": [*prompts],
+        "sets": [label_of(json.loads(options)) for options in sets],
+        "recordings": recordings(run),
+        "live": page_around(),
+    }
 
 
-def slow_words(pair: Pair) -> str:
-    """The costs of a slow answer."""
-    row, beside = pair
-    return f"{beside['seconds']:.2f} s, {beside['forwards']} forwards, {len(row['tokens'])} tokens"
-
-
-def answer_html(run: Run, pair: Pair, words: str) -> str:
-    """An answer to be opened by a click: prompt, text, the step that decided each token, and its trace if there is one."""
-    row, beside = pair
-    name = name_of(run, row)
-    path = trace_path(run.folder, name)
-    if path.is_file():
-        picture = filling_svg([(name, Trace.load(path))])
-    else:
-        picture = f"<p>Its trace: <code>dlstep report {escape(str(run.folder))} --show {escape(name)}</code></p>"
-    return (
-        f"<details><summary>{escape(name)}: {escape(words)}</summary><pre>{escape(prompt_text(row))}</pre>"
-        f"<pre>{escape(str(row['answer']))}</pre><p>The step that decided each token:</p>"
-        f"<div>{strip_html(row, beside)}</div>{picture}</details>"
-    )
+def recordings(run: Run) -> dict[str, Any]:
+    """Return the steps of the answers whose traces are there, by name, wrong answers first."""
+    model = str(run.asked["key"]["engine"].get("model"))
+    found: dict[str, Any] = {}
+    for key, name in sorted(names_of(run).items(), key=lambda pair: run.rows[pair[0]]["score"]):
+        path = trace_path(run.folder, name)
+        if len(found) < MOST_RECORDINGS and path.is_file():
+            trace = Trace.load(path)
+            # A trace of an answer that was decoded differently since, by other code or options, is not shown.
+            sequence = trace.state.find(0)
+            if sequence is not None and list(sequence.answer) == run.rows[key]["tokens"]:
+                found[name] = recording(trace, model)
+    return found
 
 
 def prompt_text(row: Mapping[str, Any]) -> str:
@@ -102,18 +180,3 @@ def prompt_text(row: Mapping[str, Any]) -> str:
     if isinstance(prompt, str):
         return prompt
     return "\n\n".join(f"{turn['role']}: {turn['content']}" for turn in prompt)
-
-
-def strip_html(row: Mapping[str, Any], beside: Mapping[str, Any]) -> str:
-    """A box for each token: its number is the step that decided it, its colour goes from early blue to late red."""
-    boxes: list[str] = []
-    for token, step, probability in zip(row["tokens"], beside["decided_at"], beside["probabilities"], strict=True):
-        hue = round(220 * (1 - step / max(1, row["steps"])))
-        hint = f"token {token}, step {step}, probability {probability:.3f}"
-        boxes.append(f'<span class="cell" style="background:hsl({hue},80%,80%)" title="{hint}">{step}</span>')
-    return "".join(boxes)
-
-
-def trace_path(folder: Path, name: str) -> Path:
-    """Where the trace of an answer lies."""
-    return folder / TRACES / f"{name.replace('/', '-')}.jsonl"

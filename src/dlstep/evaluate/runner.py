@@ -3,7 +3,7 @@
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence as Items
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, replace
 from itertools import groupby
 from pathlib import Path
@@ -11,6 +11,7 @@ from time import perf_counter
 from typing import Any, Protocol
 
 from ..core import Request, refusal
+from ..run_lock import RunLock
 from .answering import ROUND, Answered
 from .checkpoint import Checkpoint, begin
 from .crews import About, Crew
@@ -20,7 +21,7 @@ from .jail import Jail, Limits, find_jail
 from .maths import Maths
 from .metrics import Work
 from .options import CODE_TASKS, EvalOptions
-from .scoring import Mark, code_mark, digits_mark, ending_mark, maths_mark, number_mark
+from .scoring import Mark, code_mark, ending_mark, maths_mark, number_mark
 
 SCORERS = 2  # threads that wait for jails and for the process that compares formulas
 # The problems themselves are in the key.
@@ -42,17 +43,15 @@ class Scorers:
     def mark(self, item: Item, row: Mapping[str, Any]) -> Mark:
         """The score of an answer; one that was refused or failed gets none."""
         if row["finish"] in ("rejected", "error", "abort"):
-            return Mark(0.0, "", row["error"])
+            return Mark(note=row["error"])
         if item.task == "math500":
             assert self.maths is not None, "made for this task"
             return maths_mark(item.document, row["answer"], self.maths)
         if item.task in CODE_TASKS:
-            return code_mark(item.task, item.document, row["answer"], self.jail)
-        if item.task == "shells":
-            return digits_mark(item.document, row["answer"])
+            return code_mark(item.task, item.document, row["answer"], self.jail, chat=not isinstance(item.prompt, str))
         if item.task == "questions":
             return ending_mark(item.document, row["answer"])
-        return number_mark(item.document, row["answer"])
+        return number_mark(item.task, item.document, row["answer"])
 
 
 @contextmanager
@@ -68,12 +67,13 @@ def scorers_for(options: EvalOptions) -> Iterator[Scorers]:
             maths.close()
 
 
-def key_of_run(options: EvalOptions, documents: Mapping[str, list[Document]], facts: Mapping[str, Any]) -> dict[str, Any]:
-    """All that the answers of a run depend on."""
+def key_of_run(options: EvalOptions, documents: Mapping[str, list[Document]], about: About) -> dict[str, Any]:
+    """Return all that the answers and scores of a run depend on."""
     asked = {name: value for name, value in asdict(options).items() if name not in NOT_IN_KEY}
     asked["grid"] = [{name: repr(value) for name, value in chosen} for chosen in options.grid]
     problems = {task: {"count": len(found), "digest": digest(found)} for task, found in documents.items()}
-    return {"engine": dict(facts), "eval": asked, "problems": problems}
+    code = {"versions": about.versions, "environment": about.environment}
+    return {"engine": dict(about.facts), "eval": asked, "problems": problems} | code
 
 
 def evaluate(
@@ -87,13 +87,15 @@ def evaluate(
     """Answer and score everything that `options.out` does not hold yet.
 
     `told` are the options as they were given, kept for whoever looks at the run. Killed at any moment and called again, the
-    answers are those of an unbroken run, byte for byte. Raises ValueError for a folder that holds another run.
+    answers are those of an unbroken run, byte for byte. Raises ValueError for a folder that holds another run, or that another
+    process writes to.
     """
     folder = Path(options.out)
     items = items_of(options, documents)
-    with scorers_for(options) as scorers:
-        check(crew.about, options)
-        begin(folder, {"key": key_of_run(options, documents, crew.about.facts), "told": dict(told or {})})
+    check(crew.about, options)
+    with scorers_for(options) as scorers, closing(RunLock(folder)) as lock:
+        key = key_of_run(options, documents, crew.about)
+        begin(folder, {"key": key, "told": dict(told or {}), "machines": [crew.about.machine]})
         checkpoint = Checkpoint(folder, items)
         try:
             missing = checkpoint.missing
@@ -101,6 +103,7 @@ def evaluate(
             running = Running(crew, scorers, checkpoint, items, show, len(items) - len(missing), score)
             for task, places in groupby(missing, key=lambda place: items[place].task):
                 running.answer(task, deque(places))
+            lock.check()
         finally:
             checkpoint.close()
 
@@ -184,8 +187,10 @@ class Running:
                 self._write(self._scoring.pop(future), future.result())
 
     def _write(self, answered: Answered, mark: Mark) -> None:
-        gold = self._items[answered.place].document.gold
-        row = {**answered.row, "gold": gold, "found": mark.found, "note": mark.note, "score": mark.score}
+        document = self._items[answered.place].document
+        asked = {"problem": digest([replace(document, number=0)]), "gold": document.gold}
+        told = {"found": mark.found, "note": mark.note, "scores": dict(mark.scores), "score": mark.score}
+        row = {**answered.row, **asked, **told}
         self._notes.note(answered.place, row, answered.beside)
         self._done, self._score = self._done + 1, self._score + mark.score
         self._show(self._done, self._score)

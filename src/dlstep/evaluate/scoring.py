@@ -1,129 +1,103 @@
-"""Scores of answers: what is taken as the answer of a text, and whether it is right. `docs/evaluation.md` has the rules."""
+"""Scores of answers by the published rules of lm_eval 0.4. `docs/evaluation.md` has the rules and the few differences.
+
+An answer gets one score for each reading of its task; the first reading is the one that figures are made of.
+"""
 
 import re
-from dataclasses import dataclass
-from fractions import Fraction
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from .documents import Document
 from .jail import Jail
 from .maths import Maths
-from .programs import program_of
+from .programs import harness_program, program_of
 
-LONGEST_NUMBER = 100  # characters
-LONGEST_FOUND = 200
-_SIGNS = str.maketrans({"\u2212": "-", "\u2013": "-", "\u00a0": " ", "\u202f": " ", "\u2009": " "})
-_FRACTION = re.compile(r"(-?)\s*\\[dt]?frac\s*\{\s*(-?\d+)\s*\}\s*\{\s*(\d+)\s*\}", re.ASCII)
-_SHORT_FRACTION = re.compile(r"\\[dt]?frac\s*(\d)\s*(\d)", re.ASCII)
-_NUMBER = re.compile(
-    r"(?<![\w.])(?:-?\$?|\$-)(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?(?:\s?/\s?\d+(?![\d.]))?|(?<!\w)-?\.\d+", re.ASCII
-)
-_BOX, _BRACE = re.compile(r"\\f?box(?:ed)?\s*\{"), re.compile(r"(?<!\\)[{}]")
+LONGEST_FOUND = 200  # characters
+INVALID = "[invalid]"  # lm_eval's word for an answer in which nothing was found
+READINGS = {
+    "shells": ("flexible-extract",),
+    "gsm8k": ("flexible-extract", "strict-match"),
+    "questions": ("flexible-extract", "strict-match"),
+    "math500": ("math_verify", "exact_match"),
+    "humaneval": ("any-form", "lm_eval"),
+    "mbpp": ("any-form", "lm_eval"),
+}
+_STRICT = re.compile(r"#### (\-?[0-9\.\,]+)")
+_FLEXIBLE = re.compile(r"(-?[$0-9.,]{2,})|(-?[0-9]+)")
 _ONE_NUMBER = re.compile(r"-?(?:\d+(?:\.\d*)?|\.\d+)", re.ASCII)
-_DIGITS = re.compile(r"\d+", re.ASCII)
-_MARKED = re.compile(r"####\s*(.*)")
+_LAST_STOP = re.compile(r"\.$")
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A score from 0 to 1, the answer that was found in the text, and how a program ended or why nothing was compared."""
+    """The scores of an answer by reading, 0 or 1, the answer that was found in the text, and why it has no score, if so."""
 
-    score: float
-    found: str
+    scores: Mapping[str, float] = field(default_factory=dict)
+    found: str = ""
     note: str = ""
 
-
-def last_box(text: str) -> str | None:
-    r"""The content of the last `\boxed{...}` of a text, nested braces included; None where there is none that closes."""
-    starts = {found.end() for found in _BOX.finditer(text)}
-    opened: list[int] = []
-    last: tuple[int, int] | None = None
-    for found in _BRACE.finditer(text):
-        place = found.start()
-        if text[place] == "{":
-            opened.append(place + 1)
-        elif opened:
-            start = opened.pop()
-            if start in starts and (last is None or start > last[0]):
-                last = start, place
-    return None if last is None else text[last[0] : last[1]].strip()
+    @property
+    def score(self) -> float:
+        """The score by the first reading; 0 for an answer that was rejected or failed."""
+        return next(iter(self.scores.values()), 0.0)
 
 
-def numbers_in(text: str) -> list[Fraction]:
-    """The numbers of a text from left to right, as humans and LaTeX write them."""
-    plain = text.translate(_SIGNS).replace("{,}", ",").replace("\\$", "$").replace("\\!", "").replace("\\,", "")
-    plain = _SHORT_FRACTION.sub(r"\1/\2", _FRACTION.sub(lambda found: f" {found[1]}{found[2]}/{found[3]} ", plain))
-    found: list[Fraction] = []
-    for written in _NUMBER.findall(plain):
-        digits = re.sub(r"[,$\s]", "", written)
-        if len(digits) <= LONGEST_NUMBER:
-            over, _, under = digits.partition("/")
-            found += [Fraction(over) / int(under or 1)] if int(under or 1) else []
-    return found
+def strict_match(text: str) -> str:
+    """The first number behind `#### `."""
+    found = _STRICT.search(text)
+    return found[1].strip() if found else INVALID
 
 
-def final_number(text: str) -> Fraction | None:
-    r"""The number that a text gives as its answer: in the last `\boxed{}`, else behind the last `####`, else its last one."""
-    box = last_box(text)
-    if box is not None:
-        return (numbers_in(box) or [None])[-1]
-    marked = _MARKED.findall(text)
-    found = numbers_in(marked[-1])[:1] if marked else numbers_in(text)[-1:]
-    return found[0] if found else None
+def flexible_extract(text: str) -> str:
+    """The last number of a text, digits of words included."""
+    last = ""
+    for found in _FLEXIBLE.finditer(text):
+        last = found[0]
+    return last.strip() or INVALID
 
 
-def shown(number: Fraction | None) -> str:
-    """A number as text; empty where there is none."""
-    if number is None:
-        return ""
-    tenths = float(number)
-    return str(number) if number.denominator == 1 or Fraction(repr(tenths)) != number else repr(tenths)
+def plain_number(text: str) -> str:
+    """A number without what lm_eval's `exact_match` ignores: commas, dollars, all before `#### `, a full stop at the end."""
+    return _LAST_STOP.sub("", text.replace(",", "").replace("$", "").rpartition("#### ")[2]).lower()
 
 
-def number_mark(document: Document, text: str) -> Mark:
-    """Right if the final number equals the expected one."""
-    found, expected = final_number(text), final_number(document.gold)
-    return Mark(float(found is not None and found == expected), shown(found), "" if found is not None else "no number")
-
-
-def digits_mark(document: Document, text: str) -> Mark:
-    """Right if the last digits of the text are the expected ones, as `dlstep.tiny.score` says."""
-    found = _DIGITS.findall(text)
-    return Mark(float(found[-1] == document.gold), found[-1][:LONGEST_FOUND]) if found else Mark(0.0, "", "no number")
+def number_mark(task: str, document: Document, text: str) -> Mark:
+    """Right if the number that is read is the expected one, digit by digit."""
+    found = {"flexible-extract": flexible_extract(text), "strict-match": strict_match(text)}
+    gold = plain_number(document.gold)
+    scores = {reading: float(plain_number(found[reading]) == gold) for reading in READINGS[task]}
+    number = found["flexible-extract"]
+    return Mark(scores, "", "no number") if number == INVALID else Mark(scores, number[:LONGEST_FOUND])
 
 
 def ending_mark(document: Document, text: str) -> Mark:
-    """Right if the final number equals the expected one, or where no number is expected, if the text ends with the answer."""
+    """Right if the number is the expected one, or where no number is expected, if the text ends with the answer."""
     if _ONE_NUMBER.fullmatch(document.gold.replace(",", "")):
-        return number_mark(document, text)
+        return number_mark("questions", document, text)
     expected, said = document.gold.rstrip("."), text.strip().rstrip(".")
-    return Mark(float(said.endswith(expected)), said[-len(expected) :][-LONGEST_FOUND:])
+    return Mark({"ending": float(said.endswith(expected))}, said[-len(expected) :][-LONGEST_FOUND:])
 
 
 def maths_mark(document: Document, text: str, maths: Maths) -> Mark:
-    r"""Right if the last `\boxed{}`, or the last formula or number without one, means the same as the expected answer."""
-    box = last_box(text)
-    found = text[-2000:] if box is None else box
-    if box is not None and alike(box) == alike(document.gold):
-        return Mark(1.0, box[:LONGEST_FOUND])
-    if not found.strip():
-        return Mark(0.0, "", "no answer")
-    equal, read, note = maths.equal(document.gold, found, boxed=box is not None)
-    return Mark(float(equal), (read if box is None else box)[:LONGEST_FOUND], note)
+    """Right if the text means the expected answer, by math-verify and by the rule of Minerva."""
+    verdicts = {reading: maths.equal(reading, document.gold, text) for reading in READINGS["math500"]}
+    scores = {reading: float(equal) for reading, (equal, _, _) in verdicts.items()}
+    _, read, note = verdicts["math_verify"]
+    return Mark(scores, read[:LONGEST_FOUND], note or verdicts["exact_match"][2] or ("" if read else "no answer"))
 
 
-def alike(formula: str) -> str:
-    """A formula without what changes only how it looks."""
-    plain = re.sub(r"\\(?:left|right|!|,|;|:|quad|qquad|displaystyle)(?![a-zA-Z])", "", formula)
-    plain = re.sub(
-        r"\\(?:text|mbox|textbf|mathrm)\s*\{([^{}]*)\}", r"\1", plain.replace("dfrac", "frac").replace("tfrac", "frac")
-    )
-    return re.sub(r"[\s$]|(?<=\d)\{,\}|\.$", "", plain).rstrip(".")
+def code_mark(task: str, document: Document, text: str, jail: Jail | None, *, chat: bool = False) -> Mark:
+    """Right if a program passes every test in a jail: the one that lm_eval would run, or in any form the one that is meant.
 
-
-def code_mark(task: str, document: Document, text: str, jail: Jail | None) -> Mark:
-    """Right if the program passes every test in a jail; without one nothing is run and nothing is right."""
+    `chat` chooses lm_eval's instruct task. Without a jail nothing is run and nothing is right.
+    """
     program = program_of(task, document, text)
     if jail is None:
-        return Mark(0.0, program, "not run")
-    verdict = jail.run([program, *document.tests])
-    return Mark(float(verdict == "passed"), program, verdict)
+        return Mark(dict.fromkeys(READINGS[task], 0.0), program, "not run")
+    theirs = harness_program(task, document, text, chat=chat)
+    verdicts = {theirs: jail.run([theirs, *document.tests])}
+    if verdicts[theirs] != "passed" and program not in verdicts:
+        verdicts[program] = jail.run([program, *document.tests])
+    counted = theirs if verdicts[theirs] == "passed" else program
+    scores = {"any-form": float(verdicts[counted] == "passed"), "lm_eval": float(verdicts[theirs] == "passed")}
+    return Mark(scores, counted, verdicts[counted])

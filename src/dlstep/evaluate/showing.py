@@ -1,6 +1,7 @@
-"""One answer of a run decoded again by itself, with a trace to step through."""
+"""Answers of a run decoded again, each by itself, with traces to step through."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence as Items
+from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
@@ -8,22 +9,22 @@ from ..config import engine_config
 from ..core import DlstepError, Trace
 from ..core.checks import short
 from ..llm import LLM
+from ..run_lock import RunLock, check_free
+from .checkpoint import key_of
 from .crews import about
-from .items import Item, items_of, read_documents
+from .items import items_of, read_documents
 from .options import EvalOptions, grid_of
-from .report import name_of
-from .report_html import trace_path
+from .report import names_of, trace_path, wrong
 from .runner import key_of_run
 from .runs import Run
 
 
 def row_named(run: Run, name: str) -> Mapping[str, Any]:
     """The answer of this name. Raises ValueError for a name of none."""
-    for row in run.rows.values():
-        if name_of(run, row) == name:
-            return row
-    some = next((name_of(run, row) for row in run.rows.values()), "none")
-    raise ValueError(f"--show {short(name)} is no answer of {run.folder}: names are like {some}")
+    names = {each: key for key, each in names_of(run).items()}
+    if name not in names:
+        raise ValueError(f"--show {short(name)} is no answer of {run.folder}: names are like {next(iter(names), 'none')}")
+    return run.rows[names[name]]
 
 
 def options_of(run: Run) -> EvalOptions:
@@ -38,36 +39,41 @@ def options_of(run: Run) -> EvalOptions:
     return EvalOptions(**given)
 
 
-def shown(run: Run, name: str) -> Trace:
-    """The trace of an answer, decoded again by itself, and saved beside the run.
+def shown(run: Run, names: Items[str]) -> list[Trace]:
+    """The traces of answers, each decoded again by itself, and saved in the folder of the run.
 
-    Raises ValueError where the model, its options or the problems are not those of the run, DlstepError where the answer is
-    another one.
+    Raises ValueError where the model, its options or the problems are not those of the run, or another process writes to its
+    folder, DlstepError where an answer is another one.
     """
-    row, options = row_named(run, name), options_of(run)
+    check_free(run.folder)
+    rows, options = [row_named(run, name) for name in names], options_of(run)
     documents = read_documents(options)
     llm = LLM.from_config(engine_config(run.asked["told"]["engine"]))
-    key = key_of_run(options, documents, about(llm.engine).facts)
+    key = key_of_run(options, documents, about(llm.engine))
     for part in ("engine", "problems"):
         if key[part] != run.asked["key"][part]:
             raise ValueError(f"{part} of {run.folder} {short(run.asked['key'][part])} is now {short(key[part])}")
-    item = item_of(items_of(options, documents), row)
-    session = llm.session()
-    session.submit(item.ids(llm.engine), replace(item.params, seed=row["seed"]))
-    session.run()
-    found = list(session.output(0).token_ids)
-    if found != row["tokens"]:
-        raise DlstepError(f"{name} decoded by itself answers {short(found)}, and in the run {short(row['tokens'])}")
-    path = trace_path(run.folder, name)
-    path.parent.mkdir(exist_ok=True)
-    session.trace.save(path)
-    return session.trace
+    items = {item.key: item for item in items_of(options, documents)}
+    traces: list[Trace] = []
+    with closing(RunLock(run.folder)):
+        for name, row in zip(names, rows, strict=True):
+            item = items[key_of(row)]
+            session = llm.session()
+            session.submit(item.ids(llm.engine), replace(item.params, seed=row["seed"]))
+            session.run()
+            found = list(session.output(0).token_ids)
+            if found != row["tokens"]:
+                raise DlstepError(f"{name} decoded by itself answers {short(found)}, and in the run {short(row['tokens'])}")
+            path = trace_path(run.folder, name)
+            path.parent.mkdir(exist_ok=True)
+            session.trace.save(path)
+            traces.append(session.trace)
+            session.close()
+    return traces
 
 
-def item_of(items: list[Item], row: Mapping[str, Any]) -> Item:
-    """The item of an answer."""
-    return next(
-        item
-        for item in items
-        if (item.task, item.document.number, dict(item.options)) == (row["task"], row["document"], row["options"])
-    )
+def untraced(run: Run, most: int) -> list[str]:
+    """The names of those of the first `most` wrong answers, the worst first, whose traces are not there yet."""
+    names = names_of(run)
+    missed = wrong([pair for pairs in run.groups.values() for pair in pairs])[:most]
+    return [name for row, _ in missed if not trace_path(run.folder, name := names[key_of(row)]).is_file()]

@@ -1,21 +1,72 @@
 """The options that a tuner varies: from texts like `accept_threshold=0.3:0.99` to a space of values."""
 
 from collections.abc import Iterator, Sequence as Items
-from dataclasses import fields
-from math import floor, log10
+from dataclasses import dataclass, fields
+from itertools import count, product
+from math import floor, log10, prod
 from typing import Any
 
 import yaml
 
 from ..core import Config, Request, SamplingParams, Strategy, options_of, refusal
 from ..core.checks import short
-from ..core.options import Options, StrategyOptions, unknown_option
-from .search import Space
+from ..core.options import Options, StrategyOptions, sorted_options, unknown_option
 
 STEPS = 16  # of a range
 MOST_VALUES = 1000
-LARGEST = 10_000  # sets of options of a grid
+PRIMES = (2, 3, 5, 7, 11, 13, 17, 19)
 FORM = "give a range or values, as accept_threshold=0.3:0.99 or buffer_size=1,2,4"
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """Options with the values of each, numbers in ascending order."""
+
+    axes: tuple[tuple[str, tuple[Any, ...]], ...]
+
+    def at(self, place: Items[int]) -> StrategyOptions:
+        """Return the set of options with these indexes of values."""
+        pairs = [(name, values[index]) for (name, values), index in zip(self.axes, place, strict=True)]
+        return sorted_options("the space", pairs)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The number of values of each option."""
+        return tuple([len(values) for _, values in self.axes])
+
+    @property
+    def size(self) -> int:
+        """The number of sets of options."""
+        return prod(self.sizes)
+
+    def spread(self, most: int) -> list[StrategyOptions]:
+        """Return `most` evenly spread sets of options, all of them if there are no more.
+
+        Values of one option are evenly spaced from the first to the last. Several options follow the Halton sequence (Halton,
+        1960): each new set lies in one of the largest gaps, so that any number of sets has many values of each option.
+        """
+        if most >= self.size:
+            places: list[tuple[int, ...]] = list(product(*map(range, self.sizes)))
+        elif len(self.axes) == 1:
+            places = [(round(step * (self.size - 1) / max(1, most - 1)),) for step in range(most)]
+        else:
+            found: dict[tuple[int, ...], None] = {}
+            for number in count(1):
+                found[tuple([int(halton(number, base) * size) for base, size in zip(PRIMES, self.sizes, strict=False)])] = None
+                if len(found) == most:
+                    break
+            places = sorted(found)
+        return [self.at(place) for place in places]
+
+
+def halton(number: int, base: int) -> float:
+    """Return the digits of a number in a base, mirrored behind the point."""
+    mirrored, share = 0.0, 1.0
+    while number:
+        number, digit = divmod(number, base)
+        share /= base
+        mirrored += share * digit
+    return mirrored
 
 
 def space_of(over: Items[str], config: Config, strategy: Strategy) -> Space:
@@ -37,8 +88,8 @@ def space_of(over: Items[str], config: Config, strategy: Strategy) -> Space:
     space = Space(tuple(axes.items()))
     if space.size == 1:
         raise ValueError(f"--over {' '.join(over)} leaves one set of options, and nothing to choose: {FORM}")
-    if len(axes) < 3 and space.size > LARGEST:
-        raise ValueError(f"--over has {space.size} sets of options: give fewer values, at most {LARGEST} together")
+    if len(axes) > len(PRIMES):
+        raise ValueError(f"--over varies {len(axes)} options: give at most {len(PRIMES)}")
     check(space, config, strategy)
     return space
 

@@ -2,8 +2,9 @@
 
 import csv
 import json
-from collections.abc import Iterator, Sequence as Items
-from dataclasses import asdict, dataclass, fields
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence as Items
+from dataclasses import asdict, dataclass, field, fields, replace
 from io import StringIO
 from typing import Any
 
@@ -13,8 +14,8 @@ from rich.table import Table
 from rich.text import Text
 
 from ..core.words import printable
-from .metrics import ratio
-from .runs import Run, matched
+from .metrics import Answers, ratio
+from .runs import Run, matched, shared_seconds
 
 FORMULAS = ("=", "+", "-", "@")
 
@@ -23,8 +24,8 @@ FORMULAS = ("=", "+", "-", "@")
 class Line:
     """Figures of a task with one set of options; `docs/evaluation.md` defines each column.
 
-    Times, the batch and padding are of a task's forwards, which all of its sets of options share: None where there are several.
-    The last five compare with a reference run, and are None without one.
+    Rates, the batch and padding are of a task's forward passes, which all of its sets of options share: None where there are
+    several. `equal` and the gains compare with a reference run, and are None without one.
     """
 
     task: str
@@ -32,13 +33,16 @@ class Line:
     answers: int
     failed: int
     accuracy: float
-    accuracy_error: float
+    accuracy_low: float
+    accuracy_high: float
     tokens: int
     tokens_per_forward: float
     tokens_per_forward_error: float
     tokens_per_step: float
     forwards_per_answer: float
     forwards_per_answer_error: float
+    forwards: int
+    seconds: float
     computed: int
     decided: int
     wasted: int
@@ -46,15 +50,19 @@ class Line:
     tps_decode: float | None
     batch: float | None
     padding: float | None
+    scores: Mapping[str, float] = field(default_factory=dict)
+    settings: str = ""
     equal: float | None = None
     accuracy_gain: float | None = None
     accuracy_gain_low: float | None = None
     accuracy_gain_high: float | None = None
     accuracy_gain_p: float | None = None
+    accuracy_gain_method: str | None = None
     speed_gain: float | None = None
     speed_gain_low: float | None = None
     speed_gain_high: float | None = None
     speed_gain_p: float | None = None
+    speed_gain_method: str | None = None
 
 
 def lines_of(run: Run, against: Run | None = None) -> list[Line]:
@@ -66,11 +74,12 @@ def lines_of(run: Run, against: Run | None = None) -> list[Line]:
     if against is not None and not beside:
         raise ValueError(f"{against.folder} has no answers to problems of {run.folder} with options that go together")
     lines: list[Line] = []
-    for group in run.groups:
-        sums, work = run.answers(group), run.work[group[0]]
-        alone = len([each for each in run.groups if each[0] == group[0]]) == 1
+    sums_of = {group: Answers.total(Answers.of(*pair) for pair in pairs) for group, pairs in run.groups.items()}
+    seconds, sets = shared_seconds(run, sums_of), Counter(task for task, _ in sums_of)
+    for group, sums in sums_of.items():
+        work, alone = run.work[group[0]], sets[group[0]] == 1
         found = beside.get(group)
-        more: dict[str, Any] = {}
+        more: dict[str, Any] = {"scores": run.scores(group)}
         if found is not None:
             more["equal"] = found.equal
             for name, gain in (("accuracy", found.accuracy), ("speed", found.tokens_per_forward)):
@@ -79,15 +88,17 @@ def lines_of(run: Run, against: Run | None = None) -> list[Line]:
                 }
         lines.append(
             Line(
-                *group, sums.count, sums.failed, sums.accuracy, sums.accuracy_error, sums.tokens,
+                *group, sums.count, sums.failed, sums.accuracy, *sums.accuracy_interval, sums.tokens,
                 sums.tokens_per_forward, sums.tokens_per_forward_error, sums.tokens_per_step,
-                sums.forwards_per_answer, sums.forwards_per_answer_error, sums.computed, sums.tokens, sums.wasted,
+                sums.forwards_per_answer, sums.forwards_per_answer_error,
+                sums.forwards, seconds[group], sums.computed, sums.tokens, sums.wasted,
                 ratio(sums.tokens, work.wall_seconds) if alone else None,
                 ratio(sums.tokens, work.decode_seconds) if alone else None,
                 work.batch if alone else None, work.padding_share if alone else None, **more,
             )
         )  # fmt: skip
-    return lines
+    settings = json.dumps(run.asked["key"], sort_keys=True)
+    return [replace(line, settings=settings) for line in lines]
 
 
 def as_csv(lines: Items[Any], kind: type[Any] = Line) -> str:
@@ -126,38 +137,52 @@ def print_lines(lines: Items[Line], console: Console) -> None:
 
 
 def pieces(lines: Items[Line]) -> Iterator[tuple[tuple[str, ...], list[tuple[str, ...]]]]:
-    """Headings and cells: accuracy and speed, then what it cost, then the reference run."""
+    """Headings and cells: accuracy, speed and cost, each reading, then what was computed, rates, and the reference run."""
     yield (
-        ("answers", "failed", "right, %", "tok/fwd", "tok/step", "fwd/answer"),
+        ("answers", "right, %", "tok/fwd", "forwards", "seconds"),
         [
             (
-                str(line.answers), str(line.failed), with_error(line.accuracy, line.accuracy_error, 1, 100),
-                with_error(line.tokens_per_forward, line.tokens_per_forward_error, 2), f"{line.tokens_per_step:.2f}",
-                with_error(line.forwards_per_answer, line.forwards_per_answer_error, 1),
+                str(line.answers), interval(line.accuracy, line.accuracy_low, line.accuracy_high, 100, 1),
+                with_error(line.tokens_per_forward, line.tokens_per_forward_error, 2), str(line.forwards),
+                f"{line.seconds:.1f} s",
             )
             for line in lines
         ],
     )  # fmt: skip
+    if names := tuple(dict.fromkeys(name for line in lines if len(line.scores) > 1 for name in line.scores)):
+        percents = [{name: 100 * score for name, score in line.scores.items()} for line in lines]
+        yield tuple(f"{name}, %" for name in names), [tuple(number(each.get(name), 1) for name in names) for each in percents]
     yield (
-        ("computed", "decided", "wasted", "tok/s", "in decode", "batch", "pad, %"),
+        ("failed", "fwd/answer", "tok/step", "computed", "decided", "wasted"),
         [
             (
-                str(line.computed), str(line.decided), str(line.wasted), number(line.tps_e2e, 0), number(line.tps_decode, 0),
-                number(line.batch, 1), number(None if line.padding is None else 100 * line.padding, 1),
+                str(line.failed), with_error(line.forwards_per_answer, line.forwards_per_answer_error, 1),
+                f"{line.tokens_per_step:.2f}", str(line.computed), str(line.decided), str(line.wasted),
             )
             for line in lines
         ],
     )  # fmt: skip
+    if any(line.batch is not None for line in lines):
+        yield (
+            ("tok/s", "in decode", "batch", "pad, %"),
+            [
+                (
+                    number(line.tps_e2e, 0), number(line.tps_decode, 0), number(line.batch, 1),
+                    number(None if line.padding is None else 100 * line.padding, 1),
+                )
+                for line in lines
+            ],
+        )  # fmt: skip
     if any(line.equal is not None for line in lines):
         yield (
             ("equal, %", "right, % gained", "p", "tok/fwd gained", "p"),
             [
                 (
                     number(None if line.equal is None else 100 * line.equal, 1),
-                    interval(line.accuracy_gain, line.accuracy_gain_low, line.accuracy_gain_high, 100, 1),
-                    number(line.accuracy_gain_p, 3),
-                    interval(line.speed_gain, line.speed_gain_low, line.speed_gain_high, 1, 2),
-                    number(line.speed_gain_p, 3),
+                    interval(line.accuracy_gain, line.accuracy_gain_low, line.accuracy_gain_high, 100, 1, "+"),
+                    chance(line.accuracy_gain_p),
+                    interval(line.speed_gain, line.speed_gain_low, line.speed_gain_high, 1, 2, "+"),
+                    chance(line.speed_gain_p),
                 )
                 for line in lines
             ],
@@ -174,8 +199,14 @@ def with_error(value: float, error: float | None, places: int, scale: float = 1.
     return f"{scale * value:.{places}f}" + (f" ±{scale * error:.{places}f}" if error is not None else "")
 
 
-def interval(value: float | None, low: float | None, high: float | None, scale: float, places: int) -> str:
-    """A gain and its interval."""
+def interval(value: float | None, low: float | None, high: float | None, scale: float, places: int, sign: str = "") -> str:
+    """Return a figure and its interval; the sign of a gain is printed even where it is positive."""
     if value is None or low is None or high is None:
-        return "-"
-    return f"{scale * value:+.{places}f} [{scale * low:+.{places}f}, {scale * high:+.{places}f}]"
+        return "-" if value is None else f"{scale * value:{sign}.{places}f}"
+    texts = [f"{scale * each:{sign}.{places}f}" for each in (value, low, high)]
+    return f"{texts[0]} [{texts[1]}, {texts[2]}]"
+
+
+def chance(p: float | None) -> str:
+    """Return a p value, which is never 0: a small one is bounded."""
+    return "<0.001" if p is not None and p < 0.001 else number(p, 3)

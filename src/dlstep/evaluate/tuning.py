@@ -1,35 +1,35 @@
-"""The run of a tuner: a crew answers the rounds of a search; what is found is measured on held-out problems.
+"""The run of a tuner: evenly spread sets of options answer problems, and their frontier is measured on held-out problems.
 
 `answers.jsonl` has a line for each answer, in the order in which they came, and is all that a search needs to go on.
 """
 
 import json
 from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence as Items
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence as Items
+from contextlib import closing
+from dataclasses import dataclass, field
 from itertools import zip_longest
-from math import isfinite
 from pathlib import Path
+from time import perf_counter
 from typing import Any, Protocol
 
 from ..chat import Message
-from ..core.checks import short
 from ..core.options import StrategyOptions
-from .checkpoint import ANSWERS, KEY_FIELDS, append, begin, check as check_line, key_of, opened, whole_lines
+from ..json_lines import append, opened, sealed
+from ..run_lock import RunLock
+from .checkpoint import ANSWERS, KEY_FIELDS, begin, key_of, sealed_lines
 from .crews import Crew
 from .documents import Document
 from .frontier import Point, frontier, knee
 from .items import Item, Key, options_text, prompt_of
 from .metrics import Answers
 from .options import EvalOptions
-from .proposals import MOST_AXES, Sampled, check_optuna
 from .runner import Running, check, key_of_run, scorers_for
-from .search import Bisection, Budget, Proposals, Space, rounds
-from .space import space_of
+from .space import Space, space_of
 from .tune_options import TuneOptions
 
 MOST_PROBLEMS = 200  # of a search, and held out, where nothing is said
-LEAST_FIRST, MOST_FIRST = 8, 25  # of a first round
+ENOUGH = 100  # problems for each set of options; what the share pays for beside these goes to more sets
 COUNTS = ("tokens", "steps", "forwards")
 FIELDS = KEY_FIELDS | {"score": float, "finish": str} | dict.fromkeys(COUNTS, int)
 
@@ -60,8 +60,8 @@ class Silent:
 class Tuned:
     """The result of a search. `line` is its frontier, the slowest first, and `held` the same sets on held-out problems.
 
-    `tried` are all sets of options with all their answers. `share` is the share of the forwards that the search took of those
-    of the whole grid, which is estimated from the sets that were tried.
+    `tried` are all sets of options that answered the `problems`, `share` the share of these answers of those of the whole grid
+    to all problems. `seconds` are those of this process.
     """
 
     space: Space
@@ -69,10 +69,10 @@ class Tuned:
     line: tuple[Point, ...]
     held: tuple[Point, ...]
     chosen: Point
-    rounds: int
     problems: int
     forwards: int
     share: float
+    seconds: float = field(compare=False)
 
     @property
     def chosen_held(self) -> Point:
@@ -86,10 +86,7 @@ class Store:
     def __init__(self, folder: Path) -> None:
         self.answers: dict[Key, Answers] = {}
         path = folder / ANSWERS
-        for number, line in enumerate(whole_lines(path), 1):
-            said = check_line(path, number, line, FIELDS)
-            if not isfinite(said["score"]):
-                raise ValueError(f"{path}, line {number} has no score: {short(said['score'])}")
+        for _, said in sealed_lines(path, FIELDS):
             self.answers[key_of(said)] = sums_of(said)
         self._file = opened(path)
 
@@ -98,7 +95,7 @@ class Store:
         del place
         line = {name: row[name] for name in (*KEY_FIELDS, "score", "steps", "finish", "error", "found")}
         line |= {"tokens": len(row["tokens"]), "forwards": beside["forwards"]}
-        append(self._file, line)
+        append(self._file, sealed(line))
         self.answers[key_of(line)] = sums_of(line)
 
     def note_work(self, task: str, work: Mapping[str, Any]) -> None:
@@ -140,6 +137,14 @@ def parted(problems: Items[Problem], tune: TuneOptions) -> tuple[Items[Problem],
     return problems[:searched], problems[searched : searched + held]
 
 
+def plan(space: Space, tuning: TuneOptions, problems: int) -> tuple[list[StrategyOptions], int]:
+    """Return the sets of options to try, and how many of the problems each of them answers."""
+    answers = tuning.share * space.size * problems
+    most = max(2, round(answers / min(problems, ENOUGH)))
+    sets = space.spread(min(most, tuning.trials))
+    return sets, max(1, min(problems, round(answers / len(sets))))
+
+
 class Tuning:
     """A search under way: which answers it has, and who gives the others."""
 
@@ -147,33 +152,24 @@ class Tuning:
         self._running, self._store, self._items = running, store, items
         self._options, self._show = options, show
 
-    def known(self, problems: Items[Problem], sets: Items[StrategyOptions]) -> dict[StrategyOptions, list[Answers]]:
-        """The answers of each set of options, problem by problem, up to the first that lacks one."""
-        found: dict[StrategyOptions, list[Answers]] = {}
-        for options in sets:
-            text, each = options_text(dict(options)), list[Answers]()
-            for task, document, _ in problems:
-                answer = self._store.answers.get((task, document.number, text))
-                if answer is None:
-                    break
-                each.append(answer)
-            found[options] = each
-        return found
-
-    def answer(self, what: str, problems: Items[Problem], sets: Items[StrategyOptions]) -> None:
-        """Answer each of the problems with each set of options, unless that is known."""
-        begin = len(self._items)
+    def points(self, part: str, problems: Items[Problem], sets: Items[StrategyOptions]) -> list[Point]:
+        """Return each set of options with its answers to the problems, after those that are missing were given."""
+        begin, answers = len(self._items), self._store.answers
         for options in sets:
             text = options_text(dict(options))
             params = {task: self._options.params(task, options) for task in self._options.tasks}
             asked: Counter[object] = Counter()
             for task, document, prompt in problems:
                 same = (task, prompt if isinstance(prompt, str) else tuple(turn["content"] for turn in prompt))
-                if (task, document.number, text) not in self._store.answers:
+                if (task, document.number, text) not in answers:
                     self._items.append(Item(task, document, prompt, params[task], asked[same]))
                 asked[same] += 1
-        self._show.begin(what, len(self._items) - begin)
+        self._show.begin(f"{part}: {len(sets)} sets, {len(problems)} problems", len(self._items) - begin)
         self._running.answer(self._options.tasks[0], deque(range(begin, len(self._items))))
+        keys = [(task, document.number) for task, document, _ in problems]
+        texts = [options_text(dict(options)) for options in sets]
+        sums = [Answers.total(answers[(*key, text)] for key in keys) for text in texts]
+        return [Point(options, each) for options, each in zip(sets, sums, strict=True)]
 
 
 def tune(
@@ -189,30 +185,39 @@ def tune(
 
     Raises ValueError for options that cannot be varied, a folder with another search, and a search without a right answer.
     """
-    about, folder, show = crew.about, Path(options.out), show or Silent()
+    start, about, folder, show = perf_counter(), crew.about, Path(options.out), show or Silent()
     space = space_of(tuning.over, about.config, about.strategy)
     searched, held = parted(problems_of(options, documents), tuning)
-    tuning = replace(tuning, first=tuning.first or min(MOST_FIRST, max(LEAST_FIRST, len(searched) // 8)))
-    propose = proposals_of(space, tuning)
-    with scorers_for(options) as scorers:
-        check(about, options)
-        check_folder(folder, tuning)
-        key = key_of_run(options, documents, about.facts) | {"tune": key_of_tune(space, tuning, len(searched), len(held))}
-        begin(folder, {"key": key, "told": dict(told or {})})
+    check(about, options)
+    check_folder(folder, tuning)
+    with scorers_for(options) as scorers, closing(RunLock(folder)):
+        key = key_of_run(options, documents, about) | {"tune": key_of_tune(space, tuning, len(searched), len(held))}
+        begin(folder, {"key": key, "told": dict(told or {}), "machines": [about.machine]})
         store = Store(folder)
         try:
             items: list[Item] = []
-            running = Running(crew, scorers, store, items, show.answered)
-            return found_by(Tuning(running, store, items, options, show), space, tuning, searched, held, propose)
+            under_way = Tuning(Running(crew, scorers, store, items, show.answered), store, items, options, show)
+            sets, problems = plan(space, tuning, len(searched))
+            tried = under_way.points("search", searched[:problems], sets)
+            if not any(point.accuracy > 0 for point in tried):
+                raise ValueError(
+                    f"no answer of {len(sets) * problems} was right, so nothing can be chosen: look at the answers "
+                    "of `dlstep eval` and `dlstep report` first"
+                )
+            line = frontier(tried)
+            results = under_way.points("held out", held, [point.options for point in line])
         finally:
             store.close()
+    sums = Answers.total(point.sums for point in tried)
+    share = len(sets) * problems / (space.size * len(searched))
+    chosen, seconds = chosen_of(line, tuning.at_least), perf_counter() - start
+    return Tuned(space, tuple(tried), tuple(line), tuple(results), chosen, problems, sums.forwards, share, seconds)
 
 
 def key_of_tune(space: Space, tuning: TuneOptions, searched: int, held: int) -> dict[str, Any]:
-    """All that a search depends on, beside its answers."""
+    """Return all that a search depends on, besides its answers."""
     over = {name: list(values) for name, values in space.axes}
-    budget = {"problems": searched, "held_out": held, "first": tuning.first, "share": tuning.share}
-    return {"over": over} | budget | ({"trials": tuning.trials} if len(over) > MOST_AXES else {})
+    return {"over": over, "problems": searched, "held_out": held, "share": tuning.share, "trials": tuning.trials}
 
 
 def check_folder(folder: Path, tuning: TuneOptions) -> None:
@@ -220,64 +225,6 @@ def check_folder(folder: Path, tuning: TuneOptions) -> None:
     path = folder / ANSWERS
     if not tuning.resume and path.exists() and path.stat().st_size:
         raise ValueError(f"--out {folder} holds a search or a run: --resume goes on with a search, or give another folder")
-
-
-def proposals_of(space: Space, tuning: TuneOptions) -> Callable[[Space], Proposals]:
-    """Who proposes sets of options: a grid and what lies between, or for many options Optuna."""
-    if len(space.axes) <= MOST_AXES:
-        return Bisection
-    check_optuna(f"--over with {len(space.axes)} options")
-    return lambda space: Sampled(space, trials=tuning.trials)
-
-
-def found_by(
-    tuning: Tuning,
-    space: Space,
-    options: TuneOptions,
-    searched: Items[Problem],
-    held: Items[Problem],
-    propose: Callable[[Space], Proposals],
-) -> Tuned:
-    """Round after round until nothing is missing, then the frontier on held-out problems."""
-    assert options.first is not None, "filled in"
-    budget = Budget(options.first, len(searched), options.share)
-    sets: dict[StrategyOptions, None] = {}
-    while True:
-        known = tuning.known(searched, [*sets])
-        found = rounds(space, budget, known, propose)
-        last = found[-1]
-        if not last.missing:
-            break
-        new = [each for each in last.tried if each not in sets]
-        sets |= dict.fromkeys(last.tried)
-        if new:
-            continue  # they may have answers of an earlier run
-        what = f"round {len(found)}: {len(last.tried)} sets, {last.problems} problems"
-        tuning.answer(what, searched[: last.problems], last.missing)
-    tried = tuple([Point(each, Answers.total(known[each])) for each in sets])
-    line = frontier([Point(each, Answers.total(known[each][: last.problems])) for each in last.tried])
-    if not any(point.accuracy > 0 for point in tried):
-        raise ValueError(
-            f"no answer of {sum(point.sums.count for point in tried)} was right, so nothing can be chosen: look at the answers "
-            "of `dlstep eval` and `dlstep report` first"
-        )
-    best = [point.options for point in line]
-    tuning.answer(f"held out: {len(best)} sets, {len(held)} problems", held, best)
-    results = tuning.known(held, best)
-    forwards = sum(point.sums.forwards for point in tried)
-    early = [Answers.total(known[each][: found[0].problems]) for each in found[0].tried]
-    usual = sum(sums.forwards_per_answer for sums in early) / len(early)
-    return Tuned(
-        space,
-        tried,
-        tuple(line),
-        tuple([Point(each, Answers.total(results[each])) for each in best]),
-        chosen_of(line, options.at_least),
-        len(found),
-        last.problems,
-        forwards,
-        forwards / max(1.0, space.size * len(searched) * usual),
-    )
 
 
 def chosen_of(line: Items[Point], at_least: float | None) -> Point:
@@ -299,7 +246,7 @@ def as_json(tuned: Tuned) -> dict[str, Any]:
             "tokens_per_forward": point.speed,
             "held_out_problems": held.sums.count,
             "held_out_accuracy": held.accuracy,
-            "held_out_accuracy_error": held.sums.accuracy_error,
+            "held_out_accuracy_interval": list(held.sums.accuracy_interval),
             "held_out_tokens_per_forward": held.speed,
             "chosen": point == tuned.chosen,
         }
@@ -310,8 +257,8 @@ def as_json(tuned: Tuned) -> dict[str, Any]:
         "chosen": dict(tuned.chosen.options),
         "tried": len(tuned.tried),
         "sets": tuned.space.size,
-        "rounds": tuned.rounds,
         "forwards": tuned.forwards,
+        "seconds": tuned.seconds,
         "share": tuned.share,
     }
 

@@ -1,4 +1,4 @@
-"""The live page as one file: its modules, its style and a recording in it, so that it opens from a disk or a mail.
+"""Pages as one file each: their modules, their styles and their data, so that they open from a disk or a mail.
 
 No network is reached and nothing but these very scripts and styles runs: a policy in the page names their hashes. Modules are
 wrapped in functions, in the order of their imports, which the sources write in two forms only (`IMPORT`).
@@ -18,36 +18,84 @@ ENTRY = "app.js"
 IMPORT = re.compile(r'^import (?:\{([^}]*)\}|\* as (\w+)) from "\./([\w-]+\.js)";\n', re.MULTILINE)
 EXPORT = re.compile(r"^export (?=(?:async )?(?:function\*? |class |const )(\w+))", re.MULTILINE)
 LINKED = re.compile(r'<link rel="stylesheet"[^>]*>\n|<script type="module"[^>]*></script>\n')
-# Nothing is fetched; an icon and saved files are data.
-POLICY = (
-    "default-src 'none'; script-src '{script}'; style-src '{style}'; img-src data: blob:; base-uri 'none'; form-action 'none'"
-)
+# Nothing is fetched; an icon, pictures and saved files are data.
+POLICY = "default-src 'none'; script-src {script}; style-src {style}; img-src data: blob:; base-uri 'none'; form-action 'none'"
 
 
 def page_of(recording: dict[str, Any]) -> str:
     """The HTML of the live page with a recording in it. Raises ValueError for a recording that JSON cannot hold."""
-    # No tag can begin in the data, and what JavaScript once took for line ends is escaped by `ensure_ascii`.
-    data = json.dumps(recording, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
-    script, style = f"\n{bundle()}", f"\n{(FOLDER / 'style.css').read_text('utf-8')}"
-    policy = POLICY.format(script=_hash(script), style=_hash(style))
-    parts = (
-        f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
-        '<meta name="referrer" content="no-referrer">',
-        f"<style>{style}</style>",
-    )
+    return data_text(recording).join(page_around())
+
+
+def page_around() -> tuple[str, str]:
+    """Return the HTML of the live page in front of a recording, and behind it."""
+    script, style = _live()
     html = LINKED.sub("", (FOLDER / "index.html").read_text("utf-8"))
     head, body = html.split('<meta charset="utf-8">\n')
-    placed = f'<script type="application/json" id="recording">{data}</script>\n<script type="module">{script}</script>\n'
-    return "\n".join((f'{head}<meta charset="utf-8">', *parts, body.replace("</body>", f"{placed}</body>")))
+    body, end = body.split("</body>")
+    top = "\n".join((f'{head}<meta charset="utf-8">', *head_of((script,), style), body))
+    return f'{top}<script type="application/json" id="recording">', f"</script>\n{_module(script)}</body>{end}"
+
+
+def report_page(title: str, body: str, *, entry: str = "", data: object = None, steps: bool = False) -> str:
+    """Return a page in the style of reports.
+
+    Args:
+        title: the text of its title.
+        body: its HTML, in which every foreign text is escaped already.
+        entry: the module that runs in it, empty for none.
+        data: what the module finds as JSON in the element `data`.
+        steps: whether the module opens live pages (`page_around`) in frames. A frame obeys the policy of the page around it,
+            which must therefore name their script and style, too.
+
+    Raises:
+        ValueError: JSON cannot hold the data.
+    """
+    style, scripts = source("report.css"), [f"\n{bundle(entry)}"] if entry else []
+    live = _live() if steps else ()
+    head = head_of((*scripts, *live[:1]), f"\n{style}", *live[1:])
+    told = f'<script type="application/json" id="data">{data_text(data)}</script>\n' if entry else ""
+    top = (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
+        *head,
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n<meta name="color-scheme" content="light dark">',
+        f"<title>{title}</title>\n</head>\n<body>\n<main>",
+    )
+    return "\n".join((*top, body, f"</main>\n{told}{''.join(map(_module, scripts))}</body>\n</html>\n"))
+
+
+def head_of(scripts: tuple[str, ...], *styles: str) -> tuple[str, ...]:
+    """Return the elements of a head with a policy for these scripts and styles, and the first style."""
+    names = [" ".join(f"'{_hash(text)}'" for text in texts) or "'none'" for texts in (scripts, styles)]
+    policy = POLICY.format(script=names[0], style=names[1])
+    return (
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
+        '<meta name="referrer" content="no-referrer">',
+        f"<style>{styles[0]}</style>",
+    )
+
+
+def data_text(data: object) -> str:
+    """Return data as JSON in which no tag can begin; what JavaScript once took for line ends is escaped by `ensure_ascii`."""
+    return json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
+
+
+def _live() -> tuple[str, str]:
+    """The script and the style of the live page."""
+    return f"\n{bundle()}", f"\n{source('style.css')}"
+
+
+def _module(script: str) -> str:
+    return f'<script type="module">{script}</script>\n'
 
 
 def _hash(text: str) -> str:
     return f"sha256-{b64encode(sha256(text.encode()).digest()).decode()}"
 
 
-def bundle() -> str:
-    """All modules as one script, each a function that gives its exports."""
-    return "".join(_wrapped(name) for name in _in_order(ENTRY, []))
+def bundle(entry: str = ENTRY) -> str:
+    """All modules that an entry needs as one script, each a function that gives its exports."""
+    return "".join(_wrapped(name) for name in _in_order(entry, []))
 
 
 def _in_order(name: str, found: list[str]) -> Iterator[str]:
@@ -55,19 +103,20 @@ def _in_order(name: str, found: list[str]) -> Iterator[str]:
     if name in found:
         return
     found.append(name)
-    for _, _, needed in IMPORT.findall(_source(name)):
+    for _, _, needed in IMPORT.findall(source(name)):
         yield from _in_order(needed, found)
     yield name
 
 
-def _source(name: str) -> str:
+def source(name: str) -> str:
+    """Return the text of a file of the page."""
     return (FOLDER / name).read_text("utf-8")
 
 
 def _wrapped(name: str) -> str:
-    source = _source(name)
-    exports = EXPORT.findall(source)
-    body = EXPORT.sub("", IMPORT.sub(lambda found: f"const {_given(found)} = {_variable(found[3])};\n", source))
+    text = source(name)
+    exports = EXPORT.findall(text)
+    body = EXPORT.sub("", IMPORT.sub(lambda found: f"const {_given(found)} = {_variable(found[3])};\n", text))
     return f"const {_variable(name)} = (() => {{\n{body}return {{ {', '.join(exports)} }};\n}})();\n"
 
 

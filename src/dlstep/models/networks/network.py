@@ -1,6 +1,7 @@
 """The interface of networks over pages."""
 
 from abc import ABC, abstractmethod
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -12,7 +13,7 @@ from dlstep_kernels import Drawn, sample
 from ...core import Plan, Spec
 from ..attention import PagedContext
 from ..ranks import ALONE, Ranks
-from ..shapes import KVShape, in_gib, kv_bytes_per_token, kv_shapes
+from ..shapes import KVShape, embedding_of, in_gib, kv_bytes_per_token, kv_shapes
 from .batch import Batch, Memory
 
 Answer = Float[Tensor, "w vocab"] | Drawn
@@ -41,10 +42,14 @@ class PagedNetwork(ABC):
 
     def sample(self, batch: Batch, answer: Answer) -> Drawn:
         """Tokens, probabilities and the statistics asked for."""
-        if isinstance(answer, Drawn):
-            return answer
-        spec = self.spec
-        return sample(answer, batch.settings, vocab_size=spec.vocab_size, mask_id=spec.mask_id, sampler=batch.sampler)
+        return answer if isinstance(answer, Drawn) else sample(answer, batch.settings, **self.allowed(batch))
+
+    def allowed(self, batch: Batch) -> dict[str, Any]:
+        """Return what `sample` takes beside logits and settings: the ids that may be sampled, and what is reported."""
+        size, mask_id = self.spec.vocab_size, self.spec.mask_id
+        if batch.sampler.all_ids:
+            size, mask_id = embedding_of(self.model).num_embeddings, None
+        return {"vocab_size": size, "mask_id": mask_id, "sampler": batch.sampler}
 
     def carried_size(self, slots: int) -> tuple[int, int, int]:
         """Sizes of `Memory.carried` for so many carry slots."""

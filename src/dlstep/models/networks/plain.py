@@ -1,7 +1,6 @@
 """Networks that read masks and final tokens alike: one kind of forward, whatever it feeds."""
 
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -55,9 +54,7 @@ class PlainNetwork(PagedNetwork):
             wanted,
             self._linear.weight,
             batch.settings,
-            vocab_size=self.spec.vocab_size,
-            mask_id=self.spec.mask_id,
-            sampler=batch.sampler,
+            **self.allowed(batch),
             bias=self._linear.bias,
             filled=batch.filled,
             share=self._share,
@@ -67,8 +64,7 @@ class PlainNetwork(PagedNetwork):
         """Tokens, probabilities and the statistics asked for; ranks have logits of their own ids only."""
         if self._share is None or isinstance(answer, Drawn):
             return super().sample(batch, answer)
-        facts: Any = {"vocab_size": self.spec.vocab_size, "mask_id": self.spec.mask_id, "sampler": batch.sampler}
-        return sample_cut(answer, batch.settings, self._share.cut, self._share.exchange, **facts)
+        return sample_cut(answer, batch.settings, self._share.cut, self._share.exchange, **self.allowed(batch))
 
     def _inputs(self, batch: Batch) -> dict[str, Tensor]:
         """The rows as ids, or as embeddings if some are blends."""

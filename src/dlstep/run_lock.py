@@ -8,7 +8,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from ..core import DlstepError
+from .core import DlstepError
 
 try:
     import fcntl

@@ -1,0 +1,156 @@
+"""Intervals and tests over problems: two runs on the same problems, and many rows against the best of them.
+
+A score is 0 or 1. Every interval has a nominal level of 95 %, and none has width 0 because all answers happen to be right.
+"""
+
+from collections.abc import Mapping, Sequence as Items
+from dataclasses import dataclass
+from functools import lru_cache
+from math import comb, sqrt
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+
+from .metrics import LEVEL, Pair, Z
+
+RESAMPLES = 1999  # one less than a round number: the observed value counts as one more
+HALF = 0.5 - 1e-9  # problems: the correction for sums that are whole numbers, less what rounding may do
+NORMAL = NormalDist()
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """A figure of one run less that of another, its interval, the two-sided p of "no difference", and the interval's method."""
+
+    value: float
+    low: float
+    high: float
+    p: float
+    method: str
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Two runs on the same problems: what the first has more than the second; `equal` is the share of equal answers."""
+
+    problems: int
+    accuracy: Gain
+    tokens_per_forward: Gain
+    equal: float
+
+
+def compared(mine: Items[Pair], others: Items[Pair], *, resamples: int = RESAMPLES) -> Comparison:
+    """Compare two runs on the same problems, given in the same order.
+
+    Swapping the runs changes signs and nothing else, and the same runs give the same figures.
+    """
+    table = np.array([figures_of(*pair) + figures_of(*other) for pair, other in zip(mine, others, strict=True)], dtype=float)
+    same = sum(pair[0]["tokens"] == other[0]["tokens"] for pair, other in zip(mine, others, strict=True))
+    better, worse = (int(np.sum(sign * (table[:, 0] - table[:, 3]) > 0)) for sign in (1, -1))
+    return Comparison(
+        len(mine), paired_shares(better, worse, len(mine)), ratio_gain(table[:, [1, 2, 4, 5]], resamples), same / len(mine)
+    )
+
+
+def figures_of(row: Mapping[str, Any], beside: Mapping[str, Any]) -> tuple[float, float, float]:
+    """Return score, tokens and forwards of an answer."""
+    return row["score"], len(row["tokens"]), beside["forwards"]
+
+
+def paired_shares(better: int, worse: int, count: int) -> Gain:
+    """Return the difference of two shares on the same `count` problems, of which they differ on `better` and on `worse`.
+
+    The interval adds one problem on either side (Bonett and Price, 2012); p is that of McNemar's exact test.
+    """
+    middle, spread = (better - worse) / (count + 2), (better + worse + 2) / (count + 2)
+    half = Z * sqrt((spread - middle * middle) / (count + 2))
+    differing = better + worse
+    tail = sum(comb(differing, each) for each in range(min(better, worse) + 1))
+    p = min(1.0, 2 * tail / 2**differing)
+    return Gain((better - worse) / count, max(-1.0, middle - half), min(1.0, middle + half), p, "Bonett-Price")
+
+
+def ratio_gain(table: Array, resamples: int) -> Gain:
+    """Return the difference of two ratios of sums, with a BCa interval over problems (Efron, 1987).
+
+    `table` has a line for each problem: numerator and denominator of the first, then of the second. Where all problems are
+    alike, BCa is undefined and the interval is that of the percentiles. p counts the observed value among the resamples.
+    """
+    total = table.sum(axis=0)
+    value = float(ratios(total[None])[0])
+    drawn = ratios(draws(len(table), resamples) @ table)
+    apart = ratios(total - table)
+    apart = apart.mean() - apart
+    squares = float(np.sum(apart**2))
+    below, above = float(np.mean(drawn < value)), float(np.mean(drawn > value))
+    p = min(1.0, 2 * (1 + min(int(np.sum(drawn <= 0)), int(np.sum(drawn >= 0)))) / (resamples + 1))
+    tails, method = (LEVEL / 2, 1 - LEVEL / 2), "percentile"
+    if squares > 0 and 0 < (middle := (1 + below - above) / 2) < 1:
+        bias, skew = NORMAL.inv_cdf(middle), float(np.sum(apart**3)) / (6 * squares**1.5)
+        moved = [bias + (bias + z) / (1 - skew * (bias + z)) for z in (-Z, Z)]
+        tails, method = (NORMAL.cdf(moved[0]), NORMAL.cdf(moved[1])), "BCa"
+    low, high = np.quantile(drawn, tails)
+    return Gain(value, float(low), float(high), p, method)
+
+
+@lru_cache(maxsize=1)
+def draws(count: int, resamples: int) -> Array:
+    """Return how often each resample draws each problem, in the order of the problems."""
+    return np.random.default_rng(count).multinomial(count, [1 / count] * count, size=resamples)
+
+
+@lru_cache(maxsize=1)
+def signs(count: int, resamples: int) -> Array:
+    """Return a random sign of each problem for each resample."""
+    return 2.0 * np.random.default_rng(count).integers(0, 2, (resamples, count), dtype=np.int8) - 1.0
+
+
+def ratios(sums: Array) -> Array:
+    """Return the difference of two ratios for each line of four sums; a ratio is 0 where its denominator is."""
+    mine, others = (
+        np.divide(sums[:, at], sums[:, at + 1], out=np.zeros(len(sums)), where=sums[:, at + 1] > 0) for at in (0, 2)
+    )
+    return mine - others
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """The accuracy of a row less that of the best row: its value, bounds of 95 % each, and whether the row may be the best."""
+
+    value: float
+    low: float
+    high: float
+    best: bool
+
+
+def against_best(scores: Array, *, resamples: int = RESAMPLES) -> list[Standing]:
+    """Compare each row with the best of all rows (Hsu, 1984): the level holds for any number of rows.
+
+    `scores` has a line for each problem and a column for each row. A row is worse where another one beats it by more than the
+    95 % quantile of the largest studentised difference, over all other rows at once, if the sign of each problem's differences
+    were random. So a row that is truly the best is called worse with a probability of at most 5 %. A difference is studentised
+    by the square root of one more than the problems on which two rows differ. The quantile is at least that of the normal
+    distribution, without which rows with equal answers would have intervals of width 0; half a problem corrects for continuity.
+    """
+    count, rows = scores.shape
+    total = scores.sum(axis=0)
+    both = scores.T @ scores
+    right = np.diag(both)
+    error = np.sqrt(right[:, None] + right[None, :] - 2 * both + 1)
+    flipped = signs(count, resamples) @ scores
+    limits = np.zeros(rows)  # of each row against all others
+    for row in range(rows) if rows > 1 else ():
+        largest = np.delete((flipped - flipped[:, [row]]) / error[row], row, axis=1).max(axis=1)
+        limits[row] = max(np.sort(largest)[-int(LEVEL * (resamples + 1))], NORMAL.inv_cdf(1 - LEVEL))
+    ahead = total[:, None] - total[None, :]  # of each row, before each other
+    highs = np.min(ahead + limits[:, None] * error + HALF, axis=1)
+    candidates = highs >= 0
+    found: list[Standing] = []
+    for row in range(rows):
+        others = candidates & (np.arange(rows) != row)
+        low = np.min((ahead[row] - limits * error[row] - HALF)[others], initial=0.0)
+        figures = (float((total[row] - total.max()) / count), float(low / count), min(0.0, float(highs[row] / count)))
+        found.append(Standing(*figures, bool(candidates[row])))
+    return found

@@ -1,0 +1,243 @@
+"""Likelihoods of given answers: by LLaDA's Monte-Carlo estimator, or exact if one token is decoded at a time.
+
+The estimator masks l of the L tokens of an answer, l uniform in 1..L and each set of l tokens equally likely, and weighs the
+log-probabilities of the masked tokens by L/l. Its mean is a lower bound of the log-likelihood. Source: Nie et al., "Large
+Language Diffusion Models", 2025, arXiv 2502.09992, and the authors' `get_log_likelihood.py` and `eval_llada.py`.
+"""
+
+from dataclasses import dataclass, replace
+from itertools import islice
+from math import log
+from random import Random
+from statistics import fmean, stdev
+from typing import Annotated, NamedTuple, final
+
+from annotated_types import Gt
+
+from ..core import (
+    Block,
+    Choice,
+    DlstepError,
+    Event,
+    Request,
+    Rows,
+    Samples,
+    SamplingParams,
+    Sequence,
+    Wants,
+    check_ranges,
+    init,
+)
+from ..core.request import Seed
+from ..engine import Engine
+from ..strategies._canvas import Canvas
+from ..strategies.dual_cache import DualCache
+from ..strategies.multi_bd import MultiBD
+
+Ids = tuple[int, ...]
+Masks = tuple[int, ...]  # offsets in an answer, ascending
+LEAST = 2.0**-126  # smallest normal float32: devices may round smaller probabilities to 0
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Given(Choice):
+    """Ask for the probabilities of the tokens of `answer` at the masked positions; one forward pass ends the request."""
+
+    answer: Ids = ()
+    """The tokens of the answer, as many as `max_tokens`."""
+
+    @property
+    def wants(self) -> Wants:
+        """Return what the published function reads: probabilities of named ids under the plain softmax of all ids."""
+        return Wants(tempered=False, named=1, all_ids=True)
+
+    @property
+    def grids(self) -> bool:
+        """Return True: blocks of a grid will do."""
+        return True
+
+    @property
+    def whole(self) -> bool:
+        """Return True: on a canvas the answer is one block."""
+        return True
+
+    def named(self, block: Block, limit: int, number: int) -> Ids:
+        """Return the token of the answer at each masked position."""
+        first = limit - len(self.answer)
+        return tuple([self.answer[position - first] for position in block.undecided])
+
+    def chosen(self, sequence: Sequence, block: Block, rows: Rows, begin: int, must: bool) -> list[int]:
+        """Return all rows."""
+        return list(range(begin, begin + len(block.undecided)))
+
+
+@dataclass(frozen=True, slots=True)
+class MonteCarlo:
+    """Settings of the estimator: `num` samples in batches of `batch`, whose numbers of masks are spread evenly over 1..L."""
+
+    num: Annotated[int, Gt(0)] = 128
+    batch: Annotated[int, Gt(0)] = 32
+    seed: Seed = 0
+
+    def __post_init__(self) -> None:
+        check_ranges(self)
+        if self.num % self.batch:
+            raise ValueError(f"mc_num={self.num} must be a multiple of mc_batch={self.batch}")
+
+
+class Likelihood(NamedTuple):
+    """A log-likelihood in nats, and whether greedy decoding, one token at a time, gives the same tokens.
+
+    `error` is the Monte-Carlo standard error: 0.0 for exact figures, None if a single batch cannot tell.
+    """
+
+    value: float
+    error: float | None
+    greedy: bool
+
+
+class _Asked(NamedTuple):
+    """One forward pass: the answer to `prompt` with these offsets masked."""
+
+    prompt: Ids
+    answer: Ids
+    masks: Masks
+
+
+class Likelihoods:
+    """Computes likelihoods on an engine; `steps` counts the forward passes so far.
+
+    Raises DlstepError, with the remedy, for an engine that has no published estimator.
+    """
+
+    def __init__(self, engine: Engine, settings: MonteCarlo = MonteCarlo(), *, greedy: bool = True) -> None:
+        strategy = engine.first.strategy
+        self.exact = isinstance(strategy, MultiBD) and strategy.block_size == 1
+        if not self.exact and not isinstance(strategy, Canvas):
+            raise DlstepError(
+                f"{engine.name} is decoded by {type(strategy).__name__}, for which no likelihood of a given text is published: "
+                "dlstep estimates it on a canvas (decoding_strategy=dual_cache, for networks trained bidirectionally) and "
+                "computes it with decoding_strategy=multi_bd,block_size=1; or choose a task that generates, such as gsm8k"
+            )
+        if engine.first.config.spec.mask_id is None:
+            raise DlstepError(f"{engine.name} has no mask id, and likelihoods need one: choose a task that generates")
+        reads = replace(strategy, rule=Given()) if isinstance(strategy, MultiBD) else DualCache(cache="none", rule=Given())
+        self._engine, self._first, self._settings, self._greedy = engine, init(engine.first.config, reads), settings, greedy
+        self.steps = 0
+
+    def of(self, pairs: list[tuple[Ids, Ids]]) -> list[Likelihood]:
+        """Return the likelihood of each answer, given as (prompt, answer), both not empty.
+
+        Raises DlstepError for a pair that the engine cannot feed, such as one that is longer than `max_model_len`.
+        """
+        room = self._first.config.max_model_len
+        for prompt, answer in pairs:
+            if len(prompt) + len(answer) > room:
+                raise DlstepError(
+                    f"{len(prompt)} tokens of prompt and {len(answer)} of answer are more than max_model_len={room}: give more"
+                )
+        return self._exactly(pairs) if self.exact else self._estimated(pairs)
+
+    def _exactly(self, pairs: list[tuple[Ids, Ids]]) -> list[Likelihood]:
+        """Return figures by the chain rule: each token given those before it. Requests share the pages of their prefixes."""
+        places = [(*pair, at) for pair in pairs for at in range(len(pair[1]))]
+        rows = iter(self._rows([_Asked(prompt + answer[:at], (answer[at],), (0,)) for prompt, answer, at in places]))
+        found: list[Likelihood] = []
+        for _, answer in pairs:
+            each = [next(rows) for _ in answer]
+            value = sum([log_of(row.named_probabilities[0]) for row in each])
+            found.append(Likelihood(value, 0.0, tuple([row.tokens[0] for row in each]) == answer))
+        return found
+
+    def _estimated(self, pairs: list[tuple[Ids, Ids]]) -> list[Likelihood]:
+        """Return means of the weighted samples. Equal masks of an answer are computed once."""
+        drawn = [masks_of(len(answer), self._settings, (prompt, answer)) for prompt, answer in pairs]
+        each = [_Asked(*pair, masks) for pair, own in zip(pairs, drawn, strict=True) for masks in own]
+        asked = list(dict.fromkeys(each))
+        rows = dict(zip(asked, self._rows(asked), strict=True))
+        greedy = self._greedily(pairs, rows) if self._greedy else [False] * len(pairs)
+        found: list[Likelihood] = []
+        for pair, masks, same in zip(pairs, drawn, greedy, strict=True):
+            logs = {own: sum(map(log_of, rows[_Asked(*pair, own)].named_probabilities)) for own in set(masks)}
+            value, error = estimate(len(pair[1]), masks, logs, self._settings.batch)
+            found.append(Likelihood(value, error, same))
+        return found
+
+    def _greedily(self, pairs: list[tuple[Ids, Ids]], rows: dict[_Asked, Rows]) -> list[bool]:
+        """Return whether the most certain token, decided one at a time, is always the answer's; stop where it is not."""
+        left = {number: tuple(range(len(answer))) for number, (_, answer) in enumerate(pairs)}
+        same = [True] * len(pairs)
+        while left:
+            asked = {number: _Asked(*pairs[number], masks) for number, masks in left.items()}
+            missing = [query for query in dict.fromkeys(asked.values()) if query not in rows]
+            rows |= dict(zip(missing, self._rows(missing), strict=True))
+            for number, query in asked.items():
+                found, masks = rows[query], query.masks
+                best = max(range(len(masks)), key=found.probabilities.__getitem__)
+                same[number] = found.tokens[best] == query.answer[masks[best]]
+                left[number] = masks[:best] + masks[best + 1 :] if same[number] else ()
+            left = {number: masks for number, masks in left.items() if masks}
+        return same
+
+    def _rows(self, asked: list[_Asked]) -> list[Rows]:
+        """Return the rows of each forward pass. Twice as many requests are live as the engine batches."""
+        found: dict[int, Rows] = {}
+
+        def record(event: Event) -> None:
+            if isinstance(event, Samples):
+                self.steps += 1
+                found.update({span.id: rows for span, rows in zip(event.plan.spans, event.rows, strict=True) if span.wanted})
+
+        decode = self._engine.decode(self._first, record=record)
+        waiting, live = iter(enumerate(asked)), 0
+        try:
+            while live or len(found) < len(asked):
+                for number, query in islice(waiting, max(0, 2 * self._first.config.max_num_reqs - live)):
+                    decode.add(Request(number, query.prompt, params_of(query)))
+                    live += 1
+                for update in decode.step():
+                    if update.ending is not None:
+                        live -= 1
+                        if update.ending.reason in ("rejected", "error"):
+                            raise DlstepError(f"no likelihood of {asked[update.id].answer[:8]}...: {update.ending.error}")
+        finally:
+            decode.close()
+        return [found[number] for number in range(len(asked))]
+
+
+def params_of(query: _Asked) -> SamplingParams:
+    """Return parameters of a request that samples the masked positions; all others are pinned."""
+    masked = set(query.masks)
+    pinned = tuple([(offset, token) for offset, token in enumerate(query.answer) if offset not in masked])
+    options = (("answer", query.answer),)
+    return SamplingParams(max_tokens=len(query.answer), ignore_eos=True, pinned=pinned, strategy_options=options)
+
+
+def masks_of(length: int, settings: MonteCarlo, pair: object) -> list[Masks]:
+    """Return masked offsets for each sample: per batch, numbers of masks at even distances from a random first one.
+
+    They depend on the seed, prompt and answer, not on other requests. Numbers of masks are uniform, as in the paper. The
+    released code rounds halves to even numbers, which it draws up to three times as often.
+    """
+    random, found = Random(f"{settings.seed} {pair}"), list[Masks]()
+    for _ in range(settings.num // settings.batch):
+        first = random.random() * length
+        counts = [int(first + number * length / settings.batch) % length + 1 for number in range(settings.batch)]
+        found += [tuple(sorted(random.sample(range(length), count))) for count in counts]
+    return found
+
+
+def estimate(length: int, masks: list[Masks], logs: dict[Masks, float], batch: int) -> tuple[float, float | None]:
+    """Return the estimate and its standard error, which is taken between batches: samples of one batch depend on another.
+
+    `logs` has the sum of the log-probabilities of the masked tokens.
+    """
+    weighed = [length / len(own) * logs[own] for own in masks]
+    means = [fmean(weighed[first : first + batch]) for first in range(0, len(weighed), batch)]
+    return fmean(means), stdev(means) / len(means) ** 0.5 if len(means) > 1 else None
+
+
+def log_of(probability: float) -> float:
+    """Return the logarithm of a probability of float32, at least that of its smallest normal number (-87.3)."""
+    return log(max(probability, LEAST))

@@ -1,0 +1,92 @@
+"""The versions that answers and scores depend on. `versions` and `environment` are part of a run's key, `machine` is noted."""
+
+import platform
+import sys
+from collections.abc import Iterable, Iterator
+from functools import cache
+from hashlib import blake2b
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from .. import __version__
+from ..core import Options, options_of
+from ..driver import TorchDriver
+from ..engine import Engine
+
+FOLDER = Path(__file__).parent
+PACKAGE = FOLDER.parent
+LIBRARIES = ("torch", "transformers", "math-verify", "sympy", "antlr4-python3-runtime")
+# Every other file of this folder counts for the scores, so that a new one is covered before anybody thinks of it.
+DECIDES_NOTHING = {
+    "__init__.py", "checkpoint.py", "comparing.py", "comparison_html.py", "crews.py", "entries.py",
+    "frontier.py", "harness.py", "intervals.py", "likelihood.py", "load.py", "metrics.py",
+    "pictures.py", "report.py", "report_html.py", "runs.py", "showing.py", "space.py",
+    "study.py", "table.py", "tune_options.py", "tuning.py", "versions.py",
+}  # fmt: skip
+PROMPTS = ("documents.py", "items.py", "options.py", "prompts.py", "worked.json")
+PARTS = {
+    "decoding": [PACKAGE / name for name in ("core", "decode.py", "driver", "models", "rules", "strategies", "text.py", "tiny")]
+    + [PACKAGE.parent / "dlstep_kernels"],
+    "prompts": [*(FOLDER / name for name in PROMPTS), PACKAGE / "chat.py", PACKAGE / "prompts.py", PACKAGE / "rendering.py"],
+    "scorers": [path for path in FOLDER.glob("*.*") if path.is_file() and path.name not in (*DECIDES_NOTHING, *PROMPTS)],
+}
+
+
+def sources(part: str) -> Iterator[Path]:
+    """Yield the source files of a part of `PARTS`."""
+    for path in PARTS[part]:
+        yield from path.rglob("*.py") if path.is_dir() else (path,)
+
+
+def digest_of(files: Iterable[tuple[str, bytes]]) -> str:
+    """Return a digest of files, given by name and content, in any order."""
+    each = sorted((name, blake2b(content).hexdigest()) for name, content in files)
+    return blake2b(repr(each).encode(), digest_size=8).hexdigest()
+
+
+@cache
+def source_digest(part: str) -> str:
+    """Return the digest of the source files of a part."""
+    return digest_of((path.relative_to(PACKAGE.parent).as_posix(), path.read_bytes()) for path in sources(part))
+
+
+def versions(engine: Engine) -> dict[str, str]:
+    """Return the version of the package, and digests of the sources that decide tokens, prompts and scores.
+
+    A strategy or a rule from outside the package counts for `decoding`.
+    """
+    found = {"dlstep": __version__} | {part: source_digest(part) for part in PARTS}
+    strategy = engine.first.strategy
+    kinds = {type(value).__module__ for value in (strategy, *options_of(strategy).values()) if isinstance(value, Options)}
+    files = [Path(file) for kind in kinds if not kind.startswith("dlstep.") and (file := sys.modules[kind].__file__)]
+    if files:
+        own = digest_of((path.name, path.read_bytes()) for path in files)
+        found["decoding"] += f" {own}"
+    return found
+
+
+def environment(engine: Engine) -> dict[str, str]:
+    """Return the versions of Python and libraries, the kind of device and the dtype: each may change an answer or a score."""
+    found = {"python": ".".join(platform.python_version_tuple()[:2])} | {name: installed(name) for name in LIBRARIES}
+    if isinstance(engine.driver, TorchDriver):
+        model = engine.driver.network.model
+        found |= {"device": model.device.type, "dtype": str(model.dtype).removeprefix("torch.")}
+    return found
+
+
+def machine(engine: Engine) -> dict[str, str]:
+    """Return what is noted and may change while a run goes on: the exact Python, the system and the name of the device."""
+    device = "cpu"
+    if isinstance(engine.driver, TorchDriver) and engine.driver.network.model.device.type == "cuda":
+        import torch
+
+        device = torch.cuda.get_device_name(engine.driver.network.model.device)
+    return {"python": platform.python_version(), "system": platform.platform(), "device": device}
+
+
+def installed(name: str) -> str:
+    """Return the version of a distribution, empty if it is not installed."""
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return ""

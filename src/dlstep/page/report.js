@@ -1,0 +1,113 @@
+/** The answers of an evaluation: filtered, opened one by one, and their steps in a live page. Texts become text nodes only. */
+import { fill, make, say, the } from "./dom.js";
+import { parsed, written } from "./json.js";
+import { chance, counted, figure, shown } from "./shown.js";
+
+const PAGE = 50; // answers that are added at once
+const data = parsed(the("data").textContent);
+let most = PAGE;
+
+/** A text on one line. */
+function line(text) {
+  return shown(text).replaceAll("\n", "↵");
+}
+
+/** A part of an answer that has a name. */
+function titled(name, ...parts) {
+  return [make("h3", { text: name }), ...parts];
+}
+
+function fact(name, value) {
+  return value === "" || value === null ? null : make("div", {}, make("dt", { text: name }), make("dd", { text: line(value) }));
+}
+
+/** A box for each token with the number of the step that decided it, from early blue to late red. */
+function strip(answer) {
+  const boxes = answer.decided.map((step, place) => {
+    const hint = `token ${place + 1}, step ${step}, probability ${chance(answer.probabilities[place] ?? 0)}`;
+    const box = make("li", { text: step, title: hint });
+    box.style.background = `hsl(${Math.round(220 * (1 - step / Math.max(1, answer.steps)))} 80% 80%)`;
+    return box;
+  });
+  return make("ol", { class: "strip", tabindex: "0", "aria-label": "The step that decided each token" }, ...boxes);
+}
+
+/** How to see the steps: a button where they are in this page, else the command that decodes the answer again. */
+function steps(answer) {
+  if (data.recordings[answer.name] === undefined) return make("pre", { text: shown(answer.command) });
+  return make("p", {}, make("button", { type: "button", class: "main", text: "Show step by step", on: { click: () => play(answer) } }));
+}
+
+function play(answer) {
+  const dialog = the("steps");
+  say(the("steps-title"), `${line(answer.name)}, step by step`);
+  // Only the data differs, so the policy of this page, which the frame obeys, names the script and the style in it.
+  the("steps-frame").srcdoc = data.live.join(written(data.recordings[answer.name]).replaceAll("<", "\\u003c"));
+  dialog.showModal();
+}
+
+function opened(answer) {
+  const set = data.sets[answer.set];
+  return make(
+    "div", {},
+    make(
+      "dl", { class: "facts" },
+      fact("Found", answer.found), fact("Expected", answer.gold), fact("Score", figure(answer.score)), fact("Note", answer.note), fact("Error", answer.error),
+      fact("Options", data.sets.length > 1 ? set : ""), fact("Ended by", answer.finish), fact("Forward passes", answer.forwards), fact("Steps", answer.steps),
+      fact("Tokens", answer.tokens), fact("Seconds", figure(answer.seconds)),
+    ),
+    ...titled("Steps", steps(answer)),
+    ...titled("Answer", make("pre", { text: shown(answer.answer) || "(empty)" })),
+    ...titled("Prompt", make("pre", { text: shown(data.prompts[answer.prompt]) })),
+    ...(answer.decided.length ? titled("Step that decided each token", strip(answer)) : []),
+  );
+}
+
+function item(answer) {
+  const right = answer.score >= 1;
+  const why = right ? `found ${answer.found}` : answer.error || answer.note || `found ${answer.found || "nothing"}, expected ${answer.gold}`;
+  const cost = `${answer.forwards} forward ${answer.forwards === 1 ? "pass" : "passes"}, ${figure(answer.seconds)} s`;
+  const set = data.sets.length > 1 ? ` · ${line(data.sets[answer.set])}` : "";
+  const summary = make(
+    "summary", {},
+    make("span", { class: right ? "verdict right" : "verdict", text: right ? "right" : "wrong" }),
+    make("span", { class: "text", text: `${answer.task} ${answer.document}${set}` }),
+    make("span", { class: "why text", text: line(why) }), make("span", { class: "cost", text: cost }),
+  );
+  const details = make("details", {}, summary);
+  details.addEventListener("toggle", () => details.open && details.childElementCount === 1 && details.append(opened(answer)));
+  return make("li", {}, details);
+}
+
+/** What the form asks for, in order. */
+function chosen() {
+  const value = (name) => the(name).value, words = value("search").trim().toLowerCase();
+  const fits = (answer) =>
+    (!value("task") || answer.task === value("task")) && (!value("set") || String(answer.set) === value("set")) &&
+    (!value("result") || (answer.score >= 1) === (value("result") === "right")) && (!value("finish") || answer.finish === value("finish")) &&
+    (!words || [data.prompts[answer.prompt], answer.answer, answer.gold, answer.found, answer.note, answer.name].some((text) => text.toLowerCase().includes(words)));
+  const found = data.answers.filter(fits), by = value("order");
+  return by === "place" ? found : found.sort((one, other) => other[by] - one[by]);
+}
+
+function draw() {
+  const found = chosen();
+  say(the("count"), `${counted(found.length, "answer")} of ${data.answers.length}${found.length > most ? `, the first ${most} are listed` : ""}`);
+  fill(the("answers"), ...found.slice(0, most).map(item));
+  the("more").hidden = found.length <= most;
+}
+
+the("filters").addEventListener("input", () => {
+  most = PAGE;
+  draw();
+});
+the("filters").addEventListener("submit", (event) => event.preventDefault());
+the("more").addEventListener("click", () => {
+  const before = most;
+  most += PAGE;
+  draw();
+  the("answers").children[before]?.querySelector("summary").focus();
+});
+the("steps-close").addEventListener("click", () => the("steps").close());
+the("steps").addEventListener("close", () => the("steps-frame").removeAttribute("srcdoc"));
+draw();
