@@ -19,16 +19,16 @@ from ..option_help import field_help
 from . import yaml_file
 
 SAMPLING_HELP = {
-    "max_tokens": "Most tokens of an answer.",
-    "temperature": "0 takes the most probable token, more flattens the distribution.",
+    "max_tokens": "Maximum number of tokens of an answer.",
+    "temperature": "0 samples the most probable token; higher values flatten the distribution.",
     "top_k": "Sample among so many most probable tokens; 0: all.",
     "top_p": "Sample among the most probable tokens that together have this probability.",
     "min_p": "Sample among tokens that have at least this share of the best one's probability.",
     "seed": "Seed of the samples.",
-    "ignore_eos": "Go on after an end-of-sequence token.",
+    "ignore_eos": "Continue after an end-of-sequence token.",
     "stop_token_ids": "Ids that end an answer.",
-    "stop": "Texts that end an answer; it is cut in front of the first.",
-    "max_nfe": "Most forwards that sample.",
+    "stop": "Texts that end an answer, which is cut off before the first of them.",
+    "max_nfe": "Maximum number of sampling forward passes.",
     "max_repetition_run": "End an answer whose last so many tokens are equal.",
     "canvas": "Ids that a canvas of random tokens starts from instead (diffusion_gemma).",
 }

@@ -28,33 +28,35 @@ class EvalOptions:
     questions: str | None = None
     """File of the task questions: lines of JSON, or a list, with a `prompt` and an `answer` each."""
     out: str = "dlstep-eval"
-    """Folder of the results; a run that was broken off goes on there."""
+    """Folder of the results; an interrupted run resumes there."""
     dataset_limit: Annotated[int, Ge(1)] | None = None
-    """Most problems of each task, the first ones; null: all, of shells 500."""
+    """Maximum number of problems of each task, from the first on; null: all of them, 500 for shells."""
     problem_seed: int = 0
     """Seed that draws the problems of shells."""
     chat: bool = False
-    """Ask in conversations, by the model's chat template, and not with text to continue."""
+    """Ask in conversations, with the model's chat template, instead of giving a text to continue."""
     prompts: Prompts = "lm_eval"
     """lm_eval: the prompts, stop texts and answer lengths of lm_eval 0.4; dlstep: this package's own."""
     shots: Annotated[int, Ge(0)] | None = None
     """Worked examples before each question; null: as many as lm_eval's task has (gsm8k 5, math500 4, humaneval 0, mbpp 3), and
     0 for shells, questions and the prompts of dlstep."""
     run_code: bool = False
-    """Run the programs of humaneval and mbpp, in a jail; without it they are only written."""
+    """Run the programs of humaneval and mbpp, in a jail; otherwise they are stored but not run, and count as wrong."""
     code_seconds: Annotated[float, Interval(gt=0.0, le=3600.0)] = 10.0
     """Seconds that a program may run."""
     workers: Annotated[int, Interval(ge=1, le=64)] = 1
-    """Processes that decode, each with the network of its own; of several CUDA devices each takes one."""
+    """Processes that decode, each with a separate copy of the network; if there are several CUDA devices, each process uses
+    one."""
     worker_timeout: Annotated[float, Interval(gt=0.0, le=1e6)] = 300.0
     """With several workers: seconds without a heartbeat from a worker, or for one forward pass, after which the run kills that
     worker and the other workers answer its problems."""
     grid: tuple[StrategyOptions, ...] = ((),)
     """Options of the strategy to try, as '{"accept_threshold": [0.5, 0.9]}'; every combination answers every problem."""
     max_tokens: Annotated[int, Ge(1)] | None = None
-    """Most tokens of an answer; null: 64 for shells, 256 for questions, and what the prompts say for the others."""
+    """Maximum number of tokens of an answer; null: 64 for shells, 256 for questions, and the limit of the prompts for the
+    others."""
     temperature: float = 0.0
-    """0 takes the most probable token, more flattens the distribution."""
+    """0 samples the most probable token; higher values flatten the distribution."""
     top_k: int = 0
     """Sample among so many most probable tokens; 0: all."""
     top_p: float = 1.0
@@ -62,13 +64,13 @@ class EvalOptions:
     min_p: float = 0.0
     """Sample among tokens that have at least this share of the best one's probability."""
     ignore_eos: bool = False
-    """Go on after an end-of-sequence token."""
+    """Continue after an end-of-sequence token."""
     stop: tuple[str, ...] = ()
-    """Texts that end an answer; empty: those that the prompts say."""
+    """Texts that end an answer; empty: those of the prompts."""
     stop_token_ids: tuple[int, ...] = ()
     """Ids that end an answer."""
     max_nfe: Annotated[int, Ge(1)] | None = None
-    """Most forwards of an answer that sample."""
+    """Maximum number of sampling forward passes of an answer."""
     max_repetition_run: Annotated[int, Gt(1)] | None = None
     """End an answer whose last so many tokens are equal."""
 
@@ -76,14 +78,14 @@ class EvalOptions:
         check_ranges(self)
         for name in self.tasks:
             if name not in SOURCES:
-                raise ValueError(f"EvalOptions.tasks: {short(name)} is none, choose from {', '.join(SOURCES)}")
+                raise ValueError(f"EvalOptions.tasks: {short(name)} is unknown, choose from {', '.join(SOURCES)}")
         if not self.tasks or len(set(self.tasks)) < len(self.tasks):
             raise ValueError(f"EvalOptions.tasks must name tasks, each once, got {short(self.tasks)}")
         if ("questions" in self.tasks) != (self.questions is not None):
             raise ValueError(
                 "task questions reads a file: give --questions FILE"
                 if self.questions is None
-                else f"--questions {short(self.questions)} is for the task questions, and tasks are {short(self.tasks)}"
+                else f"--questions {short(self.questions)} is for the task questions, but tasks are {short(self.tasks)}"
             )
         for task in self.tasks:
             most = len(worked(self.prompts, task))
@@ -94,18 +96,18 @@ class EvalOptions:
         if not self.grid or len(set(self.grid)) < len(self.grid):
             raise ValueError(f"EvalOptions.grid must hold sets of options, each once, got {short(self.grid)}")
         for task in self.tasks:
-            self.params(task, self.grid[0])  # what is out of range is told now
+            self.params(task, self.grid[0])  # raises ValueError for values out of range
 
     def form(self, task: str) -> Form:
-        """How `task` asks."""
+        """Return the form of the prompts of `task`."""
         return FORMS[self.prompts, task, self.chat]
 
     def shots_of(self, task: str) -> int:
-        """Worked examples before each question of `task`."""
+        """Return the number of worked examples before each question of `task`."""
         return self.form(task).shots if self.shots is None else self.shots
 
     def params(self, task: str, options: StrategyOptions) -> SamplingParams:
-        """How an answer of `task` is sampled with these options of the strategy."""
+        """Return the sampling parameters of an answer of `task` with these options of the strategy."""
         form = self.form(task)
         return SamplingParams(
             max_tokens=self.max_tokens or form.max_tokens,
@@ -123,9 +125,9 @@ class EvalOptions:
 
 
 def grid_of(given: object) -> tuple[StrategyOptions, ...]:
-    """Every combination of the values that a mapping lists for its options; a single value need not be in a list.
+    """Return every combination of the values in a mapping of options; a single value need not be in a list.
 
-    Raises ValueError for what is no such mapping, and for too many combinations.
+    Raises ValueError if `given` is not such a mapping, and for too many combinations.
     """
     if given is None:
         return ((),)

@@ -17,17 +17,19 @@ class TuneOptions:
     over: tuple[str, ...] = OVER
     """Options to vary, each as NAME=LOW:HIGH, NAME=LOW:HIGH:COUNT or NAME=VALUE,VALUE."""
     problems: Annotated[int, Ge(1)] | None = None
-    """Most problems that each set of options answers in the search; null: half of the tasks' problems, at most 200."""
+    """Maximum number of problems that each set of options answers in the search; null: half of the tasks' problems, at most
+    200."""
     held_out: Annotated[int, Ge(1)] | None = None
-    """Problems after these, on which what was found is measured; null: as many as there are, at most 200."""
+    """Number of later problems, on which the frontier of the search is measured; null: all that are left, at most 200."""
     share: Annotated[float, Interval(gt=0.0, le=1.0)] = 0.2
-    """Answers of the search, as a share of those of all sets of options to all of its problems; at least two sets are tried."""
+    """Answers of the search, as a share of the answers of all sets of options to all of its problems; at least two sets are
+    tried."""
     at_least: Annotated[float, Interval(gt=0.0, le=1.0)] | None = None
     """Choose the fastest set that has this share of the best accuracy; null: the knee of the frontier."""
     trials: Annotated[int, Ge(2)] = 100
-    """Most sets of options that are tried."""
+    """Maximum number of sets of options to try."""
     resume: bool = False
-    """Go on with the search in the folder of --out."""
+    """Resume the search in the folder of --out."""
 
     def __post_init__(self) -> None:
         check_ranges(self)
