@@ -1,6 +1,6 @@
-"""Files of JSON lines that a killed process leaves readable: each line is one write, and may carry a checksum.
+"""Files of JSON lines that stay readable if the process is killed: each line is one write, and may have a checksum.
 
-A line that is not whole, because the process was killed while it wrote, is cut off.
+A partial last line, left by a process that was killed while it wrote, is cut off.
 """
 
 import json
@@ -16,12 +16,12 @@ Line = Mapping[str, Any]
 
 
 def checksum(line: object) -> str:
-    """Return the checksum of a line: of its values and of the order of its fields."""
+    """Return the checksum of a line, which covers its values and the order of its fields."""
     return blake2b(json.dumps(line).encode(), digest_size=16).hexdigest()
 
 
 def is_intact(line: object, said: object, prefix: str = "") -> bool:
-    """Return whether a line that was read has this checksum, written after `prefix`."""
+    """Return whether `said` is `prefix` followed by the checksum of a line that was read."""
     try:
         return said == prefix + checksum(line)
     except RecursionError:
@@ -34,7 +34,7 @@ def sealed(line: Line) -> Line:
 
 
 def whole_lines(path: Path) -> list[Line]:
-    """The lines of a file, without a last one that breaks off. Raises ValueError for a line that is no JSON object."""
+    """Return the lines of a file, without a partial last line. Raises ValueError for a line that is not a JSON object."""
     if not path.exists():
         return []
     found: list[Line] = []
@@ -44,13 +44,13 @@ def whole_lines(path: Path) -> list[Line]:
         except (ValueError, RecursionError) as error:
             raise ValueError(f"{path}, line {number} holds no JSON: {short(str(error))}") from error
         if not isinstance(line, dict):
-            raise ValueError(f"{path}, line {number} is no line of a run: {short(line)}")
+            raise ValueError(f"{path}, line {number} is not a line of a run: {short(line)}")
         found.append(line)
     return found
 
 
 def opened(path: Path) -> IO[bytes]:
-    """A file to add lines to, its last one whole."""
+    """Open a file to append lines, after cutting off a partial last line."""
     if path.exists():
         kept = path.read_bytes().rpartition(b"\n")
         with path.open("r+b") as file:
@@ -59,7 +59,7 @@ def opened(path: Path) -> IO[bytes]:
 
 
 def encoded(line: Line) -> bytes:
-    """A line as bytes."""
+    """Return a line as bytes."""
     return json.dumps(line, allow_nan=False).encode() + b"\n"
 
 
@@ -71,7 +71,7 @@ def append(file: IO[bytes], line: Line) -> None:
 
 
 def replaced(path: Path, content: bytes) -> None:
-    """Write a whole file or none."""
+    """Write a file atomically: if the process is killed, the old file remains."""
     new = path.with_suffix(".new")
     new.write_bytes(content)
     new.replace(path)

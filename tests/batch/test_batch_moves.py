@@ -293,7 +293,7 @@ def test_an_actor_that_is_given_up_is_not_started_as_a_new_one(seed: int, faults
 def test_it_says_what_it_waits_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     answered(Ray(Random(1), 1, 0), tmp_path / "out", list(range(40)), actors=3)
     said = capsys.readouterr().err
-    assert "dlstep: waiting for 2 of 3 actors: each needs 1 CPU of one node, free in the cluster are 3 CPU\n" in said
+    assert "dlstep: waiting for 2 of 3 actors: each needs 1 CPU on one node, and the cluster has 3 CPU free\n" in said
     assert answered(Ray(Random(1), 1, 0), tmp_path / "other", [1])  # by default: one for each node that has CPUs
     assert capsys.readouterr().err == ""
 

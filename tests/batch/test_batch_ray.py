@@ -203,7 +203,7 @@ def test_an_actor_that_dies_for_good_does_not_end_the_batch_and_one_that_does_no
         assert driver.ended() == 0, log.read_text()[-5000:]
     assert out.read_bytes() == whole
     said = log.read_text()[begin:]
-    assert re.search(r"waiting for \d of 5 actors: each needs 1 CPU of one node, free in the cluster are \d CPU", said)
+    assert re.search(r"waiting for \d of 5 actors: each needs 1 CPU on one node, and the cluster has \d CPU free", said)
     assert 1 <= said.count("died, or its node did: The actor died") <= 2 and "it is not replaced" in said
 
 

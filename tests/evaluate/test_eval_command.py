@@ -89,10 +89,10 @@ def test_each_task_is_asked_scored_and_resumed(long_model: Path, tmp_path: Path,
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--tasks", "nonsense"], "EvalOptions.tasks: 'nonsense' is none, choose from shells, gsm8k"),
+        (["--tasks", "nonsense"], "EvalOptions.tasks: 'nonsense' is unknown, choose from shells, gsm8k"),
         (["--tasks", "[shells,shells]"], "each once"),
         (["--tasks", "gsm8k"], "task gsm8k reads GSM8K.json: give --data, the folder with it"),
-        (["--tasks", "gsm8k", "--data", "/nonsense"], "there is none in --data '/nonsense'"),
+        (["--tasks", "gsm8k", "--data", "/nonsense"], "--data '/nonsense' has no such file"),
         (["--dataset_limit", "0"], "EvalOptions.dataset_limit must be at least 1, got 0"),
         (["--shots", "4"], "EvalOptions.shots must be at most 3 for task shells with --prompts lm_eval, got 4"),
         (["--tasks", "[gsm8k,humaneval]", "--shots", "1"], "EvalOptions.shots must be at most 0 for task humaneval"),
@@ -123,9 +123,9 @@ def test_a_wrong_option_is_one_line(arguments: list[str], said: str, tmp_path: P
     ("text", "said"),
     [
         ("{", "holds no JSON"),
-        ("{}", "entry 1: no problem of"),
+        ("{}", "entry 1 is not a problem of"),
         ("[]", "must hold problems: a JSON list"),
-        ('[{"question": "a"}]', "GSM8K.json, entry 1: no problem of gsm8k, look at 'ground_truth_answer'"),
+        ('[{"question": "a"}]', "GSM8K.json, entry 1 is not a problem of gsm8k, look at 'ground_truth_answer'"),
         ('[{"question": "", "ground_truth_answer": "1"}]', "look at 'question'"),
     ],
 )
@@ -141,10 +141,13 @@ def test_a_wrong_file_is_one_line(text: str, said: str, tmp_path: Path, capsys: 
         ("", "must hold problems: a JSON list, or a JSON object on each line"),
         ("{", "holds no JSON"),
         ("[1]", "must hold problems"),
-        ('{"prompt": "a", "answer": ""}', "mine.jsonl, entry 1: no problem of questions, look at 'answer'"),
+        ('{"prompt": "a", "answer": ""}', "mine.jsonl, entry 1 is not a problem of questions, look at 'answer'"),
         ('{"prompt": "a", "answer": "."}', "look at 'answer'"),
         ('{"prompt": "a", "answer": true}', "look at 'answer'"),
-        ('{"prompt": "a", "answer": 1}\n{"prompt": " ", "answer": 1}', "entry 2: no problem of questions, look at 'prompt'"),
+        (
+            '{"prompt": "a", "answer": 1}\n{"prompt": " ", "answer": 1}',
+            "entry 2 is not a problem of questions, look at 'prompt'",
+        ),
     ],
 )
 def test_a_wrong_file_of_questions_is_one_line(text: str, said: str, tmp_path: Path, capsys: Captured) -> None:

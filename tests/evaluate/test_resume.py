@@ -107,10 +107,10 @@ def test_answers_of_another_run_are_refused(options: EvalOptions, unbroken: byte
     (tmp_path / RUN).write_bytes((Path(options.out) / RUN).read_bytes())
     first, second = unbroken.splitlines(keepends=True)[:2]
     (tmp_path / ANSWERS).write_bytes(second + first)
-    with pytest.raises(ValueError, match="line 2 is no answer of this run"):
+    with pytest.raises(ValueError, match="line 2 is not an answer of this run"):
         run(replace(options, out=str(tmp_path)))
     (tmp_path / ANSWERS).write_bytes(b"[1]\n")
-    with pytest.raises(ValueError, match="line 1 is no line of a run"):
+    with pytest.raises(ValueError, match="line 1 is not a line of a run"):
         run(replace(options, out=str(tmp_path)))
     (tmp_path / RUN).unlink()
     with pytest.raises(ValueError, match=r"holds answers without run\.json"):

@@ -120,7 +120,7 @@ def test_another_search_does_not_go_on_there(
     before = (folder / ANSWERS).read_bytes()
     with pytest.raises(ValueError, match=f"holds a run with {said}.*give another folder"):
         searched(folder, ScriptedCrew(trade), tuning, **changes)
-    with pytest.raises(ValueError, match="--resume goes on with a search, or give another folder"):
+    with pytest.raises(ValueError, match="add --resume to continue a search, or give another folder"):
         searched(folder, ScriptedCrew(trade), replace(ASKED, resume=False))
     assert (folder / ANSWERS).read_bytes() == before
 
@@ -128,8 +128,8 @@ def test_another_search_does_not_go_on_there(
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        (b"[1]\n", "line 1 is no line of a run"),
-        (b'{"task": "shells"}\n', "line 1 is no line of a run, look at document"),
+        (b"[1]\n", "line 1 is not a line of a run"),
+        (b'{"task": "shells"}\n', "line 1 is not a line of a run, look at document"),
         (b"nonsense\n", "line 1 holds no JSON"),
     ],
 )
@@ -192,7 +192,7 @@ def test_the_first_problems_have_some_of_each_task_and_none_is_in_both_parts() -
         assert len(early) == (tuning.problems or len(early)) and len(late) == (tuning.held_out or len(late))
         assert early and late and [*early, *late] == found[: len(early) + len(late)]
     for tuning in (TuneOptions(problems=14), TuneOptions(held_out=14), TuneOptions(problems=8, held_out=7)):
-        with pytest.raises(ValueError, match="are more than the 14 problems that there are: give fewer"):
+        with pytest.raises(ValueError, match="are more than the 14 problems of the tasks: give fewer"):
             parted(found, tuning)
     with pytest.raises(ValueError, match="the tasks have 1 problem"):
         parted(found[:1], TuneOptions())

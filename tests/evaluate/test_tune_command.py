@@ -101,18 +101,18 @@ def test_loads_give_a_table_that_an_llm_and_a_server_read(tmp_path: Path, capsys
     answer = LLM("tiny-bd", buffer_policy=rows).generate([QUESTION], SamplingParams(max_tokens=32), progress=False)[0]
     assert answer.finish_reason == "stop"
     assert main([*arguments, "--out", out]) == 2
-    assert "--resume goes on with a search" in capsys.readouterr().err
+    assert "add --resume to continue a search" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
         (["--over", "accept_treshold=0.5,0.9"], "did you mean accept_threshold?"),
-        (["--problems", "600"], "are more than the 500 problems that there are"),
+        (["--problems", "600"], "are more than the 500 problems of the tasks"),
         (["--problems", "0"], "TuneOptions.problems must be at least 1, got 0"),
         (["--share", "0"], "TuneOptions.share must be more than 0"),
         (["--at_least", "1.5"], "TuneOptions.at_least must be at most 1"),
-        (["--dataset_limit", "1"], "the tasks have 1 problem, and tuning needs some"),
+        (["--dataset_limit", "1"], "the tasks have 1 problem, but tuning needs some"),
         (["--write", "/nonsense/best.yml"], "--write '/nonsense/best.yml' is no file in a folder that there is"),
         (["--plot", "."], "--plot '.' is no file"),
         (["--throughput", "--plot", "a.png"], "--plot does nothing beside --throughput"),
@@ -122,7 +122,7 @@ def test_loads_give_a_table_that_an_llm_and_a_server_read(tmp_path: Path, capsys
         (["--throughput", "--over", "accept_threshold=0.1:0.9:65"], "measures at most 64: give fewer"),
         (["--grid", "{}"], "unrecognized arguments: --grid"),
         (["--helt_out", "5"], "did you mean --held_out?"),
-        (["--tasks", "nonsense"], "EvalOptions.tasks: 'nonsense' is none"),
+        (["--tasks", "nonsense"], "EvalOptions.tasks: 'nonsense' is unknown"),
         (["--config", "eval: {held_out: 5}"], "held_out is in section `eval:`, it belongs to `tune:`"),
         (["--config", "accept_threshold: 0.5"], "outside of a section: put it below `engine:`"),
         (["--config", "over: [a=1]"], "'over' outside of a section: put it below `tune:`"),

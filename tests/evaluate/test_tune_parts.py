@@ -69,7 +69,7 @@ def test_a_range_ascends_from_end_to_end(low: float, high: float, steps: int) ->
         (["accept_threshold=low:high"], "a range is LOW:HIGH"),
         (["accept_threshold=.nan,0.5"], "values must be finite numbers"),
         (["accept_threshold={a: 1}"], "--over accept_threshold"),
-        (["accept_threshold=0.5"], "leaves one set of options, and nothing to choose"),
+        (["accept_threshold=0.5"], "leaves one set of options and nothing to choose"),
         (["accept_threshold=0.5,0.6", "accept-threshold=0.7"], "names accept_threshold twice"),
         (["accept_threshold=0.5,1.5"], "--over accept_threshold=1.5: .*accept_threshold must be at most 1.0, got 1.5"),
         (["accept_treshold=0.5,0.6"], "MultiBD has no option 'accept_treshold'.*did you mean accept_threshold?"),

@@ -283,7 +283,7 @@ def test_groups_of_replicas_have_devices_of_their_own():
 
 def test_one_group_at_a_time_is_told():
     config = EngineConfig(tensor_parallel_size=2)
-    with pytest.raises(ValueError, match="workers=2 does not go with tensor_parallel_size=2"):
+    with pytest.raises(ValueError, match="workers=2 cannot be combined with tensor_parallel_size=2"):
         Processes(config, 2)
 
 

@@ -31,14 +31,14 @@ from .desk import About, Answered
 from .lines import Json
 from .options import BatchOptions
 
-LOCAL = "local"  # the address that stands for a cluster of this machine alone, which ends with the batch
-PATIENCE = 10.0  # seconds that the head of a cluster has to answer
-AT_A_TIME = 1 << 16  # calls of an actor that may wait: the driver bounds them
+LOCAL = "local"  # the address of a cluster on this machine only, which ends with the batch
+PATIENCE = 10.0  # seconds until the head of a cluster must accept a connection
+AT_A_TIME = 1 << 16  # concurrent calls of an actor that Ray allows; `Actors` sends fewer
 BEAT = 1.0  # seconds between two checks for late actors
 FIRST_WORD, NEXT_WORD = 5.0, 60.0  # seconds until the first and between later notices about missing actors
-GROWTH = 5.0  # seconds between two looks at what the cluster has room for
-LONGEST = 300  # characters of a reason that Ray gives
-MOST_LATE = 6  # doublings of the time that a new actor has to begin
+GROWTH = 5.0  # seconds between two checks of the cluster's free resources
+LONGEST = 300  # characters of an error message of Ray
+MOST_LATE = 6  # maximum doublings of the time within which the process of a new actor must run
 STEPS = 10.0  # a forward pass may take this many times `actor_timeout`, because the first ones compile
 
 
@@ -60,7 +60,7 @@ class _Job(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class _Slot:
-    """A slot and the state of its actor. `actor` is None once it died too often; `about` is None until its engine is loaded.
+    """A slot and the state of its actor. `actor` is None once actors of the slot died too often; `about` until it has loaded.
 
     Times are those of `Actors._now`.
     """
@@ -94,14 +94,14 @@ class Actors:
 
     def __init__(self, config: EngineConfig, options: BatchOptions) -> None:
         self._options = options
-        # A sum of capped times between steps: no actor is late because this process was paused, as a suspended job is.
+        # A sum of capped times between steps, so that no actor is late if this process was paused, as a suspended job is.
         self._now, self._clock = 0.0, Clock()
         self._calls: dict[Any, _Call] = {}
         self._waiting: deque[_Job] = deque()
         self._facts: dict[str, Any] | None = None
         self._word, self._growth = FIRST_WORD, GROWTH
         _join(options.ray)
-        with ExitStack() as cluster:  # which is left if there is no crew
+        with ExitStack() as cluster:  # leaves the cluster if the crew cannot be made
             cluster.callback(ray.shutdown)
             gpus = 0 if config.device == "cpu" else int(ray.cluster_resources().get("GPU", 0))
             size = config.tensor_parallel_size
@@ -126,7 +126,7 @@ class Actors:
     @property
     def about(self) -> About:
         """The facts of the engines, and the seats of those that are ready."""
-        assert self._facts is not None, "there is no crew before an actor is ready"
+        assert self._facts is not None, "the constructor returns once an actor is ready"
         return About(self._facts, sum(slot.about.seats for slot in self._slots if slot.about is not None))
 
     @property
@@ -150,7 +150,7 @@ class Actors:
         answers: list[Answered] = []
         for ref in done:
             call = self._calls.pop(ref, None)
-            if call is None:  # its actor was lost meanwhile
+            if call is None:  # the actor of this call was lost in the meantime
                 continue
             found = self._got(ref, call)
             if isinstance(found, Answered):
@@ -190,7 +190,7 @@ class Actors:
         slot = call.slot
         try:
             found = ray.get(ref)
-        except RayError as error:  # a death is not always a RayActorError: if memory ran out, it is an OutOfMemoryError
+        except RayError as error:  # not always a RayActorError: if memory ran out, Ray raises an OutOfMemoryError
             self._lost(slot, f"died, or its node did: {_reason(error)}", call.job)
             return None
         slot.heard = self._now
@@ -219,8 +219,8 @@ class Actors:
             if slot.actor is None:
                 continue
             if slot.where is None:
-                # Ray does not say whether the actor hangs or still waits for resources, so this costs no restart. The next
-                # actor has twice as long, because imports may take minutes on a busy node.
+                # Ray does not report whether the actor hangs or still waits for resources, so this does not count as a restart.
+                # The next actor gets twice the time, because imports may take minutes on a busy node.
                 starting = STEPS * limit * 2**slot.late
                 if now - slot.begun > starting:
                     slot.restarts, slot.late = slot.restarts + 1, min(slot.late + 1, MOST_LATE)
@@ -244,7 +244,7 @@ class Actors:
         each = " and ".join(f"{count:g} {name}" for name, count in self._needs.items())
         there = " and ".join(f"{free.get(name, 0):g} {name}" for name in self._needs)
         missing = f"{absent} of {len(self._slots)} actors"
-        _say(f"waiting for {missing}: each needs {each} of one node, free in the cluster are {there}")
+        _say(f"waiting for {missing}: each needs {each} on one node, and the cluster has {there} free")
         self._word = now + NEXT_WORD
 
     def _lost(self, slot: _Slot, why: str, job: _Job | None = None, error: Exception | None = None) -> None:
@@ -277,7 +277,7 @@ class Actors:
     def _room(self) -> int:
         """Return how many more actors the cluster has room for: by its free GPUs; without GPUs, one for each node with CPUs.
 
-        An actor needs all of its GPUs on one node. Slots whose actor was given up count, so that it gets no successor.
+        An actor needs all of its GPUs on one node. Slots whose actor was given up still count, so that they are not replaced.
         """
         size = self._needs["CPU"]
         nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
@@ -288,7 +288,7 @@ class Actors:
 
 
 def _reason(error: RayError) -> str:
-    """Return the reason of an error of Ray in one line, without the lines with ids, which begin with a tab."""
+    """Return the message of an error of Ray on one line, without its lines of ids, which begin with a tab."""
     lines = [line for line in str(error).splitlines() if not line.startswith("\t")]
     said = repr(error.cause) if isinstance(error, RayTaskError) else " ".join(" ".join(lines).split())
     return said[:LONGEST]
@@ -318,11 +318,14 @@ def _say(text: str) -> None:
 
 
 def _join(address: str | None) -> None:
-    """Start a cluster here, or join one. Raises ValueError for an address that leads to none."""
+    """Start a cluster on this machine, or join one. Raises ValueError if no cluster is reachable at the address."""
     host, colon, port = (address or "").rpartition(":")
     try:
-        if colon and port.isdigit():  # Ray would wait for minutes
+        if colon and port.isdigit():  # `ray.init` would wait for minutes if there is no cluster at this address
             socket.create_connection((host.strip("[]"), int(port)), timeout=PATIENCE).close()
         ray.init(address=address, include_dashboard=False if address == LOCAL else None, logging_level="ERROR")
     except (OSError, RaySystemError, RuntimeError, ValueError) as error:
-        raise ValueError(f"--ray {address} leads to no cluster of Ray: {' '.join(str(error).split())}") from error
+        reason = " ".join(str(error).split())
+        raise ValueError(
+            f"no Ray cluster is reachable at --ray {address} ({reason}): start one with `ray start --head`, or omit --ray"
+        ) from error

@@ -1,8 +1,8 @@
-"""The process of a program in a jail: takes limits on for good, then runs parts of a program and reports how each one ended.
+"""The process of a program in a jail: sets irrevocable limits, then runs parts of a program and reports how each part ended.
 
-`jail.py` hands the text of this file to `python -PsS -c`, so it imports nothing but the standard library. It reads lines of
-JSON on stdin: first the job (`files`, `inodes`, `limits` by the names of `resource`, `uid` to become or null, `filter`), then
-parts as they are sent. It answers each line by one on stdout: null, or the name of the exception.
+`jail.py` passes the text of this file to `python -PsS -c`, so it imports only the standard library. It reads lines of JSON on
+stdin: first the job (`files`, `inodes`, `limits` by the names of `resource`, `uid` to switch to or null, `filter`), then the
+parts. It answers each line with a line on stdout: null, or the name of the exception.
 """
 
 import base64
@@ -29,16 +29,16 @@ class Filter(ctypes.Structure):
 
 
 def check(result: int, what: str, *allowed: int) -> None:
-    """End the process if a call of the C library failed otherwise than with the `allowed` error numbers."""
+    """End the process if a call of the C library failed with an error number that is not `allowed`."""
     if result and ctypes.get_errno() not in allowed:
         sys.exit(f"{what}: {os.strerror(ctypes.get_errno())}")
 
 
 def confine(job: dict[str, Any]) -> None:
-    """Mount the folder for files, then give up every right and take every limit on, for this process and all it starts."""
+    """Mount the folder for files, then drop all privileges and set all limits, for this process and all that it starts."""
     libc = ctypes.CDLL(None, use_errno=True)
     options = f"size={job['files']},nr_inodes={job['inodes']},mode=1777".encode()
-    # Where a security module forbids the mount, bubblewrap's own is left, with a limit on bytes but none on inodes.
+    # If a security module forbids the mount, bubblewrap's own mount remains, with a limit on bytes but none on inodes.
     check(libc.mount(b"jail", b"/tmp", b"tmpfs", ctypes.c_ulong(MOUNT_FLAGS), options), "mount", errno.EPERM, errno.EACCES)
     os.chdir("/tmp")
     if job["uid"] is not None:
@@ -47,7 +47,7 @@ def confine(job: dict[str, Any]) -> None:
         os.setresuid(job["uid"], job["uid"], job["uid"])
     check(libc.capset((ctypes.c_uint32 * 2)(*CAPABILITIES), (ctypes.c_uint32 * 6)()), "capset")
     for name, most in job["limits"].items():
-        later = name == "RLIMIT_CPU"  # the first of its limits is a timeout; at the second, the kernel kills without a word
+        later = name == "RLIMIT_CPU"  # SIGXCPU at the soft limit means a timeout; at the hard limit the kernel sends SIGKILL
         resource.setrlimit(getattr(resource, name), (most, most + later))
     check(libc.prctl(SET_DUMPABLE, 0, 0, 0, 0), "prctl")
     program = base64.b64decode(job["filter"])
@@ -55,7 +55,7 @@ def confine(job: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    """Confine the process, then run what is sent; streams of the program lead nowhere."""
+    """Confine the process, then run the parts that are sent; the program's standard streams are `/dev/null`."""
     first = os.getpid()
     with os.fdopen(os.dup(0), "rb") as asked, os.fdopen(os.dup(1), "wb", 0) as told:
         confine(json.loads(asked.readline()))
@@ -68,10 +68,10 @@ def main() -> None:
             raised, spare = None, bytearray(SPARE)
             try:
                 exec(compile(json.loads(line), "answer", "exec"), module.__dict__)
-            except BaseException as error:  # noqa: BLE001 - the boundary of a program, whose `exit()` is no pass either
-                del spare  # the program may have taken all other memory
+            except BaseException as error:  # noqa: BLE001 - the boundary of a program, whose `exit()` is a failure, too
+                del spare  # the program may have used all other memory
                 raised = type(error).__name__[:LONGEST]
-            if os.getpid() != first:  # processes that a program made come by here, too
+            if os.getpid() != first:  # child processes that the program forked reach this line, too
                 os._exit(0)
             told.write(json.dumps(raised).encode() + b"\n")
 

@@ -1,9 +1,13 @@
-"""The files of a run. `answers.jsonl` has a line for each item, in their order, and is all that a run needs to go on.
+"""The files of a run.
 
-Beside it, `beside.jsonl` has what depends on the batch, in the order in which it happened: a line for each answer, and lines
-of work; `ahead.jsonl` has the answers that wait for an earlier one, while there are any; `run.json` says what was asked.
-A line that is not whole, because the process was killed while it wrote, is cut off. Each line carries a checksum of the rest
-of it, so that an edited answer or cost is noticed.
+- `answers.jsonl` has a line for each item, in their order.
+- `beside.jsonl` has values that depend on the batch, in the order in which they arose: a line for each answer, and lines with
+  the cost of forward passes.
+- `ahead.jsonl` has answers that wait for an earlier one, while there are any.
+- `run.json` has the key of the run and its options.
+
+A partial last line, left by a process that was killed while it wrote, is cut off. Each line has a checksum of its other fields,
+so that an edited answer or cost is detected.
 """
 
 import json
@@ -16,7 +20,7 @@ from ..json_lines import CHECKSUM, Line, append, encoded, is_intact, opened, rep
 from .items import Item, Key, options_text
 
 ANSWERS, BESIDE, AHEAD, RUN = "answers.jsonl", "beside.jsonl", "ahead.jsonl", "run.json"
-# Fields that a line must have, and what they hold; a whole number is a number, too.
+# The fields that a line must have, and their types; where a float is expected, an int is also valid.
 KEY_FIELDS: dict[str, Any] = {"task": str, "document": int, "options": dict}
 ROW_FIELDS = KEY_FIELDS | {
     "prompt": str | list,
@@ -37,25 +41,25 @@ BESIDE_FIELDS = KEY_FIELDS | {"forwards": int, "computed": int, "wasted": int, "
 
 
 def key_of(line: Line) -> Key:
-    """The key of an answer's line."""
+    """Return the key of an answer's line."""
     return line["task"], line["document"], options_text(line["options"])
 
 
 def check(path: Path, number: int, line: object, kinds: Mapping[str, Any]) -> Line:
-    """The line, if it has these fields. Raises ValueError for one that lacks a field, or has another kind of value in it."""
+    """Return the line if it has these fields. Raises ValueError if a field is missing or has a value of another type."""
     for name, kind in kinds.items():
         value = line.get(name) if isinstance(line, dict) else None
         if isinstance(value, bool) or not isinstance(value, kind | int if kind is float else kind):
-            raise ValueError(f"{path}, line {number} is no line of a run, look at {name}: {short(line)}")
-    assert isinstance(line, dict), "some field is asked for"
+            raise ValueError(f"{path}, line {number} is not a line of a run, look at {name}: {short(line)}")
+    assert isinstance(line, dict), "at least one field is required"
     return line
 
 
 def sealed_lines(path: Path, kinds: Mapping[str, Any]) -> Iterator[tuple[int, Line]]:
-    """Yield the number and the content of each line of a file, without a last line that breaks off.
+    """Yield the number and the content of each line of a file, without a partial last line.
 
-    `kinds` are the fields of a line; of a line of work in `beside.jsonl` only the checksum is verified. Raises ValueError for
-    a line that lacks a field or does not have its checksum.
+    `kinds` are the fields of a line; for lines of work in `beside.jsonl`, only the checksum is verified. Raises ValueError for
+    a line that lacks a field or whose checksum is wrong.
     """
     for number, line in enumerate(whole_lines(path), 1):
         said = line.get(CHECKSUM)
@@ -65,21 +69,21 @@ def sealed_lines(path: Path, kinds: Mapping[str, Any]) -> Iterator[tuple[int, Li
         if not is_intact(line, said):
             raise ValueError(
                 f"{path}, line {number} does not have its checksum, so it was changed or written by another version of dlstep: "
-                "restore the file, or delete the line and run the same command again, which answers the problem anew"
+                "restore the file, or delete the line and run the same command again, which answers the problem again"
             )
         yield number, line
 
 
 def answer_lines(path: Path) -> list[Line]:
-    """The answers of a file, without a last line that breaks off. Raises ValueError for a line that is none."""
+    """Return the answers in a file, without a partial last line. Raises ValueError for a line that is not an answer."""
     return [line for _, line in sealed_lines(path, ROW_FIELDS)]
 
 
 def begin(folder: Path, asked: Mapping[str, Any], named: str = "--out", remedy: str = "give another folder") -> None:
-    """Note in a new folder what is asked. Raises ValueError for a folder that holds a run with other facts or options.
+    """Write `run.json` into a new folder. Raises ValueError for a folder that holds a run with another key.
 
-    Of `machines`, which is no part of the key, those are added that the folder does not name yet. The error calls the folder as
-    the user `named` it and ends with the `remedy`.
+    `machines` are not part of the key: those that the folder does not list yet are added. In the error, `named` is the user's
+    name for the folder, and `remedy` the last part.
     """
     path = folder / RUN
     asked = json.loads(json.dumps(asked))
@@ -100,7 +104,7 @@ def begin(folder: Path, asked: Mapping[str, Any], named: str = "--out", remedy: 
 
 
 def read_run(folder: Path) -> dict[str, Any]:
-    """The question of a run: its key, and its options as they were given. Raises ValueError for a folder without a run."""
+    """Return `run.json`: the key of a run, and its options as they were given. Raises ValueError for a folder without a run."""
     path = folder / RUN
     if not path.is_file():
         raise ValueError(f"no run in {short(str(folder))}: it has no {RUN}; give a folder that `dlstep eval --out` wrote")
@@ -109,12 +113,12 @@ def read_run(folder: Path) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} holds no JSON: {short(str(error))}") from error
     if not isinstance(said, dict) or not isinstance(said.get("key"), dict):
-        raise ValueError(f"{path} is none of `dlstep eval`")
+        raise ValueError(f"{path} was not written by `dlstep eval`")
     return said
 
 
 def parting(said: Any, asked: Any, name: str = "") -> str:
-    """The first difference of two nested mappings, in words."""
+    """Return the first difference of two nested mappings, in words."""
     if isinstance(said, dict) and isinstance(asked, dict):
         for each in sorted({*said, *asked}):
             if json.dumps(said.get(each), sort_keys=True) != json.dumps(asked.get(each), sort_keys=True):
@@ -131,13 +135,13 @@ class Checkpoint:
         places = {item.key: place for place, item in enumerate(items)}
         for number, row in enumerate(answered, 1):
             if (place := places.get(key_of(row), -1)) <= last:
-                raise ValueError(f"{folder / ANSWERS}, line {number} is no answer of this run: give another --out")
+                raise ValueError(f"{folder / ANSWERS}, line {number} is not an answer of this run: give another --out")
             last = place
         beside = {key_of(line) for _, line in sealed_lines(folder / BESIDE, BESIDE_FIELDS) if "work" not in line}
         self.rows = [row for row in answered if key_of(row) in beside]
         ahead = [row for row in answer_lines(folder / AHEAD) if key_of(row) in beside and key_of(row) in places]
         if [key_of(row) for row in self.rows] != [item.key for item in items[: len(answered)]]:
-            # Somebody deleted lines: the answers after a gap wait for those that are lost.
+            # Lines were deleted: the answers after the gap wait until the deleted ones are answered again.
             ahead, self.rows = ahead + self.rows, []
             replaced(folder / AHEAD, b"".join(encoded(sealed(row)) for row in ahead))
             (folder / ANSWERS).write_bytes(b"")
@@ -158,7 +162,7 @@ class Checkpoint:
         return [*self.rows, *self._ahead.values()]
 
     def note(self, place: int, row: Line, beside: Line) -> None:
-        """Write an answer to `answers.jsonl` if all earlier ones are there, else to the file of waiting answers."""
+        """Write an answer to `answers.jsonl` if all earlier answers are written, or else to the file of waiting answers."""
         append(self._beside, sealed(beside))  # written first, so every stored answer has its line here
         if place > len(self.rows):
             append(self._waiting, sealed(row))
@@ -170,7 +174,7 @@ class Checkpoint:
         append(self._beside, sealed({"task": task, "work": work}))
 
     def close(self) -> None:
-        """Close the files; what waited is forgotten once nothing is missing."""
+        """Close the files, and delete the file of waiting answers if the run is complete."""
         for file in (self._answers, self._beside, self._waiting):
             file.close()
         if len(self.rows) == len(self._items):

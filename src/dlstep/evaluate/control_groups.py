@@ -1,4 +1,4 @@
-"""Limits for all processes of a jail together, by control groups (version 2) where this process may make some."""
+"""Limits for all processes of a jail together, by control groups (version 2) if this process may make them."""
 
 import os
 import secrets
@@ -8,13 +8,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 CONTROL_GROUPS, OWN = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
-ENDING = 2.0  # seconds that killed processes may take until their group can be removed
+ENDING = 2.0  # seconds to wait until the killed processes have ended and their group can be removed
 
 
 def parent_of_groups() -> Path | None:
-    """Return the nearest group around this process in which it may make groups with limits; None where there is none.
+    """Return the nearest parent group of this process in which it may make groups with limits; None if there is none.
 
-    Root has such a group under systemd, and other users under their own service manager, as `systemd-run --user --scope` does.
+    Root has such a group under systemd. Other users have one under their own service manager, for example with
+    `systemd-run --user --scope`.
     """
     try:
         path = next(line for line in OWN.read_text().splitlines() if line.startswith("0::/")).removeprefix("0::/")
@@ -24,14 +25,17 @@ def parent_of_groups() -> Path | None:
             writable = all(os.access(file, os.W_OK) for file in (group, group / "cgroup.procs"))
             if writable and {"memory", "pids"} <= set(controllers):
                 return group
-    except (OSError, StopIteration):  # above the root of all groups, or no groups of version 2
+    except (OSError, StopIteration):  # past the root of all groups, or a system without groups of version 2
         pass
     return None
 
 
 @contextmanager
 def control_group(parent: Path | None, memory: int, processes: int) -> Iterator[Path | None]:
-    """Make a group whose processes have at most `memory` bytes together, and kill them at the end. Raises OSError."""
+    """Yield a new group whose processes share at most `memory` bytes, and kill them at the end; None without a parent.
+
+    Raises OSError if the group cannot be made or removed.
+    """
     if parent is None:
         yield None
         return
@@ -57,5 +61,5 @@ def control_group(parent: Path | None, memory: int, processes: int) -> Iterator[
 
 
 def out_of_memory(group: Path | None) -> bool:
-    """Return whether the kernel has killed a process of the group because of its limit of memory."""
+    """Return whether the kernel has killed a process of the group because of the group's memory limit."""
     return group is not None and "oom_kill 0\n" not in (group / "memory.events").read_text()

@@ -1,4 +1,4 @@
-"""Who decodes: this process, or several of their own. Which of them answers an item changes no token of it."""
+"""Crews, which decode: the engine of this process, or several worker processes. The answer to an item is the same in each."""
 
 import sys
 from contextlib import suppress
@@ -22,9 +22,9 @@ START = 1800.0  # minimum seconds allowed for a worker to load
 
 
 class About(NamedTuple):
-    """The engine of a crew: the facts that its answers depend on, and how many requests it takes at a time.
+    """The engine of a crew: the facts that its answers depend on, and how many requests it decodes at once (`seats`).
 
-    `versions` and `environment` are part of the key of a run, `machine` is noted in its folder.
+    `versions` and `environment` are part of the key of a run; `machine` is recorded in its folder only.
     """
 
     facts: dict[str, Any]
@@ -37,13 +37,13 @@ class About(NamedTuple):
 
 
 class Failed(NamedTuple):
-    """A process cannot go on, and why."""
+    """The message of a process that cannot continue, with the reason."""
 
     why: str
 
 
 class Crew(Protocol):
-    """Takes items at any time."""
+    """A decoder that accepts items at any time."""
 
     @property
     def about(self) -> About:
@@ -52,24 +52,24 @@ class Crew(Protocol):
 
     @property
     def live(self) -> int:
-        """Requests without an answer."""
+        """The number of requests without an answer."""
         ...
 
     def add(self, place: int, item: Item) -> None:
-        """Let an item wait."""
+        """Queue an item."""
         ...
 
     def step(self) -> tuple[list[Answered], Work]:
-        """Some answers, perhaps none, and the work since the last ones."""
+        """Return the next answers, possibly none, and the work since the last answers."""
         ...
 
     def close(self) -> None:
-        """Give up what is not answered."""
+        """Drop the requests without an answer, and release all resources."""
         ...
 
 
 def about(engine: Engine) -> About:
-    """The facts of an engine."""
+    """Return the facts of an engine."""
     config = engine.first.config
     facts = {
         "model": engine.name,
@@ -96,19 +96,19 @@ class Alone:
 
     @property
     def live(self) -> int:
-        """Requests without an answer."""
+        """The number of requests without an answer."""
         return self._answering.live
 
     def add(self, place: int, item: Item) -> None:
-        """Let an item wait."""
+        """Queue an item."""
         self._answering.add(place, item)
 
     def step(self) -> tuple[list[Answered], Work]:
-        """The answers that a forward ended."""
+        """Run one forward pass, and return the answers that ended in it and its work."""
         return self._answering.step(), self._answering.worked()
 
     def close(self) -> None:
-        """Nothing is left behind."""
+        """Do nothing: this crew has no resources to release."""
 
 
 class Processes:
@@ -122,8 +122,8 @@ class Processes:
     def __init__(self, config: EngineConfig, count: int, seconds: float = 300.0) -> None:
         if config.tensor_parallel_size > 1:
             raise ValueError(
-                f"workers={count} does not go with tensor_parallel_size={config.tensor_parallel_size}, which starts processes "
-                "of its own: give one of the two"
+                f"workers={count} cannot be combined with tensor_parallel_size={config.tensor_parallel_size}, which also "
+                "starts processes: give one of the two"
             )
         self._seconds, self._clock = seconds, Clock()
         self._lost: list[str] = []  # the reasons of lost workers
@@ -142,19 +142,19 @@ class Processes:
 
     @property
     def about(self) -> About:
-        """The facts of the engines, and the seats of all."""
+        """The facts of the engines, and the sum of their seats."""
         return self._about
 
     @property
     def live(self) -> int:
-        """Requests without an answer."""
+        """The number of requests without an answer."""
         return sum(map(len, self._live.values()))
 
     def add(self, place: int, item: Item) -> None:
         """Send an item to the least busy worker."""
         pulse = min(self._live, key=lambda pulse: len(self._live[pulse]))
         if not self._live[pulse]:
-            pulse.silence.standstill = 0.0  # it was idle
+            pulse.silence.standstill = 0.0  # an idle worker makes no progress
         self._live[pulse][place] = item
         with suppress(WorkerDied):  # the next step notices the death
             pulse.worker.send((place, item), self._seconds)
@@ -164,7 +164,7 @@ class Processes:
         answers, done = list[Answered](), Work()
         passed = self._clock.wait([pulse.worker for pulse in self._live])
         for pulse in list(self._live):
-            alive = pulse.worker.alive  # read before the messages, so that its last ones are not missed
+            alive = pulse.worker.alive  # read before the messages, so that the last messages of a dead worker are not missed
             for message in pulse.take(passed):
                 match message:
                     case Failed():
@@ -227,5 +227,5 @@ def work(connection: Connection, config: EngineConfig, number: int) -> None:
             if ended:
                 heart.send((ended, answering.worked()))
     except (ValueError, OSError, DlstepError, EOFError) as error:
-        if not isinstance(error, EOFError | BrokenPipeError | ConnectionResetError):  # these mean that the parent is gone
+        if not isinstance(error, EOFError | BrokenPipeError | ConnectionResetError):  # these mean that the parent has ended
             heart.send(Failed(" ".join(str(error).split())))

@@ -1,4 +1,4 @@
-"""Problems of the tasks: the embedded one, those of JSON files in a folder that the user names, and questions of the user's."""
+"""Problems of the tasks: of the embedded task, of JSON files in a folder of the user, and of the user's file of questions."""
 
 import json
 import re
@@ -16,17 +16,17 @@ from ..core.checks import short
 LARGEST_FILE = 1 << 26  # bytes
 SHELLS = 500  # problems of the embedded task
 TRAINING = "GSM8K_train.json"
-SHOT_SEED = 1234  # of lm_eval, where its command line names none
+SHOT_SEED = 1234  # lm_eval's default
 _CALL = re.compile(r"^check\((\w+)\)\s*$", re.MULTILINE)
 _DEFINED = re.compile(r"^\s*def\s+(\w+)", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One problem. `gold` is its answer, for tasks of code a program where there is one; `tests` are programs that check code.
+    """One problem. `gold` is its answer, for code tasks a program if the file has one; `tests` are programs that check code.
 
-    `code` is the beginning of a program that an answer continues, `entry` the function that it must define. `examples` are
-    worked examples for its prompt, whose `gold` is a whole answer.
+    `code` is the beginning of a program that an answer continues, `entry` the function that the answer must define. `examples`
+    are worked examples for the prompt; their `gold` is a whole answer.
     """
 
     number: int
@@ -40,14 +40,14 @@ class Document:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where a task's problems come from: a file of the folder that `--data` names, or elsewhere (`file` is empty)."""
+    """The source of a task's problems: a file in the folder of `--data`, or another source if `file` is empty."""
 
     file: str
     read: Callable[[Mapping[str, Any], int], Document]
 
 
 def text_of(entry: Mapping[str, Any], name: str) -> str:
-    """A field that must hold text. Raises KeyError where it does not."""
+    """Return a field that must hold text. Raises KeyError if it does not."""
     value = entry[name]
     if not isinstance(value, str) or not value.strip():
         raise KeyError(name)
@@ -55,7 +55,7 @@ def text_of(entry: Mapping[str, Any], name: str) -> str:
 
 
 def texts_of(entry: Mapping[str, Any], name: str) -> tuple[str, ...]:
-    """A field that must hold texts, at least one. Raises KeyError where it does not."""
+    """Return a field that must hold at least one text. Raises KeyError if it does not."""
     value = entry[name]
     if not isinstance(value, list) or not value or not all(isinstance(part, str) for part in value):
         raise KeyError(name)
@@ -63,12 +63,12 @@ def texts_of(entry: Mapping[str, Any], name: str) -> tuple[str, ...]:
 
 
 def with_answer(entry: Mapping[str, Any], number: int) -> Document:
-    """A question with the answer that is expected."""
+    """Return a question with its expected answer."""
     return Document(number, text_of(entry, "question"), text_of(entry, "ground_truth_answer"))
 
 
 def with_code(entry: Mapping[str, Any], number: int) -> Document:
-    """A function to be completed, and the tests that call it."""
+    """Return a function to complete, with the tests that call it."""
     question, tests = text_of(entry, "question"), texts_of(entry, "test_list")
     _, _, code = question.partition("You need to complete this code:\n")
     code = code.rstrip("\n") + "\n" if code else ""
@@ -79,7 +79,7 @@ def with_code(entry: Mapping[str, Any], number: int) -> Document:
 
 
 def with_asserts(entry: Mapping[str, Any], number: int) -> Document:
-    """A function that a sentence describes, with the asserts that it must pass."""
+    """Return the description of a function, with the asserts that the function must pass."""
     tests, gold = texts_of(entry, "test_list"), text_of(entry, "code")
     imports = entry.get("test_imports", [])
     if not isinstance(imports, list) or not all(isinstance(line, str) for line in imports):
@@ -91,7 +91,7 @@ def with_asserts(entry: Mapping[str, Any], number: int) -> Document:
 
 
 def with_prompt(entry: Mapping[str, Any], number: int) -> Document:
-    """A prompt of the user's own; of an answer with `####` only what is behind the last one counts."""
+    """Return a prompt of the user; if its answer contains `####`, only the text after the last one counts."""
     asked = text_of(entry, "prompt" if "prompt" in entry else "question")
     gold = entry["answer"]
     if isinstance(gold, bool) or not isinstance(gold, str | int | float):
@@ -115,16 +115,16 @@ SOURCES = {
 def documents_of(
     task: str, data: Path | None, limit: int | None, *, seed: int = 0, questions: Path | None = None
 ) -> list[Document]:
-    """The first `limit` problems of a task, all of them without a limit. `seed` chooses those of the embedded one.
+    """Return the first `limit` problems of a task, or all if it is None. `seed` draws those of the embedded task.
 
-    Raises ValueError naming the file, and the entry that is no problem.
+    Raises ValueError that names the file and the invalid entry.
     """
     source = SOURCES[task]
     if task == "shells":
         found = tiny.problems(SHELLS if limit is None else limit, seed)
         return [Document(number, problem.prompt, str(problem.answer)) for number, problem in enumerate(found)]
     path = path_of(task, data) if source.file else questions
-    assert path is not None, "the options say that the task needs it"
+    assert path is not None, "the options have checked that the task has its file"
     entries = entries_of(path)
     documents: list[Document] = []
     for number, entry in enumerate(entries if limit is None else entries[:limit]):
@@ -132,24 +132,24 @@ def documents_of(
             documents.append(source.read(entry, number))
         except (KeyError, TypeError) as error:
             raise ValueError(
-                f"{path.name}, entry {number + 1}: no problem of {task}, look at {error}: {short(entry)}"
+                f"{path.name}, entry {number + 1} is not a problem of {task}, look at {error}: {short(entry)}"
             ) from error
     return documents
 
 
 def path_of(task: str, data: Path | None) -> Path:
-    """The file of a task. Raises ValueError where there is none."""
+    """Return the path of a task's file. Raises ValueError if there is none."""
     name = SOURCES[task].file
     if data is None:
         raise ValueError(f"task {task} reads {name}: give --data, the folder with it")
     path = data / name
     if not path.is_file():
-        raise ValueError(f"task {task} reads {name}, and there is none in --data {short(str(data))}")
+        raise ValueError(f"task {task} reads {name}, but --data {short(str(data))} has no such file")
     return path
 
 
 def entries_of(path: Path) -> list[Mapping[str, Any]]:
-    """The entries of a JSON list, or of lines of JSON. Raises ValueError for a file that holds none."""
+    """Return the entries of a JSON list, or of lines of JSON. Raises ValueError for a file without entries."""
     if not path.is_file():
         raise ValueError(f"there is no file of problems at {short(str(path))}")
     if path.stat().st_size > LARGEST_FILE:
@@ -165,13 +165,13 @@ def entries_of(path: Path) -> list[Mapping[str, Any]]:
 
 
 def digest(documents: list[Document]) -> str:
-    """A short name of these very problems."""
+    """Return a digest of the problems."""
     return blake2b(repr(documents).encode(), digest_size=8).hexdigest()
 
 
 @cache
 def worked(prompts: str, task: str) -> tuple[Document, ...]:
-    """The worked examples of a task that come with this package: its own, or those that lm_eval's task lists itself."""
+    """Return the embedded worked examples of a task: those of this package, or those that lm_eval's task lists itself."""
     listed = json.loads(Path(__file__).with_name("worked.json").read_text(encoding="utf-8"))
     found = listed[prompts].get(task, listed["dlstep"]["shells"] if task == "shells" else ())
     return tuple(
@@ -181,7 +181,7 @@ def worked(prompts: str, task: str) -> tuple[Document, ...]:
 
 
 def with_examples(documents: list[Document], task: str, prompts: str, shots: int, data: Path | None) -> list[Document]:
-    """The documents with `shots` worked examples each. Raises ValueError where there are not as many."""
+    """Return the documents with `shots` worked examples each. Raises ValueError if there are fewer."""
     if not shots:
         return documents
     if (prompts, task) == ("lm_eval", "gsm8k"):
@@ -190,14 +190,14 @@ def with_examples(documents: list[Document], task: str, prompts: str, shots: int
 
 
 def drawn(documents: list[Document], shots: int, data: Path | None) -> list[Document]:
-    """The documents with examples drawn from the training split, as lm_eval draws them for one document after the other.
+    """Return the documents with examples drawn from the training split in lm_eval's order, document by document.
 
-    Raises ValueError for a folder without that file, and for a file with too few examples.
+    Raises ValueError for a folder without the file of this split, and for a file with too few examples.
     """
     if data is None or not (path := data / TRAINING).is_file():
         raise ValueError(
-            f"--prompts lm_eval draws {shots} worked examples from {TRAINING}, and there is none in --data "
-            f"{short(str(data))}: put the training split of GSM8K there (question and answer), or choose --shots 0"
+            f"--prompts lm_eval draws {shots} worked examples from {TRAINING}, but --data {short(str(data))} has no such file: "
+            "put the training split of GSM8K there (question and answer), or choose --shots 0"
         )
     entries = entries_of(path)
     try:

@@ -1,4 +1,4 @@
-"""Entries of a comparison: strategies, with rules where they hold one, each over values of some of its options."""
+"""Entries of a comparison: strategies, each with a rule if it has one, over values of some of its options."""
 
 from collections.abc import Iterator, Mapping, Sequence as Items
 from dataclasses import dataclass, fields, replace
@@ -15,18 +15,18 @@ from ..llm import LLM
 from .options import grid_of
 
 CARRIERS = ("multi_bd", "dual_cache")  # one on a grid of blocks, one on a canvas
-KNOB = "accept_threshold"  # what is varied of a strategy that has it and says nothing else
-SHARES = (0.5, 0.7, 0.8, 0.9, 0.95)  # of an option up to 1, where its class says nothing else
-FACTORS = (0.25, 0.5, 1, 2, 4)  # of another option's default
+KNOB = "accept_threshold"  # the option to vary if a class has it and no `SWEEP`
+SHARES = (0.5, 0.7, 0.8, 0.9, 0.95)  # values of an option in (0, 1] whose class has no `SWEEP`
+FACTORS = (0.25, 0.5, 1, 2, 4)  # times the default of any other option
 SENTENCE_ENDS = (". ", ".")  # in the stories of the embedded models
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A strategy with the rule that it holds, by name; without one, `rule` is empty. `engine` decodes so.
+    """A strategy and its rule, by name, and an `engine` that decodes with them; `rule` is empty for a strategy without rules.
 
-    Every combination of what `varied` lists for its options answers every problem. `told` are the options of the engine as a
-    command line gives them, empty where some were given as values.
+    Every combination of the values in `varied` answers every problem. `told` are the options of the engine as a command line
+    gives them, empty if some were given as Python values.
     """
 
     strategy: str
@@ -42,8 +42,9 @@ class Entry:
 
 
 def sweep_of(value: Options) -> dict[str, tuple[Any, ...]]:
-    """The option that a rule or a strategy is compared over, with its values: what its class says, or else steps around its
-    first number. Empty where it has none.
+    """Return the option to vary of a rule or strategy, with its values: its `SWEEP`, or else steps around its first number.
+
+    The result is empty if it has no number.
     """
     if value.SWEEP is not None:
         return dict([value.SWEEP])
@@ -65,7 +66,7 @@ def _takes(value: Options, name: str, step: object) -> bool:
 
 
 def name_of(rule: str | Rule) -> str:
-    """The name that a rule is given by; of a value, the name of its class."""
+    """Return the name of a rule; for a value, the name of its class."""
     return rule if isinstance(rule, str) else rules.SHELF.name_of(type(rule)) or type(rule).__name__
 
 
@@ -76,11 +77,11 @@ def entries(
     grid: Mapping[str, Any] | None = None,
     **engine: Any,
 ) -> tuple[list[Entry], list[str]]:
-    """Every rule on every strategy that it goes with, and strategies without rules as they are; and why others are left out.
+    """Return every compatible pair of a rule and a strategy, with strategies without rules; and why other pairs are left out.
 
-    `named` are rules by name or value, None: all. `grid` lists values of options, None: each entry's own `sweep_of`. `engine`
-    are options of an `LLM`; without a model, the embedded ones decode, and defaults that suit large models only are changed
-    for them (`fitted`). Raises ValueError for what is given twice, and for a rule that goes with none of the strategies.
+    `named` are rules by name or value, None: all. `grid` lists values of options, None: the `sweep_of` of each entry. `engine`
+    are options of an `LLM`; without a model, the embedded models decode, and defaults that only suit large models are changed
+    for them (`fitted`). Raises ValueError for a duplicate, and for a rule that no strategy can use.
     """
     given = {name_of(rule): rule for rule in (rules.available() if named is None else named)}
     if named is not None and len(given) < len(named):
@@ -110,30 +111,30 @@ def entries(
 
 
 def said(rule: str, strategy: str, why: str) -> str:
-    """Why a rule on a strategy is left out."""
+    """Return in words why a rule on a strategy is left out."""
     return f"{' on '.join(filter(None, (rule, strategy)))}: {why}"
 
 
 def holds_rules(strategy: Strategy) -> bool:
-    """Whether a strategy holds a rule."""
+    """Return whether a strategy has a rule."""
     return isinstance(options_of(strategy).get("rule"), Rule)
 
 
 def shown_name(llm: LLM) -> str:
-    """The name of an LLM's strategy."""
+    """Return the name of an LLM's strategy."""
     kind = type(llm.state.strategy)
     return strategies.SHELF.name_of(kind) or kind.__name__
 
 
 def entry_of(llm: LLM, name: str, rule: str | Rule | None, grid: Mapping[str, Any] | None, told: Mapping[str, Any]) -> Entry:
-    """A strategy, with a rule if there is one, on a network that is loaded already. Raises ValueError for what does not fit."""
+    """Return the entry of an LLM's strategy with a rule, None: without one. Raises ValueError if they are not compatible."""
     strategy, config, changed = llm.state.strategy, llm.state.config, dict[str, Any]()
     swept: Options = strategy
     if rule is not None:
         given = rules.SHELF.value(rule)
         embedded = told.get("model") is None or told["model"] in tiny.names()
         swept = fitted(given, options_of(strategy).get("block_size")) if embedded else given
-        # A rule that looks at the whole answer reads nothing from stores, and rules are compared on equal terms.
+        # A rule that reads the whole answer cannot use a cache, and all rules are compared under the same conditions.
         changed = {"cache": "none"} if "cache" in options_of(strategy) else {}
         strategy = replace(strategy, rule=swept, **changed)  # pyright: ignore[reportCallIssue]
         before = options_of(given)
@@ -148,7 +149,7 @@ def entry_of(llm: LLM, name: str, rule: str | Rule | None, grid: Mapping[str, An
 
 
 def refusals(entry: Entry, strategy: Strategy) -> Iterator[str]:
-    """Why requests with the options of an entry would be rejected."""
+    """Yield why requests with the options of an entry would be rejected."""
     config = entry.engine.first.config
     some = next(token for token in range(3) if token != config.spec.mask_id)
     for options in entry.grid:
@@ -158,9 +159,10 @@ def refusals(entry: Entry, strategy: Strategy) -> Iterator[str]:
 
 
 def fitted(rule: Rule, block_size: Any) -> Rule:
-    """The rule for an embedded model with blocks of `block_size`, None if it has none; only options at defaults are changed.
+    """Return the rule with defaults for an embedded model with blocks of `block_size` (None: no blocks).
 
-    Delimiters of another tokenizer become ends of sentences, and parts of an answer get the size of the blocks.
+    Delimiters of another tokenizer become ends of sentences, and parts of an answer get the block size. Options that do not
+    have their default value are not changed.
     """
     from ..tiny.tokenizer import VOCABULARY
 
@@ -172,5 +174,5 @@ def fitted(rule: Rule, block_size: Any) -> Rule:
 
 
 def stem_of(rule: str) -> str:
-    """The name of a rule in few characters: of a file its own, without the folder."""
+    """Return a short name of a rule; for a file, the name of the file without its folder."""
     return Path(rule).stem

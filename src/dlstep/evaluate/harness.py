@@ -1,7 +1,7 @@
-"""lm_eval with dlstep as a model in its own process: `dlstep-lm-eval run --model dlstep ...`, its arguments unchanged.
+"""lm_eval with dlstep as an in-process model: `dlstep-lm-eval run --model dlstep ...`, with the arguments of `lm_eval`.
 
-lm_eval 0.4.13, the newest release, loads models from a list of its own: neither an entry point nor `--include_path` adds one.
-This command registers dlstep there and then is `lm_eval`.
+lm_eval 0.4.13, the newest release, only runs models of a list in its code: neither an entry point nor `--include_path` adds
+one. This command registers dlstep in that list and then runs `lm_eval`.
 """
 
 import sys
@@ -26,9 +26,9 @@ from ..text import encode
 from .crews import about
 from .likelihood import Ids, Likelihood, Likelihoods, MonteCarlo
 
-OWN = ("batch_size", "max_batch_size")  # of lm_eval: dlstep batches all requests by itself, up to max_num_reqs
-TOKENS = 256  # of an answer, where the task says nothing
-PAIRS = 256  # whose likelihoods are computed together
+OWN = ("batch_size", "max_batch_size")  # options of lm_eval that have no effect: dlstep batches up to max_num_reqs requests
+TOKENS = 256  # of an answer, if the task sets no limit
+PAIRS = 256  # pairs whose likelihoods are computed together
 TAKEN = ("temperature", "top_k", "top_p", "min_p", "seed", "ignore_eos", "max_nfe", "max_repetition_run")
 ROLLING = (
     "a canvas model has no published estimator for the likelihood of a whole document: give "
@@ -40,8 +40,8 @@ ROLLING = (
 class DlstepLM(TemplateLM):
     """A model of lm_eval. `--model_args` are the options of `LLM`, as `model=/path/to/checkpoint,accept_threshold=0.9`.
 
-    Four more are for likelihoods: `mc_num` samples in batches of `mc_batch`, drawn with `mc_seed`, and `check_greedy`, whether
-    greedy decoding is compared with the answer. With `llm`, an LLM that is loaded already, no option of `LLM` is given.
+    Likelihoods have four more options: `mc_num` samples in batches of `mc_batch`, drawn with `mc_seed`, and `check_greedy`,
+    whether greedy decoding is compared with the answer. With a loaded `llm`, no options of `LLM` may be given.
     """
 
     def __init__(
@@ -56,13 +56,13 @@ class DlstepLM(TemplateLM):
     ) -> None:
         super().__init__()
         known = {name: value for name, value in options.items() if name not in OWN}
-        if "pretrained" in known:  # lm_eval's own word
+        if "pretrained" in known:  # lm_eval's name for the model
             known["model"] = known.pop("pretrained")
         if str(known.get("device")).startswith("cuda") and (llm is not None or not torch.cuda.is_available()):
-            del known["device"]  # lm_eval says cuda:0 where nobody said anything
+            del known["device"]  # lm_eval passes cuda:0 if the user gave no device
         self._settings, self._check_greedy = MonteCarlo(mc_num, mc_batch, mc_seed), check_greedy
         if llm is not None and known:
-            raise ValueError(f"llm is loaded already, and {min(known)} is an option of a new one: leave one of the two out")
+            raise ValueError(f"{min(known)} cannot be set for an LLM that is already loaded: leave out {min(known)} or llm")
         self._llm = llm or LLM.from_config(engine_config(known))
         self.tokenizer = self._llm.engine.tokenizer
         self._chat = False
@@ -72,7 +72,7 @@ class DlstepLM(TemplateLM):
         self._likelihoods: Likelihoods | None = None
 
     def generate_until(self, requests: Items[Any], disable_tqdm: bool = False) -> list[str]:
-        """The answers to all requests, decoded together."""
+        """Return the answers to all requests, decoded in one batch."""
         asked, begin = [request.args for request in requests], perf_counter()
         prompts = [self.tok_encode(context) if self._chat else context for context, _ in asked]
         params = [params_of(wanted) for _, wanted in asked]
@@ -133,7 +133,7 @@ class DlstepLM(TemplateLM):
 
     @property
     def tokenizer_name(self) -> str:
-        """A name for the cache of requests."""
+        """The name of the tokenizer in lm_eval's cache of requests."""
         return self._llm.engine.name
 
     @property
@@ -143,18 +143,18 @@ class DlstepLM(TemplateLM):
 
     @property
     def prefix_token_id(self) -> int:
-        """Return the id before a text without context: the one that begins texts, or else one that ends them."""
+        """Return the id that precedes a text without context: the id that begins texts, or else one that ends them."""
         begin = getattr(self.tokenizer, "bos_token_id", None)
         return self.eot_token_id if begin is None else begin
 
     def tok_encode(self, string: str, add_special_tokens: bool | None = None, **kwargs: Any) -> list[int]:
-        """Return the ids of a text; a chat template has written the special tokens of its texts already."""
+        """Return the ids of a text. Special tokens are added unless a chat template has already written them."""
         assert self.tokenizer is not None, "a folder has a tokenizer"
         special = not self._chat if add_special_tokens is None else add_special_tokens
         return list(encode(self.tokenizer, string, add_special_tokens=special))
 
     def chat_template(self, chat_template: bool | str = False) -> str | None:
-        """The template of the checkpoint or of its family; None unless conversations are asked for."""
+        """Return the chat template of the checkpoint or of its family; None if `chat_template` is False."""
         if chat_template is False:
             return None
         own = (self.tokenizer.chat_template if self.tokenizer is not None else None) or self._llm.engine.chat_template
@@ -162,14 +162,14 @@ class DlstepLM(TemplateLM):
         if isinstance(own, Mapping):
             own = own.get(name)
         elif chat_template is not True:
-            raise ValueError(f"--apply_chat_template {name}: this model has a single template, leave the name out")
+            raise ValueError(f"--apply_chat_template {name}: this model has a single template: leave the name out")
         if not isinstance(own, str):
-            raise ValueError("--apply_chat_template needs a chat template, and this model has none of that name")
+            raise ValueError("--apply_chat_template needs a chat template, but this model has none of that name")
         self._template, self._chat = own, True
         return own
 
     def apply_chat_template(self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True) -> str:
-        """Return a conversation as text, up to the assistant's next turn or up to the end of a last turn to be continued."""
+        """Return a conversation as text, up to the assistant's next turn, or up to the end of a last turn to continue."""
         check_conversation(chat_history)
         if not self._chat:
             self.chat_template(True)
@@ -178,7 +178,7 @@ class DlstepLM(TemplateLM):
 
 
 def params_of(wanted: Mapping[str, Any]) -> SamplingParams:
-    """Sampling parameters of a request of lm_eval. Raises ValueError for one that has no meaning here."""
+    """Return the sampling parameters of a request of lm_eval. Raises ValueError for an unknown parameter."""
     given = dict(wanted)
     until = given.pop("until", ())
     most = given.pop("max_gen_toks", given.pop("max_tokens", TOKENS))
@@ -186,13 +186,13 @@ def params_of(wanted: Mapping[str, Any]) -> SamplingParams:
     if given.pop("do_sample", True) is False:
         given["temperature"] = 0.0
     if unknown := sorted(set(given) - set(TAKEN)):
-        raise ValueError(f"generation_kwargs: {unknown[0]}={short(given[unknown[0]])} means nothing to dlstep: leave it out")
+        raise ValueError(f"generation_kwargs: {unknown[0]}={short(given[unknown[0]])} is unknown to dlstep: leave it out")
     stop = (until,) if isinstance(until, str) else tuple(text for text in until if text)
     return SamplingParams(max_tokens=most, stop=stop, strategy_options=options, **given)
 
 
 def main() -> None:
-    """Be `lm_eval`; wrong values, and tasks that cannot be answered, end it with a sentence."""
+    """Run `lm_eval`. Wrong values, and tasks that cannot be answered, end it with a one-line error."""
     from lm_eval.__main__ import cli_evaluate  # pyright: ignore[reportMissingImports]
 
     try:

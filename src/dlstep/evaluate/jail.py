@@ -1,8 +1,8 @@
-"""Programs that a model wrote, run where they can harm nothing: in namespaces of Linux, made by bubblewrap, with limits.
+"""Jails, in which programs that a model wrote can harm nothing: Linux namespaces made with bubblewrap, with limits.
 
-A jail has no network, sees no process outside, reads the system's folders and Python's, and writes to a small file system in
-memory that ends with it. It makes only the system calls of `system_calls`. What watches a program and writes its verdict is
-this process, outside of the jail. Without a way to make a jail, nothing is run.
+A program in a jail has no network and sees no process outside. It can read the folders of the system and of Python, and write
+to a small file system in memory that is deleted with the jail. It can only make the system calls of `system_calls`. This
+process watches the program and writes its verdict from outside the jail. If no jail can be made, no program is run.
 """
 
 import base64
@@ -28,25 +28,25 @@ from .system_calls import compiled_filter
 SYSTEM = ("/usr", "/lib", "/lib64", "/bin", "/sbin")  # read by every program
 SPACES = "--unshare-pid --unshare-net --unshare-ipc --unshare-uts --unshare-cgroup-try --die-with-parent --new-session"
 DEVICES = ("null", "zero", "random", "urandom")
-FIRST_UID, MORE_UIDS = 1 << 30, 1 << 29  # user ids that nobody has, so that the kernel counts the processes of one jail alone
-# Sets of strings have one order, so that an answer that depends on it is judged alike each time.
+FIRST_UID, MORE_UIDS = 1 << 30, 1 << 29  # unused user ids, so that the kernel counts the processes of each jail separately
+# Sets of strings always have the same order, so that an answer that depends on it always gets the same verdict.
 ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/tmp", "LANG": "C.UTF-8", "PYTHONHASHSEED": "0"}
 START = 30.0  # seconds that a jail may take before its program starts, on a busy machine
 LONGEST = 4000  # bytes of a report
-OTHER_PROCESSES = 3  # of bubblewrap and of the shell that joins a control group, beside the program's
+OTHER_PROCESSES = 3  # of bubblewrap and of the shell that joins a control group, in addition to the program's
 REMEDY = (
-    "install bubblewrap and libseccomp (`apt install bubblewrap libseccomp2` or `dnf install bubblewrap libseccomp`), run as "
-    "root with all capabilities or as a user who may make namespaces, or leave --run_code out"
+    "install bubblewrap and libseccomp (`apt install bubblewrap libseccomp2` or `dnf install bubblewrap libseccomp`) and run "
+    "as root with all capabilities or as a user who may make namespaces, or omit --run_code"
 )
 PASSED, TIMEOUT, FORGED = "passed", "timeout", "forged report"
-# The last part must fail by a name that is drawn only after the program has ended, and finds its names whatever a program's
-# own globals are.
+# The last part must raise an exception whose random name is sent only after the program's parts have ended. It imports what it
+# needs, so that it works for any globals of the program.
 CONTROL = "raise __import__('builtins').type({!r}, (__import__('builtins').Exception,), {{}})"
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Most of what one program may take; `memory` and `files` are bytes, of each process and of all files together."""
+    """Limits of one program: `memory` is bytes for each process, `files` bytes for all files together."""
 
     seconds: float = 10.0
     memory: int = 1 << 30
@@ -57,7 +57,7 @@ class Limits:
 
     @property
     def by_name(self) -> dict[str, int]:
-        """The limits of a process, by the names of `resource`; that of its processor comes well after `seconds`."""
+        """The limits of a process, by the names of `resource`; the limit on its CPU time is higher than `seconds`."""
         return {
             "RLIMIT_CPU": int(self.seconds) + 2,
             "RLIMIT_AS": self.memory,
@@ -72,17 +72,17 @@ NO_LIMITS_CHANGED = Limits()
 
 
 def python() -> tuple[str, str]:
-    """The interpreter outside virtual environments, and the folder that it needs."""
+    """Return the path of the interpreter outside virtual environments, and the folder that it needs."""
     prefix = os.path.realpath(sys.base_prefix)
     name = f"python{sys.version_info.major}.{sys.version_info.minor}"
     return str(Path(prefix) / "bin" / name), prefix
 
 
 def arguments(limits: Limits) -> list[str]:
-    """Return the arguments of bubblewrap, as root and as any other user, in front of a program's command."""
-    # The program's process mounts its folder for files; as root it then gives up root itself, to a user id of this jail alone.
+    """Return the arguments of bubblewrap for this user (root or another), which precede a program's command."""
+    # The program's process mounts its folder for files; if it runs as root, it then switches to a user id of this jail alone.
     user = ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"] if os.geteuid() == 0 else ["--unshare-user"]
-    # Folders on the way to Python and to devices, which only their owner could look into otherwise.
+    # The parent folders of Python and of devices, which only their owner could read otherwise.
     ways = [*reversed(Path(python()[1]).parents), Path("/dev")][1:]
     passed = [part for folder in ways for part in ("--perms", "0755", "--dir", str(folder))]
     shown = [part for folder in (*SYSTEM, python()[1]) for part in ("--ro-bind-try", folder, folder)]
@@ -92,7 +92,7 @@ def arguments(limits: Limits) -> list[str]:
 
 
 class Jail:
-    """Runs programs in jails, one for each. Raises ValueError where that cannot be had."""
+    """A runner of programs, each in a new jail. Raises ValueError if no jail can be made."""
 
     def __init__(self, limits: Limits = NO_LIMITS_CHANGED) -> None:
         command = shutil.which("bwrap")
@@ -157,7 +157,7 @@ def verdict_of(process: subprocess.Popen[bytes], parts: list[str], seconds: floa
     try:
         for part in parts:
             raised = ask(process, part, deadline)
-            if isinstance(raised, str):  # a program may call its exceptions what it likes
+            if isinstance(raised, str):  # a program may give its exceptions any name
                 return raised if raised.isidentifier() and raised not in (PASSED, TIMEOUT) else f"exception {raised!r}"
             if raised is not None:
                 return FORGED
@@ -170,7 +170,7 @@ def verdict_of(process: subprocess.Popen[bytes], parts: list[str], seconds: floa
         code = process.wait()
     if out_of_memory(group):
         return "out of memory"
-    number = code - 128  # as bubblewrap reports signals
+    number = code - 128  # bubblewrap reports a signal as 128 + number
     if number == signal.SIGXCPU:
         return TIMEOUT
     return f"signal {number}" if number in set(signal.Signals) else f"ended early, code {code}"
@@ -179,8 +179,8 @@ def verdict_of(process: subprocess.Popen[bytes], parts: list[str], seconds: floa
 def ask(process: subprocess.Popen[bytes], question: object, deadline: float) -> object:
     """Send a line to the process in a jail and return its answer.
 
-    Raises TimeoutError at the `deadline` of `time.monotonic`, EOFError if the jail ends, ValueError if the answer is no line of
-    JSON, or longer than `LONGEST`.
+    Raises TimeoutError at the `deadline` of `time.monotonic`, EOFError if the jail ends, and ValueError if the answer is not a
+    line of JSON or is longer than `LONGEST`.
     """
     assert process.stdin is not None and process.stdout is not None
     asked, told = process.stdin.fileno(), process.stdout.fileno()
@@ -191,14 +191,14 @@ def ask(process: subprocess.Popen[bytes], question: object, deadline: float) -> 
     while not heard.endswith(b"\n"):
         ready = dict(poll.poll(max(0.0, deadline - time.monotonic()) * 1000))
         if not ready:
-            raise TimeoutError("it takes too long")
+            raise TimeoutError("the jail did not answer in time")
         if told in ready:
             chunk = os.read(told, LONGEST)
             heard += chunk
             if not chunk:
-                raise EOFError("it ends too early")
+                raise EOFError("the jail ended too early")
             if len(heard) > LONGEST:
-                raise ValueError("its report is too long")
+                raise ValueError("the report of the jail is too long")
         if asked in ready:
             try:
                 unsent = unsent[os.write(asked, unsent) :]
@@ -209,17 +209,17 @@ def ask(process: subprocess.Popen[bytes], question: object, deadline: float) -> 
     try:
         return json.loads(heard)
     except RecursionError:
-        raise ValueError("its report is nested too deeply") from None
+        raise ValueError("the report of the jail is nested too deeply") from None
 
 
 def read(file: IO[bytes]) -> str:
-    """Return the beginning of a file as text in one line."""
+    """Return the beginning of a file as text on one line."""
     file.seek(0)
     return " ".join(file.read(LONGEST).decode(errors="replace").split())
 
 
 def find_jail(limits: Limits = NO_LIMITS_CHANGED) -> Jail:
-    """Return a jail. Raises DlstepError with the reason and the remedy where there can be none."""
+    """Return a jail. Raises DlstepError with the reason and the remedy if none can be made."""
     try:
         return Jail(limits)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""Likelihoods of given answers: by LLaDA's Monte-Carlo estimator, or exact if one token is decoded at a time.
+"""Likelihoods of given answers: LLaDA's Monte-Carlo estimate, or exact values if one token is decoded at a time.
 
 The estimator masks l of the L tokens of an answer, l uniform in 1..L and each set of l tokens equally likely, and weighs the
 log-probabilities of the masked tokens by L/l. Its mean is a lower bound of the log-likelihood. Source: Nie et al., "Large
@@ -42,7 +42,7 @@ LEAST = 2.0**-126  # smallest normal float32: devices may round smaller probabil
 @final
 @dataclass(frozen=True, slots=True)
 class Given(Choice):
-    """Ask for the probabilities of the tokens of `answer` at the masked positions; one forward pass ends the request."""
+    """A rule that reports the probabilities of the tokens of `answer` at the masked positions, in one forward pass."""
 
     answer: Ids = ()
     """The tokens of the answer, as many as `max_tokens`."""
@@ -54,7 +54,7 @@ class Given(Choice):
 
     @property
     def grids(self) -> bool:
-        """Return True: blocks of a grid will do."""
+        """Return True: the rule works on a grid of blocks."""
         return True
 
     @property
@@ -74,7 +74,7 @@ class Given(Choice):
 
 @dataclass(frozen=True, slots=True)
 class MonteCarlo:
-    """Settings of the estimator: `num` samples in batches of `batch`, whose numbers of masks are spread evenly over 1..L."""
+    """Settings of the estimator: `num` samples in batches of `batch`; each batch spreads its numbers of masks over 1..L."""
 
     num: Annotated[int, Gt(0)] = 128
     batch: Annotated[int, Gt(0)] = 32
@@ -89,7 +89,7 @@ class MonteCarlo:
 class Likelihood(NamedTuple):
     """A log-likelihood in nats, and whether greedy decoding, one token at a time, gives the same tokens.
 
-    `error` is the Monte-Carlo standard error: 0.0 for exact figures, None if a single batch cannot tell.
+    `error` is the Monte-Carlo standard error: 0.0 for exact figures, None if there is a single batch.
     """
 
     value: float
@@ -106,9 +106,9 @@ class _Asked(NamedTuple):
 
 
 class Likelihoods:
-    """Computes likelihoods on an engine; `steps` counts the forward passes so far.
+    """Likelihoods computed on an engine; `steps` counts the forward passes so far.
 
-    Raises DlstepError, with the remedy, for an engine that has no published estimator.
+    Raises DlstepError, with the remedy, for an engine without a published estimator.
     """
 
     def __init__(self, engine: Engine, settings: MonteCarlo = MonteCarlo(), *, greedy: bool = True) -> None:
@@ -129,18 +129,18 @@ class Likelihoods:
     def of(self, pairs: list[tuple[Ids, Ids]]) -> list[Likelihood]:
         """Return the likelihood of each answer, given as (prompt, answer), both not empty.
 
-        Raises DlstepError for a pair that the engine cannot feed, such as one that is longer than `max_model_len`.
+        Raises DlstepError for a pair that the engine cannot process, such as one that is longer than `max_model_len`.
         """
         room = self._first.config.max_model_len
         for prompt, answer in pairs:
             if len(prompt) + len(answer) > room:
                 raise DlstepError(
-                    f"{len(prompt)} tokens of prompt and {len(answer)} of answer are more than max_model_len={room}: give more"
+                    f"{len(prompt)} tokens of prompt and {len(answer)} of answer exceed max_model_len={room}: set it higher"
                 )
         return self._exactly(pairs) if self.exact else self._estimated(pairs)
 
     def _exactly(self, pairs: list[tuple[Ids, Ids]]) -> list[Likelihood]:
-        """Return figures by the chain rule: each token given those before it. Requests share the pages of their prefixes."""
+        """Return exact values by the chain rule: each token given those before it. Requests share pages of their prefixes."""
         places = [(*pair, at) for pair in pairs for at in range(len(pair[1]))]
         rows = iter(self._rows([_Asked(prompt + answer[:at], (answer[at],), (0,)) for prompt, answer, at in places]))
         found: list[Likelihood] = []
@@ -165,7 +165,7 @@ class Likelihoods:
         return found
 
     def _greedily(self, pairs: list[tuple[Ids, Ids]], rows: dict[_Asked, Rows]) -> list[bool]:
-        """Return whether the most certain token, decided one at a time, is always the answer's; stop where it is not."""
+        """Return whether greedy decoding, one most certain token at a time, gives the answer; stop at the first difference."""
         left = {number: tuple(range(len(answer))) for number, (_, answer) in enumerate(pairs)}
         same = [True] * len(pairs)
         while left:
@@ -181,7 +181,7 @@ class Likelihoods:
         return same
 
     def _rows(self, asked: list[_Asked]) -> list[Rows]:
-        """Return the rows of each forward pass. Twice as many requests are live as the engine batches."""
+        """Return the rows of each forward pass. Keep twice as many requests live as the engine batches."""
         found: dict[int, Rows] = {}
 
         def record(event: Event) -> None:
@@ -200,14 +200,15 @@ class Likelihoods:
                     if update.ending is not None:
                         live -= 1
                         if update.ending.reason in ("rejected", "error"):
-                            raise DlstepError(f"no likelihood of {asked[update.id].answer[:8]}...: {update.ending.error}")
+                            shown = asked[update.id].answer[:8]
+                            raise DlstepError(f"the likelihood of {shown}... cannot be computed: {update.ending.error}")
         finally:
             decode.close()
         return [found[number] for number in range(len(asked))]
 
 
 def params_of(query: _Asked) -> SamplingParams:
-    """Return parameters of a request that samples the masked positions; all others are pinned."""
+    """Return the parameters of a request that samples the masked positions; all other positions are pinned."""
     masked = set(query.masks)
     pinned = tuple([(offset, token) for offset, token in enumerate(query.answer) if offset not in masked])
     options = (("answer", query.answer),)
@@ -215,10 +216,10 @@ def params_of(query: _Asked) -> SamplingParams:
 
 
 def masks_of(length: int, settings: MonteCarlo, pair: object) -> list[Masks]:
-    """Return masked offsets for each sample: per batch, numbers of masks at even distances from a random first one.
+    """Return the masked offsets of each sample. In a batch, the numbers of masks are evenly spaced from a random first number.
 
-    They depend on the seed, prompt and answer, not on other requests. Numbers of masks are uniform, as in the paper. The
-    released code rounds halves to even numbers, which it draws up to three times as often.
+    The masks depend on the seed, the prompt and the answer, not on other requests. Numbers of masks are uniform, as in the
+    paper. The released code rounds halves to even numbers, so it draws even numbers up to three times as often.
     """
     random, found = Random(f"{settings.seed} {pair}"), list[Masks]()
     for _ in range(settings.num // settings.batch):
@@ -229,9 +230,9 @@ def masks_of(length: int, settings: MonteCarlo, pair: object) -> list[Masks]:
 
 
 def estimate(length: int, masks: list[Masks], logs: dict[Masks, float], batch: int) -> tuple[float, float | None]:
-    """Return the estimate and its standard error, which is taken between batches: samples of one batch depend on another.
+    """Return the estimate and its standard error, computed between batches, because the samples of a batch are dependent.
 
-    `logs` has the sum of the log-probabilities of the masked tokens.
+    `logs` holds, for each set of masks, the sum of the log-probabilities of the masked tokens.
     """
     weighed = [length / len(own) * logs[own] for own in masks]
     means = [fmean(weighed[first : first + batch]) for first in range(0, len(weighed), batch)]
@@ -239,5 +240,5 @@ def estimate(length: int, masks: list[Masks], logs: dict[Masks, float], batch: i
 
 
 def log_of(probability: float) -> float:
-    """Return the logarithm of a probability of float32, at least that of its smallest normal number (-87.3)."""
+    """Return the logarithm of a float32 probability, at least that of the smallest normal number (-87.3)."""
     return log(max(probability, LEAST))

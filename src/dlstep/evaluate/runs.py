@@ -1,4 +1,4 @@
-"""A run as its files tell it: the answers with what lies beside them, and the work of each task."""
+"""A run as read from its files: the lines of each answer in `answers.jsonl` and `beside.jsonl`, and the work of each task."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence as Items
@@ -27,7 +27,7 @@ class Run:
 
     @property
     def expected(self) -> int:
-        """How many answers the run has when it is complete."""
+        """The number of answers of the complete run."""
         key = self.asked["key"]
         return sum(each["count"] for each in key["problems"].values()) * len(key["eval"]["grid"])
 
@@ -40,20 +40,20 @@ class Run:
         return found
 
     def answers(self, group: Group | None = None) -> Answers:
-        """The sums over one group, or over all answers."""
+        """Return the sums over one group, or over all answers."""
         chosen = self.groups
         pairs = chosen[group] if group is not None else [pair for each in chosen.values() for pair in each]
         return Answers.total(Answers.of(*pair) for pair in pairs)
 
     def scores(self, group: Group) -> dict[str, float]:
-        """The mean score of a group by each reading, over the answers that it reads and those that failed."""
+        """Return the mean score of a group by each reading, over the answers with this reading and those that failed."""
         rows = [row["scores"] for row, _ in self.groups[group]]
         each = {name: [row.get(name, 0.0) for row in rows if name in row or not row] for row in rows for name in row}
         return {name: sum(scores) / len(scores) for name, scores in each.items()}
 
 
 def read(folder: Path) -> Run:
-    """The run in a folder, complete or not. Raises ValueError where there is none, or a line that is none of a run."""
+    """Return the run in a folder, complete or not. Raises ValueError if there is none, or for an invalid line."""
     asked = read_run(folder)
     rows = {key_of(row): row for row in answer_lines(folder / ANSWERS)}
     beside: dict[Key, Mapping[str, Any]] = {}
@@ -64,17 +64,17 @@ def read(folder: Path) -> Run:
             task = str(line.get("task"))
             work[task] = work.get(task, Work()) + Work(*(done[name] for name in WORK_FIELDS))
         else:
-            beside[key_of(line)] = line  # of an answer that was lost and given again, the last
+            beside[key_of(line)] = line  # the last one counts, if an answer was lost and decoded again
     if lost := next((key for key in rows if key not in beside), None):
         raise ValueError(
-            f"{folder / BESIDE} says nothing of {lost[0]} {lost[1]}, so a line was deleted: run the same command again, which "
-            "answers the problem anew"
+            f"{folder / BESIDE} has no line for {lost[0]} {lost[1]}, so this line was deleted: run the same command again, "
+            "which answers the problem again"
         )
     return Run(folder, asked, rows, beside, work)
 
 
 def shared_seconds(run: Run, sums: Mapping[Group, Answers]) -> dict[Group, float]:
-    """Return the wall time of each group: that of its task, shared out by the forward passes of the answers in `sums`."""
+    """Return the wall time of each group: the time of its task, divided in proportion to the forward passes in `sums`."""
     forwards: Counter[str] = Counter()
     for (task, _), each in sums.items():
         forwards[task] += each.forwards
@@ -82,10 +82,10 @@ def shared_seconds(run: Run, sums: Mapping[Group, Answers]) -> dict[Group, float
 
 
 def matched(run: Run, other: Run) -> Iterator[tuple[Group, str, Comparison]]:
-    """Each group of a run compared on the problems that both have answered, with the options of the other's group.
+    """Yield each group, the options of its group in the other run, and their comparison on the problems that both answered.
 
-    Groups match by their options. Where the other run has one set of options only, every group is compared with that. Problems
-    match by their content, wherever they stand in their files. Raises ValueError for runs of different problems.
+    Groups are matched by their options; if the other run has a single set of options, every group is compared with it. Problems
+    are matched by their content, at any place in their files. Raises ValueError for runs of different problems.
     """
     theirs = other.groups
     for group, pairs in run.groups.items():
@@ -104,7 +104,7 @@ def matched(run: Run, other: Run) -> Iterator[tuple[Group, str, Comparison]]:
 
 
 def by_problem(pairs: Items[Pair]) -> dict[tuple[str, int], Pair]:
-    """Answers by the digest of their problem; equal problems are counted in their order."""
+    """Return the answers by the digest of their problem; equal problems are numbered in order."""
     asked = Counter[str]()
     found: dict[tuple[str, int], Pair] = {}
     for pair in pairs:

@@ -1,4 +1,4 @@
-"""Answers of a run decoded again, each by itself, with traces to step through."""
+"""Answers of a run, each decoded again alone, with a trace to step through."""
 
 from collections.abc import Mapping, Sequence as Items
 from contextlib import closing
@@ -20,18 +20,18 @@ from .runs import Run
 
 
 def row_named(run: Run, name: str) -> Mapping[str, Any]:
-    """The answer of this name. Raises ValueError for a name of none."""
+    """Return the answer with this name. Raises ValueError if there is none."""
     names = {each: key for key, each in names_of(run).items()}
     if name not in names:
-        raise ValueError(f"--show {short(name)} is no answer of {run.folder}: names are like {next(iter(names), 'none')}")
+        raise ValueError(f"--show {short(name)} is not an answer of {run.folder}: names are like {next(iter(names), 'none')}")
     return run.rows[names[name]]
 
 
 def options_of(run: Run) -> EvalOptions:
-    """The options that a run was made with. Raises ValueError for one whose options were values of Python."""
+    """Return the options of a run. Raises ValueError for a run whose options were Python values."""
     told = run.asked.get("told") or {}
     if not isinstance(told, dict) or not isinstance(told.get("eval"), dict):
-        raise ValueError(f"{run.folder} was not made by the command `dlstep eval`, so --show does not know its options")
+        raise ValueError(f"{run.folder} was not written by the command `dlstep eval`, so --show cannot read its options")
     given: dict[str, Any] = dict(told["eval"])
     for name in ("tasks", "stop", "stop_token_ids"):
         given[name] = tuple(given[name])
@@ -40,10 +40,10 @@ def options_of(run: Run) -> EvalOptions:
 
 
 def shown(run: Run, names: Items[str]) -> list[Trace]:
-    """The traces of answers, each decoded again by itself, and saved in the folder of the run.
+    """Decode answers again, each alone, save their traces in the folder of the run, and return the traces.
 
-    Raises ValueError where the model, its options or the problems are not those of the run, or another process writes to its
-    folder, DlstepError where an answer is another one.
+    Raises ValueError if the model, its options or the problems differ from those of the run, or if another process writes to
+    its folder, and DlstepError if an answer differs.
     """
     check_free(run.folder)
     rows, options = [row_named(run, name) for name in names], options_of(run)
@@ -52,7 +52,7 @@ def shown(run: Run, names: Items[str]) -> list[Trace]:
     key = key_of_run(options, documents, about(llm.engine))
     for part in ("engine", "problems"):
         if key[part] != run.asked["key"][part]:
-            raise ValueError(f"{part} of {run.folder} {short(run.asked['key'][part])} is now {short(key[part])}")
+            raise ValueError(f"{part} of {run.folder} was {short(run.asked['key'][part])} and is now {short(key[part])}")
     items = {item.key: item for item in items_of(options, documents)}
     traces: list[Trace] = []
     with closing(RunLock(run.folder)):
@@ -63,7 +63,7 @@ def shown(run: Run, names: Items[str]) -> list[Trace]:
             session.run()
             found = list(session.output(0).token_ids)
             if found != row["tokens"]:
-                raise DlstepError(f"{name} decoded by itself answers {short(found)}, and in the run {short(row['tokens'])}")
+                raise DlstepError(f"{name} decoded alone gives {short(found)}, but {short(row['tokens'])} in the run")
             path = trace_path(run.folder, name)
             path.parent.mkdir(exist_ok=True)
             session.trace.save(path)
@@ -73,7 +73,7 @@ def shown(run: Run, names: Items[str]) -> list[Trace]:
 
 
 def untraced(run: Run, most: int) -> list[str]:
-    """The names of those of the first `most` wrong answers, the worst first, whose traces are not there yet."""
+    """Return the names of those of the first `most` wrong answers (lowest score first) that have no trace yet."""
     names = names_of(run)
     missed = wrong([pair for pairs in run.groups.values() for pair in pairs])[:most]
     return [name for row, _ in missed if not trace_path(run.folder, name := names[key_of(row)]).is_file()]

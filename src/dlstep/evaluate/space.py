@@ -1,4 +1,4 @@
-"""The options that a tuner varies: from texts like `accept_threshold=0.3:0.99` to a space of values."""
+"""The options that a tuner varies: a space of values, parsed from texts like `accept_threshold=0.3:0.99`."""
 
 from collections.abc import Iterator, Sequence as Items
 from dataclasses import dataclass, fields
@@ -12,7 +12,7 @@ from ..core import Config, Request, SamplingParams, Strategy, options_of, refusa
 from ..core.checks import short
 from ..core.options import Options, StrategyOptions, sorted_options, unknown_option
 
-STEPS = 16  # of a range
+STEPS = 16  # of a range without COUNT
 MOST_VALUES = 1000
 PRIMES = (2, 3, 5, 7, 11, 13, 17, 19)
 FORM = "give a range or values, as accept_threshold=0.3:0.99 or buffer_size=1,2,4"
@@ -25,7 +25,7 @@ class Space:
     axes: tuple[tuple[str, tuple[Any, ...]], ...]
 
     def at(self, place: Items[int]) -> StrategyOptions:
-        """Return the set of options with these indexes of values."""
+        """Return the set of options at these indexes, one for each option's values."""
         pairs = [(name, values[index]) for (name, values), index in zip(self.axes, place, strict=True)]
         return sorted_options("the space", pairs)
 
@@ -40,10 +40,10 @@ class Space:
         return prod(self.sizes)
 
     def spread(self, most: int) -> list[StrategyOptions]:
-        """Return `most` evenly spread sets of options, all of them if there are no more.
+        """Return `most` evenly spread sets of options, or all sets if there are at most so many.
 
         Values of one option are evenly spaced from the first to the last. Several options follow the Halton sequence (Halton,
-        1960): each new set lies in one of the largest gaps, so that any number of sets has many values of each option.
+        1960): each new set lies in one of the largest gaps, so that any number of sets covers many values of each option.
         """
         if most >= self.size:
             places: list[tuple[int, ...]] = list(product(*map(range, self.sizes)))
@@ -60,7 +60,7 @@ class Space:
 
 
 def halton(number: int, base: int) -> float:
-    """Return the digits of a number in a base, mirrored behind the point."""
+    """Return the fraction whose digits after the point are those of a number in a base, in reverse order."""
     mirrored, share = 0.0, 1.0
     while number:
         number, digit = divmod(number, base)
@@ -70,9 +70,9 @@ def halton(number: int, base: int) -> float:
 
 
 def space_of(over: Items[str], config: Config, strategy: Strategy) -> Space:
-    """The space that texts of the form NAME=VALUES span: VALUES are `LOW:HIGH`, `LOW:HIGH:COUNT`, or some with commas.
+    """Return the space of texts NAME=VALUES: VALUES are `LOW:HIGH`, `LOW:HIGH:COUNT`, or values separated by commas.
 
-    Raises ValueError for what is no such text, and for a value that no request of this engine can bring.
+    Raises ValueError for any other text, and for a value that no request to this engine can have.
     """
     if not over:
         raise ValueError(f"--over names no option: {FORM}")
@@ -87,7 +87,7 @@ def space_of(over: Items[str], config: Config, strategy: Strategy) -> Space:
         axes[name] = values_of(name, values, strategy)
     space = Space(tuple(axes.items()))
     if space.size == 1:
-        raise ValueError(f"--over {' '.join(over)} leaves one set of options, and nothing to choose: {FORM}")
+        raise ValueError(f"--over {' '.join(over)} leaves one set of options and nothing to choose: {FORM}")
     if len(axes) > len(PRIMES):
         raise ValueError(f"--over varies {len(axes)} options: give at most {len(PRIMES)}")
     check(space, config, strategy)
@@ -95,7 +95,7 @@ def space_of(over: Items[str], config: Config, strategy: Strategy) -> Space:
 
 
 def values_of(name: str, text: str, strategy: Strategy) -> tuple[Any, ...]:
-    """The values that a text means for an option, numbers in ascending order. Raises ValueError for none."""
+    """Return the values of an option that a text lists, numbers in ascending order. Raises ValueError for an invalid text."""
     now = now_of(name, text, strategy)
     ends = [read(name, part) for part in text.split(":")]
     if len(ends) > 1:
@@ -117,7 +117,7 @@ def values_of(name: str, text: str, strategy: Strategy) -> tuple[Any, ...]:
 
 
 def now_of(name: str, text: str, strategy: Strategy) -> object:
-    """The value of an option in force. Raises ValueError for a name that no request can bring."""
+    """Return the current value of an option. Raises ValueError for a name that no request can set."""
     from ..config import ENGINE_FIELDS
 
     known = options_of(strategy)
@@ -134,18 +134,18 @@ def now_of(name: str, text: str, strategy: Strategy) -> object:
 
 
 def read(name: str, text: str) -> Any:
-    """One value. Raises ValueError for a text that is none."""
+    """Return one value. Raises ValueError for a text that is not a value."""
     try:
         value = yaml.safe_load(text)
     except yaml.YAMLError as error:
-        raise ValueError(f"--over {name}: {short(text)} is no value: {FORM}") from error
+        raise ValueError(f"--over {name}: {short(text)} is not a value: {FORM}") from error
     if value is None and text.strip() not in ("null", "~"):
         raise ValueError(f"--over {name} has an empty value: {FORM}")
     return value
 
 
 def between(name: str, text: str, ends: Items[Any], *, whole: bool) -> Iterator[float | int]:
-    """The values of a range: `STEPS` steps, or as many values as it asks for, whole numbers where the option is one."""
+    """Yield the values of a range: COUNT values or `STEPS` steps, as whole numbers if the option is one."""
     numbers = all(isinstance(end, int | float) and not isinstance(end, bool) for end in ends)
     if not numbers or len(ends) > 3 or not ends[0] < ends[1] or not abs(ends[1] - ends[0]) < float("inf"):
         raise ValueError(f"--over {name}={short(text)}: a range is LOW:HIGH or LOW:HIGH:COUNT, LOW below HIGH")
@@ -161,7 +161,7 @@ def between(name: str, text: str, ends: Items[Any], *, whole: bool) -> Iterator[
 
 
 def check(space: Space, config: Config, strategy: Strategy) -> None:
-    """Raise ValueError for a value that no request could bring, alone or beside some values of the other options."""
+    """Raise ValueError for a value that no request can have, alone or with some values of the other options."""
     for axis, (name, values) in enumerate(space.axes):
         for index, value in enumerate(values):
             tried: list[StrategyOptions] = [((name, value),)]
@@ -174,7 +174,7 @@ def check(space: Space, config: Config, strategy: Strategy) -> None:
 
 
 def refused(options: StrategyOptions, config: Config, strategy: Strategy) -> str:
-    """Why a request with these options would be rejected; empty if it would not."""
+    """Return why a request with these options would be rejected; empty if it would be accepted."""
     some = next(token for token in range(3) if token != config.spec.mask_id)
     request = Request(0, (some,), SamplingParams(max_tokens=1, strategy_options=options))
     return refusal(config, strategy, request).removeprefix("request 0: ")

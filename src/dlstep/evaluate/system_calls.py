@@ -1,9 +1,9 @@
 """The system calls that a program in a jail may make, as a filter for the kernel.
 
-The list names what Python's standard library needs to compute, to write files and to start processes. Every other call fails
-with ENOSYS, as on a kernel that lacks the call, so libraries fall back on older ones. The list leaves out what reaches beyond
-the jail (sockets, keyrings, other processes' memory, mounts, namespaces) and what holds memory that no limit counts (shared
-memory segments, message queues, file locks, larger pipes, pages in pipes, io_uring).
+The list contains the calls that Python's standard library needs to compute, to write files and to start processes. Every
+other call fails with ENOSYS, as on a kernel that lacks the call, so libraries fall back to older calls. Not allowed are calls
+that reach beyond the jail (sockets, keyrings, other processes' memory, mounts, namespaces) and calls that allocate memory
+which no limit counts (shared memory segments, message queues, file locks, larger pipes, pages in pipes, io_uring).
 """
 
 import ctypes
@@ -25,19 +25,20 @@ sched_getscheduler sched_yield select sendfile set_robust_list set_tid_address s
 sigaltstack stat statfs statx symlink symlinkat sysinfo tgkill time times tkill truncate umask uname unlink unlinkat utime
 utimensat utimes vfork wait4 waitid write writev
 """
-IN_32_BITS, NAMESPACES = 0xFFFFFFFF, 0x7E020000  # of the arguments; every flag of `clone` that makes a namespace
-# Calls that are allowed for some arguments alone: (number of the argument, bits of it, their value), all of which must hold.
+IN_32_BITS, NAMESPACES = 0xFFFFFFFF, 0x7E020000  # mask of 32-bit arguments; every flag of `clone` that makes a namespace
+# Calls that are allowed for some arguments only: (index of the argument, mask, value). All conditions of a line must hold.
 CONDITIONS = (
     ("clone", ((0, NAMESPACES, 0),)),
     *(("fcntl", ((1, IN_32_BITS, command),)) for command in (0, 1, 2, 3, 4, 1030, 1032)),  # no locks, no larger pipes
     *(("ioctl", ((1, IN_32_BITS, command),)) for command in (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)),
     *(("prctl", ((0, IN_32_BITS, option),)) for option in (15, 16)),  # the name of a thread
-    ("prlimit64", ((0, IN_32_BITS, 0),)),  # of the process itself
-    # The event loop of asyncio wakes itself through such a pair; it leads nowhere else, and no address can be sent to.
+    ("prlimit64", ((0, IN_32_BITS, 0),)),  # for the calling process only
+    # The event loop of asyncio wakes itself through such a pair. A pair is connected to nothing else, and `sendto` is only
+    # allowed without an address.
     ("socketpair", ((0, IN_32_BITS, 1), (1, 0xF, 1))),
     ("sendto", ((4, (1 << 64) - 1, 0),)),
 )
-ALLOW, FAIL, KILL_PROCESS = 0x7FFF0000, 0x00050000 | errno.ENOSYS, 0x80000000  # of libseccomp's seccomp.h, as are the next
+ALLOW, FAIL, KILL_PROCESS = 0x7FFF0000, 0x00050000 | errno.ENOSYS, 0x80000000  # these and the next are from seccomp.h
 WRONG_ARCHITECTURE, MASKED_EQUAL = 2, 7
 
 
@@ -48,9 +49,9 @@ class Comparison(ctypes.Structure):
 
 
 def compiled_filter() -> bytes:
-    """Return the filter as a program of the kernel, `struct sock_filter[]`; calls of 32-bit programs and of x32 kill.
+    """Return the filter as a program for the kernel, `struct sock_filter[]`. A 32-bit or x32 call kills the process.
 
-    Raises ValueError where libseccomp is missing or fails.
+    Raises ValueError if libseccomp is missing or fails.
     """
     try:
         seccomp = ctypes.CDLL(LIBRARY)
@@ -64,7 +65,7 @@ def compiled_filter() -> bytes:
         compared = (Comparison * len(conditions))(
             *(Comparison(arg, MASKED_EQUAL, mask, value) for arg, mask, value in conditions)
         )
-        # Architectures lack some calls, which have negative numbers then.
+        # A call that this architecture lacks has a negative number.
         if number >= 0 and seccomp.seccomp_rule_add_array(rules, ctypes.c_uint32(ALLOW), number, len(conditions), compared):
             raise ValueError(f"libseccomp refuses a rule for {name}")
     with TemporaryFile() as file:

@@ -24,8 +24,8 @@ FORMULAS = ("=", "+", "-", "@")
 class Line:
     """Figures of a task with one set of options; `docs/evaluation.md` defines each column.
 
-    Rates, the batch and padding are of a task's forward passes, which all of its sets of options share: None where there are
-    several. `equal` and the gains compare with a reference run, and are None without one.
+    Rates, the batch and padding describe the forward passes of a task, which all of its sets of options share; they are None if
+    there are several sets. `equal` and the gains compare with a reference run, and are None without one.
     """
 
     task: str
@@ -66,13 +66,13 @@ class Line:
 
 
 def lines_of(run: Run, against: Run | None = None) -> list[Line]:
-    """The table of a run, beside a reference run if there is one.
+    """Return the table of a run, compared with a reference run if there is one.
 
     Raises ValueError for a reference run without a problem in common.
     """
     beside = {} if against is None else {group: found for group, _, found in matched(run, against)}
     if against is not None and not beside:
-        raise ValueError(f"{against.folder} has no answers to problems of {run.folder} with options that go together")
+        raise ValueError(f"{against.folder} has no answers to problems of {run.folder} with matching options")
     lines: list[Line] = []
     sums_of = {group: Answers.total(Answers.of(*pair) for pair in pairs) for group, pairs in run.groups.items()}
     seconds, sets = shared_seconds(run, sums_of), Counter(task for task, _ in sums_of)
@@ -102,7 +102,7 @@ def lines_of(run: Run, against: Run | None = None) -> list[Line]:
 
 
 def as_csv(lines: Items[Any], kind: type[Any] = Line) -> str:
-    """A table as CSV, one column for each field of `kind`; empty where there is no figure."""
+    """Return a table as CSV, one column for each field of `kind`; a missing figure is empty."""
     text = StringIO()
     writer = csv.DictWriter(text, [field.name for field in fields(kind)], lineterminator="\n")
     writer.writeheader()
@@ -111,7 +111,7 @@ def as_csv(lines: Items[Any], kind: type[Any] = Line) -> str:
 
 
 def harmless_cell(value: object) -> object:
-    """A value as a cell on one line that no program of tables takes for a formula."""
+    """Return a value as a cell on one line that no spreadsheet program interprets as a formula."""
     if isinstance(value, dict):
         value = json.dumps(value, sort_keys=True)
     if not isinstance(value, str):
@@ -120,7 +120,7 @@ def harmless_cell(value: object) -> object:
 
 
 def print_lines(lines: Items[Line], console: Console) -> None:
-    """Print the table, in pieces of at most 80 columns."""
+    """Print the table, in pieces of at most 80 characters per line."""
     several = len({line.options for line in lines}) > 1
     if several:
         for number, options in enumerate(dict.fromkeys(line.options for line in lines), 1):
@@ -137,7 +137,7 @@ def print_lines(lines: Items[Line], console: Console) -> None:
 
 
 def pieces(lines: Items[Line]) -> Iterator[tuple[tuple[str, ...], list[tuple[str, ...]]]]:
-    """Headings and cells: accuracy, speed and cost, each reading, then what was computed, rates, and the reference run."""
+    """Yield headings and cells of each piece: accuracy and speed, readings, cost, rates, and the reference run."""
     yield (
         ("answers", "right, %", "tok/fwd", "forwards", "seconds"),
         [
@@ -190,17 +190,17 @@ def pieces(lines: Items[Line]) -> Iterator[tuple[tuple[str, ...], list[tuple[str
 
 
 def number(value: float | None, places: int) -> str:
-    """A figure, or a dash where there is none."""
+    """Return a figure, or a dash if there is none."""
     return "-" if value is None else f"{value:.{places}f}"
 
 
 def with_error(value: float, error: float | None, places: int, scale: float = 1.0) -> str:
-    """A figure and its standard error, if it has one."""
+    """Return a figure and its standard error, if it has one."""
     return f"{scale * value:.{places}f}" + (f" ±{scale * error:.{places}f}" if error is not None else "")
 
 
 def interval(value: float | None, low: float | None, high: float | None, scale: float, places: int, sign: str = "") -> str:
-    """Return a figure and its interval; the sign of a gain is printed even where it is positive."""
+    """Return a figure and its interval; with `sign` "+", the sign is also printed if it is positive."""
     if value is None or low is None or high is None:
         return "-" if value is None else f"{scale * value:{sign}.{places}f}"
     texts = [f"{scale * each:{sign}.{places}f}" for each in (value, low, high)]
@@ -208,5 +208,5 @@ def interval(value: float | None, low: float | None, high: float | None, scale: 
 
 
 def chance(p: float | None) -> str:
-    """Return a p value, which is never 0: a small one is bounded."""
+    """Return a p-value as text, `<0.001` if it is smaller; it is never printed as 0."""
     return "<0.001" if p is not None and p < 0.001 else number(p, 3)

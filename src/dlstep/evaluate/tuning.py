@@ -1,6 +1,6 @@
 """The run of a tuner: evenly spread sets of options answer problems, and their frontier is measured on held-out problems.
 
-`answers.jsonl` has a line for each answer, in the order in which they came, and is all that a search needs to go on.
+`answers.jsonl` has a line for each answer, in the order of their ends, and is all that a search needs to resume.
 """
 
 import json
@@ -28,40 +28,40 @@ from .runner import Running, check, key_of_run, scorers_for
 from .space import Space, space_of
 from .tune_options import TuneOptions
 
-MOST_PROBLEMS = 200  # of a search, and held out, where nothing is said
-ENOUGH = 100  # problems for each set of options; what the share pays for beside these goes to more sets
+MOST_PROBLEMS = 200  # default limit of the problems of a search, and of held-out problems
+ENOUGH = 100  # problems for each set of options; a larger share of answers is first spent on more sets
 COUNTS = ("tokens", "steps", "forwards")
 FIELDS = KEY_FIELDS | {"score": float, "finish": str} | dict.fromkeys(COUNTS, int)
 
 
 class Show(Protocol):
-    """Shows what a search is doing."""
+    """A display of the progress of a search."""
 
     def begin(self, what: str, total: int) -> None:
-        """A part with `total` answers begins."""
+        """Show that a part with `total` answers begins."""
         ...
 
     def answered(self, done: int, score: float) -> None:
-        """So many answers of the whole run have been scored, with this sum of scores."""
+        """Show that `done` answers of the whole run have been scored, with this sum of scores."""
         ...
 
 
 class Silent:
-    """Shows nothing."""
+    """A display that shows nothing."""
 
     def begin(self, what: str, total: int) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def answered(self, done: int, score: float) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tuned:
     """The result of a search. `line` is its frontier, the slowest first, and `held` the same sets on held-out problems.
 
-    `tried` are all sets of options that answered the `problems`, `share` the share of these answers of those of the whole grid
-    to all problems. `seconds` are those of this process.
+    `tried` are all sets of options that answered the `problems`. `share` is the number of their answers, divided by that of the
+    whole grid on all problems. `seconds` is the time of this process only.
     """
 
     space: Space
@@ -81,7 +81,7 @@ class Tuned:
 
 
 class Store:
-    """The answers so far, and the file that they are added to."""
+    """The answers so far, and the file to which they are appended."""
 
     def __init__(self, folder: Path) -> None:
         self.answers: dict[Key, Answers] = {}
@@ -91,7 +91,7 @@ class Store:
         self._file = opened(path)
 
     def note(self, place: int, row: Mapping[str, Any], beside: Mapping[str, Any]) -> None:
-        """Write an answer, in one line."""
+        """Write an answer as one line."""
         del place
         line = {name: row[name] for name in (*KEY_FIELDS, "score", "steps", "finish", "error", "found")}
         line |= {"tokens": len(row["tokens"]), "forwards": beside["forwards"]}
@@ -99,7 +99,7 @@ class Store:
         self.answers[key_of(line)] = sums_of(line)
 
     def note_work(self, task: str, work: Mapping[str, Any]) -> None:
-        """Nothing: the forwards of a search are shared by many sets of options."""
+        """Do nothing: many sets of options share the forward passes of a search."""
 
     def close(self) -> None:
         """Close the file."""
@@ -107,7 +107,7 @@ class Store:
 
 
 def sums_of(line: Mapping[str, Any]) -> Answers:
-    """The sums of one answer."""
+    """Return the sums of one answer."""
     numbers = {name: line[name] for name in COUNTS}
     return Answers.counted(score=line["score"], **numbers, failed=line["finish"] in ("rejected", "error", "abort"))
 
@@ -116,23 +116,25 @@ Problem = tuple[str, Document, str | tuple[Message, ...]]  # task, document, pro
 
 
 def problems_of(options: EvalOptions, documents: Mapping[str, list[Document]]) -> list[Problem]:
-    """The problems of all tasks, one of each in turn, so that any number of first ones has some of each."""
+    """Return the problems of all tasks, one of each in turn, so that the first problems include all tasks."""
     turns = zip_longest(*([(task, document) for document in found] for task, found in documents.items()))
     return [(task, document, prompt_of(task, document, options)) for turn in turns for task, document in filter(None, turn)]
 
 
 def parted(problems: Items[Problem], tune: TuneOptions) -> tuple[Items[Problem], Items[Problem]]:
-    """The problems of the search, and those that are held out. Raises ValueError where there are too few."""
+    """Return the problems of the search, and the held-out problems. Raises ValueError if there are too few."""
     count = len(problems)
     if count < 2:
-        raise ValueError(f"the tasks have {count} problem, and tuning needs some to search with and others to be held out")
+        raise ValueError(
+            f"the tasks have {count} problem, but tuning needs some to search with and others to hold out: give more"
+        )
     half = (count + 1) // 2 if tune.held_out is None else count - tune.held_out
     searched = tune.problems or max(1, min(half, MOST_PROBLEMS))
     held = tune.held_out or min(count - searched, MOST_PROBLEMS)
     if held < 1 or searched + held > count:
         raise ValueError(
-            f"--problems {searched} and --held_out {max(held, 1)} are more than the {count} problems that there are: "
-            "give fewer, or a larger --dataset_limit"
+            f"--problems {searched} and --held_out {max(held, 1)} are more than the {count} problems of the tasks: give fewer, "
+            "or a larger --dataset_limit"
         )
     return problems[:searched], problems[searched : searched + held]
 
@@ -146,14 +148,14 @@ def plan(space: Space, tuning: TuneOptions, problems: int) -> tuple[list[Strateg
 
 
 class Tuning:
-    """A search under way: which answers it has, and who gives the others."""
+    """A search in progress: the answers that it has, and the run that decodes the missing ones."""
 
     def __init__(self, running: Running, store: Store, items: list[Item], options: EvalOptions, show: Show) -> None:
         self._running, self._store, self._items = running, store, items
         self._options, self._show = options, show
 
     def points(self, part: str, problems: Items[Problem], sets: Items[StrategyOptions]) -> list[Point]:
-        """Return each set of options with its answers to the problems, after those that are missing were given."""
+        """Decode the missing answers to the problems, and return each set of options with the sums of its answers."""
         begin, answers = len(self._items), self._store.answers
         for options in sets:
             text = options_text(dict(options))
@@ -181,7 +183,7 @@ def tune(
     told: Mapping[str, Any] | None = None,
     show: Show | None = None,
 ) -> Tuned:
-    """Search, and measure what was found on held-out problems; answers that `options.out` holds are not asked for again.
+    """Search, and measure the frontier on held-out problems; answers that `options.out` contains are not decoded again.
 
     Raises ValueError for options that cannot be varied, a folder with another search, and a search without a right answer.
     """
@@ -221,14 +223,14 @@ def key_of_tune(space: Space, tuning: TuneOptions, searched: int, held: int) -> 
 
 
 def check_folder(folder: Path, tuning: TuneOptions) -> None:
-    """Raise ValueError for a folder with answers, unless the search in it is to go on."""
+    """Raise ValueError for a folder with answers, unless the search in it shall resume."""
     path = folder / ANSWERS
     if not tuning.resume and path.exists() and path.stat().st_size:
-        raise ValueError(f"--out {folder} holds a search or a run: --resume goes on with a search, or give another folder")
+        raise ValueError(f"--out {folder} holds a search or a run: add --resume to continue a search, or give another folder")
 
 
 def chosen_of(line: Items[Point], at_least: float | None) -> Point:
-    """The knee of a frontier, or its fastest point with a share of the best accuracy."""
+    """Return the knee of a frontier, or its fastest point with a share of the best accuracy."""
     if at_least is None:
         return knee(line)
     best = max(point.accuracy for point in line)
@@ -236,7 +238,7 @@ def chosen_of(line: Items[Point], at_least: float | None) -> Point:
 
 
 def as_json(tuned: Tuned) -> dict[str, Any]:
-    """The result as plain values."""
+    """Return the result as values that JSON can represent."""
 
     def row(point: Point, held: Point) -> dict[str, Any]:
         return {
@@ -264,5 +266,5 @@ def as_json(tuned: Tuned) -> dict[str, Any]:
 
 
 def text_of(options: StrategyOptions) -> str:
-    """Options in few words."""
+    """Return options as short text."""
     return " ".join(f"{name}={value if isinstance(value, str) else json.dumps(value)}" for name, value in options)
