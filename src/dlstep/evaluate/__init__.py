@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def evaluate_with(llm: "LLM", options: EvalOptions) -> Run:
-    """Answer and score the problems with an LLM that is loaded already; the run, as `options.out` then holds it.
+    """Answer and score the problems with a loaded LLM, and return the run that `options.out` then contains.
 
     Raises ValueError for options, files or a folder that cannot be used.
     """
@@ -24,5 +24,5 @@ def evaluate_with(llm: "LLM", options: EvalOptions) -> Run:
 
 
 def read(folder: str | Path) -> Run:
-    """The run that a folder holds, complete or not. Raises ValueError where there is none."""
+    """Return the run in a folder, complete or not. Raises ValueError if there is none."""
     return read_folder(Path(folder))

@@ -1,7 +1,7 @@
 """The process that compares mathematical answers, by the two metrics of lm_eval's minerva_math500.
 
-Its parent ends it when it takes too long: the limits that lm_eval sets hold for what Python runs, not for a power of two
-numbers.
+Its parent process kills it if a comparison takes too long. The time limits of lm_eval only interrupt Python code, not a single
+operation such as a huge power.
 """
 
 import logging
@@ -40,14 +40,14 @@ REWRITTEN = (
 
 
 def normal(answer: str) -> str:
-    """The normal form of an answer, in which equal ones often are equal texts."""
+    """Return the normal form of an answer: equal answers often have equal normal forms."""
     answer = answer.split("=")[-1]
     for word in filter(str.isalpha, REMOVED):
         answer = re.sub(rf"(?<!\\)\b{word}\b", "", answer)
     for before, after in SUBSTITUTIONS:
         answer = answer.replace(before, after)
     for removed in REMOVED:
-        if removed.isalpha():  # not inside a command: `\left` ends with a unit of length
+        if removed.isalpha():  # not inside a command: `\left` ends with the unit `ft`
             parts = re.split(r"(\\[a-zA-Z]+)", answer)
             answer = "".join(part if number % 2 else part.replace(removed, "") for number, part in enumerate(parts))
         else:
@@ -59,7 +59,7 @@ def normal(answer: str) -> str:
 
 
 def exact_match(gold: str, text: str) -> tuple[bool, str]:
-    """Whether the sentence that Minerva's prompts ask for gives the expected answer, and what it gives."""
+    """Return whether the answer in the sentence that Minerva's prompts ask for is the expected one, and this answer."""
     found = FINAL.search(f"{text}I hope it is correct.")
     if found is None:
         return False, ""
@@ -74,12 +74,12 @@ def exact_match(gold: str, text: str) -> tuple[bool, str]:
         return bool(simplify(formulas[0] - formulas[1]) == 0), read
     except MemoryError:
         raise
-    except Exception:  # noqa: BLE001 - the boundary to sympy, which raises anything: lm_eval then says no, too
+    except Exception:  # noqa: BLE001 - the boundary to sympy, which may raise any exception: lm_eval scores 0 then, too
         return False, read
 
 
 def math_verify(gold: str, text: str) -> tuple[bool, str]:
-    """Whether math-verify reads the expected answer in the text, and what it reads."""
+    """Return whether math-verify extracts the expected answer from the text, and what it extracts."""
     from math_verify import parse, verify
 
     no_limit: Any = None  # see above
@@ -91,23 +91,23 @@ RULES = {"exact_match": exact_match, "math_verify": math_verify}
 
 
 def compared(job: dict[str, str]) -> dict[str, object]:
-    """Whether the text of a job gives its expected answer, and what was read in the text."""
+    """Return whether the text of a job contains its expected answer, and what was extracted from the text."""
     equal, read = RULES[job["rule"]](job["gold"], job["text"])
     return {"equal": equal, "read": read[:LONGEST]}
 
 
 def _limit_memory() -> None:
-    """Let a formula that grows end in an error; Windows has no such limit, there the time limit alone ends it."""
+    """Limit the memory of this process, so that a huge formula raises an error. Windows only has the time limit."""
     if find_spec("resource") is not None:
         import resource
 
-        statm = Path("/proc/self/statm")  # what the parent's script has imported is here, too
+        statm = Path("/proc/self/statm")  # this process also uses the memory of what the parent's script imported
         begun = int(statm.read_text().split()[0]) * resource.getpagesize() if statm.exists() else 0
         resource.setrlimit(resource.RLIMIT_AS, (begun + MEMORY, begun + MEMORY))
 
 
 def answer_jobs(connection: Connection) -> None:
-    """Answer every job until the connection closes; what a library prints goes nowhere."""
+    """Answer every job until the connection closes, and discard what libraries print."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for file in (1, 2):
         os.dup2(nowhere, file)

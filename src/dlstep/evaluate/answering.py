@@ -1,4 +1,4 @@
-"""Requests in, answers out: one engine that is fed while it decodes, and what each answer and each forward cost."""
+"""An engine that accepts requests while it decodes, and the cost of each answer and each forward pass."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -17,7 +17,7 @@ ROUND = 6  # decimals of what is measured
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """The answer to the item at `place` of a run: `row` holds what is a function of the request, `beside` what is not."""
+    """The answer to the item at `place` of a run: `row` holds values that only depend on the request, `beside` all others."""
 
     place: int
     row: Mapping[str, Any]
@@ -25,7 +25,7 @@ class Answered:
 
 
 class Live:
-    """A request on its way: when each token of the window was decided, and what was fed for it."""
+    """A live request: the step at which each token of the window was decided, and the rows computed for it."""
 
     def __init__(self, place: int, item: Item) -> None:
         self.place, self.item, self.begin = place, item, perf_counter()
@@ -33,7 +33,7 @@ class Live:
         self._decided: dict[int, tuple[int, int]] = {}  # offset in the answer: token, step
 
     def fold(self, update: Update) -> None:
-        """Note the step at which each position got the token that it has now."""
+        """Record the step at which each position got its current token."""
         start, steps, decided = len(update.sequence.request.prompt), update.steps, self._decided
         for offset, token in enumerate(update.tokens, update.start - start):
             if offset not in decided or decided[offset][0] != token:
@@ -45,7 +45,7 @@ class Live:
                 decided[offset] = cell.token, steps
 
     def answered(self, update: Update, engine: Engine) -> Answered:
-        """The answer of an update that tells of its end."""
+        """Return the answer, from the update that reports its end."""
         sequence, item = update.sequence, self.item
         tokens = sequence.answer
         row = {
@@ -75,7 +75,7 @@ class Live:
 
 
 class Answering:
-    """An engine that takes items at any time; each step returns the answers that it ended."""
+    """An engine that accepts items at any time; each step returns the answers that ended in it."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
@@ -86,16 +86,16 @@ class Answering:
 
     @property
     def live(self) -> int:
-        """Requests on their way."""
+        """The number of live requests."""
         return len(self._live)
 
     def add(self, place: int, item: Item) -> None:
-        """Let an item wait. Raises ValueError for a prompt that cannot be encoded."""
+        """Queue an item. Raises ValueError for a prompt that cannot be encoded."""
         self._decode.add(Request(place, item.ids(self.engine), item.params, index=item.index))
         self._live[place] = Live(place, item)
 
     def step(self) -> list[Answered]:
-        """One forward; the answers that have ended with it."""
+        """Run one forward pass, and return the answers that ended in it."""
         begin, padding = perf_counter(), self._padding
         self._sampled = False
         ended: list[Answered] = []
@@ -110,18 +110,18 @@ class Answering:
         return ended
 
     def worked(self) -> Work:
-        """The work since this was last asked."""
+        """Return the work since the last call of this method."""
         work, self._work = self._work, Work()
         return replace(work, seconds=round(work.seconds, ROUND), decode_seconds=round(work.decode_seconds, ROUND))
 
     @property
     def _padding(self) -> int:
-        """Padding rows so far; only drivers of devices that capture forwards pad them."""
+        """The number of padding rows so far; only drivers of devices that capture forward passes pad them."""
         driver = self.engine.driver
         return driver.padding if isinstance(driver, TorchDriver) else 0
 
     def _count(self, event: Event) -> None:
-        """Note what a forward fed, for each request and in all."""
+        """Count the rows that a forward pass computed, for each request and in total."""
         if not isinstance(event, Samples):
             return
         plan = event.plan

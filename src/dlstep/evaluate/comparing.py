@@ -1,4 +1,4 @@
-"""A comparison: every entry answers every problem, in runs as those of `dlstep eval`, and a row for each set of options."""
+"""A comparison: every entry answers every problem, in runs like those of `dlstep eval`; each set of options gives a row."""
 
 import json
 import re
@@ -30,7 +30,7 @@ LEAST = 2  # problems that a standard error needs
 class Row:
     """An entry with one set of options on a task; `docs/evaluation.md` defines each column.
 
-    Standard errors are None where there is one problem only.
+    Standard errors are None if there is one problem only.
     """
 
     task: str
@@ -66,7 +66,7 @@ class Curve:
 
     @property
     def label(self) -> str:
-        """The entry in few words."""
+        """A short name of the entry."""
         return label_of(self.rows[0])
 
     @property
@@ -76,23 +76,23 @@ class Curve:
 
     @property
     def fastest(self) -> Row | None:
-        """The fastest row that is as right as the best, as far as these problems tell; None where there is none."""
+        """The fastest row that is not significantly worse than the best; None if there is none."""
         right = [row for row in self.rows if row.as_right]
         return max(right, key=lambda row: (row.tokens_per_forward, row.accuracy)) if right else None
 
 
 def label_of(row: Row) -> str:
-    """An entry in few words."""
+    """Return a short name of the entry of a row."""
     return ", ".join(filter(None, (row.strategy, Path(row.rule).stem)))
 
 
 def value_of(row: Row) -> str:
-    """The values of a row's options in few words."""
+    """Return the values of a row's options as short text."""
     return ", ".join(f"{value:g}" if isinstance(value, float) else str(value) for value in row.options.values())
 
 
 def curves_of(rows: Items[Row]) -> dict[str, list[Curve]]:
-    """The curves of each task."""
+    """Return the curves of each task."""
     found: dict[str, dict[tuple[str, str], list[Row]]] = {}
     for row in rows:
         found.setdefault(row.task, {}).setdefault((row.strategy, row.rule), []).append(row)
@@ -101,7 +101,7 @@ def curves_of(rows: Items[Row]) -> dict[str, list[Curve]]:
 
 @contextmanager
 def kept(folder: Path | None) -> Iterator[Path]:
-    """The folder, or one that is gone afterwards."""
+    """Yield the folder, or a temporary folder if it is None."""
     if folder is not None:
         yield folder
         return
@@ -110,18 +110,18 @@ def kept(folder: Path | None) -> Iterator[Path]:
 
 
 def folder_of(entry: Entry) -> str:
-    """The name of the folder of an entry's run."""
+    """Return the name of the folder of an entry's run."""
     return re.sub(r"[^\w.-]+", "_", f"{entry.strategy}-{entry.rule}" if entry.rule else entry.strategy).strip(".")
 
 
 def compared(entries: Items[Entry], options: EvalOptions, folder: Path | None = None, *, show: Show = no_show) -> list[Row]:
-    """The rows of all entries, task by task, on the problems that `options` say; their `out` says nothing here.
+    """Return the rows of all entries, task by task, on the problems that `options` select; `options.out` is ignored.
 
-    The run of each entry stays in `folder`, below `runs`, where one that was broken off goes on. Raises ValueError for problems
+    The run of each entry is stored in `folder`, below `runs`, where an interrupted run resumes. Raises ValueError for problems
     that cannot be read, and for a folder that holds another comparison.
     """
     if options.workers > 1 or options.grid != ((),):
-        raise ValueError("EvalOptions of a comparison have no workers and no grid: entries say what is varied")
+        raise ValueError("EvalOptions of a comparison have no workers and no grid: the entries define the values to compare")
     documents = read_documents(options)
     with kept(folder) as where, closing(RunLock(where)):
         runs: list[dict[Group, Found]] = []
@@ -136,13 +136,13 @@ def compared(entries: Items[Entry], options: EvalOptions, folder: Path | None = 
 
 
 def behind(before: Answers, show: Show) -> Show:
-    """Show a run's answers behind earlier ones."""
+    """Return a `show` that counts a run's answers after earlier ones."""
     return lambda done, score: show(before.count + done, before.score + score)
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The answers to a task with a set of options: sums, scores by problem, seconds, and why the first that failed did."""
+    """The answers to a task with a set of options: sums, scores by problem, seconds, and the error of the first failure."""
 
     sums: Answers
     scores: Items[float]
@@ -151,7 +151,7 @@ class Found:
 
 
 def found_in(folder: Path) -> dict[Group, Found]:
-    """Return what a run that has ended found."""
+    """Return the results of a complete run."""
     run = read(folder)
     groups = run.groups
     sums = {group: Answers.total(Answers.of(*pair) for pair in pairs) for group, pairs in groups.items()}
@@ -164,7 +164,7 @@ def found_in(folder: Path) -> dict[Group, Found]:
 
 
 def rows_of(entries: Items[Entry], runs: Items[Mapping[Group, Found]]) -> list[Row]:
-    """Return the rows of runs that have ended."""
+    """Return the rows of complete runs."""
     rows: list[Row] = []
     for task in dict.fromkeys(group[0] for run in runs for group in run):
         each = [

@@ -1,4 +1,4 @@
-"""A comparison as one HTML page that needs nothing else: tables, pictures of the frontiers, and how it was made."""
+"""A comparison as a self-contained HTML page: tables, pictures of the frontiers, and the command and versions."""
 
 import platform
 from base64 import b64encode
@@ -16,25 +16,25 @@ BEST = ' class="on"'
 ROWS_HEAD = ("", "right answers, %", "tokens per forward", "forwards an answer", "seconds", "against the best, %", "as right")
 CURVES_HEAD = ("strategy", "rule", "model", "AUP", "fastest as right as the best", "right answers, %", "tokens per forward")
 READING = """
-<p>Each line of a table is a set of options that answered all problems. Every ratio is one of two sums: tokens over all
-forwards that the answers took part in. ± is a standard error over problems, and brackets hold intervals of 95 %. Bold lines are
-on the frontier: no other line of the task is better in one of accuracy and speed and no worse in the other. <em>Against the
-best</em> compares with the most accurate line of the task on the same problems, by Hsu's multiple comparison with the best. A
-line is <em>as right</em> where its interval reaches 0, so that these problems do not tell it from the best. A line that is
-truly the best is called worse with a probability of at most 5 %, however many lines there are.</p>
+<p>Each line of a table is a set of options that answered all problems. Tokens per forward is a ratio of sums: all tokens,
+divided by all forwards of the answers. ± is a standard error over problems, and brackets enclose 95 % intervals. Bold lines
+are on the frontier: no other line of the task is better in accuracy or speed and at least as good in the other. <em>Against
+the best</em> compares with the most accurate line of the task on the same problems, by Hsu's multiple comparison with the
+best. A line is <em>as right</em> if its interval reaches 0, so that these problems do not distinguish it from the best. A
+line that is truly the best is called worse with a probability of at most 5 %, for any number of lines.</p>
 <h2>AUP</h2>
-<p>The accuracy under parallelism of a strategy with a rule. Its lines by tokens per forward r ascending, with accuracy y in
-percent:</p>
+<p>The accuracy under parallelism of a strategy with a rule. Its lines are sorted by tokens per forward r, ascending; y is their
+accuracy in percent:</p>
 <pre>AUP = r_1 y_1 + sum over i of (r_i - r_(i-1)) (y_i W(y_i) + y_(i-1) W(y_(i-1))) / 2
 W(y) = min(exp(-3 (1 - y / y_max)), 1)</pre>
-<p>Only lines with y of at least y_1 - 5 count; of lines with equal r, the most accurate one. y_max is the accuracy of the best
-line of all that are compared on the task: figures with different y_max, or over different values of options, do not compare.
-Source: d3LLM, 2026, arXiv 2601.07568, and its published code.</p>
+<p>Only lines with y of at least y_1 - 5 count, and of lines with equal r only the most accurate one. y_max is the accuracy of
+the best line of the task: figures with different y_max, or over different values of options, are not comparable. Source:
+d3LLM, 2026, arXiv 2601.07568, and its published code.</p>
 """.strip()
 
 
 def comparison_html(rows: Items[Row], *, command: str, left_out: Items[str] = (), notes: Items[str] = ()) -> str:
-    """The page of a comparison; `command` is the line that made it."""
+    """Return the page of a comparison; `command` is the command line that made it."""
     parts = ["<h1>Comparison</h1>", *(f"<p>{text(note)}</p>" for note in notes), picture(rows)]
     for task, curves in curves_of(rows).items():
         parts += [
@@ -50,7 +50,7 @@ def comparison_html(rows: Items[Row], *, command: str, left_out: Items[str] = ()
 
 
 def picture(rows: Items[Row]) -> str:
-    """The frontiers, drawn for light and for dark pages."""
+    """Return the frontiers as a picture element, drawn for light and for dark pages."""
     light, dark = (f"data:image/svg+xml;base64,{b64encode(svg(rows, dark=each).encode()).decode()}" for each in (False, True))
     return (
         f'<picture><source media="(prefers-color-scheme: dark)" srcset="{dark}">'
@@ -59,7 +59,7 @@ def picture(rows: Items[Row]) -> str:
 
 
 def curves_html(curves: Items[Curve]) -> Iterator[str]:
-    """A line for each entry, the highest AUP first."""
+    """Yield a table with a line for each entry, the highest AUP first."""
     yield f"<p>y_max of the AUP is {100 * curves[0].rows[0].aup_best:.1f} %.</p>"
     lines = [head_html(CURVES_HEAD, CURVES_HEAD[:3] + CURVES_HEAD[4:5])]
     for curve in sorted(curves, key=lambda curve: -curve.rows[0].aup):
@@ -72,7 +72,7 @@ def curves_html(curves: Items[Curve]) -> Iterator[str]:
 
 
 def rows_html(curves: Items[Curve]) -> Iterator[str]:
-    """A line for each set of options, entry by entry."""
+    """Yield a table with a line for each set of options, entry by entry."""
     lines = [head_html(ROWS_HEAD)]
     for curve in curves:
         title = f"{label_of(curve.rows[0])}: {', '.join(curve.options) or 'nothing is varied'}"
@@ -86,7 +86,7 @@ def rows_html(curves: Items[Curve]) -> Iterator[str]:
 
 
 def figures(row: Row) -> list[str]:
-    """Accuracy, speed and cost with their standard errors."""
+    """Return accuracy, speed and cost with their intervals or standard errors."""
     return [
         interval(row.accuracy, row.accuracy_low, row.accuracy_high, 100, 1),
         with_error(row.tokens_per_forward, row.tokens_per_forward_error, 2),
@@ -95,12 +95,12 @@ def figures(row: Row) -> list[str]:
 
 
 def named_value(row: Row) -> str:
-    """The options of a row with their names."""
+    """Return the options of a row with their names."""
     return f"{', '.join(row.options)} {value_of(row)}".strip() or "as it is"
 
 
 def versions() -> str:
-    """The versions that figures may depend on."""
+    """Return the versions that figures may depend on."""
     from importlib.metadata import version
 
     return f"dlstep {__version__}, torch {version('torch')}, Python {platform.python_version()}"

@@ -1,4 +1,4 @@
-"""Frontiers of accuracy against speed: which sets of options nothing beats on both, and figures of the whole curve."""
+"""Frontiers of accuracy against speed: the sets of options that no other set beats in both, and figures of whole curves."""
 
 import math
 from collections.abc import Iterable, Sequence as Items
@@ -9,8 +9,8 @@ from operator import attrgetter
 from ..core.options import StrategyOptions
 from .metrics import Answers
 
-LARGEST_FALL = 5.0  # in points of accuracy, below the slowest point: what has fallen further does not count for the AUP
-FALL_WEIGHT = 3.0  # of the AUP's weights
+LARGEST_FALL = 5.0  # in points of accuracy, below the slowest point: points that lie lower do not count for the AUP
+FALL_WEIGHT = 3.0  # the exponent of the AUP's weights
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,18 +27,18 @@ class Point:
 
     @property
     def speed(self) -> float:
-        """Tokens per forward, all forwards counted."""
+        """Tokens per forward pass, counting all forward passes."""
         return self.sums.tokens_per_forward
 
     def beats(self, other: "Point", margin: float = 0.0) -> bool:
-        """Whether it is at least as fast and as accurate, by `margin` more accurate, and not the same in both."""
+        """Return whether this point is at least as fast, more accurate by at least `margin`, and not equal in both."""
         if self.speed < other.speed or self.accuracy < other.accuracy + margin:
             return False
         return self.speed > other.speed or self.accuracy > other.accuracy
 
 
 def frontier(points: Iterable[Point]) -> list[Point]:
-    """The points that no other one beats, the slowest first; of points with equal figures the first."""
+    """Return the points that no other point beats, the slowest first; of points with equal figures, only the first."""
     kept: list[Point] = []
     for point in sorted(points, key=lambda point: (-point.speed, -point.accuracy)):
         if not kept or point.accuracy > kept[-1].accuracy:
@@ -47,7 +47,7 @@ def frontier(points: Iterable[Point]) -> list[Point]:
 
 
 def hypervolume(points: Iterable[Point], *, speed: float = 0.0, accuracy: float = 0.0) -> float:
-    """The area between the frontier and a reference point that is slower and less accurate than what counts."""
+    """Return the area between the frontier and a reference point; points that do not exceed it in both do not count."""
     area, before = 0.0, speed
     for point in frontier(points):
         if point.speed > before and point.accuracy > accuracy:
@@ -57,12 +57,12 @@ def hypervolume(points: Iterable[Point], *, speed: float = 0.0, accuracy: float 
 
 
 def aup(points: Iterable[Point], best: float) -> float:
-    """The accuracy under parallelism of a curve, in tokens per forward times points of accuracy.
+    """Return the accuracy under parallelism of a curve, in tokens per forward pass times points of accuracy.
 
-    `best` is the highest accuracy, from 0 to 1, of all curves compared: state it beside the figure. Points by speed, each
-    accuracy y in points and weighted by W(y) = min(exp(-3 (1 - y / best)), 1); the first rectangle counts in full, what lies
-    more than 5 points below the slowest one not at all. Of points of equal speed the most accurate one counts, of which the
-    source says nothing: d3LLM, 2026, arXiv 2601.07568, and its published code.
+    `best` is the highest accuracy, from 0 to 1, of all compared curves; report it together with the figure. Points are sorted
+    by speed, and each accuracy y, in points, has the weight W(y) = min(exp(-3 (1 - y / best)), 1). The first rectangle counts
+    in full; points more than 5 points of accuracy below the slowest point do not count. Of points with equal speed the most
+    accurate one counts, which the source leaves open. Source: d3LLM, 2026, arXiv 2601.07568, and its published code.
     """
     heights: dict[float, float] = {}
     for point in sorted(points, key=attrgetter("speed", "accuracy")):
@@ -82,7 +82,7 @@ def aup(points: Iterable[Point], best: float) -> float:
 
 
 def knee(points: Items[Point]) -> Point:
-    """The point of a frontier that lies farthest above the line between its ends; the most accurate one if none does."""
+    """Return the point of a frontier farthest above the line between its ends; the most accurate one if none lies above it."""
     first, last = points[0], points[-1]
     width, fall = last.speed - first.speed, first.accuracy - last.accuracy
     if width <= 0 or fall <= 0:

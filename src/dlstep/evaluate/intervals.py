@@ -14,15 +14,15 @@ import numpy as np
 
 from .metrics import LEVEL, Pair, Z
 
-RESAMPLES = 1999  # one less than a round number: the observed value counts as one more
-HALF = 0.5 - 1e-9  # problems: the correction for sums that are whole numbers, less what rounding may do
+RESAMPLES = 1999  # one less than a round number: the observed value counts as one more resample
+HALF = 0.5 - 1e-9  # problems: the continuity correction for sums that are whole numbers, minus a margin for rounding
 NORMAL = NormalDist()
 Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """A figure of one run less that of another, its interval, the two-sided p of "no difference", and the interval's method."""
+    """A figure of one run minus that of another, its interval, the two-sided p of no difference, and the interval's method."""
 
     value: float
     low: float
@@ -33,7 +33,7 @@ class Gain:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Two runs on the same problems: what the first has more than the second; `equal` is the share of equal answers."""
+    """Two runs on the same problems: the gains of the first over the second; `equal` is the share of equal answers."""
 
     problems: int
     accuracy: Gain
@@ -44,7 +44,7 @@ class Comparison:
 def compared(mine: Items[Pair], others: Items[Pair], *, resamples: int = RESAMPLES) -> Comparison:
     """Compare two runs on the same problems, given in the same order.
 
-    Swapping the runs changes signs and nothing else, and the same runs give the same figures.
+    Swapping the runs only changes signs, and the same runs always give the same figures.
     """
     table = np.array([figures_of(*pair) + figures_of(*other) for pair, other in zip(mine, others, strict=True)], dtype=float)
     same = sum(pair[0]["tokens"] == other[0]["tokens"] for pair, other in zip(mine, others, strict=True))
@@ -60,9 +60,9 @@ def figures_of(row: Mapping[str, Any], beside: Mapping[str, Any]) -> tuple[float
 
 
 def paired_shares(better: int, worse: int, count: int) -> Gain:
-    """Return the difference of two shares on the same `count` problems, of which they differ on `better` and on `worse`.
+    """Return the difference of two shares on the same `count` problems; they differ on `better` and `worse` of them.
 
-    The interval adds one problem on either side (Bonett and Price, 2012); p is that of McNemar's exact test.
+    The interval adds one problem to each of them (Bonett and Price, 2012); p is that of McNemar's exact test.
     """
     middle, spread = (better - worse) / (count + 2), (better + worse + 2) / (count + 2)
     half = Z * sqrt((spread - middle * middle) / (count + 2))
@@ -75,8 +75,8 @@ def paired_shares(better: int, worse: int, count: int) -> Gain:
 def ratio_gain(table: Array, resamples: int) -> Gain:
     """Return the difference of two ratios of sums, with a BCa interval over problems (Efron, 1987).
 
-    `table` has a line for each problem: numerator and denominator of the first, then of the second. Where all problems are
-    alike, BCa is undefined and the interval is that of the percentiles. p counts the observed value among the resamples.
+    `table` has a line for each problem: numerator and denominator of the first ratio, then of the second. If all problems are
+    alike, BCa is undefined and the percentile interval is used. p counts the observed value as one more resample.
     """
     total = table.sum(axis=0)
     value = float(ratios(total[None])[0])
@@ -108,7 +108,7 @@ def signs(count: int, resamples: int) -> Array:
 
 
 def ratios(sums: Array) -> Array:
-    """Return the difference of two ratios for each line of four sums; a ratio is 0 where its denominator is."""
+    """Return the difference of two ratios for each line of four sums; a ratio is 0 if its denominator is 0."""
     mine, others = (
         np.divide(sums[:, at], sums[:, at + 1], out=np.zeros(len(sums)), where=sums[:, at + 1] > 0) for at in (0, 2)
     )
@@ -117,7 +117,7 @@ def ratios(sums: Array) -> Array:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """The accuracy of a row less that of the best row: its value, bounds of 95 % each, and whether the row may be the best."""
+    """The accuracy of a row minus that of the best row: its value, two 95 % bounds, and whether the row may be the best."""
 
     value: float
     low: float
@@ -126,13 +126,15 @@ class Standing:
 
 
 def against_best(scores: Array, *, resamples: int = RESAMPLES) -> list[Standing]:
-    """Compare each row with the best of all rows (Hsu, 1984): the level holds for any number of rows.
+    """Compare each row with the best of all rows (Hsu, 1984); the level holds for any number of rows.
 
-    `scores` has a line for each problem and a column for each row. A row is worse where another one beats it by more than the
-    95 % quantile of the largest studentised difference, over all other rows at once, if the sign of each problem's differences
-    were random. So a row that is truly the best is called worse with a probability of at most 5 %. A difference is studentised
-    by the square root of one more than the problems on which two rows differ. The quantile is at least that of the normal
-    distribution, without which rows with equal answers would have intervals of width 0; half a problem corrects for continuity.
+    `scores` has a line for each problem and a column for each row. A row is called worse if another row beats it by more than
+    a limit: the 95 % quantile of its largest studentised difference to all other rows, when the signs of each problem's
+    differences are flipped at random. So a row that is truly the best is called worse with a probability of at most 5 %.
+
+    A difference is divided by the square root of one plus the number of problems on which the two rows differ. The limit is at
+    least the quantile of the normal distribution; otherwise rows with equal answers would have intervals of width 0. Half a
+    problem is the continuity correction.
     """
     count, rows = scores.shape
     total = scores.sum(axis=0)

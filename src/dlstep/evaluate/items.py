@@ -34,18 +34,18 @@ class Item:
 
     @property
     def options(self) -> StrategyOptions:
-        """The options of the strategy that the request brings."""
+        """The strategy options of the request."""
         return self.params.strategy_options
 
     @property
     def key(self) -> Key:
-        """The key that tells the item from all others of a run."""
+        """The key of the item, unique in a run."""
         return self.task, self.document.number, options_text(dict(self.options))
 
     def ids(self, engine: Engine) -> tuple[int, ...]:
-        """The prompt as tokens; the answer continues a last turn of the assistant.
+        """Return the prompt as tokens. If the last turn is the assistant's, the answer continues it.
 
-        Raises ValueError for a conversation without a chat template.
+        Raises ValueError for a conversation if there is no chat template.
         """
         if isinstance(self.prompt, str):
             return encode(engine, self.prompt)
@@ -54,7 +54,7 @@ class Item:
 
 
 def options_text(options: Mapping[str, Any]) -> str:
-    """Options as JSON, the same text for the same options."""
+    """Return options as JSON; equal options give equal texts."""
     return json.dumps({name: value if _plain(value) else repr(value) for name, value in options.items()}, sort_keys=True)
 
 
@@ -63,7 +63,7 @@ def _plain(value: object) -> bool:
 
 
 def read_documents(options: EvalOptions) -> dict[str, list[Document]]:
-    """The problems of each task. Raises ValueError where they cannot be read."""
+    """Return the problems of each task. Raises ValueError if they cannot be read."""
     data = None if options.data is None else Path(options.data)
     own = None if options.questions is None else Path(options.questions)
     limit, seed = options.dataset_limit, options.problem_seed
@@ -72,7 +72,7 @@ def read_documents(options: EvalOptions) -> dict[str, list[Document]]:
 
 
 def items_of(options: EvalOptions, documents: Mapping[str, list[Document]]) -> list[Item]:
-    """All requests: task by task, of each all documents with the first options, then with the next."""
+    """Return all requests: task by task, and for each task all documents with the first options, then with the next."""
     asked: Counter[tuple[object, ...]] = Counter()
     items: list[Item] = []
     for task, found in documents.items():
@@ -87,6 +87,6 @@ def items_of(options: EvalOptions, documents: Mapping[str, list[Document]]) -> l
 
 
 def prompt_of(task: str, document: Document, options: EvalOptions) -> str | tuple[Message, ...]:
-    """The prompt of a document in the form that is asked for."""
+    """Return the prompt of a document in the form that the options select."""
     form = options.form(task)
     return conversation(form, document) if options.chat else text_prompt(form, document)

@@ -1,4 +1,4 @@
-"""Tokens a second with each set of options at given numbers of live requests, and the buffer policy that follows."""
+"""Tokens per second of each set of options at given numbers of live requests, and the buffer policy that follows from them."""
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence as Items
@@ -16,16 +16,16 @@ from .answering import Answering
 from .items import Item
 from .metrics import Answers
 
-ROUNDS = 2  # of as many answers as requests are live, for a measurement
-LEAST = 8  # answers of a measurement
-NOISE = 1.4826  # of the median deviation, for a standard deviation
-MEDIAN = 1.2533  # the standard error of a median, in those of a mean
+ROUNDS = 2  # answers of a measurement, per live request
+LEAST = 8  # minimum number of answers of a measurement
+NOISE = 1.4826  # the standard deviation of normal values, in units of their median absolute deviation
+MEDIAN = 1.2533  # the standard error of a median, in units of that of a mean
 Clock = Callable[[], float]
 
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """Tokens a second with some options while `live` requests are decoded: the median of `each`, measured in turns."""
+    """Tokens per second of a set of options while `live` requests are decoded: the median of `each`, measured in turns."""
 
     options: StrategyOptions
     live: int
@@ -38,12 +38,12 @@ class Rate:
 
     @property
     def noise(self) -> float:
-        """The standard deviation of one measurement, from the median distance to the median."""
+        """The standard deviation of one measurement, estimated from the median distance to the median."""
         middle = self.tokens_per_second
         return NOISE * median(abs(each - middle) for each in self.each)
 
     def is_as_fast_as(self, other: "Rate") -> bool:
-        """Whether it falls short of another rate by no more than the standard error of the difference of two medians."""
+        """Return whether this rate is below `other` by at most the standard error of the difference of two medians."""
         error = MEDIAN * hypot(self.noise / len(self.each) ** 0.5, other.noise / len(other.each) ** 0.5)
         return self.tokens_per_second >= other.tokens_per_second - error
 
@@ -56,9 +56,9 @@ def rates(
     *,
     clock: Clock = perf_counter,
 ) -> Iterator[Rate]:
-    """The rate of each set of options at each load. Sets take turns, and each is decoded once before anything is measured.
+    """Yield the rate of each set of options at each load, one measurement at a time; `joined` combines them.
 
-    Yields a rate of one measurement each time, so that there is something to show; `joined` puts them together.
+    Sets are measured in turns, after a first turn that decodes each set once and is not measured.
     """
     places = iter(range(1 << 62))
     for live in loads:
@@ -70,9 +70,9 @@ def rates(
 
 
 def measured(engine: Engine, items: Items[Item], live: int, places: Iterator[int], clock: Clock) -> float:
-    """Tokens a second while `live` requests are decoded, each followed by another one.
+    """Return tokens per second while `live` requests are decoded; each request that ends is replaced by another.
 
-    The answers of the first ones are not counted, since they begin together; what is left at the end is decoded, uncounted.
+    The first answers are not counted, since their requests begin together. Requests left at the end are decoded, not counted.
     """
     answering, waiting = Answering(engine), cycle(items)
     wanted = max(LEAST, ROUNDS * live)
@@ -93,7 +93,7 @@ def measured(engine: Engine, items: Items[Item], live: int, places: Iterator[int
 
 
 def joined(measurements: Items[Rate]) -> list[Rate]:
-    """One rate for each set of options at each load, in the order in which they were first measured."""
+    """Return one rate for each set of options at each load, in the order of their first measurements."""
     found: dict[tuple[int, StrategyOptions], tuple[float, ...]] = {}
     for rate in measurements:
         key = rate.live, rate.options
@@ -102,9 +102,9 @@ def joined(measurements: Items[Rate]) -> list[Rate]:
 
 
 def chosen_at(found: Items[Rate], answers: Mapping[StrategyOptions, Answers], at_least: float) -> dict[int, Rate]:
-    """At each load the fastest set of options with at least a share of the best accuracy.
+    """Return, for each load, the fastest set of options whose accuracy is at least the share `at_least` of the best accuracy.
 
-    Of sets that are as fast as the fastest up to noise, it is the first.
+    If several sets are as fast as the fastest within the noise, the first is chosen.
     """
     best = max(sums.accuracy for sums in answers.values())
     good = [rate for rate in found if answers[rate.options].accuracy >= at_least * best]
@@ -117,7 +117,7 @@ def chosen_at(found: Items[Rate], answers: Mapping[StrategyOptions, Answers], at
 
 
 def policy_rows(chosen: Mapping[int, Rate]) -> list[dict[str, Any]]:
-    """The table for `buffer_policy`: each number of requests has the options of the load that is nearest, as a ratio."""
+    """Return the table for `buffer_policy`: each number of requests gets the options of the load with the nearest ratio."""
     rungs = sorted(chosen.items())
     rows: list[dict[str, Any]] = []
     for (live, rate), (above, other) in pairwise(rungs):

@@ -1,4 +1,4 @@
-"""Comparison of mathematical answers in a process of its own: an answer can hang the libraries, or fill their memory."""
+"""Comparison of mathematical answers in a separate process, because an answer can hang the libraries or exhaust memory."""
 
 from importlib.metadata import PackageNotFoundError, version
 from threading import Lock
@@ -9,13 +9,13 @@ from ._maths_worker import answer_jobs
 
 START = 120.0  # seconds that the libraries may take to load, on a busy machine
 STARTS = 2  # attempts to start the process
-LONGEST = 10_000  # characters of an answer that are looked at, from its end
+LONGEST = 10_000  # characters at the end of an answer that are read
 
 
 class Maths:
-    """A process that compares answers, started when it is first asked, and again after an answer that it did not survive.
+    """A process that compares answers. It starts with the first comparison, and again after a comparison that ended it.
 
-    Threads may share it. Raises ValueError where the libraries of lm_eval's rules are not installed.
+    Threads may share it. Raises ValueError if the libraries of lm_eval's rules are not installed.
     """
 
     def __init__(self, seconds: float = 10.0) -> None:
@@ -30,7 +30,7 @@ class Maths:
         self._worker: Worker | None = None
 
     def equal(self, rule: str, gold: str, text: str) -> tuple[bool, str, str]:
-        """Whether a text gives the expected answer, what was read in the text, and why nothing was compared, if so.
+        """Return whether a text contains the expected answer, what was extracted, and a note if nothing could be compared.
 
         `rule` is a metric of lm_eval's minerva_math500: `math_verify` or `exact_match`.
         """

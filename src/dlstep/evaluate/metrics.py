@@ -1,4 +1,4 @@
-"""Figures of a run, from sums. Two sums make a ratio; ratios are never added or averaged."""
+"""Figures of a run, computed from sums. A ratio divides one sum by another; ratios are never added or averaged."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -9,14 +9,14 @@ from typing import Any, Self
 
 LEVEL = 0.05  # of all intervals and tests
 Z = NormalDist().inv_cdf(1 - LEVEL / 2)
-Pair = tuple[Mapping[str, Any], Mapping[str, Any]]  # an answer's row, and the one beside it
+Pair = tuple[Mapping[str, Any], Mapping[str, Any]]  # an answer's lines in `answers.jsonl` and in `beside.jsonl`
 
 
 class Sums:
-    """A dataclass of numbers that are added one by one."""
+    """A dataclass of numbers that are added field by field."""
 
     def __add__(self, other: Self) -> Self:
-        """The sums of both."""
+        """Return the sums of both."""
         return type(self)(*(mine + yours for mine, yours in zip(self.parts, other.parts, strict=True)))
 
     @property
@@ -26,16 +26,16 @@ class Sums:
 
     @classmethod
     def total(cls, each: Iterable[Self]) -> Self:
-        """The sums of all."""
+        """Return the sums of all."""
         return sum(each, cls())
 
 
 @dataclass(frozen=True, slots=True)
 class Answers(Sums):
-    """Sums over answers: how many, those that were rejected or failed, scores, emitted tokens and forwards of each kind.
+    """Sums over answers: their number, the number of rejected or failed ones, scores, decoded tokens and forward passes.
 
-    `forwards` are all that an answer took part in, `steps` those that sampled a position of it. `computed` are the rows that
-    were fed for the answer, `wasted` those of them that had been fed before. The rest are squares, for standard errors.
+    `forwards` are all forward passes that included the answer, `steps` those that sampled a position of it. `computed` are the
+    rows computed for the answer, `wasted` those that had been computed before. The rest are squares, for standard errors.
     """
 
     count: int = 0
@@ -52,7 +52,7 @@ class Answers(Sums):
 
     @classmethod
     def of(cls, row: Mapping[str, Any], beside: Mapping[str, Any]) -> "Answers":
-        """The sums of one answer: its row, and the one that lies beside it."""
+        """Return the sums of one answer, from its lines in `answers.jsonl` and in `beside.jsonl`."""
         return cls.counted(
             score=row["score"],
             tokens=len(row["tokens"]),
@@ -67,7 +67,7 @@ class Answers(Sums):
     def counted(
         cls, *, score: float, tokens: int, forwards: int, steps: int, failed: bool = False, computed: int = 0, wasted: int = 0
     ) -> "Answers":
-        """The sums of one answer."""
+        """Return the sums of one answer."""
         squares = tokens * tokens, forwards * forwards, tokens * forwards
         return cls(1, int(failed), score, tokens, forwards, steps, computed, wasted, *squares)
 
@@ -83,24 +83,24 @@ class Answers(Sums):
 
     @property
     def tokens_per_forward(self) -> float:
-        """Emitted tokens / all forwards."""
+        """Decoded tokens / all forward passes."""
         return ratio(self.tokens, self.forwards)
 
     @property
     def tokens_per_forward_error(self) -> float:
-        """The standard error of `tokens_per_forward`, to first order."""
+        """The first-order standard error of `tokens_per_forward`."""
         rate = self.tokens_per_forward
         squares = self.tokens_tokens - 2 * rate * self.tokens_forwards + rate * rate * self.forwards_forwards
         return ratio(spread(squares, 0.0, self.count) * self.count, self.forwards)
 
     @property
     def tokens_per_step(self) -> float:
-        """Emitted tokens / forwards that sampled a position of the answer."""
+        """Decoded tokens / forward passes that sampled a position of the answer."""
         return ratio(self.tokens, self.steps)
 
     @property
     def forwards_per_answer(self) -> float:
-        """All forwards / answers."""
+        """All forward passes / answers."""
         return ratio(self.forwards, self.count)
 
     @property
@@ -111,10 +111,10 @@ class Answers(Sums):
 
 @dataclass(frozen=True, slots=True)
 class Work(Sums):
-    """Sums over forwards of an engine: `rows` that they computed for requests, `padding` rows beside those, and `seconds`.
+    """Sums over forward passes of an engine: `rows` computed for requests, additional `padding` rows, and `seconds`.
 
-    A forward has a span for each request in it. `sampling` counts the forwards that sampled, `decode_seconds` what steps with
-    such a forward took; `wall_seconds` is the time from the first request in to the last answer out.
+    A forward pass has a span for each of its requests. `sampling` counts the forward passes that sampled, `decode_seconds` is
+    the time of the steps with such a forward pass; `wall_seconds` is the time from the first request to the last answer.
     """
 
     forwards: int = 0
@@ -129,7 +129,7 @@ class Work(Sums):
 
     @property
     def batch(self) -> float:
-        """Requests in a forward."""
+        """Requests per forward pass."""
         return ratio(self.spans, self.forwards)
 
     @property
@@ -139,19 +139,19 @@ class Work(Sums):
 
 
 def ratio(over: float, under: float) -> float:
-    """One sum by another; 0 where there is nothing to divide by."""
+    """Return the ratio of two sums; 0 if the denominator is 0."""
     return over / under if under else 0.0
 
 
 def spread(squares: float, total: float, count: int) -> float:
-    """The standard error of a mean, from the sum of squares, the sum and the number of values."""
+    """Return the standard error of a mean, from the sum of squares, the sum and the number of values."""
     if count < 2:
         return 0.0
     return math.sqrt(max(0.0, squares - total * total / count) / (count - 1) / count)
 
 
 def wilson(right: float, count: int) -> tuple[float, float]:
-    """Return the score interval of a share, `right` of `count`; from 0 to 1 for `count` 0 (Wilson, 1927)."""
+    """Return the score interval of the share `right` / `count`; from 0 to 1 if `count` is 0 (Wilson, 1927)."""
     if not count:
         return 0.0, 1.0
     share, weight = right / count, Z * Z / count

@@ -1,4 +1,4 @@
-"""Pictures of comparisons: accuracy, with intervals, against tokens per forward, with standard errors; needs matplotlib."""
+"""Plots of comparisons: accuracy, with intervals, against tokens per forward, with standard errors. Needs matplotlib."""
 
 from collections.abc import Sequence as Items
 from importlib.util import find_spec
@@ -14,17 +14,26 @@ from .comparing import Curve, Row, curves_of, label_of, value_of
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c6d31", "#7f7f7f")  # told apart by any eye
+COLOURS = (
+    "#0072b2",
+    "#d55e00",
+    "#009e73",
+    "#cc79a7",
+    "#e69f00",
+    "#56b4e9",
+    "#8c6d31",
+    "#7f7f7f",
+)  # distinguishable with any colour vision
 MARKERS = "osD^vP"
 OTHERS, FAINT = "#a0a0a0", "#d0d0d0"
-MOST_NAMED = 8  # curves that have a colour each, if none is on the frontier
+MOST_NAMED = 8  # up to so many curves each have a colour, even if they have no point on the frontier
 TICKS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
-FRONTIER = 0.25  # how strong its line is
-LABEL = 52  # characters
+FRONTIER = 0.25  # opacity of its line
+LABEL = 52  # maximum number of characters
 
 
 def check_plot(option: str = "--plot", path: Path | None = None) -> None:
-    """Raise ValueError if nothing can draw into the file at `path`: better before measuring than after."""
+    """Raise ValueError if no plot can be drawn into the file at `path`. Call this before a long measurement."""
     if find_spec("matplotlib") is None:
         raise ValueError(f"{option} needs matplotlib: pip install 'dlstep[notebook]'")
     if path is None:
@@ -39,9 +48,9 @@ def check_plot(option: str = "--plot", path: Path | None = None) -> None:
 
 
 def tasks_figure(rows: Items[Row]) -> "Figure":
-    """A frame for each task: a line for each entry, with its errors, and the frontier that no point of any beats.
+    """Return a figure with a frame for each task: a line with errors for each entry, and the frontier over all entries.
 
-    Of many entries only those that have a point on a frontier have a colour.
+    If there are many entries, only those with a point on a frontier have a colour.
     """
     from matplotlib.figure import Figure
 
@@ -71,9 +80,9 @@ def tasks_figure(rows: Items[Row]) -> "Figure":
 
 
 def rules_figure(rows: Items[Row]) -> "Figure":
-    """A frame for each task and rule: a line for each strategy, with standard errors, other rules in grey.
+    """Return a figure with a frame for each task and rule: a line with errors for each strategy, and other rules in grey.
 
-    The first value of the rule's option is the hollow end of a line. A strategy without rules has a frame of its own.
+    The hollow end of a line is the first value of the rule's option. Each strategy without rules has a separate frame.
     """
     from matplotlib.figure import Figure
 
@@ -108,12 +117,12 @@ def rules_figure(rows: Items[Row]) -> "Figure":
 
 
 def _frame(curve: Curve) -> str:
-    """The frame that a curve belongs to."""
+    """Return the name of the frame of a curve."""
     return curve.rows[0].rule or curve.rows[0].strategy
 
 
 def _draw(axes: Any, curve: Curve, style: tuple[str, str] | None, *, hollow: bool = False) -> None:
-    """A line with intervals of 95 % and standard errors; grey without a style, and on request its first point hollow."""
+    """Draw a line with 95 % intervals and standard errors, grey without a `style`, with a `hollow` first point if asked."""
     speed, right = zip(*map(_place, curve.rows), strict=True)
     bounds = [row.accuracy_low for row in curve.rows], [row.accuracy_high for row in curve.rows]
     errors = {
@@ -131,17 +140,17 @@ def _draw(axes: Any, curve: Curve, style: tuple[str, str] | None, *, hollow: boo
 
 
 def _place(row: Row) -> tuple[float, float]:
-    """Where a row lies in a picture."""
+    """Return the coordinates of a row in a plot."""
     return row.tokens_per_forward, 100 * row.accuracy
 
 
 def _counted(curves: Items[Curve]) -> str:
-    """How many problems were answered."""
+    """Return the number of answered problems in words."""
     return counted(curves[0].rows[0].problems, "problem")
 
 
 def _scale(axes: Any, rows: Items[Row]) -> None:
-    """Tokens per forward in equal steps for equal factors, where no answer has none; written as numbers."""
+    """Draw a grid, and make the axis of tokens per forward logarithmic if all values are positive."""
     from matplotlib.ticker import FixedLocator, NullLocator, ScalarFormatter
 
     axes.grid(alpha=0.25)
@@ -151,12 +160,12 @@ def _scale(axes: Any, rows: Items[Row]) -> None:
 
 
 def _plain(text: str) -> str:
-    """A text that is drawn as it is: `$` would begin a formula."""
+    """Return a text with `$` escaped, which would begin a formula."""
     return clipped(printable(text), LABEL).replace("$", r"\$")
 
 
 def _legend(figure: "Figure", styles: dict[str, tuple[str, str]], *, others: bool, hollow: bool = False) -> None:
-    """The names of the lines, above the frames."""
+    """Draw the names of the lines above the frames."""
     from matplotlib.lines import Line2D
 
     handles = [
@@ -173,17 +182,17 @@ def _legend(figure: "Figure", styles: dict[str, tuple[str, str]], *, others: boo
 
 
 def _ink(figure: "Figure") -> Any:
-    """The colour of texts."""
+    """Return the colour of texts."""
     return figure.axes[0].xaxis.label.get_color()
 
 
 def save(figure: "Figure", path: Path) -> None:
-    """Store a picture in the format that the file's name says."""
+    """Store a figure in the format of the file's suffix."""
     figure.savefig(path, dpi=110, pil_kwargs={"optimize": True} if path.suffix == ".png" else None)
 
 
 def svg(rows: Items[Row], *, dark: bool) -> str:
-    """The frontiers as SVG for a light or a dark page."""
+    """Return the frontiers as SVG for a light or a dark page."""
     import matplotlib as mpl
     from matplotlib.style import library
 

@@ -1,4 +1,4 @@
-"""Programs out of answers: as lm_eval cuts them, and in every usual form of an answer."""
+"""Extraction of programs from answers: as lm_eval does it, and for every usual form of an answer."""
 
 import re
 from textwrap import dedent
@@ -13,7 +13,7 @@ PYTHON = ("", "python", "py", "python3")
 
 
 def harness_program(task: str, document: Document, text: str, *, chat: bool) -> str:
-    """The program that lm_eval runs, of its tasks humaneval and mbpp, or with `chat` of their instruct forms."""
+    """Return the program that lm_eval runs in its tasks humaneval and mbpp, or with `chat` in their instruct variants."""
     if task == "humaneval":
         return document.code + (text.partition("```")[0] if chat else text)
     if not chat:
@@ -23,11 +23,11 @@ def harness_program(task: str, document: Document, text: str, *, chat: bool) -> 
 
 
 def program_of(task: str, document: Document, text: str) -> str:
-    """The program that an answer means, whatever its form.
+    """Return the program that an answer intends, in any form.
 
-    Of blocks between fences, the last that defines the function counts, else the first one; blocks that define names which it
-    uses stand before it. For `humaneval` the given beginning stands before an answer that defines the function, whose helpers
-    and imports it may use; any other answer is the body of the function.
+    Of the blocks between fences, the last that defines the function counts, or else the first block. Blocks that define names
+    used in it precede it. For `humaneval`, an answer that defines the function follows the given beginning and may use its
+    helpers and imports; any other answer is the body of the function.
     """
     blocks = blocks_of(text, document)
     fitting = [block for block in blocks if defines(block, document.entry)]
@@ -43,23 +43,23 @@ def program_of(task: str, document: Document, text: str) -> str:
 
 
 def defines(code: str, name: str) -> bool:
-    """Whether code has a function of this name at its outermost level."""
+    """Return whether code defines a function of this name at its outermost level."""
     return bool(name) and re.search(rf"^(?:async )?def {re.escape(name)}\b", code, re.MULTILINE) is not None
 
 
 def bound_by(code: str) -> set[str]:
-    """The names that code binds at its outermost level: functions, classes, imports and assignments."""
+    """Return the names that code binds at its outermost level: functions, classes, imports and assignments."""
     return {name for found in _BOUND.findall(code) for name in _WORD.findall(",".join(found))}
 
 
 def blocks_of(text: str, document: Document) -> list[str]:
-    """The blocks of Python in a text, without their indentation.
+    """Return the blocks of Python in a text, without their indentation.
 
-    A fence inside a docstring opens and closes nothing. What comes before the first fence is a block, too, if it defines the
-    function, or goes on with a body: then a prompt has opened it. The last block need not be closed.
+    A fence inside a docstring is ignored. Text before the first fence is also a block if it defines the function or continues a
+    body, because the prompt may have opened the block. The last block need not be closed.
     """
     blocks: list[str] = []
-    opened = ("", "", "python")  # indentation, fence and language of the block that is open; before any fence, maybe one
+    opened = ("", "", "python")  # indentation, fence and language of the open block; before any fence there may be one
     lines: list[str] = []
     quote, begun = "", False
     for line in [*text.splitlines(), None]:
@@ -81,14 +81,14 @@ def blocks_of(text: str, document: Document) -> list[str]:
 
 
 def is_code(text: str, document: Document, *, alone: bool) -> bool:
-    """Whether text before any fence is code: it defines the function or, unless it is all of the answer, begins indented."""
+    """Return whether text before any fence is code: it defines the function or, unless it is the whole answer, is indented."""
     return defines(dedent(text), document.entry) or (
         not alone and text.strip() != "" and text.lstrip("\n").startswith((" ", "\t"))
     )
 
 
 def as_body(code: str) -> str:
-    """Code as the body of a function: indented by four, also where its first line alone has lost its indentation."""
+    """Return code as the body of a function: indented by four, even if only the first line lacks its indentation."""
     lines = code.splitlines()
     first = next((line for line in lines if line.strip()), "")
     given = len(first) - len(first.lstrip(" "))

@@ -1,7 +1,8 @@
-"""Prompts of the built-in tasks: those of lm_eval 0.4, byte for byte, or this package's own; as text or as a conversation.
+"""Prompts of the built-in tasks, as text or as a conversation: those of lm_eval 0.4, byte for byte, or this package's own.
 
-As text, the forms of `lm_eval` are its tasks gsm8k, minerva_math500, humaneval and mbpp; in conversations they are gsm8k,
-minerva_math500, humaneval_instruct and mbpp_instruct with `--apply_chat_template`, each worked example a pair of turns.
+As text, the forms of `lm_eval` are those of its tasks gsm8k, minerva_math500, humaneval and mbpp. In conversations they are
+those of gsm8k, minerva_math500, humaneval_instruct and mbpp_instruct with `--apply_chat_template`, each worked example a pair
+of turns.
 """
 
 from collections.abc import Callable
@@ -19,17 +20,17 @@ Render = Callable[[Document], str]
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How a task asks.
+    """The form of a task's prompts.
 
     Args:
-        ask: The question: a user's turn, or text that `delimiter` and the answer follow.
+        ask: The question: a user's turn, or text that is followed by `delimiter` and the answer.
         answer: A worked answer.
         prefix: In conversations, the beginning of the assistant's turn, which the model continues.
         delimiter: Between a question and its worked answer in text.
         between: After a worked answer in text.
         stop: Texts that end an answer.
-        max_tokens: Most tokens of an answer, where the options do not say.
-        shots: Worked examples, where the options do not say.
+        max_tokens: Maximum number of tokens of an answer, unless the options set it.
+        shots: Number of worked examples, unless the options set it.
     """
 
     ask: Render
@@ -43,22 +44,22 @@ class Form:
 
 
 def question(document: Document) -> str:
-    """The question alone."""
+    """Return the question alone."""
     return document.question
 
 
 def asserts(document: Document, most: int = 3) -> str:
-    """The first tests of a problem of mbpp, without its imports; lm_eval shows three."""
+    """Return the first tests of a problem of mbpp, without its imports; lm_eval shows three."""
     return "\n".join([test for test in document.tests if test.startswith("assert")][:most])
 
 
 def told(document: Document) -> str:
-    """A problem of mbpp with its first test."""
+    """Return a problem of mbpp with its first test."""
     return f"{document.question}\n{asserts(document, 1)}"
 
 
 def boxed(document: Document) -> str:
-    """A worked answer of gsm8k as a sentence with a box."""
+    """Return a worked answer of gsm8k as a sentence with a box."""
     steps, _, result = document.gold.rpartition("\n#### ")
     return f"{steps} The answer is \\boxed{{{result}}}."
 
@@ -72,7 +73,7 @@ MINERVA = Form(lambda doc: f"Problem:\n{doc.question}\n\nSolution:", delimiter="
 OWN_STOP = ("\ndef ", "\nclass ", "\nif __name__", "\nprint(", "\nassert ", "\n#")
 SHELLS = Form(question, between="\n", max_tokens=64)
 
-# By prompts, task, and whether it is a conversation. Tasks that lm_eval does not have ask alike with both.
+# By prompts, task, and whether it is a conversation. Tasks that lm_eval does not have use the same form with both prompts.
 FORMS: dict[tuple[str, str, bool], Form] = {
     ("lm_eval", "humaneval", False): Form(lambda doc: doc.code, stop=CODE_STOP, max_tokens=1024),
     ("lm_eval", "humaneval", True): Form(
@@ -123,13 +124,13 @@ for _chat in (False, True):
 
 
 def text_prompt(form: Form, document: Document) -> str:
-    """The prompt as text to continue: the document's worked examples, then the question."""
+    """Return the prompt as text to continue: the document's worked examples, then the question."""
     worked = [f"{form.ask(each)}{form.delimiter}{form.answer(each)}{form.between}" for each in document.examples]
     return "".join([*worked, form.ask(document)])
 
 
 def conversation(form: Form, document: Document) -> tuple[Message, ...]:
-    """The prompt as a conversation: worked examples are earlier turns, and a prefix is the turn that the answer continues."""
+    """Return the prompt as a conversation: worked examples are earlier turns, and a prefix is the turn to continue."""
     turns: list[Message] = []
     for each in document.examples:
         turns += [_turn("user", form.ask(each)), _turn("assistant", form.prefix(each) + form.answer(each))]

@@ -1,4 +1,4 @@
-"""The course of a run: order of filling, where steps were spent, wrong answers and slow requests."""
+"""The text report of a run: order of filling, where steps were spent, wrong answers and slow requests."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence as Items
@@ -13,18 +13,18 @@ from .metrics import Pair, ratio
 from .runs import Group, Run
 
 PARTS = 10  # of an answer
-MOST_TOKENS = 8  # decided in one step that are told apart
+MOST_TOKENS = 8  # decided in one step; larger numbers are counted together
 BAR = 30  # characters
 TAIL = 60  # characters of a wrong answer
 
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """Figures of a group's answers, each a ratio of sums; `PARTS` parts of an answer from its beginning to its end.
+    """Figures of a group's answers, each a ratio of sums. Each answer is divided into `PARTS` parts.
 
-    `decided` says how far the steps of an answer had come when its tokens in each part got what they are, 0 to 1. `spent` is
-    the share of steps that began with their first undecided token in each part; what is missing to 1 came behind the answer's
-    end. `taken` is the share of steps that decided so many tokens of the answer, from 0 to `MOST_TOKENS` and more.
+    `decided` is, for each part, the mean step at which its tokens got their final value, as a share of the steps of the answer.
+    `spent` is the share of steps whose first undecided token was in each part; the rest of the steps came after the answer's
+    last token. `taken` is the share of steps that decided 0, 1, ... and at least `MOST_TOKENS` tokens of the answer.
     """
 
     decided: tuple[float, ...]
@@ -33,7 +33,7 @@ class Where:
 
 
 def where(pairs: Items[Pair]) -> Where:
-    """The figures of some answers."""
+    """Return the figures of some answers."""
     ranks, spans = [0] * PARTS, [0] * PARTS
     spent, taken = [0] * PARTS, [0] * (MOST_TOKENS + 1)
     steps = 0
@@ -43,7 +43,7 @@ def where(pairs: Items[Pair]) -> Where:
         for offset, step in enumerate(decided):
             ranks[part_of(offset, count)] += step
             spans[part_of(offset, count)] += row["steps"]
-        # A token is behind the first undecided one until all before it, and itself, are decided.
+        # The first undecided token is at this offset or before it, until this token and all before it are decided.
         known = 0
         for offset, settled in enumerate(accumulate(decided, max)):
             spent[part_of(offset, count)] += settled - known
@@ -60,17 +60,17 @@ def where(pairs: Items[Pair]) -> Where:
 
 
 def part_of(offset: int, count: int) -> int:
-    """The part of an answer of `count` tokens that a token lies in."""
+    """Return the part that contains the token at `offset` of an answer of `count` tokens."""
     return min(PARTS - 1, offset * PARTS // count)
 
 
 def wrong(pairs: Items[Pair]) -> list[Pair]:
-    """The answers that are not fully right, the worst first, then in order."""
+    """Return the answers with a score below 1, the lowest score first, then in order."""
     return sorted((pair for pair in pairs if pair[0]["score"] < 1), key=lambda pair: pair[0]["score"])
 
 
 def slowest(pairs: Items[Pair]) -> list[Pair]:
-    """The answers by the time that they took, the longest first."""
+    """Return the answers by their time, the longest first."""
     return sorted(pairs, key=lambda pair: -pair[1]["seconds"])
 
 
@@ -84,24 +84,24 @@ def names_of(run: Run) -> dict[Key, str]:
 
 
 def trace_path(folder: Path, name: str) -> Path:
-    """The file of the trace of an answer."""
+    """Return the path of the trace of an answer."""
     return folder / "traces" / f"{name.replace('/', '-')}.jsonl"
 
 
 def title(group: Group) -> str:
-    """The heading of a group."""
+    """Return the heading of a group."""
     return group[0] if group[1] == "{}" else f"{group[0]} with {group[1]}"
 
 
 def scores_line(run: Run, group: Group) -> str:
-    """The share of right answers by each reading; empty where there is one reading."""
+    """Return the share of right answers by each reading as text; empty if there is a single reading."""
     scores = run.scores(group)
     told = ", ".join(f"{name} {100 * score:.1f} %" for name, score in scores.items())
     return f"Right by {told}" if len(scores) > 1 else ""
 
 
 def report_lines(run: Run, most: int) -> Iterator[str]:
-    """The report in lines of at most 80 characters, without the table; at most `most` wrong and `most` slow answers each."""
+    """Yield the report without its table, in lines of at most 80 characters; `most` limits wrong and slow answers per group."""
     names = names_of(run)
     for group, pairs in run.groups.items():
         found = where(pairs)
@@ -137,14 +137,14 @@ def report_lines(run: Run, most: int) -> Iterator[str]:
 
 
 def reason(row: Mapping[str, object]) -> str:
-    """Why an answer is wrong, in a few words."""
+    """Return in a few words why an answer is wrong."""
     if row["error"] or row["note"]:
         return printable(str(row["error"] or row["note"]))
     return printable(f"{row['found']} instead of {row['gold']}")
 
 
 def bars(labels: Items[str], shares: Items[float]) -> Iterator[str]:
-    """A line with a bar for each share."""
+    """Yield a line with a bar for each share."""
     width = max(map(len, labels))
     for label, share in zip(labels, shares, strict=True):
         yield f"  {label:>{width}} {100 * share:5.1f} % {'#' * round(BAR * share)}".rstrip()

@@ -1,4 +1,4 @@
-"""The report of a run as one HTML page: tables, where steps were spent, and every answer to be filtered and opened."""
+"""The report of a run as one HTML page: tables, where steps were spent, and a list of all answers with filters."""
 
 import json
 import shlex
@@ -42,7 +42,7 @@ HEADS = {
 
 
 def report_html(run: Run, lines: Items[Line]) -> str:
-    """The page: the table, where steps were spent, all answers, and the settings of the run."""
+    """Return the page: the table, where steps were spent, all answers, and the settings of the run."""
     data = data_of(run)
     name, engine = run.folder.resolve().name, run.asked["key"]["engine"]
     state = "" if len(run.rows) == run.expected else f" of {run.expected}: the run is not complete"
@@ -64,7 +64,7 @@ def report_html(run: Run, lines: Items[Line]) -> str:
 
 
 def option(label: str, value: str | None = None) -> str:
-    """One choice of a filter."""
+    """Return one choice of a filter."""
     return f'<option value="{text(label if value is None else value)}">{text(label)}</option>'
 
 
@@ -114,7 +114,7 @@ def charts_html(run: Run) -> Iterator[str]:
 
 
 def settings_html(run: Run) -> Iterator[str]:
-    """Yield the key of the run, a table for each of its parts, and the machines that took part; empty values are left out."""
+    """Yield a table for each part of the key of the run and for each machine; empty values are left out."""
     found: dict[str, Mapping[str, Any]] = {HEADS[part]: run.asked["key"].get(part, {}) for part in HEADS}
     problems = run.asked["key"]["problems"].items()
     found[HEADS["problems"]] = {task: f"{each['count']}, digest {each['digest']}" for task, each in problems}
@@ -160,14 +160,14 @@ def data_of(run: Run) -> dict[str, Any]:
 
 
 def recordings(run: Run) -> dict[str, Any]:
-    """Return the steps of the answers whose traces are there, by name, wrong answers first."""
+    """Return the steps of the answers that have traces in the folder, by name, wrong answers first."""
     model = str(run.asked["key"]["engine"].get("model"))
     found: dict[str, Any] = {}
     for key, name in sorted(names_of(run).items(), key=lambda pair: run.rows[pair[0]]["score"]):
         path = trace_path(run.folder, name)
         if len(found) < MOST_RECORDINGS and path.is_file():
             trace = Trace.load(path)
-            # A trace of an answer that was decoded differently since, by other code or options, is not shown.
+            # The trace may be of another answer, decoded with other code or options: it is not shown then.
             sequence = trace.state.find(0)
             if sequence is not None and list(sequence.answer) == run.rows[key]["tokens"]:
                 found[name] = recording(trace, model)
@@ -175,7 +175,7 @@ def recordings(run: Run) -> dict[str, Any]:
 
 
 def prompt_text(row: Mapping[str, Any]) -> str:
-    """The prompt as text; of a conversation its turns."""
+    """Return the prompt as text; a conversation as its turns."""
     prompt = row["prompt"]
     if isinstance(prompt, str):
         return prompt

@@ -1,4 +1,4 @@
-"""The loop of an evaluation: items go to a crew, answers are scored beside it and written in the order of the items."""
+"""The loop of an evaluation: a crew answers the items, threads score the answers, and these are written in order."""
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence as Items
@@ -24,7 +24,7 @@ from .options import CODE_TASKS, EvalOptions
 from .scoring import Mark, code_mark, ending_mark, maths_mark, number_mark
 
 SCORERS = 2  # threads that wait for jails and for the process that compares formulas
-# The problems themselves are in the key.
+# The options that select problems are not in the key, because the key has a digest of the problems.
 NOT_IN_KEY = ("data", "questions", "out", "workers", "worker_timeout", "dataset_limit", "problem_seed")
 Show = Callable[[int, float], None]  # answers so far, sum of their scores
 
@@ -35,17 +35,17 @@ def no_show(done: int, score: float) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Scorers:
-    """The helpers of scoring: a process for formulas, a jail for programs; None where no task asks for it."""
+    """The helpers of scoring: a process for formulas and a jail for programs, each None if no task needs it."""
 
     maths: Maths | None
     jail: Jail | None
 
     def mark(self, item: Item, row: Mapping[str, Any]) -> Mark:
-        """The score of an answer; one that was refused or failed gets none."""
+        """Return the scores of an answer, without any score if it was rejected or failed."""
         if row["finish"] in ("rejected", "error", "abort"):
             return Mark(note=row["error"])
         if item.task == "math500":
-            assert self.maths is not None, "made for this task"
+            assert self.maths is not None, "`scorers_for` makes it for this task"
             return maths_mark(item.document, row["answer"], self.maths)
         if item.task in CODE_TASKS:
             return code_mark(item.task, item.document, row["answer"], self.jail, chat=not isinstance(item.prompt, str))
@@ -56,7 +56,7 @@ class Scorers:
 
 @contextmanager
 def scorers_for(options: EvalOptions) -> Iterator[Scorers]:
-    """The scorers of some tasks. Raises ValueError or DlstepError where one cannot be had."""
+    """Yield the scorers that the tasks need. Raises ValueError or DlstepError if one of them cannot be made."""
     maths = Maths() if "math500" in options.tasks else None
     code = options.run_code and any(task in CODE_TASKS for task in options.tasks)
     jail = find_jail(Limits(seconds=options.code_seconds)) if code else None
@@ -86,9 +86,9 @@ def evaluate(
 ) -> None:
     """Answer and score everything that `options.out` does not hold yet.
 
-    `told` are the options as they were given, kept for whoever looks at the run. Killed at any moment and called again, the
-    answers are those of an unbroken run, byte for byte. Raises ValueError for a folder that holds another run, or that another
-    process writes to.
+    `told` are the options as they were given; they are stored in the folder. If the process is killed at any moment and called
+    again, the answers equal those of an uninterrupted run byte for byte. Raises ValueError for a folder that holds another run,
+    or that another process writes to.
     """
     folder = Path(options.out)
     items = items_of(options, documents)
@@ -118,19 +118,19 @@ def check(about: About, options: EvalOptions) -> None:
 
 
 class Notes(Protocol):
-    """Takes down each answer with its score, and the work of forwards."""
+    """A store of the answers with their scores, and of the work of forward passes."""
 
     def note(self, place: int, row: Mapping[str, Any], beside: Mapping[str, Any]) -> None:
-        """The answer to the item at a place."""
+        """Store the answer to the item at a place."""
         ...
 
     def note_work(self, task: str, work: Mapping[str, Any]) -> None:
-        """Keep the costs of forwards."""
+        """Store the work of forward passes."""
         ...
 
 
 class Running:
-    """A run under way. Tasks are answered one after the other, so that time can be told of each."""
+    """A run in progress. Tasks are answered one after the other, so that the time of each can be measured."""
 
     def __init__(
         self,
@@ -150,7 +150,7 @@ class Running:
     def answer(self, task: str, places: "deque[int]") -> None:
         """Answer the items at `places`, which are all of `task`."""
         crew = self._crew
-        most = 2 * crew.about.seats  # as many wait as run
+        most = 2 * crew.about.seats  # as many requests wait as are decoded
         self._begin = perf_counter()
         with ThreadPoolExecutor(SCORERS) as pool:
             try:
@@ -169,7 +169,7 @@ class Running:
                     self._collect(everything=False)
                 self._collect(everything=True)
             finally:
-                pool.shutdown(cancel_futures=True)  # of a run that was broken off; otherwise all are done
+                pool.shutdown(cancel_futures=True)  # there are futures left only if the run is interrupted
 
     def _note_work(self, task: str, work: Work) -> None:
         now = perf_counter()
@@ -178,7 +178,7 @@ class Running:
         self._notes.note_work(task, asdict(work))
 
     def _collect(self, *, everything: bool) -> None:
-        """Write the answers whose scores are there; wait for those of all, if asked."""
+        """Write the answers that have been scored; with `everything`, wait until all of them are."""
         while self._scoring:
             done = wait(self._scoring, timeout=None if everything else 0, return_when=FIRST_COMPLETED).done
             if not done:

@@ -1,6 +1,6 @@
-"""Scores of answers by the published rules of lm_eval 0.4. `docs/evaluation.md` has the rules and the few differences.
+"""Scores of answers by the published rules of lm_eval 0.4. `docs/evaluation.md` lists the rules and the few differences.
 
-An answer gets one score for each reading of its task; the first reading is the one that figures are made of.
+An answer gets one score for each reading of its task; the score by the first reading is its accuracy.
 """
 
 import re
@@ -13,7 +13,7 @@ from .maths import Maths
 from .programs import harness_program, program_of
 
 LONGEST_FOUND = 200  # characters
-INVALID = "[invalid]"  # lm_eval's word for an answer in which nothing was found
+INVALID = "[invalid]"  # what lm_eval extracts from a text without a match
 READINGS = {
     "shells": ("flexible-extract",),
     "gsm8k": ("flexible-extract", "strict-match"),
@@ -30,7 +30,7 @@ _LAST_STOP = re.compile(r"\.$")
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """The scores of an answer by reading, 0 or 1, the answer that was found in the text, and why it has no score, if so."""
+    """The scores of an answer by reading, 0 or 1, the answer that was found in the text, and a note if something failed."""
 
     scores: Mapping[str, float] = field(default_factory=dict)
     found: str = ""
@@ -43,13 +43,13 @@ class Mark:
 
 
 def strict_match(text: str) -> str:
-    """The first number behind `#### `."""
+    """Return the first number after `#### `."""
     found = _STRICT.search(text)
     return found[1].strip() if found else INVALID
 
 
 def flexible_extract(text: str) -> str:
-    """The last number of a text, digits of words included."""
+    """Return the last number in a text; digits that are part of a word also count."""
     last = ""
     for found in _FLEXIBLE.finditer(text):
         last = found[0]
@@ -57,12 +57,12 @@ def flexible_extract(text: str) -> str:
 
 
 def plain_number(text: str) -> str:
-    """A number without what lm_eval's `exact_match` ignores: commas, dollars, all before `#### `, a full stop at the end."""
+    """Return a number without what lm_eval's `exact_match` ignores: commas, `$`, text up to `#### `, a final full stop."""
     return _LAST_STOP.sub("", text.replace(",", "").replace("$", "").rpartition("#### ")[2]).lower()
 
 
 def number_mark(task: str, document: Document, text: str) -> Mark:
-    """Right if the number that is read is the expected one, digit by digit."""
+    """Score an answer as right if its number equals the expected one, character by character."""
     found = {"flexible-extract": flexible_extract(text), "strict-match": strict_match(text)}
     gold = plain_number(document.gold)
     scores = {reading: float(plain_number(found[reading]) == gold) for reading in READINGS[task]}
@@ -71,7 +71,7 @@ def number_mark(task: str, document: Document, text: str) -> Mark:
 
 
 def ending_mark(document: Document, text: str) -> Mark:
-    """Right if the number is the expected one, or where no number is expected, if the text ends with the answer."""
+    """Score an answer by its number; if the expected answer is not a number, by whether the text ends with it."""
     if _ONE_NUMBER.fullmatch(document.gold.replace(",", "")):
         return number_mark("questions", document, text)
     expected, said = document.gold.rstrip("."), text.strip().rstrip(".")
@@ -79,7 +79,7 @@ def ending_mark(document: Document, text: str) -> Mark:
 
 
 def maths_mark(document: Document, text: str, maths: Maths) -> Mark:
-    """Right if the text means the expected answer, by math-verify and by the rule of Minerva."""
+    """Score an answer by math-verify and by Minerva's rule."""
     verdicts = {reading: maths.equal(reading, document.gold, text) for reading in READINGS["math500"]}
     scores = {reading: float(equal) for reading, (equal, _, _) in verdicts.items()}
     _, read, note = verdicts["math_verify"]
@@ -87,9 +87,9 @@ def maths_mark(document: Document, text: str, maths: Maths) -> Mark:
 
 
 def code_mark(task: str, document: Document, text: str, jail: Jail | None, *, chat: bool = False) -> Mark:
-    """Right if a program passes every test in a jail: the one that lm_eval would run, or in any form the one that is meant.
+    """Score an answer as right if a program passes every test in a jail: the one that lm_eval runs, or the intended one.
 
-    `chat` chooses lm_eval's instruct task. Without a jail nothing is run and nothing is right.
+    `chat` selects lm_eval's instruct task. Without a jail, no program is run and every score is 0.
     """
     program = program_of(task, document, text)
     if jail is None:

@@ -14,15 +14,15 @@ STUDY = "dlstep tune"
 
 
 def check_optuna(reason: str) -> None:
-    """Raise ValueError where Optuna is not installed."""
+    """Raise ValueError if Optuna is not installed."""
     if find_spec("optuna") is None:
         raise ValueError(f"{reason} needs optuna: pip install 'dlstep[tune]'")
 
 
 def write_study(path: Path, space: Space, points: Iterable[Point]) -> None:
-    """Write the points as trials of an Optuna study in an SQLite file, in place of one that was written there before.
+    """Write the points as trials of an Optuna study into an SQLite file, replacing an earlier study of this name.
 
-    Raises ValueError for a file that is no such study.
+    Raises ValueError for a file that is not a database of Optuna.
     """
     import optuna
     from sqlalchemy.exc import DatabaseError
@@ -52,7 +52,7 @@ def write_study(path: Path, space: Space, points: Iterable[Point]) -> None:
 
 
 def distribution(values: tuple[Any, ...]) -> Any:
-    """The values of an option in Optuna's words."""
+    """Return the values of an option as a distribution of Optuna."""
     import optuna
 
     if all(type(value) is int for value in values):

@@ -1,4 +1,4 @@
-"""The versions that answers and scores depend on. `versions` and `environment` are part of a run's key, `machine` is noted."""
+"""The versions that answers and scores depend on. `versions` and `environment` are part of a run's key, `machine` is not."""
 
 import platform
 import sys
@@ -16,7 +16,7 @@ from ..engine import Engine
 FOLDER = Path(__file__).parent
 PACKAGE = FOLDER.parent
 LIBRARIES = ("torch", "transformers", "math-verify", "sympy", "antlr4-python3-runtime")
-# Every other file of this folder counts for the scores, so that a new one is covered before anybody thinks of it.
+# Every other file of this folder counts for the scores, so that a new file is included by default.
 DECIDES_NOTHING = {
     "__init__.py", "checkpoint.py", "comparing.py", "comparison_html.py", "crews.py", "entries.py",
     "frontier.py", "harness.py", "intervals.py", "likelihood.py", "load.py", "metrics.py",
@@ -51,9 +51,9 @@ def source_digest(part: str) -> str:
 
 
 def versions(engine: Engine) -> dict[str, str]:
-    """Return the version of the package, and digests of the sources that decide tokens, prompts and scores.
+    """Return the version of the package, and digests of the sources that determine tokens, prompts and scores.
 
-    A strategy or a rule from outside the package counts for `decoding`.
+    The file of a strategy or a rule outside the package is part of `decoding`.
     """
     found = {"dlstep": __version__} | {part: source_digest(part) for part in PARTS}
     strategy = engine.first.strategy
@@ -75,7 +75,7 @@ def environment(engine: Engine) -> dict[str, str]:
 
 
 def machine(engine: Engine) -> dict[str, str]:
-    """Return what is noted and may change while a run goes on: the exact Python, the system and the name of the device."""
+    """Return facts that may change when a run resumes: the exact Python version, the system and the name of the device."""
     device = "cpu"
     if isinstance(engine.driver, TorchDriver) and engine.driver.network.model.device.type == "cuda":
         import torch
