@@ -13,7 +13,7 @@ Conversation = Items[Message]
 def chat_prompt(
     tokenizer: Tokenizer | None, template: str | None, messages: Conversation, *, continues: bool = False
 ) -> tuple[int, ...]:
-    """The prompt whose answer is the next turn of the assistant after `messages`, or continues their last one if asked.
+    """Return the prompt for the assistant's next turn after `messages`, or with `continues` for the rest of their last turn.
 
     The tokenizer's own chat template is used, or else `template`. It writes the special tokens itself, so none is added when
     its text is encoded. Raises ValueError when there is none, and for messages that it cannot render.

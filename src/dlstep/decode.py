@@ -69,11 +69,11 @@ class Decode:
         return self._state
 
     def add(self, request: Request) -> None:
-        """Let `request` wait; one that could never run ends with the next step. Raises ValueError for an id in use."""
+        """Queue `request`; if it could never run, it ends with the next step. Raises ValueError for an id in use."""
         self._enter(Add(request))
 
     def adopt(self, sequence: Sequence, request_id: int) -> None:
-        """Let a sequence under way elsewhere go on here under a new id. Raises what `core.adopt` raises."""
+        """Continue an unfinished sequence of another state under a new id. Raises the errors of `core.adopt`."""
         self._enter(Adopt(sequence, request_id))
 
     def abort(self, request_id: int, reason: str = "") -> None:
@@ -127,7 +127,7 @@ class Decode:
             self._driver.release(self._held_line)
 
     def _enter(self, event: Add | Adopt) -> None:
-        """Apply an event; if a strategy or rule does not return in it, apply and record the one with that failure."""
+        """Apply an event; if a strategy or rule does not return in it, apply and record the event with this failure instead."""
         try:
             self._apply(event)
         except RequestFault as fault:
@@ -143,10 +143,10 @@ class Decode:
         self._record(event)
 
     def _without_faulty(self, call: Callable[[], Result]) -> Result:
-        """Return what a function of the core returns once the requests are ended whose strategies or rules fail in it.
+        """Return the result of a core function, after ending each request whose strategy or rule fails in it.
 
-        The function is pure, so calling it again does nothing twice, and each turn ends a request. Raises the RequestFault of a
-        request that has not come in yet.
+        The function is pure, so it can be called again safely, and each repetition ends a request. Raises the RequestFault of a
+        request that has not been added yet.
         """
         while True:
             try:

@@ -350,11 +350,11 @@ def as_message(message: Mapping[str, Any]) -> dict[str, Any]:
 def render(
     template: str, messages: Sequence[Mapping[str, Any]], special_tokens: Mapping[str, str], *, continues: bool = False
 ) -> str:
-    """The text that a chat template makes of messages, up to where the assistant's answer begins.
+    """Return the text that a chat template makes of messages, up to the beginning of the assistant's answer.
 
-    With `continues` the text ends with the content of the last message, which the answer continues: what the template writes
-    behind it is cut off, as by `continue_final_message` of transformers. Raises ValueError for a template that is broken,
-    refuses the messages, or takes too long or makes too much, and for one that does not write the last message.
+    With `continues`, the text ends with the content of the last message, which the answer continues: what the template writes
+    after it is cut off, as `continue_final_message` of transformers does. Raises ValueError if the template is invalid, refuses
+    the messages, takes too long, makes too much text, or does not write the last message.
     """
     if len(template) > LONGEST_TEMPLATE:
         raise ValueError(f"the chat template has {len(template)} characters, and at most {LONGEST_TEMPLATE} are read")
@@ -373,9 +373,9 @@ def render(
 
 
 def text_before_end(text: str, last: str) -> str:
-    """Return a rendered text up to the end of its last message, `last`. Raises ValueError if it does not hold the message."""
+    """Return a rendered text up to the end of its last message, `last`. Raises ValueError if the message is missing."""
     end = text.rfind(END_OF_LAST.strip())
     if end < 0 or last.strip() not in text:
         raise ValueError("the last message, which the answer continues, is not in the text")
-    # A template that trims messages has trimmed the blank behind the mark, and would have trimmed those before it.
+    # A template that trims messages has removed the blank after the mark, so blanks before the mark are removed, too.
     return text[:end] if text.startswith(END_OF_LAST, end) else text[:end].rstrip()

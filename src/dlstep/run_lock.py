@@ -23,8 +23,8 @@ NO_LOCKS = (errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK)  # erro
 class RunLock:
     """An exclusive lock on the folder of a run, held until `close` or until the process ends.
 
-    The kernel holds the lock (`flock`): `kill -9` releases it too, and a stopped process keeps it. The file itself is never
-    deleted, because two processes could then lock two different files of the same name.
+    The kernel holds the lock (`flock`), so `kill -9` also releases it, and a stopped process keeps it. The file itself is never
+    deleted, because two processes could then lock two different files with the same name.
 
     Args:
         folder: the folder of the run; created if it does not exist.

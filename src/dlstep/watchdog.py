@@ -22,7 +22,7 @@ from .core.lifecycle import add, judged, misfit
 from .core.options import with_options
 from .core.schedule import window_of
 
-# The functions of the core that call user code. They, or their callers, turn an exception of user code into a fault.
+# The functions of the core that call user code. They or their callers convert an exception of user code into a fault.
 CALLERS: frozenset[CodeType] = frozenset(
     function.__code__ for function in (add, advanced, forgotten, judged, measured, misfit, window_of, with_options)
 )

@@ -53,10 +53,10 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class SamplerConfig:
-    """Statistics reported of each row beside token and probability, and how.
+    """The statistics to report for each row in addition to token and probability, and how to compute them.
 
-    `best` is how many most probable ids; `ties` says which of equal ids counts as larger. Probabilities are those of the
-    distribution sampled from, or unless `tempered` of the plain softmax over the allowed ids. With `all_ids` the caller
+    `best` is the number of most probable ids; `ties` selects which of equal ids counts as larger. Probabilities are those of
+    the distribution sampled from, or unless `tempered` of the plain softmax over the allowed ids. With `all_ids` the caller
     allows every id: `vocab_size` is then the width of the head and `mask_id` None.
     """
 

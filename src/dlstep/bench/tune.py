@@ -1,4 +1,4 @@
-"""The tuner against other ways to choose sets of options: the whole grid is decoded once, then every way is simulated on it."""
+"""The tuner compared with other methods of choosing sets of options, all simulated on the answers of a whole grid."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence as Items
 from dataclasses import dataclass, replace
@@ -29,8 +29,8 @@ PARTS = {
     "20 values": ("40 values", ("accept_threshold", slice(None, None, 2))),
     "5 x 4": ("5 x 4 x 3", ("buffer_size", slice(2, 3))),
 }
-SPEED, ACCURACY = 1.0, 0.5  # where the area begins: one token a forward, half of the answers right
-MARGIN = 0.01  # of the area: a sampler that finds no more than this in addition has found the same
+SPEED, ACCURACY = 1.0, 0.5  # the reference point of the area: one token per forward pass, half of the answers right
+MARGIN = 0.01  # of the area: smaller differences count as equal
 PATIENCE = 6  # proposals for each set of options, repeated ones included
 OWN, GRID = "dlstep tune", "all problems"
 Table = Mapping[StrategyOptions, Items[Answers]]  # the sums of each answer, problem by problem
@@ -39,11 +39,11 @@ Chosen = tuple[list[StrategyOptions], int]  # sets of options, and the problems 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A way to choose sets of options, over several orders of the problems.
+    """A method of choosing sets of options, over several orders of the problems.
 
-    `area` and `worst_area` are the mean and the least share of the hypervolume that the whole grid has on held-out problems,
-    `forwards` the mean share of the grid's forwards. `good` says of the tuner that no other way has a mean or worst area that
-    is higher by `MARGIN`.
+    `area` and `worst_area` are the mean and the minimum share of the hypervolume that the whole grid has on held-out problems,
+    `forwards` is the mean share of the grid's forward passes. `good` is False for the tuner if another method has a mean or
+    worst area that is higher by `MARGIN`.
     """
 
     values: str
@@ -56,7 +56,7 @@ class Row:
 
 
 def decoded(engine: Engine, over: Items[str], pool: int, folder: Path, show: Show) -> tuple[Space, Table]:
-    """Return the answers of every set of options to `pool` problems. What `folder` holds is not decoded again."""
+    """Return the answers of every set of options to `pool` problems. Answers in `folder` are not decoded again."""
     space = space_of(over, engine.first.config, engine.first.strategy)
     grid = tuple(space.spread(space.size))
     options = EvalOptions(dataset_limit=pool, out=str(folder), grid=grid)
@@ -72,12 +72,12 @@ def point(table: Table, options: StrategyOptions, problems: Items[int]) -> Point
 
 
 def area(points: Items[Point]) -> float:
-    """Return the hypervolume that counts."""
+    """Return the hypervolume of points, relative to `SPEED` and `ACCURACY`."""
     return hypervolume(points, speed=SPEED, accuracy=ACCURACY)
 
 
 def samplers() -> dict[str, Callable[[int], Any]]:
-    """Return the samplers of Optuna by name, each made from a seed; QMC only where SciPy is installed."""
+    """Return factories of Optuna's samplers by name, each called with a seed; QMC only if SciPy is installed."""
     from optuna import logging, samplers
 
     logging.set_verbosity(logging.ERROR)
@@ -90,7 +90,7 @@ def samplers() -> dict[str, Callable[[int], Any]]:
 
 
 def sampled(space: Space, table: Table, sampler: Any, searched: Items[int], budget: float) -> Chosen:
-    """Return the sets of options that a sampler proposes, each with `ENOUGH` problems, until the forwards are spent."""
+    """Return the sets of options that a sampler proposes, each with `ENOUGH` problems, up to `budget` forward passes."""
     from optuna import create_study
     from optuna.distributions import IntDistribution
 
@@ -112,7 +112,7 @@ def sampled(space: Space, table: Table, sampler: Any, searched: Items[int], budg
 
 
 def ways(space: Space, table: Table, searched: Items[int], share: float, seed: int) -> Iterator[tuple[str, Chosen]]:
-    """Yield what each way chooses to try at a share of the whole grid's forwards."""
+    """Yield the sets of options that each method tries with a share of the whole grid's forward passes."""
     tuning = TuneOptions(share=share)
     yield OWN, plan(space, tuning, len(searched))
     yield GRID, (space.spread(max(2, round(share * space.size))), len(searched))
@@ -124,7 +124,7 @@ def ways(space: Space, table: Table, searched: Items[int], share: float, seed: i
 def simulated(
     name: str, space: Space, table: Table, *, problems: int, held_out: int, orders: int, share: float
 ) -> Iterator[Row]:
-    """Yield a row for each way to choose, over several orders of the problems."""
+    """Yield a row for each method, over several orders of the problems."""
     areas: dict[str, list[float]] = {}
     forwards: dict[str, list[float]] = {}
     for seed in range(orders):
@@ -151,7 +151,7 @@ def mean(values: Items[float]) -> float:
 def measure_tuner(
     engine: Engine, folder: Path, show: Show, *, problems: int, held_out: int, orders: int, share: float
 ) -> Iterator[Row]:
-    """Yield the rows of every space. Answers are kept in `folder`; what it holds is not decoded again."""
+    """Yield the rows of every space. Answers are stored in `folder`; answers that it contains are not decoded again."""
     asked = {"problems": problems, "held_out": held_out, "orders": orders, "share": share}
     tables = {
         name: decoded(engine, over, problems + 2 * held_out, folder / name.replace(" ", ""), show)

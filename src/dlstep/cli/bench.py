@@ -107,7 +107,7 @@ def add_kinds(options: ArgumentParser) -> None:
     kinds.add_subcommand("tune-kernels", tune, help="Search launch parameters of the kernels.")
     kinds.add_subcommand("fingerprint", prints, help="Hashing the weights of a checkpoint.")
     kinds.add_subcommand("serve", served, help="Load on a running server, at rising rates.")
-    kinds.add_subcommand("tune", tuned, help="`dlstep tune` against other ways to choose.")
+    kinds.add_subcommand("tune", tuned, help="`dlstep tune` against other methods of choosing options.")
 
 
 def _decode_parser() -> ArgumentParser:

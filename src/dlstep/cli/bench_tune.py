@@ -1,4 +1,4 @@
-"""`dlstep bench tune`: the tuner against other ways to choose sets of options."""
+"""`dlstep bench tune`: the tuner compared with other methods of choosing sets of options."""
 
 from contextlib import nullcontext
 from dataclasses import asdict
@@ -13,8 +13,8 @@ EXAMPLE = "dlstep bench tune"
 COLUMNS = ("values", "sets", "method", "area", "worst_area", "forwards", "good")
 SUMMARY = (
     "Decode whole grids of options of tiny-bd, then simulate `dlstep tune`, an even grid and the samplers of Optuna "
-    "on the answers: which share of the grid's hypervolume on held-out problems does each find, over many orders of the "
-    "problems? Takes minutes; the exit code is 1 where another way finds more than `dlstep tune`."
+    "on the answers. Report the share of the grid's hypervolume on held-out problems that each finds, over many orders of the "
+    "problems. Takes minutes; the exit code is 1 if another method finds more than `dlstep tune`."
 )
 
 
@@ -22,10 +22,12 @@ def parser() -> ArgumentParser:
     """The options of `dlstep bench tune`."""
     options = new_parser("dlstep bench tune [options]", SUMMARY, f"{EXAMPLE}\n{EXAMPLE} --share 0.5 --out kept")
     options.add_argument("--problems", type=int, default=200, help="Problems of the search.")
-    options.add_argument("--held_out", type=int, default=200, help="Problems that what was found is measured on.")
+    options.add_argument("--held_out", type=int, default=200, help="Held-out problems, on which the results are measured.")
     options.add_argument("--orders", type=int, default=20, help="Orders of the problems.")
-    options.add_argument("--share", type=float, default=0.2, help="Share of the whole grid's forwards that each way may take.")
-    options.add_argument("--out", type=str | None, default=None, metavar="DIR", help="Keep the answers here; it goes on there.")
+    options.add_argument(
+        "--share", type=float, default=0.2, help="Share of the grid's forward passes that each method may use."
+    )
+    options.add_argument("--out", type=str | None, default=None, metavar="DIR", help="Keep the answers here, and resume there.")
     return options
 
 

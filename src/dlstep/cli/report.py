@@ -27,9 +27,9 @@ def parser() -> ArgumentParser:
     options.add_argument("--html", type=str | None, default=None, metavar="FILE", help="Write a page into this file instead.")
     options.add_argument("--show", type=str | None, default=None, metavar="NAME", help="Step through this answer instead.")
     options.add_argument("--against", type=str | None, default=None, metavar="DIR", help="Compare with the run in this folder.")
-    most = f"Wrong answers and slow requests of each kind that the text lists; null: {MOST}. The page has all."
+    most = f"Maximum number of wrong answers and of slow requests in the text; null: {MOST}. The page lists all of them."
     options.add_argument("--most", type=int | None, default=None, help=most)
-    steps = "--html: decode so many wrong answers again, so that the page shows their steps, with those of earlier --show."
+    steps = "With --html: decode so many wrong answers again, so that the page shows their steps (and those of earlier --show)."
     options.add_argument("--steps", type=int, default=0, metavar="N", help=steps)
     options.add_argument("--json", action="store_true", help="Print the table as JSON, and nothing else, on stdout.")
     return options
@@ -71,7 +71,7 @@ def run(options: Namespace) -> int:
 
 
 def check(options: Namespace) -> None:
-    """Raise ValueError for a number out of range, and for an option that would do nothing next to another one."""
+    """Raise ValueError for a number out of range, and for an option that has no effect together with another."""
     for name in ("most", "steps"):
         if (options[name] or 0) < 0:
             raise ValueError(f"--{name} must not be negative, got {options[name]}")

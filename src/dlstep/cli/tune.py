@@ -102,7 +102,7 @@ def run(options: Namespace) -> int:
     asked, tuning, engine = split(options)
     documents = read_documents(asked)
     if not options.throughput:
-        parted(problems_of(asked, documents), tuning)  # what there are too few of is told before the weights are loaded
+        parted(problems_of(asked, documents), tuning)  # raises an error for too few problems before the weights are loaded
     check_free(Path(asked.out))
     config = engine_config(engine)
     if options.throughput:

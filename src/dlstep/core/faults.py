@@ -70,7 +70,7 @@ def fault_of(sequence: "Sequence", step: int, error: BaseException) -> RequestFa
 
 
 def reraise_interrupt(error: BaseException) -> None:
-    """Raise `error` again if it is a KeyboardInterrupt, which is no fault of user code."""
+    """Raise `error` again if it is a KeyboardInterrupt, which does not come from user code."""
     if isinstance(error, KeyboardInterrupt):
         raise error
 

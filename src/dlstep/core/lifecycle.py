@@ -108,9 +108,10 @@ def _unpinnable(config: Config, request: Request) -> str:
 
 
 def judged(config: Config, base: Strategy, request: Request) -> tuple[Strategy, str]:
-    """The strategy that `request` would be decoded with, and why it could never run, or nothing if it can.
+    """Return the strategy that would decode `request`, and why the request could never run (empty if it can).
 
-    The strategy is `base`, or a value of its own where it brings options. Raises RequestFault for a hook that does not return.
+    The strategy is `base`, or `base` changed by the options of the request. Raises RequestFault for a hook that does not
+    return.
     """
     strategy, why = base, _unrunnable(config, request)
     try:
@@ -156,12 +157,13 @@ def misfit(config: Config, base: Strategy, strategy: Strategy, request: Request)
 
 
 def add(state: State, request: Request, failure: str = "") -> State:
-    """`state` with `request` waiting behind all others.
+    """Return `state` with `request` waiting after all others.
 
-    A request that could never run is finished at once with reason `rejected` and a sentence in `error`, one whose strategy or
-    rule fails with reason `error`. Without a seed of its own it gets one that depends on its prompt, its `index` and the seed
-    of the configuration only. Raises ValueError if its id is in use, and RequestFault if its strategy or rule does not return:
-    add it with this `failure` then, which finishes it with reason `error` and calls no user code.
+    A request that could never run is finished at once with reason `rejected` and a sentence in `error`; a request whose
+    strategy or rule fails is finished with reason `error`. A request without a seed gets one that only depends on its prompt,
+    its `index` and the seed of the configuration. Raises ValueError if its id is in use, and RequestFault if its strategy or
+    rule does not return. In this case call `add` again with the message of the fault as `failure`: it finishes the request
+    with reason `error` and calls no user code.
     """
     _check_id(state, request.id)
     strategy, why = (state.strategy, failure) if failure else judged(state.config, state.strategy, request)
@@ -200,11 +202,12 @@ def _filed(state: State, sequence: Sequence) -> State:
 
 
 def adopt(state: State, sequence: Sequence, request_id: int, failure: str = "") -> State:
-    """`state` with a sequence under way, of this state or another of the same model, waiting behind all others.
+    """Return `state` with an unfinished sequence, of this state or another of the same model, waiting after all others.
 
-    It goes on from where it is under a new id; what it was decided with, its seed included, stays. One whose strategy or rule
-    fails is finished with reason `error`. Raises ValueError for an id in use, an answer that has ended, and a sequence that
-    could not run here. Raises RequestFault if its strategy or rule does not return: adopt it with this `failure` then.
+    The sequence continues under a new id, with the same parameters, including its seed. If its strategy or rule fails, it is
+    finished with reason `error`. Raises ValueError for an id in use, an answer that has ended, and a sequence that could not
+    run here. Raises RequestFault if its strategy or rule does not return: call `adopt` again with the message as `failure`
+    then.
     """
     _check_id(state, request_id)
     if sequence.ending is not None:

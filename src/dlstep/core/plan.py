@@ -34,7 +34,7 @@ class Wants:
     most probable ids are reported with their probabilities. `named` is the largest number of ids that a span names for each
     sampled position, whose probabilities are reported. `ties` says which of equally probable ids greedy sampling takes.
     Probabilities are those of the distribution sampled from, or unless `tempered` those of the plain softmax of the allowed
-    ids' logits. With `all_ids` the mask id and ids past the vocabulary are allowed, too, as in published likelihoods.
+    ids' logits. With `all_ids`, the mask id and ids beyond the vocabulary are also allowed, as in published likelihoods.
     """
 
     statistics: frozenset[Statistic] = frozenset()
@@ -219,7 +219,7 @@ class Rows:
 
     `named_probabilities` has the layout of `Span.named`. Each is the id's probability under the same distribution as
     `probabilities`: after temperature and filters where `Wants.tempered`, so that an id the filters removed has 0.0, and of
-    the plain softmax otherwise. -1 has 0.0, and so have the mask id and ids past the vocabulary unless `Wants.all_ids`.
+    the plain softmax otherwise. -1 has 0.0; without `Wants.all_ids`, the mask id and ids beyond the vocabulary also have 0.0.
     """
 
     tokens: tuple[int, ...]

@@ -24,7 +24,7 @@ from .words import counted, fitting, listed, printable
 
 @dataclass(frozen=True, slots=True)
 class Add:
-    """A request arrived. A `failure` in words ends it at once: its strategy or rule did not return, so no replay calls it."""
+    """A request arrived. A `failure` ends it at once: its strategy or rule did not return, so a replay must not call it."""
 
     request: Request
     failure: str = ""
@@ -35,7 +35,7 @@ class Add:
 
 @dataclass(frozen=True, slots=True)
 class Adopt:
-    """A sequence that was under way elsewhere arrived under a new id; `failure` as in `Add`."""
+    """An unfinished sequence of another state arrived under a new id; `failure` as in `Add`."""
 
     sequence: Sequence
     id: int

@@ -16,7 +16,7 @@ LARGE = 1 << 14  # bytes; the event loop parses smaller bodies itself, which is 
 
 LONGEST = 120  # characters of a type or of a parser's message
 HALF = "it holds half of a surrogate pair (send the character as a whole)"
-# What pydantic's parser says, and what it means.
+# Messages of pydantic's parser, and their meaning.
 REASONS = {
     "recursion limit exceeded": "it nests lists or objects too deeply",
     "number out of range": "it holds an integer with more than 4300 digits",
@@ -84,8 +84,8 @@ def _unreadable(content: bytes, message: str) -> str:
 def _check_type(request: Request) -> None:
     """Raise ApiError if the Content-Type is not JSON.
 
-    A body without a Content-Type is read as JSON, unless a browser sent it (it then has an `Origin`). Browsers let a page of
-    another origin send such bodies, and bodies of forms, to any server without a preflight request (CORS).
+    A body without a Content-Type is read as JSON, unless a browser sent it (the request then has an `Origin`). Browsers let a
+    page of another origin send such bodies, and bodies of forms, to any server without a preflight request (CORS).
     """
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind == "application/json" or (kind.startswith("application/") and kind.endswith("+json")):

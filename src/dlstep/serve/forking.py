@@ -1,4 +1,4 @@
-"""Forks of kept requests: checked at the door like any request, then taken up by the engine where its sequence stood."""
+"""Forks of kept requests: validated like any request, then continued by the engine from a step of the kept sequence."""
 
 import re
 
@@ -57,7 +57,7 @@ def _check_step(kept: KeptRequest, ticket: Ticket, seq: int) -> None:
 
 
 def _changed(front: Front, ticket: Ticket, body: ForkRequest, given: dict[str, object]) -> Sequence:
-    """The sequence with which the answer came in, as the fork would have it: it stands for those after each step."""
+    """Return the first sequence of the kept answer with the changes of the fork; it represents those of all later steps."""
     assert ticket.opening is not None, "kept requests have one"
     first, opening = front.first, ticket.opening
 

@@ -199,7 +199,7 @@ def _asked(
 
 
 def _opened(facts: Facts, request: Request) -> tuple[Sequence, Frame]:
-    """The sequence of a request as the engine will have it before its first forward, and the frame that shows it."""
+    """Return the sequence of a request before its first forward pass, as the engine will have it, and its frame."""
     try:
         state = limited(facts.card.user_code_timeout, lambda: add(facts.first, request))
     except RequestFault as fault:
@@ -223,7 +223,7 @@ def _check(card: Card, request: Request, body: Sampling) -> None:
     """Raise ApiError for a request that the engine would reject."""
     try:
         why = limited(card.user_code_timeout, lambda: refusal(card.config, card.strategy, request))
-    except RequestFault as fault:  # a hook did not return, and would keep the thread that checks all requests
+    except RequestFault as fault:  # a hook did not return; it would block the thread that checks all requests
         why = str(fault)
     if not why:
         return

@@ -1,7 +1,7 @@
-"""Pages as one file each: their modules, their styles and their data, so that they open from a disk or a mail.
+"""Self-contained pages: one file with modules, styles and data, which opens from a disk or an email attachment.
 
-No network is reached and nothing but these very scripts and styles runs: a policy in the page names their hashes. Modules are
-wrapped in functions, in the order of their imports, which the sources write in two forms only (`IMPORT`).
+A page needs no network and runs only its own scripts and styles: a policy in the page lists their hashes. Modules are wrapped
+in functions, in the order of their imports, which the sources write in two forms only (`IMPORT`).
 """
 
 import json
@@ -18,17 +18,17 @@ ENTRY = "app.js"
 IMPORT = re.compile(r'^import (?:\{([^}]*)\}|\* as (\w+)) from "\./([\w-]+\.js)";\n', re.MULTILINE)
 EXPORT = re.compile(r"^export (?=(?:async )?(?:function\*? |class |const )(\w+))", re.MULTILINE)
 LINKED = re.compile(r'<link rel="stylesheet"[^>]*>\n|<script type="module"[^>]*></script>\n')
-# Nothing is fetched; an icon, pictures and saved files are data.
+# The page fetches nothing; icons, pictures and saved files are data URLs or blobs.
 POLICY = "default-src 'none'; script-src {script}; style-src {style}; img-src data: blob:; base-uri 'none'; form-action 'none'"
 
 
 def page_of(recording: dict[str, Any]) -> str:
-    """The HTML of the live page with a recording in it. Raises ValueError for a recording that JSON cannot hold."""
+    """Return the HTML of the live page with a recording. Raises ValueError if JSON cannot represent the recording."""
     return data_text(recording).join(page_around())
 
 
 def page_around() -> tuple[str, str]:
-    """Return the HTML of the live page in front of a recording, and behind it."""
+    """Return the HTML of the live page before a recording, and after it."""
     script, style = _live()
     html = LINKED.sub("", (FOLDER / "index.html").read_text("utf-8"))
     head, body = html.split('<meta charset="utf-8">\n')
@@ -42,14 +42,14 @@ def report_page(title: str, body: str, *, entry: str = "", data: object = None, 
 
     Args:
         title: the text of its title.
-        body: its HTML, in which every foreign text is escaped already.
+        body: its HTML, in which every text of users or models is already escaped.
         entry: the module that runs in it, empty for none.
-        data: what the module finds as JSON in the element `data`.
+        data: the value that the module reads as JSON from the element `data`.
         steps: whether the module opens live pages (`page_around`) in frames. A frame obeys the policy of the page around it,
-            which must therefore name their script and style, too.
+            which must therefore also list their script and style.
 
     Raises:
-        ValueError: JSON cannot hold the data.
+        ValueError: JSON cannot represent the data.
     """
     style, scripts = source("report.css"), [f"\n{bundle(entry)}"] if entry else []
     live = _live() if steps else ()
@@ -76,12 +76,12 @@ def head_of(scripts: tuple[str, ...], *styles: str) -> tuple[str, ...]:
 
 
 def data_text(data: object) -> str:
-    """Return data as JSON in which no tag can begin; what JavaScript once took for line ends is escaped by `ensure_ascii`."""
+    """Return data as JSON in which no tag can begin; `ensure_ascii` escapes what old JavaScript read as line ends."""
     return json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
 
 
 def _live() -> tuple[str, str]:
-    """The script and the style of the live page."""
+    """Return the script and the style of the live page."""
     return f"\n{bundle()}", f"\n{source('style.css')}"
 
 
@@ -94,7 +94,7 @@ def _hash(text: str) -> str:
 
 
 def bundle(entry: str = ENTRY) -> str:
-    """All modules that an entry needs as one script, each a function that gives its exports."""
+    """Return all modules that an entry needs as one script, each a function that returns its exports."""
     return "".join(_wrapped(name) for name in _in_order(entry, []))
 
 

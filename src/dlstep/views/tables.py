@@ -1,4 +1,4 @@
-"""Tables and texts of reports as HTML, every foreign text escaped."""
+"""Tables and texts of reports as HTML, in which every text of users or models is escaped."""
 
 from collections.abc import Iterable, Sequence
 from html import escape
@@ -9,12 +9,12 @@ WORDS = ' class="words"'
 
 
 def text(value: object) -> str:
-    """Return a text on one line, in which nothing is markup, hidden or reorders what is around it."""
+    """Return a value as text on one line, with markup escaped and without characters that hide or reorder text."""
     return escape(printable(str(value)))
 
 
 def head_html(heads: Iterable[str], words: Iterable[str] = ()) -> str:
-    """Return the headings of a table; those of `words` stand on the left. An empty one is a cell without a text."""
+    """Return the headings of a table; those in `words` are left-aligned. An empty heading becomes an empty cell."""
     left = tuple(words)
     cells = [f'<th scope="col"{WORDS * (head in left)}>{text(head)}</th>' if head else "<td></td>" for head in heads]
     return f"<thead><tr>{''.join(cells)}</tr></thead>"
@@ -26,7 +26,7 @@ def cell(value: object, *, words: bool = False) -> str:
 
 
 def scrolled(label: str, *rows: str) -> str:
-    """Return a table with a label, which scrolls by itself where it is wider than the page, also by keys."""
+    """Return a table with a label; if the table is wider than the page, it scrolls separately, also with the keyboard."""
     body = "\n".join(rows)
     return f'<div class="scroll" role="region" tabindex="0" aria-label="{text(label)}"><table>\n{body}\n</table></div>'
 

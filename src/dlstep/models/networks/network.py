@@ -45,7 +45,7 @@ class PagedNetwork(ABC):
         return answer if isinstance(answer, Drawn) else sample(answer, batch.settings, **self.allowed(batch))
 
     def allowed(self, batch: Batch) -> dict[str, Any]:
-        """Return what `sample` takes beside logits and settings: the ids that may be sampled, and what is reported."""
+        """Return the other arguments of `sample`: the ids that may be sampled, and the statistics to report."""
         size, mask_id = self.spec.vocab_size, self.spec.mask_id
         if batch.sampler.all_ids:
             size, mask_id = embedding_of(self.model).num_embeddings, None
