@@ -9,7 +9,7 @@ MUTANTS = (
     change("a few problems are enough", TUNING, "min(problems, ENOUGH)", "1"),
     change("more sets are tried than allowed", TUNING, "space.spread(min(most, tuning.trials))", "space.spread(most)"),
     change("the last value is left out", SPACE, "max(1, most - 1)", "most"),
-    change("all options go up together", SPACE, "zip(PRIMES, self.sizes", "zip((2,) * 8, self.sizes"),
+    change("the whole grid is tried", SPACE, "if most >= self.size:", "if most >= 1:"),
     change("held-out problems are those of the search", TUNING, "return problems[:searched], problems[searched : searched + held]", "return problems[:searched], problems[:held]"),
     change("a resumed search asks for everything again", TUNING, "if (task, document.number, text) not in answers:", "if text:"),
     change("another space goes on in a folder", TUNING, 'return {"over": over, ', 'return {"over": list(over), '),
