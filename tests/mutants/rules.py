@@ -8,13 +8,16 @@ CANVAS = "strategies/_canvas.py"
 
 MUTANTS = (
     change(
-        "a probability equal to the threshold is enough", THRESHOLD, "if probability > accept]", "if probability >= accept]"
+        "a probability equal to the threshold is enough",
+        THRESHOLD,
+        "enumerate(probabilities, begin) if probability > accept]",
+        "enumerate(probabilities, begin) if probability >= accept]",
     ),
     change(
         "a probability equal to an inclusive threshold is not enough",
         THRESHOLD,
-        "if probability >= accept]",
-        "if probability > accept]",
+        "enumerate(probabilities, begin) if probability >= accept]",
+        "enumerate(probabilities, begin) if probability > accept]",
     ),
     change(
         "a forward may decide nothing",

@@ -65,7 +65,10 @@ class Threshold(Choice):
         """Return the rows above the threshold, if the threshold is the same for all blocks."""
         if self.falling or self.order != "confidence":
             return None
-        return self._above(rows.probabilities, self.accept_threshold, 0)
+        accept = self.accept_threshold
+        if self.inclusive:
+            return self._above(rows.probabilities, accept, 0)
+        return [row for row, probability in enumerate(rows.probabilities) if probability > accept]  # called for every span
 
     def _above(self, probabilities: tuple[float, ...], accept: float, begin: int) -> list[int]:
         """Return the rows whose probability is high enough; `begin` is the row of the first probability."""

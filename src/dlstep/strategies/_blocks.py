@@ -281,10 +281,11 @@ class Blockwise(Blocks):
         """Return the blocks with the rows `accepted` unmasked; the rule decides only blocks without one that must advance."""
         blocks: list[Block] = []
         begin = first = 0
+        count = len(accepted)
         before: Block | None = None
         for block in sequence.window:
             end = begin + len(block.undecided)
-            stop = bisect_left(accepted, end, first)
+            stop = bisect_left(accepted, end, first) if first < count else first
             after = block
             if stop > first:
                 after = block.decide(accepted[first:stop], begin, rows.tokens, rows.probabilities)
