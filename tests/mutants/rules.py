@@ -14,6 +14,12 @@ MUTANTS = (
         "enumerate(probabilities, begin) if probability >= accept]",
     ),
     change(
+        "a probability equal to the threshold is enough in every block",
+        THRESHOLD,
+        "enumerate(rows.probabilities) if probability > accept]",
+        "enumerate(rows.probabilities) if probability >= accept]",
+    ),
+    change(
         "a probability equal to an inclusive threshold is not enough",
         THRESHOLD,
         "enumerate(probabilities, begin) if probability >= accept]",
