@@ -1,10 +1,13 @@
 """The books of a run: one process on a folder, checksums of its lines, and a key with the versions of code and environment."""
 
 import json
+import linecache
 import shutil
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -252,3 +255,17 @@ def test_runs_of_different_problems_are_refused_by_name(tmp_path: Path) -> None:
 def test_each_score_comes_with_the_settings_of_its_run(options: EvalOptions) -> None:
     result = read(Path(options.out))
     assert [json.loads(line.settings) for line in lines_of(result)] == [result.asked["key"]] * 2
+
+
+def test_a_rule_of_a_notebook_is_part_of_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A notebook's module has no file; IPython keeps the source of each cell for `linecache`."""
+    monkeypatch.setitem(sys.modules, "notebook", ModuleType("notebook"))
+    found: list[tuple[str, bytes]] = []
+    for number, order in enumerate(("min", "max")):
+        source, name = f"class Own:\n    def chosen(self, rows):\n        return {order}(rows)\n", f"cell-{number}"
+        monkeypatch.setitem(linecache.cache, name, (len(source), None, source.splitlines(keepends=True), name))
+        scope: dict[str, Any] = {"__name__": "notebook"}
+        exec(compile(source, name, "exec"), scope)
+        found.append(versions.own_source(scope["Own"]))
+    assert [name for name, _ in found] == ["Own", "Own"]
+    assert all(order in content for order, (_, content) in zip((b"min", b"max"), found, strict=True))

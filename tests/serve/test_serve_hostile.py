@@ -36,7 +36,8 @@ def test_no_body_stalls_the_event_loop(
             spent = time.process_time()
             response = http.post(body.path, content=body.content, headers=JSON_HEADERS)
             assert response.status_code in (200, 400, 404), (body.name, response.text[:200])
-            assert len(response.content) < 2000 or response.status_code == 200, body.name
+            # A message has at most 500 characters, and an escaped one takes six bytes.
+            assert len(response.content) < 4000 or response.status_code == 200, body.name
             assert http.get("/health").status_code == 200
             longest = max(longest, (stalls.longest, body.name))
             most = max(most, (time.process_time() - spent, body.name))

@@ -3,9 +3,11 @@
 import platform
 import sys
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from functools import cache
 from hashlib import blake2b
 from importlib.metadata import PackageNotFoundError, version
+from inspect import getsource, isfunction
 from pathlib import Path
 
 from .. import __version__
@@ -53,16 +55,28 @@ def source_digest(part: str) -> str:
 def versions(engine: Engine) -> dict[str, str]:
     """Return the version of the package, and digests of the sources that determine tokens, prompts and scores.
 
-    The file of a strategy or a rule outside the package is part of `decoding`.
+    The source of a strategy or a rule outside the package is part of `decoding`.
     """
     found = {"dlstep": __version__} | {part: source_digest(part) for part in PARTS}
     strategy = engine.first.strategy
-    kinds = {type(value).__module__ for value in (strategy, *options_of(strategy).values()) if isinstance(value, Options)}
-    files = [Path(file) for kind in kinds if not kind.startswith("dlstep.") and (file := sys.modules[kind].__file__)]
-    if files:
-        own = digest_of((path.name, path.read_bytes()) for path in files)
-        found["decoding"] += f" {own}"
+    kinds = {type(value) for value in (strategy, *options_of(strategy).values()) if isinstance(value, Options)}
+    if own := dict(own_source(kind) for kind in kinds if not kind.__module__.startswith("dlstep.")):
+        found["decoding"] += f" {digest_of(own.items())}"
     return found
+
+
+def own_source(kind: type) -> tuple[str, bytes]:
+    """Return the name and the content of the file that defines a class; in a notebook, which has none, its functions."""
+    file = getattr(sys.modules[kind.__module__], "__file__", None)
+    if file is not None:
+        return Path(file).name, Path(file).read_bytes()
+    parts = [kind.__qualname__]
+    for member in vars(kind).values():
+        function = member.fget if isinstance(member, property) else member
+        if isfunction(function):
+            with suppress(OSError):  # made by `dataclass`, or typed where nothing keeps the source
+                parts.append(getsource(function))
+    return kind.__qualname__, "\n".join(parts).encode()
 
 
 def environment(engine: Engine) -> dict[str, str]:
