@@ -63,6 +63,17 @@ def test_a_grid_has_a_line_for_each_set_of_options_and_a_reference_run(tmp_path:
     assert fast["tps_e2e"] is fast["batch"] is None, "the forwards are those of both"
 
 
+def test_a_run_that_cannot_be_compared_is_shown_before_the_reason(tmp_path: Path, capsys: Captured) -> None:
+    grid, other = tmp_path / "grid", tmp_path / "other"
+    arguments = ["eval", "--dataset_limit", "2", "--max_tokens", "4"]
+    assert main([*arguments, "--grid", '{"accept_threshold": [0.3, 0.9]}', "--out", str(grid)]) == 0
+    capsys.readouterr()
+    assert main([*arguments, "--accept_threshold", "0.5", "--out", str(other), "--against", str(grid)]) == 2
+    told = capsys.readouterr()
+    assert "right, %" in told.out and len(table(other)) == 1
+    assert "no task with the same set of options in both" in told.err and "Traceback" not in told.err
+
+
 @needs_data
 def test_each_task_is_asked_scored_and_resumed(long_model: Path, tmp_path: Path, capsys: Captured) -> None:
     """An embedded model knows nothing of these; formats and files are what is looked at."""

@@ -5,6 +5,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from axe_playwright_python.sync_playwright import Axe
@@ -129,3 +130,20 @@ def opened(browser: Browser, url: str, **given: Any) -> Watched:
     watched.page.goto(url)
     expect(watched.page.locator("#go")).to_be_enabled()
     return watched
+
+
+@contextmanager
+def files_opened(browser: Browser) -> Iterator[Callable[..., Watched]]:
+    """Open pages of files, without a network. At the end none has complained or asked for anything but its own file."""
+    pages: list[Watched] = []
+
+    def opened(file: Path, **options: Any) -> Watched:
+        pages.append(watch(browser.new_context(offline=True, reduced_motion="reduce", **options)))
+        pages[-1].page.goto(file.as_uri())
+        return pages[-1]
+
+    yield opened
+    for watched in pages:
+        watched.check()
+        assert [url for url in watched.requests if not url.startswith(("about:", "blob:", "data:"))] == [watched.page.url]
+        watched.page.context.close()

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from browser import Watched, watch
+from browser import Watched, files_opened
 from hostile import TEXTS, hostile_recording
 from playwright.sync_api import Browser, expect
 from serving import tiny_llm
@@ -21,21 +21,14 @@ View = Callable[..., Watched]
 @pytest.fixture
 def view(browser: Browser, tmp_path: Path) -> Iterator[View]:
     """Writes a file by `dlstep view` and opens it; the only request is that for the file."""
-    pages: list[Watched] = []
+    with files_opened(browser) as opened:
 
-    def viewed(source: Path, theme: str = "light") -> Watched:
-        target = tmp_path / "page.html"
-        assert main(["view", str(source), "--out", str(target)]) == 0
-        context = browser.new_context(offline=True, color_scheme=theme, reduced_motion="reduce")  # pyright: ignore
-        pages.append(watch(context))
-        pages[-1].page.goto(target.as_uri())
-        return pages[-1]
+        def viewed(source: Path, theme: str = "light") -> Watched:
+            target = tmp_path / "page.html"
+            assert main(["view", str(source), "--out", str(target)]) == 0
+            return opened(target, color_scheme=theme)
 
-    yield viewed
-    for watched in pages:
-        watched.check()
-        assert [url for url in watched.requests if not url.startswith(("blob:", "data:"))] == [watched.page.url]
-        watched.page.context.close()
+        yield viewed
 
 
 @pytest.fixture(scope="module")

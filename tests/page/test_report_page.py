@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser import Watched, watch
+from browser import Watched, files_opened
 from hostile import TEXTS
 from playwright.sync_api import Browser, expect
 from sealing import with_answers
@@ -40,21 +40,14 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def view(browser: Browser, tmp_path: Path) -> Iterator[View]:
     """Writes the page of a run and opens it; the only request is that for the file."""
-    pages: list[Watched] = []
+    with files_opened(browser) as opened:
 
-    def viewed(folder: Path, *arguments: str, **given: Any) -> Watched:
-        target = tmp_path / "page.html"
-        assert main(["report", str(folder), "--html", str(target), *arguments]) == 0
-        context = browser.new_context(offline=True, reduced_motion="reduce", **given)
-        pages.append(watch(context))
-        pages[-1].page.goto(target.as_uri())
-        return pages[-1]
+        def viewed(folder: Path, *arguments: str, **given: Any) -> Watched:
+            target = tmp_path / "page.html"
+            assert main(["report", str(folder), "--html", str(target), *arguments]) == 0
+            return opened(target, **given)
 
-    yield viewed
-    for watched in pages:
-        watched.check()
-        assert [url for url in watched.requests if not url.startswith(("about:", "data:"))] == [watched.page.url]
-        watched.page.context.close()
+        yield viewed
 
 
 def rows_of(folder: Path) -> list[dict[str, Any]]:

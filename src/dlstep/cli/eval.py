@@ -107,11 +107,18 @@ def split(options: Namespace) -> tuple[Any, dict[str, Any]]:
 
 
 def told_of(result: Any, against: Any, *, as_json: bool) -> int:
-    """Write the table into the folder of the run and print it; 1 if an answer failed."""
+    """Write the table into the folder of the run and print it. Return 1 if an answer failed, else 0.
+
+    Raises ValueError, after the table without a comparison, for a reference run that cannot be compared.
+    """
     from ..evaluate.checkpoint import RUN
     from ..evaluate.table import as_csv, lines_of, print_lines
 
-    lines = lines_of(result, against)
+    try:
+        lines = lines_of(result, against)
+    except ValueError:  # the run is complete, so its table comes before the reason why it cannot be compared
+        told_of(result, None, as_json=as_json)
+        raise
     rows = json_text([asdict(line) for line in lines])
     for name, text in zip(TABLE, (rows + "\n", as_csv(lines)), strict=True):
         (result.folder / name).write_text(text, encoding="utf-8")

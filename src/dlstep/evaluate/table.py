@@ -72,7 +72,10 @@ def lines_of(run: Run, against: Run | None = None) -> list[Line]:
     """
     beside = {} if against is None else {group: found for group, _, found in matched(run, against)}
     if against is not None and not beside:
-        raise ValueError(f"{against.folder} has no answers to problems of {run.folder} with matching options")
+        raise ValueError(
+            f"{run.folder} and {against.folder} have no task with the same set of options in both: decode the same tasks with "
+            "the same options, or compare with a run that has a single set of options"
+        )
     lines: list[Line] = []
     sums_of = {group: Answers.total(Answers.of(*pair) for pair in pairs) for group, pairs in run.groups.items()}
     seconds, sets = shared_seconds(run, sums_of), Counter(task for task, _ in sums_of)
