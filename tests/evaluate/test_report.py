@@ -5,16 +5,20 @@ import re
 import shutil
 from html.parser import HTMLParser
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
 from sealing import with_answers
 
 from dlstep import Trace
 from dlstep.cli import main
 from dlstep.evaluate.metrics import Pair
 from dlstep.evaluate.report import MOST_TOKENS, PARTS, where
+from dlstep.evaluate.report_html import data_of
+from dlstep.evaluate.runs import read
+from dlstep.json_lines import CHECKSUM, sealed
 
 Captured = pytest.CaptureFixture[str]
 STORIES = ["eval", "--dataset_limit", "12", "--accept_threshold", "0.3", "--out"]
@@ -108,7 +112,7 @@ def test_the_page_stands_alone_and_shows_a_trace_that_was_kept(run: Path, tmp_pa
     assert "url(" not in text and "@import" not in text and "unsafe" not in text
     told = json.loads(text.partition('id="data">')[2].partition("</script>")[0])
     assert list(told["recordings"]) == [name] and len(told["answers"]) == 12
-    other = with_answers(run, tmp_path / "other", [{"tokens": [1, 2]}])
+    other = with_answers(run, tmp_path / "other", [{"tokens": row["tokens"][::-1]} for row in rows_of(run)])
     shutil.copytree(run / "traces", other / "traces")
     assert main(["report", str(other), "--html", str(tmp_path / "other.html")]) == 0
     assert '"recordings":{},' in (tmp_path / "other.html").read_text(), "a trace of another answer"
@@ -169,6 +173,26 @@ def test_a_file_that_was_changed_is_told_of(
     assert main(["report", str(tmp_path)]) == 2
     told = capsys.readouterr().err
     assert said in told and told.count("\n") == 1
+
+
+ODD: list[Any] = [None, True, -1, 0.5, 1e308, "x", [], [1], [None], [[1]], [{"role": "user"}], {}, {"a": "x"}, {"a": None}]
+
+
+@settings(max_examples=40)
+@given(name=st.sampled_from(["answers.jsonl", "beside.jsonl"]), last=st.booleans(), value=st.sampled_from(ODD), data=st.data())
+def test_a_field_of_any_value_is_shown_or_refused(run: Path, name: str, last: bool, value: Any, data: st.DataObject) -> None:
+    """A checksum is no signature: a line that somebody wrote may have one, too."""
+    lines = [json.loads(line) for line in (run / name).read_text().splitlines()]
+    line = lines[-last]
+    line[data.draw(st.sampled_from(sorted(line.keys() - {CHECKSUM})))] = value
+    line.pop(CHECKSUM)
+    lines[-last] = sealed(line)
+    with TemporaryDirectory() as folder:
+        for each in run.glob("*.json*"):
+            (Path(folder) / each.name).write_bytes(each.read_bytes())
+        (Path(folder) / name).write_text("".join(json.dumps(each) + "\n" for each in lines))
+        if main(["report", folder]) == 0:
+            data_of(read(Path(folder)))  # what the page shows
 
 
 def test_another_model_does_not_step_into_it(run: Path, tmp_path: Path, capsys: Captured) -> None:

@@ -20,12 +20,13 @@ from ..json_lines import CHECKSUM, Line, append, encoded, is_intact, opened, rep
 from .items import Item, Key, options_text
 
 ANSWERS, BESIDE, AHEAD, RUN = "answers.jsonl", "beside.jsonl", "ahead.jsonl", "run.json"
-# The fields that a line must have, and their types; where a float is expected, an int is also valid.
+# The fields that a line must have, and their types. `[int]` is a list of ints, `{str: float}` a mapping of any names to floats,
+# `{"role": str}` a mapping with this field, and a tuple lists alternatives. Where a float is expected, an int is also valid.
 KEY_FIELDS: dict[str, Any] = {"task": str, "document": int, "options": dict}
 ROW_FIELDS = KEY_FIELDS | {
-    "prompt": str | list,
+    "prompt": (str, [{"role": str, "content": str}]),
     "answer": str,
-    "tokens": list,
+    "tokens": [int],
     "steps": int,
     "finish": str,
     "error": str,
@@ -34,10 +35,10 @@ ROW_FIELDS = KEY_FIELDS | {
     "gold": str,
     "found": str,
     "note": str,
-    "scores": dict,
+    "scores": {str: float},
     "score": float,
 }
-BESIDE_FIELDS = KEY_FIELDS | {"forwards": int, "computed": int, "wasted": int, "seconds": float, "decided_at": list}
+BESIDE_FIELDS = KEY_FIELDS | {"forwards": int, "computed": int, "wasted": int, "seconds": float, "decided_at": [int]}
 
 
 def key_of(line: Line) -> Key:
@@ -48,11 +49,26 @@ def key_of(line: Line) -> Key:
 def check(path: Path, number: int, line: object, kinds: Mapping[str, Any]) -> Line:
     """Return the line if it has these fields. Raises ValueError if a field is missing or has a value of another type."""
     for name, kind in kinds.items():
-        value = line.get(name) if isinstance(line, dict) else None
-        if isinstance(value, bool) or not isinstance(value, kind | int if kind is float else kind):
+        if not is_a(line.get(name) if isinstance(line, dict) else None, kind):
             raise ValueError(f"{path}, line {number} is not a line of a run, look at {name}: {short(line)}")
     assert isinstance(line, dict), "at least one field is required"
     return line
+
+
+def is_a(value: Any, kind: Any) -> bool:
+    """Return whether a value of JSON is of a kind, as the tables above write it. A bool is no int."""
+    match kind:
+        case tuple():
+            return any(is_a(value, each) for each in kind)
+        case list():
+            return isinstance(value, list) and all(is_a(item, kind[0]) for item in value)
+        case dict():
+            if not isinstance(value, dict):
+                return False
+            if str in kind:
+                return all(is_a(item, kind[str]) for item in value.values())
+            return all(is_a(value.get(name), each) for name, each in kind.items())
+    return not isinstance(value, bool) and isinstance(value, kind | int if kind is float else kind)
 
 
 def sealed_lines(path: Path, kinds: Mapping[str, Any]) -> Iterator[tuple[int, Line]]:

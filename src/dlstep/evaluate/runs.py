@@ -70,6 +70,11 @@ def read(folder: Path) -> Run:
             f"{folder / BESIDE} has no line for {lost[0]} {lost[1]}, so this line was deleted: run the same command again, "
             "which answers the problem again"
         )
+    if apart := next((key for key, row in rows.items() if len(row["tokens"]) != len(beside[key]["decided_at"])), None):
+        raise ValueError(
+            f"{folder / ANSWERS} and {folder / BESIDE} contain different answers to {apart[0]} {apart[1]}: delete the line of "
+            "this problem in the first file and run the same command again, which answers the problem again"
+        )
     return Run(folder, asked, rows, beside, work)
 
 
