@@ -17,10 +17,10 @@ import yaml
 from fastapi import FastAPI
 from ray import serve
 
-from dlstep.config import engine_config
-from dlstep.serve.app import create_app
+from dlstep.engine.config import engine_config
 from dlstep.serve.engine_process import ProcessHost
-from dlstep.serve.front import Front
+from dlstep.serve.http.app import create_app
+from dlstep.serve.router.front import Front
 from dlstep.serve.settings import ServeOptions
 
 VARIABLES = {name: value for name, value in os.environ.items() if name.startswith("DLSTEP_")}

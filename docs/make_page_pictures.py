@@ -22,8 +22,8 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 from dlstep import LLM, Plan, Samples
 from dlstep.core import Driver
 from dlstep.serve.engine_process import ThreadHost
-from dlstep.serve.front import Front
-from dlstep.serve.server import Server, listen
+from dlstep.serve.http.server import Server, listen
+from dlstep.serve.router.front import Front
 from dlstep.serve.settings import ServeOptions
 
 FOLDER = Path(__file__).parent / "page"

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from dlstep.engine.json_lines import encoded, sealed
 from dlstep.evaluate.checkpoint import sealed_lines
-from dlstep.json_lines import encoded, sealed
 
 
 def with_answers(run: Path, to: Path, changes: Iterable[Mapping[str, Any]]) -> Path:

@@ -6,7 +6,7 @@ A recipe's numbers are what the shipped checkpoint was trained with; changing on
 from dataclasses import dataclass
 from typing import Literal
 
-from dlstep import trainings
+from dlstep.core import trainings
 
 BLOCK_SIZE = 8
 BUFFER_SIZE = 4

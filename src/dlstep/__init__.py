@@ -33,10 +33,10 @@ from .core import (
 )
 
 if TYPE_CHECKING:
-    from .config import EngineConfig as EngineConfig
+    from .engine.config import EngineConfig as EngineConfig
     from .llm import LLM as LLM, Draft as Draft
-    from .output import Output as Output
     from .session import Session as Session
+    from .text.output import Output as Output
 
 __version__ = "0.1.0"
 

@@ -6,18 +6,18 @@ from functools import partial
 from pathlib import Path, PurePath
 from typing import Any, TypeVar
 
-from .chat import Conversation, as_conversations, chat_prompt
-from .config import ENGINE_FIELDS, EngineConfig, engine_config
 from .core import Request, SamplingParams, State, Strategy, Update
 from .core.checks import listed as items_of, plain, short
 from .core.options import StrategyOptions
-from .engine import Engine, load_engine
-from .output import Output, Prompt, output_of
-from .policy import BufferPolicy
-from .prompts import as_list, encode, encode_pins, params_of
+from .engine.buffer_policy import BufferPolicy
+from .engine.config import ENGINE_FIELDS, EngineConfig, engine_config
+from .engine.loader import Engine, load_engine
+from .engine.shared_decode import Feed, SharedDecode
 from .session import Session
-from .sharing import Feed, SharedDecode
 from .stream import Draft, Drafts, Stream
+from .text.chat import Conversation, as_conversations, chat_prompt
+from .text.output import Output, Prompt, output_of
+from .text.prompts import as_list, encode, encode_pins, params_of
 
 Item = TypeVar("Item")
 
@@ -117,7 +117,7 @@ class LLM:
         params = params_for(len(listed), sampling_params)
         if type(plain(progress)) is not bool:
             raise ValueError(f"progress must be True or False, got {short(progress)}")
-        from .progress import progress_bar
+        from .views.progress_bars import progress_bar
 
         tokenizer = self._engine.tokenizer
         requests = numbered([encode(self._engine, prompt) for prompt in listed], params)

@@ -26,11 +26,11 @@ from .core import (
 )
 from .core.checks import plain, short
 from .core.options import options_of, sorted_options
-from .engine import Engine
-from .forks import with_changes, with_params
-from .hints import unknown
-from .output import Output, Prompt, output_of
-from .prompts import encode, params_of
+from .engine.loader import Engine
+from .engine.option_errors import unknown
+from .engine.overrides import with_changes, with_params
+from .text.output import Output, Prompt, output_of
+from .text.prompts import encode, params_of
 
 if TYPE_CHECKING:
     from .llm import LLM

@@ -7,9 +7,9 @@ from typing import Any, Generic, TypeVar
 
 from .core import Cell, DlstepError, Spec, Update
 from .core.words import Pieces
-from .output import Output, Prompt, output_of
-from .sharing import Feed, SharedDecode
-from .text import TextStream, Tokenizer
+from .engine.shared_decode import Feed, SharedDecode
+from .text.detokenize import TextStream, Tokenizer
+from .text.output import Output, Prompt, output_of
 
 Item = TypeVar("Item")
 

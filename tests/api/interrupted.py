@@ -15,14 +15,15 @@ from typing import Any, final
 
 from shadow_llm import make_llm
 
-from dlstep import LLM, SamplingParams, call_lock, decode, llm as llm_module, sharing, stream as stream_module
+from dlstep import LLM, SamplingParams, llm as llm_module, stream as stream_module
 from dlstep.core import DlstepError, Driver, Plan, Samples, Sequence, Spec
+from dlstep.engine import call_lock, decode, shared_decode
 from dlstep.strategies.multi_bd import MultiBD
 from dlstep.stream import Draft, Stream
 from dlstep.testing.shadow import ShadowDriver
 from dlstep.testing.sharing import LeadingDriver
 
-FILES = {module.__file__ for module in (call_lock, sharing, stream_module, llm_module)}
+FILES = {module.__file__ for module in (call_lock, shared_decode, stream_module, llm_module)}
 # Not `Decode.forward`: signals, which may come only between some bytecodes, cannot leave its lock locked; an exception raised
 # at any bytecode can.
 METHODS = {

@@ -5,7 +5,7 @@ from functools import cache
 
 from dlstep import LLM, Config, Plan, Samples, Spec, Strategy, init
 from dlstep.core import Driver
-from dlstep.engine import Engine
+from dlstep.engine.loader import Engine
 from dlstep.models.pieces import pieces
 from dlstep.strategies import load
 from dlstep.testing.shadow import ShadowDriver

@@ -7,7 +7,7 @@ from hypothesis import given, settings, strategies as st
 
 from dlstep import LLM, SamplingParams
 from dlstep.cli import main
-from dlstep.policy import BufferPolicy, policy_of
+from dlstep.engine.buffer_policy import BufferPolicy, policy_of
 
 POLICY = [
     {"max_requests": 2, "accept_threshold": 0.99, "buffer_size": 3},

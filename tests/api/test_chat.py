@@ -7,9 +7,9 @@ import pytest
 from shadow_llm import make_llm
 
 from dlstep import LLM, Plan, Samples, SamplingParams
-from dlstep.chat import as_conversations, chat_prompt
 from dlstep.cli import main
 from dlstep.core import Driver
+from dlstep.text.chat import as_conversations, chat_prompt
 from dlstep.tiny.tokenizer import EOS_ID, build_tokenizer
 
 LINES = "{% for message in messages %}{{ message['content'] }}\n{% endfor %}"

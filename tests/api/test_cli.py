@@ -21,7 +21,7 @@ from dlstep.cli.inspect import strategy_rows
 from dlstep.cli.main import COMMANDS
 from dlstep.cli.options import ENGINE_FIELDS, SAMPLING_FIELDS, SAMPLING_HELP
 from dlstep.core import Add, Fail, Prune, Rebuild
-from dlstep.option_help import field_help
+from dlstep.engine.option_help import field_help
 
 QUESTION = "Max has 53 shells. Later Max buys 39 more. How many shells does Max have?"
 LABELS = [decoder.label for decoder in DECODERS]

@@ -8,9 +8,10 @@ from annotated_types import Gt
 from shadow_llm import spec
 
 from dlstep import EngineConfig, Request, Spec, strategies
-from dlstep.config import engine_config
 from dlstep.core import Config, Grid, Strategy, init
-from dlstep.resolve import build, embedded_models_for, resolve, trained_further
+from dlstep.core.trainings import BIDIRECTIONAL, BLOCK_CAUSAL, PROMPT_IN_FULL, TRAININGS
+from dlstep.engine.config import engine_config
+from dlstep.engine.resolve import build, embedded_models_for, resolve, trained_further
 from dlstep.rules.early_commit import EarlyCommit
 from dlstep.rules.quota import Quota
 from dlstep.rules.threshold import Threshold
@@ -18,7 +19,6 @@ from dlstep.strategies import Blockwise
 from dlstep.strategies.d2f import D2F
 from dlstep.strategies.dual_cache import DualCache
 from dlstep.strategies.multi_bd import MultiBD
-from dlstep.trainings import BIDIRECTIONAL, BLOCK_CAUSAL, PROMPT_IN_FULL, TRAININGS
 
 NEEDS_QUOTA = (
     "steps_per_block is an option of the rules quota, remdm and running_confidence: give one of them beside it, as rule='quota'"

@@ -12,7 +12,7 @@ from interrupted import PARAMS, PROMPTS, check_nothing_is_left, expected, run_hi
 from shadow_llm import make_llm
 
 from dlstep import Request
-from dlstep.call_lock import CallLock, Hold
+from dlstep.engine.call_lock import CallLock, Hold
 
 HISTORIES = 20_000
 

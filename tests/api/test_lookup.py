@@ -9,7 +9,7 @@ import pytest
 
 from dlstep import rules, strategies
 from dlstep.core import Rule
-from dlstep.lookup import Shelf, searched
+from dlstep.core.plugins import Shelf, searched
 from dlstep.rules.quota import Quota
 from dlstep.rules.threshold import Threshold
 from dlstep.strategies.multi_bd import MultiBD

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from transformers.utils.chat_template_utils import render_jinja_template
 
-from dlstep import rendering
 from dlstep.models import templates
-from dlstep.rendering import render
+from dlstep.text import rendering
+from dlstep.text.rendering import render
 
 TOKENS = {"bos_token": "<s>", "eos_token": "</s>"}
 TALK: list[dict[str, Any]] = [

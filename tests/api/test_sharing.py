@@ -12,10 +12,10 @@ import pytest
 from shadow_llm import make_llm, spec
 
 from dlstep import LLM, Config, Plan, Rows, Samples, SamplingParams, Span, init
-from dlstep.call_lock import Hold
 from dlstep.core import Driver, Sequence
 from dlstep.core.draws import mix
-from dlstep.engine import Engine
+from dlstep.engine.call_lock import Hold
+from dlstep.engine.loader import Engine
 from dlstep.strategies import load
 from dlstep.testing.scripted import ScriptedDriver
 from dlstep.tiny.tokenizer import build_tokenizer

@@ -15,7 +15,7 @@ from test_lookup import RULE, STRATEGY
 
 from dlstep import LLM, rules, strategies
 from dlstep.cli import main
-from dlstep.option_help import field_help
+from dlstep.engine.option_help import field_help
 
 NEEDS_QUOTA = (
     "steps_per_block is an option of the rules quota, remdm and running_confidence: give one of them beside it, as rule='quota'"

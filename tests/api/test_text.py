@@ -7,7 +7,7 @@ from hypothesis import given, strategies as st
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from dlstep.text import KEPT, TextStream, cut, decode, held_back
+from dlstep.text.detokenize import KEPT, TextStream, cut, decode, held_back
 
 
 class Bytes:

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from dlstep import threads
-from dlstep.threads import SMALL, chosen_threads, set_threads, spin_less
+from dlstep.engine import threads
+from dlstep.engine.threads import SMALL, chosen_threads, set_threads, spin_less
 
 LARGE = 10 * SMALL
 

@@ -13,7 +13,7 @@ from shadow_llm import PAGE_SIZE, make_llm, spec
 from dlstep import LLM, EngineConfig, Output, SamplingParams, Spec, Thresholds, strategies
 from dlstep.core import Config, Request, Rows, Span, State, Strategy, add, commit, init, schedule
 from dlstep.core.codec import from_json, to_json
-from dlstep.resolve import build, resolve
+from dlstep.engine.resolve import build, resolve
 from dlstep.testing.harness import shadow
 from dlstep.testing.scripted import ScriptedDriver
 

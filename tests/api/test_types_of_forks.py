@@ -11,7 +11,7 @@ from shadow_llm import PAGE_SIZE, spec
 
 from dlstep import LLM, Config, SamplingParams, Session, init, strategies
 from dlstep.core import with_options
-from dlstep.engine import Engine
+from dlstep.engine.loader import Engine
 from dlstep.rules.quota import Quota
 from dlstep.testing.shadow import ShadowDriver
 from dlstep.tiny.tokenizer import build_tokenizer

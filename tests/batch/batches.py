@@ -14,7 +14,7 @@ from dlstep.batch.crews import Alone, Crew
 from dlstep.batch.desk import About, Answered, Desk
 from dlstep.batch.lines import Json, Line, read_lines
 from dlstep.batch.runner import answer_all
-from dlstep.engine import Engine
+from dlstep.engine.loader import Engine
 from dlstep.tiny import problems
 
 URL = "/v1/completions"

@@ -9,7 +9,7 @@ from batches import lines_of, run, stories
 from dlstep.batch.answerer import Answerer, Failed
 from dlstep.batch.desk import About, Answered
 from dlstep.batch.lines import content_key
-from dlstep.config import EngineConfig
+from dlstep.engine.config import EngineConfig
 
 
 def test_requests_that_come_twice_are_answered_once_and_all_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

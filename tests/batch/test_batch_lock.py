@@ -21,7 +21,7 @@ from killing import child_that_holds, ended
 from dlstep.batch.runner import answer_all
 from dlstep.cli import main
 from dlstep.core import DlstepError
-from dlstep.run_lock import LOCK, RunLock, check_free
+from dlstep.engine.run_lock import LOCK, RunLock, check_free
 
 COMMAND = [sys.executable, "-c", "from dlstep.cli import main; raise SystemExit(main())", "batch"]
 LINES = numbered([1, 2, 4, 5, 1, 7, 3])

@@ -22,8 +22,8 @@ from dlstep.batch.answerer import Failed
 from dlstep.batch.desk import About, Answered
 from dlstep.batch.options import BatchOptions
 from dlstep.batch.runner import answer_all
-from dlstep.config import EngineConfig
 from dlstep.core import DlstepError
+from dlstep.engine.config import EngineConfig
 from dlstep.processes import heartbeat
 
 

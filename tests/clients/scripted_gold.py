@@ -8,7 +8,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from dlstep.core import Config, Rows, Span, Spec, init
-from dlstep.engine import Engine
+from dlstep.engine.loader import Engine
 from dlstep.models.pieces import pieces
 from dlstep.strategies.dual_cache import DualCache
 from dlstep.testing.scripted import ScriptedDriver

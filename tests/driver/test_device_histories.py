@@ -8,8 +8,8 @@ from hypothesis import given, settings, strategies as st
 from random_checkpoints import BLOCK, WORDS
 
 from dlstep.core import Config, LineMismatch, Request, SamplingParams, State, add, commit, init, schedule
-from dlstep.decode import Decode
 from dlstep.driver import TorchDriver
+from dlstep.engine.decode import Decode
 from dlstep.models import Checkpoint
 from dlstep.models.networks import Memory
 from dlstep.rules.threshold import Threshold

@@ -9,7 +9,7 @@ from crowd import LEAST_ROWS, Crowd, Question, alone, expected, fed_rows, prompt
 
 from dlstep import LLM, Plan, Samples, SamplingParams, Session, strategies, tiny
 from dlstep.core import HistoryDriver
-from dlstep.engine import Engine
+from dlstep.engine.loader import Engine
 
 STRATEGIES = sorted(strategies.available())
 ENGINES = {

@@ -7,7 +7,7 @@ from pathlib import Path
 from killing import killed_while
 
 from dlstep import LLM
-from dlstep.engine import Engine
+from dlstep.engine.loader import Engine
 from dlstep.evaluate.crews import Alone, Crew
 from dlstep.evaluate.items import read_documents
 from dlstep.evaluate.options import EvalOptions

@@ -61,7 +61,7 @@ def test_a_second_process_on_a_folder_is_refused_before_a_model_is_loaded(
         raise AssertionError("the refusal comes first")
 
     folder = copied(Path(options.out), tmp_path / "run")
-    monkeypatch.setattr("dlstep.engine.load_engine", loaded)
+    monkeypatch.setattr("dlstep.engine.loader.load_engine", loaded)
     monkeypatch.setattr("dlstep.llm.load_engine", loaded)
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     child = child_that_holds(folder)

@@ -11,13 +11,13 @@ from given import ROOT
 from dlstep import strategies, tiny
 from dlstep.cli.eval import OWN, flattened, own_names, split, with_sections
 from dlstep.cli.main import parsed
-from dlstep.config import ENGINE_FIELDS, engine_config
 from dlstep.core import Spec
+from dlstep.core.trainings import PROMPT_IN_FULL
+from dlstep.engine.compatibility import family_misfit
+from dlstep.engine.config import ENGINE_FIELDS, engine_config
+from dlstep.engine.resolve import build, embedded_facts, resolve
 from dlstep.evaluate.options import EvalOptions
-from dlstep.matrix import family_misfit
 from dlstep.models import FAMILIES
-from dlstep.resolve import build, embedded_facts, resolve
-from dlstep.trainings import PROMPT_IN_FULL
 
 FILES = sorted((ROOT / "configs").glob("*.yaml"))
 NATIVE = ("qwen2", "llama", "qwen3", "qwen3_moe")  # whose folder says how it is decoded

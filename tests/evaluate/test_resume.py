@@ -10,7 +10,7 @@ from random import Random
 import pytest
 from running import answers, engine, killed, run
 
-from dlstep.config import EngineConfig
+from dlstep.engine.config import EngineConfig
 from dlstep.evaluate.checkpoint import AHEAD, ANSWERS, BESIDE, RUN
 from dlstep.evaluate.crews import Alone, Processes
 from dlstep.evaluate.items import Item

@@ -22,8 +22,8 @@ from dlstep.evaluate.options import CODE_TASKS, EvalOptions
 from dlstep.evaluate.programs import harness_program, program_of
 from dlstep.evaluate.scoring import Mark, code_mark, ending_mark, maths_mark, number_mark
 from dlstep.processes import Worker
-from dlstep.rendering import render
-from dlstep.text import encode
+from dlstep.text.detokenize import encode
+from dlstep.text.rendering import render
 
 CASES = cases()
 CODE = 'FACTOR = 2\n\n\ndef double(n):\n    """Twice a number."""\n'

@@ -11,6 +11,7 @@ from running import engine
 
 from dlstep import LLM, SamplingParams, strategies
 from dlstep.cli.tune_load import loads_of, table_text
+from dlstep.engine.buffer_policy import policy_of
 from dlstep.evaluate.frontier import Point
 from dlstep.evaluate.items import items_of, read_documents
 from dlstep.evaluate.load import LEAST, ROUNDS, Rate, chosen_at, joined, measured, policy_rows, rates
@@ -20,7 +21,6 @@ from dlstep.evaluate.space import Space, space_of, values_of
 from dlstep.evaluate.study import write_study
 from dlstep.evaluate.tune_options import TuneOptions
 from dlstep.evaluate.tuning import ENOUGH, plan
-from dlstep.policy import policy_of
 
 MULTI_BD = strategies.SHELF.value("multi_bd")
 

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 from running import answers, run
 
-from dlstep.config import EngineConfig
 from dlstep.core import DlstepError
+from dlstep.engine.config import EngineConfig
 from dlstep.evaluate import crews
 from dlstep.evaluate.answering import Answering
 from dlstep.evaluate.crews import Processes, work
@@ -82,7 +82,7 @@ def unbroken(options: EvalOptions) -> bytes:
 def fast(monkeypatch: pytest.MonkeyPatch) -> None:
     """Workers are forked from a process that has imported torch, which takes longest."""
     context: Any = get_context("forkserver")
-    context.set_forkserver_preload(["dlstep.engine", "dlstep.models", "dlstep.driver", "dlstep.evaluate.crews"])
+    context.set_forkserver_preload(["dlstep.engine.loader", "dlstep.models", "dlstep.driver", "dlstep.evaluate.crews"])
     monkeypatch.setattr(worker, "get_context", lambda _: context)
     monkeypatch.setattr(heartbeat, "IMPORT_SECONDS", LIMIT)
 

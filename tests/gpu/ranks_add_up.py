@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dlstep.models import symmetric
-from dlstep.models.ranks import Ranks, break_off
-from dlstep.models.symmetric import sum_by_torch
+from dlstep.distributed import symmetric
+from dlstep.distributed.ranks import Ranks, break_off
+from dlstep.distributed.symmetric import sum_by_torch
 
 WIDTH = 4096
 ROWS = (130, 1040, 4174)  # of a step of sdar-8b with 1, 8 and 32 requests

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dlstep.models.ranks import Ranks
+from dlstep.distributed.ranks import Ranks
 from dlstep_kernels import Drawn, Penalty, SamplerConfig, Settings, has_kernels, head_and_sample
 from dlstep_kernels.sampling import Noise
 from dlstep_kernels.vocabulary import Share, cut_of

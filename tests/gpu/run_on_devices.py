@@ -29,7 +29,7 @@ from crowds import Answers, Case, crowds, flips  # noqa: E402
 from ranks_running import run_apart, run_on_devices  # noqa: E402
 from run_on_device import SHOWN, Report, machine, parts_of  # noqa: E402
 
-from dlstep.models.ranks import Ranks  # noqa: E402
+from dlstep.distributed.ranks import Ranks  # noqa: E402
 
 PARTS = ("sums", "heads", "dense", "experts", "tokens")
 SECONDS = 480.0

@@ -6,7 +6,7 @@ import pytest
 
 from dlstep import LLM, tiny
 from dlstep.evaluate.likelihood import Likelihood, Likelihoods, MonteCarlo
-from dlstep.text import encode
+from dlstep.text.detokenize import encode
 
 pytestmark = pytest.mark.gpu
 # Each decoder with the error that is allowed for each token of an answer, in nats, in fp32.

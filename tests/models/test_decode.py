@@ -19,9 +19,9 @@ from models import EOS, MASK, PAD, ROWS, BiasedHead, Dense, save_tokenizer
 from tiny_configs import FACTS
 from tiny_families import write_checkpoint
 
+from dlstep.core.trainings import TRAININGS
 from dlstep.models import load_checkpoint
 from dlstep.models.families import FAMILIES
-from dlstep.trainings import TRAININGS
 
 CASES = 12
 EOS_IDS = {"eos_token_id": EOS, "pad_token_id": PAD}

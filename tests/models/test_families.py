@@ -21,14 +21,14 @@ from published import (
 from tiny_families import FACTS, write_checkpoint
 
 from dlstep import LLM, SamplingParams
-from dlstep.config import engine_config
+from dlstep.core.trainings import TRAININGS
+from dlstep.engine.config import engine_config
+from dlstep.engine.resolve import build, resolve
 from dlstep.models import FAMILIES, Description, read_description
 from dlstep.models.shapes import kv_shapes
-from dlstep.resolve import build, resolve
 from dlstep.rules.quota import Quota
 from dlstep.rules.threshold import Threshold
 from dlstep.tiny.tokenizer import EOS_ID, MASK_ID
-from dlstep.trainings import TRAININGS
 from training.model import save_tokenizer
 
 Facts = dict[str, Any]

@@ -18,7 +18,7 @@ from transformers import PreTrainedTokenizerFast
 from dlstep.models.reading import LONGEST_MESSAGE
 from dlstep.models.regex_limits import regex_problem
 from dlstep.models.tokenizer_limits import MOST_GROWTH, check_tokenizer
-from dlstep.text import encode
+from dlstep.text.detokenize import encode
 
 Facts = dict[str, Any]
 LETTERS = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?"

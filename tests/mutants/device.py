@@ -12,7 +12,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     change(
         "a limit that an interrupt kept from being left stays",
-        "watchdog.py",
+        "engine/watchdog.py",
         "if self._entered.get(thread, now) < now and not is_limited(frames.get(thread)):",
         "if False:",
     ),

@@ -30,7 +30,7 @@ MUTANTS = (
     change("rows are as certain as if asked other problems", INTERVALS, "- 2 * both + 1)", "+ 1)"),
     change("equal rows are equal for certain", INTERVALS, ", NORMAL.inv_cdf(1 - LEVEL))", ", 0.0)"),
     change("answers are written as they end", CHECKPOINT, "while (row := self._ahead.pop(len(self.rows), None)) is not None:", "while self._ahead and (row := self._ahead.pop(next(iter(self._ahead)))) is not None:"),
-    change("a line that is not whole is kept", "json_lines.py", "file.truncate(len(kept[0]) + len(kept[1]))", "file.seek(0)"),
+    change("a line that is not whole is kept", "engine/json_lines.py", "file.truncate(len(kept[0]) + len(kept[1]))", "file.seek(0)"),
     change("answers that wait are not found again", CHECKPOINT, "{places[key_of(row)]: row for row in ahead}", "{places[key_of(row)]: row for row in ahead[:0]}"),
     change("a line may be edited", CHECKPOINT, "if not is_intact(line, said):", "if said is None:"),
     change("a gap in the answers stays", CHECKPOINT, "ahead, self.rows = ahead + self.rows, []", "self.rows = []"),

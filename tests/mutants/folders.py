@@ -2,7 +2,7 @@
 
 from .catalogue import Mutant, change
 
-DECLARED, SHARDS, SIZES = "declared.py", "models/shards.py", "models/sizes.py"
+DECLARED, SHARDS, SIZES = "engine/checkpoint_options.py", "models/shards.py", "models/sizes.py"
 YAML = "cli/yaml_file.py"
 
 MUTANTS: tuple[Mutant, ...] = (
@@ -23,10 +23,10 @@ MUTANTS: tuple[Mutant, ...] = (
     change(
         "JSON files may be of any size", "models/reading.py", "(size := path.stat().st_size) > LARGEST_JSON", "(size := 0) > 0"
     ),
-    change("templates may run for ever", "rendering.py", "monotonic() + RENDER_SECONDS", 'float("inf")'),
+    change("templates may run for ever", "text/rendering.py", "monotonic() + RENDER_SECONDS", 'float("inf")'),
     change("an option file may refer to itself", YAML, "isinstance(event, yaml.AliasEvent)", "False"),
     change("an option file may be nested at will", YAML, "if deep > DEEPEST:", "if False:"),
     change("an option file may import a module", YAML, "if isinstance(given, str) and any(", "if False and any("),
-    change("pages may be more than there is memory", "devices.py", "        if taken > room:\n", "        if False:\n"),
-    change("a device that is not here may be named", "devices.py", " >= found:", " >= 99:"),
+    change("pages may be more than there is memory", "engine/devices.py", "        if taken > room:\n", "        if False:\n"),
+    change("a device that is not here may be named", "engine/devices.py", " >= found:", " >= 99:"),
 )

@@ -2,7 +2,7 @@
 
 from .catalogue import Mutant, change
 
-LIKELIHOOD, NETWORK, RENDERING = "evaluate/likelihood.py", "models/networks/network.py", "rendering.py"
+LIKELIHOOD, NETWORK, RENDERING = "evaluate/likelihood.py", "models/networks/network.py", "text/rendering.py"
 
 MUTANTS = (
     change("the mask id has no share of a likelihood", LIKELIHOOD, "named=1, all_ids=True", "named=1"),

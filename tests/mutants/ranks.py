@@ -2,10 +2,10 @@
 
 from .catalogue import change
 
-VOCABULARY, SHARDING, RANKS = "dlstep_kernels/vocabulary.py", "models/sharding.py", "models/ranks.py"
-CONDUCTOR, CREW, WIRE = "ranks/conductor.py", "ranks/crew.py", "ranks/wire.py"
+VOCABULARY, SHARDING, RANKS = "dlstep_kernels/vocabulary.py", "models/sharding.py", "distributed/ranks.py"
+CONDUCTOR, CREW, WIRE = "distributed/conductor.py", "distributed/crew.py", "distributed/wire.py"
 
-ADD_UP, COMMONS, SYMMETRIC = "dlstep_kernels/gpu/add_up.py", "dlstep_kernels/commons.py", "models/symmetric.py"
+ADD_UP, COMMONS, SYMMETRIC = "dlstep_kernels/gpu/add_up.py", "dlstep_kernels/commons.py", "distributed/symmetric.py"
 HEAD, PARTS = "dlstep_kernels/gpu/head.py", "dlstep_kernels/gpu/parts.py"
 
 MUTANTS = (
@@ -38,10 +38,10 @@ MUTANTS = (
     change("key heads that are fewer than ranks are not repeated", SHARDING, "first = ranks.rank * heads // ranks.size", "first = ranks.rank * own"),
     change("gate and up are cut as one", SHARDING, "_even(name, width, ranks), halves=packed)", "_even(name, width * (1 + packed), ranks))"),
     change("an id of another rank has the first row", SHARDING, "self.ranks.add_up(found.masked_fill(elsewhere[..., None], 0.0))", "self.ranks.add_up(found)"),
-    change("an interrupt is not held back", "ranks/interrupts.py", "        waiting.append(number)", "        raise KeyboardInterrupt"),
-    change("an interrupt that waited is lost", "ranks/interrupts.py", "    if waiting:\n        signal.raise_signal", "    if not waiting:\n        signal.raise_signal"),
-    change("a second interrupt waits, too", "ranks/interrupts.py", "        if waiting:\n            raise", "        if waiting and not number:\n            raise"),
-    change("a forward that failed leaves the leader where it was", "decode.py", "self._leader.rewind(self._state)  # other", "pass  # other"),
+    change("an interrupt is not held back", "distributed/interrupts.py", "        waiting.append(number)", "        raise KeyboardInterrupt"),
+    change("an interrupt that waited is lost", "distributed/interrupts.py", "    if waiting:\n        signal.raise_signal", "    if not waiting:\n        signal.raise_signal"),
+    change("a second interrupt waits, too", "distributed/interrupts.py", "        if waiting:\n            raise", "        if waiting and not number:\n            raise"),
+    change("a forward that failed leaves the leader where it was", "engine/decode.py", "self._leader.rewind(self._state)  # other", "pass  # other"),
     change("ranks do not compare their lines", WIRE, "        if len(set(values)) == 1:", "        if values:"),
     change("a rank forgets its own number", WIRE, "self._verdict([self._value, *self._wire.values()])", "self._verdict(self._wire.values())"),
     change("lines of a plan that no history has are not compared", "driver/torch_driver.py", "                if meanwhile is not None:\n                    meanwhile()\n", ""),
@@ -57,8 +57,8 @@ MUTANTS = (
     change("NCCL says goodbye to ranks that were ended", CREW, "        if self._members:\n            break_off()  # NCCL would say goodbye to them\n", ""),
     change("whoever breaks off waits for graphs", RANKS, "        _aborts[0].start()\n", "        _aborts[0].run()\n"),
     change("graphs that are left are waited for", RANKS, "            if abort.is_alive():", "            if False:"),
-    change("a rank of torchrun leaves with its graphs", "engine.py", "    engine.driver.drop_graphs()\n    leave_ranks()\n", "    leave_ranks()\n    engine.driver.drop_graphs()\n"),
-    change("a start that failed keeps graphs", "engine.py", "            undone.callback(driver.drop_graphs)  # ranks", "            # ranks"),
+    change("a rank of torchrun leaves with its graphs", "engine/loader.py", "    engine.driver.drop_graphs()\n    leave_ranks()\n", "    leave_ranks()\n    engine.driver.drop_graphs()\n"),
+    change("a start that failed keeps graphs", "engine/loader.py", "            undone.callback(driver.drop_graphs)  # ranks", "            # ranks"),
     change("graphs are freed while they run", "driver/graphs.py", "        with suppress(RuntimeError):  # a device that failed runs none\n            torch.cuda.synchronize(self._target.device)\n        for captured in self._captured.values():\n            captured.graph.reset()  # frames of an error may hold it\n", "        for captured in self._captured.values():\n            captured.graph.reset()  # frames of an error may hold it\n        torch.cuda.synchronize(self._target.device)\n"),
     change("graphs that an error holds stay", "driver/graphs.py", "            captured.graph.reset()  # frames of an error may hold it\n", "            pass\n"),
     change("ranks meet a second time", SYMMETRIC, "has_kernels(device) and not _meetings else", "has_kernels(device) else"),

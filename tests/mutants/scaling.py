@@ -3,8 +3,8 @@
 from .catalogue import change
 
 LINES, CHECKPOINT, DESK = "batch/lines.py", "batch/checkpoint.py", "batch/desk.py"
-PLACEMENT, FRONT, FLEET = "serve/placement.py", "serve/front.py", "serve/fleet.py"
-LINK, REPLICA, ACTORS = "serve/link.py", "serve/replica.py", "batch/actors.py"
+PLACEMENT, FRONT, FLEET = "serve/router/placement.py", "serve/router/front.py", "serve/router/fleet.py"
+LINK, REPLICA, ACTORS = "serve/router/link.py", "serve/router/replica.py", "batch/actors.py"
 
 MUTANTS = (
     change("a failure is kept as an answer", LINES, "< TRY_AGAIN", "< 600"),
@@ -15,7 +15,7 @@ MUTANTS = (
     change("the output is written in place", CHECKPOINT, 'new = self._out.with_name(f"{self._out.name}.new")', "new = self._out"),
     change("answers to no request are dropped silently", CHECKPOINT, "        if foreign:\n", "        if foreign and not self._out:\n"),
     change("a checksum leaves out whose answer it is", LINES, "{checksum(sealed)}", "{checksum(sealed['response'])}"),
-    change("the lock is shared", "run_lock.py", "fcntl.LOCK_EX", "fcntl.LOCK_SH"),
+    change("the lock is shared", "engine/run_lock.py", "fcntl.LOCK_EX", "fcntl.LOCK_SH"),
     change("an answer says what depends on the batch", DESK, 'MEASURED = ("nfe", "tokens_per_forward")', 'MEASURED = ("tokens_per_forward",)'),
     change("load does not bound the choice of a replica", PLACEMENT, " if standing.requests < most]", "]"),
     change("a replica may have all requests", PLACEMENT, "ceil(SHARE * (requests + 1) / replicas)", "requests + 1"),

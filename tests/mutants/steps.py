@@ -2,9 +2,19 @@
 
 from .catalogue import Mutant, change
 
-FRAMES, FORKS, KEPT, STEPS = "frames.py", "forks.py", "serve/kept.py", "serve/engine_steps.py"
-FORKING, CHOICES, PAGE, CHOOSABLE = "serve/forking.py", "serve/choices.py", "serve/page.py", "serve/choosable.py"
-ERRORS, WORDS, TICKETS, RECORDINGS = "serve/errors.py", "core/words.py", "serve/tickets.py", "serve/recordings.py"
+FRAMES, FORKS, KEPT, STEPS = "views/frames.py", "engine/overrides.py", "serve/router/kept.py", "serve/engine_steps.py"
+FORKING, CHOICES, PAGE, CHOOSABLE = (
+    "serve/http/forking.py",
+    "serve/http/choices.py",
+    "serve/http/page_files.py",
+    "serve/http/choosable.py",
+)
+ERRORS, WORDS, TICKETS, RECORDINGS = (
+    "serve/http/errors.py",
+    "core/words.py",
+    "serve/router/tickets.py",
+    "serve/http/recordings.py",
+)
 
 MUTANTS: tuple[Mutant, ...] = (
     change(
@@ -100,13 +110,13 @@ MUTANTS: tuple[Mutant, ...] = (
     change("rules that are refused are offered", CHOOSABLE, '"per_request": not why,', '"per_request": True,'),
     change(
         "bodies that nest too deeply are told in the parser's words",
-        "serve/bodies.py",
+        "serve/http/bodies.py",
         '    "recursion limit exceeded": "it nests lists or objects too deeply",\n',
         "",
     ),
     change(
         "half a surrogate pair is told in the parser's words",
-        "serve/bodies.py",
+        "serve/http/bodies.py",
         '    "lone leading surrogate in hex escape": HALF,\n',
         "",
     ),

@@ -4,7 +4,13 @@ from .catalogue import COMMIT, FINISH, LIFECYCLE, SCHEDULE, Mutant, change
 
 PLAN, QUEUE, UPDATES, SHADOW = "core/plan.py", "core/queue.py", "core/updates.py", "testing/shadow.py"
 TRACE, TRACE_FILE, CODEC, CHECKS = "core/trace.py", "core/trace_file.py", "core/codec.py", "core/checks.py"
-DECODE, HISTORY, SESSION, SHARING, STREAM = "decode.py", "driver/history.py", "session.py", "sharing.py", "stream.py"
+DECODE, HISTORY, SESSION, SHARING, STREAM = (
+    "engine/decode.py",
+    "driver/history.py",
+    "session.py",
+    "engine/shared_decode.py",
+    "stream.py",
+)
 DRIVER = "driver/torch_driver.py"
 
 MUTANTS: tuple[Mutant, ...] = (
@@ -82,26 +88,26 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     change(
         "re keeps names that clients make up",
-        "serve/errors.py",
+        "serve/http/errors.py",
         "return 0 < len(name) <= LONGEST_NAME and",
         "return 0 < len(name) and",
     ),
     change(
         "prompts are counted after they are encoded",
-        "serve/translate.py",
+        "serve/http/translate.py",
         "    _check_count(facts, len(prompts), body.n or 1)\n",
         "",
     ),
     change(
         "any number of texts may wait",
-        "serve/worker.py",
+        "serve/http/worker.py",
         "if self._tasks >= self._most:",
         "if self._tasks < 0:",
     ),
-    change("an error of a start holds weights and pages", "engine.py", "        undone.push(_free_memory)\n", ""),
+    change("an error of a start holds weights and pages", "engine/loader.py", "        undone.push(_free_memory)\n", ""),
     change(
         "the causes of an error hold pages",
-        "engine.py",
+        "engine/loader.py",
         "        error = error.__cause__ or error.__context__\n",
         "        break\n",
     ),
@@ -328,14 +334,14 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     change(
         "a policy overrides what a request brings",
-        "policy.py",
+        "engine/buffer_policy.py",
         "        if params.options:\n            return params\n",
         "",
     ),
-    change("a policy has its bounds one too low", "policy.py", "live <= most", "live < most"),
+    change("a policy has its bounds one too low", "engine/buffer_policy.py", "live <= most", "live < most"),
     change(
         "a policy counts the live requests only",
-        "sharing.py",
+        "engine/shared_decode.py",
         "len(self._decode.state.live) + len(self._entering)",
         "len(self._decode.state.live)",
     ),

@@ -10,7 +10,7 @@ from recorded import recorded
 from test_frames import Shown, by_updates
 
 from dlstep import strategies
-from dlstep.frames import recording
+from dlstep.views.frames import recording
 
 SEEDS = 15  # traces of each strategy; together more than a hundred
 # Every run: what the reducer makes of its frames, one after the other; and the same from frames that the page would save, from

@@ -12,12 +12,12 @@ from hypothesis import Phase, given, settings, strategies as st
 
 from dlstep.core import Config, DlstepError, Event, Request, SamplingParams, Sequence, Spec, State, Strategy, Trace, init
 from dlstep.core.faults import UserCodeTimeout
-from dlstep.decode import Decode
+from dlstep.engine.decode import Decode
+from dlstep.engine.watchdog import POLL, WATCHDOG, limited
 from dlstep.strategies.dual_cache import DualCache
 from dlstep.strategies.multi_bd import MultiBD
 from dlstep.testing.generators import EOS, MASK, PIECES, VOCABULARY
 from dlstep.testing.shadow import ShadowDriver
-from dlstep.watchdog import POLL, WATCHDOG, limited
 
 SPEC = Spec(MASK, (EOS,), VOCABULARY, pieces=PIECES)
 HEALTHY = 8

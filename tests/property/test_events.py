@@ -25,7 +25,7 @@ from dlstep.core import (
     prune,
     schedule,
 )
-from dlstep.decode import Decode
+from dlstep.engine.decode import Decode
 from dlstep.testing.checks import check_ownership
 from dlstep.testing.harness import shadow
 from dlstep.testing.sharing import Follower, LeadingDriver

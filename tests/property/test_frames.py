@@ -11,9 +11,9 @@ from recorded import recorded
 from dlstep import strategies
 from dlstep.core import Abort, Add, Adopt, Fail, Prune, Samples, Sequence, State, Trace, Update, updates
 from dlstep.core.trace import apply
-from dlstep.frames import Feeding, Frame, Teller, Watch, folded, joined, recording
 from dlstep.testing.generators import Case, cases
 from dlstep.testing.harness import run_case
+from dlstep.views.frames import Feeding, Frame, Teller, Watch, folded, joined, recording
 
 Shown = tuple[list[int], list[float], list[tuple[int | None, float]], int, int, str | None]
 

@@ -392,9 +392,9 @@ class OwnStrategy(Blockwise):
     "name",
     [
         "planted_module:Evil", "planted_module:STRATEGY", "dlstep.bench.shapes:Shape", "dlstep.strategies.planted:STRATEGY",
-        "dlstep.strategies..bench.shapes:x", "dlstep.output:Output", "dlstep.config:EngineConfig", f"{__name__}:Harmless",
-        f"{__name__}:json", "dlstep.core.codec:from_json", "dlstep.core:Driver", "os:PathLike", "antigravity:x", "json.tool:x",
-        "dlstep.strategies._blocks:Blockwise", "dlstep.strategies.d2f:Strategy",
+        "dlstep.strategies..bench.shapes:x", "dlstep.text.output:Output", "dlstep.engine.config:EngineConfig",
+        f"{__name__}:Harmless", f"{__name__}:json", "dlstep.core.codec:from_json", "dlstep.core:Driver", "os:PathLike",
+        "antigravity:x", "json.tool:x", "dlstep.strategies._blocks:Blockwise", "dlstep.strategies.d2f:Strategy",
     ],
 )  # fmt: skip
 def test_a_trace_imports_nothing(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,13 +5,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dlstep import SamplingParams, tiny
-from dlstep.config import EngineConfig
 from dlstep.core import Event, Request, Rows, Samples, Span
-from dlstep.decode import Decode
-from dlstep.engine import Engine, load_with
-from dlstep.models.ranks import Ranks
-from dlstep.ranks.conductor import Conductor, follow
-from dlstep.ranks.crew import Crew
+from dlstep.distributed.conductor import Conductor, follow
+from dlstep.distributed.crew import Crew
+from dlstep.distributed.ranks import Ranks
+from dlstep.engine.config import EngineConfig
+from dlstep.engine.decode import Decode
+from dlstep.engine.loader import Engine, load_with
 
 SAME = 1e-5  # probabilities that differ by less may decide otherwise: ranks add up in another order
 GROWTH = 10.0  # times: how much farther apart answers may be than probabilities that were fed back

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from dlstep.config import EngineConfig
-from dlstep.engine import run_rank
-from dlstep.ranks.crew import Place
+from dlstep.distributed.crew import Place
+from dlstep.engine.config import EngineConfig
+from dlstep.engine.loader import run_rank
 
 
 def _raise(error: BaseException) -> None:
@@ -77,7 +77,7 @@ def arm(moment: str, fault: str) -> None:
     import torch.distributed as dist
 
     from dlstep import models
-    from dlstep.ranks import conductor, wire
+    from dlstep.distributed import conductor, wire
 
     match moment:
         case "arriving":

@@ -9,13 +9,13 @@ from tempfile import TemporaryDirectory
 from time import monotonic
 from typing import Any
 
-from dlstep.models.ranks import ALONE, Ranks, join_ranks, leave_ranks
+from dlstep.distributed.ranks import ALONE, Ranks, join_ranks, leave_ranks
 
 LONGEST = 3000.0  # seconds for all that ranks do
 Job = tuple[int, int, Path | None, Callable[..., Any], tuple[Any, ...]]
 IMPORTED = [
-    "dlstep.engine",
-    "dlstep.ranks.conductor",
+    "dlstep.engine.loader",
+    "dlstep.distributed.conductor",
     "dlstep.models",
     "dlstep.driver",
 ]  # once for all ranks, which takes longest

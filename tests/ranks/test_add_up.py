@@ -14,7 +14,7 @@ from ranks_running import run_ranks
 from torch import Tensor
 from triton_interpreter import needs_interpreter
 
-from dlstep.models.ranks import Ranks
+from dlstep.distributed.ranks import Ranks
 from dlstep_kernels import commons
 
 BF16, FP16, FP32 = torch.bfloat16, torch.float16, torch.float32

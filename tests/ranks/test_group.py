@@ -18,17 +18,17 @@ from ranks_running import run_ranks
 from tiny_families import FACTS, write_checkpoint
 
 from dlstep import LLM, SamplingParams, tiny
-from dlstep.config import EngineConfig
 from dlstep.core import DlstepError, Plan, Rows, Samples
-from dlstep.devices import FIRST_DEVICE, device_of_rank
+from dlstep.distributed.conductor import Conductor, follow
+from dlstep.distributed.crew import Crew
+from dlstep.distributed.ranks import ALONE, Ranks
+from dlstep.distributed.wire import RanksDisagree
 from dlstep.driver.buckets import Bucket
 from dlstep.driver.rehearsal import buckets_for
-from dlstep.engine import load_with
+from dlstep.engine.config import EngineConfig
+from dlstep.engine.devices import FIRST_DEVICE, device_of_rank
+from dlstep.engine.loader import load_with
 from dlstep.evaluate.crews import Processes
-from dlstep.models.ranks import ALONE, Ranks
-from dlstep.ranks.conductor import Conductor, follow
-from dlstep.ranks.crew import Crew
-from dlstep.ranks.wire import RanksDisagree
 from dlstep.strategies import own
 
 FEW, REQUESTS = 24, 200

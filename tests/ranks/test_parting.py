@@ -14,17 +14,17 @@ import torch
 import torch.distributed as dist
 from ranks_running import prepared
 
-from dlstep import LLM, engine
-from dlstep.config import EngineConfig
+from dlstep import LLM
 from dlstep.core import DlstepError, Plan, Samples
+from dlstep.distributed import conductor, ranks
+from dlstep.distributed.conductor import Conductor
+from dlstep.distributed.crew import Crew, Member, Place
+from dlstep.distributed.ranks import ALONE, Ranks
 from dlstep.driver import TorchDriver
 from dlstep.driver.graphs import PaddedExecutor
-from dlstep.models import ranks
-from dlstep.models.ranks import ALONE, Ranks
+from dlstep.engine import loader
+from dlstep.engine.config import EngineConfig
 from dlstep.processes import worker
-from dlstep.ranks import conductor
-from dlstep.ranks.conductor import Conductor
-from dlstep.ranks.crew import Crew, Member, Place
 
 SOON = 5.0  # seconds
 VARIABLE = "TORCH_NCCL_ASYNC_ERROR_HANDLING"
@@ -146,10 +146,10 @@ def test_a_rank_that_torchrun_started_frees_its_graphs_first(monkeypatch: pytest
     order: list[str] = []
     driver = TorchDriver.__new__(TorchDriver)
     monkeypatch.setattr(TorchDriver, "drop_graphs", lambda _: order.append("drop"))
-    monkeypatch.setattr(engine, "load_with", lambda *_: SimpleNamespace(driver=driver, ranks=ALONE))
+    monkeypatch.setattr(loader, "load_with", lambda *_: SimpleNamespace(driver=driver, ranks=ALONE))
     monkeypatch.setattr(conductor, "follow", lambda *_: order.append("follow"))
     monkeypatch.setattr(ranks, "leave_ranks", lambda: order.append("leave"))
-    engine.run_rank(Place(1, 2, None), EngineConfig(tensor_parallel_size=2))
+    loader.run_rank(Place(1, 2, None), EngineConfig(tensor_parallel_size=2))
     assert order == ["follow", "drop", "leave"]
 
 

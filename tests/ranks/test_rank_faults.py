@@ -16,12 +16,13 @@ from crowds import Case, crowd
 from rank_faults import AT_START, FAULTS, IN_A_STEP, rank_with
 from ranks_running import prepared, run_ranks
 
-from dlstep import LLM, SamplingParams, engine
+from dlstep import LLM, SamplingParams
 from dlstep.core import DlstepError, LineMismatch, Plan, Samples
-from dlstep.models.ranks import Ranks
+from dlstep.distributed import crew
+from dlstep.distributed.conductor import follow
+from dlstep.distributed.ranks import Ranks
+from dlstep.engine import loader
 from dlstep.processes import heartbeat, worker
-from dlstep.ranks import crew
-from dlstep.ranks.conductor import follow
 
 LIMIT = 4.0  # seconds without a sign of life
 SOON = 60.0  # seconds in which a call has ended in any case, on a machine that is busy
@@ -65,7 +66,7 @@ def lives(pid: int) -> bool:
 
 def ends(moment: str, fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A call ends in time with the reason of a fault; so does each call after it."""
-    monkeypatch.setattr(engine, "run_rank", rank_with(moment, fault))
+    monkeypatch.setattr(loader, "run_rank", rank_with(moment, fault))
     llm: list[LLM] = []
     begin = time.monotonic()
     with pytest.raises(DlstepError) as caught:
@@ -189,7 +190,7 @@ class Forgetful:
 def forgetting(ranks: Ranks, who: int, knows: bool) -> str:
     """The error on each rank when one has lost its history."""
     group = crew.Crew(ranks)
-    made = engine.load_with(Case("multi_bd").config, lambda: group)
+    made = loader.load_with(Case("multi_bd").config, lambda: group)
     driver: Any = made.driver
     try:
         if ranks.rank == 0:

@@ -10,11 +10,11 @@ from test_adapter import noisy_adapter
 from tiny_families import FACTS, write_checkpoint
 
 from dlstep.core import Config, Request, SamplingParams, init
-from dlstep.decode import Decode
+from dlstep.distributed.ranks import ALONE, Ranks
 from dlstep.driver import TorchDriver
+from dlstep.engine.decode import Decode
 from dlstep.models import adapt, load_checkpoint, read_adapter
 from dlstep.models.compiled import compile_layers
-from dlstep.models.ranks import ALONE, Ranks
 from dlstep.models.sharding import cuts_of
 from dlstep.models.weights import empty_network
 from dlstep.strategies import load

@@ -6,8 +6,8 @@ import pytest
 import torch
 from ranks_running import run_ranks
 
-from dlstep.models import symmetric
-from dlstep.models.ranks import Ranks
+from dlstep.distributed import symmetric
+from dlstep.distributed.ranks import Ranks
 from dlstep_kernels.commons import Commons
 
 

@@ -7,9 +7,9 @@ import pytest
 
 from dlstep import LLM, SamplingParams
 from dlstep.core import LineMismatch, Plan, Request, add, schedule
+from dlstep.distributed.ranks import Ranks
+from dlstep.distributed.wire import connect
 from dlstep.driver import TorchDriver
-from dlstep.models.ranks import Ranks
-from dlstep.ranks.wire import connect
 
 
 class Apart(Ranks):

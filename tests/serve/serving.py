@@ -16,11 +16,11 @@ from openai import AsyncOpenAI, OpenAI
 
 from dlstep import LLM, Config, Plan, Samples, Spec, init
 from dlstep.core import Driver
-from dlstep.engine import Engine
+from dlstep.engine.loader import Engine
 from dlstep.models.pieces import pieces
 from dlstep.serve.engine_process import Host, ThreadHost
-from dlstep.serve.front import Front
-from dlstep.serve.server import Server, listen
+from dlstep.serve.http.server import Server, listen
+from dlstep.serve.router.front import Front
 from dlstep.serve.settings import ServeOptions
 from dlstep.strategies import load
 from dlstep.testing.shadow import ShadowDriver

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from dlstep import Config, Plan, Samples, init
 from dlstep.core import Strategy
-from dlstep.engine import Engine
+from dlstep.engine.loader import Engine
 from dlstep.processes import Heart, Worker
 from dlstep.serve.engine_loop import converse
 from dlstep.serve.engine_process import ProcessHost

@@ -21,8 +21,8 @@ from dlstep.cli import attach, bench_serve, generate, main, serve
 from dlstep.core import Abort, Add, Fail, Request, SamplingParams, Spec, State, Trace, abort, add, init
 from dlstep.core.trace import name_of
 from dlstep.core.words import harmless, piece, printable
-from dlstep.output import Output
-from dlstep.serve import server as serving_server
+from dlstep.serve.http import server as serving_server
+from dlstep.text.output import Output
 from dlstep.views import frames_view, state_view, table
 
 Captured = pytest.CaptureFixture[str]

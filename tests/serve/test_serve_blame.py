@@ -16,7 +16,7 @@ from dlstep.batch.desk import Desk
 from dlstep.batch.lines import read_lines
 from dlstep.batch.runner import answer_all
 from dlstep.core import init
-from dlstep.engine import Engine
+from dlstep.engine.loader import Engine
 from dlstep.strategies.multi_bd import MultiBD
 
 HEALTHY = 8

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from serving import Served, served, shadow_engine
 
-from dlstep.serve.guards import OPEN
-from dlstep.serve.schema import ChatRequest, CompletionRequest, Sampling
+from dlstep.serve.http.guards import OPEN
+from dlstep.serve.http.schema import ChatRequest, CompletionRequest, Sampling
 
 COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
 GOOD = {"prompt": "x", "max_tokens": 4}

@@ -14,15 +14,15 @@ from serving import Served, served, shadow_engine
 from dlstep import rules, strategies
 from dlstep.core import Request, SamplingParams, add
 from dlstep.core.ledger import Ending
-from dlstep.frames import Frame
-from dlstep.serve import page
-from dlstep.serve.choices import Choice
-from dlstep.serve.choosable import examples
-from dlstep.serve.front import Texts
-from dlstep.serve.heads import Head
-from dlstep.serve.kept import Kept, KeptRequest
+from dlstep.serve.http import page_files
+from dlstep.serve.http.choices import Choice
+from dlstep.serve.http.choosable import examples
 from dlstep.serve.messages import Origin, Submit
-from dlstep.serve.tickets import Ticket
+from dlstep.serve.router.front import Texts
+from dlstep.serve.router.heads import Head
+from dlstep.serve.router.kept import Kept, KeptRequest
+from dlstep.serve.router.tickets import Ticket
+from dlstep.views.frames import Frame
 
 FILES = {"index.html": b"<!doctype html>", "app.js": b"export {}", "style.css": b"", "secret.py": b"", "note.txt": b""}
 
@@ -35,7 +35,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         (found / name).write_bytes(content)
     (found / "inner.js").mkdir()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(page, "FOLDER", found)
+        patch.setattr(page_files, "FOLDER", found)
         yield found
 
 
@@ -79,7 +79,7 @@ def test_nothing_but_the_files_of_the_page_is_there(http: httpx2.Client, name: s
 
 
 def test_without_its_files_a_server_says_so(http: httpx2.Client, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(page, "FOLDER", tmp_path / "gone")
+    monkeypatch.setattr(page_files, "FOLDER", tmp_path / "gone")
     assert http.get("/").status_code == 404 and http.get("/health").status_code == 200
 
 

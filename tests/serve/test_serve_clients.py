@@ -10,7 +10,7 @@ from openai import BadRequestError, NotFoundError
 from serving import TEMPLATE, Served, questions, tiny_llm
 
 from dlstep import SamplingParams
-from dlstep.rendering import render
+from dlstep.text.rendering import render
 
 COUNT, AT_ONCE, TOKENS = 48, 32, 48
 PARAMS = SamplingParams(max_tokens=TOKENS)

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 from serving import Paced, Served, served, shadow_engine, stalls_of_loop
 
-from dlstep.serve import connections
-from dlstep.serve.guards import hosts_of
-from dlstep.serve.lines import LineWriter, SeldomFilter
+from dlstep.serve.http import connections
+from dlstep.serve.http.guards import hosts_of
+from dlstep.serve.log_lines import LineWriter, SeldomFilter
 from dlstep.serve.settings import ServeOptions
 
 COMPLETIONS = "/v1/completions"
@@ -212,7 +212,7 @@ def test_a_log_that_cannot_be_written_harms_no_request(what: str, monkeypatch: p
 
 
 def test_lines_that_find_no_room_are_dropped_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dlstep.serve.lines.MOST", 10)
+    monkeypatch.setattr("dlstep.serve.log_lines.MOST", 10)
     reader, writer = os.pipe()
     fcntl.fcntl(writer, F_SETPIPE_SZ, 4096)
     dropped = list[int]()

@@ -18,7 +18,7 @@ import pytest
 from serving import Served, served, shadow_engine
 from shadow_process import ShadowHost
 
-from dlstep.serve import link
+from dlstep.serve.router import link
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGSTOP")
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
-from dlstep.config import EngineConfig
-from dlstep.serve.guards import OPEN
-from dlstep.serve.metrics import Metrics
+from dlstep.engine.config import EngineConfig
+from dlstep.serve.http.guards import OPEN
+from dlstep.serve.router.metrics import Metrics
 from dlstep.serve.settings import KEYS_VARIABLE, ServeOptions
 
 FOLDER = Path(__file__).parents[2] / "deploy"

@@ -11,11 +11,11 @@ from serving import Paced, shadow_engine
 
 from dlstep import Plan, Samples, SamplingParams
 from dlstep.core import Driver
-from dlstep.policy import policy_of
+from dlstep.engine.buffer_policy import policy_of
 from dlstep.processes import Heart, Heartbeat
 from dlstep.serve.engine_loop import EngineLoop, converse
-from dlstep.serve.fair_queue import FairQueue
 from dlstep.serve.messages import Cancel, Card, Report, Submit
+from dlstep.serve.router.fair_queue import FairQueue
 
 PROMPT = tuple(range(5, 25))
 

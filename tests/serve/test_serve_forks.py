@@ -9,7 +9,7 @@ from serving import shadow_engine
 from dlstep import LLM, SamplingParams, strategies
 from dlstep.core import Config, Spec, Strategy, init, options_of, rebuild
 from dlstep.core.options import sorted_options
-from dlstep.engine import Engine
+from dlstep.engine.loader import Engine
 from dlstep.rules import with_values
 from dlstep.serve.engine_loop import EngineLoop
 from dlstep.serve.engine_steps import Steps

@@ -8,8 +8,8 @@ import pytest
 import yaml
 from test_serve_deploy import samples
 
-from dlstep.config import EngineConfig
-from dlstep.serve.guards import OPEN
+from dlstep.engine.config import EngineConfig
+from dlstep.serve.http.guards import OPEN
 from dlstep.serve.settings import KEYS_VARIABLE, ServeOptions
 
 FOLDER = Path(__file__).parents[2] / "deploy" / "kubernetes"

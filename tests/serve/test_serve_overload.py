@@ -18,11 +18,11 @@ import pytest
 from serving import Paced, Served, served, shadow_engine, stalls_of_loop
 
 from dlstep import SamplingParams
-from dlstep.serve import app, translate
 from dlstep.serve.engine_loop import EngineLoop
+from dlstep.serve.http import app, translate
 from dlstep.serve.messages import Cancel, News, Submit
-from dlstep.serve.replica import AHEAD, Replica
-from dlstep.serve.tickets import Ticket
+from dlstep.serve.router.replica import AHEAD, Replica
+from dlstep.serve.router.tickets import Ticket
 
 REQUESTS = 400
 LONG = {"max_tokens": 100, "ignore_eos": True}

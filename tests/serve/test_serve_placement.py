@@ -9,9 +9,9 @@ from hypothesis import given, strategies as st
 from serving import shadow_engine
 
 from dlstep import Request, SamplingParams
-from dlstep.decode import Decode
-from dlstep.engine import Engine
-from dlstep.serve.placement import Pages, Standing, bound, choose, page_keys
+from dlstep.engine.decode import Decode
+from dlstep.engine.loader import Engine
+from dlstep.serve.router.placement import Pages, Standing, bound, choose, page_keys
 
 Loads = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 5)), min_size=1, max_size=6)
 Keys = st.lists(st.binary(min_size=1, max_size=1), max_size=5, unique=True).map(tuple)

@@ -251,7 +251,7 @@ def test_the_core_install_knows_nothing_of_the_extra() -> None:
 
 
 def test_the_http_process_needs_no_torch() -> None:
-    code = "import dlstep.serve.server, dlstep.tokenizers; print([m for m in ('torch', 'triton') if sys.modules[m]])"
+    code = "import dlstep.serve.http.server, dlstep.text.tokenizers; print([m for m in ('torch', 'triton') if sys.modules[m]])"
     found = without(("torch", "triton"), code)
     assert found.stdout.strip() == "[]", found.stderr
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from serving import served, tiny_llm
 
-from dlstep.serve.metrics import Metrics
+from dlstep.serve.router.metrics import Metrics
 from dlstep.serve.settings import ServeOptions
 
 ROOT = Path(__file__).parents[2]

@@ -11,11 +11,11 @@ from multiprocessing.connection import Connection
 import pytest
 from serving import Served, served, shadow_engine
 
-from dlstep.engine import Engine
+from dlstep.engine.loader import Engine
 from dlstep.serve.engine_loop import card_of
 from dlstep.serve.engine_process import Death, Host, ThreadHost
 from dlstep.serve.messages import Failed
-from dlstep.serve.replica import Phase, Replica
+from dlstep.serve.router.replica import Phase, Replica
 
 GROUPS, IN_GROUP, PREFIX = 24, 10, 64
 

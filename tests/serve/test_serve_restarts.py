@@ -8,11 +8,11 @@ from multiprocessing.connection import Connection
 import pytest
 from serving import served, shadow_engine
 
-from dlstep.engine import Engine
+from dlstep.engine.loader import Engine
 from dlstep.processes import Heartbeat
 from dlstep.serve.engine_loop import card_of
 from dlstep.serve.engine_process import ThreadHost
-from dlstep.serve.replica import AHEAD
+from dlstep.serve.router.replica import AHEAD
 
 
 class Mortal(ThreadHost):

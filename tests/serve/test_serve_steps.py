@@ -15,8 +15,8 @@ from test_serve_restarts import Mortal
 from test_serve_streams import events, whole
 
 from dlstep import SamplingParams, Trace
-from dlstep.frames import recording
-from dlstep.serve import recordings
+from dlstep.serve.http import recordings
+from dlstep.views.frames import recording
 
 TOKENS = 48
 STEPS = {"stream": "steps"}

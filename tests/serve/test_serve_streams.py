@@ -16,13 +16,13 @@ from serving import Paced, Served, questions, served, shadow_engine, tiny_llm
 from dlstep import SamplingParams
 from dlstep.core import Cell, updates
 from dlstep.core.ledger import Ending
-from dlstep.serve.choices import Choice
-from dlstep.serve.front import Texts
-from dlstep.serve.heads import Head
+from dlstep.serve.http.choices import Choice
 from dlstep.serve.messages import News, Submit
-from dlstep.serve.tickets import Ticket
+from dlstep.serve.router.front import Texts
+from dlstep.serve.router.heads import Head
+from dlstep.serve.router.tickets import Ticket
 from dlstep.stream import window_texts
-from dlstep.text import TextStream
+from dlstep.text.detokenize import TextStream
 
 TOKENS = 48
 Event = dict[str, Any]

@@ -16,9 +16,9 @@ from test_serve_process import command
 from dlstep import Plan, Samples, SamplingParams
 from dlstep.bench.serve import at_once
 from dlstep.core import Driver
-from dlstep.prompts import encode
 from dlstep.serve.engine_loop import EngineLoop
 from dlstep.serve.messages import Drop, Submit
+from dlstep.text.prompts import encode
 
 BATCH, TURNS = 32, 12
 MEGABYTE = 1 << 20

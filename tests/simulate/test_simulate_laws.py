@@ -10,7 +10,7 @@ from hypothesis import example, given, strategies as st
 from dlstep.core import Config, commit, init, schedule
 from dlstep.core.lifecycle import add
 from dlstep.core.plan import Samples
-from dlstep.serve.placement import Pages, Standing, bound, choose
+from dlstep.serve.router.placement import Pages, Standing, bound, choose
 from dlstep.simulate.costs import Size, StepCost, fitted, size_of
 from dlstep.simulate.figures import Fleet, Traffic, curve, figures
 from dlstep.simulate.fleet import AHEAD, Chooser, Simulation

@@ -20,12 +20,12 @@ import ray  # pyright: ignore[reportMissingImports]
 from ray.exceptions import RayError, RaySystemError, RayTaskError  # pyright: ignore[reportMissingImports]
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy  # pyright: ignore[reportMissingImports]
 
-from ..config import EngineConfig
 from ..core import DlstepError
 from ..core.checks import short
+from ..engine.config import EngineConfig
+from ..engine.threads import spin_less
 from ..evaluate.crews import START as LOADING
 from ..processes import Clock
-from ..threads import spin_less
 from .answerer import Answerer, Failed
 from .desk import About, Answered
 from .lines import Json

@@ -9,9 +9,9 @@ from time import monotonic
 from traceback import print_exception
 from typing import NamedTuple
 
-from ..config import EngineConfig
 from ..core import DlstepError
-from ..lookup import searched
+from ..core.plugins import searched
+from ..engine.config import EngineConfig
 from .desk import About, Answered, Desk
 from .lines import Json
 
@@ -71,7 +71,7 @@ class Answerer:
 
 def _loaded(config: EngineConfig, name: str | None, template: str | None, folder: str) -> Desk | Failed:
     """Load the engine and return its desk, or why the engine cannot be made."""
-    from ..engine import load_engine
+    from ..engine.loader import load_engine
 
     try:
         with searched(Path(folder)):

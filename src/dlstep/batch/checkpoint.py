@@ -16,9 +16,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from ..engine.json_lines import append, encoded, opened, whole_lines
+from ..engine.run_lock import RunLock
 from ..evaluate.checkpoint import ANSWERS, BESIDE, RUN, begin
-from ..json_lines import append, encoded, opened, whole_lines
-from ..run_lock import RunLock
 from .desk import About, Answered
 from .lines import OWN, Json, Line, answer_id, answer_line, content_key, is_intact, lasts, merged, missing, output_lines
 

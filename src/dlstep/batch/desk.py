@@ -8,20 +8,20 @@ from typing import Any, Literal, NamedTuple
 from pydantic import ValidationError
 
 from ..core import DlstepError
-from ..engine import Engine
+from ..engine.loader import Engine
 from ..evaluate.crews import about as facts_of
-from ..serve import translate
-from ..serve.choices import Choice
 from ..serve.engine_loop import MOST_FAILURES, EngineLoop, card_of
-from ..serve.errors import ApiError, fault_of, invalid
 from ..serve.facts import known_facts
-from ..serve.heads import Head, head_for, id_of
+from ..serve.http import translate
+from ..serve.http.choices import Choice
+from ..serve.http.errors import ApiError, fault_of, invalid
+from ..serve.http.replies import reply_body, usage_of
+from ..serve.http.schema import ChatRequest, CompletionRequest, Strict
+from ..serve.http.translate import Asked, head_for
 from ..serve.messages import Submit
-from ..serve.replies import reply_body, usage_of
-from ..serve.schema import ChatRequest, CompletionRequest, Strict
+from ..serve.router.heads import Head, id_of
+from ..serve.router.tickets import Ticket
 from ..serve.settings import ServeOptions
-from ..serve.tickets import Ticket
-from ..serve.translate import Asked
 from .lines import Json, created_of
 
 MODELS = {"/v1/completions": CompletionRequest, "/v1/chat/completions": ChatRequest}

@@ -7,7 +7,7 @@ from hashlib import blake2b
 from typing import Any
 
 from ..core.checks import short
-from ..json_lines import checksum, is_intact as is_intact_line
+from ..engine.json_lines import checksum, is_intact as is_intact_line
 
 Json = Mapping[str, Any]
 OWN = "custom_id"  # names a line, and is no part of its content

@@ -8,7 +8,7 @@ from .. import tiny
 from ..core import SamplingParams
 from ..evaluate.metrics import Answers
 from ..llm import LLM
-from ..output import Output
+from ..text.output import Output
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,8 @@ from transformers import DynamicCache, PreTrainedModel
 
 from .. import strategies
 from ..core import Config, Plan, Request, SamplingParams, State, Strategy, add, commit, init, options_of, schedule, with_options
-from ..decode import Decode
 from ..driver import TorchDriver
+from ..engine.decode import Decode
 from ..models import Checkpoint
 from ..models.networks import Answer, Batch, Memory, PagedNetwork, paged
 from ..models.shapes import kv_shapes

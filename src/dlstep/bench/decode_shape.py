@@ -18,12 +18,12 @@ from dlstep_kernels.choice import has_kernels
 
 from ..core import Config, Plan, Request, Samples, SamplingParams, State, Strategy, add, commit, init, schedule
 from ..core.lifecycle import farthest
+from ..distributed.conductor import Forward
+from ..distributed.ranks import ALONE, Ranks
+from ..distributed.wire import connect
 from ..driver import TorchDriver
 from ..models import Checkpoint
 from ..models.compiled import compile_layers
-from ..models.ranks import ALONE, Ranks
-from ..ranks.conductor import Forward
-from ..ranks.wire import connect
 from .busy import Busy, busy
 from .ceilings import Ceilings, measure_ceilings
 from .roofline import Network, least_us, network_of

@@ -6,8 +6,8 @@ from typing import Any
 
 from .. import tiny
 from ..core import SamplingParams
+from ..engine.compatibility import features
 from ..llm import LLM
-from ..matrix import features
 from .accuracy import Accuracy, evaluate
 
 MAX_TOKENS = 64

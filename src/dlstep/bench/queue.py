@@ -12,7 +12,7 @@ from time import thread_time
 from typing import Literal
 
 from ..core import Config, Plan, Request, Samples, SamplingParams, State, abort, add, init
-from ..decode import Decode
+from ..engine.decode import Decode
 from ..strategies import load
 from ..testing.scripted import ScriptedDriver
 from .answers import BLOCK, EOS, SCRIPTS

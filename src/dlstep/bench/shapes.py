@@ -18,12 +18,12 @@ from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerF
 
 from .. import strategies
 from ..core import Spec, Strategy
+from ..distributed.ranks import ALONE, Ranks
 from ..models import Checkpoint
 from ..models.attention import ATTENTION, install
 from ..models.description import Description
 from ..models.experts import install_experts
 from ..models.families import FAMILIES, Family
-from ..models.ranks import ALONE, Ranks
 from ..models.sharding import cuts_of, install_ranks, regions
 from .script import PACED_BY_OPTIONS
 

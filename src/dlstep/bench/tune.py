@@ -8,7 +8,7 @@ from random import Random
 from typing import Any
 
 from ..core.options import StrategyOptions
-from ..engine import Engine
+from ..engine.loader import Engine
 from ..evaluate.crews import Alone
 from ..evaluate.documents import documents_of
 from ..evaluate.frontier import Point, frontier, hypervolume

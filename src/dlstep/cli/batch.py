@@ -9,8 +9,8 @@ from typing import Any
 
 from jsonargparse import ArgumentParser, Namespace
 
-from ..config import EngineConfig, engine_config
-from ..option_help import field_help
+from ..engine.config import EngineConfig, engine_config
+from ..engine.option_help import field_help
 from .options import add_config_option, add_options, new_parser
 from .serve import ENGINE_FIELDS
 
@@ -54,8 +54,8 @@ def run(options: Namespace) -> int:
     from ..batch.lines import read_lines
     from ..batch.options import BatchOptions
     from ..batch.runner import answer_all
-    from ..progress import counting_bar
-    from ..run_lock import check_free
+    from ..engine.run_lock import check_free
+    from ..views.progress_bars import counting_bar
 
     names = [field.name for field in fields(BatchOptions)]
     chosen = BatchOptions(**{name: options[name] for name in names})
@@ -77,7 +77,7 @@ def crew_of(config: EngineConfig, chosen: Any) -> Any:
     if chosen.ray is None:
         from ..batch.crews import Alone
         from ..batch.desk import Desk
-        from ..engine import load_engine
+        from ..engine.loader import load_engine
 
         return Alone(Desk(load_engine(config), chosen.served_model_name, chosen.template()))
     if find_spec("ray") is None:

@@ -294,7 +294,7 @@ def decode_rows(model: str, device: str) -> list[dict[str, object]]:
     """Rows of `bench.decode`."""
     from .. import tiny
     from ..bench.decode import measure_decode
-    from ..devices import find_device
+    from ..engine.devices import find_device
     from ..models import load_checkpoint
 
     path = tiny.path(model) if model in tiny.names() else Path(model)
@@ -308,8 +308,8 @@ def shape_rows(chosen: Namespace) -> list[dict[str, object]]:
     from ..bench.decode_shape import Load, measure_shape
     from ..bench.plot import check_plot, plot_decode
     from ..bench.shapes import shape_of
-    from ..devices import find_device
     from ..driver.profile import check_trace
+    from ..engine.devices import find_device
 
     shape = shape_of(chosen.shape)
     check_trace(chosen.profile)

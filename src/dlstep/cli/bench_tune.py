@@ -36,7 +36,7 @@ def rows(chosen: Namespace) -> list[dict[str, object]]:
     from ..bench.tune import MODEL, measure_tuner
     from ..evaluate.study import check_optuna
     from ..llm import LLM
-    from ..progress import tuning_bar
+    from ..views.progress_bars import tuning_bar
 
     check_optuna("dlstep bench tune")
     for name in ("problems", "held_out", "orders"):

@@ -46,7 +46,7 @@ def facts_of(report: "Report") -> dict[str, Any]:
     """The report ready for JSON."""
     from torch import bfloat16, float32
 
-    from ..matrix import declared_problem, unfit_strategies
+    from ..engine.compatibility import declared_problem, unfit_strategies
     from ..models.shapes import kv_bytes_per_token
 
     known: dict[str, Any] = {}

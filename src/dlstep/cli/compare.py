@@ -14,9 +14,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ..config import EngineConfig
 from ..core.checks import short
 from ..core.words import clipped, counted, printable
+from ..engine.config import EngineConfig
 from .eval import ENGINE_FIELDS
 from .json_text import json_text
 from .options import add_options, field_help, new_parser
@@ -84,13 +84,13 @@ def parser() -> ArgumentParser:
 
 def run(options: Namespace) -> int:
     """Measure, then print, draw and write; 1 if a request was rejected or failed."""
+    from ..engine.run_lock import check_free
     from ..evaluate.comparing import compared
     from ..evaluate.entries import entries
     from ..evaluate.items import read_documents
     from ..evaluate.options import grid_of
     from ..evaluate.pictures import check_plot, rules_figure, save
-    from ..progress import scoring_bar
-    from ..run_lock import check_free
+    from ..views.progress_bars import scoring_bar
 
     chosen = evaluation_of(options)
     out = None if options.out is None else Path(options.out)

@@ -10,7 +10,7 @@ from typing import Any
 from jsonargparse import ArgumentParser, Namespace
 from rich.console import Console
 
-from ..config import EngineConfig, engine_config
+from ..engine.config import EngineConfig, engine_config
 from . import sections
 from .json_text import json_text
 from .options import OF_STRATEGY, add_config_option, add_options, field_help, new_parser
@@ -67,12 +67,12 @@ def parser() -> ArgumentParser:
 
 def run(options: Namespace) -> int:
     """Answer, score, and print the table; 1 if a request was rejected or failed."""
+    from ..engine.run_lock import check_free
     from ..evaluate.crews import Alone, Crew, Processes
     from ..evaluate.items import read_documents
     from ..evaluate.runner import evaluate
     from ..evaluate.runs import read
-    from ..progress import scoring_bar
-    from ..run_lock import check_free
+    from ..views.progress_bars import scoring_bar
 
     chosen, engine = split(options)
     against = None if options.against is None else read(Path(options.against))
@@ -90,7 +90,7 @@ def run(options: Namespace) -> int:
 
 def loaded(config: EngineConfig) -> Any:
     """The engine of a configuration."""
-    from ..engine import load_engine
+    from ..engine.loader import load_engine
 
     return load_engine(config)
 

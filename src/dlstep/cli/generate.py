@@ -6,11 +6,11 @@ from dataclasses import asdict, replace
 
 from jsonargparse import ArgumentParser, Namespace
 
-from ..chat import Conversation
-from ..config import engine_config
 from ..core.words import counted, harmless, printable
+from ..engine.config import engine_config
 from ..llm import LLM
-from ..output import Output
+from ..text.chat import Conversation
+from ..text.output import Output
 from .json_text import json_text
 from .options import (
     add_config_option,

@@ -13,14 +13,14 @@ from rich.table import Table
 from rich.text import Text
 
 from .. import rules, strategies
-from ..config import EngineConfig
 from ..core import Abort, Add, Adopt, Fail, Prune, Rebuild, ReplayDiverged, Rule, Samples, Trace
 from ..core.options import Options, options_of, with_options
+from ..core.plugins import searched
 from ..core.words import counted, printable
-from ..lookup import searched
-from ..matrix import Features, matrix
-from ..option_help import OptionRow, option_rows, paragraphs, parts_of
-from ..resolve import embedded_models_for
+from ..engine.compatibility import Features, matrix
+from ..engine.config import EngineConfig
+from ..engine.option_help import OptionRow, option_rows, paragraphs, parts_of
+from ..engine.resolve import embedded_models_for
 from .json_text import json_text
 from .options import new_parser
 from .strategy_options import title_of

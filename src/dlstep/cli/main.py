@@ -14,8 +14,8 @@ from jsonargparse import ArgumentError, ArgumentParser, Namespace
 from .. import __version__
 from ..core import DlstepError
 from ..core.words import printable
-from ..hints import meant
-from ..threads import spin_less
+from ..engine.option_errors import meant
+from ..engine.threads import spin_less
 from . import (
     attach,
     batch,

@@ -106,7 +106,7 @@ def family_rows() -> list[dict[str, Any]]:
 def family_row(family: "Family") -> dict[str, Any]:
     """Facts of a family, and the strategies for it, its own first."""
     from .. import strategies
-    from ..matrix import family_misfit
+    from ..engine.compatibility import family_misfit
 
     own = family.decoding_strategy
     able = [name for name in strategies.available() if not family_misfit(name, family)]

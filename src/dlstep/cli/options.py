@@ -11,11 +11,11 @@ from typing import Any, get_args, get_origin, get_type_hints
 import yaml
 from jsonargparse import ArgumentParser, DefaultHelpFormatter, Namespace
 
-from ..config import EngineConfig
 from ..core import SamplingParams
 from ..core.checks import short
 from ..core.words import WIDTH
-from ..option_help import field_help
+from ..engine.config import EngineConfig
+from ..engine.option_help import field_help
 from . import yaml_file
 
 SAMPLING_HELP = {

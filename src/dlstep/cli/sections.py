@@ -4,9 +4,9 @@ import json
 from collections.abc import Mapping, Sequence as Items
 from typing import Any
 
-from ..config import ENGINE_FIELDS
 from ..core.checks import short
-from ..hints import meant
+from ..engine.config import ENGINE_FIELDS
+from ..engine.option_errors import meant
 from . import yaml_file
 from .options import check_yaml
 

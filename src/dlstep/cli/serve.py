@@ -9,8 +9,8 @@ from typing import Any
 import yaml
 from jsonargparse import ArgumentParser, Namespace
 
-from ..config import EngineConfig, engine_config
-from ..option_help import field_help
+from ..engine.config import EngineConfig, engine_config
+from ..engine.option_help import field_help
 from . import yaml_file
 from .options import OF_STRATEGY, add_config_option, add_options, new_parser
 
@@ -80,6 +80,6 @@ def run(options: Namespace) -> int:
     given_engine["buffer_policy"] = _policy(options.buffer_policy)
     config = engine_config(given_engine)
     server_options = ServeOptions(**given)
-    from ..serve.server import serve
+    from ..serve.http.server import serve
 
     return serve(config, server_options, opens=options.open)

@@ -11,11 +11,11 @@ from pathlib import Path
 from jsonargparse import ArgumentParser
 
 from .. import rules, strategies, tiny
-from ..config import EngineConfig
 from ..core import Options, Rule, Strategy, options_of
-from ..lookup import searched
-from ..option_help import option_rows, parts_of
-from ..resolve import base_of, chosen, embedded_facts
+from ..core.plugins import searched
+from ..engine.config import EngineConfig
+from ..engine.option_help import option_rows, parts_of
+from ..engine.resolve import base_of, chosen, embedded_facts
 from .options import ENGINE_FIELDS, SAMPLING_FIELDS, check_yaml
 
 NAMES = ("decoding_strategy", "sampling_mode", "rule", "inner", "model")

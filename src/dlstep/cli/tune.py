@@ -11,7 +11,7 @@ import yaml
 from jsonargparse import ArgumentParser, Namespace
 from rich.console import Console
 
-from ..config import EngineConfig, engine_config
+from ..engine.config import EngineConfig, engine_config
 from . import sections
 from .json_text import json_text
 from .options import OF_STRATEGY, add_config_option, add_options, field_help, new_parser
@@ -92,11 +92,11 @@ def parser() -> ArgumentParser:
 
 def run(options: Namespace) -> int:
     """Search, then print, draw and write what was found."""
+    from ..engine.run_lock import check_free
     from ..evaluate.crews import Alone, Crew, Processes
     from ..evaluate.items import read_documents
     from ..evaluate.tuning import parted, problems_of, tune
-    from ..progress import tuning_bar
-    from ..run_lock import check_free
+    from ..views.progress_bars import tuning_bar
 
     check_files(options)
     asked, tuning, engine = split(options)
@@ -138,7 +138,7 @@ def run(options: Namespace) -> int:
 
 def loaded(config: EngineConfig) -> Any:
     """The engine of a configuration."""
-    from ..engine import load_engine
+    from ..engine.loader import load_engine
 
     return load_engine(config)
 

@@ -12,11 +12,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ..config import EngineConfig
 from ..core import options_of
 from ..core.options import StrategyOptions
 from ..core.words import counted, printable
-from ..engine import Engine, load_engine
+from ..engine.buffer_policy import policy_of
+from ..engine.config import EngineConfig
+from ..engine.loader import Engine, load_engine
 from ..evaluate.checkpoint import ANSWERS
 from ..evaluate.crews import Alone
 from ..evaluate.documents import Document
@@ -30,8 +31,7 @@ from ..evaluate.space import space_of
 from ..evaluate.table import interval, with_error
 from ..evaluate.tune_options import OVER, TuneOptions
 from ..evaluate.tuning import MOST_PROBLEMS, check_folder, text_of
-from ..policy import policy_of
-from ..progress import tuning_bar
+from ..views.progress_bars import tuning_bar
 from .json_text import json_text
 
 MOST_SETS = 64
@@ -112,7 +112,7 @@ def device_name(config: EngineConfig) -> str:
     """The device that the figures belong to."""
     import torch
 
-    from ..devices import find_device
+    from ..engine.devices import find_device
 
     device = find_device(config.device)
     return torch.cuda.get_device_name(device) if device.startswith("cuda") else device

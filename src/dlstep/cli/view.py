@@ -12,7 +12,7 @@ from ..core import Trace
 from ..core.checks import short
 from ..core.trace import INAPPLICABLE, reason_of
 from ..core.words import counted
-from ..frames import KIND, VERSION, recording
+from ..views.frames import KIND, VERSION, recording
 from ..views.page import page_of
 from .options import new_parser
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from ..core import Event, Request, Samples, Update
 from ..driver import TorchDriver
-from ..engine import Engine
-from ..text import cut, decode
+from ..engine.loader import Engine
+from ..text.detokenize import cut, decode
 from .items import Item
 from .metrics import Work
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ..core.checks import short
-from ..json_lines import CHECKSUM, Line, append, encoded, is_intact, opened, replaced, sealed, whole_lines
+from ..engine.json_lines import CHECKSUM, Line, append, encoded, is_intact, opened, replaced, sealed, whole_lines
 from .items import Item, Key, options_text
 
 ANSWERS, BESIDE, AHEAD, RUN = "answers.jsonl", "beside.jsonl", "ahead.jsonl", "run.json"

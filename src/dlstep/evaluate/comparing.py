@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..run_lock import RunLock
+from ..engine.run_lock import RunLock
 from .crews import Alone
 from .entries import Entry
 from .frontier import Point, aup, frontier

@@ -7,11 +7,11 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from ..config import EngineConfig
 from ..core import Config, DlstepError, Strategy
-from ..devices import device_of
-from ..engine import Engine, load_engine
-from ..lookup import searched
+from ..core.plugins import searched
+from ..engine.config import EngineConfig
+from ..engine.devices import device_of
+from ..engine.loader import Engine, load_engine
 from ..processes import Clock, Heart, Pulse, Worker, WorkerDied
 from . import versions
 from .answering import Answered, Answering

@@ -10,7 +10,7 @@ from .. import rules, strategies, tiny
 from ..core import Options, Request, Rule, SamplingParams, Strategy, init, options_of, refusal
 from ..core.checks import short
 from ..core.options import StrategyOptions
-from ..engine import Engine
+from ..engine.loader import Engine
 from ..llm import LLM
 from .options import grid_of
 

@@ -16,13 +16,13 @@ from lm_eval.api.registry import register_model  # pyright: ignore[reportMissing
 from lm_eval.utils import get_rolling_token_windows, make_disjoint_window  # pyright: ignore[reportMissingImports]
 from tqdm import tqdm
 
-from ..chat import check_conversation
-from ..config import engine_config
 from ..core import DlstepError, SamplingParams
 from ..core.checks import short
+from ..engine.config import engine_config
 from ..llm import LLM
-from ..rendering import render
-from ..text import encode
+from ..text.chat import check_conversation
+from ..text.detokenize import encode
+from ..text.rendering import render
 from .crews import about
 from .likelihood import Ids, Likelihood, Likelihoods, MonteCarlo
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..chat import Message, chat_prompt
 from ..core import SamplingParams
 from ..core.options import StrategyOptions
-from ..engine import Engine
-from ..prompts import encode
+from ..engine.loader import Engine
+from ..text.chat import Message, chat_prompt
+from ..text.prompts import encode
 from .documents import Document, documents_of, with_examples
 from .options import EvalOptions
 from .prompts import conversation, text_prompt

@@ -29,7 +29,7 @@ from ..core import (
     init,
 )
 from ..core.request import Seed
-from ..engine import Engine
+from ..engine.loader import Engine
 from ..strategies._canvas import Canvas
 from ..strategies.dual_cache import DualCache
 from ..strategies.multi_bd import MultiBD

@@ -10,8 +10,8 @@ from time import perf_counter
 from typing import Any
 
 from ..core.options import StrategyOptions
-from ..engine import Engine
-from ..policy import MOST
+from ..engine.buffer_policy import MOST
+from ..engine.loader import Engine
 from .answering import Answering
 from .items import Item
 from .metrics import Answers

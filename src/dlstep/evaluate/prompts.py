@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from ..chat import Message
+from ..text.chat import Message
 from .documents import Document
 
 Prompts = Literal["lm_eval", "dlstep"]

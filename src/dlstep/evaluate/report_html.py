@@ -7,7 +7,7 @@ from typing import Any
 
 from ..core import Trace
 from ..core.words import counted
-from ..frames import recording
+from ..views.frames import recording
 from ..views.page import page_around, report_page, source
 from ..views.tables import cell, chart, head_html, scrolled, text
 from .report import MOST_TOKENS, PARTS, names_of, trace_path, where

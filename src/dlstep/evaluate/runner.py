@@ -11,7 +11,7 @@ from time import perf_counter
 from typing import Any, Protocol
 
 from ..core import Request, refusal
-from ..run_lock import RunLock
+from ..engine.run_lock import RunLock
 from .answering import ROUND, Answered
 from .checkpoint import Checkpoint, begin
 from .crews import About, Crew

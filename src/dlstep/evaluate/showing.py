@@ -5,11 +5,11 @@ from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
-from ..config import engine_config
 from ..core import DlstepError, Trace
 from ..core.checks import short
+from ..engine.config import engine_config
+from ..engine.run_lock import RunLock, check_free
 from ..llm import LLM
-from ..run_lock import RunLock, check_free
 from .checkpoint import key_of
 from .crews import about
 from .items import items_of, read_documents

@@ -118,7 +118,7 @@ def values_of(name: str, text: str, strategy: Strategy) -> tuple[Any, ...]:
 
 def now_of(name: str, text: str, strategy: Strategy) -> object:
     """Return the current value of an option. Raises ValueError for a name that no request can set."""
-    from ..config import ENGINE_FIELDS
+    from ..engine.config import ENGINE_FIELDS
 
     known = options_of(strategy)
     if name not in known:

@@ -13,10 +13,10 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any, Protocol
 
-from ..chat import Message
 from ..core.options import StrategyOptions
-from ..json_lines import append, opened, sealed
-from ..run_lock import RunLock
+from ..engine.json_lines import append, opened, sealed
+from ..engine.run_lock import RunLock
+from ..text.chat import Message
 from .checkpoint import ANSWERS, KEY_FIELDS, begin, key_of, sealed_lines
 from .crews import Crew
 from .documents import Document

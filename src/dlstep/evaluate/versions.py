@@ -13,7 +13,7 @@ from pathlib import Path
 from .. import __version__
 from ..core import Options, options_of
 from ..driver import TorchDriver
-from ..engine import Engine
+from ..engine.loader import Engine
 
 FOLDER = Path(__file__).parent
 PACKAGE = FOLDER.parent
@@ -27,9 +27,12 @@ DECIDES_NOTHING = {
 }  # fmt: skip
 PROMPTS = ("documents.py", "items.py", "options.py", "prompts.py", "worked.json")
 PARTS = {
-    "decoding": [PACKAGE / name for name in ("core", "decode.py", "driver", "models", "rules", "strategies", "text.py", "tiny")]
+    "decoding": [PACKAGE / name for name in ("core", "distributed", "driver", "models", "rules", "strategies", "tiny")]
     + [PACKAGE.parent / "dlstep_kernels"],
-    "prompts": [*(FOLDER / name for name in PROMPTS), PACKAGE / "chat.py", PACKAGE / "prompts.py", PACKAGE / "rendering.py"],
+    "prompts": [
+        *(FOLDER / name for name in PROMPTS),
+        *(PACKAGE / "text" / name for name in ("chat.py", "prompts.py", "rendering.py")),
+    ],
     "scorers": [path for path in FOLDER.glob("*.*") if path.is_file() and path.name not in (*DECIDES_NOTHING, *PROMPTS)],
 }
 

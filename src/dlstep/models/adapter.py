@@ -13,11 +13,11 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from ..distributed.ranks import ALONE, Ranks
 from .adapter_files import Adapter
 from .checkpoint import Checkpoint
 from .names import Rule
 from .placement import Placement, Shape, make_plan, shortened
-from .ranks import ALONE, Ranks
 from .reading import briefly
 from .sharding import cuts_of
 from .shards import read_contents

@@ -11,12 +11,12 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..core import Spec
+from ..distributed.ranks import ALONE, Ranks
 from .description import Description, read_description
 from .digests import FileIdentity
-from .ranks import ALONE, Ranks
 from .reading import briefly
 from .shards import read_contents
-from .weights import load_network
+from .weights import Progress, load_network, no_progress
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,13 +76,13 @@ def load_checkpoint(
     model_name: str | None = None,
     mask_token_id: int | None = None,
     description: Description | None = None,
-    progress: bool = False,
+    progress: Progress = no_progress,
     ranks: Ranks = ALONE,
 ) -> Checkpoint:
     """The network at `path` on `device`, by default in float32 on a CPU and bfloat16 elsewhere.
 
     `model_name` names its family where config.json leaves a doubt; a `description` that was read already stands for both.
-    Of several `ranks` each reads its share. With `progress` a bar is drawn if stderr is a terminal. Raises what
+    Of several `ranks` each reads its share. `progress` is that of `load_network`. Raises what
     `read_description` raises, FileNotFoundError when there are no safetensors weights, and ValueError naming every tensor that
     is missing, not used, or of another shape, or that ranks cannot share the network.
     """

@@ -8,8 +8,8 @@ from typing import Any
 from transformers import PretrainedConfig, PreTrainedTokenizerBase
 
 from ..core import Spec
-from ..tokenizers import load_tokenizer
-from ..trainings import TRAININGS
+from ..core.trainings import TRAININGS
+from ..text.tokenizers import load_tokenizer
 from .families import Family
 from .pieces import pieces
 from .reading import Refused, briefly, read_object

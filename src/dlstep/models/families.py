@@ -14,7 +14,7 @@ from transformers import (
     Qwen3MoeForCausalLM,
 )
 
-from .. import trainings
+from ..core import trainings
 from ..core.spec import AcceptRule
 from . import configs, templates
 from .configs import Arguments, Facts

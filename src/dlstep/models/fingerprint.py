@@ -7,10 +7,10 @@ from typing import Any
 
 from transformers import PretrainedConfig
 
+from ..distributed.ranks import Ranks
 from .adapter_files import Adapter
 from .checkpoint import Checkpoint
 from .digests import FileIdentity, digests
-from .ranks import Ranks
 
 UNRELATED = ("_name_or_path", "transformers_version")  # fields of a configuration that say where it comes from
 

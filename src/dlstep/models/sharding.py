@@ -15,7 +15,7 @@ from transformers import DiffusionGemmaForBlockDiffusion, PretrainedConfig, PreT
 
 from dlstep_kernels.vocabulary import Cut as IdCut, cut_of, gather_columns
 
-from .ranks import Ranks
+from ..distributed.ranks import Ranks
 from .shapes import embedding_of, head_of, kv_shapes
 
 HEADS = ("q_proj", "o_proj")

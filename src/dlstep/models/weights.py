@@ -5,7 +5,8 @@ only a part is mapped at a time. Buffers that the files do not hold are computed
 """
 
 import copy
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from itertools import groupby
 from math import prod
@@ -17,17 +18,25 @@ from safetensors import safe_open
 from torch import Tensor, nn
 from transformers import PretrainedConfig, PreTrainedModel
 
+from ..distributed.ranks import ALONE, Ranks
 from .attention import ATTENTION, install
 from .experts import install_experts
 from .names import Rule
 from .placement import LoadPlan, Part, Placement, Shape, Wanted, make_plan, part_shape, shortened
-from .ranks import ALONE, Ranks
 from .reading import Refused
 from .shapes import in_gib
 from .sharding import Cut, cuts_of, install_ranks, regions
 from .shards import READABLE, Contents, Stored
 
+# Called with the number of bytes to load; the context yields what is called with the size of each loaded piece.
+Progress = Callable[[int], AbstractContextManager[Callable[[int], None]]]
 MAPPED_BYTES = 128 << 20  # read of a file before it is closed, which frees the pages; a larger tensor is mapped whole
+
+
+@contextmanager
+def no_progress(total: int) -> Generator[Callable[[int], None]]:
+    """Report nothing."""
+    yield lambda size: None
 
 
 def empty_network(network: type[PreTrainedModel], config: PretrainedConfig, dtype: torch.dtype) -> PreTrainedModel:
@@ -76,7 +85,7 @@ def load_network(
     ignored: tuple[str, ...] = (),
     device: torch.device,
     dtype: torch.dtype,
-    progress: bool = False,
+    progress: Progress = no_progress,
     ranks: Ranks = ALONE,
 ) -> PreTrainedModel:
     """Return a network of this class and configuration with the `contents` of `folder`, in evaluation mode.
@@ -90,8 +99,6 @@ def load_network(
     plan, problems = plan_weights(made, contents, rules, ignored)
     if problems:
         raise ValueError(f"the weights in {folder} do not fit {network.__name__}: {shortened(problems)}")
-    from ..progress import loading_bar
-
     cuts = cuts_of(made, ranks)
     shares = Shares(wanted_by(made).shapes, cuts, ranks)
     # Allocate all parameters first, so that a device that is too small shows now; on a CPU, unfilled memory costs
@@ -103,7 +110,7 @@ def load_network(
         needed = in_gib(sum(prod(shares.shape(first)) * tensors[first].itemsize for first in shares.shapes))
         raise ValueError(f"the weights in {folder} take {needed} as {dtype}, more than {device} has left ({error})") from error
     total = sum(contents.tensors[name].size for name in {placement.tensor for placement in plan.placements})
-    with torch.no_grad(), loading_bar(total, enabled=progress) as advance:
+    with torch.no_grad(), progress(total) as advance:
         fill(filled, plan.placements, contents.tensors, advance, shares)
     _put(made, filled)
     _compute_buffers(made, device)

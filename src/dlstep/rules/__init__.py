@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..core import Rule
-from ..lookup import Shelf
+from ..core.plugins import Shelf
 
 SHELF = Shelf("rule", "RULE", Rule, __name__)
 own, available, is_known, load, name_of = SHELF.own, SHELF.available, SHELF.is_known, SHELF.load, SHELF.name_of

@@ -4,10 +4,10 @@ from collections.abc import Iterable
 from time import perf_counter, process_time
 
 from ..core import Event, Request, Samples, Update, schedule
-from ..engine import Engine
+from ..engine.loader import Engine
 from ..processes import Heart
 from .engine_steps import Steps
-from .lines import STDERR
+from .log_lines import STDERR
 from .messages import Cancel, Card, Command, Drop, Load, News, Report, Submit, Work
 
 MOST_FAILURES = 2  # consecutive failures of forward passes that an engine survives; after one more it counts as broken

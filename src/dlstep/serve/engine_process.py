@@ -8,13 +8,13 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import NamedTuple, NoReturn, Protocol
 
-from ..config import EngineConfig
 from ..core import DlstepError, RanksDriver
-from ..devices import FIRST_DEVICE, device_of
-from ..engine import Engine, load_engine
-from ..lookup import searched
+from ..core.plugins import searched
+from ..distributed import RankLost
+from ..engine.config import EngineConfig
+from ..engine.devices import FIRST_DEVICE, device_of
+from ..engine.loader import Engine, load_engine
 from ..processes import Heart, Worker, disconnect, last_words
-from ..ranks import RankLost
 from .engine_loop import converse
 from .messages import Failed
 

@@ -1,8 +1,8 @@
 """The engine's side of steps: frames of the requests that asked for them, and the sequences that forks begin at."""
 
 from ..core import Event, Sequence, State
-from ..forks import with_changes, with_params
-from ..frames import Frame, Watch
+from ..engine.overrides import with_changes, with_params
+from ..views.frames import Frame, Watch
 from .messages import Origin
 
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ..core import State, init
-from ..text import Tokenizer
+from ..text.detokenize import Tokenizer
 from .messages import Card
 
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from ..core import Config, SamplingParams, Strategy
 from ..core.ledger import Ending
 from ..core.options import StrategyOptions
-from ..frames import Frame
+from ..views.frames import Frame
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 
 from ..core import Config, Plan, Rows, Samples, Span, State, Strategy, add, commit, init, prune, schedule
-from ..serve.placement import Pages, Standing, bound, choose, page_keys
+from ..serve.router.placement import Pages, Standing, bound, choose, page_keys
 from .costs import Size, StepCost, size_of
 from .work import Job, Script
 

@@ -28,7 +28,7 @@ from ..core import (
 )
 from ..core.plan import Plan, Samples
 from ..core.trace import Rebuild, apply
-from ..decode import Decode
+from ..engine.decode import Decode
 from .checks import check_ownership
 from .generators import EOS, MAX_MODEL_LEN, Kind, ample, batches, cases, hyperparameters, specs, tight
 from .harness import Outcome, alone, outcomes, run_case, shadow

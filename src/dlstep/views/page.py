@@ -12,7 +12,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-FOLDER = Path(__file__).parents[1] / "page"
+FOLDER = Path(__file__).parents[1] / "serve" / "page"
 ENTRY = "app.js"
 # import { a, b } from "./x.js";  or  import * as a from "./x.js";
 IMPORT = re.compile(r'^import (?:\{([^}]*)\}|\* as (\w+)) from "\./([\w-]+\.js)";\n', re.MULTILINE)

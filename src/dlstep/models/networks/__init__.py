@@ -3,7 +3,7 @@
 from transformers import DiffusionGemmaForBlockDiffusion, PreTrainedModel
 
 from ...core import Spec
-from ..ranks import ALONE, Ranks
+from ...distributed.ranks import ALONE, Ranks
 from .batch import Batch as Batch, Carry as Carry, Memory as Memory
 from .canvas import CanvasNetwork as CanvasNetwork
 from .network import Answer as Answer, PagedNetwork as PagedNetwork

@@ -18,8 +18,8 @@ from transformers import PreTrainedModel
 from dlstep_kernels import mean_embeddings
 
 from ...core import DlstepError, Plan, Span, Spec
+from ...distributed.ranks import ALONE, Ranks
 from ..attention import NO_MASKS
-from ..ranks import ALONE, Ranks
 from ..shapes import KVShape
 from ..sharding import VocabRows
 from .batch import Batch, Memory

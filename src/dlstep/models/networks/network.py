@@ -11,8 +11,8 @@ from transformers import PreTrainedModel
 from dlstep_kernels import Drawn, sample
 
 from ...core import Plan, Spec
+from ...distributed.ranks import ALONE, Ranks
 from ..attention import PagedContext
-from ..ranks import ALONE, Ranks
 from ..shapes import KVShape, embedding_of, in_gib, kv_bytes_per_token, kv_shapes
 from .batch import Batch, Memory
 

@@ -10,8 +10,8 @@ from dlstep_kernels import Drawn, has_kernels, head_and_sample, merge_embeddings
 from dlstep_kernels.vocabulary import Share, sample_cut
 
 from ...core import DlstepError, Plan, Spec
+from ...distributed.ranks import ALONE, Ranks
 from ..attention import NO_MASK
-from ..ranks import ALONE, Ranks
 from ..shapes import embedding_of, head_of
 from ..sharding import VocabRows, ids_of
 from .batch import Batch, Memory

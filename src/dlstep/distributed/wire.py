@@ -1,0 +1,157 @@
+"""Connections between rank 0 and the other ranks on one host.
+
+Rank 0 sends messages; each rank sends back a value to compare, and rank 0 replies with the verdict.
+"""
+
+import socket
+from collections.abc import Callable
+from multiprocessing.connection import Connection, wait
+from multiprocessing.reduction import ForkingPickler
+from pathlib import Path
+from platform import node
+from struct import pack
+from tempfile import TemporaryDirectory
+from time import monotonic
+from typing import Any
+
+from ..core import DlstepError
+from . import RankLost
+from .ranks import Ranks
+
+AGAIN = "make the LLM anew, or let the server restart it"
+GLANCE = 0.2  # seconds between two checks that the group still exists
+
+
+class RanksDisagree(DlstepError):
+    """Two ranks would have gone on from different histories."""
+
+
+class Wire:
+    """The connections of one rank: rank 0 has one to each other rank, they have one to rank 0.
+
+    Raises RuntimeError if the rank at the other end is gone, and RankLost if rank 0 waits for a rank longer than
+    `ranks.timeout`.
+    """
+
+    def __init__(self, ranks: Ranks, connections: list[Connection]) -> None:
+        self.ranks, self._connections = ranks, connections
+
+    def tell(self, message: object) -> None:
+        """Send a message of rank 0 to all others."""
+        packed = ForkingPickler.dumps(message)
+        for number, connection in enumerate(self._connections, start=1):
+            try:
+                connection.send_bytes(packed)
+            except OSError as error:
+                raise self._fault(number, error) from error
+
+    def hear(self) -> Any:
+        """Return the next message of rank 0."""
+        return self._received(self._connections[0], 0)
+
+    def check(self, what: str, value: int | str) -> "Check":
+        """Return a check that all ranks have the same value. Ranks other than 0 send theirs immediately."""
+        if self.ranks.rank:
+            try:
+                self._connections[0].send(value)
+            except OSError as error:
+                raise self._fault(0, error) from error
+        return Check(self, what, value)
+
+    def values(self) -> list[int | str]:
+        """Return the values that the other ranks send, in the order of ranks."""
+        return [self._received(connection, number) for number, connection in enumerate(self._connections, start=1)]
+
+    def _received(self, connection: Connection, number: int) -> Any:
+        try:
+            return connection.recv()
+        except (EOFError, OSError) as error:
+            raise self._fault(number, error) from error
+
+    def _fault(self, number: int, error: Exception) -> Exception:
+        if isinstance(error, BlockingIOError):  # the socket's timeout has passed
+            return silent(f"rank {number} of {self.ranks.size}", self.ranks.timeout)
+        return RuntimeError(f"rank {number} is gone: its connection is closed")
+
+
+class Check:
+    """A comparison that raises RanksDisagree on every rank unless all values are equal; later calls do nothing."""
+
+    def __init__(self, wire: Wire, what: str, value: int | str) -> None:
+        self._wire, self._what, self._value, self._done = wire, what, value, False
+
+    def __call__(self) -> None:
+        if self._done:
+            return
+        self._done = True
+        if self._wire.ranks.rank:
+            verdict = self._wire.hear()
+        else:
+            verdict = self._verdict([self._value, *self._wire.values()])
+            self._wire.tell(verdict)
+        if verdict is not None:
+            raise RanksDisagree(verdict)
+
+    def _verdict(self, values: list[int | str]) -> str | None:
+        if len(set(values)) == 1:
+            return None
+        said = ", ".join(f"rank {rank} has {each}" for rank, each in enumerate(values))
+        return f"{self._what}: ranks disagree, {said}; their answers would differ from here on, so all of them stop"
+
+
+def silent(rank: str, seconds: float) -> RankLost:
+    """Return the error for a rank, such as "rank 1 of 2", that has not answered for `seconds`."""
+    return RankLost(f"{rank} did not answer for {seconds:g} seconds (rank_timeout); {AGAIN}")
+
+
+def connect(ranks: Ranks, check: Callable[[], None] = lambda: None) -> Wire:
+    """Connect all ranks of a group; every rank calls this. Rank 0 calls `check` while it waits; an exception ends the wait.
+
+    Raises ValueError if the ranks are not on one host, and RankLost if a rank does not connect within `ranks.timeout` seconds.
+    """
+    hosts = sorted(set(ranks.told(node())))
+    if len(hosts) > 1:
+        raise ValueError(
+            f"tensor_parallel_size={ranks.size}: ranks are on the hosts {', '.join(hosts)}: start all of them on one host"
+        )
+    if ranks.rank:
+        return Wire(ranks, [call(ranks.told("")[0], ranks.rank)])
+    met = dict[int, Connection]()
+    # Only this user can enter the folder.
+    with TemporaryDirectory(prefix="dlstep-wire-") as folder, socket.socket(socket.AF_UNIX) as door:
+        address = str(Path(folder, "wire"))
+        door.bind(address)
+        door.listen(ranks.size)
+        ranks.told(address)
+        end = monotonic() + ranks.timeout
+        while len(met) < ranks.size - 1:
+            if wait([door], GLANCE):
+                number, connection = _answered(door, ranks.timeout)
+                met[number] = connection
+            check()
+            if monotonic() > end:
+                missing = next(number for number in range(1, ranks.size) if number not in met)
+                raise silent(f"rank {missing} of {ranks.size}", ranks.timeout)
+    return Wire(ranks, [met[number] for number in range(1, ranks.size)])
+
+
+def call(address: str, rank: int) -> Connection:
+    """Connect a non-zero rank to rank 0 and return the connection."""
+    line = socket.socket(socket.AF_UNIX)
+    line.connect(address)
+    connection = Connection(line.detach())
+    connection.send(rank)
+    return connection
+
+
+def _answered(door: socket.socket, seconds: float) -> tuple[int, Connection]:
+    """Accept a connection; return the number of the rank and the connection, with `seconds` as its read and write timeout."""
+    line, _ = door.accept()
+    span = pack("ll", int(seconds), int(seconds % 1 * 1e6))
+    line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, span)
+    line.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, span)
+    connection = Connection(line.detach())
+    try:
+        return connection.recv(), connection
+    except (EOFError, OSError) as error:
+        raise RuntimeError("a rank is gone: it closed its connection before it gave its number") from error

@@ -1,0 +1,38 @@
+"""Wishes of a checkpoint folder about decoding, checked before they are followed. Nothing is imported by a name in a folder."""
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+from .. import rules, strategies
+from ..core.checks import short
+
+BLOCK = "bd_size"  # positions of a block that is divided further, an option of checkpoints alone
+
+
+def check_name(model: str, declared: str, *, option: str = "decoding_strategy") -> None:
+    """Raise ValueError unless the strategy, or the rule, that a checkpoint names as its own is known by that name.
+
+    A dotted path is not: it would import a module that the folder may bring. The caller may give one.
+    """
+    shelf = strategies.SHELF if option == "decoding_strategy" else rules.SHELF
+    if not shelf.is_known(declared):
+        raise ValueError(
+            f"{model} asks for {option}={declared!r}, and a checkpoint may only ask for one of "
+            f"{', '.join(shelf.available())}: give {option} yourself if you trust another one"
+        )
+
+
+def check_options(model: str, options: Mapping[str, Any]) -> None:
+    """Raise ValueError for options of a checkpoint that no strategy and no rule has; their values are checked with the rest."""
+    classes = [shelf.load(name) for shelf in (strategies.SHELF, rules.SHELF) for name in shelf.own()]
+    known = {field.name for cls in classes for field in fields(cls)} | {BLOCK}
+    for option, value in options.items():
+        if option not in known:
+            raise ValueError(f"{model} states {option}={short(value)}, which no strategy knows: take it out of its config.json")
+        if option == BLOCK and (type(value) is not int or value <= 0):
+            raise ValueError(f"{model} states {option}={short(value)}, which must be an integer above 0")
+        if option in rules.HOLDERS:
+            if not isinstance(value, str):
+                raise ValueError(f"{model} states {option}={short(value)}, which must be the name of a rule")
+            check_name(model, value, option=option)

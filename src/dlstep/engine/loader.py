@@ -1,0 +1,296 @@
+"""The engine that an `LLM` and a `Session` run on."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass, field, replace
+from functools import partial
+from operator import attrgetter
+from pathlib import Path
+from threading import Lock
+from traceback import clear_frames
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from .. import tiny
+from ..core import Config, Driver, Event, State, Strategy, init
+from ..core.lifecycle import farthest
+from ..core.trainings import TRAININGS
+from ..text.detokenize import Tokenizer
+from .buffer_policy import BufferPolicy
+from .config import EngineConfig
+from .decode import USER_CODE_TIMEOUT, Decode
+from .devices import check_room, device_of_rank, find_device, first_device
+from .resolve import build, embedded_models_for, resolve, trained_further
+from .threads import set_threads
+
+if TYPE_CHECKING:
+    from ..distributed.crew import Crew, Place
+    from ..distributed.ranks import Ranks
+    from ..driver import TorchDriver
+    from ..models import Checkpoint
+    from ..models.adapter_files import Adapter
+
+DEFAULT_MEMORY_SHARE = 0.9
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """Parts of an `LLM`: the state before any request, the driver, and the tokenizer.
+
+    A session gets `session_pages` pages; 0 stands for as many as one longest request feeds. A text prompt that does not end
+    with `prompt_end` gets it. `chat_template` renders conversations if the tokenizer has none of its own. `turn` is held during
+    each step of an `LLM` or a session, so that none loses its pages to another thread halfway through a step. `folder` is the
+    checkpoint's; None for an engine that was put together by hand. `ranks` are those that share the network. `buffer_policy` is
+    for requests of an `LLM` and of a server; in a session each request is as it was added.
+    """
+
+    first: State
+    driver: Driver
+    tokenizer: Tokenizer | None
+    name: str
+    prompt_end: str = ""
+    chat_template: str | None = None
+    session_pages: int = 0
+    folder: Path | None = None
+    buffer_policy: BufferPolicy | None = None
+    ranks: "Ranks | None" = None
+    user_code_timeout: float = USER_CODE_TIMEOUT
+    turn: AbstractContextManager[object] = field(default_factory=Lock, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        config = self.first.config
+        longest = -(-farthest(self.first.strategy, config.max_model_len) // config.page_size)
+        # Another number than the LLM's own: that is what drivers tell histories of sessions by.
+        pages = self.session_pages or longest + (longest == config.num_pages)
+        if pages < longest:
+            raise ValueError(f"session_pages={pages} cannot hold one longest request: give at least {longest}")
+        object.__setattr__(self, "session_pages", pages)
+        if self.buffer_policy is not None:
+            self.buffer_policy.check(config, self.first.strategy)
+
+    def decode(
+        self,
+        state: State | None = None,
+        *,
+        record: Callable[[Event], None] = lambda event: None,
+        prunes: bool = True,
+    ) -> Decode:
+        """Return a `Decode` of `state`, by default the first one, that takes its turns with the others of this engine."""
+        first = self.first if state is None else state
+        timeout = self.user_code_timeout
+        return Decode(first, self.driver, record=record, prunes=prunes, turn=self.turn, user_code_timeout=timeout)
+
+
+def load_engine(config: EngineConfig) -> Engine:
+    """The engine that `config` describes; torch and transformers are imported here.
+
+    With several ranks this process is rank 0 and starts the others; what torchrun started as another rank follows rank 0 until
+    that ends, and then ends itself. Raises ValueError for a checkpoint that cannot be used or options that contradict it,
+    DlstepError if a rank cannot be started.
+    """
+    if config.tensor_parallel_size == 1:
+        return load_with(config, partial(_crew, config, None))
+    _check_ranks(config)
+    from ..distributed.crew import place_in_torchrun
+
+    place = place_in_torchrun(config.tensor_parallel_size)
+    if place is not None and place.rank:
+        run_rank(place, config)
+        raise SystemExit(0)
+    return load_with(config, partial(_crew, config, place))
+
+
+def run_rank(place: "Place", config: EngineConfig) -> None:
+    """Be a rank other than 0, until rank 0 ends: load a share of the weights, then do as it says."""
+    from ..distributed.conductor import follow
+    from ..distributed.ranks import leave_ranks
+    from ..driver import TorchDriver
+
+    engine = load_with(config, partial(_crew, config, place))
+    assert engine.ranks is not None, "a rank was loaded"
+    assert isinstance(engine.driver, TorchDriver)
+    follow(engine.driver, engine.ranks)
+    engine.driver.drop_graphs()
+    leave_ranks()
+
+
+def _check_ranks(config: EngineConfig) -> None:
+    """Raise ValueError for options that several ranks cannot have."""
+    size = config.tensor_parallel_size
+    if config.device is not None and config.device.startswith("cuda:"):
+        raise ValueError(
+            f"device={config.device!r} is one device, and tensor_parallel_size={size} takes {size}: give cuda or cpu"
+        )
+    if find_device(config.device) == "cuda":
+        import torch
+
+        there, needed = torch.cuda.device_count(), first_device() + size
+        if there < needed:
+            groups = f" for each of {needed // size} replicas" if needed > size else ""
+            raise ValueError(f"tensor_parallel_size={size} takes {size} CUDA devices{groups}, torch finds {there}: give fewer")
+    if config.lora_path is not None and config.use_lora is not False and config.pre_merge_lora is False:
+        raise ValueError(
+            f"pre_merge_lora=False does not go with tensor_parallel_size={size}: leave it out, so that the adapter is added to "
+            "the weights"
+        )
+
+
+def load_with(config: EngineConfig, gather: Callable[[], "Crew"]) -> Engine:
+    """The engine of this process's rank in the group that `gather` meets, once the options are known to be right."""
+    # Before the imports below, which take seconds: a wrong name is told at once.
+    path = _folder(config)
+    device = find_device(config.device)
+    check_room(config, device)
+    import torch
+
+    from ..models import load_checkpoint, read_adapter, read_description
+    from ..models.weights import check_ranks
+    from ..views.progress_bars import loading_bar
+
+    dtype = None if config.dtype is None else attrgetter(config.dtype)(torch)
+    # Before the weights, which take longer: what is wrong with an adapter or an option is told at once.
+    adapter = None if config.lora_path is None or config.use_lora is False else read_adapter(Path(config.lora_path))
+    description = read_description(path, config.model_name, mask_token_id=config.mask_token_id)
+    if adapter is not None and (training := trained_further(description.training, config)) != description.training:
+        own = None if training is None else TRAININGS[training].strategies[0]
+        description = replace(description, training=training, decoding_strategy=own)
+    resolved = resolve(config, description)
+    if config.tensor_parallel_size > 1:
+        check_ranks(description.family.network, description.config, config.tensor_parallel_size)
+    crew = gather()
+    ranks = crew.ranks
+    if ranks.several and device == "cuda":
+        device = device_of_rank(ranks.rank)
+        torch.cuda.set_device(device)
+    with ExitStack() as undone:
+        undone.callback(crew.end)
+        undone.push(_free_memory)
+        undone.enter_context(crew.starting())
+        progress = partial(loading_bar, enabled=ranks.rank == 0)  # one rank shows bars
+        load = partial(load_checkpoint, path, device, dtype, description=description, progress=progress, ranks=ranks)
+        engine = _made(config, resolved, load(), adapter, crew)  # no name for the network here: this frame stays with an error
+        undone.pop_all()
+    return engine
+
+
+def _free_memory(kind: type[BaseException] | None, error: BaseException | None, frames: TracebackType | None) -> None:
+    """Let a user's mistake hold no weights and pages: a notebook keeps the last error, while another LLM is tried."""
+    del kind, frames
+    told = isinstance(error, ValueError)
+    while told and error is not None:
+        clear_frames(error.__traceback__)
+        error = error.__cause__ or error.__context__
+
+
+def _crew(config: EngineConfig, place: "Place | None") -> "Crew":
+    """The group that this process is of; without a place it is rank 0, and starts the others."""
+    from ..distributed.crew import Crew, gather_crew
+    from ..distributed.ranks import ALONE
+
+    if place is not None:
+        return Crew(place.join(config.rank_timeout))
+    if config.tensor_parallel_size == 1:
+        return Crew(ALONE)
+    return gather_crew(config.tensor_parallel_size, run_rank, config, timeout=config.rank_timeout)
+
+
+def _made(
+    config: EngineConfig, resolved: EngineConfig, checkpoint: "Checkpoint", adapter: "Adapter | None", crew: "Crew"
+) -> Engine:
+    """The engine around a network that is loaded."""
+
+    from dlstep_kernels.choice import has_kernels
+
+    from ..distributed.conductor import Conductor
+    from ..models import adapt
+    from ..models.fingerprint import fingerprint
+    from ..models.shapes import kv_bytes_per_token, kv_shapes
+
+    ranks, device, path = crew.ranks, str(checkpoint.network.device), checkpoint.description.path
+    if device == "cpu" or config.num_threads is not None:
+        set_threads(sum(parameter.numel() for parameter in checkpoint.network.parameters()), config.num_threads)
+    merge = config.pre_merge_lora is not False
+    if adapter is not None:
+        adapt(checkpoint, adapter, merge=merge)
+    spec = replace(checkpoint.spec, fingerprint=fingerprint(checkpoint, adapter, merged=merge))
+    if config.compile_layers if config.compile_layers is not None else has_kernels(checkpoint.network.device):
+        from ..models.compiled import compile_layers
+
+        compile_layers(checkpoint.network)
+    if resolved.num_pages == -1:
+        resolved = replace(resolved, **_pages_for_memory(resolved, checkpoint))
+    shapes = kv_shapes(checkpoint.network.config, ranks.size)
+    check_room(resolved, device, kv_bytes_per_token(shapes, checkpoint.network.dtype))
+    core_config, strategy = build(resolved, spec)
+    state = init(core_config, strategy)
+    # A question without its newline is no question to models that were trained on whole lines.
+    embedded = path.resolve() in [tiny.path(name).resolve() for name in tiny.names()]
+    driver = _driver(config, checkpoint, core_config, strategy)
+    leads = ranks.several and ranks.rank == 0
+    return Engine(
+        state,
+        Conductor(driver, crew) if leads else driver,
+        checkpoint.tokenizer,
+        checkpoint.name,
+        prompt_end="\n" if embedded else "",
+        chat_template=tiny.CHAT_TEMPLATE if embedded else checkpoint.description.family.chat_template,
+        session_pages=config.session_pages or 0,
+        folder=path,
+        buffer_policy=config.buffer_policy,
+        user_code_timeout=config.user_code_timeout,
+        ranks=ranks,
+    )
+
+
+def _folder(config: EngineConfig) -> Path:
+    """The checkpoint's folder. Raises ValueError if there is none."""
+    models = embedded_models_for(config)
+    if not models and config.model is None:
+        raise ValueError(
+            f"no embedded model can be decoded with {config.decoding_strategy!r}: give model=, one of "
+            f"{', '.join(tiny.names())} or a checkpoint folder"
+        )
+    model = config.model or models[0]
+    path = tiny.path(model) if model in tiny.names() else Path(model)
+    if not path.is_dir():
+        raise ValueError(f"no checkpoint folder at {model!r}, and the embedded models are {', '.join(tiny.names())}")
+    return path
+
+
+def _driver(config: EngineConfig, checkpoint: "Checkpoint", core_config: Config, strategy: Strategy) -> "TorchDriver":
+    """The driver, with its graphs if they are captured at the start. Raises ValueError with a remedy for what does not fit."""
+    import torch
+
+    from ..driver import TorchDriver
+    from ..views.progress_bars import capturing_bar
+
+    try:
+        driver = TorchDriver(checkpoint, core_config, enforce_eager=config.enforce_eager, max_histories=config.max_sessions)
+    except torch.OutOfMemoryError as error:
+        raise ValueError(str(error)) from error
+    if config.capture_graphs != "start":
+        return driver
+    try:
+        with ExitStack() as undone, capturing_bar(enabled=checkpoint.ranks.rank == 0) as show:
+            undone.callback(driver.drop_graphs)  # ranks leave their group before an error frees the driver
+            driver.capture(strategy, show)
+            undone.pop_all()
+    except torch.OutOfMemoryError as error:
+        raise ValueError(
+            f"after {driver.graph_count} graphs there is no memory left: lower num_pages or gpu_memory_utilization, or give "
+            f"capture_graphs='lazy' ({error})"
+        ) from error
+    return driver
+
+
+def _pages_for_memory(config: EngineConfig, checkpoint: "Checkpoint") -> dict[str, int | None]:
+    """Options in place of `num_pages=-1` and those that go with it in a resolved configuration."""
+    from ..driver.memory import pages_for
+
+    limits = {"kv_cache_gib": None, "gpu_memory_utilization": None}
+    core_config, strategy = build(replace(config, num_pages=1, **limits), checkpoint.spec)
+    share = config.gpu_memory_utilization or DEFAULT_MEMORY_SHARE
+    pages = pages_for(
+        checkpoint, core_config, strategy, gib=config.kv_cache_gib, share=share, captures=not config.enforce_eager
+    )
+    return {**limits, "num_pages": min(checkpoint.ranks.told(pages))}

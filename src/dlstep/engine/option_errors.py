@@ -1,0 +1,108 @@
+"""Sentences for options that do not exist: what was meant, where it belongs, and what other engines' names are here."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
+from difflib import get_close_matches
+from typing import Any
+
+from .. import rules, strategies
+from ..core import SamplingParams, Strategy, options_of
+from ..core.checks import short
+from ..core.options import unknown_option
+from .config import ENGINE_FIELDS
+
+# Names of other engines and of the model authors' own loops.
+ELSEWHERE = {
+    "max_num_seqs": "max_num_reqs",
+    "max_seqs": "max_num_reqs",
+    "max_batch_size": "max_num_reqs",
+    "max_running_requests": "max_num_reqs",
+    "max_seq_len": "max_model_len",
+    "max_seq_length": "max_model_len",
+    "max_context_len": "max_model_len",
+    "context_length": "max_model_len",
+    "max_prefill_tokens": "max_num_batched_tokens",
+    "kvcache_block_size": "page_size",
+    "num_kvcache_blocks": "num_pages",
+    "num_gpu_blocks_override": "num_pages",
+    "mem_fraction_static": "gpu_memory_utilization with num_pages=-1",
+    "disable_cuda_graph": "enforce_eager",
+    "disable_radix_cache": "enable_prefix_caching=False",
+    "tp_size": "tensor_parallel_size",
+    "torch_compile": "compile_layers",
+    "torch_dtype": "dtype",
+    "device_map": "device",
+    "tokenizer_path": "model, whose folder holds the tokenizer",
+    "enable_lora": "lora_path",
+    "lora_modules": "lora_path",
+    "mask_id": "mask_token_id",
+    "block_length": "block_size",
+    "bd_size": "block_size",
+    "small_block_size": "block_size",
+    "threshold": "accept_threshold",
+    "confidence": "accept_threshold",
+    "steps": "rule='quota' with steps_per_block",
+    "steps_per_canvas": "max_denoising_steps",
+    "max_new_tokens": "SamplingParams(max_tokens=...)",
+    "max_length": "SamplingParams(max_tokens=...)",
+    "gen_length": "SamplingParams(max_tokens=...)",
+    "eos_token_id": "SamplingParams(stop_token_ids=...)",
+    "stop_strings": "SamplingParams(stop=...)",
+}
+NOT_NEEDED = {
+    "trust_remote_code": "code of checkpoints is never run",
+    "pipeline_parallel_size": "layers of an LLM run one behind the other on each device: give tensor_parallel_size",
+    "enable_expert_parallel": "tensor_parallel_size cuts every expert by its inner width, so that each rank has as much to do",
+    "data_parallel_size": "an LLM is one engine: make one for each",
+    "swap_space": "a preempted request is computed anew, nothing is swapped",
+    "cpu_offload_gb": "weights stay on the device",
+    "enable_chunked_prefill": "long prompts are always cut into pieces where the strategy allows it",
+    "tokenizer": "the tokenizer is read from the model's folder",
+    "tokenizer_mode": "the tokenizer is read from the model's folder",
+    "skip_tokenizer_init": "prompts may be token ids in any case",
+    "load_format": "weights are read from safetensors",
+    "revision": "model is a local folder",
+    "download_dir": "model is a local folder",
+    "quantization": "weights are used in the dtype that they are loaded in",
+    "attention_backend": "the device decides",
+    "attn_implementation": "the device decides",
+}
+
+
+def unknown(owner: str, name: str, value: object, strategy: Strategy) -> str:
+    """A sentence for an option that neither the engine nor `strategy` has; `owner` is how messages call the strategy."""
+    known = [*options_of(strategy), *ENGINE_FIELDS]
+    elsewhere = _place(name, value, options_of(strategy))
+    near = get_close_matches(name, known, 1)
+    return unknown_option(owner, name, value, options_of(strategy), elsewhere or (f"did you mean {near[0]}?" if near else ""))
+
+
+def meant(name: str, known: Iterable[str]) -> str:
+    """The options that an unknown flag may have been meant as; empty if nothing is like it."""
+    near = get_close_matches(name, list(known), 1)
+    return _foreign(name) or (f"did you mean --{near[0]}?" if near else "")
+
+
+def _place(name: str, value: object, own: Mapping[str, Any]) -> str:
+    """Where an option of this name belongs; empty if nowhere."""
+    if name in (field.name for field in fields(SamplingParams)):
+        return f"it is said for each request, as SamplingParams({name}={short(value)})"
+    if named := [rule for rule in rules.own() if name in _fields(rules.load(rule))]:
+        if "rule" not in own:
+            return f"{name} is an option of rules such as {named[0]}, which this strategy does not take"
+        *others, last = named
+        of = f"the rules {', '.join(others)} and {last}: give one of them" if others else f"rule {last}: give it"
+        return f"{name} is an option of {of} beside it, as rule={named[0]!r}"
+    if named := [strategy for strategy in strategies.own() if name in _fields(strategies.load(strategy))]:
+        return f"{name} is an option of {', '.join(named)}"
+    return _foreign(name)
+
+
+def _foreign(name: str) -> str:
+    if name in ELSEWHERE:
+        return f"here it is {ELSEWHERE[name]}"
+    return f"leave it out, {NOT_NEEDED[name]}" if name in NOT_NEEDED else ""
+
+
+def _fields(cls: type[Any]) -> list[str]:
+    return [field.name for field in fields(cls)]

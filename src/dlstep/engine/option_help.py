@@ -1,0 +1,88 @@
+"""Options of strategies and rules as they are listed: names, ranges, defaults and help, all read off their classes."""
+
+import inspect
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from functools import cache
+from typing import Any, get_type_hints
+
+from docstring_parser import parse_from_object
+
+from .. import rules
+from ..core import Options, options_of
+from ..core.checks import limits_of
+from ..core.options import by_default
+
+
+@dataclass(frozen=True, slots=True)
+class OptionRow:
+    """An option of a strategy or a rule as it is listed; `limits` are pairs of words and number, none if any value does."""
+
+    name: str
+    hint: Any
+    default: object
+    limits: tuple[tuple[str, Any], ...]
+    help: str
+
+    @property
+    def allowed(self) -> str:
+        """Its range in words; empty if any value does."""
+        return ", ".join(f"{words} {limit}" for words, limit in self.limits)
+
+    def line(self) -> str:
+        """Its help, range and default."""
+        facts = "; ".join(filter(None, (self.allowed, f"default {self.default}")))
+        return f"{self.help} ({facts})".strip()
+
+
+def option_rows(value: Options) -> list[OptionRow]:
+    """The options of a strategy or a rule itself; a rule that it holds is said by its name."""
+    cls = type(value)
+    texts, hints, bounds = field_help(cls), get_type_hints(cls), get_type_hints(cls, include_extras=True)
+    rows: list[OptionRow] = []
+    for field in fields(value):
+        default, hint = vars_of(value)[field.name], hints[field.name]
+        if isinstance(default, Options):
+            default = vars_of(by_default(cls))[field.name]
+            default, hint = rules.name_of(type(default)) or type(default).__name__, str
+        rows.append(OptionRow(field.name, hint, default, limits_of(bounds[field.name]), texts[field.name]))
+    return rows
+
+
+def field_help(owner: type) -> dict[str, str]:
+    """The docstring under each field of a dataclass, those that it inherits included; none where there is no source."""
+    texts: dict[str, str] = {}
+    for cls in reversed(owner.__mro__):
+        texts |= _own_help(cls)
+    return {field.name: texts.get(field.name, "") for field in fields(owner)}
+
+
+@cache
+def _own_help(cls: type) -> dict[str, str]:
+    """The docstring under each field that a class states itself; none where there is no source."""
+    try:
+        inspect.getsource(cls)
+    except (OSError, TypeError):
+        return {}
+    return {param.arg_name: param.description for param in parse_from_object(cls).params if param.description}
+
+
+def vars_of(value: Options) -> dict[str, object]:
+    """The fields of a value, by name."""
+    known = options_of(value)
+    return {field.name: known[field.name] for field in fields(value)}
+
+
+def parts_of(value: Options) -> Iterator[Options]:
+    """A strategy, the rule that it holds, and the rule that this one wraps."""
+    yield value
+    for part in vars_of(value).values():
+        if isinstance(part, Options):
+            yield from parts_of(part)
+
+
+def paragraphs(value: Options) -> list[str]:
+    """The docstring of the module of a strategy or rule, or else of its class."""
+    module = sys.modules[type(value).__module__]
+    return (inspect.getdoc(module) or inspect.getdoc(type(value)) or type(value).__name__).split("\n\n")

@@ -1,0 +1,239 @@
+"""From options and a model's facts to a complete, consistent configuration; and from that to what the engine runs on.
+
+Everything here is a pure function. `resolve` makes every choice and refuses what cannot be; `build` only constructs.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from operator import attrgetter
+from typing import Any, Protocol
+
+from .. import rules, strategies, tiny
+from ..core import Config, Spec, Strategy, options_of, with_options
+from ..core.checks import short
+from ..core.lifecycle import farthest
+from ..core.trainings import BIDIRECTIONAL, PROMPT_IN_FULL, TRAININGS, unsupported
+from .checkpoint_options import BLOCK, check_name, check_options
+from .config import EngineConfig
+from .option_errors import unknown
+
+# Pages for so many positions are made unless `num_pages` says otherwise: 128 answers of the embedded models.
+DEFAULT_POSITIONS = 65_536
+EDIT = "multi_bd_edit"
+SUB_BLOCKS = (8, 4, 2, 1)  # positions that fast_dllm_v2 decides together: the first that divides a block into several
+# Decided tokens of `edit` strategies may change until their block is sealed.
+SAMPLING_MODES = {EDIT: "edit", "dmax": "edit"}
+
+
+class Description(Protocol):
+    """The facts of a model that options refer to; a loaded checkpoint is one.
+
+    `options` are values of strategy options that the checkpoint was made for or asks for, `training` names how it was trained.
+    """
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def spec(self) -> Spec: ...
+    @property
+    def decoding_strategy(self) -> str | None: ...
+    @property
+    def training(self) -> str | None: ...
+    @property
+    def options(self) -> Mapping[str, Any]: ...
+    @property
+    def max_model_len(self) -> int: ...
+
+
+Asked = str | type[Strategy]
+
+
+def name_of(asked: Asked | Strategy | None) -> str | None:
+    """The name of a strategy of this package, however it is given; of another one its class's name."""
+    if asked is None or isinstance(asked, str):
+        return asked
+    cls = asked if isinstance(asked, type) else type(asked)
+    return strategies.name_of(cls) or cls.__name__
+
+
+def trained_further(training: str | None, config: EngineConfig) -> str | None:
+    """How a network was trained, once an adapter is applied to it.
+
+    One that saw everything has been taught to see its prompt in full and blocks behind it, unless `config` asks to decode it
+    as it was before.
+    """
+    asked = config.decoding_strategy
+    name = name_of(asked if isinstance(asked, Strategy) else chosen(config))
+    unchanged = training != BIDIRECTIONAL or name == TRAININGS[BIDIRECTIONAL].strategies[0]
+    return training if unchanged else PROMPT_IN_FULL
+
+
+def chosen(config: EngineConfig, default: str | None = None) -> Asked | None:
+    """The strategy that `config` asks for, `default` if it leaves that open; aliases and modes worked out.
+
+    Raises ValueError for a sampling mode that the strategy does not have.
+    """
+    asked, mode = config.decoding_strategy, config.sampling_mode
+    if isinstance(asked, Strategy):
+        return None
+    if asked is None:
+        if mode is None or default is None or SAMPLING_MODES.get(default, "naive") == mode:
+            return EDIT if default is None and mode == "edit" else default
+        asked = "multi_bd"
+    name = strategies.ALIASES.get(asked, asked) if isinstance(asked, str) else name_of(asked) or ""
+    if name == "multi_bd" and mode == "edit":
+        return EDIT
+    if mode is not None and SAMPLING_MODES.get(name, "naive") != mode:
+        raise ValueError(
+            f"decoding_strategy={short(asked)} does not go with sampling_mode={mode!r}: 'edit' needs multi_bd or dmax, "
+            "and dmax needs 'edit'"
+        )
+    return name if isinstance(asked, str) else asked
+
+
+def resolve(config: EngineConfig, model: Description) -> EngineConfig:
+    """`config` with every choice made: what is given wins, then what the checkpoint says, then the defaults.
+
+    `num_pages` -1 stays: what there is memory for is measured where the network is. Raises ValueError for options that
+    contradict the model or one another, naming both sides.
+    """
+    strategy, config = _with_strategy(config, model)
+    max_model_len = config.max_model_len or model.max_model_len
+    if max_model_len > model.max_model_len:
+        raise ValueError(
+            f"EngineConfig.max_model_len must be at most {model.max_model_len}, which {model.name} was made for, "
+            f"got {max_model_len}"
+        )
+    page_size = config.page_size or max(1, min(32, max_model_len // 64))
+    num_pages = config.num_pages
+    if num_pages is None:
+        longest = -(-farthest(strategy, max_model_len) // page_size)
+        num_pages = max(longest, min(config.max_num_reqs * longest, DEFAULT_POSITIONS // page_size))
+    return replace(config, max_model_len=max_model_len, page_size=page_size, num_pages=num_pages)
+
+
+def _with_strategy(config: EngineConfig, model: Description) -> tuple[Strategy, EngineConfig]:
+    """The strategy, and `config` with it and all that is known of its options; a value is left as it is."""
+    if isinstance(config.decoding_strategy, Strategy):
+        strategy = config.decoding_strategy
+        _check_fit(strategy, model)
+        return strategy, config
+    asked = chosen(config, model.decoding_strategy)
+    if asked is None:
+        raise ValueError(
+            f"{model.name} does not say how it wants to be decoded: "
+            f"give decoding_strategy, one of {', '.join(strategies.available())}"
+        )
+    if config.decoding_strategy is None and isinstance(asked, str):
+        check_name(model.name, asked)
+    check_options(model.name, model.options)
+    given, own = rules.with_values(dict(config.strategy_options)), rules.with_values(model.options)
+    base = base_of(asked, own | given)
+    known = options_of(base)
+    for option, value in given.items():
+        if option not in known:
+            raise ValueError(unknown(f"strategy {name_of(asked)!r}", option, value, base))
+    said = own | _block_sizes(name_of(asked), base, model, given)
+    said = {option: value for option, value in said.items() if option in known}
+    if "canvas_length" in said and given.get("canvas_length", said["canvas_length"]) != said["canvas_length"]:
+        raise ValueError(
+            f"canvas_length={short(given['canvas_length'])} does not go with {model.name}, "
+            f"whose canvas has {said['canvas_length']}"
+        )
+    try:
+        strategy = with_options(base, said | given)
+    except ValueError as error:
+        with_options(base, given)  # raises what is wrong with these alone
+        wrong = [f"{option}={short(value)}" for option, value in said.items() if option in str(error)]
+        raise ValueError(f"{model.name} states {', '.join(wrong)}: {error}") from error
+    _check_fit(strategy, model)
+    mode = SAMPLING_MODES.get(name_of(asked) or "", "naive")
+    options = tuple((said | given).items())
+    return strategy, replace(config, decoding_strategy=asked, sampling_mode=mode, strategy_options=options)
+
+
+def base_of(asked: Asked, options: Mapping[str, Any]) -> Strategy:
+    """The strategy with its defaults, but for a rule among `options`, which decides what other options there are."""
+    strategy = strategies.SHELF.value(asked)
+    holders = {name: options[name] for name in rules.HOLDERS if name in options}
+    own = {field.name for field in fields(strategy)}
+    for name, rule in holders.items():
+        if name not in options_of(strategy):
+            continue
+        try:
+            strategy = with_options(strategy, {name: rule})
+        except ValueError:  # the rule does not go with the strategy's defaults, but may go with what is given beside it
+            beside = {option: value for option, value in options.items() if option in own}
+            strategy = with_options(strategy, beside | {name: rule})
+    return strategy
+
+
+def _block_sizes(name: str | None, base: Strategy, model: Description, given: dict[str, Any]) -> dict[str, Any]:
+    """The sizes of a strategy that follow from `bd_size`, the positions that see one another, unless those are stated.
+
+    fast_dllm_v2 divides them into sub-blocks, of eight positions unless something else is given; others take them as a block.
+    """
+    whole = model.options.get(BLOCK)
+    if whole is None or "block_size" in model.options or {"block_size", "buffer_size"} <= set(given):
+        return {}
+    if name != "fast_dllm_v2":
+        return {"block_size": whole}
+    option = "buffer_size" if "buffer_size" in given else "block_size"
+    part = next((size for size in SUB_BLOCKS if whole % size == 0 and whole > size), whole)
+    if option in given:
+        part = options_of(with_options(base, {option: given[option]}))[option]
+    if whole % part:
+        raise ValueError(
+            f"{option}={part} does not divide the bd_size={whole} of {model.name}: give one that does, or both sizes"
+        )
+    other = "block_size" if option == "buffer_size" else "buffer_size"
+    return {option: part, other: whole // part}
+
+
+def misfit(strategy: Strategy, training: str | None, spec: Spec) -> str:
+    """Why a strategy cannot decode a network that was trained so; empty if it can."""
+    return unsupported(strategies.name_of(type(strategy)), training) or strategy.unfit(spec)
+
+
+def _check_fit(strategy: Strategy, model: Description) -> None:
+    if why := misfit(strategy, model.training, model.spec):
+        raise ValueError(f"decoding_strategy={name_of(strategy)!r} does not go with the model {model.name}: {why}")
+
+
+def embedded_facts() -> dict[str, dict[str, Any]]:
+    """Names of the embedded models, each with what its config.json says to this engine."""
+    texts = {name: (tiny.path(name) / "config.json").read_text(encoding="utf-8") for name in tiny.names()}
+    return {name: json.loads(text)["dlstep"] for name, text in texts.items()}
+
+
+def embedded_models_for(config: EngineConfig) -> list[str]:
+    """Names of the embedded models for the strategy that `config` asks for: those made for it, then others it can decode.
+
+    All of them if it asks for none. Raises ValueError for an unknown strategy.
+    """
+    models, asked = embedded_facts(), config.decoding_strategy
+    if not isinstance(asked, Strategy):
+        asked = chosen(config)
+        if asked is None:
+            return list(models)
+        asked = strategies.SHELF.value(asked)
+    name = strategies.name_of(type(asked))
+    made = [model for model, facts in models.items() if facts["decoding_strategy"] == name]
+    specs = {m: Spec(facts.get("mask_token_id"), (2,), 1000, facts["head_shift"]) for m, facts in models.items()}
+    able = [model for model, facts in models.items() if not misfit(asked, facts["training"], specs[model])]
+    return made + [model for model in able if model not in made]
+
+
+def build(config: EngineConfig, spec: Spec) -> tuple[Config, Strategy]:
+    """The arguments of `core.init`, from a resolved configuration.
+
+    Raises ValueError for one that is not resolved.
+    """
+    if config.decoding_strategy is None or None in (config.max_model_len, config.page_size, config.num_pages):
+        raise ValueError("the configuration is not complete: pass it through resolve(config, model) first")
+    strategy = config.decoding_strategy
+    if not isinstance(strategy, Strategy):
+        strategy = with_options(strategies.SHELF.value(strategy), dict(config.strategy_options))
+    shared = {field.name: attrgetter(field.name)(config) for field in fields(Config) if field.name != "spec"}
+    return Config(spec=spec, **shared), strategy

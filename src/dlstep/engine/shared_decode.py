@@ -1,0 +1,174 @@
+"""One `Decode` for many callers and threads: requests share forward passes, and each caller gets its own updates.
+
+KeyboardInterrupt may be raised between any two bytecodes of this module. Three rules keep it from losing a request, an update
+or the lock:
+
+- An item leaves its queue only after it was handled, and handling it twice has the same effect as once. The next call completes
+  what an interrupted call began.
+- The lock is free when the call that holds it ends (`engine/call_lock.py`).
+- A request lives as long as its feed. When the feed is collected, a weak reference puts the request into the queue of those to
+  abort; that runs no Python code, which could be interrupted.
+"""
+
+import sys
+from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import count
+from weakref import ref
+
+from ..core import Request, SamplingParams, Sequence, State, Update
+from .buffer_policy import BufferPolicy
+from .call_lock import CallLock, Hold
+from .decode import Decode
+
+
+class Feed:
+    """Updates of one request. Collecting the feed aborts the request.
+
+    Args:
+        request_id: The id of the request.
+        keeps: Whether `updates` holds all updates that its reader has not removed, or the latest only. Either way the latest
+            one stays.
+    """
+
+    def __init__(self, request_id: int, *, keeps: bool) -> None:
+        self.id = request_id
+        self.updates: deque[Update] = deque(maxlen=None if keeps else 1)
+        self.error: Exception | None = None  # what prevented the request from being added
+
+    @property
+    def latest(self) -> Update | None:
+        """The last update."""
+        return self.updates[-1] if self.updates else None
+
+    @property
+    def ended(self) -> bool:
+        """Whether the last update reported the end of the answer."""
+        return self.latest is not None and self.latest.ending is not None
+
+    @property
+    def sequence(self) -> Sequence:
+        """The sequence of the last update."""
+        assert self.latest is not None, "a request that ended was told of"
+        return self.latest.sequence
+
+    def push(self, update: Update) -> None:
+        """Append an update, unless it was appended before."""
+        if self.latest is None or self.latest.sequence is not update.sequence:
+            self.updates.append(update)
+
+
+class Entry(ref[Feed]):
+    """A weak reference to the feed of `request`, which is None until the request is complete."""
+
+    request: Request | None = None
+
+
+class SharedDecode:
+    """Lets threads add requests to a `Decode` and wait for their updates.
+
+    A thread that waits while no other thread runs a forward pass runs the next one, for all requests. What the driver
+    raises is raised in that thread; the other threads continue with the next forward pass. A `policy` gives options to
+    requests that bring none.
+    """
+
+    def __init__(self, decode: Decode, policy: BufferPolicy | None = None) -> None:
+        self._decode, self._policy = decode, policy
+        self._lock = CallLock()  # only the call that holds it may use `_decode`
+        self._ids = count(decode.state.arrivals)
+        self._entries: dict[int, Entry] = {}  # of requests whose updates a caller waits for
+        self._entering: deque[Entry] = deque()
+        self._leaving: deque[Entry] = deque()
+
+    @property
+    def state(self) -> State:
+        """The state after the last forward pass, with all requests that were added or aborted since."""
+        self._try_settle()
+        return self._decode.state
+
+    def submit(self, prompt: tuple[int, ...], params: SamplingParams, *, index: int = 0, keeps: bool = False) -> Feed:
+        """Queue a request for the next forward pass. Raises ValueError for an empty prompt."""
+        feed = Feed(next(self._ids), keeps=keeps)
+        entry = Entry(feed, self._leaving.append)
+        entry.request = Request(feed.id, prompt, params, index=index)
+        self._entries[feed.id] = entry
+        self._entering.append(entry)
+        return feed
+
+    def abandon(self, feed: Feed) -> None:
+        """End a request that no caller waits for any more: immediately, or before the next forward pass."""
+        if (entry := self._entries.get(feed.id)) is not None:
+            self._leaving.append(entry)
+            self._try_settle()
+
+    def advance(self, feed: Feed, ready: Callable[[], bool]) -> None:
+        """Return once `ready`, or after one forward: one that this thread ran, or one that it waited for.
+
+        Raises what prevented the request of `feed` from being added, and RuntimeError inside a forward pass of the same thread,
+        which would wait for itself.
+        """
+        if feed.error is not None:
+            raise feed.error
+        mine = Hold(sys._getframe())
+        if (other := self._lock.acquire(mine)) is not None:
+            if other.is_own():
+                raise RuntimeError("an LLM was asked for an answer inside one of its own forward passes: use another LLM there")
+            other.wait()
+            return
+        try:
+            self._settle()
+            if feed.error is None and not ready():
+                assert not self._decode.state.done, f"request {feed.id} is waited for, but was lost"
+                self._decode.forward()
+                self._settle()
+        finally:
+            mine.release()
+
+    def _try_settle(self) -> None:
+        """Settle, unless another call holds the lock: it settles before its next forward pass."""
+        mine = Hold(sys._getframe())
+        if self._lock.acquire(mine) is None:
+            try:
+                self._settle()
+            finally:
+                mine.release()
+
+    def _settle(self) -> None:
+        """Add requests, deliver updates, abort what nobody waits for. An interrupted call is completed by the next one."""
+        live = len(self._decode.state.live) + len(self._entering)
+        while self._entering:
+            self._enter(self._entering[0], live)
+            self._entering.popleft()
+        self._deliver()
+        while self._leaving:
+            if (request := self._leaving[0].request) is not None:
+                self._entries.pop(request.id, None)
+                self._decode.abort(request.id)
+            self._leaving.popleft()
+        self._deliver()
+
+    def _enter(self, entry: Entry, live: int) -> None:
+        request = entry.request
+        if request is None or request.id not in self._entries:
+            return  # nobody waits for it any more
+        if self._decode.state.find(request.id) is not None:
+            return  # an interrupted call added it; ended requests are forgotten only after all new ones are added
+        try:
+            if self._policy is not None:
+                request = replace(request, params=self._policy.applied(request.params, live))
+            self._decode.add(request)
+        except Exception as error:  # noqa: BLE001 - the boundary to the caller that waits for this request: `advance` raises it there
+            if (feed := entry()) is not None:
+                feed.error = error
+            self._leaving.append(entry)
+
+    def _deliver(self) -> None:
+        for update in self._decode.updates():
+            entry = self._entries.get(update.id)
+            feed = None if entry is None else entry()
+            if feed is not None:
+                feed.push(update)
+            if update.ending is not None:
+                self._entries.pop(update.id, None)
+        self._decode.acknowledge()

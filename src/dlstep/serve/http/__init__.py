@@ -1,0 +1,1 @@
+"""The HTTP side of the server: routes, bodies and replies. It loads no torch."""

@@ -1,0 +1,185 @@
+"""One request over HTTP: its tickets, and how they become a response or a stream that ends when the client goes away."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from functools import partial
+from typing import Protocol
+
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from ..router.front import Busy, Front, NotReady
+from ..router.heads import Head
+from ..router.kept import KeptRequest
+from .choices import Choice
+from .errors import RETRY_SECONDS, ApiError, fault_of
+from .replies import DONE, PING, chunk, event, first_chunk, piece_chunk, reply, usage_of
+from .schema import StreamOptions
+from .translate import Asked
+
+GONE = "the client went away"
+LONG = 2048  # answers with more tokens are serialized in a thread: with probabilities, a token takes 10 microseconds or more
+TURN = 0.005  # seconds after which a stream with many chunks yields to the event loop
+
+
+class Body(Protocol):
+    """The fields of a request's body that its answer depends on."""
+
+    @property
+    def n(self) -> int | None: ...
+    @property
+    def stream(self) -> bool | None: ...
+    @property
+    def stream_options(self) -> StreamOptions | None: ...
+
+
+class Job:
+    """The answers to one body; `ended` is called when the response is over. Raises ApiError when there is no room for them."""
+
+    def __init__(self, front: Front, head: Head, body: Body, asked: Asked, owner: str, ended: Callable[["Job"], None]) -> None:
+        self.head, self.body, self.owner = head, body, owner
+        self._front, self._asked, self._ended = front, asked, ended
+        self._changed, self._failed = asyncio.Event(), False
+        try:
+            self.tickets = front.submit(asked.submits, owner, self._changed.set, whole=not body.stream)
+        except Busy as error:
+            raise ApiError(429, str(error), code="queue_full", retry_after=RETRY_SECONDS) from error
+        except NotReady as error:
+            raise ApiError(503, str(error), code="not_ready", retry_after=RETRY_SECONDS) from error
+        for ticket, (opening, frame) in zip(self.tickets, asked.openings, strict=False):
+            ticket.open(opening, frame)
+        if asked.submits[0].keeps:
+            front.kept.add(KeptRequest(head, owner, tuple(self.tickets)))
+        spec = front.card.config.spec
+        self.choices = [Choice(index, ticket, head, front.texts, spec) for index, ticket in enumerate(self.tickets)]
+
+    @property
+    def copies(self) -> int:
+        """Answers to each prompt."""
+        return self.body.n or 1
+
+    def cancel(self, reason: str) -> None:
+        """End the answers that have not ended."""
+        self._front.cancel(self.tickets, reason)
+
+    async def whole(self, request: Request) -> Response:
+        """The response once all answers have ended; a client that goes away ends them."""
+        done = asyncio.create_task(self._until_ended())
+        gone = asyncio.create_task(_gone(request.receive))
+        try:
+            await asyncio.wait({done, gone}, return_when=asyncio.FIRST_COMPLETED)
+            if not done.done():
+                return Response(status_code=499)  # nobody reads it
+            if fault := self._fault():
+                raise fault
+            usage = usage_of(self.tickets, self.copies)
+            made = partial(reply, self.head, self.choices, self._asked.echoes, usage)
+            body = await asyncio.to_thread(made) if usage.completion_tokens > LONG else made()
+            return Response(body, media_type="application/json")
+        finally:
+            self._close()
+            done.cancel()
+            gone.cancel()
+
+    def stream(self) -> Response:
+        """The response that tells of the answers as they grow."""
+        return EventStream(self._events(), self._close)
+
+    def _close(self) -> None:
+        self.cancel(GONE)
+        self._ended(self)
+
+    async def _until_ended(self) -> None:
+        while any(ticket.ended is None for ticket in self.tickets):
+            self._changed.clear()
+            await self._changed.wait()
+
+    def _fault(self) -> ApiError | None:
+        """The error that the first answer without worth stands for."""
+        return next((found for ticket in self.tickets if (found := fault_of(ticket)) is not None), None)
+
+    async def _events(self) -> AsyncIterator[bytes]:
+        """The events of the stream; all that is new goes out at once."""
+        heads = [first_chunk(self.head, index, echo) for index, echo in enumerate(self._echoes)]
+        if begin := b"".join(filter(None, heads)):
+            yield begin
+        open_ = True
+        while open_:
+            self._changed.clear()
+            parts, turn = list[bytes](), time.monotonic()
+            for part in self._news():
+                parts.append(part)
+                if time.monotonic() - turn > TURN:  # a slow client may have thousands of chunks waiting
+                    yield b"".join(parts)
+                    await asyncio.sleep(0)
+                    parts, turn = [], time.monotonic()
+            news, open_ = b"".join(parts), not self._over
+            if news or not open_:
+                yield news if open_ else news + self._end()
+            while open_ and not self._changed.is_set():
+                try:
+                    async with asyncio.timeout(self._front.options.ping_seconds):
+                        await self._changed.wait()
+                except TimeoutError:
+                    yield PING
+
+    @property
+    def _echoes(self) -> tuple[str, ...]:
+        return self._asked.echoes or ("",) * len(self.choices)
+
+    @property
+    def _over(self) -> bool:
+        """Whether everything has been told."""
+        return self._failed or all(choice.ended for choice in self.choices)
+
+    def _news(self) -> Iterator[bytes]:
+        """The chunks of what is new, or the error that ends the stream."""
+        options = self.body.stream_options
+        each_has_usage = options is not None and options.include_usage and options.continuous_usage_stats
+        for choice in self.choices:
+            if not choice.ended and (fault := fault_of(choice.ticket)) is not None:
+                self._failed = True
+                yield event(fault.body)
+                return
+            while (piece := choice.piece()) is not None:
+                more = {"usage": self._usage()} if each_has_usage else {}
+                yield piece_chunk(self.head, choice, piece, **more)
+
+    def _end(self) -> bytes:
+        options = self.body.stream_options
+        wanted = options is not None and options.include_usage and not self._failed
+        return (chunk(self.head, [], usage=self._usage()) if wanted else b"") + DONE
+
+    def _usage(self) -> dict[str, object]:
+        return usage_of(self.tickets, self.copies).model_dump(mode="json", exclude_unset=True)
+
+
+async def _gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+class EventStream(StreamingResponse):
+    """Server-sent events; `closed` is called when the stream is over, however it ended."""
+
+    def __init__(self, events: AsyncIterator[bytes], closed: Callable[[], None]) -> None:
+        super().__init__(
+            events, headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}, media_type="text/event-stream"
+        )
+        self._closed = closed
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the events until they end or the client goes away."""
+        scope["probe"] = PING  # sent by the connection to find out whether the client still reads
+        sending = asyncio.create_task(self.stream_response(send))
+        gone = asyncio.create_task(_gone(receive))
+        try:
+            await asyncio.wait({sending, gone}, return_when=asyncio.FIRST_COMPLETED)
+            if sending.done():
+                sending.result()
+        finally:
+            self._closed()
+            sending.cancel()
+            gone.cancel()

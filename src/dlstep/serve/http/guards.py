@@ -1,0 +1,143 @@
+"""Guards that every request passes first: they check the Host, the API key, and the size and arrival time of the body."""
+
+import asyncio
+from hmac import compare_digest
+from ipaddress import ip_address
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from ..settings import ServeOptions
+from .errors import ApiError
+
+OPEN = ("/health", "/ready", "/version", "/metrics")  # for load balancers and Prometheus
+LOCAL_NAMES = ("localhost", "*.localhost")
+LONGEST_HOST = 100  # characters of a host name in a message
+PAGE = "/page/"  # files that everybody has, with / itself; the page asks for the key
+
+
+def is_open(path: str) -> bool:
+    """Whether a path needs no key."""
+    return path in (*OPEN, "/") or path.startswith(PAGE)
+
+
+class HostGuard:
+    """Refuses requests whose `Host` is not one of the server's names.
+
+    A malicious web page can point its domain at this machine (DNS rebinding) and thereby become same-origin with the server,
+    but the browser still sends that domain as `Host`. IP addresses always pass, because rebinding needs a domain name.
+    """
+
+    def __init__(self, app: ASGIApp, names: tuple[str, ...]) -> None:
+        self._app, self._names = app, tuple(name.lower() for name in names)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on, or refuse it."""
+        if scope["type"] == "http" and not self._allows(name := _host_of(Headers(scope=scope).get("host", ""))):
+            said = f"the Host {name[:LONGEST_HOST]!r} is not allowed: add it to --allowed_hosts"
+            await ApiError(403, said, code="host_not_allowed").response(scope, receive, send)
+            return
+        await self._app(scope, receive, send)
+
+    def _allows(self, name: str) -> bool:
+        """Return whether a Host is allowed. Only HTTP/1.0 requests, which no browser sends, may lack one."""
+        if not name or _is_address(name):
+            return True
+        return any(name == each or (each.startswith("*.") and name.endswith(each[1:])) for each in self._names)
+
+
+def _host_of(header: str) -> str:
+    """Return the name or address in a Host header, without the port."""
+    name = header.strip().lower()
+    return name[1:].partition("]")[0] if name.startswith("[") else name.partition(":")[0].removesuffix(".")
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def hosts_of(options: ServeOptions) -> tuple[str, ...]:
+    """Return the allowed names of the server; empty if any name is allowed."""
+    if options.allowed_hosts:
+        return () if "*" in options.allowed_hosts else options.allowed_hosts
+    local = options.host == "localhost" or (_is_address(options.host) and ip_address(options.host).is_loopback)
+    return LOCAL_NAMES if local else ()
+
+
+class KeyGuard:
+    """Asks for an API key and notes whose it is: `owner` is its number, never the key itself."""
+
+    def __init__(self, app: ASGIApp, keys: tuple[str, ...]) -> None:
+        self._app, self._keys = app, tuple(key.encode() for key in keys)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on, or refuse it."""
+        if scope["type"] == "http":
+            scope["owner"] = "key-0"
+            if self._keys and not is_open(scope["path"]) and scope["method"] != "OPTIONS":
+                owner = self._owner(Headers(scope=scope).get("authorization", ""))
+                if owner is None:
+                    refused = ApiError(401, "give a valid API key: Authorization: Bearer KEY", code="invalid_api_key")
+                    await refused.response(scope, receive, send)
+                    return
+                scope["owner"] = owner
+        await self._app(scope, receive, send)
+
+    def _owner(self, header: str) -> str | None:
+        """Whose key it is; every key is compared, and takes as long whatever was given."""
+        scheme, _, given = header.partition(" ")
+        sent = given.strip().encode("latin-1")  # the bytes that were received: Starlette decodes headers as Latin-1
+        equal = [compare_digest(key, sent) for key in self._keys]
+        return f"key-{equal.index(True)}" if any(equal) and scheme.lower() == "bearer" else None
+
+
+class BodyGuard:
+    """Reads the body before anybody else does: bounded in size and in time."""
+
+    def __init__(self, app: ASGIApp, most: int, seconds: float) -> None:
+        self._app, self._most, self._seconds = app, most, seconds
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on with its body, or refuse it."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        try:
+            async with asyncio.timeout(self._seconds):
+                body = await self._body(scope, receive)
+        except ApiError as error:
+            await error.response(scope, receive, send)
+            return
+        except TimeoutError:
+            refused = ApiError(408, f"the body did not come within {self._seconds:g} seconds", code="body_timeout")
+            await refused.response(scope, receive, send)
+            return
+        if body is None:
+            return  # the client went away
+        left: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+        async def again() -> Message:
+            return left.pop() if left else await receive()
+
+        await self._app(scope, again, send)
+
+    async def _body(self, scope: Scope, receive: Receive) -> bytes | None:
+        """The whole body; None if the client goes away. Raises ApiError for one that is too large."""
+        too_large = ApiError(413, f"the body is larger than {self._most} bytes", code="body_too_large")
+        length = Headers(scope=scope).get("content-length", "0")
+        if not length.isascii() or not length.isdigit() or int(length[:20]) > self._most:
+            raise too_large
+        body = bytearray()
+        while True:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                return None
+            body += message.get("body", b"")
+            if len(body) > self._most:
+                raise too_large
+            if not message.get("more_body", False):
+                return bytes(body)

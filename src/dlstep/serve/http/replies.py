@@ -1,0 +1,130 @@
+"""Answers in OpenAI's form: whole ones by the openai package's types, chunks of streams as dictionaries of the same shape."""
+
+import json
+from collections.abc import Iterable, Sequence as Items
+from typing import Any
+
+from openai.types import Completion, CompletionChoice, CompletionUsage
+from openai.types.chat import ChatCompletion, ChatCompletionMessage, ChatCompletionTokenLogprob
+from openai.types.chat.chat_completion import Choice as ChatChoice, ChoiceLogprobs
+from openai.types.chat.chat_completion_token_logprob import TopLogprob
+from openai.types.completion_choice import Logprobs
+from openai.types.completion_usage import PromptTokensDetails
+
+from ..router.heads import Head
+from ..router.tickets import Ticket
+from .choices import Choice, Piece, TokenLog
+
+COMPACT = (",", ":")
+
+
+def usage_of(tickets: Items[Ticket], copies: int) -> CompletionUsage:
+    """Tokens in and out; a prompt that is answered several times counts once, as OpenAI does it."""
+    prompts = tickets[::copies]
+    given, emitted = sum(len(each.submit.prompt) for each in prompts), sum(len(each.tokens) for each in tickets)
+    cached = PromptTokensDetails(cached_tokens=sum(each.cached for each in prompts))
+    return CompletionUsage(
+        prompt_tokens=given, completion_tokens=emitted, total_tokens=given + emitted, prompt_tokens_details=cached
+    )
+
+
+def reply(head: Head, choices: Items[Choice], echoes: Items[str], usage: CompletionUsage) -> str:
+    """The JSON of a whole response."""
+    return json.dumps(reply_body(head, choices, echoes, usage), separators=COMPACT)
+
+
+def reply_body(head: Head, choices: Items[Choice], echoes: Items[str], usage: CompletionUsage) -> dict[str, Any]:
+    """A whole response."""
+    made = _completion(head, choices, echoes) if head.kind == "completion" else _chat(head, choices)
+    made.usage = usage
+    return made.model_dump(mode="json", exclude_unset=True)
+
+
+def _completion(head: Head, choices: Items[Choice], echoes: Items[str]) -> Completion:
+    parts = [
+        CompletionChoice.model_construct(
+            index=choice.index,
+            text=(echoes[choice.index] if echoes else "") + choice.text,
+            logprobs=_logprobs(head, choice.logs()) if head.logprobs else None,
+            finish_reason=choice.finish,
+            dlstep=choice.summary(),
+        )
+        for choice in choices
+    ]
+    return Completion.model_construct(
+        id=head.id, object="text_completion", created=head.created, model=head.model, choices=parts
+    )
+
+
+def _chat(head: Head, choices: Items[Choice]) -> ChatCompletion:
+    parts = [
+        ChatChoice.model_construct(
+            index=choice.index,
+            message=ChatCompletionMessage(role="assistant", content=choice.text),
+            logprobs=_chat_logprobs(head, choice.logs()) if head.logprobs else None,
+            finish_reason=choice.finish,
+            dlstep=choice.summary(),
+        )
+        for choice in choices
+    ]
+    return ChatCompletion.model_construct(
+        id=head.id, object="chat.completion", created=head.created, model=head.model, choices=parts
+    )
+
+
+def _logprobs(head: Head, logs: Iterable[TokenLog]) -> Logprobs:
+    logs = tuple(logs)
+    return Logprobs(
+        tokens=[log.text for log in logs],
+        token_logprobs=[log.logprob for log in logs],
+        top_logprobs=[{log.text: log.logprob} for log in logs] if head.best else None,
+        text_offset=[log.offset for log in logs],
+    )
+
+
+def _chat_logprobs(head: Head, logs: Iterable[TokenLog]) -> ChoiceLogprobs:
+    def entry(log: TokenLog) -> ChatCompletionTokenLogprob:
+        bytes_ = list(log.text.encode())
+        top = [TopLogprob(token=log.text, bytes=bytes_, logprob=log.logprob)] if head.best else []
+        return ChatCompletionTokenLogprob(token=log.text, bytes=bytes_, logprob=log.logprob, top_logprobs=top)
+
+    return ChoiceLogprobs(content=[entry(log) for log in logs])
+
+
+def chunk(head: Head, choices: list[dict[str, Any]], **more: Any) -> bytes:
+    """One event of a stream."""
+    name = "text_completion" if head.kind == "completion" else "chat.completion.chunk"
+    body = {"id": head.id, "object": name, "created": head.created, "model": head.model, "choices": choices, **more}
+    return event(body)
+
+
+def event(body: dict[str, Any]) -> bytes:
+    """An object as an event of a stream: a chunk, or an error that clients raise."""
+    return b"data: " + json.dumps(body, separators=COMPACT).encode() + b"\n\n"
+
+
+def first_chunk(head: Head, index: int, echo: str) -> bytes | None:
+    """The first chunk of a choice, before anything is known of the answer: its role, or its prompt where asked for."""
+    if head.kind == "chat":
+        delta = {"role": "assistant", "content": ""}
+        return chunk(head, [{"index": index, "delta": delta, "logprobs": None, "finish_reason": None}])
+    return chunk(head, [{"index": index, "text": echo, "logprobs": None, "finish_reason": None}]) if echo else None
+
+
+def piece_chunk(head: Head, choice: Choice, piece: Piece, **more: Any) -> bytes:
+    """A piece of an answer as a chunk; a draft that brings no text has no choices, as the chunk with the usage has none."""
+    if piece.dlstep:
+        more["dlstep"] = piece.dlstep
+    if not piece.text and not piece.ended and not piece.logs:
+        return chunk(head, [], **more)
+    finish = choice.finish if piece.ended else None
+    logs: Any = None
+    if head.logprobs:
+        made = _logprobs(head, piece.logs) if head.kind == "completion" else _chat_logprobs(head, piece.logs)
+        logs = made.model_dump(mode="json")
+    said = {"text": piece.text} if head.kind == "completion" else {"delta": {"content": piece.text} if piece.text else {}}
+    return chunk(head, [{"index": choice.index, **said, "logprobs": logs, "finish_reason": finish}], **more)
+
+
+DONE = b"data: [DONE]\n\n"
+PING = b": ping\n\n"

@@ -1,0 +1,242 @@
+"""Request bodies, strictly typed. Supported fields have vLLM's names; of unsupported fields, only neutral values pass.
+
+Validation stops at the first error in a list, an object or a dictionary: a body of a megabyte may contain a million errors, and
+pydantic would take 14 seconds to report them.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from typing import Annotated, Any, Literal, cast
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+    model_validator,
+)
+
+from ...core.request import LAST_ID, Seed
+
+Text = Annotated[str, Field(max_length=1 << 20)]
+Stop = Annotated[str, Field(min_length=1, max_length=1024)]
+Id = Annotated[int, Field(ge=0, le=LAST_ID)]
+FEW = Field(min_length=1, fail_fast=True)
+Ids = Annotated[list[Id], FEW]
+PART = 64  # entries of a dictionary that are validated together
+
+
+def _by_parts(given: Any, check: ValidatorFunctionWrapHandler) -> Any:
+    """Validate a dictionary `PART` entries at a time, so that pydantic reports at most `PART` errors."""
+    if not isinstance(given, dict):
+        return check(given)
+    entries: Iterator[tuple[Any, Any]] = iter(cast("dict[Any, Any]", given).items())
+    found = check({})
+    while part := dict(islice(entries, PART)):
+        found |= check(part)
+    return found
+
+
+FailFast = WrapValidator(_by_parts)  # `Field(fail_fast=True)` for dictionaries
+
+
+class Strict(BaseModel):
+    """A body that is taken as it is: no text is made a number, and no field is ignored."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_unknown(cls, given: Any) -> Any:
+        """Keep only one of many unknown fields: the error names only one."""
+        if not isinstance(given, dict) or len(cast("Mapping[str, Any]", given)) <= len(cls.model_fields):
+            return given
+        fields = cast("Mapping[str, Any]", given)
+        unknown = islice((name for name in fields if name not in cls.model_fields), 1)
+        return {name: fields[name] for name in (*cls.model_fields, *unknown) if name in fields}
+
+
+def _neutral(*values: Any) -> tuple[Any, ...]:
+    """Checks of a field that is taken only where it asks for nothing."""
+
+    def check(given: Any) -> Any:
+        if given not in values:
+            raise ValueError(f"dlstep does not support this: leave it out or set it to {' or '.join(map(json.dumps, values))}")
+        return given
+
+    return AfterValidator(check), Field(json_schema_extra={"enum": [*values, None]})
+
+
+Zero = Annotated[float, *_neutral(0)] | None
+One = Annotated[float, *_neutral(1)] | None
+No = Annotated[bool, *_neutral(False)] | None
+Yes = Annotated[bool, *_neutral(True)] | None
+Nothing = Annotated[list[Any], Field(max_length=0)] | None
+
+
+class StreamOptions(Strict):
+    """Options of streams; `continuous_usage_stats` gives every chunk the usage so far."""
+
+    include_usage: bool = False
+    continuous_usage_stats: bool = False
+
+
+class DlstepOptions(BaseModel):
+    """Fields that only dlstep has. Any further one is an option of the strategy or its rule, for this request alone."""
+
+    model_config = ConfigDict(strict=True, extra="allow", allow_inf_nan=False)
+
+    stream: Literal["settled", "drafts", "steps"] = "settled"
+    max_nfe: Annotated[int, Field(ge=1)] | None = None
+    max_repetition_run: Annotated[int, Field(ge=2)] | None = None
+    pinned: Annotated[dict[Annotated[str, Field(pattern="^[0-9]{1,9}$")], Id | str], FailFast] = Field(default_factory=dict)
+    canvas: Annotated[list[Id], Field(fail_fast=True)] = Field(default_factory=list)
+
+
+class Sampling(Strict):
+    """The fields that completions and chat completions share. Those that nobody gives are as in `SamplingParams`."""
+
+    model: str | None = None
+    n: Annotated[int, Field(ge=1, le=128)] | None = None
+    max_tokens: Annotated[int, Field(ge=1)] | None = None
+    temperature: Annotated[float, Field(ge=0)] | None = None
+    top_p: Annotated[float, Field(gt=0, le=1)] | None = None
+    top_k: Annotated[int, Field(ge=-1, le=LAST_ID)] | None = None
+    min_p: Annotated[float, Field(ge=0, le=1)] | None = None
+    seed: Seed | None = None
+    stop: Stop | Annotated[list[Stop], Field(max_length=64, fail_fast=True)] | None = None
+    stop_token_ids: Annotated[list[Id], Field(max_length=1024, fail_fast=True)] | None = None
+    ignore_eos: bool | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    dlstep: DlstepOptions = Field(default_factory=DlstepOptions)
+
+    # Fields that describe the client and have no effect.
+    user: str | None = None
+    safety_identifier: str | None = None
+    prompt_cache_key: str | None = None
+    metadata: Annotated[dict[str, str], FailFast] | None = None
+
+    # Fields of other servers, accepted only with neutral values.
+    service_tier: Literal["auto", "default"] | None = None
+    store: No = None
+    frequency_penalty: Zero = None
+    presence_penalty: Zero = None
+    repetition_penalty: One = None
+    length_penalty: One = None
+    min_tokens: Annotated[int, *_neutral(0)] | None = None
+    logit_bias: Annotated[dict[str, Any], Field(max_length=0)] | None = None
+    use_beam_search: No = None
+    skip_special_tokens: Yes = None
+    spaces_between_special_tokens: Yes = None
+    include_stop_str_in_output: No = None
+    bad_words: Nothing = None
+    allowed_token_ids: None = None
+    prompt_logprobs: None = None
+    truncate_prompt_tokens: None = None
+    guided_json: None = None
+
+
+class CompletionRequest(Sampling):
+    """The body of `/v1/completions`; prompts are texts or token ids."""
+
+    prompt: Text | Ids | Annotated[list[Text], FEW] | Annotated[list[Ids], FEW]
+    echo: bool | None = None
+    logprobs: Annotated[int, Field(ge=0, le=1)] | None = None
+    best_of: One = None
+    suffix: Annotated[str, Field(max_length=0)] | None = None
+    add_special_tokens: Yes = None
+
+
+class TextPart(Strict):
+    """A part of a message's content."""
+
+    type: Literal["text"]
+    text: Text
+
+
+class Message(Strict):
+    """A message of a conversation; its content is text, in one piece or several."""
+
+    role: str
+    content: Text | Annotated[list[TextPart], Field(fail_fast=True)]
+    name: str | None = None
+
+    @property
+    def text(self) -> str:
+        """The content in one piece."""
+        return self.content if isinstance(self.content, str) else "".join(part.text for part in self.content)
+
+
+class TextFormat(Strict):
+    """The format of answers: text, and no other."""
+
+    type: Literal["text"]
+
+
+class ChatRequest(Sampling):
+    """The body of `/v1/chat/completions`."""
+
+    messages: Annotated[list[Message], FEW]
+    max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
+    logprobs: bool | None = None
+    top_logprobs: Annotated[int, Field(ge=0, le=1)] | None = None
+    response_format: TextFormat | None = None
+    tools: Nothing = None
+    tool_choice: Literal["none", "auto"] | None = None
+    parallel_tool_calls: bool | None = None
+    add_generation_prompt: Yes = None
+    continue_final_message: No = None
+
+
+class ForkOptions(BaseModel):
+    """Options of the strategy or its rule that are other from the fork on."""
+
+    model_config = ConfigDict(strict=True, extra="allow", allow_inf_nan=False)
+
+    stream: Literal["steps"] = "steps"
+
+
+class ForkRequest(Strict):
+    """The body of `/v1/requests/{id}/fork`: answer `index` goes on from behind its forward `seq`; what is left out stays."""
+
+    index: Annotated[int, Field(ge=0)] = 0
+    seq: Annotated[int, Field(ge=0)]
+    temperature: Annotated[float, Field(ge=0)] | None = None
+    seed: Seed | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    dlstep: ForkOptions = Field(default_factory=ForkOptions)
+
+    @property
+    def n(self) -> int:
+        """Answers: one."""
+        return 1
+
+
+class TokenizeText(Strict):
+    """The body of `/tokenize` for a prompt."""
+
+    prompt: Text
+    model: str | None = None
+    add_special_tokens: Yes = None
+    return_token_strs: bool | None = None
+
+
+class TokenizeChat(Strict):
+    """The body of `/tokenize` for a conversation."""
+
+    messages: Annotated[list[Message], FEW]
+    model: str | None = None
+    add_generation_prompt: Yes = None
+    return_token_strs: bool | None = None
+
+
+class DetokenizeRequest(Strict):
+    """The body of `/detokenize`."""
+
+    tokens: Annotated[list[Id], Field(fail_fast=True)]
+    model: str | None = None

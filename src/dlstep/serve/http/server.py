@@ -1,0 +1,194 @@
+"""The uvicorn server that runs the application: how it listens, drains and exits."""
+
+import asyncio
+import gc
+import logging
+import os
+import signal
+import socket
+import sys
+import webbrowser
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from threading import Thread, current_thread, main_thread
+from types import FrameType
+
+import uvicorn
+
+from ...engine.config import EngineConfig
+from ..engine_process import ProcessHost
+from ..log_lines import STDERR, LineHandler, LineWriter
+from ..router.front import Front
+from ..settings import ServeOptions
+from .app import create_app
+from .connections import Connection, ConnectionConfig
+
+LOCAL = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}  # what a local browser opens if a server listens on all interfaces
+BACKLOG = 2048  # connections that the kernel queues until the server accepts them
+LINES = 1.0  # seconds to write the last log lines when the server exits
+
+
+class Server(uvicorn.Server):
+    """A server that drains at the first signal to end, and exits immediately at the second."""
+
+    def __init__(self, front: Front, keys: tuple[str, ...], ready: Callable[[], None] = lambda: None) -> None:
+        app = create_app(front, keys)
+        super().__init__(ConnectionConfig(app, front.options))
+        self._log: LineWriter = app.state.log
+        self._told = LineWriter(2)
+        self._signals = 0
+        self._front, self._ready = front, ready
+        self._drained: asyncio.Task[None] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+        """Serve until asked to end, or until the engine is gone for good."""
+        self._loop = asyncio.get_running_loop()
+        with self._handled_signals():
+            await self._until_ended(sockets)
+
+    async def _until_ended(self, sockets: list[socket.socket] | None) -> None:
+        assert self._loop is not None, "it serves"
+        async with self._front:
+            watches = [asyncio.create_task(each) for each in (self._until_failed(), self._until_ready())]
+            if hasattr(signal, "SIGHUP") and current_thread() is main_thread():
+                self._loop.add_signal_handler(signal.SIGHUP, self._renew)
+            await super().serve(sockets)
+            for watch in watches:
+                watch.cancel()
+        await asyncio.to_thread(self._close_logs)
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Do nothing: `serve` handles signals, because uvicorn would restore the handlers before the engines have ended."""
+        yield
+
+    @contextmanager
+    def _handled_signals(self) -> Iterator[None]:
+        """Handle SIGINT and SIGTERM until the engines have ended. In a thread other than the main one, do nothing."""
+        if current_thread() is not main_thread():
+            yield
+            return
+        before = {number: signal.signal(number, self.handle_exit) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start to accept connections."""
+        await super().startup(sockets)
+        for each in sockets or ():
+            each.listen(BACKLOG)  # uvicorn also accepts `backlog` connections at once, so that option stays small
+
+    async def on_tick(self, counter: int) -> bool:
+        """Check the connections once a second. uvicorn calls this method ten times a second."""
+        if not counter % 10:
+            for connection in list(self.server_state.connections):
+                if isinstance(connection, Connection):
+                    connection.check()
+        return await super().on_tick(counter)
+
+    def _close_logs(self) -> None:
+        self._log.close(LINES)
+        self._told.close(LINES)
+
+    def _tell(self, words: str) -> None:
+        self._told.write(f"dlstep: {words}")
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Drain at the first signal, exit at once at the second. Engines end with this process."""
+        del frame
+        self._signals += 1
+        if self._signals > 1:
+            os._exit(128 + sig)
+        self.ask_to_end()
+
+    def ask_to_end(self) -> None:
+        """Take no more requests, wait up to `drain_seconds` for those under way, then end. Any thread may call it."""
+        assert self._loop is not None, "it serves"
+        self._loop.call_soon_threadsafe(self._drain)
+
+    def ask_to_renew(self) -> None:
+        """Restart all engines, one after the other, each once it has answered its requests. Any thread may call it."""
+        assert self._loop is not None, "it serves"
+        self._loop.call_soon_threadsafe(self._renew)
+
+    def _renew(self) -> None:
+        begun = self._front.replicas.renew()
+        said = "restarting the engines, one by one" if begun else "the engines are already restarting, or shutting down"
+        self._tell(said)
+
+    def _drain(self) -> None:
+        if self._drained is None:
+            self._drained = asyncio.create_task(self._end())
+
+    async def _end(self) -> None:
+        self._tell(f"shutting down; requests under way: {self._front.live}")
+        await self._front.drain()
+        self.should_exit = True
+
+    async def _until_ready(self) -> None:
+        await self._front.until(lambda: self._front.phase == "ready")
+        Thread(target=self._ready, daemon=True).start()  # opening a browser may take long
+
+    async def _until_failed(self) -> None:
+        await self._front.until(lambda: self._front.phase == "failed")
+        self.should_exit = True
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Return a listening socket. Raises ValueError if the address cannot be listened on."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=2048)
+    except OSError as error:
+        raise ValueError(
+            f"cannot listen on {host} port {port}: {error.strerror or error}; choose by --host and --port"
+        ) from error
+
+
+def show_page(url: str) -> None:
+    """Open a page in the user's browser, or say where it is."""
+    if not webbrowser.open(url):
+        print(f"dlstep: no browser could be opened; the page is at {url}", file=sys.stderr, flush=True)
+
+
+def _once_ready(page: str | None) -> None:
+    """Exclude all present objects from garbage collection, and show the page if requested.
+
+    A large body triggers hundreds of collections, each of which would otherwise traverse every loaded module.
+    """
+    gc.collect()
+    gc.freeze()
+    if page is not None:
+        show_page(page)
+
+
+def serve(config: EngineConfig, options: ServeOptions, *, opens: bool = False) -> int:
+    """Serve until a signal arrives. Return the exit code, 1 if the engine died too often. `opens`: show the page in a browser.
+
+    Raises ValueError for options that contradict each other, and if the engine cannot be made.
+    """
+    if config.tensor_parallel_size > 1 and config.rank_timeout >= options.engine_timeout:
+        raise ValueError(
+            f"rank_timeout={config.rank_timeout:g} must be less than engine_timeout={options.engine_timeout:g}: otherwise the "
+            "server kills an engine before it can report which rank is lost"
+        )
+    keys, front = options.api_keys(), Front([ProcessHost(config, number) for number in range(options.replicas)], options)
+    with listen(options.host, options.port) as listener:
+        host, port = listener.getsockname()[:2]
+        shown = f"[{host}]" if ":" in host else host
+        place = f"http://{LOCAL.get(host, shown)}:{port}/"
+        server = Server(front, keys, partial(_once_ready, place if opens else None))
+        print(f"dlstep: listening on http://{shown}:{port}; /ready says when the model is loaded", file=sys.stderr, flush=True)
+        logging.getLogger().addHandler(LineHandler(STDERR))
+        asyncio.run(server.serve([listener]))
+    if not front.failure:
+        return 0
+    if front.refused:
+        raise ValueError(front.failure)
+    print(f"dlstep: error: {front.failure}", file=sys.stderr)
+    return 1

@@ -1,0 +1,263 @@
+"""From the body of a request to what the engine is asked. Every error is found here, before anything is answered."""
+
+import re
+from collections.abc import Mapping, Sequence as Items
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ... import rules
+from ...core import Request, RequestFault, SamplingParams, Sequence, add, refusal
+from ...engine.watchdog import limited
+from ...llm import numbered
+from ...text.chat import chat_prompt
+from ...text.detokenize import Tokenizer, decode
+from ...text.prompts import encode, encode_pins
+from ...views.frames import Frame, first_frame
+from ..facts import Facts, Texts
+from ..messages import Card, Submit
+from ..router.heads import Head
+from .errors import ApiError, mentions
+from .schema import ChatRequest, CompletionRequest, DlstepOptions, Message, Sampling
+
+LONGEST_TOKEN = 64  # characters that a token stands for at most, on average over a whole prompt
+OWN = tuple(DlstepOptions.model_fields)  # fields of `dlstep` that are no options of a strategy
+# Words of a refusal, and the field that it is about.
+SUBJECTS = (("the prompt", "prompt"), ("stop_token_ids", "stop_token_ids"), ("stop=", "stop"), ("pinned", "dlstep.pinned"),
+            ("canvas", "dlstep.canvas"))  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A body in the engine's terms: a submission for each answer, and the texts that echoed answers begin with.
+
+    Where steps are asked for, `openings` are each answer's sequence as it comes in, and its first frame.
+    """
+
+    submits: tuple[Submit, ...]
+    echoes: tuple[str, ...]
+    stops: tuple[str, ...]
+    openings: tuple[tuple[Sequence, Frame], ...] = ()
+
+    @property
+    def prompt_tokens(self) -> tuple[int, ...]:
+        """The length of each answer's prompt."""
+        return tuple(len(submit.prompt) for submit in self.submits)
+
+
+def check_model(facts: Facts, given: str | None) -> None:
+    """Raise ApiError unless the model is this one, or left open."""
+    if given not in (None, "", facts.model):
+        said = f"the model {given!r} does not exist: this server has {facts.model!r}"
+        raise ApiError(404, said, param="model", code="model_not_found")
+
+
+def completion(facts: Facts, body: CompletionRequest) -> Asked:
+    """Translate the body of `/v1/completions`."""
+    if body.echo and body.logprobs is not None:
+        said = "echo and logprobs do not go together: positions of a prompt are not predicted, so they have no probability"
+        raise ApiError(400, said, param="echo")
+    given: Any = body.prompt
+    prompts = [given] if isinstance(given, str) or isinstance(given[0], int) else given
+    _check_count(facts, len(prompts), body.n or 1)
+    texts, limit = facts.texts, facts.card.config.max_model_len
+    encoded = [_encoded(texts, prompt, limit, "prompt") for prompt in prompts]
+    echoes = [_echoed(texts, prompt, tokens) for prompt, tokens in zip(prompts, encoded, strict=True)] if body.echo else []
+    params = params_of(facts, body, body.max_tokens)
+    return _asked(facts, body, encoded, params, echoes=echoes, probabilities=body.logprobs is not None)
+
+
+def chat(facts: Facts, body: ChatRequest) -> Asked:
+    """Translate the body of `/v1/chat/completions`."""
+    if body.top_logprobs and not body.logprobs:
+        raise ApiError(400, "top_logprobs needs logprobs to be true", param="top_logprobs")
+    most = body.max_completion_tokens
+    if most is not None and body.max_tokens is not None and most != body.max_tokens:
+        raise ApiError(400, "max_tokens and max_completion_tokens differ: give one of them", param="max_tokens")
+    _check_count(facts, 1, body.n or 1)
+    prompt = conversation(facts, body.messages)
+    params = params_of(facts, body, body.max_tokens if most is None else most)
+    return _asked(facts, body, [prompt], params, echoes=[], probabilities=bool(body.logprobs))
+
+
+def conversation(facts: Facts, messages: Items[Message]) -> tuple[int, ...]:
+    """The prompt whose answer is the next turn of a conversation."""
+    _check_length(sum(len(message.text) for message in messages), facts.card.config.max_model_len, "messages")
+    texts = facts.texts
+    turns = [{"role": message.role, "content": message.text} for message in messages]
+    try:
+        return chat_prompt(texts.tokenizer, texts.chat_template, turns)
+    except ValueError as error:
+        raise ApiError(400, str(error), param="messages") from error
+
+
+def text_prompt(facts: Facts, prompt: str) -> tuple[int, ...]:
+    """The tokens that a text prompt is fed as."""
+    return _encoded(facts.texts, prompt, facts.card.config.max_model_len, "prompt")
+
+
+def params_of(facts: Facts, body: Sampling, max_tokens: int | None) -> SamplingParams:
+    """How to sample, checked by `SamplingParams` itself, in its words."""
+    own = body.dlstep
+    given: dict[str, Any] = {
+        "max_tokens": max_tokens,
+        "temperature": body.temperature,
+        "top_p": body.top_p,
+        "top_k": 0 if body.top_k == -1 else body.top_k,
+        "min_p": body.min_p,
+        "seed": body.seed,
+        "stop": (body.stop,) if isinstance(body.stop, str) else tuple(body.stop or ()),
+        "stop_token_ids": tuple(body.stop_token_ids or ()),
+        "ignore_eos": body.ignore_eos,
+        "max_nfe": own.max_nfe,
+        "max_repetition_run": own.max_repetition_run,
+        "canvas": tuple(own.canvas),
+        "strategy_options": strategy_options(own.model_extra or {}),
+    }
+    try:
+        if len(own.pinned) > facts.card.config.max_model_len:
+            raise ValueError(
+                f"pinned has {len(own.pinned)} positions, more than max_model_len={facts.card.config.max_model_len}"
+            )
+        if own.pinned:
+            given["pinned"] = encode_pins(facts.texts, {int(offset): what for offset, what in own.pinned.items()})
+        return SamplingParams(**{name: value for name, value in given.items() if value is not None})
+    except ValueError as error:
+        said = str(error).replace("SamplingParams.", "")
+        found = re.match(r"(\w+)", said)
+        name = found[1] if found else None
+        wrong = f"dlstep.{name}" if name in OWN or name == "pins" else name
+        raise ApiError(400, said, param=wrong) from error
+
+
+def strategy_options(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of the strategy for one request. A rule is known by its name: a client does not make the server import files."""
+    options = {name: value for name, value in given.items() if value is not None}
+    for name in rules.HOLDERS:
+        rule = options.get(name)
+        if rule is not None and not (isinstance(rule, str) and rules.is_known(rule)):
+            said = f"dlstep.{name} must be the name of a rule, one of {', '.join(rules.available())}"
+            raise ApiError(400, said, param=f"dlstep.{name}")
+    return rules.with_values(options)
+
+
+def _check_count(facts: Facts, prompts: int, copies: int) -> None:
+    """Raise ApiError for more answers than a request may ask for, before any prompt is encoded."""
+    if prompts * copies > facts.most_answers:
+        said = f"it asks for {prompts * copies} answers at once; at most {facts.most_answers} may"
+        raise ApiError(400, said, param="n" if copies > 1 else "prompt")
+
+
+def _check_length(characters: int, max_model_len: int, param: str) -> None:
+    """Raise ApiError for a text that is too long to be worth encoding."""
+    if characters > LONGEST_TOKEN * max_model_len:
+        said = f"{param} has {characters} characters; max_model_len={max_model_len} tokens leave no room for an answer"
+        raise ApiError(400, said, param=param, code="context_length_exceeded")
+
+
+def _encoded(texts: Texts, prompt: str | list[int], max_model_len: int, param: str) -> tuple[int, ...]:
+    """The tokens of a prompt."""
+    if isinstance(prompt, str):
+        _check_length(len(prompt), max_model_len, param)
+    try:
+        return encode(texts, prompt)
+    except ValueError as error:
+        raise ApiError(400, str(error), param=param) from error
+
+
+def _echoed(texts: Texts, prompt: str | list[int], tokens: tuple[int, ...]) -> str:
+    """The text of a prompt: the given one with the end that it is fed with, or that of its tokens."""
+    if isinstance(prompt, str):
+        return prompt if prompt.endswith(texts.prompt_end) or not prompt else prompt + texts.prompt_end
+    return decode(texts.tokenizer, tokens)
+
+
+def _asked(
+    facts: Facts,
+    body: Sampling,
+    prompts: list[tuple[int, ...]],
+    params: SamplingParams,
+    *,
+    echoes: list[str],
+    probabilities: bool,
+) -> Asked:
+    """A submission for each answer, checked as the engine would; `n` answers to a prompt have seeds of their own."""
+    copies = body.n or 1
+    if not all(prompts):
+        param = "messages" if isinstance(body, ChatRequest) else "prompt"
+        raise ApiError(400, "a prompt is empty: give at least one token", param=param)
+    each = [_seeded(params, number) for number in range(copies)]
+    requests = numbered([prompt for prompt in prompts for _ in range(copies)], each * len(prompts))
+    for request in requests[:: 1 if params.seed is not None else copies]:
+        _check(facts.card, request, body)
+    drafts = bool(body.stream) and body.dlstep.stream == "drafts"
+    steps = body.dlstep.stream == "steps"
+    keeps = steps and len(requests) <= facts.most_kept
+    submits = [
+        Submit(0, request.prompt, request.params, request.index, drafts, probabilities, steps, keeps) for request in requests
+    ]
+    openings = [_opened(facts, request) for request in requests] if steps else []
+    return Asked(tuple(submits), tuple(echo for echo in echoes for _ in range(copies)), params.stop, tuple(openings))
+
+
+def _opened(facts: Facts, request: Request) -> tuple[Sequence, Frame]:
+    """Return the sequence of a request before its first forward pass, as the engine will have it, and its frame."""
+    try:
+        state = limited(facts.card.user_code_timeout, lambda: add(facts.first, request))
+    except RequestFault as fault:
+        state = add(facts.first, request, str(fault))
+    sequence = state.find(request.id)
+    assert sequence is not None, "it has just come in"
+    return sequence, first_frame(sequence)
+
+
+def _seeded(params: SamplingParams, number: int) -> SamplingParams:
+    """The parameters of answer `number` to a prompt: seeds count up from the one given."""
+    if params.seed is None or not number:
+        return params
+    try:
+        return replace(params, seed=params.seed + number)
+    except ValueError as error:
+        raise ApiError(400, str(error).replace("SamplingParams.", ""), param="seed") from error
+
+
+def _check(card: Card, request: Request, body: Sampling) -> None:
+    """Raise ApiError for a request that the engine would reject."""
+    try:
+        why = limited(card.user_code_timeout, lambda: refusal(card.config, card.strategy, request))
+    except RequestFault as fault:  # a hook did not return; it would block the thread that checks all requests
+        why = str(fault)
+    if not why:
+        return
+    options = [name for name in body.dlstep.model_extra or {} if mentions(why, name)]
+    if options:
+        raise ApiError(400, why, param=f"dlstep.{options[0]}")
+    param = next((param for words, param in SUBJECTS if why.startswith(words)), None)
+    if param == "prompt" and isinstance(body, ChatRequest):
+        param = "messages"
+    code = "context_length_exceeded" if "no room" in why else None
+    raise ApiError(400, why, param=param, code=code)
+
+
+def tokens_of(tokenizer: Tokenizer | None, ids: Items[int]) -> list[str]:
+    """The names of token ids."""
+    return [] if tokenizer is None else [str(tokenizer.convert_ids_to_tokens(index)) for index in ids]
+
+
+def detokenized(facts: Facts, ids: list[int]) -> str:
+    """The text of token ids, special ones included."""
+    size, tokenizer = facts.card.config.spec.vocab_size, facts.texts.tokenizer
+    wrong = [index for index in ids if index >= size]
+    if wrong:
+        raise ApiError(400, f"tokens holds {wrong[0]}, and ids are below {size}", param="tokens")
+    if tokenizer is None:
+        raise ApiError(400, "this model has no tokenizer", param="tokens")
+    text = tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)
+    assert isinstance(text, str), "a flat list of ids decodes to one text"
+    return text
+
+
+def head_for(body: CompletionRequest | ChatRequest, model: str) -> Head:
+    """The head of the response to a body."""
+    if isinstance(body, CompletionRequest):
+        return Head("completion", model, body.logprobs is not None, bool(body.logprobs))
+    return Head("chat", model, bool(body.logprobs), bool(body.top_logprobs))

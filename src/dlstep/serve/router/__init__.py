@@ -1,0 +1,1 @@
+"""The router: waiting requests, the replicas that answer them, and the choice among these."""

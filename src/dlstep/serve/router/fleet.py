@@ -1,0 +1,163 @@
+"""All replicas of a server: their lives, their starting again one by one, and which of them takes a request."""
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence as Items
+from typing import Literal
+
+from ..engine_process import Host
+from ..messages import Load, Message
+from ..settings import ServeOptions
+from .link import Deadline
+from .placement import bound, choose
+from .replica import Replica
+
+Phase = Literal["loading", "ready", "silent", "restarting", "failed"]
+
+
+class Fleet:
+    """One engine on each of `hosts`.
+
+    Callbacks:
+
+    - `heard` takes each message.
+    - `lost` is called when an engine has ended. If it was not asked to end, `died` is called first, with the deadline that the
+      engine missed, or None for another reason.
+    - `turned` is called when an engine becomes silent, or ready again.
+    - `tell` wakes tasks that wait for a change of a phase.
+    """
+
+    def __init__(
+        self,
+        hosts: Items[Host],
+        options: ServeOptions,
+        *,
+        heard: Callable[[Replica, Message], None],
+        lost: Callable[[Replica], None],
+        died: Callable[[Deadline | None], None],
+        turned: Callable[[], None],
+        tell: Callable[[], None],
+    ) -> None:
+        self._max_restarts, self._lost, self._told_of_death, self._tell = options.max_restarts, lost, died, tell
+        self._replicas = [Replica(number, host, options, heard, turned, self._died) for number, host in enumerate(hosts)]
+        self._lives: set[asyncio.Task[None]] = set()
+        self._renewal: asyncio.Task[None] | None = None
+        self._closed = False
+
+    def __len__(self) -> int:
+        return len(self._replicas)
+
+    def __iter__(self) -> Iterator[Replica]:
+        return iter(self._replicas)
+
+    def __getitem__(self, number: int) -> Replica:
+        return self._replicas[number]
+
+    @property
+    def phase(self) -> Phase:
+        """The state of all together: they are ready while one is, and have failed when none will be again."""
+        phases = {replica.phase for replica in self}
+        for phase in ("ready", "silent"):
+            if phase in phases:
+                return phase
+        if phases == {"failed"}:
+            return "failed"
+        return "loading" if all(replica.card is None for replica in self) else "restarting"
+
+    @property
+    def deaths(self) -> int:
+        """How often an engine died."""
+        return sum(replica.deaths for replica in self)
+
+    @property
+    def load(self) -> Load:
+        """Requests and pages of all engines."""
+        return Load(*[sum(values) for values in zip(*[replica.load for replica in self], strict=True)])
+
+    @property
+    def requests(self) -> int:
+        """Requests that an engine has."""
+        return sum(len(replica.sent) for replica in self)
+
+    @property
+    def why_unmade(self) -> str:
+        """Why an engine could not be made; empty if they could."""
+        return next((replica.link.failure for replica in self if replica.link.failure), "")
+
+    @property
+    def why_restarting(self) -> str:
+        """Why no engine is ready any more."""
+        if any(replica.phase == "resting" for replica in self):
+            return "the engine is being restarted, as was requested"
+        last = next((replica.last_death.told for replica in self if replica.phase == "restarting" and replica.last_death), "")
+        return f"{last or 'the engine died'}; it is restarting (deaths: {self.deaths}, --max_restarts {self._max_restarts})"
+
+    def start(self) -> None:
+        """Let all engines start."""
+        self._lives = {asyncio.create_task(self._life(replica)) for replica in self}
+
+    def close(self) -> None:
+        """Ask all engines to end."""
+        self._closed = True
+        if self._renewal is not None:
+            self._renewal.cancel()
+        for replica in self:
+            replica.link.close()
+
+    async def run(self) -> None:
+        """Until no engine lives."""
+        while self._lives:
+            done, _ = await asyncio.wait(self._lives, return_when=asyncio.FIRST_COMPLETED)
+            self._lives -= done
+            for task in done:
+                task.result()
+
+    def taker(self, keys: tuple[bytes, ...]) -> Replica | None:
+        """The replica that takes a request whose prompt has these pages; None if none does now."""
+        standings = [replica.standing(keys) for replica in self if replica.takes]
+        if not standings:
+            return None
+        return self[choose(standings, bound(sum(standing.requests for standing in standings), len(standings)))]
+
+    def renew(self) -> bool:
+        """Begin to start all engines again, one after the other; false if that is under way, or there is none to go on."""
+        if self._closed or self.phase == "failed" or (self._renewal is not None and not self._renewal.done()):
+            return False
+        self._renewal = asyncio.create_task(self._renew())
+        return True
+
+    async def _renew(self) -> None:
+        """Let each replica answer what it has, and start its engine again; the next one only when this one is ready.
+
+        An engine that cannot be made ends this: the others go on as they are.
+        """
+        for replica in self:
+            await replica.until(lambda replica=replica: replica.phase in ("ready", "failed"))
+            if replica.phase == "failed":
+                replica.set_phase("restarting")
+                self._lives.add(asyncio.create_task(self._life(replica)))
+            else:
+                replica.set_phase("resting")
+                self._tell()
+                await replica.until(lambda replica=replica: not replica.sent or replica.phase != "resting")
+                if replica.phase == "resting":
+                    self._lost(replica)
+                    replica.link.renew()
+            await replica.until(lambda replica=replica: replica.phase in ("ready", "failed"))
+            if replica.phase == "failed":
+                return
+
+    async def _life(self, replica: Replica) -> None:
+        """A replica, until it was asked to end, or died too often or in its making."""
+        try:
+            await replica.link.run()
+        finally:
+            replica.set_phase("failed")
+            self._lost(replica)
+            if replica.link.failure and all(each.card is None for each in self):  # no other one can be made either
+                for other in self:
+                    other.link.close()
+            self._tell()
+
+    def _died(self, replica: Replica, deadline: Deadline | None) -> None:
+        self._told_of_death(deadline)
+        self._lost(replica)

@@ -1,0 +1,30 @@
+"""The head of a response: the fields that all of its parts share."""
+
+import time
+from dataclasses import dataclass, field
+from typing import Any, Literal
+from uuid import uuid4
+
+Kind = Literal["completion", "chat"]
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The fields that all parts of one response share."""
+
+    kind: Kind
+    model: str
+    logprobs: bool
+    best: bool  # whether the chosen token is named as the most probable one, too
+    id: str = field(default="")
+    created: int = field(default_factory=lambda: int(time.time()))
+    origin: dict[str, Any] | None = None  # of a fork: the request, the answer and the step that it begins at
+
+    def __post_init__(self) -> None:
+        if not self.id:
+            object.__setattr__(self, "id", id_of(self.kind, uuid4().hex))
+
+
+def id_of(kind: Kind, name: str) -> str:
+    """The id of a response."""
+    return f"{'cmpl' if kind == 'completion' else 'chatcmpl'}-{name}"

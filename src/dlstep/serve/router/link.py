@@ -1,0 +1,192 @@
+"""The HTTP process's end of the pipe: tasks write and enforce deadlines, a thread reads. A dead engine is restarted.
+
+The deadline task cannot tell why an engine is silent (stopped, stuck in a kernel, waiting for a device), so it kills any engine
+that misses a deadline.
+"""
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from multiprocessing.connection import Connection
+from threading import Thread
+from typing import Literal, Protocol
+
+from ...processes import Heartbeat, Silence, disconnect
+from ..engine_process import Death, Host
+from ..messages import Card, Command, Failed, Message, Report
+from ..settings import ServeOptions
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.25, 30.0  # seconds before an engine is started again; twice as long each time
+HEALTHY = 60.0  # seconds; once an engine has been ready for longer, its earlier deaths no longer count
+PATIENCE = 5.0  # seconds that an engine has to exit after it was asked to
+LINGER = 1.0  # seconds that an engine may take to exit after it closed its pipe
+TICK = 0.25  # seconds between two checks of the deadlines
+LOADING = 60.0  # seconds: the heartbeat timeout of an engine that loads is at least this
+SILENCE = 2.5  # seconds without a heartbeat (one is due every second) after which an engine gets no new requests
+Deadline = Literal["start", "heartbeat", "step"]
+
+
+class Owner(Protocol):
+    """Callbacks of a link, all called in the event loop."""
+
+    @property
+    def busy(self) -> bool:
+        """Whether the engine has a request that it has not ended."""
+        ...
+
+    def hear(self, message: Message) -> None:
+        """Handle a message."""
+        ...
+
+    def notice(self, *, silent: bool) -> None:
+        """Note whether the heartbeats of the engine are overdue. Called at every check of the deadlines."""
+        ...
+
+    def bury(self, death: Death, deadline: Deadline | None) -> None:
+        """Record a death before the next start, with the deadline that the engine missed, or None for another reason."""
+        ...
+
+
+class Link:
+    """Keeps an engine running and carries messages to and from it. All methods are called in the event loop."""
+
+    def __init__(self, host: Host, options: ServeOptions, owner: Owner) -> None:
+        self._host, self._options, self._owner = host, options, owner
+        self._commands: asyncio.Queue[Command | None] = asyncio.Queue()
+        self._closing = asyncio.Event()
+        self._ready_since: float | None = None
+        self._renewing = asyncio.Event()
+        # Each check of the deadlines adds `TICK` to the seconds since the start and to those of silence, so a pause of this
+        # process, in which it reads no messages, does not count against the engine.
+        self._age, self._silence = 0.0, Silence()
+        self._missed: Deadline | None = None
+        self.failure = ""  # why the last engine could not be started
+
+    @property
+    def silent(self) -> bool:
+        """Whether the heartbeats of the engine are overdue."""
+        return self._silence.seconds > SILENCE
+
+    def send(self, command: Command) -> None:
+        """Queue a command for the next message. Commands that a dead engine has not read are lost."""
+        self._commands.put_nowait(command)
+
+    def close(self) -> None:
+        """Ask the engine to end; `run` returns once it has."""
+        self._closing.set()
+        self._commands.put_nowait(None)
+
+    def renew(self) -> None:
+        """Ask the engine to end, and start another one in its place. This does not count as a death."""
+        self._renewing.set()
+        self._commands.put_nowait(None)
+
+    async def run(self) -> None:
+        """Start the engine, and restart it when it dies, until it is asked to end, dies too often or cannot be made."""
+        loop, deaths, pause = asyncio.get_running_loop(), 0, FIRST_PAUSE
+        self.failure = ""
+        while not self._closing.is_set():
+            if await self._life():
+                deaths, pause = 0, FIRST_PAUSE
+                continue
+            if self._ready_since is not None and loop.time() - self._ready_since > HEALTHY:
+                deaths, pause = 0, FIRST_PAUSE
+            deaths += 1
+            if self.failure or deaths > self._options.max_restarts:
+                return
+            if not self._closing.is_set():
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._closing.wait(), pause)
+                pause = min(2 * pause, LONGEST_PAUSE)
+
+    async def _life(self) -> bool:
+        """Run one engine from its start to its end. Return whether `renew` ended it, so that the next one starts at once."""
+        loop, ended = asyncio.get_running_loop(), asyncio.Event()
+        self._commands, self._ready_since, self._missed = asyncio.Queue(), None, None
+        self._age, self._silence = 0.0, Silence()
+        self._renewing.clear()
+        pipe = await asyncio.to_thread(self._host.start)
+
+        def read() -> None:
+            try:
+                while True:
+                    loop.call_soon_threadsafe(self._hear, pipe.recv())
+            except (EOFError, OSError):
+                loop.call_soon_threadsafe(ended.set)
+
+        reader = Thread(target=read, name="dlstep-reader", daemon=True)
+        reader.start()
+        tasks = [asyncio.create_task(self._write(pipe)), asyncio.create_task(self._watch())]
+        if self._closing.is_set():
+            self._commands.put_nowait(None)  # `close` may have put its None into the previous queue
+        waits = [asyncio.create_task(event.wait()) for event in (ended, self._closing, self._renewing)]
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        renewed = self._renewing.is_set()
+        if self._closing.is_set() or renewed:
+            deaf = self.silent or self._ready_since is None  # an engine reads no commands while it loads
+            await asyncio.to_thread(self._host.end, 0.0 if deaf else PATIENCE)
+        else:
+            self._owner.notice(silent=True)
+            self._owner.bury(await asyncio.to_thread(self._host.end, LINGER), self._missed)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(ended.wait(), LINGER)
+        disconnect(pipe)  # a process that the engine forked may still hold the other end
+        await ended.wait()
+        for task in (*waits, *tasks):
+            task.cancel()
+        await asyncio.wait([*waits, *tasks])
+        await asyncio.to_thread(reader.join)
+        pipe.close()
+        return renewed
+
+    def _hear(self, message: Message | Heartbeat) -> None:
+        self._silence.hear(message)
+        if isinstance(message, Heartbeat):
+            return
+        match message:
+            case Failed():
+                self.failure = message.error
+            case Card():
+                self._ready_since = asyncio.get_running_loop().time()
+            case Report():
+                self._silence.standstill = 0.0
+        self._owner.hear(message)
+
+    async def _watch(self) -> None:
+        """Check the deadlines, and kill the engine when it misses one."""
+        while (overdue := self._overdue()) is None:
+            await asyncio.sleep(TICK)
+            self._age += TICK
+            self._silence.wait(TICK)
+            if not self._owner.busy:
+                self._silence.standstill = 0.0
+            self._owner.notice(silent=self.silent)
+        self._missed, reason = overdue
+        self._host.kill(f"{reason} and was killed")
+
+    def _overdue(self) -> tuple[Deadline, str] | None:
+        """Return the deadline that the engine has missed, and a message about it; None if it has missed none."""
+        options, loading = self._options, self._ready_since is None
+        if loading and self._age >= options.start_timeout:
+            return "start", f"was not ready within {options.start_timeout:g} seconds"
+        # Heartbeats of a loading engine may be late: code that loads a library or compiles a kernel can hold the interpreter.
+        limit = max(options.heartbeat_timeout, LOADING) if loading else options.heartbeat_timeout
+        if self._silence.seconds >= limit:
+            return "heartbeat", f"sent no heartbeat for {limit:g} seconds"
+        if not loading and self._silence.standstill >= options.engine_timeout:
+            return "step", f"finished no forward pass for {options.engine_timeout:g} seconds"
+        return None
+
+    async def _write(self, pipe: Connection) -> None:
+        """Send all queued commands in one message, from a thread: a full pipe blocks until the engine's step ends."""
+        loop, commands = asyncio.get_running_loop(), self._commands
+        with ThreadPoolExecutor(1, "dlstep-writer") as thread:
+            while True:
+                batch = [await commands.get()]
+                while not commands.empty():
+                    batch.append(commands.get_nowait())
+                message = None if None in batch else tuple(batch)
+                try:
+                    await loop.run_in_executor(thread, pipe.send, message)
+                except OSError:  # the engine died, which the reader notices
+                    return

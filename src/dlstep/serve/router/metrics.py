@@ -1,0 +1,139 @@
+"""Prometheus metrics: under vLLM's names where the meaning is the same, so that its dashboards work, else as dlstep_*."""
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
+
+from ..messages import Load, Work
+from .tickets import Ticket
+
+SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 25.0, 50.0, 100.0)
+SECONDS_PER_TOKEN = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
+RATIOS = (0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 32.0)
+
+
+class Metrics:
+    """Everything that `/metrics` shows, in a registry of its own."""
+
+    def __init__(self, replicas: int = 1) -> None:
+        self.registry = CollectorRegistry()
+        self._gauges()
+        self._counters()
+        self._histograms()
+        self._of_replicas(replicas)
+        ProcessCollector(registry=self.registry)  # CPU, memory and files of the HTTP process
+
+    def _gauges(self) -> None:
+        def gauge(name: str, help_: str, labels: tuple[str, ...] = ()) -> Gauge:
+            return Gauge(name, help_, labels, registry=self.registry)
+
+        self._running = gauge("vllm:num_requests_running", "Requests that hold pages.")
+        self._waiting = gauge("vllm:num_requests_waiting", "Requests that wait, in the server or in the engine.")
+        self._used = gauge("vllm:kv_cache_usage_perc", "Share of the pages that requests hold; 1 is all.")
+        self._pages = gauge("dlstep_pages", "Pages of keys and values by use.", ("use",))
+        self.deaths = gauge("dlstep_engine_deaths", "How often the engine died since the server began.")
+
+    def _counters(self) -> None:
+        def counter(name: str, help_: str, labels: tuple[str, ...] = ()) -> Counter:
+            return Counter(name, help_, labels, registry=self.registry)
+
+        self._prompt = counter("vllm:prompt_tokens", "Prompt tokens of requests that the engine began.")
+        self._generated = counter("vllm:generation_tokens", "Emitted tokens of requests that ended.")
+        self._ended = counter("vllm:request_success", "Requests that ended, by the engine's reason.", ("finished_reason",))
+        self._preempted = counter("vllm:num_preemptions", "Requests that gave their pages to older ones.")
+        self._queries = counter("vllm:prefix_cache_queries", "Prompt tokens that were looked for in pages of other requests.")
+        self._hits = counter("vllm:prefix_cache_hits", "Prompt tokens that were found there.")
+        self._forwards = counter("dlstep_forwards", "Forwards: sampling ones, and those that only stored.", ("kind",))
+        self._computed = counter("dlstep_positions_computed", "Positions that forwards computed.")
+        self._wasted = counter("dlstep_positions_wasted", "Positions computed again, or for answers broken off.")
+        self._spent = counter("dlstep_engine_cpu_seconds", "Seconds of CPU of the engine, since it was loaded.")
+        self._passed = counter("dlstep_engine_busy_seconds", "Seconds in which the engine had something to do.")
+        self.missed = counter("dlstep_engine_timeouts", "Engines killed because they missed a deadline.", ("deadline",))
+        for deadline in ("start", "heartbeat", "step"):
+            self.missed.labels(deadline)
+        self.refused = counter("dlstep_requests_refused", "Requests refused because the queue was full.")
+        self.unlogged = counter("dlstep_log_lines_dropped", "Lines of the request log that could not be written.")
+
+    def _histograms(self) -> None:
+        def histogram(name: str, help_: str, buckets: tuple[float, ...]) -> Histogram:
+            return Histogram(name, help_, buckets=buckets, registry=self.registry)
+
+        self._first = histogram("vllm:time_to_first_token_seconds", "From arrival to the first settled token.", SECONDS)
+        self._whole = histogram("vllm:e2e_request_latency_seconds", "From arrival to the end of the answer.", SECONDS)
+        self._queued = histogram("vllm:request_queue_time_seconds", "From arrival to the engine.", SECONDS)
+        self._per_token = histogram(
+            "vllm:request_time_per_output_token_seconds", "Seconds in the engine / emitted tokens.", SECONDS_PER_TOKEN
+        )
+        self._per_forward = histogram("dlstep_tokens_per_forward", "Emitted tokens / forwards of an answer.", RATIOS)
+
+    def _of_replicas(self, replicas: int) -> None:
+        def gauge(name: str, help_: str, *labels: str) -> Gauge:
+            return Gauge(f"dlstep_replica_{name}", help_, ("replica", *labels), registry=self.registry)
+
+        def counter(name: str, help_: str) -> Counter:
+            return Counter(f"dlstep_replica_{name}", help_, ("replica",), registry=self.registry)
+
+        self._up = gauge("up", "Whether a replica's engine is loaded.")
+        self._busy = gauge("requests", "Requests of a replica by state.", "state")
+        self._held = gauge("pages", "Pages of a replica by use.", "use")
+        self._died = gauge("deaths", "How often a replica's engine died.")
+        self._rows = counter("positions_computed", "Positions that a replica computed.")
+        self._looked = counter("prompt_tokens", "Prompt tokens of a replica's requests.")
+        self._found = counter("cached_tokens", "Those of them that were found in its pages.")
+        for number in range(replicas):
+            self.replica(number, Load(), 0, 0, up=False)
+            self._count(number, Work())
+
+    def text(self) -> bytes:
+        """The exposition format."""
+        return generate_latest(self.registry)
+
+    def _count(self, number: int, work: Work) -> None:
+        self._rows.labels(number).inc(work.rows)
+        self._looked.labels(number).inc(work.prompt_tokens)
+        self._found.labels(number).inc(work.cached_tokens)
+
+    def replica(self, number: int, load: Load, waiting: int, deaths: int, *, up: bool) -> None:
+        """Note how a replica stands; of its requests, `waiting` do not run."""
+        self._up.labels(number).set(up)
+        self._died.labels(number).set(deaths)
+        for state, requests in (("running", load.running), ("waiting", waiting)):
+            self._busy.labels(number, state).set(requests)
+        for use, pages in (("owned", load.pages_owned), ("cached", load.pages_cached), ("free", load.pages_free)):
+            self._held.labels(number, use).set(pages)
+
+    def work(self, number: int, work: Work) -> None:
+        """Count what the engine of a replica did."""
+        self._count(number, work)
+        self._forwards.labels("sampling").inc(work.sampling_forwards)
+        self._forwards.labels("storing").inc(work.storing_forwards)
+        self._computed.inc(work.rows)
+        self._wasted.inc(work.wasted)
+        self._preempted.inc(work.preemptions)
+        self._prompt.inc(work.prompt_tokens)
+        self._queries.inc(work.prompt_tokens)
+        self._hits.inc(work.cached_tokens)
+        self._spent.inc(work.cpu_seconds)
+        self._passed.inc(work.busy_seconds)
+
+    def load(self, load: Load, waiting: int) -> None:
+        """Note who runs and waits, and who holds the pages."""
+        self._running.set(load.running)
+        self._waiting.set(waiting)
+        pages = {"owned": load.pages_owned, "cached": load.pages_cached, "free": load.pages_free}
+        for use, number in pages.items():
+            self._pages.labels(use).set(number)
+        self._used.set(load.pages_owned / (sum(pages.values()) or 1))
+
+    def ended(self, ticket: Ticket) -> None:
+        """Count an answer that has ended."""
+        assert ticket.ending is not None and ticket.ended is not None
+        self._ended.labels(ticket.fault or ticket.ending.reason).inc()
+        self._generated.inc(len(ticket.tokens))
+        self._whole.observe(ticket.ended - ticket.arrived)
+        if ticket.sent is not None:
+            self._queued.observe(ticket.sent - ticket.arrived)
+            if ticket.tokens:
+                self._per_token.observe((ticket.ended - ticket.sent) / len(ticket.tokens))
+        if ticket.first is not None:
+            self._first.observe(ticket.first - ticket.arrived)
+        if ticket.nfe:
+            self._per_forward.observe(ticket.tokens_per_forward)

@@ -1,0 +1,69 @@
+"""Conversations: how messages become the tokens of a prompt, by the template of the checkpoint or of its family."""
+
+from collections.abc import Mapping, Sequence as Items
+from typing import Any
+
+from ..core.checks import listed, short, text_of
+from .detokenize import Tokenizer, encode
+
+Message = Mapping[str, str]  # with `role` and `content`
+Conversation = Items[Message]
+
+
+def chat_prompt(
+    tokenizer: Tokenizer | None, template: str | None, messages: Conversation, *, continues: bool = False
+) -> tuple[int, ...]:
+    """Return the prompt for the assistant's next turn after `messages`, or with `continues` for the rest of their last turn.
+
+    The tokenizer's own chat template is used, or else `template`. It writes the special tokens itself, so none is added when
+    its text is encoded. Raises ValueError when there is none, and for messages that it cannot render.
+    """
+    from .rendering import render
+
+    check_conversation(messages)
+    if tokenizer is None:
+        raise ValueError("a conversation needs a tokenizer, and the engine has none: give token ids to generate()")
+    own: Any = tokenizer.chat_template or template
+    if isinstance(own, Mapping):
+        own = own.get("default")
+    if own is None:
+        raise ValueError(
+            "neither the tokenizer nor the family of the model has a chat template: give a plain prompt, or put a "
+            "chat_template.jinja into the checkpoint folder"
+        )
+    if not isinstance(own, str):
+        raise ValueError(f"the chat template of the tokenizer must be a text, got {type(own).__name__}")
+    given = [_own(message) for message in messages]
+    text = render(own, given, tokenizer.special_tokens_map, continues=continues)
+    return encode(tokenizer, text, add_special_tokens=False)
+
+
+def check_conversation(messages: object) -> None:
+    """Raise ValueError unless `messages` are texts with roles, at least one of them."""
+    many = listed(messages)
+    if many is None:
+        raise ValueError(f"a conversation must be a list of messages with role and content, got {short(messages)}")
+    if not many:
+        raise ValueError("a conversation needs at least one message, like {'role': 'user', 'content': 'Hello'}")
+    for number, message in enumerate(many):
+        if not issubclass(type(message), Mapping):
+            raise ValueError(f"message {number} must be a mapping with role and content, got {short(message)}")
+        own = _own(message)
+        for key in ("role", "content"):
+            if text_of(own.get(key)) is None:
+                raise ValueError(f"message {number} needs a text as its {key}, got {short(own.get(key))}")
+
+
+def _own(message: Message) -> dict[str, Any]:
+    """A message as a plain dictionary, its texts as plain ones."""
+    given: Any = message
+    items: Any = dict.items(given) if issubclass(type(given), dict) else given.items()
+    return {key: text_of(value) if issubclass(type(value), str) else value for key, value in items}
+
+
+def as_conversations(messages: Conversation | Items[Conversation]) -> list[Conversation]:
+    """One conversation or many as a list; messages are one."""
+    many: Items[Any] | None = listed(messages)
+    if many is None:
+        raise ValueError(f"messages must be a conversation or a list of conversations, got {short(messages)}")
+    return list(many) if many and not any(issubclass(type(part), str | Mapping) for part in many) else [many]

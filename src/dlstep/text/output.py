@@ -1,0 +1,61 @@
+"""The answer to one prompt, as users see it."""
+
+from collections.abc import Sequence as Items
+from dataclasses import dataclass
+
+from ..core import FinishReason, Sequence
+from ..core.words import clipped, counted, printable
+from .detokenize import Tokenizer, cut, decode
+
+Prompt = str | Items[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """The answer to one prompt.
+
+    `text` ends in front of the first stop string; `token_ids` are all emitted tokens, `probabilities` the one each had when
+    it was decided. `nfe` counts the forwards that the request took part in, `steps` those that sampled a position of it.
+    `error` says why `finish_reason` is `rejected` or `error`.
+    """
+
+    prompt: str | tuple[int, ...]
+    text: str
+    token_ids: tuple[int, ...]
+    probabilities: tuple[float, ...]
+    finish_reason: FinishReason | None
+    nfe: int
+    steps: int
+    error: str = ""
+
+    def __str__(self) -> str:
+        told = f"{counted(len(self.token_ids), 'token')} in {counted(self.nfe, 'forward')}"
+        ended = f"ended by {self.finish_reason}" if self.finish_reason else "not ended"
+        lines = [printable(self.text.strip())] if self.text.strip() else []
+        lines.append(f"{told}, {self.tokens_per_forward:.2f} tokens per forward, {ended}")
+        return "\n".join(map(clipped, [*lines, *([f"error: {printable(self.error)}"] if self.error else [])]))
+
+    @property
+    def tokens_per_forward(self) -> float:
+        """Emitted tokens / `nfe`; 0 before the first forward."""
+        return len(self.token_ids) / self.nfe if self.nfe else 0.0
+
+    @property
+    def tokens_per_step(self) -> float:
+        """Emitted tokens / `steps`; 0 before the first sampling forward."""
+        return len(self.token_ids) / self.steps if self.steps else 0.0
+
+
+def output_of(sequence: Sequence, prompt: Prompt, tokenizer: Tokenizer | None) -> Output:
+    """The answer of `sequence` as far as it is certain."""
+    tokens = sequence.answer
+    return Output(
+        prompt=prompt if isinstance(prompt, str) else sequence.request.prompt,
+        text=cut(decode(tokenizer, tokens), sequence.request.params.stop),
+        token_ids=tokens,
+        probabilities=sequence.probabilities,
+        finish_reason=sequence.finish,
+        nfe=sequence.nfe,
+        steps=sequence.steps,
+        error=sequence.error,
+    )

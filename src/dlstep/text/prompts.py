@@ -1,0 +1,110 @@
+"""Conversion of what callers pass: one prompt or many, as text or token ids; pinned tokens; rules by name or value."""
+
+from collections.abc import Sequence as Items
+from dataclasses import replace
+from typing import Any, Protocol
+
+from .. import rules
+from ..core import SamplingParams
+from ..core.checks import listed, pairs_of, plain, short, text_of
+from .detokenize import Tokenizer, encode as encode_text
+from .output import Prompt
+
+
+class Texts(Protocol):
+    """A converter of text to token ids: an engine, or the part of one that a process without its weights has.
+
+    `prompt_end` is appended to a text prompt that does not end with it.
+    """
+
+    @property
+    def tokenizer(self) -> Tokenizer | None: ...
+
+    @property
+    def prompt_end(self) -> str: ...
+
+
+def encode(texts: Texts, prompt: Prompt) -> tuple[int, ...]:
+    """Return the token ids of a prompt, which is text or a list of ids. Raises ValueError for anything else."""
+    ids = listed(prompt)
+    if ids is not None:
+        kept = [plain(part) for part in ids]
+        wrong = [part for part in kept if type(part) is not int]
+        if wrong:
+            raise ValueError(f"a prompt of token ids holds whole numbers only, this one holds {short(wrong[0])}")
+        return tuple(kept)
+    if not issubclass(type(plain(prompt)), str):
+        raise ValueError(f"a prompt must be text or a list of token ids, got {short(prompt)}")
+    text = text_of(prompt)
+    if text is None:
+        raise ValueError(f"the prompt {short(prompt)} is no valid text: UTF-8 has no lone surrogates")
+    if texts.tokenizer is None:
+        raise ValueError(f"the prompt {short(text)} is text and the engine has no tokenizer: give token ids")
+    end = "" if not text or text.endswith(texts.prompt_end) else texts.prompt_end
+    return encode_text(texts.tokenizer, text + end)
+
+
+def encode_pins(texts: Texts, given: object) -> dict[int, int]:
+    """Return pins as a mapping of offsets in the answer to token ids.
+
+    Each value of `given` is an id or a text; a text fills as many offsets as it has tokens. Raises ValueError for
+    anything else, for a text without tokens, and if an offset has two tokens.
+    """
+    due = "pins must be a mapping of offsets in the answer to texts or token ids"
+    if not issubclass(type(given), dict):
+        raise ValueError(f"{due}, got {short(given)}")
+    found: dict[int, int] = {}
+    for offset, what in pairs_of(given) or ():
+        offset, what = plain(offset), plain(what)
+        text = text_of(what)
+        if type(offset) is not int or (text is None and type(what) is not int):
+            raise ValueError(
+                f"pins must be a mapping of offsets in the answer to texts or token ids, got {short((offset, what))}"
+            )
+        ids = [what] if text is None else _ids_of(texts, offset, text)
+        for place, token in enumerate(ids, offset):
+            if place in found:
+                raise ValueError(f"pins has two tokens for offset {place}, one of them from {short(what)} at offset {offset}")
+            found[place] = token
+    return dict(sorted(found.items()))
+
+
+def _ids_of(texts: Texts, offset: int, text: str) -> list[int]:
+    if texts.tokenizer is None:
+        raise ValueError(f"pins[{offset}]={short(text)} is text and the engine has no tokenizer: give token ids")
+    ids = encode_text(texts.tokenizer, text, add_special_tokens=False)
+    if not ids:
+        raise ValueError(f"pins[{offset}]={short(text)} has no tokens")
+    return list(ids)
+
+
+def as_list(prompts: Prompt | Items[Prompt]) -> list[Prompt]:
+    """Return one prompt or many as a list. A text is one prompt, and so is a list or a 1-D array of numbers.
+
+    Raises ValueError for anything else, and for numbers and prompts in one list.
+    """
+    given: Any = plain(prompts)
+    if issubclass(type(given), str):
+        return [given]
+    items = listed(given)
+    if items is None:
+        raise ValueError(f"prompts must be text, token ids, or a list of such prompts, got {short(prompts)}")
+    many: list[Any] = [plain(part) for part in items]
+    numbers = sum(type(part) in (int, float, bool) for part in many)
+    if many and numbers == len(many):
+        return [many]
+    if numbers:
+        raise ValueError("prompts mixes token ids and whole prompts: give one list of ids, or a list of prompts")
+    return many
+
+
+def params_of(given: object) -> SamplingParams:
+    """Return `given` with names of rules replaced by rules.
+
+    Raises ValueError for a value that is not `SamplingParams`, and for an unknown name.
+    """
+    if type(given) is not SamplingParams:
+        raise ValueError(f"sampling_params must be SamplingParams, got {short(given)}")
+    options = dict(given.strategy_options)
+    named = any(isinstance(options.get(name), str) for name in rules.HOLDERS)
+    return replace(given, strategy_options=rules.with_values(options)) if named else given

@@ -1,0 +1,400 @@
+"""Frames: the news of one answer, forward by forward, as plain values. Servers send them, pages and terminals draw them.
+
+`Watch` makes them while a decode goes on, `recording` out of a saved trace, both by the core alone. Folding the frames of an
+answer gives what folding its updates gives: its tokens, its window, its counts.
+"""
+
+from array import array
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from ..core import Abort, Add, Adopt, Event, Fail, Options, Plan, Rebuild, Rows, Samples, Sequence, Span, Spec, State, Trace
+from ..core.ledger import Ending
+from ..core.options import options_of
+from ..core.trace import applied
+from ..core.words import Pieces
+from ..text.detokenize import cut
+
+KIND = "dlstep_recording"
+VERSION = 1
+Json = dict[str, Any]
+
+
+class Feeding(NamedTuple):
+    """The part that a request had in a forward. Positions count from the prompt's first token.
+
+    `cached` tokens of its prompt were found in pages when it was admitted first, positions `[0, stored)` are stored for good,
+    `pages` are those that it held. `lost` says that the device had forgotten it since its last forward. The `best_ids` of the
+    wanted positions stand one position after the other, the most probable first.
+    """
+
+    rows: int
+    start: int
+    cached: int
+    stored: int
+    wanted: tuple[int, ...]
+    pages: int
+    lost: bool
+    requests: int
+    all_rows: int
+    best_ids: tuple[int, ...] = ()
+    best_probabilities: tuple[float, ...] = ()
+
+
+class Frame(NamedTuple):
+    """An answer after one forward, and what is new in it; frames of one answer have ascending numbers `seq`.
+
+    `tokens` are newly settled, `settled` of them are now. The window behind them is packed: 32-bit ids (-1 is undecided) and
+    doubles. `fed` is None where no forward made the frame: for the first one, and for an ending from outside.
+    """
+
+    seq: int
+    steps: int
+    nfe: int
+    settled: int
+    tokens: tuple[int, ...]
+    probabilities: tuple[float, ...]
+    packed_cells: bytes = b""
+    packed_chances: bytes = b""
+    fed: Feeding | None = None
+    ending: Ending | None = None
+
+    @property
+    def cells(self) -> list[tuple[int | None, float]]:
+        """Id, None where it is undecided, and probability of each position of the window."""
+        ids, chances = array("i", self.packed_cells), array("d", self.packed_chances)
+        return [(None if token < 0 else token, chance) for token, chance in zip(ids, chances, strict=True)]
+
+    @property
+    def size(self) -> int:
+        """Positions that the frame holds."""
+        return len(self.tokens) + len(self.packed_cells) // 4
+
+
+@dataclass(slots=True)
+class _Answer:
+    """The last frame's number, the position up to which it told, and what the device has of the answer."""
+
+    seq: int
+    told: int
+    pages: int = 0
+    stored: int = 0
+    cached: int = -1
+    lost: bool = False
+
+
+class Watch:
+    """Makes frames of the answers that are watched, while the events of a decode go by."""
+
+    def __init__(self) -> None:
+        self._answers: dict[int, _Answer] = {}  # by arrival
+
+    def __len__(self) -> int:
+        return len(self._answers)
+
+    def open(self, sequence: Sequence) -> tuple[Frame, ...]:
+        """Watch a sequence from now on; its first frame tells all that is settled, a second one that it has ended already."""
+        request, seq = sequence.goal.request, sequence.ledger.nfe
+        first = _frame(sequence, seq, len(request.prompt), None)
+        told = first.settled + len(request.prompt)
+        if sequence.ledger.ending is not None:
+            return first._replace(ending=None), _frame(sequence, seq + 1, told, None)
+        held = sequence.ledger.storage
+        self._answers[request.arrival] = _Answer(seq, told, len(held.table), held.stored, 0 if len(held.table) else -1)
+        return (first,)
+
+    def take(self, event: Event, state: State) -> list[tuple[Sequence, Frame]]:
+        """The frames that an event makes, each with its sequence now; `state` is the one after the event."""
+        if not self._answers:
+            return []
+        match event:
+            case Samples():
+                self._account(event.plan)
+                return list(self._fed(event, state))
+            case Abort(id=request_id) | Fail(id=request_id):
+                sequence = state.finished.get(request_id)
+                if sequence is None or sequence.goal.request.arrival not in self._answers:
+                    return []
+                answer = self._answers.pop(sequence.goal.request.arrival)
+                return [(sequence, _frame(sequence, answer.seq + 1, answer.told, None))]
+            case Rebuild():
+                for answer in self._answers.values():
+                    answer.lost, answer.pages, answer.stored = answer.lost or answer.pages > 0, 0, 0
+                return []
+            case _:
+                return []
+
+    def _account(self, plan: Plan) -> None:
+        """Note which pages a plan gives and takes."""
+        answers = self._answers
+        for arrival in plan.preemptions:
+            if (answer := answers.get(arrival)) is not None:
+                answer.lost, answer.pages, answer.stored = True, 0, 0
+        for admission in plan.admissions:
+            if (answer := answers.get(admission.arrival)) is not None:
+                answer.pages = len(admission.shared)
+        for grant in plan.grants:
+            if (answer := answers.get(grant.arrival)) is not None:
+                answer.pages += len(grant.pages)
+
+    def _fed(self, samples: Samples, state: State) -> Iterator[tuple[Sequence, Frame]]:
+        """The frames of the watched answers that a forward fed."""
+        plan, page_size = samples.plan, state.config.page_size
+        shared = {admission.arrival: len(admission.shared) * page_size for admission in plan.admissions}
+        running = {sequence.goal.request.arrival: sequence for sequence in state.running}
+        all_rows = sum([len(span.tokens) for span in plan.spans])
+        for span, rows in zip(plan.spans, samples.rows, strict=True):
+            answer = self._answers.get(span.arrival)
+            if answer is None:
+                continue
+            sequence = running.get(span.arrival)
+            if sequence is None:
+                sequence = state.finished[span.id]
+                del self._answers[span.arrival]
+            if answer.cached < 0:
+                answer.cached = min(shared.get(span.arrival, 0), len(sequence.goal.request.prompt))
+            fed = _feeding(answer, sequence, span, rows, len(plan.spans), all_rows)
+            answer.seq, answer.lost, answer.stored = answer.seq + 1, False, fed.stored
+            frame = _frame(sequence, answer.seq, answer.told, fed)
+            answer.told += len(frame.tokens)
+            yield sequence, frame
+
+
+def _feeding(answer: _Answer, sequence: Sequence, span: Span, rows: Rows, requests: int, all_rows: int) -> Feeding:
+    """The part of a span in its forward."""
+    stored = sequence.ledger.storage.stored
+    if sequence.ledger.ending is not None:  # it holds nothing any more
+        stored = max(answer.stored, span.start + span.query_only + span.final_rows if span.final_rows else 0)
+    return Feeding(
+        len(span.tokens), span.start, answer.cached, stored, span.wanted, answer.pages, answer.lost, requests, all_rows,
+        rows.best_ids, rows.best_probabilities,
+    )  # fmt: skip
+
+
+def _frame(sequence: Sequence, seq: int, told: int, fed: Feeding | None) -> Frame:
+    """The frame of a sequence whose positions `[0, told)` are known."""
+    ledger, prompt = sequence.ledger, len(sequence.goal.request.prompt)
+    stop = max(told, sequence.settled if ledger.ending is None else ledger.ending.end)
+    tokens, chances = (), ()
+    if stop > told:
+        tokens, chances = sequence.tokens(told, stop), sequence.probabilities_of(told, stop)
+    cells, shown = (b"", b"") if ledger.ending is not None else _window(sequence, stop)
+    return Frame(seq, ledger.steps, ledger.nfe, stop - prompt, tokens, chances, cells, shown, fed, ledger.ending)
+
+
+def _window(sequence: Sequence, stop: int) -> tuple[bytes, bytes]:
+    """The packed ids and probabilities of the window behind position `stop`, up to the end of the answer."""
+    limit = sequence.goal.limit
+    ids: list[int] = []
+    chances: list[float] = []
+    for block in sequence.window:
+        start, end = max(block.start, stop), min(block.end, limit)
+        if start >= end:
+            continue
+        origin = len(ids) - start
+        ids += block.tokens[start - block.start : end - block.start]
+        chances += block.probabilities[start - block.start : end - block.start]
+        for position in block.undecided:
+            if start <= position < end:
+                ids[origin + position], chances[origin + position] = -1, 0.0
+    return array("i", ids).tobytes(), array("d", chances).tobytes()
+
+
+class Teller:
+    """Turns the frames of one answer, in their order, into JSON. Positions are told as offsets in the answer."""
+
+    def __init__(self, index: int, prompt_length: int, pieces: tuple[bytes, ...]) -> None:
+        self._index, self._prompt, self._pieces = index, prompt_length, pieces
+        self._settled = Pieces(pieces)
+        self._tokens = 0
+
+    def skip(self, frames: Iterable[Frame]) -> None:
+        """Go past the first frames without telling them."""
+        tokens, _, last = folded(frames)
+        self._settled.texts(tokens, end=False)
+        self._tokens = last.settled
+
+    def told(self, frame: Frame, seconds: float | None = None) -> Json:
+        """The frame as JSON. Raises ValueError for one that does not go on from the one before."""
+        if (begin := frame.settled - len(frame.tokens)) != self._tokens:
+            raise ValueError(f"frame {frame.seq} tells tokens from offset {begin} on, and {self._tokens} are known")
+        self._tokens = frame.settled
+        texts = self._settled.texts(frame.tokens, end=frame.ending is not None)
+        tokens = zip(frame.tokens, frame.probabilities, texts, strict=True)
+        found: Json = {
+            "index": self._index,
+            "seq": frame.seq,
+            "step": frame.steps,
+            "nfe": frame.nfe,
+            "settled": frame.settled,
+            "tokens": [[place, *token] for place, token in enumerate(tokens, begin)],
+            "cells": self._cells(frame),
+            "plan": None if frame.fed is None else self._plan(frame.fed),
+            "rivals": {} if frame.fed is None else self._rivals(frame.fed),
+            "seconds": seconds,
+        }
+        if frame.ending is not None:
+            found |= {"finish_reason": frame.ending.reason, "tokens_per_forward": ratio(frame.settled, frame.nfe)}
+            if frame.ending.error:
+                found["error"] = frame.ending.error
+        return found
+
+    def _cells(self, frame: Frame) -> list[list[Any]]:
+        cells = frame.cells
+        texts = Pieces(self._pieces).texts([token for token, _ in cells])
+        return [[place, *cell, text] for place, (cell, text) in enumerate(zip(cells, texts, strict=True), frame.settled)]
+
+    def _plan(self, fed: Feeding) -> Json:
+        return {
+            "rows": fed.rows,
+            "start": fed.start - self._prompt,
+            "cached": max(0, fed.cached),
+            "stored": fed.stored,
+            "wanted": [position - self._prompt for position in fed.wanted],
+            "pages": fed.pages,
+            "preempted": fed.lost,
+            "batch_requests": fed.requests,
+            "batch_rows": fed.all_rows,
+        }
+
+    def _rivals(self, fed: Feeding) -> Json:
+        if not fed.best_ids:
+            return {}
+        width, found = len(fed.best_ids) // len(fed.wanted), dict[str, list[list[Any]]]()
+        for place, position in enumerate(fed.wanted):
+            begin = place * width
+            ids, chances = fed.best_ids[begin : begin + width], fed.best_probabilities[begin : begin + width]
+            texts = [*map(self._text, ids)]
+            found[str(position - self._prompt)] = [list(rival) for rival in zip(ids, chances, texts, strict=True)]
+        return found
+
+    def _text(self, token: int) -> str | None:
+        return Pieces(self._pieces).texts([token])[0]
+
+
+def first_frame(sequence: Sequence) -> Frame:
+    """The frame of a sequence before a forward; it tells all that is settled."""
+    return Watch().open(sequence)[0]
+
+
+def ratio(tokens: int, forwards: int) -> float:
+    """Tokens per forward; 0 before the first."""
+    return round(tokens / forwards, 4) if forwards else 0.0
+
+
+def name_of(value: Options) -> str:
+    """The name of a strategy or a rule: that of its module."""
+    return type(value).__module__.rpartition(".")[2]
+
+
+def shown_options(value: Options) -> Json:
+    """Every option of a strategy by its name, as JSON; a rule by its own."""
+    found = {name: name_of(option) if isinstance(option, Options) else option for name, option in options_of(value).items()}
+    return {name: list(option) if isinstance(option, tuple) else option for name, option in sorted(found.items())}
+
+
+def head_of(
+    sequence: Sequence, spec: Spec, *, request: str, kind: str, model: str, forked_from: Mapping[str, Any] | None = None
+) -> Json:
+    """The facts of an answer before its first forward, as JSON."""
+    asked, strategy, grid = sequence.goal.request, sequence.goal.strategy, sequence.goal.grid
+    prompt = Pieces(spec.pieces).texts(asked.prompt)
+    return {
+        "request": request,
+        "kind": kind,
+        "model": model,
+        "prompt": "".join(filter(None, prompt)),
+        "prompt_tokens": len(asked.prompt),
+        "strategy": name_of(strategy),
+        "options": shown_options(strategy),
+        "seed": asked.seed,
+        "temperature": asked.params.temperature,
+        "max_tokens": sequence.goal.limit - len(asked.prompt),
+        "grid": {"start": grid.origin - len(asked.prompt), "size": grid.size},
+        "mask": spec.mask_id,
+        "eos": list(spec.eos_ids),
+        "forked_from": None if forked_from is None else dict(forked_from),
+    }
+
+
+def folded(frames: Iterable[Frame]) -> tuple[tuple[int, ...], tuple[float, ...], Frame]:
+    """The tokens and probabilities that frames tell, and the last of them. Raises ValueError for none."""
+    tokens: list[int] = []
+    chances: list[float] = []
+    last = None
+    for last in frames:
+        tokens += last.tokens
+        chances += last.probabilities
+    if last is None:
+        raise ValueError("there are no frames to fold")
+    return tuple(tokens), tuple(chances), last
+
+
+def joined(frames: Iterable[Frame]) -> Frame:
+    """One frame that tells what all of these tell: the first frame of a fork. Raises ValueError for none."""
+    tokens, chances, last = folded(frames)
+    return last._replace(tokens=tokens, probabilities=chances, fed=None, ending=None)
+
+
+def recorded(runs: list[Json]) -> Json:
+    """A recording: what pages save and open again. Each run has `head`, `frames` and `text`."""
+    return {KIND: VERSION, "runs": runs}
+
+
+@dataclass(slots=True)
+class _Run:
+    """An answer of a trace: its first sequence, what it was forked from, its frames, and its sequence after each."""
+
+    sequence: Sequence
+    forked_from: Json | None
+    frames: list[Frame]
+    sequences: list[Sequence]
+
+
+def recording(trace: Trace, model: str = "") -> Json:
+    """Every request of a trace, in order of arrival, as a recording. The trace is folded, no model is needed."""
+    state, watch = trace.first, Watch()
+    spec, runs = state.config.spec, dict[int, _Run]()
+
+    def opened(sequence: Sequence, origin: Sequence | None = None) -> None:
+        frames = watch.open(sequence)
+        runs[sequence.goal.request.arrival] = _Run(sequence, _origin(runs, origin), list(frames), [sequence])
+
+    for found, _ in sorted(state.sequences(), key=lambda pair: pair[0].goal.request.arrival):
+        opened(found)
+    for number, event in enumerate(trace.events):
+        state = applied(state, event, number)
+        if isinstance(event, Add | Adopt):
+            added = state.find(event.request.id if isinstance(event, Add) else event.id)
+            assert added is not None, "it has just come in"
+            opened(added, None if isinstance(event, Add) else event.sequence)
+        for sequence, frame in watch.take(event, state):
+            run = runs[sequence.goal.request.arrival]
+            run.frames.append(frame)
+            run.sequences.append(sequence)
+    return recorded([_told(run, spec, model) for run in runs.values()])
+
+
+def _origin(runs: Mapping[int, _Run], sequence: Sequence | None) -> Json | None:
+    """Where an adopted sequence comes from, if that is in the same trace."""
+    if sequence is None:
+        return None
+    for arrival, run in runs.items():
+        seq = sequence.nfe - run.frames[0].seq
+        if 0 <= seq < len(run.sequences) and run.sequences[seq] == sequence:
+            return {"request": str(arrival), "index": 0, "seq": sequence.nfe}
+    return None
+
+
+def _told(run: _Run, spec: Spec, model: str) -> Json:
+    """A run of a recording."""
+    request = run.sequence.goal.request
+    # Requests of a trace may have one id, one after the other, so the arrival names them.
+    head = head_of(run.sequence, spec, request=str(request.arrival), kind="trace", model=model, forked_from=run.forked_from)
+    teller = Teller(0, len(request.prompt), spec.pieces)
+    frames = [teller.told(frame) for frame in run.frames]
+    frames[0]["head"] = head
+    tokens, _, last = folded(run.frames)
+    text = cut("".join(filter(None, Pieces(spec.pieces).texts(tokens))), request.params.stop)
+    return {"index": 0, "head": head, "frames": frames, "text": text, "ended": last.ending is not None}
