@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_LATER = {"EngineConfig": "config", "LLM": "llm", "Draft": "llm", "Output": "output", "Session": "session"}
+_LATER = {"EngineConfig": "engine.config", "LLM": "llm", "Draft": "llm", "Output": "text.output", "Session": "session"}
 
 
 def __getattr__(name: str) -> object:
