@@ -69,9 +69,9 @@ night: $(VENV)/.test
 	for run in $$(seq $(RUNS)); do \
 	    seed=$$($(BIN)/python -c 'import secrets; print(secrets.randbelow(2**32))'); \
 	    echo "run $$run of $(RUNS), seed $$seed"; \
-	    HYPOTHESIS_PROFILE=seeds $(PYTEST) -q tests/property tests/kernels --hypothesis-seed=$$seed || exit 1; \
+	    HYPOTHESIS_PROFILE=seeds $(PYTEST) -q tests/property tests/unit/core tests/unit/strategies tests/unit/dlstep_kernels --hypothesis-seed=$$seed || exit 1; \
 	done
-	HYPOTHESIS_PROFILE=night $(PYTEST) --timeout=0 tests/property tests/kernels
+	HYPOTHESIS_PROFILE=night $(PYTEST) --timeout=0 tests/property tests/unit/core tests/unit/strategies tests/unit/dlstep_kernels
 
 # Long forms of tests, which take minutes each.
 stress: $(VENV)/.test $(VENV)/.browser wheel-alone oldest
@@ -103,14 +103,14 @@ oldest: $(VENV)/.test
 	$(PYTHON) -m venv .venv-oldest
 	$(call beside,.venv-oldest)
 	.venv-oldest/bin/pip install --quiet --disable-pip-version-check "$$(sed -n 's/.*"transformers>=\(.*\)",/transformers==\1.0/p' pyproject.toml)"
-	PYTHONPATH=src .venv-oldest/bin/python -m pytest -n 2 tests/models tests/ranks
+	PYTHONPATH=src .venv-oldest/bin/python -m pytest -n 2 tests/unit/models tests/unit/distributed
 
 mutants: $(VENV)/.test
 	$(BIN)/python -m tests.mutants
 
-# Every kernel, compiled for three architectures: tests/kernels/aot.json. What has not changed is not compiled again.
+# Every kernel, compiled for three architectures: tests/unit/dlstep_kernels/gpu/aot.json. What has not changed is not compiled again.
 kernels-aot: $(VENV)/.test
-	$(BIN)/python tests/kernels/kernel_aot.py
+	$(BIN)/python -m tests.unit.dlstep_kernels.gpu.kernel_aot
 
 # The README's table and picture: every strategy on 500 held-out problems.
 table: $(VENV)/.test

@@ -7,7 +7,8 @@ import subprocess
 from collections.abc import Iterator
 
 import pytest
-from third_party import DLSTEP, KEY, MODEL, TEMPLATE, Server, answers, until
+
+from .third_party import DLSTEP, KEY, MODEL, TEMPLATE, Server, answers, until
 
 
 @pytest.fixture(scope="session")

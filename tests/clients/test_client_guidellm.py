@@ -5,10 +5,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from third_party import KEY, MODEL, Server, client, llm
 
 from dlstep import SamplingParams
 from dlstep.tiny import path, problems
+
+from .third_party import KEY, MODEL, Server, client, llm
 
 COUNT, TOKENS = 64, 48
 # GuideLLM asks for answers of an exact length.

@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 from openai import BadRequestError, OpenAI
-from third_party import KEY, MODEL, Server, answers, environment, llm, outside, until
 
 from dlstep import SamplingParams
 from dlstep.tiny import problems
+
+from .third_party import KEY, MODEL, Server, answers, environment, llm, outside, until
 
 PROMPTS = [problem.prompt for problem in problems(32, seed=13)]
 TOKENS = 48

@@ -5,10 +5,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from third_party import HERE, MODEL, Server, client, llm
 
 from dlstep import SamplingParams
 from dlstep.tiny import problems, score
+
+from .third_party import HERE, MODEL, Server, client, llm
 
 PROBLEMS = problems(100, seed=11)
 # The generation_kwargs of shells/shells.yaml.

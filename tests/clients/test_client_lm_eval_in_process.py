@@ -8,15 +8,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from third_party import CLIENT, HERE, MODEL, Server, client, environment
 
 from dlstep.cli import main
 from dlstep.tiny import problems
 
+from .third_party import CLIENT, HERE, MODEL, Server, client, environment
+
 COUNT, SEED = 100, 11
 # The sources of this package, and behind the client's own packages those that it lacks: torch and what comes with it.
 HARNESS = (
-    "import sys; sys.path[:0] = [{src!r}, {here!r}]; sys.path.append({site!r}); "
+    "import sys; sys.path[:0] = [{src!r}, {root!r}]; sys.path.append({site!r}); "
     "{before}from dlstep.evaluate.harness import main; main()"
 )
 TASK = ["--tasks", "shells", "--include_path", str(HERE / "shells"), "--log_samples", "--output_path", "found"]
@@ -26,7 +27,8 @@ pytestmark = pytest.mark.clients
 
 def in_process(folder: Path, *arguments: str, before: str = "") -> "subprocess.CompletedProcess[str]":
     """lm_eval with dlstep as a model of its own; statements may run before."""
-    paths = {"src": str(HERE.parents[1] / "src"), "here": str(HERE), "site": sysconfig.get_path("purelib")}
+    root = HERE.parents[1]
+    paths = {"src": str(root / "src"), "root": str(root), "site": sysconfig.get_path("purelib")}
     command = HARNESS.format(**paths, before=before)
     offline = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "HF_HOME": str(folder / "hub"), "OMP_NUM_THREADS": "1"}
     outside = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONWARNINGS")}

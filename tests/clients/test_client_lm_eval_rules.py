@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from third_party import CLIENT, environment, outside
 
 from dlstep import LLM, SamplingParams
 from dlstep.evaluate.documents import Document, documents_of, with_examples
@@ -22,10 +20,19 @@ from dlstep.evaluate.programs import harness_program, program_of
 from dlstep.evaluate.scoring import ending_mark, maths_mark, number_mark
 from dlstep.tiny import problems
 
-EVALUATE = Path(__file__).parents[1] / "evaluate"
-sys.path.insert(0, str(EVALUATE))
-from answer_suite import AWKWARD, SHOTS, TRAINING, Case, digest_of_prompts, frozen, frozen_cases, keep_frozen, suite  # noqa: E402
-from given import DATA, FILES  # noqa: E402
+from ..helpers.given import DATA, FILES
+from ..unit.evaluate.answer_suite import (
+    AWKWARD,
+    SHOTS,
+    TRAINING,
+    Case,
+    digest_of_prompts,
+    frozen,
+    frozen_cases,
+    keep_frozen,
+    suite,
+)
+from .third_party import CLIENT, environment, outside
 
 ANEW = "lm_eval has other rules than those that are kept: DLSTEP_FREEZE=1 make clients writes them anew"
 TASKS = {"gsm8k": "gsm8k", "math500": "minerva_math500", "humaneval": "humaneval", "mbpp": "mbpp"}

@@ -11,13 +11,14 @@ from random import Random
 from typing import Any
 
 import pytest
-from scripted_gold import scripted_engine
-from serving import served
-from test_client_lm_eval_in_process import in_process
-from third_party import client, environment
 
 from dlstep import LLM
 from dlstep.evaluate import EvalOptions, evaluate_with
+
+from ..helpers.serving import served
+from .scripted_gold import scripted_engine
+from .test_client_lm_eval_in_process import in_process
+from .third_party import client, environment
 
 COUNT = 100
 FILES = {"gsm8k": "GSM8K.json", "math500": "MATH500.json"}
@@ -94,7 +95,7 @@ def test_half_gold_answers_score_one_half_everywhere(tmp_path: Path, report: Cal
     answers = {question: text for _, texts in given.values() for question, text in texts.items()}
     (tmp_path / "answers.json").write_text(json.dumps(answers))
     scripted = (
-        f"from pathlib import Path; from dlstep import LLM; from scripted_gold import scripted_from; "
+        f"from pathlib import Path; from dlstep import LLM; from tests.clients.scripted_gold import scripted_from; "
         f"LLM.from_config = lambda config: LLM.of(scripted_from(Path({str(tmp_path / 'answers.json')!r}))); "
     )
     for door in ("inside", "http"):

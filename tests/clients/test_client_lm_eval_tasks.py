@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_client_lm_eval_in_process import in_process
 from transformers import AutoTokenizer
 
 from dlstep import LLM, SamplingParams, tiny
 from dlstep.evaluate.likelihood import Likelihoods, MonteCarlo
 from dlstep.tiny import problems
+
+from .test_client_lm_eval_in_process import in_process
 
 PROBLEMS = problems(24, seed=11)
 PREFIX = "So the answer is "

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import httpx2
 import pytest
-from third_party import HERE, KEY, Server, client
+
+from .third_party import HERE, KEY, Server, client
 
 EXAMPLES = 40  # of each operation, beside those that the schema alone gives
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 README = (Path(__file__).parents[2] / "README.md").read_text()
-# The one for the server is run by tests/serve.
+# The one for the server is run by test_serving_page.py.
 BLOCKS = [code for code in re.findall(r"```python\n(.*?)```", README, re.DOTALL) if "openai" not in code]
 
 

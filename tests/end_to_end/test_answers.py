@@ -9,9 +9,10 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from decoders import DECODERS, LIMIT, exact, first, holds_all, prompts, reach
 
 from dlstep import Output, Request, SamplingParams, Thresholds, tiny
+
+from .decoders import DECODERS, LIMIT, exact, first, holds_all, prompts, reach
 
 PROBLEMS = 10  # the fewest of which each strategy preempts one where pages are short, and one more
 COUNTS = [PROBLEMS, pytest.param(16, marks=pytest.mark.stress)]

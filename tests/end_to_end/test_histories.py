@@ -5,11 +5,12 @@ from concurrent.futures import ThreadPoolExecutor
 from random import Random
 
 import pytest
-from crowd import LEAST_ROWS, Crowd, Question, alone, expected, fed_rows, prompts, rebuilt
 
 from dlstep import LLM, Plan, Samples, SamplingParams, Session, strategies, tiny
 from dlstep.core import HistoryDriver
 from dlstep.engine.loader import Engine
+
+from .crowd import LEAST_ROWS, Crowd, Question, alone, expected, fed_rows, prompts, rebuilt
 
 STRATEGIES = sorted(strategies.available())
 ENGINES = {

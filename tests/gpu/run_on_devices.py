@@ -1,6 +1,6 @@
 """Everything that needs two CUDA devices of one host, in one command of less than 500 seconds; text and JSON go to a folder.
 
-    PYTHONPATH=src python3 tests/gpu/run_on_devices.py OUT [--only sums,heads,dense,experts,tokens] [--seconds 480]
+    PYTHONPATH=src python3 -m tests.gpu.run_on_devices OUT [--only sums,heads,dense,experts,tokens] [--seconds 480]
 
 `sums`: sums over two ranks by themselves, and one whose other rank is gone. `heads`: sampling by two ranks. `dense` and
 `experts`: decode steps of sdar-8b and llada2-mini at `tensor_parallel_size` 1 and 2, and two engines at a time beside one.
@@ -20,16 +20,12 @@ from tempfile import TemporaryDirectory
 from time import monotonic
 from typing import Any
 
-ROOT = Path(__file__).parents[2]
-sys.path[:0] = [str(ROOT), *(str(ROOT / "tests" / folder) for folder in ("gpu", "ranks", "models", "driver"))]
+from dlstep.distributed.ranks import Ranks
 
-import ranks_add_up  # noqa: E402
-import ranks_head  # noqa: E402
-from crowds import Answers, Case, crowds, flips  # noqa: E402
-from ranks_running import run_apart, run_on_devices  # noqa: E402
-from run_on_device import SHOWN, Report, machine, parts_of  # noqa: E402
-
-from dlstep.distributed.ranks import Ranks  # noqa: E402
+from ..helpers.crowds import Answers, Case, crowds, flips
+from ..helpers.ranks_running import run_apart, run_on_devices
+from . import ranks_add_up, ranks_head
+from .run_on_device import SHOWN, Report, machine, parts_of
 
 PARTS = ("sums", "heads", "dense", "experts", "tokens")
 SECONDS = 480.0
@@ -89,9 +85,9 @@ def cases(folder: Path, device: str) -> list[Case]:
     """Every strategy on its embedded model, and random networks. One has its graphs at the start and compiled layers,
     the others capture what they meet twice.
     """
-    from tiny_families import write_checkpoint
-
     from dlstep.strategies import own
+
+    from ..helpers.tiny_families import write_checkpoint
 
     plain: dict[str, Any] = {"device": device, "dtype": "float32", "compile_layers": False, "capture_graphs": "lazy"}
     whole = plain | ({"capture_graphs": "start", "compile_layers": True} if device == "cuda" else {})
@@ -137,7 +133,7 @@ def _compared(report: Report, case: Case, whole: Answers, found: Answers) -> dic
 def shape_named(name: str, device: str) -> Any:
     """A published shape; a shrunk one on a CPU."""
     if device == "cpu":
-        from test_bench_shapes import shrunk
+        from ..unit.bench.test_decode_shape import shrunk
 
         return shrunk(name)
     from dlstep.bench.shapes import SHAPES

@@ -1,18 +1,14 @@
 """The attention and store kernels on a CUDA device, against their twins: what the interpreter shows, and larger shapes."""
 
-import sys
 from dataclasses import fields
-from pathlib import Path
 
 import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "kernels"))
-
-from attention_checks import Problem, assert_near, expected, inputs_of, problems
-
 from dlstep_kernels import store_kv as store_kv_twin
+
+from ..helpers.attention_checks import Problem, assert_near, expected, inputs_of, problems
 
 pytestmark = pytest.mark.gpu
 BF16, FP16, FP32 = torch.bfloat16, torch.float16, torch.float32

@@ -5,9 +5,10 @@ from operator import eq
 from typing import Any
 
 import pytest
-from test_cuda_answers import DECODERS, LIMIT
 
 from dlstep import LLM, tiny
+
+from .test_cuda_answers import DECODERS, LIMIT
 
 pytestmark = pytest.mark.gpu
 BATCHES = (1, 8, 32)

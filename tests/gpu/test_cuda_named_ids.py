@@ -5,12 +5,13 @@ from typing import Any
 
 import pytest
 import torch
-from naming import Loyal
 
 from dlstep import LLM, SamplingParams, tiny
 from dlstep.strategies.multi_bd import MultiBD
 from dlstep_kernels import SamplerConfig, Settings, head_and_sample
 from dlstep_kernels.sampling import Noise
+
+from ..helpers.naming import Loyal
 
 pytestmark = pytest.mark.gpu
 LIMIT = SamplingParams(max_tokens=48)

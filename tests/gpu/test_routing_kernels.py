@@ -1,20 +1,16 @@
 """The choice of experts on a CUDA device, against its twin: what the interpreter shows, and the shapes of models."""
 
 import math
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "kernels"))
-
-from routing_checks import assert_same, near_ties, problem_of
-from sampling_checks import DTYPES
-
 from dlstep_kernels import choose_experts
+
+from ..helpers.routing_checks import assert_same, near_ties, problem_of
+from ..helpers.sampling_checks import DTYPES
 
 pytestmark = pytest.mark.gpu
 LLADA2_MINI: dict[str, Any] = {"groups": 8, "kept_groups": 4, "count": 8, "normalised": True, "scale": 2.5}

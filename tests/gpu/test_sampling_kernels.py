@@ -1,18 +1,25 @@
 """The sampling kernels on a CUDA device, against their twins: what the interpreter shows, and larger shapes."""
 
 import math
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "kernels"))
+from dlstep_kernels import (
+    SamplerConfig,
+    Settings,
+    SoftRows,
+    head_and_sample,
+    mean_embeddings,
+    merge_embeddings,
+    sample,
+)
+from dlstep_kernels.sampling import Noise
 
-import mean_checks
-from sampling_checks import (
+from ..helpers import mean_checks
+from ..helpers.sampling_checks import (
     DTYPES,
     EXTREME_SAMPLER,
     EXTREME_TEMPERATURES,
@@ -30,17 +37,6 @@ from sampling_checks import (
     scores_of,
     settings_of,
 )
-
-from dlstep_kernels import (
-    SamplerConfig,
-    Settings,
-    SoftRows,
-    head_and_sample,
-    mean_embeddings,
-    merge_embeddings,
-    sample,
-)
-from dlstep_kernels.sampling import Noise
 
 pytestmark = pytest.mark.gpu
 BF16, FP16, FP32 = torch.bfloat16, torch.float16, torch.float32

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from faulty import JUDGING, RAISED, RULES, FaultyChoice, FaultyStrategy, strategies
 from hypothesis import Phase, given, settings, strategies as st
 
 from dlstep.core import Config, DlstepError, Event, Request, SamplingParams, Sequence, Spec, State, Strategy, Trace, init
@@ -18,6 +17,8 @@ from dlstep.strategies.dual_cache import DualCache
 from dlstep.strategies.multi_bd import MultiBD
 from dlstep.testing.generators import EOS, MASK, PIECES, VOCABULARY
 from dlstep.testing.shadow import ShadowDriver
+
+from ..helpers.faulty import JUDGING, RAISED, RULES, FaultyChoice, FaultyStrategy, strategies
 
 SPEC = Spec(MASK, (EOS,), VOCABULARY, pieces=PIECES)
 HEALTHY = 8

@@ -7,7 +7,6 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from recorded import recorded, setting
 
 from dlstep import strategies
 from dlstep.core import (
@@ -29,6 +28,8 @@ from dlstep.engine.decode import Decode
 from dlstep.testing.checks import check_ownership
 from dlstep.testing.harness import shadow
 from dlstep.testing.sharing import Follower, LeadingDriver
+
+from ..helpers.recorded import recorded, setting
 
 KINDS = ("Add", "Adopt", "Abort", "Fail", "Rebuild", "Prune", "Samples")
 

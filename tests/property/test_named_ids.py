@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 from hypothesis import given, strategies as st
-from naming import Loyal, Said
 
 from dlstep.core import (
     PLAIN,
@@ -47,6 +46,8 @@ from dlstep.testing.laws import (
     transparency,
 )
 from dlstep.testing.scripted import named_row, sample_row
+
+from ..helpers.naming import Loyal, Said
 
 SPEC = Spec(MASK, (EOS,), VOCABULARY)
 CONFIG = Config(SPEC, page_size=4, num_pages=64, max_model_len=64, max_num_batched_tokens=256, max_num_reqs=8)

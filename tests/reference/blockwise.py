@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from models import EOS, Dense
-from window import open_window
+from .models import EOS, Dense
+from .window import open_window
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from engine import Pair, make_pair
+
+from .engine import Pair, make_pair
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -1,8 +1,9 @@
 """Random numbers as a function of what they are drawn for: of seed, position, forward and purpose, by splitmix64."""
 
 import torch
-from diffusion_gemma import Gaps
 from torch import Tensor
+
+from .diffusion_gemma import Gaps
 
 SAMPLE, RENOISE, OPEN = 0, 1, 2
 BITS = (1 << 64) - 1

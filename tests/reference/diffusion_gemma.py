@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 import torch
-from gemma_recipe import FULL, SLIDING, WINDOW, Settings
 from torch import Tensor
 from transformers import DiffusionGemmaForBlockDiffusion, DynamicCache
+
+from .gemma_recipe import FULL, SLIDING, WINDOW, Settings
 
 
 class Network(Protocol):

@@ -4,9 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
-from models import MASK, WORDS, Dense, Proposal
 from torch import Tensor
-from window import Block, open_window
+
+from .models import MASK, WORDS, Dense, Proposal
+from .window import Block, open_window
 
 CONFIDENT = 0.9
 

@@ -8,9 +8,10 @@ dual cache also what lies behind it.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from fast_dllm_v2 import finished, without
-from models import MASK, Dense, Stored
 from torch import Tensor
+
+from .fast_dllm_v2 import finished, without
+from .models import MASK, Dense, Stored
 
 
 @dataclass(frozen=True)

@@ -3,9 +3,10 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from models import MASK, Dense, Proposal
 from torch import Tensor
-from window import Block, open_window
+
+from .models import MASK, Dense, Proposal
+from .window import Block, open_window
 
 
 @dataclass(frozen=True)

@@ -6,12 +6,13 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from models import EOS, MASK, NEVER, WORDS, BiasedHead, Dense, make_network, write_folder
 from transformers import PreTrainedModel
 
 from dlstep import Config, Request, SamplingParams, Strategy, add, commit, init, schedule, strategies
 from dlstep.driver import TorchDriver
 from dlstep.models import Checkpoint, load_checkpoint
+
+from .models import EOS, MASK, NEVER, WORDS, BiasedHead, Dense, make_network, write_folder
 
 CLOSE = 1e-5  # decisions closer than this may differ by rounding
 

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from models import EOS, MASK, Dense, Stored
 from torch import Tensor
+
+from .models import EOS, MASK, Dense, Stored
 
 
 @dataclass(frozen=True)

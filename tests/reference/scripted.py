@@ -7,12 +7,13 @@ from collections.abc import Callable, Sequence
 from random import Random
 
 import torch
-from dmax import Rules, Soft, merged_embedding
-from models import EOS, MASK, WORDS, Dense, Proposal, Stored, allowed
 from torch import Tensor
 
 from dlstep import Config, Request, Rows, Samples, SamplingParams, Spec, State, Strategy, add, commit, init, schedule
 from dlstep.core import NO_ROWS, Span
+
+from .dmax import Rules, Soft, merged_embedding
+from .models import EOS, MASK, WORDS, Dense, Proposal, Stored, allowed
 
 NOTHING = -1000.0  # a logit whose probability is 0
 

@@ -4,9 +4,10 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-import blockwise
 import pytest
-from engine import Pair, compare, random_cases
+
+from . import blockwise
+from .engine import Pair, compare, random_cases
 
 BLOCK = 4
 

@@ -9,9 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-from counted_draws import CountedDraws
-from diffusion_gemma import Asked, Draws, Gaps, GeneratorDraws, Network, Transformers, accepted, answer_of, replay
-from gemma_recipe import CANVAS, VOCABULARY, Preset, Settings, generate, make_model, write_folder
 from torch import Tensor
 from transformers import DiffusionGemmaForBlockDiffusion
 
@@ -33,6 +30,10 @@ from dlstep import (
 from dlstep.core import NO_ROWS, Span
 from dlstep.driver import TorchDriver
 from dlstep.models import Checkpoint, load_checkpoint
+
+from .counted_draws import CountedDraws
+from .diffusion_gemma import Asked, Draws, Gaps, GeneratorDraws, Network, Transformers, accepted, answer_of, replay
+from .gemma_recipe import CANVAS, VOCABULARY, Preset, Settings, generate, make_model, write_folder
 
 PRESETS: tuple[Preset, ...] = ("converging", "chaotic")
 

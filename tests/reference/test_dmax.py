@@ -4,12 +4,13 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-import dmax
 import pytest
 import torch
-from dmax import Rules, Soft, merged_embedding, uniform
-from engine import Pair, compare, random_cases
-from models import EOS, MASK, ROWS, WORDS, Dense, Proposal
+
+from . import dmax
+from .dmax import Rules, Soft, merged_embedding, uniform
+from .engine import Pair, compare, random_cases
+from .models import EOS, MASK, ROWS, WORDS, Dense, Proposal
 
 BLOCK = 4
 

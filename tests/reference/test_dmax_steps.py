@@ -3,13 +3,14 @@
 from random import Random
 
 import torch
-from dmax import Rules, Soft, merged_embedding, uniform
-from models import EOS, MASK, WORDS, Proposal
 
 from dlstep import Config, Request, Rows, Samples, SamplingParams, Span, Spec, add, commit, init, schedule
 from dlstep.core import SoftTokens
 from dlstep.strategies.dmax import DMax
 from dlstep_kernels import SoftRows, merge_embeddings
+
+from .dmax import Rules, Soft, merged_embedding, uniform
+from .models import EOS, MASK, WORDS, Proposal
 
 STATES = 2000
 

@@ -4,12 +4,13 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-import dual_cache
 import pytest
-from dual_cache import Rules, share
-from engine import Pair, compare, random_cases
 
 from dlstep.rules.quota import Quota
+
+from . import dual_cache
+from .dual_cache import Rules, share
+from .engine import Pair, compare, random_cases
 
 
 def options(random: Random) -> dict[str, Any]:

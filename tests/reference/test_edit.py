@@ -4,11 +4,12 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-import edit
 import pytest
-from edit import History, Rules, joint_threshold
-from engine import Pair, compare, random_cases
-from models import MASK, Proposal
+
+from . import edit
+from .edit import History, Rules, joint_threshold
+from .engine import Pair, compare, random_cases
+from .models import MASK, Proposal
 
 BLOCK = 4
 

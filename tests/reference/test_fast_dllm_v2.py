@@ -4,12 +4,13 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-import fast_dllm_v2
 import pytest
 import torch
-from engine import Pair, compare, random_cases
-from fast_dllm_v2 import Rules
-from models import MASK, ROWS, WORDS, Dense
+
+from . import fast_dllm_v2
+from .engine import Pair, compare, random_cases
+from .fast_dllm_v2 import Rules
+from .models import MASK, ROWS, WORDS, Dense
 
 
 def options(random: Random) -> dict[str, Any]:

@@ -5,19 +5,14 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
-import blockwise
-import dmax
-import dual_cache
-import edit
 import pytest
-import test_dmax
-import test_dual_cache
-import test_edit
-from engine import Case, Pair, compare, random_cases
-from models import EOS
-from test_blockwise import options as block_options
-from test_zoo import quota, threshold
-from zoo import Make, check_on_canvases, check_on_grids, random_pins
+
+from . import blockwise, dmax, dual_cache, edit, test_dmax, test_dual_cache, test_edit
+from .engine import Case, Pair, compare, random_cases
+from .models import EOS
+from .test_blockwise import options as block_options
+from .test_zoo import quota, threshold
+from .zoo import Make, check_on_canvases, check_on_grids, random_pins
 
 BLOCK = 4
 

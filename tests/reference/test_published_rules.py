@@ -7,9 +7,6 @@ from random import Random
 from types import ModuleType
 
 import pytest
-from authors_code import Network as Answer, entropy_bound_spaced, even_shares, llada, maskgit_shares, mdpo, remdm_llada, saber
-from models import EOS, MASK, WORDS
-from zoo import Network, Slow, View, check_on_canvases, check_on_grids, rows_of
 
 from dlstep import Config, Request, Rows, Samples, SamplingParams, Spec, State, Strategy, add, commit, init, schedule
 from dlstep.core import Rule, Span, Wants, open_block
@@ -21,6 +18,10 @@ from dlstep.rules.saber import Saber
 from dlstep.rules.spaced import Spaced
 from dlstep.strategies.dual_cache import DualCache
 from dlstep.strategies.multi_bd import MultiBD
+
+from .authors_code import Network as Answer, entropy_bound_spaced, even_shares, llada, maskgit_shares, mdpo, remdm_llada, saber
+from .models import EOS, MASK, WORDS
+from .zoo import Network, Slow, View, check_on_canvases, check_on_grids, rows_of
 
 CASES = 100
 ROOT = Path(__file__).parents[2]

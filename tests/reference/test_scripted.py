@@ -4,22 +4,25 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
 
-import blockwise
-import dmax
-import dual_cache
-import edit
-import fast_dllm_v2
 import pytest
-import test_blockwise
-import test_dmax
-import test_dual_cache
-import test_edit
-import test_fast_dllm_v2
-from models import EOS, WORDS
-from scripted import Piecewise, Scripted, scripted_answer
 
 from dlstep import strategies
 from dlstep.core import with_options
+
+from . import (
+    blockwise,
+    dmax,
+    dual_cache,
+    edit,
+    fast_dllm_v2,
+    test_blockwise,
+    test_dmax,
+    test_dual_cache,
+    test_edit,
+    test_fast_dllm_v2,
+)
+from .models import EOS, WORDS
+from .scripted import Piecewise, Scripted, scripted_answer
 
 Loop = Callable[[Scripted, Sequence[int], int, dict[str, Any]], list[int]]
 

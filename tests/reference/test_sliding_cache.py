@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 import torch
-from engine import Pair, compare, random_cases
-from fast_dllm_v2 import finished, without
-from models import MASK, Dense, Stored
 
 from dlstep.rules.sliding import Sliding
 from dlstep.rules.threshold import Threshold
+
+from .engine import Pair, compare, random_cases
+from .fast_dllm_v2 import finished, without
+from .models import MASK, Dense, Stored
 
 
 def options(random: Random) -> dict[str, Any]:

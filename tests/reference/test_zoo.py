@@ -3,11 +3,12 @@
 from random import Random
 
 import pytest
-from zoo import Make, Slow, View, check_on_canvases, check_on_grids
 
 from dlstep.core import Rule
 from dlstep.rules.quota import Quota
 from dlstep.rules.threshold import Threshold
+
+from .zoo import Make, Slow, View, check_on_canvases, check_on_grids
 
 THRESHOLDS = (0.0, 0.3, 0.5, 0.6, 0.9, 1.0)
 

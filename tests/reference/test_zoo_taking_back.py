@@ -4,10 +4,6 @@ import math
 from random import Random
 
 import pytest
-from authors_code import maskgit_shares
-from counted_draws import number as drawn
-from models import MASK
-from zoo import Make, Network, Slow, View, check_on_canvases, check_on_grids, decode_canvas, engine_answer, ranked
 
 from dlstep.core import Rule
 from dlstep.rules.credit import Credit
@@ -15,6 +11,11 @@ from dlstep.rules.remdm import ReMDM
 from dlstep.rules.running_confidence import RunningConfidence
 from dlstep.rules.saber import Saber
 from dlstep.strategies.dual_cache import DualCache
+
+from .authors_code import maskgit_shares
+from .counted_draws import number as drawn
+from .models import MASK
+from .zoo import Make, Network, Slow, View, check_on_canvases, check_on_grids, decode_canvas, engine_answer, ranked
 
 CHOOSE, REMASK = 3, 4
 

@@ -4,8 +4,6 @@ import math
 from random import Random
 
 import pytest
-from models import EOS
-from zoo import Make, Slow, View, check_on_canvases, check_on_grids
 
 from dlstep.core import Rule
 from dlstep.rules.dilated import Dilated
@@ -16,6 +14,9 @@ from dlstep.rules.local_leap import LocalLeap
 from dlstep.rules.quota import Quota
 from dlstep.rules.spaced import Spaced
 from dlstep.rules.threshold import Threshold
+
+from .models import EOS
+from .zoo import Make, Slow, View, check_on_canvases, check_on_grids
 
 CHANCES = (0.0, 0.3, 0.4, 0.5, 0.6, 0.9, 1.0)
 CHOOSE = 3  # the purpose of draws that choose positions

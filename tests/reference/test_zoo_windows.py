@@ -4,9 +4,6 @@ import math
 from collections.abc import Callable, Sequence
 from random import Random
 
-from models import EOS, MASK, WORDS
-from zoo import Memory, Network, Slow, View, check_on_canvases, engine_answer, problem, ranked
-
 from dlstep.core import Choice, Rule
 from dlstep.rules.ada_block import AdaBlock
 from dlstep.rules.early_commit import EarlyCommit
@@ -14,6 +11,9 @@ from dlstep.rules.quota import Quota
 from dlstep.rules.sliding import Sliding
 from dlstep.rules.threshold import Threshold
 from dlstep.strategies.dual_cache import DualCache
+
+from .models import EOS, MASK, WORDS
+from .zoo import Memory, Network, Slow, View, check_on_canvases, engine_answer, problem, ranked
 
 Take = Callable[[View, Sequence[int], int], None]
 THRESHOLDS = (0.0, 0.3, 0.5, 0.6, 0.9, 1.0)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from models import EOS, MASK
+from .models import EOS, MASK
 
 
 @dataclass

@@ -12,15 +12,15 @@ from functools import cache
 from random import Random
 from typing import Any
 
-from counted_draws import number as drawn
-from models import EOS, MASK, WORDS
-from window import Block, open_window
-
 from dlstep import Config, Request, Rows, Samples, SamplingParams, Spec, State, Strategy, add, commit, init, schedule
 from dlstep.core import NO_ROWS, Rule, Span, Wants
 from dlstep.strategies.d2f import D2F
 from dlstep.strategies.dual_cache import DualCache
 from dlstep.strategies.multi_bd import MultiBD
+
+from .counted_draws import number as drawn
+from .models import EOS, MASK, WORDS
+from .window import Block, open_window
 
 ALL = frozenset({"entropy", "margin"})
 

@@ -10,7 +10,6 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from fake_logits import EOS, MASK, VOCABULARY, Profile
 
 from dlstep.core import (
     NO_ROWS,
@@ -31,6 +30,8 @@ from dlstep.core import (
 )
 from dlstep.strategies.dmax import DMax
 from dlstep.strategies.multi_bd_edit import MultiBDEdit
+
+from .fake_logits import EOS, MASK, VOCABULARY, Profile
 
 DATA = Path(__file__).parent / "data" / "edit"
 SPEC = Spec(MASK, (EOS,), VOCABULARY)

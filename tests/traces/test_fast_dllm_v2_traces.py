@@ -10,11 +10,12 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from fake_logits import EOS, MASK, VOCABULARY, Profile
-from test_traces import FakeDriver
 
 from dlstep import strategies
 from dlstep.core import Config, Request, SamplingParams, Spec, add, commit, init, schedule
+
+from .fake_logits import EOS, MASK, VOCABULARY, Profile
+from .test_traces import FakeDriver
 
 DATA = Path(__file__).parent / "data" / "fast_dllm_v2"
 REASONS = {"eos_token_generated": "stop", "max_new_tokens_reached": "length", "max_repetition_run_reached": "repetition"}

@@ -9,12 +9,13 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from fake_logits import EOS, MASK, VOCABULARY, Profile, chain
 
 from dlstep import strategies
 from dlstep.core import NO_ROWS, Config, Plan, Request, Rows, Samples, SamplingParams, Span, Spec, add, commit, init, schedule
 from dlstep.core.draws import mix
 from dlstep.testing.scripted import sample_row
+
+from .fake_logits import EOS, MASK, VOCABULARY, Profile, chain
 
 DATA = Path(__file__).parent / "data"
 REASONS = {"eos_token_generated": "stop", "max_new_tokens_reached": "length"}

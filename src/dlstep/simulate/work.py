@@ -13,7 +13,7 @@ MASK, EOS, WORD = 0, 1, 2  # ids: the mask, the end of an answer, and every toke
 VOCABULARY = (1 << 31) - 1
 SHARED_IDS = 1 << 30  # first id of beginnings that prompts share
 SURE, UNSURE = 1.0, 0.25
-REACH = 1.5  # fitted to the rows per forward pass of the embedded models: tests/simulate/test_simulate_answers.py
+REACH = 1.5  # fitted to the rows per forward pass of the embedded models: tests/unit/simulate/test_work.py
 
 
 @dataclass(frozen=True, slots=True)

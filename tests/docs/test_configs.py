@@ -1,0 +1,125 @@
+"""Every file of configs/ is complete and fits its family; there is one for each strategy and family."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dlstep import strategies, tiny
+from dlstep.cli.eval import OWN, flattened, own_names, split, with_sections
+from dlstep.cli.main import parsed
+from dlstep.core import Spec
+from dlstep.core.trainings import PROMPT_IN_FULL
+from dlstep.engine.compatibility import family_misfit
+from dlstep.engine.config import ENGINE_FIELDS, engine_config
+from dlstep.engine.resolve import build, embedded_facts, resolve
+from dlstep.evaluate.options import EvalOptions
+from dlstep.models import FAMILIES
+
+from ..helpers.given import ROOT
+
+FILES = sorted((ROOT / "configs").glob("*.yaml"))
+NATIVE = ("qwen2", "llama", "qwen3", "qwen3_moe")  # whose folder says how it is decoded
+SIZES = {"diffusion_gemma": {"canvas_length": 256}, "dream": {}, "diffucoder": {}, "llada": {}}
+
+
+@dataclass(frozen=True)
+class Described:
+    """A checkpoint of a family, as its authors publish it."""
+
+    name: str
+    spec: Spec
+    decoding_strategy: str | None
+    training: str | None
+    options: dict[str, Any]
+    max_model_len: int = 4096
+
+
+def described(name: str, model: str | None) -> Described:
+    """The facts of the family, or of the embedded model."""
+    if model is not None:
+        facts = embedded_facts()[model]
+        spec = Spec(facts.get("mask_token_id"), (2,), 1000, facts["head_shift"])
+        known = ("block_size", "bd_size", "canvas_length")
+        sizes = {option: facts[option] for option in known if option in facts}
+        return Described(model, spec, facts["decoding_strategy"], facts["training"], sizes, 512)
+    family = FAMILIES[name]
+    spec = Spec(0 if family.masked else None, (1,), 1000, family.head_shift, family.accept_rule)
+    return Described(name, spec, family.decoding_strategy, family.training, {**family.options, **SIZES.get(name, {})})
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_a_file_fits_its_family(path: Path) -> None:
+    family, strategy = path.stem.split(".")
+    flat = json.loads(flattened(str(path)))
+    own = {name: value for name, value in flat.items() if name in own_names()}
+    engine = {name: value for name, value in flat.items() if name not in own}
+    EvalOptions(**own | {"tasks": tuple(own["tasks"])})
+    assert engine["decoding_strategy"] == strategy
+    config = engine_config(engine)
+    if "adapter" in path.read_text():  # taught by it to see its prompt in full
+        facts = described(family, None)
+        trained = Described("", facts.spec, "d2f", PROMPT_IN_FULL, facts.options)
+        _, decoder = build(resolve(config, trained), facts.spec)
+    else:
+        facts = described(family, engine.get("model"))
+        _, decoder = build(resolve(config, facts), facts.spec)
+    assert strategies.name_of(type(decoder)) == strategy
+    head, command = path.read_text().splitlines()[:2]
+    assert strategy in head and f"--config configs/{path.name}" in command
+
+
+PUBLISHED = {"llada_base": "llada", "fast_dllm_llada": "llada", "sdar_chat": "sdar", "dmax_math": "llada2_mini_dmax"}
+
+
+def test_published_settings_fit_their_families_and_say_what_to_expect() -> None:
+    files = sorted((ROOT / "configs" / "published").glob("*.yaml"))
+    assert {path.stem for path in files} == set(PUBLISHED)
+    for path in files:
+        flat = json.loads(flattened(str(path)))
+        own = {name: value for name, value in flat.items() if name in own_names()}
+        EvalOptions(**own | {"tasks": tuple(own["tasks"])})
+        facts = described(PUBLISHED[path.stem], None)
+        config = engine_config({name: value for name, value in flat.items() if name not in own})
+        _, decoder = build(resolve(config, facts), facts.spec)
+        assert strategies.name_of(type(decoder)) == flat["decoding_strategy"]
+        head = "".join(line for line in path.read_text().splitlines(keepends=True) if line.startswith("#"))
+        assert "Published: GSM8K" in head and "Source: " in head and "github.com/" in head
+        assert f"--config configs/published/{path.name} --model" in head
+
+
+def test_there_is_one_for_each() -> None:
+    of_families = {
+        f"{family.name}.{strategy}"
+        for family in FAMILIES.values()
+        for strategy in strategies.available()
+        if family.name not in NATIVE and not family_misfit(strategy, family)
+    }
+    assert {path.stem for path in FILES} == of_families | {f"tiny.{strategy}" for strategy in strategies.own()}
+
+
+def test_the_command_takes_a_file_and_flags_win() -> None:
+    arguments = ["eval", "--config", str(ROOT / "configs/sdar.multi_bd.yaml"), "--accept-threshold", "0.5", "--max-tokens=99"]
+    chosen, engine = split(parsed(arguments)["eval"])
+    assert (chosen.tasks, chosen.chat, chosen.max_tokens) == (("gsm8k",), True, 99)
+    assert (engine["accept_threshold"], engine["buffer_size"]) == (0.5, 4)
+    assert chosen.top_p == 1.0 and engine["max_num_reqs"] == 128, "what nobody says has its default"
+    assert set(engine) - set(ENGINE_FIELDS) <= {
+        "accept_threshold",
+        "buffer_size",
+        "add_block_threshold",
+        "semi_complete_threshold",
+    }
+    assert not set(engine) & set(OWN)
+
+
+def test_a_file_may_be_given_twice_and_the_last_word_counts(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text("eval: {shots: 1, max-tokens: 5}")
+    (tmp_path / "b.yaml").write_text("eval: {shots: 2}\nengine: {accept_threshold: 0.5}")
+    arguments = ["eval", f"--config={tmp_path / 'a.yaml'}", "--config", str(tmp_path / "b.yaml")]
+    assert with_sections(["eval", "--out", "x"]) == ["eval", "--out", "x"]
+    chosen, engine = split(parsed(arguments)["eval"])
+    assert (chosen.shots, chosen.max_tokens, engine["accept_threshold"]) == (2, 5, 0.5)
+    assert tiny.names()

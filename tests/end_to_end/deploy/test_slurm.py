@@ -1,0 +1,128 @@
+"""The Slurm scripts run as they are, with stand-ins for srun and scontrol that stay on this machine."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import httpx2
+import pytest
+
+FOLDER = Path(__file__).parents[3] / "deploy" / "slurm"
+SCRIPTS = ("batch.sh", "serve.sh")
+START = 120.0  # seconds; torch is loaded on a busy machine
+# The stand-ins write down how they were called. srun runs the command behind its options, as a task of the node would.
+SCONTROL = 'echo "scontrol $*" >> "$LOG"; printf "node-a\\nnode-b\\n"'
+SRUN = 'echo "srun $*" >> "$LOG"; while [ "${1#-}" != "$1" ]; do shift; done; exec "$@"'
+RAY = """
+trap 'echo "ray ended" >> "$LOG"; exit 143' TERM
+echo "ray $*" >> "$LOG"
+case $1 in
+    status) [ -e "$LOG.up" ] || { touch "$LOG.up"; exit 1; } ;;
+    start) while true; do sleep 0.05; done ;;
+esac
+"""
+BOTH = 'while [ "$(grep -c "^ray start" "$LOG")" -lt 2 ]; do sleep 0.02; done'
+DLSTEP = f'{BOTH}; echo "dlstep $*" >> "$LOG"; exit "${{CODE:-0}}"'
+SERVING = """
+import os, signal, sys, time
+
+def drained(*_):
+    print("drained", file=log, flush=True)
+    sys.exit()
+
+log = open(os.environ["LOG"], "a")
+signal.signal(signal.SIGTERM, drained)
+print("dlstep", *sys.argv[1:], file=log, flush=True)
+while True:
+    time.sleep(0.05)
+"""
+REAL = f'exec {sys.executable} -c "from dlstep.cli import main; raise SystemExit(main())" "$@"'
+
+
+def environment(folder: Path, **commands: str) -> dict[str, str]:
+    """The variables of a job of two nodes, with these commands in front of all others."""
+    for name, text in commands.items():
+        path = folder / name
+        path.write_text(f"#!/bin/bash\n{text}\n")
+        path.chmod(0o755)
+    job = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "node-[a-b]", "SLURM_GPUS_ON_NODE": "4"}
+    return {**os.environ, **job, "LOG": str(folder / "log"), "PATH": f"{folder}:{os.environ['PATH']}"}
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_scripts_parse_and_say_how_they_are_used(name: str) -> None:
+    assert subprocess.run(["bash", "-n", str(FOLDER / name)], check=False).returncode == 0
+    found = subprocess.run(["bash", str(FOLDER / name)], capture_output=True, text=True, check=False, env={**os.environ})
+    assert found.returncode == 2 and found.stderr.startswith("usage: sbatch")
+
+
+@pytest.mark.parametrize("code", [0, 1])
+def test_a_batch_gets_a_cluster_that_ends_with_it(tmp_path: Path, code: int) -> None:
+    variables = environment(tmp_path, scontrol=SCONTROL, srun=SRUN, ray=RAY, dlstep=DLSTEP) | {"CODE": str(code)}
+    command = ["bash", str(FOLDER / "batch.sh"), "in put.jsonl", "out.jsonl", "--model", "/model"]
+    found = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=START, check=False)
+    assert found.returncode == code, found.stderr
+    lines = (tmp_path / "log").read_text().splitlines()
+    assert lines[0] == "scontrol show hostnames node-[a-b]"
+    assert lines.count("ray ended") == 2, "both nodes end with the batch"
+    head, worker = (line for line in lines if line.startswith("srun"))
+    assert "--nodelist=node-a ray start --head" in head and "--port=6379" in head
+    assert "--nodelist=node-b ray start --address=node-a:6379 --block" in worker
+    assert "dlstep batch in put.jsonl out.jsonl --model /model --ray node-a:6379" in lines
+    assert lines.count("ray status --address=node-a:6379") == 2, "it waits for the head"
+
+
+def test_a_cluster_that_does_not_start_ends_the_job(tmp_path: Path) -> None:
+    never = RAY.replace("touch", "true")
+    variables = environment(tmp_path, scontrol=SCONTROL, srun=SRUN, ray=never, dlstep=DLSTEP) | {"RAY_TRIES": "0"}
+    command = ["bash", str(FOLDER / "batch.sh"), "in.jsonl", "out.jsonl"]
+    found = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=START, check=False)
+    assert found.returncode == 1 and "Ray did not start on node-a:6379" in found.stderr
+    assert "dlstep" not in (tmp_path / "log").read_text()
+
+
+def test_servers_end_with_the_job_and_their_addresses_are_listed_meanwhile(tmp_path: Path) -> None:
+    (tmp_path / "serving.py").write_text(SERVING)
+    serving = f'exec {sys.executable} {tmp_path}/serving.py "$@"'
+    variables = environment(tmp_path, scontrol=SCONTROL, srun=SRUN, dlstep=serving)
+    with subprocess.Popen(["bash", str(FOLDER / "serve.sh"), "/model"], env=variables, cwd=tmp_path) as job:
+        end = time.monotonic() + START
+        while not ((tmp_path / "log").exists() and "\ndlstep serve" in (tmp_path / "log").read_text()):
+            assert job.poll() is None and time.monotonic() < end
+            time.sleep(0.02)
+        assert (tmp_path / "dlstep-7.txt").read_text() == "http://node-a:8000\nhttp://node-b:8000\n"
+        job.send_signal(signal.SIGTERM)
+        assert job.wait(START) == 0
+    lines = (tmp_path / "log").read_text().splitlines()
+    assert lines[-1] == "drained" and not (tmp_path / "dlstep-7.txt").exists()
+    assert "dlstep serve /model --host 0.0.0.0 --port 8000 --replicas 4 --log_requests false" in lines
+
+
+@pytest.mark.stress
+def test_a_real_server_runs_under_the_script(tmp_path: Path) -> None:
+    variables = environment(tmp_path, scontrol="echo 127.0.0.1", srun=SRUN, dlstep=REAL)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    variables |= {"PORT": str(port), "HOST": "127.0.0.1", "SLURM_GPUS_ON_NODE": "2"}
+    command = ["bash", str(FOLDER / "serve.sh"), "tiny-bd", "--num_threads", "1"]
+    with subprocess.Popen(command, env=variables, cwd=tmp_path) as job, httpx2.Client(timeout=30) as http:
+        end = time.monotonic() + START
+        while True:
+            assert job.poll() is None and time.monotonic() < end
+            try:
+                address = (tmp_path / "dlstep-7.txt").read_text().strip()
+                replicas = http.get(f"{address}/ready").json()["replicas"]
+                if [each["status"] for each in replicas] == ["ready", "ready"]:
+                    break
+            except (OSError, httpx2.TransportError):
+                pass
+            time.sleep(0.2)
+        answer = http.post(f"{address}/v1/completions", json={"prompt": "Max has 53 shells.", "max_tokens": 8})
+        assert answer.status_code == 200
+        job.send_signal(signal.SIGTERM)
+        assert job.wait(START) == 0

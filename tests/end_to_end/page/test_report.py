@@ -1,0 +1,144 @@
+"""The page of `dlstep report --html`: answers are filtered and opened, wrong ones step by step, and every text stays a text."""
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, expect
+
+from dlstep.cli import main
+
+from ...helpers.sealing import with_answers
+from .browser import Watched, files_opened
+from .hostile import TEXTS
+from .test_safety import FOREIGN, unseen
+
+View = Callable[..., Watched]
+# Rows of which nothing but the heading has a text, or columns of nothing but dashes.
+EMPTY = """() => [...document.querySelectorAll("main table")].flatMap((table) => {
+    const text = (cell) => cell.textContent.trim() || (cell.querySelector("svg") ? "bar" : "");
+    const rows = [...table.rows].map((row) => [...row.cells].map(text));
+    const body = rows.filter((row, place) => !table.rows[place].closest("thead"));
+    const empty = (texts) => texts.every((text) => text === "" || text === "-");
+    const columns = body[0].map((_, place) => body.map((row) => row[place]));
+    return [...body.filter((row) => empty(row.slice(1))), ...columns.filter(empty)];
+})"""
+PROBLEMS = 10
+GRID = '{"accept_threshold": [0.3, 0.9]}'
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run with right and wrong answers of two sets of options."""
+    out = tmp_path_factory.mktemp("report") / "run"
+    assert main(["eval", "--dataset_limit", str(PROBLEMS), "--grid", GRID, "--out", str(out), "--progress", "false"]) == 0
+    return out
+
+
+@pytest.fixture
+def view(browser: Browser, tmp_path: Path) -> Iterator[View]:
+    """Writes the page of a run and opens it; the only request is that for the file."""
+    with files_opened(browser) as opened:
+
+        def viewed(folder: Path, *arguments: str, **given: Any) -> Watched:
+            target = tmp_path / "page.html"
+            assert main(["report", str(folder), "--html", str(target), *arguments]) == 0
+            return opened(target, **given)
+
+        yield viewed
+
+
+def rows_of(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "answers.jsonl").read_text().splitlines()]
+
+
+def test_answers_are_filtered_and_sorted(view: View, run: Path) -> None:
+    rows = rows_of(run)
+    wrong = [row for row in rows if row["score"] < 1]
+    watched = view(run)
+    page = watched.page
+    listed, count, form = page.locator("#answers > li"), page.locator("#count"), page.locator("#filters")
+    expect(listed).to_have_count(len(wrong))
+    expect(count).to_have_text(f"{len(wrong)} answers of 20")
+    form.get_by_label("Result").select_option("")
+    expect(listed).to_have_count(2 * PROBLEMS)
+    form.get_by_label("Options").select_option("accept_threshold 0.9")
+    expect(listed).to_have_count(PROBLEMS)
+    form.get_by_label("Ended by").select_option("stop")
+    expect(listed).to_have_count(len([row for row in rows[PROBLEMS:] if row["finish"] == "stop"]))
+    form.get_by_label("Ended by").select_option("")
+    form.get_by_label("Task").select_option("shells")
+    word = rows[PROBLEMS + 1]["answer"].split(".")[0].upper()
+    form.get_by_label("Text in prompt or answer").fill(f" {word} ")
+    expect(listed).to_have_count(len([row for row in rows[PROBLEMS:] if word in f"{row['prompt']}\n{row['answer']}".upper()]))
+    form.get_by_label("Text in prompt or answer").fill("nonsense")
+    expect(count).to_have_text("0 answers of 20")
+    form.get_by_label("Text in prompt or answer").fill("")
+    form.get_by_label("Order").select_option("slowest first")
+    seconds = [float(text.split(", ")[1].removesuffix(" s")) for text in page.locator(".cost").all_text_contents()]
+    assert len(seconds) == PROBLEMS and seconds == sorted(seconds, reverse=True)
+
+
+@pytest.mark.parametrize("theme", ["light", pytest.param("dark", marks=pytest.mark.stress)])
+def test_a_wrong_answer_is_a_click_away_from_its_steps(view: View, run: Path, tmp_path: Path, theme: str) -> None:
+    folder = shutil.copytree(run, tmp_path / "run")
+    watched = view(folder, "--steps", "1", color_scheme=theme, viewport={"width": 1280, "height": 860})
+    page, row = watched.page, next(row for row in rows_of(folder) if row["score"] < 1)
+    watched.accessible()
+    page.set_viewport_size({"width": 375, "height": 700})
+    watched.fits()
+    first = page.locator("#answers summary").first
+    first.focus()
+    page.keyboard.press("Enter")
+    button = page.get_by_role("button", name="Show step by step")
+    expect(button).to_have_count(1)
+    page.locator("#answers summary").nth(1).click()
+    command = page.locator("#answers pre").filter(has_text="dlstep report").text_content() or ""
+    assert command.startswith(f"dlstep report {folder} --show shells/")
+    watched.fits()
+    watched.accessible()
+    button.press("Enter")
+    steps = page.frame_locator("#steps-frame")
+    expect(steps.locator(".lane .state")).to_contain_text("ended")
+    assert (steps.locator(".answer").text_content() or "").startswith(row["answer"].rstrip())
+    watched.fits()
+    page.get_by_role("button", name="Close").press("Enter")
+    expect(page.locator("dialog")).to_be_hidden()
+    expect(button).to_be_focused()
+
+
+def test_hostile_answers_stay_texts(view: View, run: Path, tmp_path: Path) -> None:
+    evil = [
+        dict.fromkeys(("answer", "found", "gold", "note", "error", "prompt", "finish"), text) | {"score": 0.0} for text in TEXTS
+    ]
+    folder = with_answers(run, tmp_path / "evil\u202e <b>run", evil)
+    asked = json.loads((folder / "run.json").read_text())
+    asked["key"]["engine"] |= {"model": TEXTS[0], "strategy": "".join(TEXTS)}
+    asked["key"]["eval"]["".join(TEXTS)] = "".join(TEXTS)
+    (folder / "run.json").write_text(json.dumps(asked))
+    watched = view(folder, viewport={"width": 375, "height": 700})
+    page = watched.page
+    expect(page.locator("#answers > li")).to_have_count(2 * PROBLEMS)
+    for each in page.locator("summary").all():
+        each.click()
+    unseen(watched)
+    assert len([each for each in page.evaluate(FOREIGN) if each.startswith("<script")]) == 2  # the data and our own
+    expect(page.locator("h1")).to_have_text("Evaluation: evil\ufffd <b>run")
+    assert "\u202e" not in page.title()
+    expect(page.locator("#answers pre").filter(has_text=TEXTS[2]).first).to_be_visible()
+    watched.fits()
+    watched.accessible()
+
+
+def test_every_row_and_column_has_a_label_and_a_value(view: View, run: Path) -> None:
+    watched = view(run, "--against", str(run))
+    page = watched.page
+    for each in page.locator("details:not(.answers details) > summary").all():
+        each.click()
+    cells = page.locator("main table td, main table th").all_text_contents()
+    assert len(cells) > 100 and not [text for text in cells if text == "None" or text.startswith("accuracy_")]
+    columns = page.evaluate(EMPTY)
+    assert columns == []

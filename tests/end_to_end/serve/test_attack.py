@@ -1,0 +1,170 @@
+"""Everything at once: hostile bodies, idle and half-open connections, readers that never read. The server stays well."""
+
+import json
+import random
+import re
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import httpx2
+import pytest
+
+from .hostile_bodies import JSON_HEADERS, Body, bodies
+
+STALL = 0.2  # seconds of CPU time of the event loop in one turn
+ATTACKS = 2
+GROWTH = 20 << 20  # bytes of memory that attacks after the first may leave
+LEAK = 0.01  # share of the allocated blocks that all attacks after the first may leave
+HALF = b"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Le"
+HEADS = b"GET /openapi.json HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+STREAM = {"prompt": "x", "max_tokens": 900, "ignore_eos": True, "stream": True, "logprobs": 1, "dlstep": {"stream": "steps"}}
+
+
+@dataclass(frozen=True)
+class Attack:
+    """How much of everything."""
+
+    bodies: int
+    limit: int  # bytes of a body
+    idle: int
+    half_open: int
+    silent_readers: int
+
+
+SHORT = Attack(bodies=24, limit=1 << 17, idle=50, half_open=20, silent_readers=4)
+FULL = Attack(bodies=200, limit=1 << 20, idle=500, half_open=100, silent_readers=32)
+
+
+def chosen(attack: Attack) -> list[Body]:
+    """Bodies of every kind, drawn from all of them."""
+    kinds: dict[str, list[Body]] = {}
+    for body in bodies(attack.limit):
+        kinds.setdefault(body.name.partition(" as ")[0], []).append(body)
+    draws = random.Random(7)
+    rounds = ([draws.choice(each) for each in kinds.values()] for _ in range(attack.bodies))
+    return list(islice((body for round_ in rounds for body in round_), attack.bodies))
+
+
+def streaming() -> bytes:
+    """Requests for long streams, one after the other on a connection."""
+    content = json.dumps(STREAM).encode()
+    head = f"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(content)}\r\n"
+    return (head.encode() + b"\r\n" + content) * 4
+
+
+def carry_out(attack: Attack, url: str, sent: list[Body]) -> float:
+    """Attack a server; the longest time in seconds that `/health` took meanwhile."""
+    host, port = url.removeprefix("http://").split(":")
+    slowest, over = [0.0], Event()
+
+    def connected(stack: ExitStack, head: bytes, *, reads: bool = True) -> None:
+        connection = stack.enter_context(socket.socket())
+        if not reads:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.settimeout(30)
+        connection.connect((host, int(port)))
+        connection.sendall(head)
+
+    def watch() -> None:
+        with httpx2.Client(base_url=url, timeout=60) as http:
+            while not over.is_set():
+                begin = time.monotonic()
+                assert http.get("/health").status_code == 200
+                slowest.append(time.monotonic() - begin)
+                time.sleep(0.02)
+
+    def send(body: Body) -> None:
+        response = http.post(body.path, content=body.content, headers=JSON_HEADERS)
+        assert response.status_code in (200, 400, 404), (body.name, response.text[:200])
+
+    with ExitStack() as stack, ThreadPoolExecutor(9) as threads, httpx2.Client(base_url=url, timeout=120) as http:
+        for _ in range(attack.idle):
+            connected(stack, b"")
+        for _ in range(attack.half_open):
+            connected(stack, HALF)
+        for number in range(attack.silent_readers):
+            connected(stack, HEADS * 100 if number % 2 else streaming(), reads=False)
+        watching = threads.submit(watch)
+        try:
+            list(threads.map(send, sent))
+        finally:
+            over.set()
+        watching.result()
+    return max(slowest)
+
+
+class Attacked:
+    """A running `dlstep serve` that is attacked."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+        self.url = self._line(r"listening on (\S+);")
+        self._until("/ready", '"status": "ready"')
+
+    def _line(self, pattern: str) -> str:
+        assert self._process.stderr is not None
+        for line in self._process.stderr:
+            if found := re.search(pattern, line):
+                return found[1]
+        raise AssertionError("the server has ended")
+
+    def _until(self, path: str, *words: str) -> None:
+        end = time.monotonic() + 120
+        while not all(word in httpx2.get(self.url + path, timeout=60).text for word in words):
+            assert time.monotonic() < end, f"{path} never said {words}"
+            time.sleep(0.1)
+
+    def report(self) -> dict[str, Any]:
+        """The longest turn of the event loop since the last report and the memory now, once everything has ended."""
+        self._until("/metrics", "vllm:num_requests_running 0.0", "vllm:num_requests_waiting 0.0")
+        assert self._process.stdin is not None
+        self._process.stdin.write("\n")
+        self._process.stdin.flush()
+        return json.loads(self._line(r"report: (.*)"))
+
+
+@pytest.mark.parametrize("attack", [SHORT, pytest.param(FULL, marks=pytest.mark.stress)], ids=["short", "full"])
+def test_an_attack_stalls_nobody_and_leaves_nothing(attack: Attack, template: Path, report: Callable[[str], None]) -> None:
+    sent, program = chosen(attack), Path(__file__).with_name("attacked.py")
+    command = [
+        sys.executable,
+        str(program),
+        "tiny-bd",
+        "--port",
+        "0",
+        "--chat_template",
+        str(template),
+        "--log_requests",
+        "false",
+        "--kept_requests",  # the first attack keeps as many, and each further one takes their place
+        "8",
+    ]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            server = Attacked(process)
+            before, waits, found = server.report(), list[float](), list[dict[str, Any]]()
+            for _ in range(ATTACKS):
+                waits.append(carry_out(attack, server.url, sent))
+                found.append(server.report())
+        finally:
+            process.terminate()
+    longest = max(each["stall"] for each in found)
+    memory = [each["memory"] / 2**20 for each in (before, *found)]
+    left = found[-1]["blocks"] / found[0]["blocks"] - 1
+    report(
+        f"{attack}: longest turn of the loop {longest:.3f} s of CPU, slowest /health {max(waits):.2f} s; memory before and "
+        f"after each attack {', '.join(f'{each:.1f}' for each in memory)} MiB; {left:+.2%} blocks after the first attack"
+    )
+    assert longest < STALL, found
+    assert abs(left) < LEAK, found
+    assert found[-1]["memory"] - found[0]["memory"] < GROWTH, memory

@@ -1,0 +1,28 @@
+"""Requests of one API key learn nothing of those of another, unless the prefix cache is shared on purpose."""
+
+from typing import Any
+
+import pytest
+
+from dlstep.serve.engine_process import ThreadHost
+
+from ...helpers.serving import PAGE_SIZE, served, shadow_engine
+
+
+def cached_tokens(http: Any, key: str, prompt: list[int]) -> int:
+    """How many prompt tokens of a request were found in pages."""
+    body = {"prompt": prompt, "max_tokens": 8}
+    answer = http.post("/v1/completions", json=body, headers={"Authorization": f"Bearer {key}"})
+    assert answer.status_code == 200, answer.text
+    return answer.json()["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_prefix_cache_is_shared_among_keys_only_on_request(shared: bool, replicas: int) -> None:
+    hosts: list[Any] = [ThreadHost(shadow_engine()) for _ in range(replicas)]
+    prompt = list(range(3, 3 + 5 * PAGE_SIZE))
+    options: dict[str, Any] = {"share_prefix_cache": True} if shared else {}
+    with served(shadow_engine(), keys=("first", "second"), hosts=hosts, **options) as server, server.http() as http:
+        found = [cached_tokens(http, key, prompt) > 0 for key in ("first", "first", "second", "second")]
+    assert found == [False, True, shared, True]

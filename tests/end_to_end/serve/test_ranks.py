@@ -1,0 +1,139 @@
+"""`dlstep serve --tp 2`: answers, a rank that is killed or stopped, in a step and at start, and the end."""
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+import pytest
+
+from dlstep import LLM, SamplingParams
+
+from ...unit.cli.test_serve import LONG, START, Command, command, engines_of, until_gone
+
+
+def rank_of(server: Command) -> psutil.Process:
+    """The process of rank 1."""
+    (rank,) = engines_of(server.engine.pid)
+    return rank
+
+
+@pytest.mark.slow
+@pytest.mark.stress
+def test_a_killed_rank_ends_its_requests_and_the_group_starts_again(tmp_path: Path, report: Callable[[str], None]):
+    with command(tmp_path, "tiny-bd", "--tp", "2", "--num_threads", "1") as server:
+        engine, rank = server.engine, rank_of(server)
+        question = {**LONG, "max_tokens": 16, "ignore_eos": False}
+        answer = server.http.post("/v1/completions", json=question).json()["choices"][0]["text"]
+
+        def ended(stream: bool) -> tuple[float, str]:
+            with server.http.stream("POST", "/v1/completions", json={**LONG, "stream": stream, "n": 4}) as response:
+                text = "".join(response.iter_text())
+            return time.monotonic(), text
+
+        with ThreadPoolExecutor(2) as threads:
+            under_way = [threads.submit(ended, stream) for stream in (False, True)]
+            server.until_metric("vllm:num_requests_running 8.0", there=True)
+            killed = time.monotonic()
+            os.kill(rank.pid, signal.SIGKILL)
+            for each in under_way:
+                told, text = each.result()
+                report(f"told of a killed rank after {told - killed:.2f} s")
+                assert told - killed < 5 and "engine_died" in text
+        until_gone(engine, 5)
+        server.until_ready()
+        assert "rank 1 of 2 was killed by SIGKILL" in server.log.read_text()
+        assert server.http.post("/v1/completions", json=question).json()["choices"][0]["text"] == answer
+        engine, rank = server.engine, rank_of(server)
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(60) == 0
+        until_gone(engine, 20)
+        until_gone(rank, 20)
+
+
+def new_rank(server: Command, old: psutil.Process) -> psutil.Process:
+    """The process of rank 1 of a group that is starting, once it gives signs of life."""
+    end = time.monotonic() + START
+    while time.monotonic() < end:
+        with suppress(psutil.Error, ValueError, OSError):
+            rank = rank_of(server)
+            if rank.pid != old.pid and server.loaded(rank.pid):
+                time.sleep(1.0)
+                return rank
+        time.sleep(0.05)
+    raise AssertionError("no rank was started again")
+
+
+@pytest.mark.slow
+@pytest.mark.stress
+@pytest.mark.parametrize("fault", [signal.SIGSTOP, signal.SIGKILL], ids=["stopped", "killed"])
+def test_a_rank_that_stops_in_a_step_or_at_start_is_replaced(
+    fault: signal.Signals, tmp_path: Path, report: Callable[[str], None]
+):
+    timeouts = ("--rank_timeout", "6", "--request_timeout", "5")
+    with command(tmp_path, "tiny-bd", "--tp", "2", "--num_threads", "1", *timeouts) as server:
+        engine, rank = server.engine, rank_of(server)
+        question = {**LONG, "max_tokens": 16, "ignore_eos": False}
+        answer = server.http.post("/v1/completions", json=question).json()["choices"][0]["text"]
+
+        def ended() -> tuple[float, str]:
+            response = server.http.post("/v1/completions", json=LONG)
+            return time.monotonic(), response.text
+
+        with ThreadPoolExecutor(8) as threads:
+            under_way = [threads.submit(ended) for _ in range(8)]
+            server.until_metric("vllm:num_requests_running 8.0", there=True)
+            struck = time.monotonic()
+            os.kill(rank.pid, fault)
+            for each in under_way:
+                told, text = each.result()
+                assert "error" in text or "timeout" in text, text
+                report(f"{fault.name}: a request ended after {told - struck:.2f} s")
+                assert told - struck < 5 + 5
+        until_gone(engine, 20)
+        until_gone(rank, 20)
+        starting = new_rank(server, rank)
+        assert server.http.get("/ready").status_code == 503
+        os.kill(starting.pid, fault)
+        until_gone(starting, 60)
+        server.until_ready()
+        report(f"{fault.name}: ready again after {time.monotonic() - struck:.1f} s and two restarts")
+        assert server.http.post("/v1/completions", json=question).json()["choices"][0]["text"] == answer
+        said = server.log.read_text()
+        assert (
+            said.count("rank 1 of 2 did not answer for" if fault == signal.SIGSTOP else "rank 1 of 2 was killed by SIGKILL")
+            >= 2
+        )
+        assert server.http.get("/ready").json()["engine_deaths"] == 2
+
+
+@pytest.mark.slow
+@pytest.mark.stress
+def test_each_replica_is_a_group_of_ranks(tmp_path: Path):
+    """Answers are those of one process; while the group of a killed rank starts again, the other one answers."""
+    options = ("--replicas", "2", "--tp", "2", "--device", "cpu", "--num_threads", "1")
+    with command(tmp_path, "tiny-bd", *options) as server:
+        end = time.monotonic() + 300
+        while [each["status"] for each in server.http.get("/ready").json()["replicas"]] != ["ready", "ready"]:
+            assert server.process.poll() is None and time.monotonic() < end, server.log.read_text()
+            time.sleep(0.2)
+        engines = engines_of(server.process.pid)
+        ranks = [rank for engine in engines for rank in engines_of(engine.pid)]
+        assert len(engines) == 2 and len(ranks) == 2, "a process for each rank other than 0"
+        question = {"prompt": "Max has 53 shells. Later Max buys 39 more. How many shells does Max have?", "max_tokens": 24}
+        (alone,) = LLM("tiny-bd", num_threads=1).generate([question["prompt"]], SamplingParams(max_tokens=24), progress=False)
+
+        def answer() -> str:
+            return server.http.post("/v1/completions", json=question).json()["choices"][0]["text"]
+
+        with ThreadPoolExecutor(8) as threads:
+            assert set(threads.map(lambda _: answer(), range(16))) == {alone.text}
+        os.kill(ranks[0].pid, signal.SIGKILL)
+        until_gone(engines[0], 30)
+        assert answer() == alone.text
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(60) == 0

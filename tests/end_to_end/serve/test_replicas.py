@@ -1,0 +1,80 @@
+"""`dlstep serve --replicas 2` as it is started: SIGHUP under load, and engines that are killed or stopped."""
+
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from ...helpers.serving import questions
+from ...unit.cli.test_serve import START, Command, command, engines_of
+
+CLIENTS = 6
+
+
+def until_states(server: Command, holds: Callable[[list[str]], bool]) -> None:
+    """Wait until something holds of the replicas."""
+    end = time.monotonic() + START
+    while not holds([each["status"] for each in server.http.get("/ready").json()["replicas"]]):
+        assert server.process.poll() is None and time.monotonic() < end, server.log.read_text()
+        time.sleep(0.05)
+
+
+@pytest.mark.stress
+@pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="SIGHUP asks for it, which this system does not have")
+def test_engines_are_started_again_under_load_one_is_killed_and_one_stopped(
+    tmp_path: Path, report: Callable[[str], None]
+) -> None:
+    """Nothing is lost by the first; by the second only what was told in part, and whole answers are not."""
+    options = ("--replicas", "2", "--max_num_reqs", "8", "--num_threads", "1", "--heartbeat_timeout", "6")
+    with command(tmp_path, "tiny-bd", *options) as server:
+        until_states(server, lambda states: states == ["ready", "ready"])
+        prompts, stop = questions(CLIENTS), threading.Event()
+
+        def asked(number: int) -> dict[str, object]:
+            return {"prompt": prompts[number], "max_tokens": 64}
+
+        def text(number: int) -> str:
+            response = server.http.post("/v1/completions", json=asked(number))
+            assert response.status_code == 200, response.text
+            return response.json()["choices"][0]["text"]
+
+        def ask(number: int) -> int:
+            count = 0
+            while not stop.is_set():
+                assert text(number) == expected[number]
+                assert server.http.get("/ready").status_code == 200
+                count += 1
+            return count
+
+        expected = [text(number) for number in range(CLIENTS)]
+        with ThreadPoolExecutor(CLIENTS) as threads:
+            asking = [threads.submit(ask, number) for number in range(CLIENTS)]
+            first = {engine.pid for engine in engines_of(server.process.pid)}
+            server.process.send_signal(signal.SIGHUP)
+            until_states(server, lambda states: states == ["ready", "resting"])
+            until_states(server, lambda states: states == ["ready", "ready"])
+            second = {engine.pid for engine in engines_of(server.process.pid)}
+            assert len(first) == len(second) == 2 and not first & second
+            os.kill(min(second), signal.SIGKILL)
+            server.until_metric("dlstep_engine_deaths 1.0", there=True)
+            until_states(server, lambda states: states == ["ready", "ready"])
+            stopped = next(engine for engine in engines_of(server.process.pid) if engine.pid in second)
+            os.kill(stopped.pid, signal.SIGSTOP)
+            server.until_metric("dlstep_engine_deaths 2.0", there=True)
+            time.sleep(0.5)
+            stop.set()
+            count = sum(each.result() for each in asking)
+        until_states(server, lambda states: states == ["ready", "ready"])
+        told = server.http.get("/metrics").text
+        assert 'dlstep_replica_up{replica="0"} 1.0' in told and 'dlstep_replica_up{replica="1"} 1.0' in told
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(60) == 0 and "Traceback" not in server.log.read_text(), server.log.read_text()
+    rows = [json.loads(line) for line in (tmp_path / "stdout").read_text().splitlines()]
+    assert all(row["finish_reasons"] == ["stop"] for row in rows) and len(rows) == count + CLIENTS
+    report(f"two engines renewed by SIGHUP, one killed and one stopped under load: {count} answers, all equal, none lost")

@@ -1,0 +1,213 @@
+"""Two processes on one output, and stored answers that something altered: a sentence, never a wrong output."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from random import Random
+
+import pytest
+from hypothesis import given, strategies as st
+
+from dlstep.batch.runner import answer_all
+from dlstep.cli import main
+from dlstep.core import DlstepError
+from dlstep.engine.run_lock import LOCK, RunLock, check_free
+
+from ...helpers.killing import child_that_holds, ended
+from .batches import Killed, Scripted, answers_file, numbered, stories, written
+
+COMMAND = [sys.executable, "-c", "from dlstep.cli import main; raise SystemExit(main())", "batch"]
+LINES = numbered([1, 2, 4, 5, 1, 7, 3])
+START = 180.0  # seconds; torch is loaded on a busy machine
+
+
+def swapped(data: bytes, random: Random) -> bytes:
+    """Two ranges of equal length exchanged."""
+    length = random.randrange(1, max(2, len(data) // 4))
+    first, second = sorted(random.randrange(0, max(1, len(data) - length)) for _ in range(2))
+    second = max(second, first + length)
+    return (
+        data[:first]
+        + data[second : second + length]
+        + data[first + length : second]
+        + data[first : first + length]
+        + data[second + length :]
+    )
+
+
+def digits(data: bytes, random: Random) -> bytes:
+    """A digit or letter inside replaced by another one, so that the line is JSON still."""
+    places = [place for place, byte in enumerate(data) if chr(byte).isalnum()]
+    place = random.choice(places)
+    return data[:place] + bytes([random.choice(b"0123456789abcdef")]) + data[place + 1 :]
+
+
+def bodies(data: bytes, random: Random) -> bytes:
+    """The bodies of two answers exchanged, or an answer under the id of another one."""
+    rows = [json.loads(line) for line in data.splitlines()]
+    one, other = random.choice(rows), random.choice(rows)
+    name = random.choice(["id", "response"])
+    one[name], other[name] = other[name], one[name]
+    return b"".join(json.dumps(row).encode() + b"\n" for row in rows)
+
+
+def values(data: bytes, random: Random) -> bytes:
+    """A value of an answer replaced by another one of any type, an order of fields turned round, or a field left out."""
+    rows = [json.loads(line) for line in data.splitlines()]
+    row = random.choice(rows)
+    inside = random.choice([row, row["response"], row["response"]["body"]])
+    name = random.choice(list(inside))
+    match random.randrange(3):
+        case 0:
+            inside[name] = random.choice([None, True, 1, 200, 1.5, "", "x", [], {}, float("nan"), 10**400])
+        case 1:
+            turned = dict(reversed(inside.items()))
+            inside.clear()
+            inside.update(turned)
+        case _:
+            del inside[name]
+    return b"".join(json.dumps(row).encode() + b"\n" for row in rows)
+
+
+ALTERATIONS: dict[str, Callable[[bytes, Random], bytes]] = {
+    "truncated": lambda data, random: data[: random.randrange(len(data))],
+    "a byte": lambda data, random: (lambda at: data[:at] + bytes([random.randrange(256)]) + data[at + 1 :])(
+        random.randrange(len(data))
+    ),
+    "a range left out": lambda data, random: (lambda at: data[:at] + data[at + random.randrange(1, 40) :])(
+        random.randrange(len(data))
+    ),
+    "lines in another order": lambda data, random: b"".join(
+        random.sample(data.splitlines(keepends=True), data.count(b"\n"))
+    ),
+    "lines twice": lambda data, random: data + random.choice(data.splitlines(keepends=True)),
+    "swapped": swapped,
+    "digits": digits,
+    "bodies": bodies,
+    "values": values,
+}  # fmt: skip
+
+
+@given(alteration=st.sampled_from(sorted(ALTERATIONS)), seed=st.integers(0, 10**6), whole=st.booleans())
+def test_altered_answers_are_decoded_again_or_refused(alteration: str, seed: int, whole: bool) -> None:
+    random = Random(seed)
+    with tempfile.TemporaryDirectory() as folder:
+        right, out = Path(folder) / "right", Path(folder) / "out"
+        answer_all(Scripted(0, 99), LINES, right)
+        try:
+            answer_all(Scripted(seed, 99 if whole else random.randrange(1, 6)), LINES, out)
+        except Killed:
+            path = answers_file(out)
+        else:
+            path = out
+        path.write_bytes(ALTERATIONS[alteration](path.read_bytes(), random))
+        before = out.read_bytes() if out.exists() else None
+        try:
+            answer_all(Scripted(1, 99), LINES, out)
+        except ValueError as error:
+            said = str(error)
+            assert path.name in said and ("delete" in said or "JSON" in said) and "\n" not in said
+            assert (out.read_bytes() if out.exists() else None) == before
+        else:
+            assert out.read_bytes() == right.read_bytes()
+
+
+def test_an_altered_answer_is_named(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    answer_all(Scripted(0, 99), LINES, out)
+    whole = out.read_bytes()
+    out.write_bytes(whole.replace(b"4 \\u00e9", b"9 \\u00e9", 1))
+    with pytest.raises(ValueError, match="out, line 3 has a wrong checksum, so this answer was altered"):
+        answer_all(Scripted(0, 99), LINES, out)
+    out.write_bytes(b"".join(line for number, line in enumerate(out.read_bytes().splitlines(keepends=True), 1) if number != 3))
+    again = Scripted(0, 99)
+    answer_all(again, LINES, out)
+    assert out.read_bytes() == whole and len(again.added) == 1
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+def test_a_second_process_is_refused_until_the_first_is_gone(tmp_path: Path, stopped: bool) -> None:
+    out = tmp_path / "out"
+    child = child_that_holds(tmp_path / "out.run")
+    try:
+        if stopped:
+            os.kill(child, signal.SIGSTOP)
+        with pytest.raises(ValueError, match=rf"out.run is in use by process {child}: .*`kill -9 {child}`.* another output"):
+            answer_all(Scripted(0, 99), LINES, out)
+        with pytest.raises(ValueError, match=f"process {child}"):
+            check_free(tmp_path / "out.run")
+        answer_all(Scripted(0, 99), LINES, tmp_path / "other")
+    finally:
+        ended(child)
+    answer_all(Scripted(0, 99), LINES, out)
+    assert out.read_bytes() == (tmp_path / "other").read_bytes()
+
+
+def test_the_lock_is_released_after_success_and_after_a_mistake(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    for crew in (Scripted(0, 2), Scripted(0, 99), Scripted(0, 99)):
+        try:
+            answer_all(crew, LINES, out)
+        except Killed:
+            assert not out.exists()
+        check_free(tmp_path / "out.run")
+    with pytest.raises(ValueError, match="that the input does not hold"):
+        answer_all(Scripted(0, 99), LINES[:2], out)
+    check_free(tmp_path / "out.run")
+
+
+def test_a_holder_is_named_by_its_host_and_one_that_wrote_nothing_yet_by_no_name(tmp_path: Path) -> None:
+    for said, expected in (
+        ('{"pid": 7, "host": "elsewhere"}', "in use by process 7 on elsewhere: wait"),
+        ("", "in use by another process: wait"),
+        ("[" * 5000, "in use by another process: wait"),
+        ('{"pid": -1, "host": "x"}', "in use by another process: wait"),
+    ):
+        with closing(RunLock(tmp_path)):
+            (tmp_path / LOCK).write_text(said)
+            with pytest.raises(ValueError, match=expected):
+                RunLock(tmp_path)
+
+
+def test_a_folder_that_is_deleted_meanwhile_is_noticed(tmp_path: Path) -> None:
+    class Deleting(Scripted):
+        def close(self) -> None:
+            pass
+
+        def step(self):
+            if self.live == 1:
+                shutil.rmtree(tmp_path / "out.run")
+                answer_all(Scripted(3, 99), LINES[:2], tmp_path / "out")  # the second process has a lock of its own
+            return super().step()
+
+    with pytest.raises(DlstepError, match=r"out.run was deleted or replaced while this process wrote to it"):
+        answer_all(Deleting(0, 99), LINES, tmp_path / "out")
+    assert (tmp_path / "out").read_bytes().count(b"\n") == 2, "the output of the second process stays"
+
+
+def test_a_stopped_command_goes_on_after_a_second_one_was_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    given_, out = written(tmp_path / "in.jsonl", stories(300)), tmp_path / "out.jsonl"
+    with subprocess.Popen([*COMMAND, str(given_), str(out), "--num_threads", "1"], stderr=subprocess.PIPE) as first:
+        end = time.monotonic() + START
+        while not (answers_file(out).exists() and answers_file(out).stat().st_size):
+            assert first.poll() is None and time.monotonic() < end
+            time.sleep(0.005)
+        first.send_signal(signal.SIGSTOP)
+        try:
+            assert main(["batch", str(given_), str(out), "--num_threads", "1"]) == 2
+        finally:
+            first.send_signal(signal.SIGCONT)
+        assert f"in use by process {first.pid}" in capsys.readouterr().err
+        assert first.wait(START) == 0
+    ids = [json.loads(line)["custom_id"] for line in out.read_text().splitlines()]
+    assert ids == [f"story-{number}" for number in range(300)]
+    assert main(["batch", str(given_), str(tmp_path / "alone.jsonl"), "--num_threads", "1", "--progress", "false"]) == 0
+    assert (tmp_path / "alone.jsonl").read_bytes() == out.read_bytes()

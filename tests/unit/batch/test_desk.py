@@ -1,0 +1,138 @@
+"""The answers of a batch are those of the server, in its words, and those of `LLM.generate`."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dlstep import LLM, SamplingParams
+from dlstep.batch.crews import Alone
+from dlstep.batch.desk import Desk
+
+from ...helpers.serving import TEMPLATE, Served, served
+from .batches import SEATS, URL, engine, lines_of, request, run, stories
+
+CHAT = "/v1/chat/completions"
+STORY = "Max has 53 shells. Later Max buys 39 more. How many shells does Max have?"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """The same model, served."""
+    template = tmp_path_factory.mktemp("batch") / "template.jinja"
+    template.write_text(TEMPLATE)
+    with served(LLM("tiny-bd", max_num_reqs=SEATS).engine, chat_template=str(template)) as running:
+        yield running
+
+
+def answered(rows: list[dict[str, Any]], folder: Path) -> list[dict[str, Any]]:
+    """The answers of a batch with the template of the server."""
+    return run(lines_of(rows), folder / "out.jsonl", Alone(Desk(engine(), template=TEMPLATE)))
+
+
+def without_measures(body: dict[str, Any]) -> dict[str, Any]:
+    """The part of a body of the server's that does not depend on other requests."""
+    del body["id"], body["created"], body["usage"]["prompt_tokens_details"]
+    for choice in body["choices"]:
+        del choice["dlstep"]["nfe"], choice["dlstep"]["tokens_per_forward"]
+    return body
+
+
+RIGHT: list[tuple[str, dict[str, Any]]] = [
+    (URL, {"prompt": STORY, "max_tokens": 40}),
+    (URL, {"prompt": [STORY, "Leo has 3 hats."], "max_tokens": 12, "n": 2, "temperature": 0.8, "echo": True}),
+    (URL, {"prompt": [5, 6, 7], "max_tokens": 12, "seed": 7, "temperature": 1.0, "stop": ["."]}),
+    (URL, {"prompt": STORY, "max_tokens": 24, "dlstep": {"accept_threshold": 0.3, "max_nfe": 3, "pinned": {"2": "9"}}}),
+    (URL, {"prompt": STORY, "model": "tiny-bd", "max_tokens": 6, "ignore_eos": True}),
+    (CHAT, {"messages": [{"role": "user", "content": STORY}], "max_completion_tokens": 40}),
+]  # fmt: skip
+
+
+def test_bodies_are_those_of_the_server(server: Served, tmp_path: Path) -> None:
+    rows = answered([request(f"r{number}", body, url) for number, (url, body) in enumerate(RIGHT)], tmp_path)
+    with server.http() as http:
+        for row, (url, body) in zip(rows, RIGHT, strict=True):
+            theirs, ours = without_measures(http.post(url, json=body).json()), row["response"]["body"]
+            key = row["id"].removeprefix("batch_req_")
+            assert ours.pop("id") == ("chatcmpl-" if url == CHAT else "cmpl-") + key
+            assert ours.pop("created") == int(key[:8], 16) // 2
+            assert ours == theirs and row["response"]["status_code"] == 200 and row["error"] is None
+
+
+def test_probabilities_are_those_of_the_server(server: Served, tmp_path: Path) -> None:
+    body = {"prompt": STORY, "max_tokens": 8, "logprobs": 1}
+    (row,) = answered([request("a", body)], tmp_path)
+    with server.http() as http:
+        theirs = http.post(URL, json=body).json()["choices"][0]["logprobs"]
+    ours = row["response"]["body"]["choices"][0]["logprobs"]
+    assert ours["tokens"] == theirs["tokens"] and ours["token_logprobs"] == pytest.approx(theirs["token_logprobs"], abs=1e-4)
+
+
+WRONG: list[tuple[str, Any]] = [
+    (URL, {"prompt": []}),
+    (URL, {"prompt": ""}),
+    (URL, {"max_tokens": 4}),
+    (URL, {"prompt": STORY, "temperature": "0.5"}),
+    (URL, {"prompt": STORY, "temperature": -1}),
+    (URL, {"prompt": "x " * 4000}),
+    (URL, {"prompt": STORY, "frequency_penalty": 1}),
+    (URL, {"prompt": STORY, "max_token": 4}),
+    (URL, {"prompt": STORY, "n": 300}),
+    (URL, {"prompt": [STORY] * 100, "n": 3}),
+    (URL, {"prompt": STORY, "model": "gpt-5"}),
+    (URL, {"prompt": STORY, "dlstep": {"accept_threshold": 2.0}}),
+    (URL, {"prompt": STORY, "dlstep": {"rule": "os"}}),
+    (URL, {"prompt": STORY, "dlstep": {"block_size": 4}}),
+    (URL, {"prompt": STORY, "logprobs": 1, "echo": True}),
+    (URL, {"prompt": [10**6]}),
+    (CHAT, {"messages": []}),
+    (CHAT, {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}),
+    (CHAT, {"messages": [{"role": "user", "content": STORY}], "max_tokens": 3, "max_completion_tokens": 4}),
+    (CHAT, {"messages": [{"role": "user", "content": STORY}], "tools": [{"type": "function"}]}),
+]
+
+
+def test_errors_are_those_of_the_server_and_the_rest_goes_on(server: Served, tmp_path: Path) -> None:
+    wrong = [request(f"wrong-{number}", body, url) for number, (url, body) in enumerate(WRONG)]
+    rows = answered([*wrong, request("right", {"prompt": STORY, "max_tokens": 8})], tmp_path)
+    with server.http() as http:
+        for row, (url, body) in zip(rows, WRONG, strict=False):
+            theirs = http.post(url, json=body)
+            assert (row["response"]["status_code"], row["response"]["body"]) == (theirs.status_code, theirs.json())
+            assert theirs.status_code in (400, 404)
+    assert rows[-1]["response"]["status_code"] == 200
+
+
+@pytest.mark.parametrize(
+    ("change", "param", "said"),
+    [
+        ({"method": "GET"}, "method", "POST"),
+        ({"url": "/v1/embeddings"}, "url", "/v1/completions"),
+        ({"body": [1]}, "body", "must be an object"),
+        ({"more": 1}, "more", "unknown"),
+        ({"body": {"prompt": "x", "stream": True}}, "stream", "whole"),
+        ({"body": {"prompt": "x", "dlstep": {"stream": "steps"}}}, "dlstep.stream", "settled"),
+        ({"body": {"prompt": "x", "dlstep": {"stream": "drafts"}}}, "dlstep.stream", "settled"),
+    ],
+)
+def test_what_a_batch_cannot_do_is_an_error_of_the_line(change: dict[str, Any], param: str, said: str, tmp_path: Path) -> None:
+    (row,) = answered([request("a", {"prompt": STORY}) | change], tmp_path)
+    error = row["response"]["body"]["error"]
+    assert row["response"]["status_code"] == 400 and error["param"] == param and said in error["message"]
+
+
+def test_texts_are_those_of_generate(tmp_path: Path) -> None:
+    rows = stories(40, max_tokens=32, temperature=0.7)
+    found = [row["response"]["body"]["choices"][0]["text"] for row in answered(rows, tmp_path)]
+    prompts = [row["body"]["prompt"] for row in rows]
+    outputs = LLM("tiny-bd").generate(prompts, SamplingParams(max_tokens=32, temperature=0.7), progress=False)
+    assert found == [output.text for output in outputs]
+
+
+def test_equal_contents_have_one_answer_and_each_a_line(tmp_path: Path) -> None:
+    same = {"prompt": STORY, "max_tokens": 8, "temperature": 1.0}
+    rows = [request("a", same), request("b", dict(reversed(same.items()))), request("c", same | {"seed": 3})]
+    a, b, c = answered(rows, tmp_path)
+    assert a["id"] == b["id"] != c["id"] and a["response"] == b["response"]
+    assert [a["custom_id"], b["custom_id"], c["custom_id"]] == ["a", "b", "c"]

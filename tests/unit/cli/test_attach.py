@@ -1,0 +1,260 @@
+"""`dlstep attach`: an answer forms in the terminal, mistakes are told in a sentence, and hostile text does nothing."""
+
+import json
+import re
+import socket
+import sys
+import threading
+import unicodedata
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from io import StringIO
+from typing import Any
+
+import pytest
+from hypothesis import given, strategies as st
+from jsonargparse import Namespace
+from rich.console import Console
+
+from dlstep.cli import attach, bench_serve, generate, main, serve
+from dlstep.core import Abort, Add, Fail, Request, SamplingParams, Spec, State, Trace, abort, add, init
+from dlstep.core.trace import name_of
+from dlstep.core.words import harmless, piece, printable
+from dlstep.serve.http import server as serving_server
+from dlstep.text.output import Output
+from dlstep.views import frames_view, state_view, table
+
+from ...helpers.serving import Paced, questions, served, shadow_engine, tiny_llm
+
+Captured = pytest.CaptureFixture[str]
+BIDI = "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
+# Every code point that is no character of its own: controls, formats, surrogates, private ones, those without a meaning.
+ACTING = [chr(code) for code in range(sys.maxunicode + 1) if unicodedata.category(chr(code)).startswith("C")]
+# What rich itself writes around texts: colours, and moves of the cursor.
+OWN = {"\x1b", "\n"}
+
+
+def drawn(thing: Any) -> str:
+    """Text for a terminal without colours."""
+    console = Console(file=StringIO(), width=100, force_terminal=False, color_system=None)
+    console.print(thing)
+    assert isinstance(console.file, StringIO)
+    return console.file.getvalue()
+
+
+def acts(text: str) -> set[str]:
+    """The code points of a text that a terminal might act on, its lines apart."""
+    return {c for c in text if unicodedata.category(c)[0] == "C" or c in BIDI} - {"\n"}
+
+
+def frames(text: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """A head and frames of a server that means no good."""
+    head = {"request": text, "prompt": text, "eos": [1]}
+    frame = {
+        "tokens": [[0, 5, 0.5, text], [1, 1, 0.5, ""]],
+        "cells": [[2, 7, 0.5, text], [3, None, 0.0, None], [4, 9, 0.9, ""]],
+    }
+    return head, [{**frame, "settled": 2, "nfe": 3, "finish_reason": text}]
+
+
+def state_of(text: str) -> State:
+    """A state with a request whose tokens are the letters of `text`, and one that ended by it."""
+    pieces = (b"", b"", *(letter.encode("utf-8", "surrogatepass") for letter in text[:40]))
+    spec = Spec(0, (1,), len(pieces), pieces=pieces)
+    first = init(tiny_llm().engine.first.config.__class__(spec), tiny_llm().engine.first.strategy)
+    state = add(first, Request(0, tuple(range(2, len(pieces))) or (1,)))
+    return abort(add(state, Request(1, (1,))), 1, text)
+
+
+def test_no_code_point_reaches_a_terminal_that_it_might_act_on() -> None:
+    assert {*BIDI} <= {*ACTING} and len(ACTING) > 100_000
+    whole = "".join(ACTING)
+    assert {*printable(whole)} == {"\ufffd", "\N{DOWNWARDS ARROW WITH CORNER LEFTWARDS}"}
+    assert {*harmless(whole)} == {"\ufffd", "\n", "\t"} and len(harmless(whole)) == len(whole)
+    # Drawing takes longer: every control and format, and some of the thousands that are alike.
+    some = [c for c in ACTING if unicodedata.category(c) in ("Cc", "Cf")] + ACTING[:: len(ACTING) // 400]
+    for text in ("".join(some[:300]), "".join(some[300:])):
+        assert not acts(drawn(frames_view(*frames(text))))
+        assert not acts(drawn(table((("a",)), [[text]])))
+        for event in (Abort(0, "x"), Fail(0, "x")):
+            object.__setattr__(event, "reason" if isinstance(event, Abort) else "error", text)
+            assert not acts(name_of(event))
+
+
+@given(
+    text=st.text(st.sampled_from([*BIDI, "\x1b", "\x9b", "\x07", "\r", "\x00", "\u2028", "[", "3", "1", "m", "]", "a", "\n"]))
+)
+def test_hostile_answers_are_shown_harmlessly_everywhere(text: str) -> None:
+    assert not acts(drawn(frames_view(*frames(text)))) and not acts(drawn(table(("a",), [[text]])))
+    state = state_of(text)
+    assert not acts(drawn(state_view(state))) and not acts(str(state))
+    spec = state.config.spec
+    assert not any(acts(piece(spec, token)) for token in range(spec.vocab_size))
+    output = Output("x", text, (5,), (0.5,), "error", 1, 1, text)
+    assert not acts(str(output)) and not acts(generate.statistics(output))
+    trace = Trace(state, (Add(Request(5, (1,))),))
+    assert not acts(str(trace.diff(Trace(state, (Abort(0, text.encode("utf-8", "ignore").decode()),)))))
+
+
+class Terminal(StringIO):
+    """A terminal that keeps what it is sent."""
+
+    def isatty(self) -> bool:
+        """A terminal it is."""
+        return True
+
+
+def test_generate_prints_text_as_it_is_into_files_and_harmlessly_on_terminals(monkeypatch: pytest.MonkeyPatch) -> None:
+    for stream, expected in ((StringIO(), "a\x1b[31m\u202eb\nc"), (Terminal(), "a\ufffd[31m\ufffdb\nc")):
+        monkeypatch.setattr(sys, "stdout", stream)
+        assert generate.shown("a\x1b[31m\u202eb\nc") == expected
+
+
+def attached(url: str, request: str | None = None, *, as_json: bool = False) -> int:
+    """The exit code of the command."""
+    return attach.run(Namespace(url=url, request=request, interval=0.01, json=as_json))
+
+
+class Screen(StringIO):
+    """A terminal; what it shows as running may go on."""
+
+    def __init__(self, gate: threading.Event) -> None:
+        super().__init__()
+        self._gate = gate
+
+    def write(self, text: str) -> int:
+        """Show a text."""
+        if "running" in text:
+            self._gate.set()
+        return super().write(text)
+
+
+def test_a_request_is_followed_while_it_runs(monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
+    engine = shadow_engine(seconds=0.02)
+    assert isinstance(engine.driver, Paced)
+    with served(engine) as server, server.http() as http:
+        engine.driver.gate.clear()
+        body = {"prompt": ["abc", "xyz"], "max_tokens": 24, "ignore_eos": True, "dlstep": {"stream": "steps"}}
+        asked = threading.Thread(target=lambda: answers.append(http.post("/v1/completions", json=body).json()))
+        answers: list[Any] = []
+        asked.start()
+        with server.http() as other:
+            server.until(lambda: bool(other.get("/v1/requests").json()["data"]))
+            request_id = other.get("/v1/requests").json()["data"][0]["id"]
+        assert attached(server.url) == 0
+        assert f"{request_id}  running, 0 tokens in 0 forwards" in capsys.readouterr().out
+        screen = Screen(engine.driver.gate)
+        monkeypatch.setattr(
+            attach, "Console", lambda: Console(file=screen, force_terminal=True, width=100, height=40, color_system=None)
+        )
+        assert attached(server.url, request_id) == 0
+        asked.join()
+        shown = screen.getvalue() + capsys.readouterr().out
+        assert "finished: length" in shown and shown.count("24 tokens in ") == 2 and "running" in shown
+        monkeypatch.undo()
+        assert attached(server.url + "/", request_id) == 0
+        plain = capsys.readouterr().out
+        for choice in answers[0]["choices"]:
+            assert harmless(choice["text"]) in plain
+        assert attached(server.url, request_id, as_json=True) == 0
+        told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+        with server.http() as other:
+            runs = other.get(f"/v1/requests/{request_id}/steps").json()["runs"]
+        assert told == [frame for run in runs for frame in run["frames"]]
+
+
+def test_the_answers_shown_are_those_of_the_model(capsys: Captured) -> None:
+    with served(tiny_llm().engine) as server, server.http() as http:
+        body = {"prompt": questions(1)[0], "max_tokens": 48, "dlstep": {"stream": "steps"}}
+        answer = http.post("/v1/completions", json=body).json()
+        assert attached(server.url, answer["id"]) == 0
+    text = tiny_llm().generate(questions(1), SamplingParams(max_tokens=48), progress=False)[0].text
+    assert capsys.readouterr().out.startswith(f"{text}\n") and text == answer["choices"][0]["text"]
+
+
+class Strange(BaseHTTPRequestHandler):
+    """Another server, which answers everything alike."""
+
+    answer = b"[]"
+    status = 200
+
+    def do_GET(self) -> None:
+        """Answer."""
+        self.send_response(self.status)
+        self.end_headers()
+        self.wfile.write(self.answer)
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def strange() -> Iterator[str]:
+    """Where it listens."""
+    with HTTPServer(("127.0.0.1", 0), Strange) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+        thread.join()
+
+
+@pytest.mark.parametrize(
+    ("status", "answer", "words"),
+    [
+        (200, b"[]", "it sent no JSON object"), (200, b"hello", "no dlstep server answers"),
+        (200, b"{}", "form that this dlstep"), (200, b'{"data": [5], "runs": [{"head": 5}]}', "form that this dlstep"),
+        (404, b"gone", "status 404"), (500, b'{"error": {"message": "a\\u001b[31mb"}}', "refused: a\ufffd[31mb"),
+        (200, b"[" * 100_000, "no dlstep server"),
+    ],
+)  # fmt: skip
+def test_another_server_is_told_apart(
+    strange: str, status: int, answer: bytes, words: str, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Strange, "status", status)
+    monkeypatch.setattr(Strange, "answer", answer)
+    for request in (None, "x"):
+        with pytest.raises(ValueError, match=re.escape(words.replace("\ufffd", "\x1b"))) as told:
+            attach.run(Namespace(url=strange, request=request, interval=0.2, json=False))
+        assert "\n" not in str(told.value)
+    if status == 500:
+        assert main(["attach", strange]) == 2
+        error = capsys.readouterr().err
+        assert words in error and error.count("\n") == 1 and not acts(error)
+
+
+def test_mistakes_are_told_in_a_sentence(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    with served(shadow_engine(), keys=("sesame",)) as server:
+        for url, interval, words in (
+            (f"http://127.0.0.1:{port}", 0.2, "no dlstep server answers at"), ("ftp://x", 0.2, "URL must be like"),
+            ("localhost:8000", 0.2, "URL must be like"), (server.url, 0.0, "--interval must be above 0"),
+            (server.url, 0.2, "wants an API key, and DLSTEP_API_KEY holds none"),
+        ):  # fmt: skip
+            with pytest.raises(ValueError, match=re.escape(words)):
+                attach.run(Namespace(url=url, request=None, interval=interval, json=False))
+        monkeypatch.setenv("DLSTEP_API_KEY", "sesame")
+        assert main(["attach", server.url]) == 0
+        assert capsys.readouterr().out == "no request is under way, and the steps of none are kept\n"
+        assert main(["attach", server.url, "--request", "cmpl-0"]) == 2
+        error = capsys.readouterr().err
+        assert "no steps of such a request are kept" in error and f"dlstep attach {server.url}" in error
+
+
+@pytest.mark.parametrize("opens", [True, False])
+def test_a_browser_opens_once_the_model_is_there(opens: bool, monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
+    asked = threading.Event()
+    urls: list[str] = []
+    monkeypatch.setattr("webbrowser.open", lambda url: urls.append(url) or asked.set() or opens)
+    engine = shadow_engine()
+    with served(engine, ready=lambda: serving_server.show_page("http://127.0.0.1:1/")):
+        assert asked.wait(60)
+    assert urls == ["http://127.0.0.1:1/"]
+    assert ("the page is at http://127.0.0.1:1/" in capsys.readouterr().err) == (not opens)
+
+
+def test_help_fits_a_terminal_of_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    for module in (serve, bench_serve, attach):
+        assert max(map(len, module.parser().format_help().splitlines())) <= 80

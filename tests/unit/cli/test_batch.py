@@ -1,0 +1,118 @@
+"""Killed with -9 at any moment and started again, a batch has the answers of an unbroken run, byte for byte."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from dlstep.batch.crews import Alone
+from dlstep.batch.desk import Desk
+from dlstep.cli import main
+
+from ..batch.batches import answers_file, engine, killed, lines_of, run, stories, written
+
+COUNT = 2000
+LINES = lines_of(stories(COUNT))
+
+
+@pytest.fixture(scope="module")
+def unbroken(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The output of a run that nothing broke off."""
+    out = tmp_path_factory.mktemp("unbroken") / "out.jsonl"
+    run(LINES, out)
+    return out
+
+
+@pytest.mark.parametrize("kills", [1, pytest.param(30, marks=pytest.mark.stress)])
+def test_killed_at_random_moments_the_answers_are_the_same(
+    unbroken: Path, tmp_path: Path, kills: int, report: Callable[[str], None]
+) -> None:
+    whole, random = unbroken.read_bytes(), Random(kills)
+    out = tmp_path / "out.jsonl"
+    grown = [killed(LINES, out, random.randrange(1, len(whole) // kills)) for _ in range(kills)]
+    assert not out.exists()
+    rows = run(LINES, out)
+    assert out.read_bytes() == whole
+    assert [row["custom_id"] for row in rows] == [f"story-{number}" for number in range(COUNT)]
+    assert all(row["response"]["status_code"] == 200 for row in rows)
+    report(f"{COUNT} requests, killed {kills} times, after {', '.join(map(str, grown))} bytes of answers: equal bytes")
+
+
+def test_answers_end_out_of_order_and_are_written_in_order(unbroken: Path) -> None:
+    beside = [json.loads(line) for line in (unbroken.parent / "out.jsonl.run" / "beside.jsonl").read_text().splitlines()]
+    ids = [json.loads(line)["id"] for line in unbroken.read_text().splitlines()]
+    came = [row["id"] for row in beside]
+    assert sorted(came) == sorted(ids) and came != ids
+    assert all(row["seconds"] > 0 and row["nfe"][0] > 0 and row["tokens_per_forward"][0] > 0 for row in beside)
+
+
+def copied(unbroken: Path, folder: Path) -> Path:
+    """A copy of an output and its folder."""
+    shutil.copytree(unbroken.parent, folder, dirs_exist_ok=True)
+    return folder / unbroken.name
+
+
+def test_a_whole_run_is_left_as_it_is(unbroken: Path, tmp_path: Path) -> None:
+    out = copied(unbroken, tmp_path)
+    run(LINES, out)
+    assert out.read_bytes() == unbroken.read_bytes()
+    beside = Path("out.jsonl.run") / "beside.jsonl"
+    assert (tmp_path / beside).read_bytes() == (unbroken.parent / beside).read_bytes(), "nothing was decoded"
+
+
+def test_more_requests_go_on_with_the_answers_that_are_there(unbroken: Path, tmp_path: Path) -> None:
+    class Counting(Desk):
+        def add(self, place: int, key: str, content: object) -> None:
+            added.append(place)
+            super().add(place, key, content)  # pyright: ignore[reportArgumentType]
+
+    added: list[int] = []
+    out = copied(unbroken, tmp_path)
+    more = lines_of(stories(COUNT + 3))
+    rows = run(more, out, Alone(Counting(engine())))
+    assert added == [COUNT, COUNT + 1, COUNT + 2] and len(rows) == COUNT + 3
+    assert out.read_bytes().startswith(unbroken.read_bytes())
+
+
+@pytest.mark.stress
+def test_mistakes_are_told_and_nothing_is_lost(unbroken: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = copied(unbroken, tmp_path / "copy")
+    given = written(tmp_path / "in.jsonl", stories(COUNT))
+    before = out.read_bytes()
+
+    def told(*arguments: object) -> str:
+        assert main(["batch", *map(str, arguments), "--num_threads", "1", "--progress", "false"]) == 2
+        return capsys.readouterr().err.splitlines()[-1]
+
+    fewer = written(tmp_path / "fewer.jsonl", stories(COUNT)[3:])
+    said = told(fewer, out, "--max_num_reqs", "32")
+    assert "has answers to 3 requests that the input does not hold: it has changed since" in said and "give another OUT" in said
+    assert "engine.seed 0, and now it is 1: give another OUT" in told(given, out, "--seed", "1")
+    assert "engine.strategy" in told(given, out, "--accept_threshold", "0.5")
+    assert "engine.fingerprint" in told(given, out, "--dtype", "bfloat16")
+    assert "served_model_name tiny-bd, and now it is other" in told(given, out, "--served_model_name", "other").replace("'", "")
+    assert "is both input and output" in told(given, given)
+    assert "No such file" in told(tmp_path / "none.jsonl", out)
+    assert "does nothing without --ray" in told(given, out, "--actors", "2")
+    lost = tmp_path / "other.jsonl"
+    lost.write_text("precious\n")
+    assert "is there, and no output of a batch" in told(given, lost) and lost.read_text() == "precious\n"
+    cut = tmp_path / "cut.jsonl"
+    cut.write_bytes(given.read_bytes()[:-20])
+    assert f"line {COUNT} holds no JSON" in told(cut, out) and out.read_bytes() == before
+
+
+def test_the_command_answers_and_says_what_failed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [*stories(3), {"custom_id": "wrong", "method": "POST", "url": "/v1/completions", "body": {"prompt": 5}}]
+    given, out = written(tmp_path / "in.jsonl", rows), tmp_path / "out.jsonl"
+    assert main(["batch", str(given), str(out)]) == 1
+    assert capsys.readouterr().err == f"dlstep: 1 of 4 answers are errors, see response.status_code in {out}\n"
+    assert [json.loads(line)["response"]["status_code"] for line in out.read_text().splitlines()] == [200, 200, 200, 400]
+    assert not answers_file(out).exists()
+    with pytest.raises(SystemExit, match="0"):
+        main(["batch", "--help"])
+    shown = capsys.readouterr().out
+    assert all(word in shown for word in ("IN.jsonl OUT.jsonl", "--ray", "--actors", "--accept_threshold", "goes on"))

@@ -1,0 +1,266 @@
+"""`dlstep serve` as it is started: two processes, signals, a killed engine, and wrong options."""
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import psutil
+import pytest
+
+from dlstep.cli import main
+from dlstep.serve.settings import ServeOptions
+
+from ...helpers.serving import Paced, served, shadow_engine
+
+DLSTEP = [sys.executable, "-c", "from dlstep.cli import main; raise SystemExit(main())"]
+START = 120.0  # seconds; torch and transformers are loaded on a busy machine
+TOLD = 20.0  # seconds in which a request is told of a killed engine on a busy machine; it takes a tenth of one
+LONG = {"prompt": "Max has 53 shells.", "max_tokens": 400, "ignore_eos": True}
+
+
+class Command:
+    """A running `dlstep serve`."""
+
+    def __init__(self, process: subprocess.Popen[str], url: str, log: Path) -> None:
+        self.process, self.url, self.log = process, url, log
+        self.http = httpx2.Client(base_url=url, timeout=60)
+
+    def until_ready(self) -> None:
+        """Wait until the model is loaded."""
+        end = time.monotonic() + START
+        while self.http.get("/ready").status_code != 200:
+            assert self.process.poll() is None and time.monotonic() < end, self.log.read_text()
+            time.sleep(0.1)
+
+    def until_metric(self, line: str, *, there: bool) -> None:
+        """Wait until a line of `/metrics` is there, or is not."""
+        end = time.monotonic() + 60
+        while (line in (said := self.http.get("/metrics").text)) != there:
+            assert time.monotonic() < end, f"{self.http.get('/ready').text} {self.log.read_text()} {said}"
+            time.sleep(0.01)
+
+    @property
+    def engine(self) -> psutil.Process:
+        """The engine's process."""
+        (engine,) = [
+            child for child in psutil.Process(self.process.pid).children() if "spawn_main" in " ".join(child.cmdline())
+        ]
+        return engine
+
+    def loaded(self, pid: int) -> bool:
+        """Whether a process has loaded torch."""
+        return "libtorch" in Path(f"/proc/{pid}/maps").read_text()
+
+
+def engines_of(pid: int) -> list[psutil.Process]:
+    """The engines that a server has started."""
+    return [child for child in psutil.Process(pid).children() if "spawn_main" in " ".join(child.cmdline())]
+
+
+@contextmanager
+def command(folder: Path, *options: str) -> Iterator[Command]:
+    """A server on a free port, ready to answer."""
+    log = folder / "stderr"
+    with log.open("w") as stderr, (folder / "stdout").open("w") as stdout:
+        arguments = [*DLSTEP, "serve", *options, "--port", "0"]
+        process = subprocess.Popen(arguments, stdout=stdout, stderr=stderr, text=True)
+        try:
+            end = time.monotonic() + START
+            while (found := re.search(r"listening on (http://\S+);", log.read_text())) is None:
+                assert process.poll() is None and time.monotonic() < end, log.read_text()
+                time.sleep(0.1)
+            running = Command(process, found[1], log)
+            running.until_ready()
+            yield running
+            running.http.close()
+        finally:
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+
+
+def until_gone(process: psutil.Process, seconds: float) -> None:
+    """Wait for the end of a process."""
+    end = time.monotonic() + seconds
+    while process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
+        assert time.monotonic() < end, "an orphan is left"
+        time.sleep(0.05)
+
+
+def check_a_killed_engine(server: Command, report: Callable[[str], None]) -> None:
+    """Those whose engine is killed are told at once; then it is started again."""
+    first = server.engine
+
+    def failed(stream: bool) -> tuple[float, str]:
+        with server.http.stream("POST", "/v1/completions", json={**LONG, "stream": stream, "n": 4}) as response:
+            text = "".join(response.iter_text())
+        return time.monotonic(), text
+
+    with ThreadPoolExecutor(2) as threads:
+        under_way = [threads.submit(failed, stream) for stream in (False, True)]
+        server.until_metric("vllm:num_requests_running 8.0", there=True)
+        killed = time.monotonic()
+        os.kill(first.pid, signal.SIGKILL)
+        for each in under_way:
+            told, text = each.result()
+            report(f"told of a killed engine after {told - killed:.2f} s")
+            assert told - killed < TOLD and "engine_died" in text
+    ready = server.http.get("/ready")
+    assert ready.status_code == 503 and ready.json()["status"] == "restarting"
+    assert server.http.post("/v1/completions", json=LONG).status_code == 503
+    server.until_ready()
+    assert server.http.get("/ready").json()["engine_deaths"] == 1
+    assert server.http.post("/v1/completions", json={**LONG, "max_tokens": 8}).status_code == 200
+    assert server.engine.pid != first.pid
+
+
+def check_sigterm(server: Command) -> int:
+    """Answers under way end well, and then both processes do; returns how many answers that were."""
+    engine = server.engine
+
+    def answer(number: int) -> httpx2.Response:
+        return server.http.post("/v1/completions", json={**LONG, "stream": number % 2 == 0})
+
+    with ThreadPoolExecutor(12) as threads:
+        under_way = [threads.submit(answer, number) for number in range(12)]
+        server.until_metric("vllm:num_requests_running 0.0", there=False)
+        server.process.send_signal(signal.SIGTERM)
+        found = [each.result() for each in under_way]
+    ended = [response for response in found if response.status_code == 200]
+    assert all(response.json()["error"]["code"] == "not_ready" for response in found if response.status_code != 200)
+    assert ended and all('"finish_reason":"length"' in response.text for response in ended)
+    assert server.process.wait(60) == 0
+    until_gone(engine, 20)
+    return len(ended)
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="looks at what is loaded under /proc, which is Linux's")
+def test_two_processes_live_and_die_as_they_should(tmp_path: Path, report: Callable[[str], None]) -> None:
+    with command(tmp_path, "tiny-bd", "--config", "max_queue: 100", "--max_restarts", "1") as server:
+        assert not server.loaded(server.process.pid) and server.loaded(server.engine.pid)
+        check_a_killed_engine(server, report)
+        ended = check_sigterm(server)
+    rows = [json.loads(line) for line in (tmp_path / "stdout").read_text().splitlines()]
+    reasons = [reason for row in rows for reason in row["finish_reasons"]]
+    assert reasons == ["error"] * 8 + ["length"] * (1 + ended)
+
+
+@pytest.mark.parametrize(
+    "signals",
+    [[signal.SIGKILL], [signal.SIGINT], [signal.SIGINT, signal.SIGINT], [signal.SIGINT, signal.SIGTERM]],
+)
+def test_an_engine_never_outlives_its_server_not_even_while_it_loads(signals: list[signal.Signals]) -> None:
+    # The second signal comes too late where the server has ended by then; two of a kind may also arrive as one.
+    expected = {-signal.SIGKILL} if signals == [signal.SIGKILL] else {0, *(128 + number for number in signals[1:])}
+    with subprocess.Popen([*DLSTEP, "serve", "--port", "0"], stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stderr is not None and "listening" in process.stderr.readline()
+            end = time.monotonic() + START
+            while not (children := engines_of(process.pid)):
+                assert time.monotonic() < end
+                time.sleep(0.05)
+            for number in signals:
+                process.send_signal(number)
+            assert process.wait(START) in expected
+            assert "Traceback" not in process.stderr.read()
+            until_gone(children[0], START)
+        finally:
+            process.kill()
+
+
+def test_a_second_signal_ends_the_server_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It waits neither for answers under way nor for an engine that is busy."""
+    engine, codes = shadow_engine(), list[int]()
+    assert isinstance(engine.driver, Paced)
+    monkeypatch.setattr(os, "_exit", codes.append)
+    with served(engine, drain_seconds=60.0) as server, server.http() as http, ThreadPoolExecutor(1) as threads:
+        engine.driver.gate.clear()
+        answer = threads.submit(http.post, "/v1/completions", json=LONG | {"max_tokens": 8})
+        server.until(lambda: server.front.live == 1)
+        for number, expected in ((signal.SIGINT, []), (signal.SIGTERM, [128 + signal.SIGTERM])):
+            server.server.handle_exit(number, None)
+            assert codes == expected
+        engine.driver.gate.set()
+        assert answer.result().status_code == 200
+
+
+@pytest.mark.stress
+def test_wrong_options_are_told_in_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    empty = tmp_path / "keys"
+    empty.write_text("\n")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        cases: list[tuple[list[str], str]] = [
+            (["--port", port], f"cannot listen on 127.0.0.1 port {port}"),
+            (["no-such-folder", "--port", "0"], "no checkpoint folder at 'no-such-folder'"),
+            (["--max_queue", "0"], "ServeOptions.max_queue must be at least 1"),
+            (["--tp", "2", "--rank_timeout", "400"], "rank_timeout=400 must be less than engine_timeout=360"),
+            (["--api_key_file", str(empty)], "holds no key"),
+            (["--api_key_file", str(tmp_path / "none")], "No such file"),
+            (["--no_such_flag", "1"], "no_such_flag"),
+        ]
+        for arguments, said in cases:
+            assert main(["serve", *arguments]) == 2
+            last = capsys.readouterr().err.splitlines()[-1]
+            assert last.startswith("dlstep: error:") and said in last, last
+
+
+def test_help_shows_what_to_type_and_every_option(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        main(["serve", "--help"])
+    shown = capsys.readouterr().out
+    for word in (
+        "curl",
+        "--host",
+        "--port",
+        "--config",
+        "--max_queue",
+        "--drain_seconds",
+        "--device",
+        "--accept_threshold",
+        "--seed",
+    ):
+        assert word in shown
+
+
+def without(modules: tuple[str, ...], code: str) -> subprocess.CompletedProcess[str]:
+    """A fresh process in which some modules cannot be found."""
+    hide = f"import sys; sys.modules.update(dict.fromkeys({modules!r})); "
+    return subprocess.run([sys.executable, "-c", hide + code], capture_output=True, text=True, timeout=START, check=False)
+
+
+EXTRA = ("fastapi", "starlette", "uvicorn", "prometheus_client", "openai", "pydantic")
+
+
+def test_the_core_install_knows_nothing_of_the_extra() -> None:
+    command = "from dlstep.cli import main; raise SystemExit(main({!r}))"
+    for arguments in (["serve", "--help"], ["strategies"]):
+        assert without(EXTRA, command.format(arguments)).returncode == 0
+    found = without(EXTRA, command.format(["serve"]))
+    assert found.returncode == 2 and "pip install 'dlstep[serve]'" in found.stderr and "Traceback" not in found.stderr
+
+
+def test_the_http_process_needs_no_torch() -> None:
+    code = "import dlstep.serve.http.server, dlstep.text.tokenizers; print([m for m in ('torch', 'triton') if sys.modules[m]])"
+    found = without(("torch", "triton"), code)
+    assert found.stdout.strip() == "[]", found.stderr
+
+
+def test_the_port_is_this_machines_alone(tmp_path: Path) -> None:
+    assert ServeOptions().host == "127.0.0.1"
+    named: dict[str, Any] = {"DLSTEP_API_KEY": " secret \n"}
+    assert ServeOptions().api_keys(named) == ("secret",) and ServeOptions().api_keys({}) == ()
+    keys = tmp_path / "keys"
+    keys.write_text("one\n\n two \none\n")
+    assert ServeOptions(api_key_file=str(keys)).api_keys(named) == ("one", "two")

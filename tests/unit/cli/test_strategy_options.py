@@ -1,0 +1,250 @@
+"""Flags and YAML names of strategies and rules: looked up on those chosen, explained by their own help, never ignored."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
+
+import jsonargparse
+import pytest
+
+from dlstep import LLM, rules, strategies
+from dlstep.cli import main
+from dlstep.engine.option_help import field_help
+
+from ..core.test_plugins import RULE, STRATEGY
+
+NEEDS_QUOTA = (
+    "steps_per_block is an option of the rules quota, remdm and running_confidence: give one of them beside it, as rule='quota'"
+)
+
+Captured = pytest.CaptureFixture[str]
+FORGOTTEN = ("lab", "odd_rule", "odd_strategy")
+CLASSES = [shelf.load(name) for shelf in (strategies.SHELF, rules.SHELF) for name in shelf.own()]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A current folder that is not on Python's path, with a rule and a strategy; modules from it are forgotten afterwards."""
+    (tmp_path / "lab").mkdir()
+    (tmp_path / "lab" / "odd_rule.py").write_text(RULE.format(extra="") + "\nRULE = Odd\n")
+    (tmp_path / "odd_strategy.py").write_text(STRATEGY.format(extra="") + "\nSTRATEGY = Odd\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [place for place in sys.path if place])
+    before = dict(sys.modules)
+    yield tmp_path
+    for name in [name for name in sys.modules if name not in before and name.partition(".")[0] in FORGOTTEN]:
+        del sys.modules[name]
+
+
+@pytest.fixture
+def chosen(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """The strategies that commands would decode with; nothing is decoded."""
+    made: list[object] = []
+
+    def generate(self: LLM, *arguments: object, **options: object) -> list[object]:
+        made.append(self.engine.first.strategy)
+        return []
+
+    monkeypatch.setattr(LLM, "generate", generate)
+    return made
+
+
+def failure(capsys: Captured, *arguments: str) -> str:
+    assert main(["generate", "a", *arguments]) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1) and err.startswith("dlstep: error: ")
+    return err
+
+
+def help_of(capsys: Captured, *arguments: str) -> str:
+    with pytest.raises(SystemExit) as stop:
+        main(["generate", *arguments, "--help"])
+    assert stop.value.code == 0
+    return " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)
+def test_every_option_has_a_help_text(cls: type) -> None:
+    texts = field_help(cls)
+    assert all(texts[field.name].endswith(".") for field in fields(cls)), texts
+
+
+def test_help_explains_the_options_of_the_strategy_and_the_rule_that_are_chosen(capsys: Captured) -> None:
+    plain = help_of(capsys)
+    assert "strategy multi_bd: --block_size" in plain and "rule threshold: --accept_threshold" in plain
+    text = help_of(capsys, "--decoding-strategy", "dual_cache", "--rule=quota")
+    assert "strategy dual_cache: --block_size BLOCK_SIZE Positions of a block. (more than 0; default 32)" in text
+    assert "rule quota: --steps_per_block" in text and "--cache {none,prefix,dual}" in text
+    assert "--accept_threshold" not in text.partition("examples:")[2].partition("engine:")[2] and "--num_pages" in text
+    assert "strategy diffusion_gemma: --canvas_length" in help_of(capsys, "--model", "tiny-canvas")
+    assert "strategy multi_bd_edit:" in help_of(capsys, "--sampling_mode", "edit")
+
+
+def test_flags_may_have_hyphens_and_so_may_names_in_yaml(tmp_path: Path, capsys: Captured, chosen: list[object]) -> None:
+    path = tmp_path / "options.yaml"
+    path.write_text("decoding-strategy: d2f\nrule: quota\nsteps-per-block: 3\nbuffer_size: 2\n")
+    assert main(["generate", "a", "--config", str(path), "--buffer-size", "3"]) == 0
+    assert (
+        main(["generate", "a", "--decoding_strategy", "d2f", "--rule", "quota", "--steps_per_block=3", "--buffer-size=3"]) == 0
+    )
+    assert chosen[0] == chosen[1] and "D2F" in repr(chosen[0]) and "Quota(steps_per_block=3," in repr(chosen[0])
+    path.write_text("steps-per-block: 3\nsteps_per_block: 4\n")
+    assert "it says an option twice" in failure(capsys, "--config", str(path))
+    path.write_text("acept_threshold: 0.5\n")
+    assert "'acept_threshold': did you mean --accept_threshold?" in failure(capsys, "--config", str(path))
+
+
+@pytest.mark.parametrize("option", ["rule: lab.odd_rule", "rule: ./lab/odd_rule.py", "rule: 'lab:Odd'", "inner: a.b"])
+def test_a_path_in_a_yaml_file_imports_nothing(option: str, folder: Path, capsys: Captured) -> None:
+    (folder / "options.yaml").write_text(option)
+    said = failure(capsys, "--config", "options.yaml")
+    assert f"--config: in the file 'options.yaml', {option.partition(':')[0]}=" in said
+    assert "is a path, which imports a module: give it on the command line, as --" in said
+    assert "lab.odd_rule" not in sys.modules
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ["--steps_per_block", "3"],
+            NEEDS_QUOTA,
+        ),
+        (["--edit_threshold", "0.5"], "'multi_bd' has no option 'edit_threshold', but edit_threshold=0.5 is given"),
+        (["--acept-threshold", "0.5"], "unrecognized arguments: --acept_threshold 0.5: did you mean --accept_threshold?"),
+        (["--max_num_seqs", "4"], "unrecognized arguments: --max_num_seqs 4: here it is max_num_reqs"),
+        (["--trust-remote-code", "true"], ": leave it out, code of checkpoints is never run"),
+        (["--dtype", "auto"], "leave it out for the dtype that suits the device"),
+        (["--rule", "quoat"], "rule 'quoat' is unknown: choose from ada_block, credit"),
+        (["--rule", "./nowhere.py"], "rule './nowhere.py' is unknown: it must be the path of a .py file, and there is none"),
+        (["--accept_threshold", "1.5"], "error: Threshold.accept_threshold must be at most 1.0, got 1.5"),
+        (["--block_size", "0"], "error: MultiBD.block_size must be more than 0, got 0"),
+        (["--decoding_strategy", "dual_cache", "--cache", "all"], "--cache takes one of 'none', 'prefix', 'dual', got 'all'"),
+        (["--decoding_strategy", "dmax", "--rule", "quota"], "'dmax' has no option 'rule'"),
+        (["--inner", "quota"], "'multi_bd' has no option 'inner'"),
+    ],
+)
+def test_a_wrong_option_is_one_sentence(arguments: list[str], message: str, capsys: Captured) -> None:
+    if "--inner" in arguments and not any("inner" in [field.name for field in fields(cls)] for cls in CLASSES):
+        message = "unrecognized arguments: --inner quota"
+    assert message in failure(capsys, *arguments)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "rule"),
+    [
+        ("odd_strategy:Odd", "./lab/odd_rule.py"),
+        ("odd_strategy.py", "lab.odd_rule"),
+        ("odd_strategy.py", "lab.odd_rule:Odd"),
+    ],
+)
+def test_files_of_ones_own_are_found_in_the_current_folder(
+    rule: str, strategy: str, folder: Path, capsys: Captured, chosen: list[object]
+) -> None:
+    arguments = ["--decoding_strategy", strategy, "--rule", rule]
+    assert "rule Odd: --odd ODD How odd. (at least 0.0, at most 1.0; default 0.5)" in help_of(capsys, "--rule", rule)
+    assert main(["generate", "a", *arguments, "--odd", "7"]) == 0
+    (made,) = chosen
+    assert "odd=7" in repr(made) and "rule=Odd(odd=0.5)" in repr(made)
+    assert "Odd.odd must be" in failure(capsys, "--rule", rule, "--odd", "1.5")
+    assert "--oddd 1: did you mean --odd?" in failure(capsys, "--rule", rule, "--oddd", "1")
+    assert str(folder) not in sys.path
+
+
+def test_an_exception_in_ones_own_file_keeps_its_traceback(folder: Path, capsys: Captured) -> None:
+    (folder / "lab" / "odd_rule.py").write_text("raise ValueError('mine')")
+    for rule in ("lab.odd_rule", "./lab/odd_rule.py"):
+        with pytest.raises(ValueError, match="mine"):
+            main(["generate", "a", "--rule", rule])
+    (folder / "lab" / "odd_rule.py").write_text("import json\njson.loads('no')")
+    with pytest.raises(ValueError, match="Expecting value"):
+        main(["generate", "a", "--rule", "./lab/odd_rule.py"])
+    (folder / "lab" / "odd_rule.py").write_text("import odd_nowhere")
+    assert "it needs the module 'odd_nowhere'" in failure(capsys, "--rule", "./lab/odd_rule.py")
+    (folder / "lab" / "odd_rule.py").write_text("x = 1")
+    assert "has no class: let its last line be RULE = YourClass" in failure(capsys, "--rule", "lab.odd_rule")
+
+
+def test_an_exception_while_decoding_in_ones_own_file_names_its_line(folder: Path, capsys: Captured) -> None:
+    path = folder / "lab" / "odd_rule.py"
+    path.write_text(path.read_text().replace("return [begin]", "raise ValueError('mine')"))
+    main(["generate", "a", "--rule", "./lab/odd_rule.py", "--max_tokens", "4"])
+    told = capsys.readouterr()
+    assert re.search(r"chosen raised ValueError: mine \(odd_rule\.py:\d+\)", told.out + told.err)
+
+
+def test_errors_of_libraries_outside_of_site_packages_are_one_line(tmp_path: Path) -> None:
+    """Libraries may lie in any folder of PYTHONPATH: what they raise is no error in a file of the user's own."""
+    source = Path(jsonargparse.__file__).parent
+    about = next(source.parent.glob("jsonargparse-*.dist-info"))
+    for found in (source, about):
+        (tmp_path / found.name).symlink_to(found)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])}
+    script = "import jsonargparse, sys; from dlstep.cli import main; print(jsonargparse.__file__); sys.exit(main())"
+    arguments = [sys.executable, "-c", script, "generate", "a", "--nonsense", "1"]
+    done = subprocess.run(arguments, env=environment, capture_output=True, text=True, check=False)
+    assert done.stdout.startswith(str(tmp_path)) and done.returncode == 2
+    assert done.stderr == "dlstep: error: unrecognized arguments: --nonsense 1\n"
+
+
+SCRIPT = """
+from dlstep import LLM, SamplingParams
+
+{code}
+
+for given in (Odd(odd=2), Odd):
+    llm = LLM(decoding_strategy=given, block_size=4) if given is Odd else LLM(decoding_strategy=given)
+    (output,) = llm.generate("a", SamplingParams(max_tokens=4, ignore_eos=True), progress=False)
+    print(type(llm.state.strategy).__module__, llm.state.strategy.odd, len(output.token_ids))
+"""
+
+
+@pytest.mark.stress
+def test_a_strategy_by_value_from_a_script_and_from_nowhere(tmp_path: Path) -> None:
+    """A class whose module is `__main__`, with a file and without one, as in a notebook."""
+    text = SCRIPT.format(code=STRATEGY.format(extra=""))
+    (tmp_path / "multi_bd.py").write_text(text)  # the name of another strategy, which must not be looked up
+    for command in ([str(tmp_path / "multi_bd.py")], ["-c", text]):
+        done = subprocess.run([sys.executable, *command], capture_output=True, text=True, check=False, env={**os.environ})
+        assert done.stdout == "__main__ 2 4\n__main__ 3 4\n", done.stderr
+
+
+def test_strategies_and_rules_are_listed_and_explained(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+
+    def text(*arguments: str) -> str:
+        assert main([*arguments]) == 0
+        out = capsys.readouterr().out
+        assert max(map(len, out.splitlines())) <= 80 or "--json" in arguments
+        return out
+
+    listed = text("rules")
+    assert all(name in listed for name in rules.available()) and "Nie et al." in listed and "for d2f, dual_cache" in listed
+    rows = {row["name"]: row for row in json.loads(text("rules", "--json"))}
+    assert rows["quota"]["options"]["steps_per_block"] is None and "multi_bd" in rows["quota"]["carriers"]
+    assert "arXiv 2505.22618" in rows["threshold"]["source"]
+    one = text("strategies", "dual_cache", "--rule", "quota")
+    assert "strategy dual_cache" in one and "rule quota" in one and "--steps_per_block" in one and "(more than 0" in one
+    options = {row["name"]: row for row in json.loads(text("strategies", "d2f", "--json"))}
+    assert options["accept_threshold"] == {
+        "name": "accept_threshold",
+        "default": 0.9,
+        "allowed": "at least 0.0, at most 1.0",
+        "help": "A position is decided when the probability of its token is above this.",
+    }
+    assert options["rule"]["default"] == "threshold"
+    assert "--accept_threshold" in text("rules", "threshold")
+    for arguments, message in (
+        (["strategies", "nonsense"], "'nonsense' is unknown"),
+        (["rules", "nonsense"], "rule 'nonsense' is unknown"),
+        (["strategies", "--rule", "quota"], "name the strategy, too"),
+        (["strategies", "d2f", "--matrix"], "leave the name out"),
+        (["strategies", "dmax", "--rule", "quota"], "DMax has no option 'rule'"),
+    ):
+        assert main(arguments) == 2
+        assert message in capsys.readouterr().err

@@ -1,0 +1,287 @@
+"""Law 16: a value of a wrong type is refused where it comes in, by one sentence, and nothing else is harmed."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields, replace
+from functools import cache
+from typing import Any
+
+import pytest
+from hypothesis import example, given, strategies as st
+
+from dlstep import LLM, EngineConfig, Output, SamplingParams, Spec, Thresholds, strategies
+from dlstep.core import Config, Request, Rows, Span, State, Strategy, add, commit, init, schedule
+from dlstep.core.codec import from_json, to_json
+from dlstep.engine.resolve import build, resolve
+from dlstep.testing.harness import shadow
+from dlstep.testing.scripted import ScriptedDriver
+
+from ...helpers.odd_values import ODD, Recipe, check_sentence, check_value, made, plain_only, recipes
+from ...helpers.shadow_llm import PAGE_SIZE, make_llm, spec
+
+GOOD, SHORT = "How many", SamplingParams(max_tokens=6)
+SMALL = {"block_size": 4, "buffer_size": 2, "canvas_length": 4, "max_denoising_steps": 4}
+MODELS = [Spec(mask, (6,), 8, shift) for mask in (7, None) for shift in (0, 1)]
+
+
+@cache
+def good_alone() -> Output:
+    """The answer of the good request by itself."""
+    return make_llm().generate(GOOD, SHORT)[0]
+
+
+def valid(cls: type) -> dict[str, Any]:
+    """Arguments that make a value of `cls`."""
+    if cls is Config:
+        return {"spec": spec(), "page_size": 8, "num_pages": 64, "max_model_len": 128, "max_num_batched_tokens": 256}
+    if cls is Spec:
+        return {"mask_id": 7, "eos_ids": (6,), "vocab_size": 8}
+    if cls is Request:
+        return {"id": 0, "prompt": (5, 6)}
+    return {each.name: SMALL[each.name] for each in fields(cls) if each.name in SMALL} if issubclass(cls, Strategy) else {}
+
+
+def finished(state: State, driver: Any) -> State:
+    """The state once all requests have ended."""
+    for _ in range(500):
+        if state.done:
+            return state
+        state = commit(state, driver.run(schedule(state)))
+    raise AssertionError("not finished")
+
+
+def use_params(value: SamplingParams) -> None:
+    """Another request beside one with these parameters is answered as alone."""
+    llm = make_llm()
+    odd, good = llm.generate(["other", GOOD], [value, SHORT])
+    assert good == good_alone() and llm.state.done
+    assert odd.finish_reason in ("length", "nfe_limit", "repetition", "stop", "rejected")
+
+
+def use_thresholds(value: Thresholds) -> None:
+    use_params(SamplingParams(max_tokens=12, thresholds=value))
+
+
+def use_request(value: Request) -> None:
+    """The request runs or is rejected, and the one beside it is answered as alone."""
+    config = Config(spec(), PAGE_SIZE, 64, 128, 256)
+    first, good = init(config, strategies.load("multi_bd")()), Request(77, (5, 6), SHORT)
+    if value.id == good.id:
+        return
+    state = finished(add(add(first, value), good), shadow(config, first.strategy))
+    assert state.finished[good.id].answer == finished(add(first, good), shadow(config, first.strategy)).finished[77].answer
+    assert state.finished[value.id].finish in ("length", "stop", "rejected")
+    check_value(state)
+
+
+def sure(span: Span) -> Rows:
+    return Rows((5,) * len(span.wanted), (1.0,) * len(span.wanted))
+
+
+def use_config(value: Config) -> None:
+    """Requests that such an engine admits are answered."""
+    try:
+        state = init(value, strategies.load("multi_bd")(block_size=4, buffer_size=1))
+    except ValueError as error:
+        check_sentence(error, "_", "cannot decode this model")
+        return
+    state = add(add(state, Request(0, (1, 2), SHORT)), Request(1, (0, 3), SamplingParams(max_tokens=3, stop=("x",))))
+    check_value(finished(state, ScriptedDriver(sure)))
+
+
+def use_spec(value: Spec) -> None:
+    use_config(Config(value, page_size=8, num_pages=64, max_model_len=128, max_num_batched_tokens=256))
+
+
+def use_strategy(value: Strategy) -> None:
+    """Every model that the strategy can decode is decoded."""
+    for model in MODELS:
+        config = Config(model, 8, 16, 64, 128)
+        try:
+            state = init(config, value)
+        except ValueError as error:
+            check_sentence(error, "cannot", "must", "less than")
+            continue
+        for number in range(2):
+            state = add(state, Request(number, (1, 2, number), SamplingParams(max_tokens=9, max_nfe=20)))
+        check_value(finished(state, shadow(config, value)))
+
+
+@dataclass
+class Facts:
+    """The description of a model."""
+
+    spec: Spec = field(default_factory=spec)
+    name: str = "a model"
+    options: dict[str, object] = field(default_factory=lambda: {"block_size": 8, "buffer_size": 2})
+    decoding_strategy: str = "multi_bd"
+    training: str = "block-causal"
+    max_model_len: int = 512
+
+
+def use_options(value: EngineConfig) -> None:
+    """The options make an engine or are told by name."""
+    try:
+        resolved = resolve(value, Facts())
+        if resolved.num_pages != -1:
+            init(*build(resolved, spec()))
+    except ValueError as error:
+        words = ("positions", "does not go with", "has no option", "unknown")
+        check_sentence(error, *(each.name for each in fields(EngineConfig)), *words)
+
+
+USES: dict[type, Callable[[Any], None]] = {
+    SamplingParams: use_params,
+    Thresholds: use_thresholds,
+    Request: use_request,
+    Spec: use_spec,
+    Config: use_config,
+    EngineConfig: use_options,
+}
+USES |= {strategies.load(name): use_strategy for name in strategies.available()}
+PLACES = [(cls, each.name) for cls in USES for each in fields(cls)]
+
+
+def refused(cls: type, name: str, given: Any) -> Any:
+    """None if the value is refused as it should be, else the instance that took it."""
+    try:
+        value = cls(**valid(cls) | {name: given})
+    except ValueError as error:
+        check_sentence(error, f"{cls.__name__}.{name}", f"{name}=", "the prompt is empty")
+        return None
+    if cls is not EngineConfig:
+        check_value(value)
+        assert repr(from_json(to_json(value))) == repr(value)
+    else:
+        assert hash(value) == hash(replace(value))
+    assert not [part for part in plain_only(value) if not isinstance(part, Strategy)], "a foreign object was kept"
+    return value
+
+
+@pytest.mark.parametrize("cls", USES, ids=lambda cls: cls.__name__)
+def test_every_field_takes_or_refuses_every_odd_value(cls: type) -> None:
+    used, wrong = set(), []
+    for name in [each.name for each in fields(cls)]:
+        for odd, make in ODD.items():
+            try:
+                value = refused(cls, name, make())
+                if value is not None and value not in used:
+                    used.add(value)
+                    USES[cls](value)
+            except Exception as error:  # noqa: BLE001
+                wrong.append(f"{cls.__name__}.{name} given {odd}: {type(error).__name__}: {error}"[:300])
+    assert not wrong, "\n".join(wrong)
+
+
+@given(place=st.sampled_from(PLACES), recipe=recipes)
+@example((SamplingParams, "stop"), ("plain", (5,)))
+@example((SamplingParams, "stop"), ("plain", ("\ud800",)))
+@example((SamplingParams, "seed"), ("plain", 1.5))
+@example((SamplingParams, "seed"), ("named", "numpy int64"))
+@example((SamplingParams, "top_k"), ("plain", 2**63))
+@example((SamplingParams, "temperature"), ("plain", 3.5e38))
+@example((SamplingParams, "temperature"), ("plain", 1e-40))
+@example((SamplingParams, "max_tokens"), ("plain", True))
+@example((Request, "prompt"), ("plain", [1.5, 2.5]))
+@example((Request, "index"), ("plain", 2**63))
+@example((strategies.load("diffusion_gemma"), "t_max"), ("plain", 1e30))
+@example((Request, "prompt"), ("plain", (2**63, 1)))
+def test_a_field_takes_a_value_or_says_why_not(place: tuple[type, str], recipe: Recipe) -> None:
+    cls, name = place
+    value = refused(cls, name, made(recipe))
+    if value is not None:
+        USES[cls](value)
+
+
+def listed(stream: Any) -> Any:
+    return list(stream)
+
+
+def chat_word(llm: LLM, given: Any) -> Any:
+    return llm.chat([{"role": "user", "content": given}], SHORT)
+
+
+def submitted(llm: LLM, *given: Any) -> Any:
+    session = llm.session()
+    session.submit(*given)
+    session.run()
+    check_value(session.trace)
+
+
+def aborted(llm: LLM, *given: Any) -> Any:
+    """A session that aborts goes on, and can be written."""
+    session = llm.session()
+    request_id = session.submit(GOOD, SHORT)
+    session.abort(*given)
+    session.run()
+    assert session.output(request_id).finish_reason in ("length", "abort")
+    check_value(session.trace)
+
+
+TEMPLATE = "{% for message in messages %}{{ message['role'] + ': ' + message.content }}{% endfor %}"
+CALLS: dict[str, tuple[Callable[[LLM, Any], Any], tuple[str, ...]]] = {
+    "generate": (lambda llm, given: llm.generate(given, SHORT), ("prompt",)),
+    "generate with": (lambda llm, given: llm.generate(GOOD, given), ("sampling_params",)),
+    "generate many with": (lambda llm, given: llm.generate([GOOD, GOOD], [SHORT, given]), ("sampling_params",)),
+    "generate progress": (lambda llm, given: llm.generate(GOOD, SHORT, progress=given), ("progress",)),
+    "stream": (lambda llm, given: listed(llm.stream(given, SHORT)), ("prompt",)),
+    "stream with": (lambda llm, given: listed(llm.stream(GOOD, given)), ("sampling_params",)),
+    "stream_drafts": (lambda llm, given: listed(llm.stream_drafts(given, SHORT)), ("prompt",)),
+    "stream_drafts with": (lambda llm, given: listed(llm.stream_drafts(GOOD, given)), ("sampling_params",)),
+    "chat": (lambda llm, given: llm.chat(given, SHORT), ("message", "conversation")),
+    "chat a message": (lambda llm, given: llm.chat([given], SHORT), ("message", "conversation")),
+    "chat a word": (chat_word, ("message", "conversation")),
+    "submit": (lambda llm, given: submitted(llm, given, SHORT), ("prompt",)),
+    "submit with": (lambda llm, given: submitted(llm, GOOD, given), ("sampling_params",)),
+    "abort": (aborted, ("request_id", "Abort.id")),
+    "abort because": (lambda llm, given: aborted(llm, 0, given), ("reason",)),
+}
+
+
+class Busy:
+    """An LLM with a stream that is open while it is called."""
+
+    def __init__(self) -> None:
+        self.llm = LLM.of(replace(make_llm().engine, chat_template=TEMPLATE))
+        self.stream = self.llm.stream(GOOD, SHORT)
+        self.first = next(self.stream)
+
+    def check_call(self, name: str, given: Any) -> None:
+        """A call with an odd argument is refused and changes nothing, or else good requests are answered as always."""
+        call, names = CALLS[name]
+        before = self.llm.state
+        try:
+            call(self.llm, given)
+        except ValueError as error:
+            check_sentence(error, *names)
+        if self.llm.state is not before:
+            assert self.llm.generate(GOOD, SHORT)[0] == good_alone()
+
+    def close(self) -> None:
+        """The stream that was open all the time says what it says alone."""
+        assert self.first + "".join(self.stream) == good_alone().text
+        assert self.llm.state.done
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_every_argument_takes_or_refuses_every_odd_value(name: str) -> None:
+    busy, wrong = Busy(), []
+    for odd, make in ODD.items():
+        try:
+            busy.check_call(name, make())
+        except Exception as error:  # noqa: BLE001
+            wrong.append(f"{name} given {odd}: {type(error).__name__}: {error}"[:300])
+    assert not wrong, "\n".join(wrong)
+    busy.close()
+
+
+@given(name=st.sampled_from(sorted(CALLS)), recipe=recipes)
+@example("generate", ("plain", [1.5, 2.5]))
+@example("generate", ("plain", {"prompt": "x"}))
+@example("generate", ("named", "1-D numpy int64"))
+@example("generate", ("named", "1-D tensor"))
+@example("generate", ("plain", "\ud800"))
+@example("generate", ("plain", [2**63, 5]))
+def test_an_argument_takes_a_value_or_says_why_not(name: str, recipe: Recipe) -> None:
+    busy = Busy()
+    busy.check_call(name, made(recipe))
+    busy.close()

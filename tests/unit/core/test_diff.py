@@ -1,0 +1,212 @@
+"""Differences of states and traces: false exactly for equal values, complete enough to go from one to the other, and short."""
+
+from dataclasses import replace
+from itertools import pairwise, product
+
+import pytest
+
+from dlstep import strategies
+from dlstep.core import (
+    Config,
+    Move,
+    Plan,
+    Position,
+    Rebuild,
+    Request,
+    Samples,
+    SamplingParams,
+    Sequence,
+    Spec,
+    State,
+    Trace,
+    add,
+    commit,
+    init,
+    schedule,
+    with_options,
+)
+from dlstep.rules.quota import Quota
+from dlstep.strategies import load
+from dlstep.testing import ShadowDriver
+
+from ...helpers.recorded import recorded
+
+NAMES = strategies.available()
+SPEC = Spec(mask_id=49, eos_ids=(48,), vocab_size=50, pieces=tuple(b"%c" % (32 + token) for token in range(50)))
+
+
+def tokens(sequence: Sequence) -> dict[int, int]:
+    """The decided tokens of an answer, read position by position."""
+    blocks = [*sequence.past, *sequence.window]
+    undecided = {position for block in sequence.window for position in block.undecided}
+    stop = min(max(block.end for block in blocks), sequence.limit) if blocks else 0
+    answered = range(len(sequence.request.prompt), stop)
+    return {position: sequence.tokens(position, position + 1)[0] for position in answered if position not in undecided}
+
+
+def everyone(state: State) -> dict[tuple[int, int], Sequence]:
+    """The requests of a state by arrival and id."""
+    found = (*state.running, *state.waiting, *state.finished.values())
+    return {(sequence.request.arrival, sequence.id): sequence for sequence in found}
+
+
+def check_text(value: object) -> None:
+    """Lines of `str` fit a terminal and hold nothing that it would act on."""
+    for line in str(value).splitlines():
+        assert len(line) <= 80 and line.isprintable(), line
+
+
+def check_difference(old: State, new: State) -> None:
+    """Positions lead from one state's tokens to the other's, counts are those of the states, others are named."""
+    found = old.diff(new)
+    assert bool(found) == (old != new)
+    check_text(found)
+    before, after = everyone(old), everyone(new)
+    told = {(each.arrival, each.id): each for each in found.requests}
+    assert {key for key, each in told.items() if each.fate == "came"} == after.keys() - before.keys()
+    assert {key for key, each in told.items() if each.fate == "gone"} == before.keys() - after.keys()
+    for key, sequence in after.items():
+        known = tokens(before[key]) if key in before else {}
+        if key in told:
+            for change in told[key].positions:
+                assert known.get(change.position) == change.old != change.new
+                known = {**known, change.position: change.new}
+            counts = {move.name: move.new for move in told[key].moves}
+            assert counts.get("settled", sequence.settled) == sequence.settled
+            assert counts.get("forwards", sequence.nfe) == sequence.nfe
+            assert counts.get("pages", len(sequence.pages)) == len(sequence.pages)
+        else:
+            assert sequence == before[key]
+        assert {position: token for position, token in known.items() if token is not None} == tokens(sequence)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_difference_leads_from_one_state_to_another(name: str) -> None:
+    for seed in range(4):
+        trace, _ = recorded(name, seed)
+        states = [*trace.states()]
+        for old, new in pairwise(states):
+            check_difference(old, new)
+        some = states[:: max(1, len(states) // 6)]
+        for old, new in product(some, some):
+            check_difference(old, new)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_short_texts_fit_a_terminal(name: str) -> None:
+    for seed in range(4):
+        trace, _ = recorded(name, seed)
+        check_text(trace)
+        assert str(trace).startswith(f"Trace of {len(trace.events)} events: ")
+        for event, state in zip(trace.events, list(trace.states())[1:], strict=True):
+            check_text(state)
+            assert str(state).startswith(f"State at step {state.step}: {len(state.running)} running")
+            if isinstance(event, Samples):
+                check_text(event)
+                check_text(event.plan)
+                assert str(event.plan).startswith(f"Plan of step {event.plan.step}: ")
+                assert str(event).startswith(f"Samples of step {event.plan.step}: ")
+
+
+def test_fields_that_nothing_else_shows_are_named() -> None:
+    """Each field of a state, changed alone, is part of the difference."""
+    state = start()
+    (sequence,) = state.waiting
+    other = replace(sequence.request, params=replace(sequence.request.params, temperature=0.5))
+    waiting = state.waiting.remove([0]).push_front([sequence.asking(other)])
+    for changed, name in (
+        (replace(state, line=5), "device history"),
+        (replace(state, releases=(3,)), "releases"),
+        (replace(state, arrivals=9), "arrivals"),
+        (replace(state, ended=state.ended.push_front(5)), "order of endings"),
+        (replace(state, cache=replace(state.cache, fresh=3)), "pages"),
+        (replace(state, config=replace(state.config, spec=replace(SPEC, head_shift=1))), "spec"),
+    ):
+        assert state.diff(changed).others == (name,)
+        assert str(state.diff(changed)) == f"other {name}"
+    (found,) = state.diff(replace(state, waiting=waiting)).requests
+    assert (found.fate, found.others) == ("went on", ("params",))
+    block = sequence.window[0]
+    surer = replace(block, probabilities=tuple([1.0] * len(block.probabilities)))
+    blocks = state.waiting.remove([0]).push_front([replace(sequence, window=(surer, *sequence.window[1:]))])
+    (found,) = state.diff(replace(state, waiting=blocks)).requests
+    assert (found.positions, found.moves, found.others) == ((), (), ("window",))
+    assert str(state.diff(replace(state, waiting=blocks))) == "request 0: other window"
+    assert state.diff(replace(state, config=replace(state.config, num_pages=8))).moves == (Move("num_pages", 16, 8),)
+    options = with_options(state.strategy, {"accept_threshold": 0.25})
+    assert state.diff(replace(state, strategy=options)).moves == (Move("accept_threshold", 0.9, 0.25),)
+    other_rule = replace(state.strategy, rule=Quota(2))
+    assert state.diff(replace(state, strategy=other_rule)).moves == (Move("rule", "Threshold", "Quota"),)
+    decoded = state.waiting.remove([0]).push_front([sequence.decoded_by(options)])
+    (found,) = state.diff(replace(state, waiting=decoded)).requests
+    assert (found.positions, found.moves, found.others) == ((), (), ("strategy",))
+
+
+def start() -> State:
+    """One request on a small engine."""
+    config = Config(SPEC, page_size=4, num_pages=16, max_model_len=64)
+    return add(init(config, load("multi_bd")(block_size=4, buffer_size=2)), Request(0, (5, 6), SamplingParams(max_tokens=9)))
+
+
+def answered(state: State, plan: Plan, token: int, probability: float) -> State:
+    """The state after every wanted position was answered alike."""
+    samples = ShadowDriver(4, 16, SPEC).run(plan)
+    rows = tuple(
+        replace(r, tokens=(token,) * len(r.tokens), probabilities=(probability,) * len(r.tokens)) for r in samples.rows
+    )
+    return commit(state, Samples(plan, rows))
+
+
+def test_the_words_of_a_step() -> None:
+    state = start()
+    after = answered(state, schedule(state), 33, 0.99)
+    found = state.diff(after).find(0)
+    assert found is not None
+    assert found.positions == tuple(Position(position, None, 33) for position in range(2, 8))
+    assert [change.kind for change in found.positions] == ["decided"] * 6
+    assert str(state.diff(after)).splitlines()[-1] == "  2 to 7 decided: AAAAAA"
+    back = after.diff(state).find(0)
+    assert back is not None and {change.kind for change in back.positions} == {"taken back"}
+    other = answered(state, schedule(state), 34, 0.99)
+    assert str(after.diff(other)) == "request 0: 6 changed\n  2 to 7 changed: AAAAAA -> BBBBBB"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_trace_is_parted_where_it_was_changed(name: str) -> None:
+    trace, state = recorded(name, 1)
+    assert not trace.diff(trace) and str(trace.diff(trace)) == f"no difference in {len(trace.events)} events"
+    for place in range(0, len(trace.events), 3):
+        short = Trace(trace.first, trace.events[:place])
+        found = trace.diff(short)
+        assert found and found.same == place and found.new == "" and found.old
+        assert found.end == state.diff(short.state)
+        check_text(found)
+        event = trace.events[place]
+        if isinstance(event, Samples) and any(rows.tokens for rows in event.rows):
+            rows = tuple(replace(r, probabilities=tuple(p / 2 for p in r.probabilities)) for r in event.rows)
+            if rows != event.rows:
+                other = Trace(trace.first, (*trace.events[:place], Samples(event.plan, rows)))
+                found = trace.diff(other)
+                assert found.same == place and "probability" in found.old != found.new
+        longer = Trace(trace.first, (*trace.events[:place], Rebuild()))
+        if not isinstance(event, Rebuild):
+            assert trace.diff(longer).same == place and "rebuild" in trace.diff(longer).new
+            check_text(trace.diff(longer))
+
+
+def test_traces_that_begin_differently_share_no_event() -> None:
+    trace, _ = recorded("multi_bd", 1)
+    other = Trace(replace(trace.first, line=7))
+    found = trace.diff(other)
+    assert found and found.same == 0 and found.there.others == ("device history",)
+    assert found.place == "the first states differ"
+
+
+@pytest.mark.parametrize("other", [None, 5, "a state", (), State])
+def test_a_value_of_another_kind_is_refused(other: object) -> None:
+    trace, state = recorded("multi_bd", 0)
+    for value, kind in ((state, "State"), (trace, "Trace")):
+        with pytest.raises(ValueError, match=f"a {kind} is compared with another {kind}, got "):
+            value.diff(other)
+    with pytest.raises(ValueError, match="a State is compared with another State, got "):
+        state.diff(trace)

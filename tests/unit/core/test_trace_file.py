@@ -1,0 +1,441 @@
+"""Trace files that were changed: each is refused by a sentence, diverges, or holds the same trace."""
+
+import json
+import random
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any, final
+
+import pytest
+from hypothesis import settings
+
+from dlstep import ReplayDiverged, Trace, strategies
+from dlstep.cli import main
+from dlstep.core import Samples
+from dlstep.core.trace_file import EVENT_DEPTH, FORMAT, STATE_DEPTH, checks
+from dlstep.strategies import Blockwise
+from dlstep.strategies.multi_bd import MultiBD
+
+from ...helpers.recorded import recorded
+
+EXAMPLES = settings.default.max_examples if settings.default is not None else 0
+MUTATIONS = 3000 if EXAMPLES > 1000 else 300 if EXAMPLES >= 60 else 100
+NAMES = strategies.available()
+OTHERS: tuple[Any, ...] = (
+    None, True, 0, 1, -1, 2**70, 0.5, float("nan"), float("inf"), "", "x", "\ud800", [], [1], [[]], {}, {"class": "x"},
+    {"bytes": "zz"}, {"set": 5}, {"map": [[1]]}, {"list": None}, {"class": "dlstep.core:State"}, {"class": "dlstep.core:Grid"},
+)  # fmt: skip
+CLASSES = (
+    "dlstep.core:Request",
+    "dlstep.core:Nothing",
+    "builtins:dict",
+    "os:system",
+    "dlstep.strategies.d2f:D2F",
+    "",
+    ":",
+    "x",
+)
+
+
+@cache
+def saved(name: str, folder: Path) -> tuple[Trace, bytes]:
+    """A trace and its file."""
+    traces = (recorded(name, seed)[0] for seed in range(50))
+    trace = next(trace for trace in traces if len({type(event) for event in trace.events}) == 7)  # all kinds of events
+    trace.save(folder / f"{name}.jsonl")
+    return trace, (folder / f"{name}.jsonl").read_bytes()
+
+
+def parts(data: Any) -> Iterator[tuple[Any, Any]]:
+    """Every container in `data` with each of its keys or indices."""
+    for place in data if isinstance(data, dict) else range(len(data)) if isinstance(data, list) else ():
+        yield data, place
+        yield from parts(data[place])
+
+
+def changed_line(draw: random.Random, line: bytes) -> bytes:
+    """A line of JSON with one thing changed in it."""
+    data = json.loads(line)
+    holder, place = draw.choice(list(parts(data)))
+    match draw.choice(["value", "number", "remove", "rename", "double", "class", "deep", "more"]):
+        case "value":
+            holder[place] = draw.choice(OTHERS)
+        case "number" if type(holder[place]) in (int, float):
+            holder[place] += draw.choice([1, -1, 0.5, 2**64])
+        case "remove":
+            del holder[place]
+        case "rename" if isinstance(holder, dict):
+            holder[draw.choice(["x", "step", "class", f"{place}_"])] = holder.pop(place)
+        case "double":
+            text = json.dumps(data)
+            return text.replace(
+                "{", '{"' + draw.choice(["class", "step", "event", "x"]) + '": ' + draw.choice("15"), 1
+            ).encode()
+        case "class":
+            holder[place] = {"class": draw.choice(CLASSES)}
+        case "deep":
+            holder[place] = "DEEP"
+            depth = draw.choice([10, 900, 5000, 200_000])
+            return json.dumps(data).replace('"DEEP"', "[" * depth + "]" * depth).encode()
+        case _:
+            holder[place] = [holder[place]]
+    return json.dumps(data).encode()
+
+
+def mutated(draw: random.Random, content: bytes) -> bytes:
+    """The file with one change."""
+    lines = content.splitlines(keepends=True)
+    at, other = draw.randrange(len(lines)), draw.randrange(len(lines))
+    match draw.choice(["line", "line", "line", "line", "delete", "swap", "double", "flip", "cut", "insert", "shuffle"]):
+        case "line":
+            lines[at] = changed_line(draw, lines[at]) + b"\n"
+        case "delete":
+            del lines[at]
+        case "swap":
+            lines[at], lines[other] = lines[other], lines[at]
+        case "double":
+            lines.insert(other, lines[at])
+        case "flip":
+            place = draw.randrange(len(content))
+            return content[:place] + bytes([content[place] ^ (1 << draw.randrange(8))]) + content[place + 1 :]
+        case "cut":
+            return content[: draw.randrange(len(content))]
+        case "insert":
+            place = draw.randrange(len(content))
+            return content[:place] + draw.choice([b"\xff", b"\0", b"\n", b" ", b"1", b"\xed\xa0\x80", b"{}"]) + content[place:]
+        case _:
+            draw.shuffle(lines)
+    return b"".join(lines)
+
+
+def test_a_changed_file_is_refused_or_diverges_or_is_the_same(tmp_path: Path) -> None:
+    path, seen = tmp_path / "changed.jsonl", dict.fromkeys(["refused", "diverged", "equal"], 0)
+    for seed in range(MUTATIONS):
+        trace, content = saved(NAMES[seed % len(NAMES)], tmp_path)
+        path.write_bytes(mutated(random.Random(seed), content))
+        try:
+            loaded = Trace.load(path)
+            if loaded != trace:
+                loaded.replay()
+                raise AssertionError(f"mutation {seed} was not noticed")
+            seen["equal"] += 1
+        except ReplayDiverged:
+            seen["diverged"] += 1
+        except ValueError as error:
+            assert str(path) in str(error) and len(str(error)) < 1000 and "\n" not in str(error), error
+            seen["refused"] += 1
+    assert seen["refused"] > 0.8 * MUTATIONS, seen
+
+
+def forged_value(draw: random.Random, old: Any) -> Any:
+    """A value in place of `old`: a near one of its own type, or any other."""
+    if type(old) in (int, float) and draw.random() < 0.5:
+        return old + draw.choice([1, -1, 0.5, 2**64])
+    if isinstance(old, list) and old and draw.random() < 0.3:
+        return draw.choice([old[1:], old[:-1], old + old[-1:]])
+    return draw.choice(OTHERS)
+
+
+def with_a_repeated_event(lines: list[bytes], at: int) -> list[bytes]:
+    """The lines of a file in which event `at` stands twice, numbered as if that were right."""
+    head, *events = [json.loads(line) for line in [*lines[: at + 1], *lines[at:]]]
+    numbered = [{**event, "number": number} for number, event in enumerate(events)]
+    return [json.dumps(data).encode() for data in ({**head, "events": len(events)}, *numbered)]
+
+
+def forged_lines(draw: random.Random, lines: list[bytes]) -> list[bytes]:
+    """The lines of a file with one value changed, or one event repeated, and with fitting checksums."""
+    at = draw.randrange(len(lines))
+    name, depth = ("event", EVENT_DEPTH) if at else ("first", STATE_DEPTH)
+    if at and draw.random() < 0.1:
+        return with_a_repeated_event(lines, at)
+    data = json.loads(lines[at])
+    holder, place = draw.choice(list(parts(data[name])))
+    holder[place] = forged_value(draw, holder[place])
+    data["checks"] = checks(data[name], depth)
+    return [*lines[:at], json.dumps(data).encode(), *lines[at + 1 :]]
+
+
+def truncated(draw: random.Random, lines: list[bytes]) -> list[bytes]:
+    """The first lines of a file, with their number in place of the old one."""
+    kept = lines[: draw.randrange(1, len(lines) + 1)]
+    return [json.dumps({**json.loads(kept[0]), "events": len(kept) - 1}).encode(), *kept[1:]]
+
+
+def check_other_readers(forged: Trace, path: Path, seed: int) -> None:
+    """Folding and showing a forged trace work or raise a named error, too."""
+    try:
+        assert list(forged.states())[-1] == forged.state
+    except ReplayDiverged as error:
+        assert re.match(r"event \d+ \(\w+\) cannot be applied: ", str(error)) and "\n" not in str(error), error
+    if seed % 5 == 0:
+        assert main(["view", str(path), "--out", str(path.with_suffix(".html"))]) in (0, 2)
+
+
+def test_replay_of_a_file_forged_with_valid_checksums_raises_only_named_errors(tmp_path: Path) -> None:
+    path, seen = tmp_path / "forged.jsonl", dict.fromkeys(["refused", "diverged", "replayed"], 0)
+    for seed in range(MUTATIONS):
+        lines = forged_lines(random.Random(seed), saved(NAMES[seed % len(NAMES)], tmp_path)[1].splitlines())
+        path.write_bytes(b"\n".join(lines) + b"\n")
+        try:
+            loaded = Trace.load(path)
+            check_other_readers(loaded, path, seed)
+            loaded.replay()
+            seen["replayed"] += 1
+        except ReplayDiverged as error:
+            assert re.match(r"event \d+[ ,]", str(error)) and len(str(error)) < 1000 and "\n" not in str(error), error
+            seen["diverged"] += 1
+        except ValueError as error:
+            assert str(path) in str(error), error
+            seen["refused"] += 1
+    assert all(seen.values()), seen
+
+
+def test_diff_with_a_forged_or_truncated_trace_raises_only_named_errors(tmp_path: Path) -> None:
+    """Where the first state is forged most values cannot be compared, so every second case forges that one."""
+    path, seen = tmp_path / "forged.jsonl", dict.fromkeys(["refused", "incomparable", "different", "equal"], 0)
+    for seed in range(2 * MUTATIONS):
+        draw = random.Random(seed)
+        trace, content = saved(NAMES[seed % len(NAMES)], tmp_path)
+        lines = content.splitlines()
+        lines = [*forged_lines(draw, lines[:1]), *lines[1:]] if seed % 2 else forged_lines(draw, lines)
+        path.write_bytes(b"\n".join(truncated(draw, lines) if draw.random() < 0.3 else lines) + b"\n")
+        try:
+            loaded = Trace.load(path)
+        except ValueError as error:
+            assert str(path) in str(error), error
+            seen["refused"] += 1
+            continue
+        for old, new in ((trace, loaded), (loaded, trace)):
+            try:
+                differ = old.diff(new)
+                assert str(differ)
+                seen["different" if differ else "equal"] += 1
+            except ReplayDiverged as error:
+                said = r"((old|new) trace: )?event \d+ \(\w+\) cannot be applied: |the traces cannot be compared, one holds "
+                assert re.match(said, str(error)) and len(str(error)) < 1000 and "\n" not in str(error), error
+                seen["incomparable"] += 1
+    assert all(count for outcome, count in seen.items() if outcome != "equal"), seen
+
+
+def test_an_event_that_is_added_twice_is_named_by_its_number(tmp_path: Path) -> None:
+    lines = saved("multi_bd", tmp_path)[1].splitlines()
+    at = next(
+        number for number, line in enumerate(lines) if json.loads(line).get("event", {}).get("class") == "dlstep.core:Add"
+    )
+    path = tmp_path / "twice.jsonl"
+    path.write_bytes(b"\n".join(with_a_repeated_event(lines, at)) + b"\n")
+    with pytest.raises(ReplayDiverged, match=rf"event {at} \(Add\) cannot be applied: request id \d+ is in use"):
+        Trace.load(path).replay()
+
+
+@pytest.mark.parametrize("emptied", [[], {}, None, 0, [[]]])
+def test_checksums_of_another_shape_are_refused(emptied: Any, tmp_path: Path) -> None:
+    """Whatever takes the place of a checksum or of a tree of them, the data below it counts as changed."""
+    path, content = tmp_path / "emptied.jsonl", saved("multi_bd", tmp_path)[1]
+    for number, line in enumerate(content.splitlines()):
+        draw, data = random.Random(number), json.loads(line)
+        whole = draw.random() < 0.3
+        holder, place = (data, "checks") if whole else draw.choice(list(parts(data["checks"])) or [(data, "checks")])
+        if holder[place] != emptied:
+            holder[place] = emptied
+            assert "is not as it was written" in refusal(path, content, number, data)
+
+
+def test_a_file_with_another_number_of_events_is_refused(tmp_path: Path) -> None:
+    trace, content = saved("multi_bd", tmp_path)
+    path, lines, count = tmp_path / "changed.jsonl", content.splitlines(keepends=True), len(trace.events)
+    one_more = json.dumps({**json.loads(lines[-1]), "number": count}).encode()
+    for there in (*range(count), count + 1):  # whole lines: each by itself is as it was written
+        path.write_bytes(b"".join([*lines, one_more][: there + 1]))
+        with pytest.raises(ValueError, match=f"{there} events are there, {count} were written"):
+            Trace.load(path)
+
+
+def other_than(value: Any) -> Any:
+    """A value of the same kind, and another one."""
+    match value:
+        case bool():
+            return not value
+        case int():
+            return value + 1
+        case float():
+            return value / 2 + 0.125
+        case str():
+            return f"{value}x"
+        case list():
+            return [*value, 1] if not value or not isinstance(value[0], dict) else value[1:]
+        case dict():
+            return {**value, "more": 1}
+        case _:
+            return 0
+
+
+def refusal(path: Path, content: bytes, number: int, line: dict[str, Any]) -> str:
+    """The error for a file that has another line in place of line `number`, counted from 0."""
+    lines = content.splitlines()
+    lines[number] = json.dumps(line).encode()
+    path.write_bytes(b"\n".join(lines) + b"\n")
+    with pytest.raises(ValueError) as caught:
+        Trace.load(path)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_changed_field_of_samples_and_plans_is_named(name: str, tmp_path: Path) -> None:
+    trace, content = saved(name, tmp_path)
+    path, fields_seen = tmp_path / "changed.jsonl", set()
+    sampled = [number for number, event in enumerate(trace.events) if isinstance(event, Samples) and event.plan.spans]
+    for number in (sampled[0], sampled[len(sampled) // 2], sampled[-1]):
+        event = trace.events[number]
+        assert isinstance(event, Samples)
+        step = f"line {number + 2}: not a line of a trace: step {event.plan.step}, "
+
+        def check(place: list[Any], expected: str, *, number: int = number, step: str = step) -> None:
+            line = json.loads(content.splitlines()[number + 1])
+            holder = line["event"]
+            for key in place[:-1]:
+                holder = holder[key]
+            holder[place[-1]] = other_than(holder[place[-1]])
+            said = refusal(path, content, number + 1, line)
+            field = ".".join(map(str, place))
+            if field == "plan.step":
+                step = f"line {number + 2}: "
+            assert step in said and expected in said and field in said, (place, said)
+            del holder[place[-1]]
+            assert field in refusal(path, content, number + 1, line)
+
+        data = json.loads(content.splitlines()[number + 1])["event"]
+        for key in data["plan"]:
+            check(["plan", key], "")
+        for index, span in enumerate(event.plan.spans):
+            for key in data["plan"]["spans"][index]:
+                check(["plan", "spans", index, key], f"request {span.id}, " if key != "id" else "")
+            for key in data["rows"][index]:
+                check(["rows", index, key], f"request {span.id}, ")
+                fields_seen.add(key)
+    wants = event.plan.wants
+    assert {"tokens", "probabilities"} <= fields_seen
+    assert ("entropies" in fields_seen) == ("entropy" in wants.statistics)
+    assert ("best_ids" in fields_seen) == bool(wants.best)
+
+
+def test_every_changed_field_of_other_events_is_named(tmp_path: Path) -> None:
+    content = saved("multi_bd", tmp_path)[1]
+    kinds = set()
+    for number in range(1, len(content.splitlines())):
+        line = json.loads(content.splitlines()[number])
+        event = line["event"]
+        kind = event["class"]
+        if kind in kinds or kind.endswith(("Samples", "Rebuild", "Prune")):
+            continue
+        kinds.add(kind)
+        fields_of = event["request"] if kind.endswith("Add") else event
+        for key in fields_of:
+            before = fields_of[key]
+            fields_of[key] = other_than(before)
+            said = refusal(tmp_path / "changed.jsonl", content, number, line)
+            request_id = fields_of.get("id") if key != "id" else ""
+            assert f"request {request_id}" in said and key in said and f"line {number + 1}" in said, said
+            fields_of[key] = before
+    assert {kind.partition(":")[2] for kind in kinds} == {"Add", "Adopt", "Abort", "Fail"}
+
+
+def test_every_changed_field_of_the_first_state_is_named(tmp_path: Path) -> None:
+    content = saved("multi_bd", tmp_path)[1]
+    for outer in ("config", "strategy"):
+        for key in json.loads(content.splitlines()[0])["first"][outer]:
+            line = json.loads(content.splitlines()[0])
+            held = line["first"][outer]
+            held[key] = other_than(held[key])
+            assert f"{outer}.{key} is not as it was written" in refusal(tmp_path / "changed.jsonl", content, 0, line)
+
+
+def test_a_trace_of_another_format_is_refused_by_its_number(tmp_path: Path) -> None:
+    path = tmp_path / "old.jsonl"
+    path.write_text('{"dlstep_trace":1,"first":{"class":"dlstep.core:State"}}\n')
+    with pytest.raises(ValueError, match=f"a trace of format 1, this version reads format {FORMAT}"):
+        Trace.load(path)
+    path.write_text('{"other": 1}\n')
+    with pytest.raises(ValueError, match="it has no format number of a trace"):
+        Trace.load(path)
+
+
+def forged(path: Path, content: bytes, strategy: dict[str, Any]) -> Path:
+    """A file whose strategy is this data, with fitting checksums."""
+    lines = [json.loads(line) for line in content.splitlines()]
+    lines[0]["first"]["strategy"] = strategy
+    lines[0]["checks"] = checks(lines[0]["first"], STATE_DEPTH)
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+@dataclass(frozen=True)
+class Harmless:
+    """A dataclass of a module that is imported, and no strategy."""
+
+    block_size: int = 4
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class OwnStrategy(Blockwise):
+    """A strategy of one's own."""
+
+    grid = MultiBD.grid
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "planted_module:Evil", "planted_module:STRATEGY", "dlstep.bench.shapes:Shape", "dlstep.strategies.planted:STRATEGY",
+        "dlstep.strategies..bench.shapes:x", "dlstep.text.output:Output", "dlstep.engine.config:EngineConfig",
+        f"{__name__}:Harmless", f"{__name__}:json", "dlstep.core.codec:from_json", "dlstep.core:Driver", "os:PathLike",
+        "antigravity:x", "json.tool:x", "dlstep.strategies._blocks:Blockwise", "dlstep.strategies.d2f:Strategy",
+    ],
+)  # fmt: skip
+def test_a_trace_imports_nothing(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "planted_module.py").write_text("raise SystemExit('planted code ran')")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    path = forged(tmp_path / "forged.jsonl", saved("multi_bd", tmp_path)[1], {"class": name})
+    before = set(sys.modules)
+    with pytest.raises(ValueError, match="line 1: not a line of a trace: "):
+        Trace.load(path)
+    assert set(sys.modules) == before
+
+
+def test_a_strategy_of_ones_own_is_read_once_its_module_is_imported(tmp_path: Path) -> None:
+    trace = recorded("multi_bd", 2)[0]
+    own = Trace(replace(trace.first, strategy=OwnStrategy(block_size=4)))
+    own.save(tmp_path / "own.jsonl")
+    assert Trace.load(tmp_path / "own.jsonl") == own
+    text = (tmp_path / "own.jsonl").read_text()
+    assert f"{__name__}:OwnStrategy" in text
+
+
+def test_the_command_says_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, codes = tmp_path / "changed.jsonl", set()
+    contents = [mutated(random.Random(seed), saved(NAMES[seed % len(NAMES)], tmp_path)[1]) for seed in range(15)]
+    trace = saved("multi_bd", tmp_path)[0]
+    number = next(n for n, event in enumerate(trace.events) if isinstance(event, Samples))
+    event = trace.events[number]
+    assert isinstance(event, Samples)
+    other = replace(event, plan=replace(event.plan, num_pages=1))
+    Trace(trace.first, (*trace.events[:number], other)).save(path)
+    for content in (path.read_bytes(), saved("d2f", tmp_path)[1], b"", b"\n", b"[]", b"\xff\xfe", b"{" * 100_000, *contents):
+        path.write_bytes(content)
+        code = main(["replay", str(path)])
+        said = capsys.readouterr()
+        assert code in (0, 1, 2) and len((said.out + said.err).splitlines()) == 1
+        assert (code == 2) == said.err.startswith("dlstep: error: ") and (code == 1) == said.out.startswith("diverged: ")
+        codes.add(code)
+    assert codes == {0, 1, 2}
+    path.write_bytes(saved("multi_bd", tmp_path)[1])
+    steps = sum(isinstance(event, Samples) for event in trace.events)
+    assert main(["replay", str(path)]) == 0 and f"replayed {steps} steps" in capsys.readouterr().out
+    assert main(["replay", str(tmp_path)]) == 2
+    capsys.readouterr()

@@ -1,0 +1,310 @@
+"""Groups of ranks, each of which runs the core: answers as of one process, and what happens when ranks part or die."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from threading import Timer
+from typing import Any
+
+import pytest
+
+from dlstep import LLM, SamplingParams, tiny
+from dlstep.core import DlstepError, Plan, Rows, Samples
+from dlstep.distributed.conductor import Conductor, follow
+from dlstep.distributed.crew import Crew
+from dlstep.distributed.ranks import ALONE, Ranks
+from dlstep.distributed.wire import RanksDisagree
+from dlstep.driver.buckets import Bucket
+from dlstep.driver.rehearsal import buckets_for
+from dlstep.engine.config import EngineConfig
+from dlstep.engine.devices import FIRST_DEVICE, device_of_rank
+from dlstep.engine.loader import load_with
+from dlstep.evaluate.crews import Processes
+from dlstep.strategies import own
+
+from ...helpers.crowds import Case, Lent, crowd, crowds, flips
+from ...helpers.faulty import FaultyChoice
+from ...helpers.ranks_running import run_ranks
+from ...helpers.tiny_families import FACTS, write_checkpoint
+
+FEW, REQUESTS = 24, 200
+SOON = 10.0  # seconds in which everybody hears of a rank that is gone, on a machine that is busy
+
+
+def compare(size: int, cases: list[Case], count: int, report: Callable[[str], None]) -> int:
+    """Let one process and ranks answer the same crowds; how many requests gave way."""
+    preempted = 0
+    for case, whole, found in zip(cases, crowds(ALONE, cases, count), run_ranks(size, crowds, cases, count)[0], strict=True):
+        told = flips(case.name, whole, found, exact=case.exact)
+        fed = any(span.soft is not None for asked in whole.asked for span, _ in asked)
+        if not told and not fed:  # what is fed back rounds otherwise than in one process, and so do lines
+            assert found.lines == whole.lines, case.name
+        preempted += whole.preempted
+        report(
+            "\n".join([f"{size} ranks, {case.name}: {count} requests, {whole.preempted} gave way, {len(told)} flips", *told])
+        )
+    return preempted
+
+
+EMBEDDED = [Case(strategy) for strategy in sorted(own())]
+
+
+def test_a_crowd_is_answered_as_by_one_process(report: Callable[[str], None]):
+    """Every strategy on its embedded model: texts, endings and lines are equal; some requests gave way to older ones."""
+    assert compare(2, EMBEDDED, FEW, report)
+
+
+@pytest.mark.stress
+@pytest.mark.parametrize("size", [2, 4])
+def test_a_large_crowd_is_answered_as_by_one_process(size: int, tmp_path: Path, report: Callable[[str], None]):
+    """Embedded models, and a random network of every family, on which sums in another order may flip a near tie."""
+    random = []
+    for family in FACTS:
+        if family == "diffusion_gemma":  # a random one multiplies roundings: test_sharding compares it in float64
+            continue
+        write_checkpoint(tmp_path / family, family, heads=(4, 2))
+        random.append(Case(None, str(tmp_path / family)))
+    assert compare(size, EMBEDDED + random, REQUESTS, report)
+
+
+class Lying:
+    """A driver that gives one token another number, in one forward."""
+
+    def __init__(self, driver: Any, step: int) -> None:
+        self.driver, self.step = driver, step
+
+    def run(self, plan: Plan, meanwhile: Callable[[], None]) -> Samples:
+        samples = self.driver.run(plan, meanwhile)
+        if plan.step != self.step:
+            return samples
+        first, *others = samples.rows
+        changed = Rows(((first.tokens[0] + 1) % 5 + 3, *first.tokens[1:]), first.probabilities)
+        return Samples(plan, (replace(first, tokens=changed.tokens), *others))
+
+    def holds(self, plan: Plan) -> bool:
+        return self.driver.holds(plan)
+
+    def fork(self, line: int) -> bool:
+        return self.driver.fork(line)
+
+    def release(self, line: int) -> None:
+        self.driver.release(line)
+
+    def drop_graphs(self) -> None:
+        self.driver.drop_graphs()
+
+
+def parting(ranks: Ranks, step: int) -> str:
+    """The error on each rank when the last one lies about a forward."""
+    crew = Crew(ranks)
+    engine = load_with(Case("multi_bd").config, lambda: crew)
+    try:
+        if ranks.rank == 0:
+            assert isinstance(engine.driver, Conductor)
+            crowd(engine, 20)
+        else:
+            follow(Lying(engine.driver, step) if ranks.rank == ranks.size - 1 else engine.driver, ranks)
+    except RanksDisagree as error:
+        return str(error)
+    return "nobody noticed"
+
+
+@pytest.mark.parametrize("step", [0, 5])
+def test_ranks_that_part_all_stop_and_name_the_step(step: int):
+    for said in run_ranks(2, parting, step):
+        assert said.startswith(f"step {step + 1}: ranks disagree, rank 0 has "), said
+
+
+def captured(ranks: Ranks, strategies: list[str]) -> list[list[Bucket]]:
+    """The sizes that a rank would capture at the start, in their order."""
+    found = []
+    for strategy in strategies:
+        crew = Lent(ranks)
+        engine = load_with(Case(strategy, None, {"capture_graphs": "start"}).config, lambda crew=crew: crew)
+        driver: Any = engine.driver._driver if isinstance(engine.driver, Conductor) else engine.driver
+        sizes = buckets_for(engine.first.config, engine.first.strategy, driver.network, driver._target)
+        found.append([bucket for _, buckets in sizes for bucket in buckets])
+        if ranks.rank:
+            follow(driver, ranks)
+        else:
+            engine.driver.dismiss()
+            crew.lost = "the test is over"
+    return found
+
+
+def test_ranks_capture_the_same_sizes_in_the_same_order():
+    """Sums of ranks are captured with the rest: they meet only if all ranks capture alike."""
+    first, second = run_ranks(2, captured, ["multi_bd", "dmax", "diffusion_gemma"])
+    assert first == second
+    assert all(len(sizes) > 4 for sizes in first)
+
+
+@pytest.fixture(scope="module")
+def whole() -> LLM:
+    return LLM(num_threads=1)
+
+
+class Interrupted:
+    """A driver that is interrupted, so many times, in the middle of its third forward."""
+
+    def __init__(self, driver: Any, times: int) -> None:
+        self.driver, self.times, self.forwards = driver, times, 0
+
+    def run(self, plan: Plan, meanwhile: Callable[[], None]) -> Samples:
+        self.forwards += 1
+        for _ in range(self.times if self.forwards == 3 else 0):
+            signal.raise_signal(signal.SIGINT)
+        return self.driver.run(plan, meanwhile)
+
+    def holds(self, plan: Plan) -> bool:
+        return self.driver.holds(plan)
+
+    def fork(self, line: int) -> bool:
+        return self.driver.fork(line)
+
+    def release(self, line: int) -> None:
+        self.driver.release(line)
+
+    def drop_graphs(self) -> None:
+        self.driver.drop_graphs()
+
+
+@pytest.fixture
+def interrupts() -> Iterator[None]:
+    """SIGINT raises KeyboardInterrupt, as in a terminal: a job in the background is started with it ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def interrupted(llm: LLM, prompts: list[str], params: SamplingParams, expected: list[Any]) -> None:
+    """An interrupt waits for the end of a forward, and the LLM is as good as before."""
+    conductor: Any = llm.engine.driver
+    driver, handler = conductor._driver, signal.getsignal(signal.SIGINT)
+    conductor._driver = Interrupted(driver, 1)
+    with pytest.raises(KeyboardInterrupt):
+        llm.generate(prompts, params, progress=False)
+    session = llm.session()
+    session.submit(prompts[0], params)
+    conductor._driver = Interrupted(driver, 1)
+    with pytest.raises(KeyboardInterrupt):
+        session.run()
+    session.run()
+    assert session.output(0).token_ids == expected[0].token_ids
+    conductor._driver = driver
+    found = llm.generate(prompts, params, progress=False)
+    assert [each.token_ids for each in found] == [each.token_ids for each in expected]
+    assert signal.getsignal(signal.SIGINT) is handler
+
+
+@pytest.mark.usefixtures("interrupts")
+def test_a_forward_that_is_interrupted_twice_ends_the_group():
+    llm = LLM(tensor_parallel_size=2, num_threads=1)
+    conductor: Any = llm.engine.driver
+    conductor._driver = Interrupted(conductor._driver, 2)
+    with pytest.raises(KeyboardInterrupt):
+        llm.generate(QUESTION, progress=False)
+    with pytest.raises(DlstepError, match="interrupted twice: make the LLM anew"):
+        llm.generate(QUESTION, progress=False)
+
+
+@pytest.mark.usefixtures("interrupts")
+def test_a_call_equals_one_process_and_a_rank_that_is_killed_ends_it(whole: LLM):
+    prompts = [problem.prompt for problem in tiny.problems(16, seed=1)]
+    params = SamplingParams(max_tokens=40)
+    llm = LLM(tensor_parallel_size=2, num_threads=1)
+    expected = whole.generate(prompts, params, progress=False)
+    found = llm.generate(prompts, params, progress=False)
+    assert [each.token_ids for each in found] == [each.token_ids for each in expected]
+    session = llm.session()
+    session.submit(prompts[0], params)
+    session.step()
+    session.step()
+    branch = session.fork()
+    session.back(1)
+    for each in (session, branch):
+        each.run()
+        assert each.output(0).token_ids == expected[0].token_ids
+    conductor: Any = llm.engine.driver
+    pid, killed = conductor._crew.pids[0], []
+
+    def kill() -> None:
+        os.kill(pid, signal.SIGKILL)
+        killed.append(time.monotonic())
+
+    interrupted(llm, prompts, params, expected)
+    Timer(0.3, kill).start()
+    with pytest.raises(DlstepError, match="rank 1 of 2 was killed by SIGKILL"):
+        llm.generate(prompts * 20, params, progress=False)
+    assert time.monotonic() - killed[0] < SOON
+    with pytest.raises(DlstepError, match="rank 1 of 2 was killed by SIGKILL"):
+        llm.generate(prompts, params, progress=False)
+
+
+def test_a_faulty_rule_ends_only_its_request_on_all_ranks(whole: LLM):
+    """The other ranks meet the same fault when they commit, and stay in step with rank 0."""
+    prompts = [problem.prompt for problem in tiny.problems(6, seed=1)]
+    params = [SamplingParams(max_tokens=24) for _ in prompts]
+    expected = whole.generate(prompts, params, progress=False)
+    params[2] = replace(params[2], strategy_options={"rule": FaultyChoice("no rows", after=2)})
+    found = LLM(tensor_parallel_size=2, num_threads=1).generate(prompts, params, progress=False)
+    assert found[2].finish_reason == "error" and "FaultyChoice.chosen" in found[2].error
+    for number in (0, 1, 3, 4, 5):
+        assert found[number].token_ids == expected[number].token_ids
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"device": "cuda:1"}, "device='cuda:1' is one device"),
+        ({"tensor_parallel_size": 3}, "tensor_parallel_size=3 does not fit"),
+        ({"tensor_parallel_size": 0}, "tensor_parallel_size"),
+        ({"lora_path": "adapter", "pre_merge_lora": False}, "pre_merge_lora=False does not go with tensor_parallel_size=2"),
+    ],
+)
+def test_what_ranks_cannot_have_is_told(options: dict[str, Any], said: str):
+    with pytest.raises(ValueError, match=said):
+        LLM(**({"tensor_parallel_size": 2} | options))
+
+
+def test_groups_of_replicas_have_devices_of_their_own():
+    """Whatever the number of replicas and ranks: no device twice, and the first ones all."""
+    for replicas in range(1, 5):
+        for size in range(2, 5):
+            groups = [{FIRST_DEVICE: str(number * size)} for number in range(replicas)]
+            devices = [device_of_rank(rank, group) for group in groups for rank in range(size)]
+            assert devices == [f"cuda:{number}" for number in range(replicas * size)]
+    assert device_of_rank(1, {}) == "cuda:1" and device_of_rank(1, {"LOCAL_RANK": "3"}) == "cuda:3"
+
+
+def test_one_group_at_a_time_is_told():
+    config = EngineConfig(tensor_parallel_size=2)
+    with pytest.raises(ValueError, match="workers=2 cannot be combined with tensor_parallel_size=2"):
+        Processes(config, 2)
+
+
+QUESTION = "Max has 53 shells. Later Max buys 39 more. How many shells does Max have?"
+SCRIPT = f"""
+from dlstep import LLM, SamplingParams
+llm = LLM(tensor_parallel_size=2, num_threads=1)
+print(llm.generate([{QUESTION!r}], SamplingParams(max_tokens=24)))
+print("by the first rank only", llm.engine.ranks)
+"""
+
+
+@pytest.mark.stress
+def test_what_torchrun_started_is_the_group(tmp_path: Path, whole: LLM):
+    """The script of rank 0 goes on with an LLM of two ranks; in the other process `LLM(...)` works for it."""
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(script)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=400, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("by the first rank only") == 1
+    (expected,) = whole.generate([QUESTION], SamplingParams(max_tokens=24), progress=False)
+    assert expected.text.strip() and expected.text.strip() in done.stdout

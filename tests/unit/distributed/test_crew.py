@@ -1,0 +1,263 @@
+"""A rank that dies or stops, at any moment, ends a call with an error that names it and says why; no process is left."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from dlstep import LLM, SamplingParams
+from dlstep.core import DlstepError, LineMismatch, Plan, Samples
+from dlstep.distributed import crew
+from dlstep.distributed.conductor import follow
+from dlstep.distributed.ranks import Ranks
+from dlstep.engine import loader
+from dlstep.processes import heartbeat, worker
+
+from ...helpers.crowds import Case, crowd
+from ...helpers.ranks_running import prepared, run_ranks
+from .rank_faults import AT_START, FAULTS, IN_A_STEP, rank_with
+
+LIMIT = 4.0  # seconds without a sign of life
+SOON = 60.0  # seconds in which a call has ended in any case, on a machine that is busy
+QUESTION = "Max has 53 shells. Later Max buys 39 more. How many shells does Max have?"
+
+
+@pytest.fixture
+def fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ranks are forked from a process that has imported torch, which takes longest."""
+    monkeypatch.setattr(worker, "get_context", lambda _: prepared())
+    monkeypatch.setattr(crew, "START", SOON)
+    monkeypatch.setattr(heartbeat, "IMPORT_SECONDS", LIMIT)
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """The processes of ranks that a test starts; none may be left at its end."""
+    pids: list[int] = []
+    start = crew.Member.__init__
+
+    def noted(self: Any, *given: Any) -> None:
+        start(self, *given)
+        pids.append(self.worker.pid)
+
+    monkeypatch.setattr(crew.Member, "__init__", noted)
+    yield pids
+    assert pids
+    gone = time.monotonic() + SOON
+    while left := [pid for pid in pids if lives(pid)]:
+        assert time.monotonic() < gone, f"ranks are left: {left}"
+        time.sleep(0.05)
+
+
+def lives(pid: int) -> bool:
+    """Whether a process is there and no zombie."""
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def ends(moment: str, fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call ends in time with the reason of a fault; so does each call after it."""
+    monkeypatch.setattr(loader, "run_rank", rank_with(moment, fault))
+    llm: list[LLM] = []
+    begin = time.monotonic()
+    with pytest.raises(DlstepError) as caught:
+        llm.append(LLM(tensor_parallel_size=2, num_threads=1, rank_timeout=LIMIT))
+        llm[0].generate(QUESTION, SamplingParams(max_tokens=24), progress=False)
+    assert time.monotonic() - begin < SOON
+    assert re.match("rank 1 of 2 ", str(caught.value)), caught.value
+    assert FAULTS[fault][1] in str(caught.value)
+    assert bool(llm) == (moment in IN_A_STEP)
+    for each in llm:
+        with pytest.raises(DlstepError, match="rank 1 of 2 "):
+            each.generate(QUESTION, progress=False)
+
+
+MOMENTS = ("unpickling", *AT_START, *IN_A_STEP)
+# One of each fault and of each moment, and SIGSTOP and kill -9 where ranks wait for one another in different ways.
+FEW = [
+    ("unpickling", "import"),
+    ("arriving", "stop"),
+    ("arriving", "mistake"),
+    ("loading", "memory"),
+    ("calling", "kill"),
+    ("calling", "stop"),
+    ("message", "stop"),
+    ("line", "exit"),
+    ("line", "stop"),
+    ("forward", "bug"),
+    ("forward", "kill"),
+    ("forward", "stop"),
+    ("commit", "sys_exit"),
+    ("loading", "failed_forward"),
+]
+REST = [(moment, fault) for moment in MOMENTS for fault in FAULTS if (moment, fault) not in FEW]
+
+
+@pytest.mark.usefixtures("fast", "started")
+@pytest.mark.parametrize(("moment", "fault"), FEW)
+def test_a_fault_of_a_rank_ends_the_call_with_its_reason(moment: str, fault: str, monkeypatch: pytest.MonkeyPatch):
+    ends(moment, fault, monkeypatch)
+
+
+@pytest.mark.stress
+@pytest.mark.usefixtures("fast", "started")
+@pytest.mark.parametrize(("moment", "fault"), REST)
+def test_any_fault_of_a_rank_at_any_moment_ends_the_call_with_its_reason(
+    moment: str, fault: str, monkeypatch: pytest.MonkeyPatch
+):
+    ends(moment, fault, monkeypatch)
+
+
+@pytest.mark.usefixtures("fast")
+@pytest.mark.parametrize("fault", ["kill", "stop"])
+def test_a_fault_of_an_idle_rank_is_noticed_before_the_next_call(fault: str, started: list[int]):
+    llm = LLM(tensor_parallel_size=2, num_threads=1, rank_timeout=LIMIT)
+    heard: list[str] = []
+    conductor: Any = llm.engine.driver
+    conductor.when_lost(heard.append)
+    os.kill(started[0], getattr(signal, f"SIG{fault.upper()}"))
+    until = time.monotonic() + SOON
+    while not heard and time.monotonic() < until:
+        time.sleep(0.05)
+    assert heard and FAULTS[fault][1] in heard[0]
+    with pytest.raises(DlstepError, match=re.escape(heard[0])):
+        llm.generate(QUESTION, progress=False)
+
+
+class Broken:
+    """A driver of rank 0 that fails in its second forward, after the lines were compared or before."""
+
+    def __init__(self, driver: Any, error: BaseException, *, compared: bool) -> None:
+        self.driver, self.error, self.compared, self.forwards = driver, error, compared, 0
+
+    def run(self, plan: Plan, meanwhile: Callable[[], None]) -> Samples:
+        self.forwards += 1
+        if self.forwards < 2:
+            return self.driver.run(plan, meanwhile)
+        if self.compared:
+            meanwhile()
+        raise self.error
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.driver, name)
+
+
+@pytest.mark.usefixtures("fast", "started")
+@pytest.mark.parametrize(
+    ("error", "compared"),
+    [(KeyError("page 7"), True), (ValueError("a shape"), False), (MemoryError("1 TiB"), True), (SystemExit(1), True)],
+)
+def test_any_exception_of_rank_0_within_a_forward_ends_the_group(error: BaseException, compared: bool):
+    """Otherwise the other ranks would wait for sums, and the next call with them."""
+    llm = LLM(tensor_parallel_size=2, num_threads=1, rank_timeout=LIMIT)
+    conductor: Any = llm.engine.driver
+    conductor._driver = Broken(conductor._driver, error, compared=compared)
+    name = type(error).__name__
+    with pytest.raises(SystemExit if name == "SystemExit" else DlstepError, match="1" if name == "SystemExit" else name):
+        llm.generate(QUESTION, progress=False)
+    with pytest.raises(DlstepError, match=name):
+        llm.generate(QUESTION, progress=False)
+
+
+class Forgetful:
+    """A driver that has lost its history in one forward, and knows it before or finds it out."""
+
+    def __init__(self, driver: Any, step: int, *, knows: bool) -> None:
+        self.driver, self.step, self.knows = driver, step, knows
+
+    def holds(self, plan: Plan) -> bool:
+        return self.driver.holds(plan) and not (self.knows and plan.step == self.step)
+
+    def run(self, plan: Plan, meanwhile: Callable[[], None]) -> Samples:
+        if plan.step == self.step:
+            meanwhile()
+            raise LineMismatch("nothing is held")
+        return self.driver.run(plan, meanwhile)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.driver, name)
+
+
+def forgetting(ranks: Ranks, who: int, knows: bool) -> str:
+    """The error on each rank when one has lost its history."""
+    group = crew.Crew(ranks)
+    made = loader.load_with(Case("multi_bd").config, lambda: group)
+    driver: Any = made.driver
+    try:
+        if ranks.rank == 0:
+            if who == 0:
+                driver._driver = Forgetful(driver._driver, 3, knows=knows)
+            crowd(made, 8)
+        else:
+            follow(Forgetful(driver, 3, knows=knows) if who == ranks.rank else driver, ranks)
+    except (DlstepError, RuntimeError) as error:
+        return f"{type(error).__name__}: {error}"
+    return "nobody noticed"
+
+
+@pytest.mark.parametrize("knows", [False, True])
+@pytest.mark.parametrize("who", [0, 1])
+def test_a_history_that_one_rank_alone_has_lost_ends_the_group(who: int, knows: bool):
+    """On one rank only, a mismatch of lines would leave the others in a forward that it takes no part in."""
+    said = run_ranks(2, forgetting, who, knows)
+    if knows:
+        assert all(each.startswith("RanksDisagree: step 3: ranks disagree, rank 0 has ") for each in said), said
+    else:
+        assert f"RanksDisagree: step 3: rank {who} alone lost its history" in said[who]
+        assert "nobody noticed" not in said
+
+
+SCRIPT = f"""
+import os, sys
+from dlstep import LLM
+if __name__ == "__main__":
+    llm = LLM(tensor_parallel_size=2, num_threads=1, rank_timeout=600)
+    print(llm.engine.driver._crew.pids[0], flush=True)
+    if sys.argv[1] == "idle":
+        sys.stdin.readline()
+        sys.exit(0)
+    while True:
+        llm.generate([{QUESTION!r}] * 8, progress=False)
+"""
+
+
+@pytest.mark.stress
+@pytest.mark.parametrize("of_rank", ["none", "stopped"])
+@pytest.mark.parametrize("of_first", ["killed", "stopped and killed", "exits"])
+def test_no_rank_outlives_rank_0(of_rank: str, of_first: str, tmp_path: Path):
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    command = [sys.executable, str(script), "idle" if of_first == "exits" else "busy"]
+    first = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        assert first.stdout is not None and first.stdin is not None
+        rank = int(first.stdout.readline())
+        assert lives(rank)
+        time.sleep(1.0)  # in a step
+        if of_rank == "stopped":
+            os.kill(rank, signal.SIGSTOP)
+        if of_first == "exits":
+            print(file=first.stdin, flush=True)
+            assert first.wait(SOON) == 0
+        else:
+            if of_first == "stopped and killed":
+                first.send_signal(signal.SIGSTOP)
+                time.sleep(1.0)
+            first.kill()
+        end = time.monotonic() + SOON
+        while lives(rank):
+            assert time.monotonic() < end, "rank 1 is left"
+            time.sleep(0.05)
+    finally:
+        first.kill()
+        first.communicate()  # closes its pipes

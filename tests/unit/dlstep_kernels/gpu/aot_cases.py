@@ -1,0 +1,113 @@
+"""Calls of the kernels' functions to compile ahead of time, with tensors that are never read.
+
+A case is compiled with the launch parameters and the specialisations that the call would have on a device of each
+architecture. Every kernel that the call launches is reported.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from .aot_experts import EXPERTS
+from .aot_routing import ROUTING
+from .aot_sampling import SAMPLING
+from .aot_sums import SUMS
+
+
+@dataclass(frozen=True)
+class Case:
+    """A call to compile.
+
+    `quick` cases are compiled by the tests, all of them by `make kernels-aot`. `tensor_cores` are the kernels that must use
+    the tensor cores of Hopper in its own way, `spilling` are those that may spill registers.
+    """
+
+    name: str
+    call: Callable[[], object]
+    quick: bool = False
+    tensor_cores: tuple[str, ...] = ()
+    spilling: tuple[str, ...] = ()
+
+
+def _store(dtype: torch.dtype, kv_heads: int, head_dim: int) -> None:
+    from dlstep_kernels.gpu.pages import store_kv
+
+    rows = torch.empty(1, kv_heads, 32, head_dim, dtype=dtype)[0].transpose(0, 1)
+    pages = torch.empty(4097, kv_heads, head_dim, dtype=dtype)
+    store_kv(rows, rows, pages, pages, torch.zeros(32, dtype=torch.int64))
+
+
+def _attention(
+    dtype: torch.dtype, heads: int, kv_heads: int, head_dim: int, window: int, *, windowed: bool, parts: int, few: bool
+) -> None:
+    from dlstep_kernels.gpu.attention import launch_parameters, tiled_attention
+    from dlstep_kernels.tiles import bucket_shape, tiles_over
+
+    group = heads // kv_heads
+    shape = bucket_shape(8 * window, 8, window, group=group, page_size=32, pages=128, windowed=windowed)
+    tiles = tiles_over(torch.zeros(sum(shape.sizes), dtype=torch.int32), shape)
+    queries = torch.empty(heads, shape.rows, head_dim, dtype=dtype).transpose(0, 1)
+    pages = torch.empty(4097, kv_heads, head_dim, dtype=dtype)
+    chosen = launch_parameters(queries, shape.tile_rows * group, group, few=True) if few else None
+    tiled_attention(queries, pages, pages, tiles, scale=1.0, parts=parts, chosen=chosen)
+
+
+@dataclass(frozen=True)
+class _Heads:
+    """The attention of a model: query heads, key heads, and the numbers of each."""
+
+    heads: int
+    kv_heads: int
+    head_dim: int
+
+    def case(
+        self,
+        dtype: torch.dtype,
+        window: int,
+        *,
+        windowed: bool = False,
+        parts: int = 4,
+        few: bool = False,
+        quick: bool = False,
+    ) -> Case:
+        kind = str(dtype).removeprefix("torch.")
+        name = f"attention, {self.heads} heads over {self.kv_heads} of {self.head_dim}, {kind}, {window} rows"
+        name += f"{', windowed' if windowed else ''}{', one part' if parts == 1 else ''}{', few tiles' if few else ''}"
+        high = min(128 // self.group, window) * self.group > 32 and dtype != torch.float32
+        # Exact products of fp32 take whole rows of registers, and heads of 512 all there are: measured, some spilled ones
+        # cost less than tiles of half the height.
+        spilling = ("_attend",) if self.head_dim > (128 if dtype == torch.float32 else 256) else ()
+
+        def call() -> None:
+            _attention(dtype, self.heads, self.kv_heads, self.head_dim, window, windowed=windowed, parts=parts, few=few)
+
+        return Case(name, call, quick, ("_attend",) if high else (), spilling)
+
+    @property
+    def group(self) -> int:
+        return self.heads // self.kv_heads
+
+
+BF16, FP16, FP32 = torch.bfloat16, torch.float16, torch.float32
+ATTENTION = [
+    _Heads(32, 8, 128).case(BF16, 32, quick=True),
+    _Heads(32, 8, 128).case(BF16, 32, parts=1),
+    _Heads(32, 8, 128).case(BF16, 128, few=True),
+    _Heads(32, 8, 128).case(BF16, 32, windowed=True),
+    _Heads(32, 8, 128).case(BF16, 1),
+    _Heads(32, 8, 128).case(BF16, 8),
+    _Heads(32, 8, 128).case(FP16, 32),
+    _Heads(32, 8, 128).case(FP32, 32),
+    *(_Heads(8 * group, 8, 128).case(BF16, 32) for group in (1, 2, 5, 7, 8)),
+    *(_Heads(16, 4, head_dim).case(BF16, 32) for head_dim in (16, 64, 80, 96, 112, 256, 512)),
+    *(_Heads(16, 4, head_dim).case(FP32, 32) for head_dim in (16, 64, 96, 256)),
+    *(_Heads(16, kv_heads, head_dim).case(BF16, 128, windowed=True) for kv_heads, head_dim in ((8, 256), (2, 512))),
+]
+STORE = [
+    Case("store, 8 heads of 128, bf16", lambda: _store(torch.bfloat16, 8, 128), quick=True),
+    Case("store, 2 heads of 512, bf16", lambda: _store(torch.bfloat16, 2, 512)),
+    Case("store, 4 heads of 96, fp32", lambda: _store(torch.float32, 4, 96)),
+]
+
+CASES: list[Case] = [*ATTENTION, *STORE, *(Case(*case) for case in (*SAMPLING, *EXPERTS, *ROUTING, *SUMS))]

@@ -1,0 +1,93 @@
+"""The attention and store kernels in the interpreter, against their twins."""
+
+import pytest
+import torch
+
+from ..profiles import up_to
+
+pytest.importorskip("triton", reason="triton is not installed: it exists for Linux only")
+
+from hypothesis import example, given, strategies as st
+
+from dlstep_kernels import store_kv as store_kv_twin
+from dlstep_kernels.gpu.attention import launch_parameters, tiled_attention
+from dlstep_kernels.gpu.pages import store_kv
+
+from ....helpers.attention_checks import Problem, assert_near, expected, inputs_of, problems
+from ....helpers.triton_interpreter import needs_interpreter
+
+pytestmark = needs_interpreter
+SMALL = {"block_m": 16, "block_n": 16, "num_warps": 4, "num_stages": 2, "occupancy": 1}
+
+
+# Rows that see more than others, within and beyond a block of positions; the second has one that sees nothing.
+STAIRS = Problem(((28, 7, 35, 0, 1),), 1, 2, 16, 4, None, torch.float32, 0, False, 1)
+BLIND = Problem(((28, 7, 35, 0, 1),), 1, 2, 16, 4, None, torch.float32, 1, False, 1)
+
+
+@up_to(25)
+@example(problem=STAIRS, parts=1, block_m=16, block_n=16)
+@example(problem=BLIND, parts=2, block_m=16, block_n=16)
+@example(problem=STAIRS, parts=6, block_m=16, block_n=16)
+@given(
+    problem=problems(head_dims=(16, 24, 32), reach=30, rows=7),
+    parts=st.integers(1, 3),
+    block_m=st.sampled_from((16, 64)),
+    block_n=st.sampled_from((16, 32)),
+)
+def test_equals_the_twin(problem: Problem, parts: int, block_m: int, block_n: int) -> None:
+    inputs = inputs_of(problem, "cpu")
+    chosen = SMALL | {"block_m": block_m, "block_n": block_n}
+    parts_of_inputs = (inputs.queries, inputs.key_pages, inputs.value_pages, inputs.tiles)
+    answer = tiled_attention(*parts_of_inputs, scale=0.3, chosen=chosen, parts=parts)
+    assert_near(answer, expected(inputs, 0.3))
+
+
+def test_too_many_parts_are_refused() -> None:
+    inputs = inputs_of(STAIRS, "cpu")
+    with pytest.raises(AssertionError, match="there can be 32 parts, got 33"):
+        tiled_attention(inputs.queries, inputs.key_pages, inputs.value_pages, inputs.tiles, scale=0.3, chosen=SMALL, parts=33)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_few_tiles_are_divided_into_smaller_ones(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dlstep_kernels.gpu.attention.architecture", lambda device: "sm_90")
+    queries = torch.empty(1, 32, 128, dtype=dtype)
+    usual, few = (launch_parameters(queries, 128, 4, few=few) for few in (False, True))
+    assert few["block_m"] < usual["block_m"]
+    assert few["occupancy"] > usual["occupancy"]
+    windowed = launch_parameters(queries, 128, 4, windowed=True)
+    assert launch_parameters(queries, 128, 4, windowed=True, few=True) == windowed
+
+
+@pytest.mark.parametrize("head_dim", [80, 96, 112, 128, 256, 512])
+def test_head_dims(head_dim: int) -> None:
+    problem = Problem(((20, 3, 23, 0, 2), (0, 2, 2, 0, 4)), 1, 7, head_dim, 8, None, torch.bfloat16, 0, False, head_dim)
+    inputs = inputs_of(problem, "cpu")
+    answer = tiled_attention(inputs.queries, inputs.key_pages, inputs.value_pages, inputs.tiles, scale=head_dim**-0.5)
+    assert_near(answer, expected(inputs, head_dim**-0.5))
+
+
+@up_to(20)
+@given(
+    seed=st.integers(0, 10**6),
+    kv_heads=st.integers(1, 3),
+    head_dim=st.sampled_from((16, 80)),
+    dtype=st.sampled_from((torch.float32, torch.bfloat16)),
+    slots=st.lists(st.integers(-1, 9), min_size=0, max_size=6, unique_by=lambda slot: slot if slot >= 0 else object()),
+)
+def test_stores_what_the_twin_stores(seed: int, kv_heads: int, head_dim: int, dtype: torch.dtype, slots: list[int]) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    # As a model gives them: heads before rows, keys contiguous, values part of a larger tensor.
+    keys = torch.randn(kv_heads, len(slots), head_dim, generator=generator).to(dtype).transpose(0, 1)
+    values = torch.randn(len(slots), 3 * kv_heads, head_dim, generator=generator).to(dtype)[:, kv_heads : 2 * kv_heads]
+    pages = torch.randn(2, 2, 11, kv_heads, head_dim, generator=generator).to(dtype)
+    there = torch.tensor(slots, dtype=torch.int64)
+    scratch = pages[:, :, -1].clone()
+    store_kv(keys, values, *pages[0], there)
+    reference = pages[1]
+    reference.copy_(torch.randn(2, 11, kv_heads, head_dim, generator=generator))
+    reference.copy_(pages[0])
+    store_kv_twin(keys, values, *reference, there)
+    assert torch.equal(pages[0][:, :-1], reference[:, :-1])
+    assert torch.equal(pages[0][:, -1], scratch[0])

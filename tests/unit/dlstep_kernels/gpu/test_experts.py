@@ -1,0 +1,150 @@
+"""Mixtures of experts: the kernels in the interpreter against their twin, and that against the experts of transformers."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from ..profiles import up_to
+
+pytest.importorskip("triton", reason="triton is not installed: it exists for Linux only")
+
+from hypothesis import example, given, strategies as st
+from torch import Tensor, nn
+from transformers import DiffusionGemmaTextConfig, Glm4MoeConfig
+from transformers.models.diffusion_gemma.modeling_diffusion_gemma import DiffusionGemmaTextExperts
+from transformers.models.glm4_moe.modeling_glm4_moe import Glm4MoeExperts
+
+from dlstep.models.experts import EXPERTS, fits
+from dlstep_kernels import experts as twin
+from dlstep_kernels.gpu import experts as kernels
+
+from ....helpers.sampling_checks import DTYPES, launched
+from ....helpers.triton_interpreter import needs_interpreter
+
+NEAR = {torch.float32: 1e-5, torch.bfloat16: 2**-6, torch.float16: 2**-9}
+ACTIVATIONS = ("silu", "gelu_tanh")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def quiet_numpy():
+    """The interpreter computes with numpy, which warns of what kernels mean to do with infinities and NaN."""
+    with np.errstate(all="ignore"):
+        yield
+
+
+def stacks(generator: torch.Generator, experts: int, width: int, inner: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Weights of all experts, small enough that sums stay near 1."""
+    gate_up = torch.randn(experts, 2 * inner, width, generator=generator) / math.sqrt(width)
+    return gate_up.to(dtype), (torch.randn(experts, width, inner, generator=generator) / math.sqrt(inner)).to(dtype)
+
+
+@needs_interpreter
+@up_to(40)
+@given(
+    seed=st.integers(0, 10**6),
+    rows=st.integers(0, 40),
+    count=st.integers(1, 4),
+    experts=st.integers(1, 9),
+    width=st.sampled_from((8, 16, 40)),
+    inner=st.sampled_from((8, 16, 27)),
+    dtype=st.sampled_from(DTYPES),
+    layout=st.sampled_from(("rows", "padded", "every second", "one row")),
+    routing=st.sampled_from(("any", "distinct", "one expert", "none")),
+    odd=st.sampled_from((None, math.nan, math.inf)),
+    height=st.sampled_from((16, 128)),
+    bulk=st.booleans(),
+    activation=st.sampled_from(ACTIVATIONS),
+)
+@example(
+    seed=0, rows=40, count=4, experts=1, width=16, inner=16, dtype=torch.float32, layout="rows", routing="one expert",
+    odd=None, height=128, bulk=True, activation="silu",
+)  # fmt: skip
+def test_equals_the_twin(
+    seed: int, rows: int, count: int, experts: int, width: int, inner: int, dtype: torch.dtype, layout: str, routing: str,
+    odd: float | None, height: int, bulk: bool, activation: twin.Activation,
+) -> None:  # fmt: skip
+    generator = torch.Generator().manual_seed(seed)
+    room = torch.randn(rows, 2 * width + 3, generator=generator).to(dtype)
+    hidden = {
+        "rows": room[:, :width].contiguous(), "padded": room[:, 1 : 1 + width], "every second": room[:, : 2 * width : 2],
+        "one row": room[:1, :width].expand(rows, -1),
+    }[layout]  # fmt: skip
+    if odd is not None and rows:
+        room[-1] = odd  # of which the other rows of its tiles know nothing
+    chosen = {
+        # Numbers of no expert, on both sides and beyond 32 bits, are among them.
+        "any": torch.randint(-1, experts + 1, (rows, count), generator=generator)
+        + (torch.arange(rows) % 5 == 4)[:, None] * 2**32,
+        "distinct": torch.rand(rows, max(experts, count), generator=generator).argsort(1)[:, :count],
+        "one expert": torch.full((rows, count), experts - 1),
+        "none": torch.full((rows, count), experts),
+    }[routing]
+    weights = torch.rand(rows, count, generator=generator)
+    given = (hidden, chosen, weights, *stacks(generator, experts, width, inner, dtype))
+    with launched(kernels, bulk=int(bulk), rows=height):
+        found = kernels.mix_experts(*given, activation=activation)
+    expected = twin.mix_experts(*given, activation=activation)
+    torch.testing.assert_close(found, expected, atol=NEAR[dtype], rtol=NEAR[dtype], equal_nan=True)
+    assert found.dtype == dtype
+
+
+@needs_interpreter
+@up_to(8)
+@given(
+    seed=st.integers(0, 10**6), rows=st.integers(1, 30), dtype=st.sampled_from(DTYPES), activation=st.sampled_from(ACTIVATIONS)
+)
+def test_a_row_answers_alone_as_among_others(seed: int, rows: int, dtype: torch.dtype, activation: twin.Activation) -> None:
+    """Bit for bit: which tile a row is in, and where in it, changes nothing."""
+    generator = torch.Generator().manual_seed(seed)
+    hidden = torch.randn(rows, 24, generator=generator).to(dtype)
+    chosen, weights = torch.randint(0, 3, (rows, 2), generator=generator), torch.rand(rows, 2, generator=generator)
+    both = stacks(generator, 3, 24, 16, dtype)
+    whole = kernels.mix_experts(hidden, chosen, weights, *both, activation=activation)
+    order = torch.randperm(rows, generator=generator)[: max(1, rows // 2)]
+    part = kernels.mix_experts(hidden[order], chosen[order], weights[order], *both, activation=activation)
+    assert torch.equal(part, whole[order])
+
+
+# The experts of transformers.
+
+
+def glm(**facts: Any) -> nn.Module:
+    sizes = {"n_routed_experts": 5, "hidden_size": 24, "moe_intermediate_size": 16, "num_experts_per_tok": 2}
+    return Glm4MoeExperts(Glm4MoeConfig(**sizes, **facts))
+
+
+def gemma(**facts: Any) -> nn.Module:
+    sizes = {"num_experts": 5, "hidden_size": 24, "moe_intermediate_size": 16, "top_k_experts": 2}
+    return DiffusionGemmaTextExperts(DiffusionGemmaTextConfig(**sizes, **facts))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("make", [glm, gemma])
+def test_answers_what_experts_of_transformers_answer(make: Any) -> None:
+    experts, generator = make(), torch.Generator().manual_seed(0)
+    for weight in experts.parameters():
+        weight.copy_(torch.randn(weight.shape, generator=generator) / 4)
+    hidden, weights = torch.randn(11, 24, generator=generator), torch.rand(11, 2, generator=generator)
+    chosen = torch.rand(11, 5, generator=generator).topk(2).indices
+    answers = []
+    for experts.config._experts_implementation in ("eager", EXPERTS):
+        answers.append(experts(hidden, chosen, weights))
+    torch.testing.assert_close(*answers, atol=1e-5, rtol=1e-5)
+
+
+class Clamped(Glm4MoeExperts):
+    """With a gate of its own."""
+
+    def _apply_gate(self, both: Tensor) -> Tensor:
+        return both.chunk(2, dim=-1)[0].clamp(max=7.0)
+
+
+def test_experts_that_compute_otherwise_are_left_alone() -> None:
+    assert fits(glm()) and fits(gemma())
+    biased = glm()
+    biased.has_bias = True
+    for other in (biased, glm(hidden_act="relu"), Clamped(biased.config), nn.Linear(2, 2)):
+        assert not fits(other)

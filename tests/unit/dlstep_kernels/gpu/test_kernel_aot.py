@@ -1,0 +1,47 @@
+"""Kernels compile for devices that are not here, without spilling; the checked-in table is that of these kernels.
+
+`make test` compiles for Hopper, which most complaints are about, `make stress` for the others as well.
+"""
+
+import json
+import subprocess
+from typing import Any
+
+import pytest
+
+from .aot_cases import CASES
+from .kernel_aot import ARCHITECTURES, COMMAND, RESULTS, ROOT, complaints, environment
+
+pytest.importorskip("triton", reason="triton is not installed: it exists for Linux only")
+
+QUICK = [case.name for case in CASES if case.quick]
+HOPPER = 90
+
+
+def compiled(architecture: int) -> list[dict[str, Any]]:
+    """Facts of the kernels that the quick cases were compiled to."""
+    command = [*COMMAND, "--quick", "--architectures", str(architecture)]
+    done = subprocess.run(command, env=environment(), cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "architecture", [HOPPER, *(pytest.param(each, marks=pytest.mark.stress) for each in ARCHITECTURES if each != HOPPER)]
+)
+def test_quick_cases_compile(architecture: int) -> None:
+    """The text of the kernels has not changed since the table was made, so far as these cases show."""
+    found = compiled(architecture)
+    assert {(one["case"], one["architecture"]) for one in found} == {(name, f"sm_{architecture}") for name in QUICK}
+    assert not complaints(found)
+    table = {entry["kernel"]: entry["source"] for entry in json.loads(RESULTS.read_text())["kernels"]}
+    assert not {one["kernel"] for one in found if table.get(one["kernel"]) != one["source"]}, "run `make kernels-aot`"
+
+
+def test_the_table_is_complete_and_without_complaints() -> None:
+    entries = json.loads(RESULTS.read_text())["kernels"]
+    found = {(entry["case"], entry["architecture"]) for entry in entries}
+    expected = {(case.name, f"sm_{architecture}") for case in CASES for architecture in ARCHITECTURES}
+    assert found == expected, "run `make kernels-aot`"
+    assert not complaints(entries)

@@ -1,0 +1,230 @@
+"""Sampling against the same rules in plain Python."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import assume, given, strategies as st
+
+from dlstep.core import draws
+from dlstep_kernels import Penalty, SamplerConfig, Settings, sample
+from dlstep_kernels.sampling import Noise
+
+from ...helpers.sampling_checks import EXTREME_SAMPLER, EXTREME_TEMPERATURES, assert_extreme, extreme_logits, extreme_settings
+from .profiles import up_to
+
+BROKEN = (-1, 0.0, 0.0, 0.0)
+LOGITS = st.integers(-8, 8).map(lambda number: number / 2)
+ODD = st.sampled_from((math.nan, math.inf, -math.inf))
+
+
+def clearly(gap: float, least: float = 1e-4) -> None:
+    """Pass over examples that rounding decides."""
+    assume(abs(gap) > least)
+
+
+def oracle(row, vocab_size, mask_id, sampler, params, counters, penalty):
+    """Token, probability, entropy and margin of one row, its most probable ids with their probabilities, and all of these."""
+    temperature, top_k, top_p, min_p = params
+    ties = sampler.ties
+    row = [x - penalty[1] * (i == penalty[0]) if math.isfinite(x) else x for i, x in enumerate(row)]
+    allowed = {i: x for i, x in enumerate(row) if i < vocab_size and i != mask_id and x > -math.inf}
+    if any(math.isnan(x) or x == math.inf for x in row) or not allowed:
+        return BROKEN, [(-1, 0.0)] * sampler.best, {}
+    best = max(allowed.values())
+    plain = {i: x - best for i, x in allowed.items()}
+    scores = {i: (x - best) / (temperature or 1.0) for i, x in allowed.items()}
+    if top_p < 1:
+        total, before, kept = sum(math.exp(x) for x in scores.values()), 0.0, {}
+        for i in sorted(scores, key=lambda i: (-scores[i], i)):
+            clearly(before - top_p)
+            if before > top_p:
+                break
+            kept[i] = scores[i]
+            before += math.exp(scores[i]) / total
+        scores = kept
+    if 0 < top_k < len(scores):
+        least = sorted(scores.values())[-top_k]
+        scores = {i: x for i, x in scores.items() if x >= least}
+    for i in list(scores):
+        if scores[i] < 0:
+            clearly(math.exp(scores[i]) - min_p, 1e-6)
+        if math.exp(scores[i]) < min_p:
+            del scores[i]
+    total = sum(math.exp(x) for x in scores.values())
+    keys = dict(scores)
+    if temperature:
+        stream = draws.key(*counters, "sample")
+        keys = {i: x - math.log(-math.log(draws.uniform(stream, i))) for i, x in scores.items()}
+        leaders = sorted(keys.values())[-2:]
+        if len(leaders) == 2:
+            clearly(leaders[1] - leaders[0])
+    top = max(keys.values())
+    token = (max if ties == "highest" else min)(i for i in keys if keys[i] == top)
+    probabilities = sorted((math.exp(x) / total for x in scores.values()), reverse=True)
+    entropy = -sum(p * math.log(p) for p in probabilities if p)
+    margin = probabilities[0] - (probabilities[1] if len(probabilities) > 1 else 0.0)
+    measured = scores if sampler.tempered else plain
+    whole = sum(math.exp(x) for x in measured.values())
+    sign = -1 if ties == "highest" else 1
+    ranked = sorted(measured, key=lambda i: (-measured[i], sign * i))[: sampler.best]
+    likely = [(i, math.exp(measured[i]) / whole) for i in ranked]
+    shares = {i: math.exp(x) / whole for i, x in measured.items()}
+    return (token, shares[token], entropy, margin), likely, shares
+
+
+@st.composite
+def rows_of_logits(draw):
+    width = draw(st.integers(2, 12))
+    rows = draw(st.lists(st.lists(LOGITS, min_size=width, max_size=width), min_size=1, max_size=5))
+    for _ in range(draw(st.integers(0, 2))):
+        row, column = draw(st.integers(0, len(rows) - 1)), draw(st.integers(0, width - 1))
+        rows[row][column] = draw(ODD)
+    if draw(st.booleans()):
+        rows[draw(st.integers(0, len(rows) - 1))] = [-math.inf] * width
+    return rows
+
+
+PARAMS = st.tuples(
+    st.sampled_from((0.0, 0.0, 0.5, 1.0, 3.0)),
+    st.sampled_from((0, 0, 1, 2, 5, 50)),
+    st.sampled_from((1.0, 1.0, 0.15, 0.6, 0.93)),
+    st.sampled_from((0.0, 0.0, 0.07, 1.0)),
+)
+COUNTERS = st.tuples(st.integers(-(2**63), 2**63 - 1), st.integers(0, 5000), st.integers(0, 60))
+
+
+def settings_of(params, counters) -> Settings:
+    """As a driver gives them: what no row uses is None."""
+    temperature, top_k, top_p, min_p = zip(*params, strict=True)
+    hot = any(temperature)
+    return Settings(
+        torch.tensor(temperature) if hot else None,
+        torch.tensor(top_k) if any(top_k) else None,
+        torch.tensor(top_p) if min(top_p) < 1 else None,
+        torch.tensor(min_p) if any(min_p) else None,
+        Noise(*(torch.tensor(column) for column in zip(*counters, strict=True))),
+    )
+
+
+@up_to(400)
+@given(data=st.data(), rows=rows_of_logits(), ties=st.sampled_from(("highest", "lowest")))
+def test_equals_the_rules(data, rows, ties):
+    width = len(rows[0])
+    vocab_size, mask_id = data.draw(st.integers(1, width)), data.draw(st.integers(0, width - 1))
+    params = [data.draw(PARAMS) for _ in rows]
+    counters = [data.draw(COUNTERS) for _ in rows]
+    logits = torch.tensor(rows, dtype=torch.float32)
+    before = logits.clone()
+    penalties = [data.draw(st.tuples(st.integers(-1, width - 1), st.sampled_from((0.0, 0.5, 3.0)))) for _ in rows]
+    sampler = SamplerConfig(
+        frozenset(("entropy", "margin", "noise")), ties, data.draw(st.integers(0, 3)), data.draw(st.booleans())
+    )
+    penalty = Penalty(torch.tensor([id for id, _ in penalties]), torch.tensor([amount for _, amount in penalties]))
+    named = [data.draw(st.lists(st.integers(-1, width + 1), min_size=3, max_size=3)) for _ in rows]
+    asked = replace(settings_of(params, counters), penalty=penalty, named=torch.tensor(named))
+    drawn = sample(logits, asked, vocab_size=vocab_size, mask_id=mask_id, sampler=sampler)
+    assert torch.equal(logits, before) or logits.isnan().any()
+    for number, row in enumerate(rows):
+        expected, likely, shares = oracle(
+            row, vocab_size, mask_id, sampler, params[number], counters[number], penalties[number]
+        )
+        assert drawn.tokens[number] == expected[0]
+        found = (drawn.probabilities[number], drawn.entropies[number], drawn.margins[number])
+        assert [float(x) for x in found] == pytest.approx(expected[1:], abs=2e-5, rel=2e-5)
+        assert drawn.noise[number] == draws.integer(draws.key(*counters[number], "renoise"), 0, vocab_size)
+        for place, (token, probability) in enumerate(likely):
+            assert float(drawn.best_probabilities[number, place]) == pytest.approx(probability, abs=2e-5)
+            if probability > 0.0:
+                assert drawn.best_ids[number, place] == token
+        for place, each in enumerate(named[number]):
+            assert float(drawn.named_probabilities[number, place]) == pytest.approx(shares.get(each, 0.0), abs=2e-5)
+            if each not in shares:
+                assert drawn.named_probabilities[number, place] == 0.0
+            if each == expected[0]:
+                assert drawn.named_probabilities[number, place] == drawn.probabilities[number]
+        if sampler.best:
+            assert (drawn.best_probabilities[number, len(likely) :] == 0.0).all()
+
+
+def test_no_id_is_forbidden_without_a_mask():
+    drawn = sample(torch.tensor([[1.0, 2.0, 5.0]]), Settings(), vocab_size=3, mask_id=None)
+    assert drawn.tokens.tolist() == [2]
+
+
+def test_an_id_at_the_edge_of_a_filter_is_kept():
+    """Half of the probability lies before the second id, whose own is half of the best one's in the second row."""
+    logits = torch.tensor([[0.0, 0.0, -40.0], [math.log(2.0), 0.0, -40.0]])
+    halves = torch.tensor([0.5, 0.5])
+    sampler = SamplerConfig(ties="lowest", best=3)
+    one, two = (
+        sample(logits, asked, vocab_size=3, mask_id=None, sampler=sampler).best_probabilities
+        for asked in (Settings(top_p=halves), Settings(min_p=halves))
+    )
+    assert one[0].tolist() == [0.5, 0.5, 0.0]
+    assert two[1].tolist() == pytest.approx([2 / 3, 1 / 3, 0.0], abs=1e-6)
+
+
+def test_top_p_of_one_drops_nothing():
+    """Not even where the rounded sum of all other probabilities is more than 1, beside a row that drops something."""
+    for seed in range(200):
+        logits = torch.randn(1, 64, generator=torch.Generator().manual_seed(seed))
+        logits[0, 0] = -20.0
+        if logits.sort(descending=True).values.softmax(-1).cumsum(-1)[0, -2] > 1:
+            break
+    else:
+        pytest.fail("no sum is rounded to more than 1")
+    asked = Settings(top_p=torch.tensor([1.0, 0.5]))
+    drawn = sample(logits.repeat(2, 1), asked, vocab_size=64, mask_id=None, sampler=SamplerConfig(best=64))
+    assert (drawn.best_probabilities[0] > 0).all()
+    assert (drawn.best_probabilities[1] == 0).any()
+
+
+def test_a_row_does_not_depend_on_its_mates():
+    logits = torch.randn(6, 50, generator=torch.Generator().manual_seed(0))
+    params = [(0.0, 0, 1.0, 0.0), (0.7, 5, 0.8, 0.1), (0.0, 3, 1.0, 0.0)] * 2
+    counters = [(number, 10 * number, 2) for number in range(6)]
+    together = sample(logits, settings_of(params, counters), vocab_size=50, mask_id=0)
+    for number in range(6):
+        alone = sample(
+            logits[number : number + 1], settings_of(params[number : number + 1], counters[number : number + 1]),
+            vocab_size=50, mask_id=0,
+        )  # fmt: skip
+        assert together.tokens[number] == alone.tokens[0]
+        assert float(together.probabilities[number]) == pytest.approx(float(alone.probabilities[0]), rel=1e-6)
+
+
+def test_frequencies_are_the_softmax():
+    count = 20_000
+    logits = torch.tensor([[0.0, 1.0, 2.0, -1.0]]).expand(count, -1)
+    hot = Settings(torch.ones(count), noise=Noise(torch.full((count,), 7), torch.arange(count), torch.zeros(count).long()))
+    tokens = sample(logits, hot, vocab_size=4, mask_id=4).tokens
+    shares = torch.bincount(tokens, minlength=4) / count
+    torch.testing.assert_close(shares, logits[0].softmax(-1), atol=0.015, rtol=0)
+
+
+@pytest.mark.parametrize("tempered", [True, False])
+@pytest.mark.parametrize("temperature", EXTREME_TEMPERATURES)
+def test_extreme_temperatures_stay_finite(temperature, tempered):
+    sampler = replace(EXTREME_SAMPLER, tempered=tempered)
+    drawn = sample(extreme_logits(), extreme_settings(temperature), vocab_size=5, mask_id=None, sampler=sampler)
+    assert_extreme(drawn, temperature, tempered=tempered)
+
+
+def test_a_temperature_without_a_normal_reciprocal_is_greedy():
+    drawn = sample(extreme_logits(), extreme_settings(1e-44), vocab_size=5, mask_id=None)
+    assert set(drawn.tokens[:8].tolist()) == {0}
+    assert drawn.probabilities[:8].tolist() == [1.0] * 8
+
+
+@pytest.mark.parametrize("temperature", EXTREME_TEMPERATURES)
+def test_filters_stay_finite_at_extreme_temperatures(temperature):
+    """Half of the probability is in the best ids when it is cold, in any three of five when it is hot."""
+    filters = {"top_p": torch.full((12,), 0.5), "top_k": torch.full((12,), 4), "min_p": torch.full((12,), 0.5)}
+    asked = replace(extreme_settings(temperature), **filters)
+    drawn = sample(extreme_logits(), asked, vocab_size=5, mask_id=None, sampler=EXTREME_SAMPLER)
+    for each in (drawn.probabilities, drawn.best_probabilities, drawn.entropies, drawn.margins, drawn.log_sums):
+        assert each.isfinite().all()
+    kept = [1] * 8 + [2] * 4 if temperature < 1 else [3] * 12
+    assert (drawn.best_probabilities > 0).sum(1).tolist() == kept

@@ -1,0 +1,281 @@
+"""Steps that graphs capture, run without one: padded to a bucket, with kernels, they answer as in the plan's own sizes."""
+
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings, strategies as st
+
+from dlstep.core import Config, Request, SamplingParams, Strategy, add, commit, init, schedule
+from dlstep.core.rehearsal import drawn_samples
+from dlstep.driver import TorchDriver, graphs
+from dlstep.driver.arena import Arena
+from dlstep.driver.buckets import (
+    NARROW,
+    Bucket,
+    Kind,
+    _equal,
+    bucket_of,
+    fill,
+    room_for,
+    rounded,
+    row_sizes,
+    sized,
+)
+from dlstep.driver.graphs import PaddedExecutor
+from dlstep.driver.lowering import Gathered, Target, gather
+from dlstep.driver.rehearsal import buckets_for
+from dlstep.driver.tables import CarrySlots, page_tables
+from dlstep.models import Checkpoint, load_checkpoint
+from dlstep.models.networks import PagedNetwork, paged
+from dlstep.strategies.diffusion_gemma import DiffusionGemma
+from dlstep.strategies.dmax import DMax
+from dlstep.strategies.dual_cache import DualCache
+from dlstep.strategies.fast_dllm_v2 import FastDLLMV2
+from dlstep.strategies.multi_bd import MultiBD
+from dlstep.strategies.multi_bd_edit import MultiBDEdit
+from dlstep_kernels import SamplerConfig
+from dlstep_kernels.tiles import TILE_HEIGHT
+
+from ...helpers.naming import Loyal
+from ...helpers.triton_interpreter import needs_interpreter
+from .random_gemmas import BOUND, CANVAS, CONFIDENCE, STEPS, write_gemma
+
+
+@example(4097)
+@given(st.integers(1, 10_000))
+def test_little_is_too_much(count: int) -> None:
+    assert (
+        count
+        <= rounded(count)
+        <= max(16, 2 * count if count <= 128 else count * 1.25 if count <= 320 else count + max(63, count / 16))
+    )
+    assert rounded(rounded(count)) == rounded(count)
+
+
+@given(st.integers(1, 5_000), st.data())
+def test_row_sizes_are_those_that_counts_are_rounded_to(most: int, data: st.DataObject) -> None:
+    sizes = row_sizes(most)
+    assert sizes == sorted(set(sizes), reverse=True)
+    assert sizes[0] == rounded(most)
+    assert rounded(data.draw(st.integers(1, most))) in sizes
+    assert all(rounded(size) == size for size in sizes)
+
+
+@settings(max_examples=100)
+@given(
+    widest=st.sampled_from([NARROW, TILE_HEIGHT]),
+    heights=st.sampled_from([1, 3, 9, 40]).flatmap(lambda most: st.lists(st.integers(1, most), min_size=1, max_size=80)),
+    longest=st.integers(1, 5_000),
+    page_size=st.sampled_from([4, 16, 64]),
+    canvas=st.sampled_from([0, 0, 8]),
+)
+def test_a_bucket_has_room_for_all_that_it_is_chosen_for(
+    widest: int, heights: list[int], longest: int, page_size: int, canvas: int
+) -> None:
+    heights = [canvas] * len(heights) if canvas else heights
+    width = 5_000 // page_size + 1
+    kind = Kind(widest, named=0, soft=0, names=(), sampler=SamplerConfig(), merge=None)
+    bucket = sized(kind, sum(heights), len(heights), longest, canvas, page_size, width)
+    assert bucket.rows >= sum(heights)
+    assert bucket.spans >= len(heights)
+    assert bucket.pages * page_size >= longest
+    assert not canvas or bucket.rows == bucket.spans * canvas
+
+
+def padded(checkpoint: Checkpoint, config: Config, *, counted: bool) -> TorchDriver:
+    """A driver that runs what graphs would be captured of."""
+    driver = TorchDriver(checkpoint, config)
+    main, network = driver._histories.main, paged(checkpoint.network, config.spec)
+    network.draws_itself = counted
+    main.executor = PaddedExecutor(network, main.memory, driver._target, captures=False)
+    return driver
+
+
+def roomier(gathered: Gathered, canvas: int) -> Bucket:
+    """A bucket with more room than is needed."""
+    least = bucket_of(gathered, canvas)
+    return replace(least, rows=least.rows + (canvas or 16), spans=least.spans + 1, pages=least.pages * 2)
+
+
+PADDED = [
+    ("plain", MultiBD(4, 2), 0.8),
+    ("plain", MultiBD(4, 2, rule=Loyal(0.03)), 0.8),
+    ("plain", DMax(4, 2, accept_threshold=0.2), 0.0),
+    ("plain", DMax(4, 2, accept_threshold=0.2, token_merge_mode="iter_smooth_topk", token_merge_top_k=3), 0.0),
+    ("sliding", MultiBDEdit(4, 2, max_post_edit_steps=0, penalty_lambda=1.0), 0.0),
+    ("shifted", FastDLLMV2(2, 2), 0.0),
+    ("gemma", DiffusionGemma(CANVAS, STEPS, BOUND, confidence_threshold=CONFIDENCE), 0.0),
+]
+# The least room is tried of the first by `make test`, of all by `make stress`.
+ROOMS = [(case, "roomier", ()) for case in PADDED] + [(case, "least", pytest.mark.stress) for case in PADDED[1:]]
+ROOMS.append((PADDED[0], "least", ()))
+
+
+@needs_interpreter
+@pytest.mark.parametrize(
+    ("kind", "strategy", "temperature", "room"), [pytest.param(*case, room, marks=marks) for case, room, marks in ROOMS]
+)
+def test_padding_changes_no_answer(
+    kind: str,
+    strategy: Strategy,
+    temperature: float,
+    room: str,
+    checkpoints: dict[str, Checkpoint],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    checkpoint = load_checkpoint(write_gemma(tmp_path, settles=True)) if kind == "gemma" else checkpoints[kind]
+    config = Config(checkpoint.spec, page_size=4, num_pages=60, max_model_len=48, max_num_batched_tokens=64, max_num_reqs=3)
+    met: list[Bucket] = []
+
+    def chosen(gathered: Gathered, canvas: int) -> Bucket:
+        met.append(roomier(gathered, canvas) if room == "roomier" else bucket_of(gathered, canvas))
+        return met[-1]
+
+    monkeypatch.setattr(graphs, "bucket_of", chosen)
+    answers = []
+    for driver in (TorchDriver(checkpoint, config), padded(checkpoint, config, counted=room == "roomier")):
+        state = init(config, strategy)
+        for number, length in enumerate((3, 5)):
+            params = SamplingParams(max_tokens=2 + number, temperature=temperature, seed=number)
+            state = add(state, Request(number, tuple(range(10, 10 + length)), params))
+        while not state.done:
+            state = commit(state, driver.run(schedule(state)))
+        answers.append([state.finished[number].answer for number in range(2)])
+    assert answers[0] == answers[1]
+    assert len(met) > 1
+    assert all(bucket.kind.soft for bucket in met[1:]) == (kind == "plain" and isinstance(strategy, DMax))
+
+
+@pytest.mark.parametrize("kind", ["plain", "sliding"])
+def test_tiles_that_are_left_are_those_that_would_be_made(kind: str, checkpoints: dict[str, Checkpoint]) -> None:
+    checkpoint = checkpoints[kind]
+    config = Config(checkpoint.spec, page_size=4, num_pages=60, max_model_len=48, max_num_batched_tokens=64, max_num_reqs=3)
+    driver = TorchDriver(checkpoint, config)
+    target = driver._target
+    state = init(config, MultiBD(4, 2))
+    for number, length in enumerate((3, 6, 5)):
+        state = add(state, Request(number, tuple(range(10, 10 + length)), SamplingParams(max_tokens=9 + 4 * number)))
+    kept: dict[Bucket, tuple[Arena, Gathered]] = {}
+    left = 0
+    while not state.done:
+        plan = schedule(state)
+        samples = driver.run(plan)
+        if any(span.wanted for span in plan.spans):
+            gathered = gather(plan, driver._now.tables, target)
+            bucket = bucket_of(gathered, 0)
+            fresh = room_for(bucket, gathered, target)
+            fill(fresh, bucket, gathered, target)
+            arena, before = kept.get(bucket, (room_for(bucket, gathered, target), None))
+            fill(arena, bucket, gathered, target, before and before.spans)
+            assert all((arena.hosts[name] == fresh.hosts[name]).all() for name in fresh.hosts)
+            left += before is not None and all(
+                np.array_equal(before.spans[window].until, each.until) for window, each in gathered.spans.items()
+            )
+            kept[bucket] = arena, gathered
+        state = commit(state, samples)
+    assert left > 2
+
+
+Networks = dict[str, tuple[PagedNetwork, Target]]
+TEMPERATURES = st.sampled_from([0.0, 0.7])
+
+
+@pytest.fixture(scope="module")
+def networks(checkpoints: dict[str, Checkpoint], tmp_path_factory: pytest.TempPathFactory) -> Networks:
+    gemma = load_checkpoint(write_gemma(tmp_path_factory.mktemp("gemma"), settles=True))
+    config = Config(gemma.spec, page_size=4, num_pages=8, max_model_len=48, max_num_batched_tokens=64, max_num_reqs=3)
+    drivers = {
+        name: TorchDriver(each, replace(config, spec=each.spec)) for name, each in (*checkpoints.items(), ("gemma", gemma))
+    }
+    return {name: (driver.network, driver._target) for name, driver in drivers.items()}
+
+
+@lru_cache
+def captured(config: Config, strategy: Strategy, network: PagedNetwork, target: Target) -> frozenset[Bucket]:
+    """Every bucket that is captured before there are requests."""
+    return frozenset(bucket for _, buckets in buckets_for(config, strategy, network, target) for bucket in buckets)
+
+
+KINDS = [case[:2] for case in PADDED] + [("plain", DualCache(block_size=8)), ("plain", MultiBD(4, 1))]
+
+
+@pytest.mark.parametrize(("kind", "strategy"), KINDS)
+@settings(max_examples=20)
+@given(
+    lengths=st.lists(st.integers(1, 20), min_size=1, max_size=8),
+    budget=st.sampled_from([32, 512]),
+    reqs=st.sampled_from([3, 8]),
+    least=st.sampled_from([1, 27]),
+    temperature=st.sampled_from([0.0, 0.7]),
+    seed=st.integers(0, 99),
+)
+@example(lengths=[4] * 8, budget=32, reqs=8, least=27, temperature=0.0, seed=0)
+def test_all_that_requests_need_is_captured_before(
+    kind: str,
+    strategy: Strategy,
+    lengths: list[int],
+    budget: int,
+    reqs: int,
+    least: int,
+    temperature: float,
+    seed: int,
+    networks: dict[str, tuple[PagedNetwork, Target]],
+) -> None:
+    network, target = networks[kind]
+    config = Config(network.spec, 4, num_pages=200, max_model_len=48, max_num_batched_tokens=budget, max_num_reqs=reqs)
+    ready = captured(config, strategy, network, target)
+    tables, slots = page_tables(config), CarrySlots()
+    state, random = init(config, strategy), Random(seed)
+    for number, length in enumerate(lengths):
+        params = SamplingParams(max_tokens=random.randrange(least, 28), temperature=temperature, ignore_eos=True)
+        state = add(state, Request(number, tuple(range(10, 10 + length)), params))
+    met = 0
+    while not state.done:
+        plan = schedule(state)
+        tables.apply(plan)
+        slots.apply(plan)
+        if any(span.wanted for span in plan.spans):
+            gathered = gather(network.forwards(plan)[-1], tables, target, slots.slots)
+            bucket = bucket_of(gathered, network.canvas_length)
+            assert bucket in ready
+            met += 1
+        state = commit(state, drawn_samples(plan, 3, random))
+    assert met or all(sequence.finish == "rejected" for sequence in state.finished.values())
+
+
+@pytest.mark.parametrize("kind", ["plain", "sliding"])
+@settings(max_examples=25)
+@given(
+    lengths=st.lists(st.sampled_from([3, 3, 6, 9]), min_size=2, max_size=5), pages=st.integers(8, 12), seed=st.integers(0, 99)
+)
+def test_what_is_taken_over_is_what_would_be_gathered(
+    kind: str, lengths: list[int], pages: int, seed: int, checkpoints: dict[str, Checkpoint]
+) -> None:
+    checkpoint = checkpoints[kind]
+    reqs = 1 + seed % 2
+    config = Config(
+        checkpoint.spec, page_size=4, num_pages=pages, max_model_len=32, max_num_batched_tokens=64, max_num_reqs=reqs
+    )
+    driver = TorchDriver(checkpoint, config)
+    state, random = init(config, MultiBD(4, 2)), Random(seed)
+    for number, length in enumerate(lengths):
+        params = SamplingParams(max_tokens=random.choice([1, 1, 4, 12]), ignore_eos=True)
+        state = add(state, Request(number, tuple(range(10 + number, 10 + number + length)), params))
+    while not state.done:
+        plan = schedule(state)
+        driver.follow(plan)
+        for gathered in driver.gather(plan):
+            now = driver._now
+            anew = gather(plan, now.tables, driver._target, now.slots.slots)
+            assert gathered.arrays.keys() == anew.arrays.keys()
+            assert all((gathered.arrays[name] == anew.arrays[name]).all() for name in anew.arrays)
+            for window, spans in anew.spans.items():
+                assert _equal(gathered.spans[window], spans)
+        samples = drawn_samples(plan, 3, random)
+        driver.stand(samples)
+        state = commit(state, samples)

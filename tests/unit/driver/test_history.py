@@ -1,0 +1,156 @@
+"""Histories of one device: each keeps what it stored; too many make the one that rested longest go."""
+
+from weakref import ref
+
+import pytest
+import torch
+from hypothesis import given, settings, strategies as st
+
+from dlstep.core import Config, LineMismatch, Request, SamplingParams, State, add, commit, init, schedule
+from dlstep.driver import TorchDriver
+from dlstep.engine.decode import Decode
+from dlstep.models import Checkpoint
+from dlstep.models.networks import Memory
+from dlstep.rules.threshold import Threshold
+from dlstep.session import changed
+from dlstep.strategies.multi_bd import MultiBD
+
+from ...helpers.random_checkpoints import BLOCK, WORDS
+
+STRATEGY = MultiBD(block_size=BLOCK, buffer_size=2, rule=Threshold(0.25))
+ROOM = {"page_size": 4, "max_model_len": 48, "max_num_batched_tokens": 12, "max_num_reqs": 2}
+PAGES = 14
+
+
+def state_of(checkpoint: Checkpoint, seed: int, *, num_pages: int = PAGES, length: int = 20) -> State:
+    """A state with one request, whose prompt is fed in several forwards."""
+    prompt = tuple(3 + (seed * 7 + place * (seed + 1)) % (WORDS - 3) for place in range(length))
+    config = Config(checkpoint.spec, num_pages=num_pages, **ROOM)
+    return add(init(config, STRATEGY), Request(0, prompt, SamplingParams(max_tokens=16, ignore_eos=True)))
+
+
+def driver_of(checkpoint: Checkpoint, places: int) -> TorchDriver:
+    return TorchDriver(checkpoint, Config(checkpoint.spec, num_pages=40, **ROOM), max_histories=places)
+
+
+def answer(state: State) -> tuple[int, ...]:
+    return state.finished[0].answer
+
+
+def step(state: State, driver: TorchDriver) -> State:
+    return commit(state, driver.run(schedule(state)))
+
+
+@settings(max_examples=12, deadline=None, derandomize=True)
+@given(
+    turns=st.lists(st.integers(0, 3), min_size=10, max_size=60),
+    places=st.integers(1, 4),
+    sizes=st.lists(st.sampled_from([13, 14, 40]), min_size=4, max_size=4),
+    lengths=st.lists(st.sampled_from([20, 20, 29]), min_size=4, max_size=4),
+)
+def test_states_that_take_turns_answer_as_alone(checkpoints, turns, places, sizes, lengths) -> None:
+    checkpoint = checkpoints["plain"]
+    driver = driver_of(checkpoint, places)
+    states = [state_of(checkpoint, n, num_pages=sizes[n], length=lengths[n]) for n in range(4)]
+    decodes = [Decode(state, driver, prunes=False) for state in states]
+    for turn in (*turns, *range(4)):
+        decodes[turn].step()
+    for number, decode in enumerate(decodes):
+        while not decode.state.done:
+            decode.step()
+        alone = Decode(states[number], driver_of(checkpoint, 1), prunes=False)
+        while not alone.state.done:
+            alone.step()
+        assert answer(decode.state) == answer(alone.state)
+
+
+def test_a_history_that_is_held_goes_on_and_one_that_went_does_not(checkpoints) -> None:
+    checkpoint = checkpoints["plain"]
+    driver = driver_of(checkpoint, 2)
+    first, second, third = (step(state_of(checkpoint, number), driver) for number in range(3))
+    step(second, driver)
+    step(third, driver)
+    with pytest.raises(LineMismatch, match="which the device does not hold"):
+        driver.run(schedule(first))
+
+
+def test_what_is_released_makes_room(checkpoints) -> None:
+    checkpoint = checkpoints["plain"]
+    driver = driver_of(checkpoint, 2)
+    first, second = (step(state_of(checkpoint, number), driver) for number in range(2))
+    driver.release(second.line)
+    third = step(state_of(checkpoint, 2), driver)
+    step(step(first, driver), driver)
+    step(third, driver)
+    driver.release(12345)  # nobody's
+
+
+def test_a_fork_goes_on_where_its_origin_was(checkpoints) -> None:
+    checkpoint = checkpoints["plain"]
+    driver = driver_of(checkpoint, 2)
+    state = state_of(checkpoint, 1)
+    while not state.running or not state.running[0].steps:
+        state = step(state, driver)
+    assert driver.fork(state.line) and not driver.fork(state.line), "there are two places"
+    origin = branch = state
+    while not origin.done:
+        origin = step(origin, driver)
+    branch = changed(branch, {"accept_threshold": 0.1})
+    while not branch.done:
+        branch = step(branch, driver)
+    again, fresh = state_of(checkpoint, 1), driver_of(checkpoint, 1)
+    while not again.done:
+        again = step(again, fresh)
+        again = changed(again, {"accept_threshold": 0.1}) if again.step == state.step else again
+    assert answer(branch) == answer(again) and origin.finished[0].finish == "length"
+    assert not driver.fork(99)
+
+
+def test_the_main_history_is_kept_beside_the_others(checkpoints) -> None:
+    checkpoint = checkpoints["plain"]
+    driver = driver_of(checkpoint, 1)
+    main = step(state_of(checkpoint, 0, num_pages=40), driver)
+    for number in range(3):
+        step(state_of(checkpoint, number), driver)
+    main = step(main, driver)
+    driver.release(main.line)
+    with pytest.raises(LineMismatch):
+        driver.run(schedule(main))
+
+
+class SmallDevice:
+    """Memory for the main history and `room` pages beside it."""
+
+    def __init__(self, driver: TorchDriver, room: int) -> None:
+        self.make, self.room = driver.network.memory, room
+        self.given: list[tuple[ref[torch.Tensor], int]] = []
+        driver.network.memory = self  # pyright: ignore[reportAttributeAccessIssue]
+
+    def __call__(self, num_pages: int, page_size: int, slots: int) -> Memory:
+        taken = sum(pages for tensor, pages in self.given if tensor() is not None)
+        if taken + num_pages > self.room:
+            raise torch.OutOfMemoryError(f"{num_pages} pages, and {taken} of {self.room} are taken")
+        memory = self.make(num_pages, page_size, slots)
+        self.given.append((ref(memory.key_pages[0]), num_pages))
+        return memory
+
+
+@settings(max_examples=30, deadline=None, derandomize=True)
+@given(turns=st.lists(st.tuples(st.integers(0, 2), st.booleans()), min_size=2, max_size=12), places=st.integers(1, 3))
+def test_histories_that_went_leave_their_memory_to_new_ones(checkpoints, turns, places) -> None:
+    """The device has room for the largest one alone; forwards that fail leave free histories behind."""
+    checkpoint = checkpoints["plain"]
+    driver = driver_of(checkpoint, places)
+    SmallDevice(driver, 16)
+    decodes = [Decode(state_of(checkpoint, n, num_pages=12 + 2 * n), driver, prunes=False) for n in range(3)]
+    for turn, fails in turns:
+        if fails:
+            with pytest.MonkeyPatch.context() as patched, pytest.raises(RuntimeError, match="a forward failed"):
+                patched.setattr(driver, "submit", failing)
+                decodes[turn].step()
+        else:
+            decodes[turn].step()
+
+
+def failing(*given: object) -> None:
+    raise RuntimeError("a forward failed")

@@ -1,0 +1,313 @@
+"""The torch driver against dense recomputation, and the rules of a device."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings, strategies as st
+
+from dlstep.core import (
+    Config,
+    DlstepError,
+    LineMismatch,
+    Plan,
+    Request,
+    Samples,
+    SamplingParams,
+    State,
+    Strategy,
+    Wants,
+    abort,
+    add,
+    commit,
+    init,
+    rebuild,
+    schedule,
+)
+from dlstep.driver import TorchDriver
+from dlstep.models import Checkpoint
+from dlstep.rules.threshold import Threshold
+from dlstep.strategies.d2f import D2F
+from dlstep.strategies.multi_bd import MultiBD
+
+from ...helpers.naming import Loyal
+from ...helpers.random_checkpoints import BLOCK, WORDS
+from .dense_oracle import DenseDriver, dense_answers
+
+STRATEGIES = {
+    "multi_bd": MultiBD(block_size=BLOCK, buffer_size=3, rule=Threshold(0.25)),
+    "d2f": D2F(block_size=BLOCK, buffer_size=2, add_block_threshold=0.5, rule=Threshold(0.2)),
+    "multi_bd, named ids": MultiBD(block_size=BLOCK, buffer_size=2, rule=Loyal(0.03)),
+    "multi_bd, unfolded": MultiBD(block_size=BLOCK, buffer_size=2, fold_commits=False, rule=Threshold(0.3)),
+}
+ROOMY = {"page_size": 8, "num_pages": 64, "max_model_len": 64, "max_num_batched_tokens": 512, "max_num_reqs": 8}
+
+
+def answer_of(sequence) -> tuple[tuple[int, ...], str]:
+    return sequence.tokens(len(sequence.request.prompt), sequence.settled), sequence.finish
+
+
+def decode(state: State, driver: TorchDriver) -> tuple[State, list[Plan]]:
+    plans = []
+    while not state.done:
+        plans.append(schedule(state))
+        state = commit(state, driver.run(plans[-1]))
+    return state, plans
+
+
+@pytest.fixture(scope="session")
+def dense(folders: dict[str, Path], checkpoints: dict[str, Checkpoint]) -> dict[str, DenseDriver]:
+    return {name: DenseDriver(folder, checkpoints[name].spec.head_shift) for name, folder in folders.items()}
+
+
+@st.composite
+def requests(draw) -> tuple[Request, ...]:
+    prefix = tuple(draw(st.lists(st.integers(3, WORDS - 1), min_size=12, max_size=12)))
+    made = []
+    for number in range(draw(st.integers(2, 5))):
+        own = draw(st.lists(st.integers(3, WORDS - 1), min_size=1, max_size=14))
+        prompt = (prefix if draw(st.booleans()) else ()) + tuple(own)
+        params = SamplingParams(
+            max_tokens=draw(st.integers(1, 18)), temperature=draw(st.sampled_from((0.0, 0.0, 0.9))), seed=number
+        )
+        made.append(Request(number, prompt, params))
+    return tuple(made)
+
+
+@st.composite
+def budgets(draw) -> dict[str, int]:
+    """Room for one request and not much more: chunks, waits, preemptions, shared prefixes."""
+    page_size = draw(st.integers(3, 9))
+    return {
+        "page_size": page_size,
+        "num_pages": -(-(48 + 12) // page_size) + draw(st.integers(0, 8)),
+        "max_model_len": 48,
+        "max_num_batched_tokens": draw(st.integers(30, 70)),
+        "max_num_reqs": draw(st.integers(1, 4)),
+    }
+
+
+@pytest.mark.parametrize("network", ["plain", "shifted", "sliding"])
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@settings(max_examples=8, deadline=None, derandomize=True)
+@given(asked=requests(), room=budgets())
+def test_tokens_are_those_of_dense_recomputation(checkpoints, dense, network, strategy, asked, room):
+    checkpoint, rules = checkpoints[network], STRATEGIES[strategy]
+    config = Config(checkpoint.spec, **room)
+    expected = dense_answers(dense[network], replace(config, num_pages=256, max_num_batched_tokens=512), rules, asked)
+    state = init(config, rules)
+    for request in asked:
+        state = add(state, request)
+    state, _ = decode(state, TorchDriver(checkpoint, config))
+    for request in asked:
+        assert answer_of(state.find(request.id)) == answer_of(expected[request.id])
+
+
+def crowded(checkpoint: Checkpoint, strategy: Strategy) -> tuple[State, Config]:
+    config = Config(checkpoint.spec, 4, 20, 64, 64, 4)
+    state = init(config, strategy)
+    for number in range(5):
+        prompt = tuple(3 + (number * 5 + place) % (WORDS - 3) for place in range(9 + 3 * number))
+        state = add(state, Request(number, prompt, SamplingParams(max_tokens=24, ignore_eos=True)))
+    return state, config
+
+
+def test_memory_pressure_preempts_and_changes_nothing(checkpoints):
+    checkpoint, strategy = checkpoints["plain"], STRATEGIES["multi_bd"]
+    state, config = crowded(checkpoint, strategy)
+    state, plans = decode(state, TorchDriver(checkpoint, config))
+    assert any(plan.preemptions for plan in plans)
+    roomy = replace(config, num_pages=200, max_num_batched_tokens=512)
+    calm = init(roomy, strategy)
+    for number in range(5):
+        calm = add(calm, state.find(number).request)
+    calm, plans = decode(calm, TorchDriver(checkpoint, roomy))
+    assert not any(plan.preemptions for plan in plans)
+    for number in range(5):
+        assert answer_of(state.find(number)) == answer_of(calm.find(number))
+
+
+def test_a_shared_prefix_is_not_fed_again(checkpoints):
+    checkpoint = checkpoints["plain"]
+    config = Config(checkpoint.spec, **ROOMY)
+    driver = TorchDriver(checkpoint, config)
+    prompt = tuple(range(3, 33))
+    first, _ = decode(add(init(config, STRATEGIES["multi_bd"]), Request(0, prompt, SamplingParams(max_tokens=8))), driver)
+    second, plans = decode(add(first, Request(1, prompt, SamplingParams(max_tokens=8))), driver)
+    assert len(plans[0].admissions[0].shared) == 3
+    assert answer_of(second.find(1)) == answer_of(first.find(0))
+
+
+def test_a_plan_may_be_run_again(checkpoints):
+    state, config = crowded(checkpoints["plain"], STRATEGIES["d2f"])
+    driver = TorchDriver(checkpoints["plain"], config)
+    while not state.done:
+        plan = schedule(state)
+        samples = driver.run(plan)
+        assert driver.run(plan) == samples
+        state = commit(state, samples)
+
+
+def test_another_line_is_refused_until_the_state_is_rebuilt(checkpoints):
+    state, config = crowded(checkpoints["plain"], STRATEGIES["multi_bd"])
+    driver = TorchDriver(checkpoints["plain"], config)
+    early = state
+    for number in range(4):
+        state = commit(state, driver.run(schedule(state)))
+        early = state if number == 1 else early
+    stale = schedule(early)
+    with pytest.raises(LineMismatch, match=r"step 2 goes on from line \d+, which the device does not hold: rebuild\(state\)"):
+        driver.run(stale)
+    with pytest.raises(LineMismatch):
+        TorchDriver(checkpoints["plain"], config).run(schedule(state))
+    expected, _ = decode(state, driver)
+    again, _ = decode(rebuild(early), driver)
+    for number in range(5):
+        assert answer_of(again.find(number)) == answer_of(expected.find(number))
+
+
+def test_a_forward_that_failed_may_be_repeated(checkpoints):
+    state, config = crowded(checkpoints["plain"], STRATEGIES["multi_bd"])
+    expected, _ = decode(state, TorchDriver(checkpoints["plain"], config))
+    driver = TorchDriver(checkpoints["plain"], config)
+    state = commit(state, driver.run(schedule(state)))
+    plan = schedule(state)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(driver.network, "forward", lambda *_: (_ for _ in ()).throw(RuntimeError("out of memory")))
+        with pytest.raises(RuntimeError, match="out of memory"):
+            driver.run(plan)
+    with pytest.raises(LineMismatch, match=r"rebuild\(state\)"):
+        driver.run(schedule(abort(state, 1)))
+    state, _ = decode(commit(state, driver.run(plan)), driver)
+    for number in range(5):
+        assert answer_of(state.find(number)) == answer_of(expected.find(number))
+
+
+def test_an_abort_between_steps_gives_the_pages_back(checkpoints):
+    state, config = crowded(checkpoints["plain"], STRATEGIES["multi_bd"])
+    driver = TorchDriver(checkpoints["plain"], config)
+    state = commit(state, driver.run(schedule(state)))
+    plan = schedule(state)
+    state = commit(abort(state, 0), driver.run(plan))
+    state, plans = decode(state, driver)
+    assert plans[0].releases == (0,)
+    assert state.find(0).finish == "abort"
+    assert all(state.find(number).finish == "length" for number in range(1, 5))
+
+
+def test_a_plan_without_spans_has_empty_samples(checkpoints):
+    config = Config(checkpoints["plain"].spec, **ROOMY)
+    state = init(config, STRATEGIES["multi_bd"])
+    driver = TorchDriver(checkpoints["plain"], config)
+    plan = schedule(state)
+    assert driver.run(plan) == Samples(plan, ())
+
+
+def test_numbers_that_are_not_finite_end_only_their_request(checkpoints):
+    checkpoint = checkpoints["plain"]
+    poison = WORDS - 1
+    config = Config(checkpoint.spec, **ROOMY)
+    prompts = [tuple(range(3, 20)), (*range(5, 14), poison, 9, 9), tuple(range(8, 30)), tuple(range(3, 20))]
+
+    def answers(numbers: list[int]) -> State:
+        state = init(config, STRATEGIES["multi_bd"])
+        for number in numbers:
+            state = add(state, Request(number, prompts[number], SamplingParams(max_tokens=12, ignore_eos=True)))
+        state, _ = decode(state, TorchDriver(checkpoint, config))
+        return state
+
+    weight = checkpoint.network.get_input_embeddings().weight
+    kept = weight.detach().clone()
+    expected = answers([0, 2, 3])
+    assert not any(poison in expected.find(number).tokens(0, expected.find(number).settled) for number in (0, 2, 3))
+    try:
+        with torch.no_grad():
+            weight[poison] = torch.nan
+        poisoned = answers([0, 1, 2, 3])
+    finally:
+        with torch.no_grad():
+            weight.copy_(kept)
+    assert poisoned.find(1).finish == "error"
+    for number in (0, 2, 3):
+        assert answer_of(poisoned.find(number)) == answer_of(expected.find(number))
+
+
+def test_statistics_come_when_they_are_wanted(checkpoints):
+    state, config = crowded(checkpoints["plain"], STRATEGIES["multi_bd"])
+    plan = replace(schedule(state), wants=Wants(frozenset(("entropy", "margin")), "lowest"))
+    samples = TorchDriver(checkpoints["plain"], config).run(plan)
+    for span, rows in zip(plan.spans, samples.rows, strict=True):
+        assert len(rows.entropies) == len(rows.margins) == len(span.wanted)
+        assert all(0 < entropy < 4 for entropy in rows.entropies)
+        assert all(0 <= margin <= chance for margin, chance in zip(rows.margins, rows.probabilities, strict=True))
+
+
+ALL_IDS = (*range(-1, WORDS + 3),)
+
+
+@pytest.mark.parametrize("network", ["plain", "shifted", "sliding"])
+@pytest.mark.parametrize("tempered", [True, False])
+def test_named_ids_have_the_probabilities_of_transformers(checkpoints, dense, network, tempered):
+    """Every id of the vocabulary is named, some requests are sampled at a temperature, and one names a single id."""
+    config = Config(checkpoints[network].spec, **ROOMY)
+    state = init(config, STRATEGIES["multi_bd"])
+    for number, heat in enumerate((0.0, 0.6, 1.7)):
+        params = SamplingParams(max_tokens=10, temperature=heat, seed=number, ignore_eos=True)
+        state = add(state, Request(number, tuple(range(3 + number, 14 + 2 * number)), params))
+    driver = TorchDriver(checkpoints[network], config)
+    wants = Wants(frozenset(("entropy", "margin", "noise")), best=3, tempered=tempered, named=len(ALL_IDS))
+    checked = 0
+    while not state.done:
+        planned = schedule(state)
+        ids = [(7,) if span.id == 2 else ALL_IDS for span in planned.spans]
+        spans = [replace(span, named=own * len(span.wanted)) for span, own in zip(planned.spans, ids, strict=True)]
+        samples = driver.run(replace(planned, spans=tuple(spans), wants=wants))
+        for span, rows in zip(spans, samples.rows, strict=True):
+            plain = span if tempered else replace(span, params=replace(span.params, temperature=0.0))
+            expected = dense[network].rows(state, plain).named_probabilities
+            assert rows.named_probabilities == pytest.approx(expected, abs=2e-6)
+            if span.id != 2:
+                own = [rows.named_probabilities[row * len(ALL_IDS) :][: len(ALL_IDS)] for row in range(len(span.wanted))]
+                assert [chances[token + 1] for chances, token in zip(own, rows.tokens, strict=True)] == [*rows.probabilities]
+                best = [(row, token) for row in range(len(own)) for token in rows.best_ids[3 * row : 3 * row + 3]]
+                assert [own[row][token + 1] for row, token in best] == [*rows.best_probabilities]
+                checked += len(own)
+        state = commit(state, samples)
+    assert checked > 20
+
+
+def test_ids_that_a_filter_removed_have_no_probability(checkpoints, dense):
+    config = Config(checkpoints["plain"].spec, **ROOMY)
+    state = init(config, STRATEGIES["multi_bd"])
+    for number, temperature in enumerate((0.0, 0.8)):
+        params = SamplingParams(max_tokens=8, temperature=temperature, top_k=4, seed=0)
+        state = add(state, Request(number, tuple(range(3, 15)), params))
+    plan = schedule(state)
+    spans = tuple([replace(span, named=(*range(WORDS),) * len(span.wanted)) for span in plan.spans])
+    for tempered in (True, False):
+        asked = replace(plan, spans=spans, wants=Wants(named=WORDS, tempered=tempered))
+        for span, rows in zip(spans, TorchDriver(checkpoints["plain"], config).run(asked).rows, strict=True):
+            plain = span if tempered else replace(span, params=replace(span.params, temperature=0.0))
+            whole = dense["plain"].rows(state, plain).named_probabilities
+            for row in range(len(span.wanted)):
+                found, expected = (each[row * WORDS :][:WORDS] for each in (rows.named_probabilities, whole))
+                if tempered:
+                    kept = sorted(expected)[-4:]
+                    expected = [chance / sum(kept) * (chance >= kept[0]) for chance in expected]
+                    assert sum(chance > 0 for chance in found) == 4
+                assert found == pytest.approx(expected, abs=2e-6)
+
+
+def test_ids_that_do_not_fit_are_told_before_the_forward(checkpoints):
+    state, config = crowded(checkpoints["plain"], STRATEGIES["multi_bd"])
+    plan = schedule(state)
+    spans = (replace(plan.spans[0], named=(1, 2, 3)), *plan.spans[1:])
+    with pytest.raises(DlstepError, match=r"request 0: 3 ids are named for \d+ wanted positions; .* at most Wants.named=1"):
+        TorchDriver(checkpoints["plain"], config).run(replace(plan, spans=spans, wants=Wants(named=1)))
+
+
+def test_a_spec_of_another_network_is_refused(checkpoints):
+    spec = replace(checkpoints["plain"].spec, vocab_size=1000, pieces=())
+    with pytest.raises(ValueError, match=r"1000 ids and mask id 1, the network plain embeds 48"):
+        TorchDriver(checkpoints["plain"], Config(spec))

@@ -1,0 +1,157 @@
+"""Law 16 for `Session.fork`: a changed field of any value is refused at once, or both sessions go on to their ends."""
+
+from dataclasses import fields, replace
+from functools import cache
+from typing import Any
+
+import pytest
+from hypothesis import given, strategies as st
+
+from dlstep import LLM, Config, SamplingParams, Session, init, strategies
+from dlstep.core import with_options
+from dlstep.engine.loader import Engine
+from dlstep.rules.quota import Quota
+from dlstep.testing.shadow import ShadowDriver
+from dlstep.tiny.tokenizer import build_tokenizer
+
+from ...helpers.odd_values import ODD, Recipe, check_sentence, check_value, made, recipes
+from ...helpers.shadow_llm import PAGE_SIZE, spec
+
+SMALL = {"block_size": 4, "buffer_size": 2, "canvas_length": 4, "max_denoising_steps": 4}
+PARAMS = SamplingParams(max_tokens=14, max_nfe=12, ignore_eos=True)
+SPECS = [replace(spec(), mask_id=mask, head_shift=shift) for mask in (spec().mask_id, None) for shift in (0, 1)]
+
+
+@cache
+def llm_of(name: str) -> LLM:
+    """An LLM on a shadow device, of a model that the strategy can decode."""
+    chosen = strategies.load(name)
+    strategy = chosen(**{each.name: SMALL[each.name] for each in fields(chosen) if each.name in SMALL})
+    model = next(model for model in SPECS if not strategy.unfit(model))
+    config = Config(model, PAGE_SIZE, 64, 64, 128, 4)
+    device = ShadowDriver(PAGE_SIZE, 64, model, 0.0, exact=False, places=8)
+    return LLM.of(Engine(init(config, strategy), device, build_tokenizer(), "shadow"))
+
+
+def under_way(name: str) -> Session:
+    """A session with one request after a few forwards and one that waits."""
+    session = llm_of(name).session()
+    session.submit([5, 6, 7], PARAMS)
+    for _ in range(3):
+        session.step()
+    session.submit([8, 9], PARAMS)
+    return session
+
+
+@cache
+def alone(name: str) -> tuple[tuple[int, ...], ...]:
+    """Answers to both requests without a fork."""
+    session = under_way(name)
+    session.run()
+    return tuple(session.output(number).token_ids for number in range(2))
+
+
+def check_fork(name: str, field: str, given: Any) -> None:
+    session = under_way(name)
+    try:
+        branch = session.fork(**{field: given})
+    except ValueError as error:
+        check_sentence(error, f".{field}", f"'{field}'", f"{field}=", "cannot decode", "must", "num_pages=", "does not go with")
+    else:
+        check_value(branch.trace)
+        longest = branch.submit([5] * 40, replace(PARAMS, max_tokens=24, max_nfe=30))
+        branch.run()
+        for number in (0, 1, longest):
+            assert branch.output(number).finish_reason in ("length", "nfe_limit", "rejected"), branch.output(number)
+        check_value(branch.state)
+        branch.close()
+    session.run()
+    assert tuple(session.output(number).token_ids for number in range(2)) == alone(name)
+    session.close()
+
+
+# One of each kind is tried by `make test`, all of them by `make stress`.
+QUICK = ("multi_bd", "fast_dllm_v2", "dual_cache")
+NAMES = [pytest.param(name, marks=() if name in QUICK else pytest.mark.stress) for name in strategies.available()]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_field_of_a_fork_takes_or_refuses_every_odd_value(name: str) -> None:
+    wrong, seen = [], set()
+    for field in [each.name for each in fields(strategies.load(name))]:
+        for odd, make in ODD.items():
+            try:
+                value = replace(under_strategy(name), **{field: make()})
+            except ValueError:
+                if odd in seen:  # refused by the value itself, which another test looks at
+                    continue
+                seen.add(odd)
+            else:
+                if value in seen:
+                    continue
+                seen.add(value)
+            try:
+                check_fork(name, field, make())
+            except Exception as error:  # noqa: BLE001
+                wrong.append(f"{name} {field} given {odd}: {type(error).__name__}: {error}"[:300])
+    assert not wrong, "\n".join(wrong)
+
+
+def under_strategy(name: str) -> Any:
+    return llm_of(name).engine.first.strategy
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "message"),
+    [
+        ("dmax", {"token_merge_mode": "iter_smooth_topk", "token_merge_top_k": 100_000}, "cannot decode this model"),
+        ("diffusion_gemma", {"canvas_length": 127}, "num_pages=9 of page_size=8 cannot hold one request"),
+        (
+            "dual_cache",
+            {"accept_threshold": 0.5},
+            "does not go with request 2, which is under way: DualCache has no option 'accept_threshold'",
+        ),
+    ],
+)
+def test_a_fork_that_could_not_go_on_is_refused(name: str, changes: dict[str, Any], message: str) -> None:
+    session = under_way(name)
+    if name == "dual_cache":
+        session.submit([5], replace(PARAMS, strategy_options={"rule": "quota", "steps_per_block": 2}))
+    with pytest.raises(ValueError, match=message):
+        session.fork(**changes)
+    session.run()
+    assert tuple(session.output(number).token_ids for number in range(2)) == alone(name)
+    session.close()
+
+
+def test_a_fork_takes_a_rule_by_name_class_and_value() -> None:
+    """The rule and its options hold for what is under way, and the answers are those that the rule gives in one step each."""
+    session = under_way("multi_bd")
+    for rule in ("quota", Quota, Quota(), "dlstep.rules.quota:Quota"):
+        branch = session.fork(rule=rule, steps_per_block=1)
+        assert branch.state.strategy == with_options(session.state.strategy, {"rule": Quota(1)})
+        branch.run()
+        assert all(len(branch.output(number).token_ids) == 14 and branch.output(number).steps <= 8 for number in range(2))
+        branch.close()
+    with pytest.raises(
+        ValueError,
+        match=r"steps_per_block is an option of the rules quota, .*: give one of them beside it, as rule='quota'",
+    ):
+        session.fork(steps_per_block=1)
+    session.close()
+
+
+@given(name=st.sampled_from(strategies.available()), data=st.data(), recipe=recipes)
+def test_a_field_of_a_fork_takes_a_value_or_says_why_not(name: str, data: st.DataObject, recipe: Recipe) -> None:
+    check_fork(name, data.draw(st.sampled_from([each.name for each in fields(strategies.load(name))])), made(recipe))
+
+
+def test_a_canvas_with_more_forwards_than_are_allowed_now_ends_with_the_next_one() -> None:
+    session = under_way("diffusion_gemma")
+    session.submit([5, 6], replace(PARAMS, max_nfe=None))
+    branch = session.fork(max_denoising_steps=1)
+    branch.step()
+    assert len(branch.output(0).token_ids) == SMALL["canvas_length"]
+    assert branch.run().step < 20
+    session.close()
+    branch.close()

@@ -1,0 +1,290 @@
+"""Streams, calls and threads of one `LLM` share its forwards; each hears of its own answer only."""
+
+import gc
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from random import Random
+from typing import Any
+
+import pytest
+
+from dlstep import LLM, Config, Plan, Rows, Samples, SamplingParams, Span, init
+from dlstep.core import Driver, Sequence
+from dlstep.core.draws import mix
+from dlstep.engine.call_lock import Hold
+from dlstep.engine.loader import Engine
+from dlstep.strategies import load
+from dlstep.testing.scripted import ScriptedDriver
+from dlstep.tiny.tokenizer import build_tokenizer
+
+from ...helpers.shadow_llm import make_llm, spec
+
+PARAMS = SamplingParams(max_tokens=40, ignore_eos=True)
+SHORT = SamplingParams(max_tokens=12, ignore_eos=True)
+
+
+class Watched:
+    """A driver that counts its forwards and calls `before` in front of each."""
+
+    def __init__(self, driver: Driver) -> None:
+        self.driver, self.runs = driver, 0
+        self.before: Callable[[], None] = lambda: None
+
+    def run(self, plan: Plan) -> Samples:
+        self.runs += 1
+        self.before()
+        return self.driver.run(plan)
+
+
+def watched_llm(**options: Any) -> tuple[LLM, Watched]:
+    """A shadow LLM, and its driver."""
+    llm = make_llm(wrap=Watched, **options)
+    driver = llm.engine.driver
+    assert isinstance(driver, Watched)
+    return llm, driver
+
+
+def left_over(llm: LLM) -> tuple[int, int, int, int]:
+    """Requests that run or wait, pages that are owned, and callers that are still told of something."""
+    state = llm.state
+    return len(state.running), len(state.waiting), len(state.cache.owners), len(llm._shared._entries)
+
+
+def test_two_streams_take_the_forwards_of_a_batch_of_two() -> None:
+    llm, driver = watched_llm()
+    expected = [output.text for output in llm.generate(["one", "two"], PARAMS)]
+    of_batch, driver.runs = driver.runs, 0
+    llm, driver = watched_llm()
+    streams, pieces = [llm.stream("one", PARAMS), llm.stream("two", PARAMS)], ["", ""]
+    under_way = [0, 1]
+    while under_way:
+        for number in tuple(under_way):
+            piece = next(streams[number], None)
+            if piece is None:
+                under_way.remove(number)
+            else:
+                pieces[number] += piece
+    assert pieces == expected
+    assert driver.runs == of_batch
+    assert left_over(llm) == (0, 0, 0, 0)
+
+
+def test_a_stream_waits_from_its_call_on() -> None:
+    llm, driver = watched_llm()
+    stream = llm.stream("one", PARAMS)
+    assert len(llm.state.waiting) == 1 and driver.runs == 0
+    expected = make_llm().generate("two", PARAMS)[0]
+    assert llm.generate("two", PARAMS)[0].token_ids == expected.token_ids
+    runs = driver.runs
+    assert "".join(stream) == make_llm().generate("one", PARAMS)[0].text
+    assert driver.runs <= runs + 1, "the stream took part in the forwards of the call"
+
+
+@pytest.mark.parametrize("collected", [False, True])
+@pytest.mark.parametrize("pieces", [0, 1])
+def test_an_abandoned_stream_aborts(collected: bool, pieces: int) -> None:
+    llm = make_llm()
+    other, gone = llm.stream("other", PARAMS), llm.stream("gone", PARAMS)
+    got = [next(other)]
+    for _ in range(pieces):
+        next(gone)
+    if not collected:
+        gone.close()
+    del gone
+    gc.collect()
+    assert len(llm.state.running) + len(llm.state.waiting) == 1
+    assert "".join([*got, *other]) == make_llm().generate("other", PARAMS)[0].text
+    assert left_over(llm) == (0, 0, 0, 0)
+
+
+def test_a_stream_is_collected_during_a_forward() -> None:
+    llm, driver = watched_llm()
+    streams = [llm.stream(f"gone {number}", PARAMS) for number in range(3)]
+
+    def drop() -> None:
+        if driver.runs in (2, 3, 4) and streams:
+            streams.pop()
+            gc.collect()
+
+    driver.before = drop
+    assert llm.generate("other", PARAMS)[0].token_ids == make_llm().generate("other", PARAMS)[0].token_ids
+    assert not streams and left_over(llm) == (0, 0, 0, 0)
+
+
+def test_a_stream_is_collected_during_a_forward_of_a_session() -> None:
+    llm, driver = watched_llm()
+    streams = [llm.stream("gone", PARAMS)]
+
+    def drop() -> None:
+        streams.clear()
+        gc.collect()
+
+    driver.before = drop
+    session = llm.session()
+    session.submit("other", PARAMS)
+    runner = threading.Thread(target=session.run, daemon=True)  # the step that collects must not wait for itself
+    runner.start()
+    runner.join(60)
+    assert not runner.is_alive() and session.output(0).finish_reason and left_over(llm) == (0, 0, 0, 0)
+
+
+def test_a_stream_is_collected_while_another_call_holds_the_lock() -> None:
+    llm = make_llm()
+    stream = llm.stream("gone", PARAMS)
+    next(stream)
+    hold = Hold(sys._getframe())
+    assert llm._shared._lock.acquire(hold) is None
+    del stream
+    gc.collect()
+    assert len(llm._shared._decode.state.running) == 1
+    hold.release()
+    assert left_over(llm) == (0, 0, 0, 0)
+
+
+def test_a_stream_that_another_thread_closes_ends() -> None:
+    llm, driver = watched_llm()
+    stream = llm.stream("gone", PARAMS)
+    driver.before = lambda: stream.close() if driver.runs == 3 else None
+    assert len(list(stream)) <= 3
+    assert left_over(llm) == (0, 0, 0, 0)
+
+
+class Mishap(RuntimeError):
+    """The error of a driver in a thread that is out of luck."""
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_400_requests_of_8_threads(seed: int) -> None:
+    prompts = [f"{number} and {number % 7}" * (1 + number % 3) for number in range(40)]
+    lone = make_llm(max_num_reqs=1)
+    expected = {prompt: lone.generate(prompt, SHORT, progress=False)[0] for prompt in prompts}
+    llm, driver = watched_llm(max_num_reqs=16, num_pages=160)
+    chance = Random(seed)
+
+    def mishap() -> None:
+        name = threading.current_thread().name
+        if name.endswith(("_0", "_1")) and chance.random() < 0.2:
+            raise Mishap if name.endswith("_0") else KeyboardInterrupt
+
+    driver.before = mishap
+    wrong: list[str] = []
+    mishaps: list[str] = []
+
+    def answered(number: int) -> int:
+        """Ask for ten answers, in one of several ways; how many came."""
+        random = Random(f"{seed}/{number}")
+        asked = [random.choice(prompts) for _ in range(10)]
+        got: list[tuple[str, str]] = []
+        while len(got) < len(asked):
+            try:
+                if random.random() < 0.2:
+                    next(llm.stream(random.choice(prompts), SHORT))  # left at once
+                if random.random() < 0.5:
+                    rest = asked[len(got) : len(got) + random.choice((1, 3))]
+                    got += zip(rest, [output.text for output in llm.generate(rest, SHORT, progress=False)], strict=True)
+                else:
+                    prompt = asked[len(got)]
+                    got.append((prompt, "".join(llm.stream(prompt, SHORT))))
+            except (Mishap, KeyboardInterrupt) as error:
+                mishaps.append(type(error).__name__)
+        wrong.extend(prompt for prompt, text in got if text != expected[prompt].text)
+        return len(got)
+
+    with ThreadPoolExecutor(8) as threads:
+        total = sum(threads.map(answered, range(40)))
+    assert total == 400 and not wrong
+    assert {"Mishap", "KeyboardInterrupt"} >= set(mishaps) and mishaps, "a thread was out of luck"
+    gc.collect()
+    assert left_over(llm) == (0, 0, 0, 0)
+
+
+def test_what_a_request_cannot_be_added_for_stops_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    llm = make_llm()
+    stream = llm.stream("other", PARAMS)
+    got = [next(stream)]
+    add = llm._shared._decode.add
+
+    def broken(request: Any) -> None:
+        raise MemoryError("no room for the request")
+
+    monkeypatch.setattr(llm._shared._decode, "add", broken)
+    with pytest.raises(MemoryError):
+        llm.generate("one", PARAMS)
+    monkeypatch.setattr(llm._shared._decode, "add", add)
+    rest = threading.Thread(target=lambda: got.extend(stream), daemon=True)
+    rest.start()
+    rest.join(60)
+    assert not rest.is_alive(), "the stream waits for a forward that nobody runs"
+    assert "".join(got) == make_llm().generate("other", PARAMS)[0].text
+
+
+def hashed_rows(span: Span) -> Rows:
+    """A token and a probability for each wanted position, by position."""
+    tokens = tuple([3 + mix(position) % 20 for position in span.wanted])
+    return Rows(tokens, tuple([0.95 if mix(position + 9) % 4 == 0 else 0.4 for position in span.wanted]))
+
+
+def long_llm(length: int, tokenizer: Any = None) -> LLM:
+    """An LLM on a scripted driver, for one answer of `length` tokens at a time."""
+    config = Config(spec(), 32, 4 * (length // 32 + 4), length + 64, 4096, 4)
+    return LLM.of(
+        Engine(
+            init(config, load("multi_bd")(block_size=8)), ScriptedDriver(hashed_rows), tokenizer or build_tokenizer(), "long"
+        )
+    )
+
+
+class CountingTokenizer:
+    """A tokenizer that counts the ids it decodes."""
+
+    def __init__(self) -> None:
+        self.inner, self.decoded = build_tokenizer(), 0
+
+    def encode(self, text: str, **options: Any) -> list[int]:
+        return self.inner.encode(text, **options)
+
+    def decode(self, ids: Any, **options: Any) -> str:
+        self.decoded += len(ids)
+        return self.inner.decode(ids, **options)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+
+def test_a_step_of_a_stream_costs_the_same_however_long_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked = 0
+    tokens = Sequence.tokens
+
+    def counted(self: Sequence, start: int, end: int) -> tuple[int, ...]:
+        nonlocal looked
+        looked += max(0, end - start)
+        return tokens(self, start, end)
+
+    monkeypatch.setattr(Sequence, "tokens", counted)
+    tokenizer = CountingTokenizer()
+    llm = long_llm(3000, tokenizer)
+    stream = llm.stream("one", SamplingParams(max_tokens=2900, ignore_eos=True))
+    costs: list[int] = []
+    steps = llm.state.step
+    while next(stream, None) is not None and llm.state.step < 10_000:
+        costs.append(looked + tokenizer.decoded)
+        steps = llm.state.step
+    third = len(costs) // 4
+    early, late = costs[third] - costs[0], costs[-2] - costs[-2 - third]
+    assert steps > 500 and third > 50
+    assert late <= 1.3 * early, f"{early} positions looked at in the first quarter, {late} in the last one"
+
+
+def test_memory_does_not_grow_with_the_requests_served() -> None:
+    llm = long_llm(64)
+    counts: list[int] = []
+    for _ in range(3):
+        for number in range(40):
+            llm.generate(f"question {number}", SHORT, progress=False)
+            "".join(llm.stream(f"question {number}", SHORT))
+        gc.collect()
+        counts.append(len(gc.get_objects()))
+    assert counts[2] - counts[1] < 80, counts  # less than one for each request
+    assert left_over(llm) == (0, 0, 0, 0)

@@ -1,0 +1,104 @@
+"""How many threads torch gets: by the caller, the environment, or the size of the network."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from dlstep.engine import threads
+from dlstep.engine.threads import SMALL, chosen_threads, set_threads, spin_less
+
+LARGE = 10 * SMALL
+
+
+@pytest.mark.parametrize(
+    ("parameters", "asked", "environment", "expected"),
+    [
+        (1000, None, {}, 1),
+        (SMALL - 1, None, {}, 1),
+        (SMALL, None, {}, 8),
+        (1000, 3, {}, 3),
+        (LARGE, 1, {}, 1),
+        (1000, None, {"OMP_NUM_THREADS": "4"}, None),
+        (1000, None, {"MKL_NUM_THREADS": "4"}, None),
+        (1000, None, {"OMP_NUM_THREADS": ""}, 1),
+        (1000, 2, {"OMP_NUM_THREADS": "4"}, 2),
+    ],
+)
+def test_the_choice(parameters: int, asked: int | None, environment: dict[str, str], expected: int | None) -> None:
+    assert chosen_threads(parameters, asked, environment, default=8) == expected
+
+
+@pytest.fixture
+def torch_threads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The number that torch has, as the last of the list; the real one is left alone."""
+    numbers = [8]
+    monkeypatch.setattr(torch, "get_num_threads", lambda: numbers[-1])
+    monkeypatch.setattr(torch, "set_num_threads", numbers.append)
+    monkeypatch.setattr(threads, "_changed", {})
+    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+        monkeypatch.delenv(name, raising=False)
+    return numbers
+
+
+def test_a_large_network_after_small_ones_gets_torchs_own_number(torch_threads: list[int]) -> None:
+    for parameters, asked in ((1000, None), (1000, None), (LARGE, None), (1000, 5), (LARGE, None)):
+        set_threads(parameters, asked)
+    assert torch_threads == [8, 1, 1, 8, 5, 8]
+
+
+def test_a_number_that_the_program_gave_to_torch_is_its_own(torch_threads: list[int]) -> None:
+    set_threads(1000)
+    torch_threads.append(6)
+    set_threads(LARGE)
+    assert torch_threads[-1] == 6
+
+
+def test_spinning_is_left_alone_where_the_environment_says_something() -> None:
+    assert spin_less({}) == {"GOMP_SPINCOUNT": "1000"}
+    assert spin_less({"GOMP_SPINCOUNT": "5"}) == spin_less({"OMP_WAIT_POLICY": "active"}) == {}
+
+
+CODE = """
+import dlstep, torch
+numbers = []
+for asked in (None, 2, None):
+    dlstep.LLM(num_threads=asked)
+    numbers.append(torch.get_num_threads())
+print(*numbers)
+"""
+COMMAND = """
+import os, sys
+from dlstep.cli import main
+assert "torch" not in sys.modules
+assert main(["generate", "a prompt", "--max_tokens", "1", *sys.argv[1:]]) == 0
+import torch
+print(os.environ["GOMP_SPINCOUNT"], torch.get_num_threads())
+"""
+
+
+def printed(code: str, *arguments: str, **environment: str) -> str:
+    """The last line that a new process prints, whose environment says nothing else about threads."""
+    kept = {name: value for name, value in os.environ.items() if name not in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
+    command = [sys.executable, "-c", code, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=kept | environment)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()[-1]
+
+
+@pytest.mark.stress
+def test_an_engine_of_a_small_network_sets_one_thread() -> None:
+    assert printed(CODE) == "1 2 1"
+    assert printed(CODE, OMP_NUM_THREADS="2") in ("2 2 2", "1 2 2")  # torch takes no more than there are cores
+
+
+def test_the_command_says_so_before_torch_loads() -> None:
+    assert printed(COMMAND) == "1000 1"
+
+
+def test_the_effect_on_the_process_is_told() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "performance.md").read_text(encoding="utf-8")
+    assert "num_threads" in page and "whole process" in page

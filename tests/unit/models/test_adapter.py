@@ -1,0 +1,372 @@
+"""LoRA adapters made by peft itself change a network as peft changes it, merged into the weights or kept beside them."""
+
+import copy
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+import torch
+from peft import LoraConfig, PeftModel, get_peft_model
+from safetensors.torch import load_file, save_file
+from transformers import PreTrainedModel
+
+from dlstep import LLM, SamplingParams, Strategy
+from dlstep.models import FAMILIES
+from dlstep.models.adapter import apply_adapter
+from dlstep.models.adapter_files import read_adapter
+from dlstep.models.compiled import compile_layers
+from dlstep.models.names import Rule
+from dlstep.models.shards import SINGLE, read_contents
+from dlstep.strategies.d2f import D2F
+from dlstep.strategies.dual_cache import DualCache
+
+from ...helpers.tiny_families import write_checkpoint
+
+# peft asks networks for this when it wraps them.
+pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")
+
+IDS = torch.arange(2, 26)[None]
+PREFIX = "base_model.model."
+CLOSE = 2e-5
+
+
+@dataclass(frozen=True)
+class Case:
+    """A network with random weights, and what its checkpoint calls its tensors."""
+
+    network: PreTrainedModel
+    rules: tuple[Rule, ...]
+    stored: dict[str, tuple[int, ...]]
+
+    def applied(self, folder: Path, *, merge: bool, dtype: torch.dtype = torch.float32) -> PreTrainedModel:
+        """A copy of the network with the adapter in `folder`."""
+        network = copy.deepcopy(self.network).to(dtype)
+        apply_adapter(network, read_adapter(folder), self.rules, self.stored, merge=merge)
+        return network
+
+
+def llada_name(name: str) -> str:
+    """The name that LLaDA has for a tensor of a Llama."""
+    for old, new in (
+        ("model.embed_tokens", "model.transformer.wte"),
+        ("model.norm", "model.transformer.ln_f"),
+        ("lm_head", "model.transformer.ff_out"),
+        ("model.layers", "model.transformer.blocks"),
+        ("self_attn.o_proj", "attn_out"),
+        ("self_attn.", ""),
+        ("mlp.gate_proj", "ff_proj"),
+        ("mlp.up_proj", "up_proj"),
+        ("mlp.down_proj", "ff_out"),
+        ("input_layernorm", "attn_norm"),
+        ("post_attention_layernorm", "ff_norm"),
+    ):
+        name = name.replace(old, new)
+    return name
+
+
+@cache
+def case(family: str) -> Case:
+    """A small network of a family, its weights random."""
+    with TemporaryDirectory() as folder:
+        layers = {"n_layers": 3} if family == "llada" else {"num_hidden_layers": 3}
+        network, _ = write_checkpoint(Path(folder), family, **layers)
+        stored = {name: tensor.shape for name, tensor in read_contents(Path(folder)).tensors.items()}
+    for parameter in network.requires_grad_(False).parameters():
+        if parameter.ndim > 1:
+            parameter.mul_(0.6)  # so that layers do not amplify the rounding that is compared
+    return Case(network, FAMILIES[family].weights, stored)
+
+
+def noisy_adapter(network: PreTrainedModel, **options: Any) -> PeftModel:
+    """The network with an adapter of peft whose tensors are all random."""
+    made = get_peft_model(copy.deepcopy(network), LoraConfig(r=4, lora_alpha=6, task_type="CAUSAL_LM", **options))
+    generator = torch.Generator().manual_seed(2)
+    for name, parameter in made.named_parameters():
+        if "lora_" in name or "modules_to_save" in name or (parameter.requires_grad and name.endswith("bias")):
+            noise = torch.empty_like(parameter).normal_(std=0.1, generator=generator)
+            parameter.data.copy_(noise.abs() + 0.5 if "magnitude" in name else noise)
+    return made.eval()
+
+
+def edit_tensors(folder: Path, change: Callable[[dict[str, torch.Tensor]], None]) -> None:
+    tensors = load_file(folder / "adapter_model.safetensors")
+    change(tensors)
+    save_file(tensors, folder / "adapter_model.safetensors", metadata={"format": "pt"})
+
+
+def edit_config(folder: Path, **changes: Any) -> None:
+    facts = json.loads((folder / "adapter_config.json").read_text())
+    (folder / "adapter_config.json").write_text(json.dumps(facts | changes))
+
+
+def logits(network: torch.nn.Module) -> torch.Tensor:
+    with torch.no_grad():
+        return network(input_ids=IDS).logits
+
+
+def llada_module(text: str) -> str:
+    return llada_name(f"{text}.weight").removesuffix(".weight")
+
+
+def saved(folder: Path, family: str, **options: Any) -> PeftModel:
+    """An adapter of the network of a family, saved under the names of its checkpoint; and the network that has it."""
+    made = noisy_adapter(case(family).network, **options)
+    made.save_pretrained(str(folder), save_embedding_layers=False)
+    if family == "llada":
+        edit_tensors(folder, rename_to_llada)
+        targets = options["target_modules"]
+        if isinstance(targets, list):
+            edit_config(folder, target_modules=[llada_module(target) for target in targets])
+        for name in ("rank_pattern", "alpha_pattern"):
+            edit_config(folder, **{name: {llada_module(key): value for key, value in options.get(name, {}).items()}})
+    return made
+
+
+def rename_to_llada(tensors: dict[str, torch.Tensor]) -> None:
+    for name in list(tensors):
+        tensors[PREFIX + llada_name(name.removeprefix(PREFIX))] = tensors.pop(name)
+
+
+ATTENTION = ["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj"]
+FORMS: dict[str, dict[str, Any]] = {
+    "list": {"target_modules": [*ATTENTION, "mlp.gate_proj", "mlp.up_proj"]},
+    "full paths": {"target_modules": ["model.layers.0.self_attn.q_proj", "model.layers.2.mlp.up_proj"]},
+    "rslora": {"target_modules": ATTENTION, "use_rslora": True},
+    "patterns": {
+        "target_modules": ATTENTION,
+        "rank_pattern": {"self_attn.q_proj": 7, "model.layers.1.self_attn.v_proj": 2},
+        "alpha_pattern": {"self_attn.k_proj": 11},
+    },
+    "some layers": {"target_modules": ATTENTION, "layers_to_transform": [0, 2]},
+    "dora": {"target_modules": ATTENTION, "use_dora": True},
+}
+PLAIN_FORMS: dict[str, dict[str, Any]] = {
+    "regex": {"target_modules": r".*\.[02]\..*\.(up|down|q)_proj"},
+    "all-linear": {"target_modules": "all-linear"},
+    "all but": {"target_modules": ["q_proj", "up_proj"], "exclude_modules": r".*\.1\..*"},
+    "head": {"target_modules": ["q_proj", "lm_head"]},
+    "whole modules": {"target_modules": ["q_proj"], "modules_to_save": ["lm_head", "model.norm"]},
+}
+
+
+@pytest.mark.parametrize("merge", [True, False], ids=["merged", "kept"])
+@pytest.mark.parametrize(
+    ("family", "form"),
+    [(family, form) for family in ("dream", "llada", "sdar") for form in FORMS]
+    + [(family, form) for family in ("dream", "sdar") for form in PLAIN_FORMS],
+)
+def test_a_network_with_an_adapter_is_that_of_peft(family: str, form: str, merge: bool, tmp_path: Path) -> None:
+    theirs = logits(saved(tmp_path, family, **(FORMS | PLAIN_FORMS)[form]))
+    ours = case(family).applied(tmp_path, merge=merge)
+    assert type(ours) is type(case(family).network)
+    assert (logits(ours) - theirs).abs().max() < CLOSE
+    assert (logits(case(family).network) - theirs).abs().max() > 0.1
+
+
+@pytest.mark.parametrize("form", ["list", pytest.param("dora", marks=pytest.mark.stress), "regex", "whole modules"])
+def test_a_kept_adapter_is_compiled_with_its_layers(form: str, tmp_path: Path) -> None:
+    theirs = logits(saved(tmp_path, "sdar", **(FORMS | PLAIN_FORMS)[form]))
+    ours = case("sdar").applied(tmp_path, merge=False)
+    compile_layers(ours, backend="eager")
+    assert (logits(ours) - theirs).abs().max() < CLOSE
+
+
+@pytest.mark.parametrize("merge", [True, False], ids=["merged", "kept"])
+@pytest.mark.parametrize("bias", ["all", "lora_only"])
+def test_trained_biases_are_taken_over(bias: str, merge: bool, tmp_path: Path) -> None:
+    theirs = logits(saved(tmp_path, "dream", target_modules=["q_proj", "o_proj"], bias=bias))
+    assert (logits(case("dream").applied(tmp_path, merge=merge)) - theirs).abs().max() < CLOSE
+
+
+@pytest.mark.parametrize("merge", [True, False], ids=["merged", "kept"])
+def test_the_head_of_llada_is_not_its_last_projection(merge: bool, tmp_path: Path) -> None:
+    theirs = logits(saved(tmp_path, "llada", target_modules=["mlp.down_proj"]))
+    edit_config(tmp_path, target_modules=r"model\.transformer\.blocks\..*\.ff_out")
+    assert (logits(case("llada").applied(tmp_path, merge=merge)) - theirs).abs().max() < CLOSE
+    edit_config(tmp_path, target_modules=["ff_out"])
+    with pytest.raises(ValueError, match=r"missing: base_model\.model\.model\.transformer\.ff_out\.lora_A\.weight"):
+        case("llada").applied(tmp_path, merge=merge)
+
+
+def fused_adapter(folder: Path, targets: list[str]) -> dict[str, torch.Tensor]:
+    """An adapter of LLaDA2, under its names; the same tensors, by the module that each is for."""
+    generator = torch.Generator().manual_seed(3)
+    found = {
+        f"{name.removesuffix('.weight')}.lora_{part}.weight": torch.randn(size, generator=generator) * 0.2
+        for name, shape in case("llada2").stored.items()
+        if any(name.endswith(f"{target}.weight") for target in targets)
+        for part, size in (("A", (4, shape[1])), ("B", (shape[0], 4)))
+    }
+    save_file({PREFIX + name: tensor for name, tensor in found.items()}, folder / "adapter_model.safetensors")
+    facts = {"peft_type": "LORA", "r": 4, "lora_alpha": 8, "target_modules": targets, "bias": "none"}
+    (folder / "adapter_config.json").write_text(json.dumps(facts))
+    return found
+
+
+def expected_llada2(tensors: dict[str, torch.Tensor]) -> PreTrainedModel:
+    """The network with the products added by hand."""
+    network = copy.deepcopy(case("llada2").network)
+    weights = network.state_dict()
+    for name in [name for name in tensors if "lora_A" in name]:
+        module = name.removesuffix(".lora_A.weight")
+        delta = 2.0 * tensors[f"{module}.lora_B.weight"] @ tensors[name]
+        layer, _, rest = module.partition(".attention." if ".attention." in module else ".mlp.")
+        if rest == "query_key_value":
+            for part, rows in zip("qkv", delta.split([64, 32, 32]), strict=True):
+                weights[f"{layer}.self_attn.{part}_proj.weight"] += rows
+        elif rest == "dense":
+            weights[f"{layer}.self_attn.o_proj.weight"] += delta
+        else:
+            expert, projection = int(rest.split(".")[1]), rest.split(".")[2]
+            stacked = weights[f"{layer}.mlp.experts.{'down' if projection == 'down_proj' else 'gate_up'}_proj"][expert]
+            half = {"gate_proj": slice(0, 24), "up_proj": slice(24, 48), "down_proj": slice(None)}[projection]
+            stacked[half] += delta
+    return network
+
+
+@pytest.mark.parametrize("merge", [True, False], ids=["merged", "kept"])
+def test_a_fused_projection_is_adapted_part_by_part(merge: bool, tmp_path: Path) -> None:
+    theirs = logits(expected_llada2(fused_adapter(tmp_path, ["attention.query_key_value", "dense"])))
+    assert (logits(case("llada2").applied(tmp_path, merge=merge)) - theirs).abs().max() < CLOSE
+    assert (logits(case("llada2").network) - theirs).abs().max() > 0.1
+
+
+def test_experts_are_adapted_by_merging_only(tmp_path: Path) -> None:
+    targets = ["experts.3.gate_proj", "experts.3.up_proj", "experts.0.down_proj"]
+    theirs = logits(expected_llada2(fused_adapter(tmp_path, targets)))
+    assert (logits(case("llada2").applied(tmp_path, merge=True)) - theirs).abs().max() < CLOSE
+    with pytest.raises(ValueError, match=r"beside the weights: model\.layers\.1\.mlp\.experts\.0\.down_proj.*pre_merge"):
+        case("llada2").applied(tmp_path, merge=False)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_sums_are_rounded_once(dtype: torch.dtype, tmp_path: Path) -> None:
+    saved(tmp_path, "dream", target_modules=["q_proj", "down_proj"])
+    base = copy.deepcopy(case("dream").network).to(dtype)
+    whole = Case(base.float(), (), case("dream").stored).applied(tmp_path, merge=True)
+    rounded = case("dream").applied(tmp_path, merge=True, dtype=dtype)
+    assert rounded.dtype == dtype
+    for (name, ours), (_, theirs) in zip(rounded.named_parameters(), whole.named_parameters(), strict=True):
+        assert torch.equal(ours, theirs.to(dtype)), name
+
+
+def test_every_tensor_that_does_not_fit_is_named(tmp_path: Path) -> None:
+    saved(tmp_path, "dream", target_modules=["q_proj", "k_proj"])
+    before = {name: parameter.clone() for name, parameter in case("dream").network.named_parameters()}
+
+    def damage(tensors: dict[str, torch.Tensor]) -> None:
+        at = f"{PREFIX}model.layers"
+        del tensors[f"{at}.0.self_attn.q_proj.lora_B.weight"]
+        del tensors[f"{at}.1.self_attn.q_proj.lora_A.weight"], tensors[f"{at}.1.self_attn.q_proj.lora_B.weight"]
+        tensors[f"{at}.0.self_attn.o_proj.lora_A.weight"] = torch.zeros(4, 32)
+        tensors[f"{at}.9.self_attn.q_proj.lora_A.weight"] = torch.zeros(4, 32)
+        tensors[f"{at}.2.self_attn.q_proj.lora_B.weight"] = torch.zeros(33, 4)
+        tensors[f"{at}.2.self_attn.k_proj.lora_A.weight"] = torch.zeros(3, 32)
+        tensors[f"{PREFIX}lm_head.weight"] = torch.zeros(case("dream").stored["lm_head.weight"])
+        tensors[f"{at}.0.self_attn.k_proj.bias"] = torch.zeros(16)
+
+    edit_tensors(tmp_path, damage)
+    with pytest.raises(ValueError, match="does not fit Qwen2ForCausalLM") as caught:
+        case("dream").applied(tmp_path, merge=True)
+    for part in (
+        "missing: base_model.model.model.layers.0.self_attn.q_proj.lora_B.weight",
+        "missing: base_model.model.model.layers.1.self_attn.q_proj.lora_A.weight",
+        "missing: base_model.model.model.layers.1.self_attn.q_proj.lora_B.weight",
+        "not used: base_model.model.model.layers.0.self_attn.o_proj.lora_A.weight",
+        "not used: base_model.model.model.layers.9.self_attn.q_proj.lora_A.weight",
+        "other shape: base_model.model.model.layers.2.self_attn.q_proj.lora_B.weight has [33, 4], ",
+        "other shape: base_model.model.model.layers.2.self_attn.k_proj.lora_A.weight has [3, 32], ",
+        "not used: base_model.model.lm_head.weight",
+        "not used: base_model.model.model.layers.0.self_attn.k_proj.bias",
+    ):
+        assert part in str(caught.value)
+    assert str(caught.value).count(":") == 10
+    assert all(torch.equal(before[name], parameter) for name, parameter in case("dream").network.named_parameters())
+
+
+def test_a_shared_head_cannot_be_adapted(tmp_path: Path) -> None:
+    saved(tmp_path, "dream", target_modules=["q_proj", "lm_head"])
+    with TemporaryDirectory() as folder:
+        network, _ = write_checkpoint(Path(folder), "dream", tied=True)
+    stored = {name: tuple(tensor.shape) for name, tensor in network.state_dict().items()}
+    with pytest.raises(ValueError, match=r"not supported: lm_head\.weight, whose weights are shared"):
+        apply_adapter(network, read_adapter(tmp_path), (), stored, merge=True)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"peft_type": "IA3"}, "has peft_type 'IA3': only LORA is supported"),
+        ({"fan_in_fan_out": True}, "not supported: fan_in_fan_out=True"),
+        ({"lora_bias": True}, "not supported: lora_bias=True"),
+        ({"target_parameters": ["experts.down_proj"]}, "not supported: target_parameters="),
+        ({"a_new_option": {"x": 1}}, "not supported: a_new_option="),
+        ({"init_lora_weights": "pissa"}, "not supported: init_lora_weights='pissa'"),
+        ({"bias": "some"}, "not supported: bias='some'"),
+        ({"target_modules": None}, "not supported: target_modules=None"),
+    ],
+)
+def test_options_that_are_not_supported_are_named(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
+    saved(tmp_path, "dream", target_modules=["q_proj"])
+    edit_config(tmp_path, **changes)
+    with pytest.raises(ValueError, match=message):
+        case("dream").applied(tmp_path, merge=True)
+
+
+def test_a_folder_without_an_adapter_is_told(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"holds no adapter_config\.json"):
+        case("dream").applied(tmp_path, merge=True)
+    saved(tmp_path, "dream", target_modules=["q_proj"])
+    (tmp_path / "adapter_model.safetensors").rename(tmp_path / "adapter_model.bin")
+    with pytest.raises(FileNotFoundError, match=r"adapter_model\.bin may hold code"):
+        case("dream").applied(tmp_path, merge=True)
+
+
+def test_without_peft_it_is_said_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    saved(tmp_path, "dream", target_modules=["q_proj"])
+    monkeypatch.setitem(__import__("sys").modules, "peft", None)
+    with pytest.raises(ValueError, match=r"pip install 'dlstep\[lora\]'"):
+        case("dream").applied(tmp_path, merge=True)
+
+
+@pytest.fixture(scope="module")
+def dream(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Path]:
+    """A checkpoint folder, an adapter for it, and a checkpoint folder with the adapter merged by peft."""
+    base, adapter, merged = (tmp_path_factory.mktemp("dream") / name for name in ("base", "adapter", "merged"))
+    network, _ = write_checkpoint(base, "dream")
+    made = noisy_adapter(network, target_modules=ATTENTION)
+    made.save_pretrained(str(adapter))
+    write_checkpoint(merged, "dream")
+    save_file({name: tensor.contiguous() for name, tensor in made.merge_and_unload().state_dict().items()}, merged / SINGLE)
+    return base, adapter, merged
+
+
+PROMPTS = [[5, 9, 33, 7], list(range(20, 51))]
+LONG = SamplingParams(max_tokens=40, ignore_eos=True)
+
+
+@pytest.mark.parametrize("merge", [None, True, False])
+def test_an_adapted_checkpoint_decodes_like_the_merged_one(merge: bool | None, dream: tuple[Path, Path, Path]) -> None:
+    base, adapter, merged = dream
+    theirs = LLM(merged, decoding_strategy="d2f", device="cpu").generate(PROMPTS, LONG)
+    ours = LLM(base, lora_path=str(adapter), pre_merge_lora=merge, device="cpu").generate(PROMPTS, LONG)
+    plain = LLM(base, lora_path=str(adapter), use_lora=False, decoding_strategy="d2f", device="cpu").generate(PROMPTS, LONG)
+    assert [output.token_ids for output in ours] == [output.token_ids for output in theirs]
+    assert [output.token_ids for output in plain] != [output.token_ids for output in theirs]
+
+
+def test_an_adapter_teaches_a_bidirectional_network_d2f(dream: tuple[Path, Path, Path]) -> None:
+    base, adapter, _ = dream
+
+    def strategy(**options: Any) -> Strategy:
+        return LLM(base, device="cpu", **options).engine.first.strategy
+
+    assert isinstance(strategy(lora_path=str(adapter), use_lora=True), D2F)
+    assert isinstance(strategy(lora_path=str(adapter), decoding_strategy="dual_cache"), DualCache)
+    assert isinstance(strategy(lora_path=str(adapter), use_lora=False), DualCache)
+    assert isinstance(strategy(), DualCache)

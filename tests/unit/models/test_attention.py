@@ -1,0 +1,164 @@
+"""Every family, loaded from a folder under its published names, computes what its class of transformers does."""
+
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from dlstep.models import ATTENTION, PagedContext, load_checkpoint
+from dlstep.models.attention import NO_MASKS
+from dlstep.models.shapes import kv_shapes
+from dlstep.tiny.tokenizer import EMBEDDING_ROWS
+from dlstep_kernels import Spans, lay_out, visible_range
+
+from ...helpers.tiny_families import FACTS, write_checkpoint
+
+CLOSE = 2e-5
+LENGTH, PROMPT = 19, 7
+# Origin and size of the groups of positions that see one another.
+GRIDS = {"block-causal": (0, 4), "full": (0, LENGTH), "causal": (0, 1), "prompt in full": (PROMPT, 5)}
+MASKS = (*GRIDS, "random")
+VARIANTS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "seven query heads a key head": {"heads": (7, 1)},
+    "tied": {"tied": True},
+    "biased": {"biases": True, "shards": 3},
+}
+# Gemma's head is always tied, and it has no biases.
+CASES = [
+    (family, variant)
+    for family in FACTS
+    for variant in VARIANTS
+    if family != "diffusion_gemma" or variant not in ("tied", "biased")
+]
+
+
+def visibility(mask: str) -> Tensor:
+    """Which position sees which."""
+    if mask == "random":
+        seen = torch.rand((LENGTH, LENGTH), generator=torch.Generator().manual_seed(3)) < 0.5
+        return seen | torch.eye(LENGTH, dtype=torch.bool)
+    origin, size = GRIDS[mask]
+    positions = np.arange(LENGTH)
+    _, until = visible_range(positions, positions * 0 + origin, positions * 0 + size, positions * 0 + LENGTH)
+    return torch.arange(LENGTH)[None] < torch.from_numpy(until)[:, None]
+
+
+def dense(network: Any, ids: Tensor, seen: Tensor) -> Tensor:
+    """Logits of the class, with its own attention under a mask."""
+    mask = seen[None, None]
+    if not hasattr(network.model, "encoder"):
+        return network(ids, attention_mask=mask, use_cache=False).logits[0]
+    masks = {"full_attention": mask, "sliding_attention": mask}
+    return network.lm_head(network.model.encoder.language_model(input_ids=ids, attention_mask=masks).last_hidden_state[0])
+
+
+def paged(network: Any, ids: Tensor, mask: str) -> Tensor:
+    """Logits with keys and values in pages, in a forward of all rows."""
+    positions = np.arange(LENGTH)
+    filled = [np.full(LENGTH, value) for value in (*GRIDS[mask], LENGTH)]
+    since, until = visible_range(positions, *filled)
+    pages = np.random.default_rng(0).permutation(7)[None]
+    spans = Spans(np.array([LENGTH]), np.array([LENGTH]), pages, until, since, 3)
+    layout = lay_out(spans, dtype=torch.float32, device=torch.device("cpu"))
+    room = [tuple(torch.zeros(21, each.kv_heads, each.head_dim) for each in kv_shapes(network.config)) for _ in range(2)]
+    slots = torch.from_numpy(pages[0][positions // 3] * 3 + positions % 3)
+    views = {shape.view: layout for shape in kv_shapes(network.config)}
+    context = PagedContext(room[0], room[1], slots, views)
+    where = torch.arange(LENGTH)[None]
+    return network(ids, position_ids=where, attention_mask=NO_MASKS, use_cache=False, paged=context).logits[0]
+
+
+@pytest.mark.parametrize(("family", "variant"), CASES)
+@torch.inference_mode()
+def test_logits_equal_those_of_the_class(family: str, variant: str, tmp_path: Path) -> None:
+    reference, _ = write_checkpoint(tmp_path, family, seed=1, **VARIANTS[variant])
+    network: Any = load_checkpoint(tmp_path, model_name=family).network
+    assert type(network) is type(reference)
+    if any("experts" in name for name, _ in reference.named_parameters()):
+        reference.set_experts_implementation("eager")
+    ids = torch.randint(0, EMBEDDING_ROWS - 8, (1, LENGTH), generator=torch.Generator().manual_seed(2))
+    answers: list[Tensor] = []
+    for mask in MASKS:
+        expected = dense(reference, ids, visibility(mask))
+        network.set_attn_implementation("sdpa")
+        torch.testing.assert_close(dense(network, ids, visibility(mask)), expected, atol=CLOSE, rtol=0)
+        if mask in GRIDS and family != "diffusion_gemma":
+            network.set_attn_implementation(ATTENTION)
+            torch.testing.assert_close(paged(network, ids, mask), expected, atol=CLOSE, rtol=0)
+        answers.append(expected)
+    assert all((a - b).abs().max() > 0.01 for a, b in pairwise(answers))  # the masks matter
+
+
+@torch.inference_mode()
+def test_canvases_equal_those_of_the_class(tmp_path: Path) -> None:
+    reference, facts = write_checkpoint(tmp_path, "diffusion_gemma", seed=1)
+    network: Any = load_checkpoint(tmp_path).network
+    network.set_attn_implementation("sdpa")
+    generator = torch.Generator().manual_seed(2)
+    ids = torch.randint(0, EMBEDDING_ROWS - 8, (1, LENGTH), generator=generator)
+    canvas = torch.randint(0, EMBEDDING_ROWS - 8, (1, facts["canvas_length"]), generator=generator)
+    signals = torch.randn((1, facts["canvas_length"], EMBEDDING_ROWS), generator=generator)
+    for signal in (None, signals):
+        expected, got = (
+            each(input_ids=ids, decoder_input_ids=canvas, self_conditioning_logits=signal).logits
+            for each in (reference, network)
+        )
+        torch.testing.assert_close(got, expected, atol=CLOSE, rtol=0)
+
+
+# Routers, written out for one token at a time.
+
+
+def softmax_choice(logits: Tensor, count: int) -> dict[int, float]:
+    """The most probable experts, with weights that add up to 1."""
+    chances = logits.double().softmax(-1).tolist()
+    best = sorted(range(len(chances)), key=lambda expert: -chances[expert])[:count]
+    return {expert: chances[expert] / sum(chances[each] for each in best) for expert in best}
+
+
+def grouped_choice(logits: Tensor, bias: Tensor, facts: dict[str, Any]) -> dict[int, float]:
+    """The best experts of the best groups by biased scores, weighted by scores without bias."""
+    scores, biased = logits.double().sigmoid().tolist(), (logits.double().sigmoid() + bias.double()).tolist()
+    size = len(scores) // facts["n_group"]
+    groups = [range(first, first + size) for first in range(0, len(scores), size)]
+    groups.sort(key=lambda group: -sum(sorted((biased[expert] for expert in group), reverse=True)[:2]))
+    allowed = [expert for group in groups[: facts["topk_group"]] for expert in group]
+    best = sorted(allowed, key=lambda expert: -biased[expert])[: facts["num_experts_per_tok"]]
+    total = sum(scores[expert] for expert in best)
+    return {expert: scores[expert] / total * facts["routed_scaling_factor"] for expert in best}
+
+
+@pytest.mark.parametrize("family", ["sdar_moe", "llada2"])
+@torch.inference_mode()
+def test_routers_choose_the_same_experts_with_the_same_weights(family: str, tmp_path: Path) -> None:
+    reference, facts = write_checkpoint(tmp_path, family, seed=4)
+    network: Any = load_checkpoint(tmp_path, model_name=family).network
+    hidden = torch.randn((200, facts["hidden_size"]), generator=torch.Generator().manual_seed(5))
+    ours, theirs = (
+        [module for name, module in each.named_modules() if name.endswith("mlp.gate")] for each in (network, reference)
+    )
+    assert len(ours) == len(theirs) == 2
+    moved = 0
+    for mine, other in zip(ours, theirs, strict=True):
+        logits, weights, chosen = mine(hidden)
+        _, their_weights, their_chosen = other(hidden)
+        assert torch.equal(chosen, their_chosen)
+        assert torch.equal(weights, their_weights)
+        stated = dict(other.state_dict())
+        scores = hidden @ stated["weight"].T
+        torch.testing.assert_close(logits, scores, atol=CLOSE, rtol=0)
+        for row, (experts, shares) in enumerate(zip(chosen.tolist(), weights.tolist(), strict=True)):
+            if family == "sdar_moe":
+                expected = softmax_choice(scores[row], facts["num_experts_per_tok"])
+            else:
+                bias = stated["e_score_correction_bias"]
+                expected = grouped_choice(scores[row], bias, facts)
+                moved += set(expected) != set(grouped_choice(scores[row], bias * 0, facts))
+            assert set(experts) == set(expected)
+            assert dict(zip(experts, shares, strict=True)) == pytest.approx(expected, abs=1e-5)
+    assert moved > 0 or family == "sdar_moe"  # the bias matters

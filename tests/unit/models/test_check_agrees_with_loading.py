@@ -1,0 +1,361 @@
+"""`models check` and loading say the same of every folder that cannot be used: one sentence, no traceback."""
+
+import json
+import os
+import shutil
+import struct
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dlstep import LLM
+from dlstep.cli import main
+from dlstep.models import patterns
+
+from ...helpers.tiny_families import write_checkpoint
+from .test_adapter import noisy_adapter
+
+pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")
+Captured = pytest.CaptureFixture[str]
+Damage = Callable[[Path], object]
+
+CONFIG, TOKENIZER, WEIGHTS, ADAPTER = "config.json", "tokenizer.json", "model.safetensors", "adapter_config.json"
+NATIVE = {"model_type": "qwen3", "architectures": ["Qwen3ForCausalLM"], "auto_map": None}
+SLOW = r"([\w.]|[\w.]{2})+[0-9]$"  # of a name that ends with a letter
+DEEP = "[" * 100_000 + "]" * 100_000
+
+
+def edit(folder: Path, name: str = CONFIG, /, **changes: Any) -> None:
+    path = folder / name
+    said = json.loads(path.read_text()) if path.is_file() else {}
+    path.write_text(json.dumps(said | changes))
+
+
+def config(**changes: Any) -> Damage:
+    return lambda folder: edit(folder, **changes)
+
+
+def native(**changes: Any) -> Damage:
+    return config(**(NATIVE | {"dlstep": {"decoding_strategy": "multi_bd"}} | changes))
+
+
+def write(name: str, text: str) -> Damage:
+    return lambda folder: (folder / name).write_text(text)
+
+
+def header(change: Callable[[dict[str, Any]], object], more: bytes = b"") -> Damage:
+    """A change of the header of the weights, and bytes behind the data."""
+
+    def damage(folder: Path) -> None:
+        whole = (folder / WEIGHTS).read_bytes()
+        end = 8 + struct.unpack("<Q", whole[:8])[0]
+        entries = json.loads(whole[8:end])
+        change(entries)
+        text = json.dumps(entries).encode()
+        (folder / WEIGHTS).write_bytes(struct.pack("<Q", len(text)) + text + whole[end:] + more)
+
+    return damage
+
+
+def raw_header(text: bytes) -> Damage:
+    return lambda folder: (folder / WEIGHTS).write_bytes(struct.pack("<Q", len(text)) + text)
+
+
+def overlap(entries: dict[str, Any]) -> None:
+    """The last tensor lies where one of its size lies already."""
+    first, second = [name for name in entries if name.endswith("q_proj.weight")][:2]
+    entries[second]["data_offsets"] = entries[first]["data_offsets"]
+
+
+def typed(key: str, value: Any) -> Callable[[dict[str, Any]], object]:
+    return lambda entries: entries["model.norm.weight"].update({key: value})
+
+
+def tokens(change: Callable[[dict[str, Any]], object]) -> Damage:
+    def damage(folder: Path) -> None:
+        said = json.loads((folder / TOKENIZER).read_text())
+        change(said)
+        (folder / TOKENIZER).write_text(json.dumps(said))
+
+    return damage
+
+
+BAD: dict[str, tuple[Damage, str]] = {
+    "trailing bytes": (header(lambda entries: None, b"12345"), "is damaged: 5 bytes follow its last tensor"),
+    "overlapping tensors": (header(overlap), "is damaged: model.layers.1.self_attn.q_proj.weight overlaps"),
+    "offsets as text": (header(typed("data_offsets", ["0", "128"])), "has a shape or offsets that are no integers"),
+    "a shape of fractions": (header(typed("shape", [32.0])), "has a shape or offsets that are no integers"),
+    "another kind of numbers": (header(typed("dtype", "X32")), "download it again"),
+    "metadata that is none": (header(lambda entries: entries.update({"__metadata__": 5})), "download it again"),
+    "a deep header": (raw_header(DEEP.encode()), "has no valid safetensors header, download it again: it is nested too deeply"),
+    "a header that is a list": (raw_header(b"[1]"), "has no valid safetensors header, download it again"),
+    "an expert of many digits": (
+        header(
+            lambda entries: entries.update(
+                {f"model.layers.0.mlp.experts.{'9' * 5000}.up_proj.weight": entries.pop("lm_head.weight")}
+            )
+        ),
+        "model.layers.0.mlp.experts.9999",
+    ),
+    "positions 0": (
+        config(max_position_embeddings=0),
+        "max_position_embeddings must be an integer from 2 to 2147483647, got 0",
+    ),
+    "positions 1": (
+        config(max_position_embeddings=1),
+        "max_position_embeddings must be an integer from 2 to 2147483647, got 1",
+    ),
+    "a large file": (
+        lambda folder: os.truncate(folder / "config.json", (64 << 20) + 1),
+        "config.json has 67108865 bytes, and at most 67108864 are read: check that it is the right file",
+    ),
+    "positions -1": (
+        config(max_position_embeddings=-1),
+        "max_position_embeddings must be an integer from 2 to 2147483647, got -1",
+    ),
+    "positions 1e12": (
+        config(max_position_embeddings=1e12),
+        "max_position_embeddings must be at most 2147483647, got 1000000000000.0",
+    ),
+    "positions 10**12": (config(max_position_embeddings=10**12), "max_position_embeddings must be at most 2147483647"),
+    "positions as text": (config(max_position_embeddings="256"), "max_position_embeddings"),
+    "positions of a native class": (native(max_position_embeddings=0), "max_position_embeddings must be an integer from 2"),
+    "layers without end": (config(num_hidden_layers=10**9), "num_hidden_layers must be at most 1000, got 1000000000"),
+    "no layers": (config(num_hidden_layers=0), "num_hidden_layers must be an integer above 0, got 0"),
+    "layers below none": (native(num_hidden_layers=-2), "num_hidden_layers"),
+    "a width beyond everything": (config(hidden_size=10**15, head_dim=10**12), "no Qwen3ForCausalLM can be made"),
+    "block_size 0": (config(block_size=0), "block_size must be more than 0, got 0"),
+    "block_size as text": (config(block_size="4"), "states block_size='4': MultiBD.block_size must be a whole number"),
+    "block_size true": (config(block_size=True), "states block_size=True: MultiBD.block_size must be a whole number"),
+    "buffer_size in the section": (config(dlstep={"buffer_size": -3}), "buffer_size must be more than 0, got -3"),
+    "a threshold as text": (
+        config(dlstep={"accept_threshold": "high"}),
+        "states accept_threshold='high': Threshold.accept_threshold must be a number",
+    ),
+    "an option of nobody": (config(dlstep={"blocksize": 4}), "states blocksize=4, which no strategy knows"),
+    "a path for a rule": (config(dlstep={"rule": "evil.rule"}), "asks for rule='evil.rule', and a checkpoint may only ask for"),
+    "a number for a rule": (config(dlstep={"rule": 5}), "states rule=5, which must be the name of a rule"),
+    "an unknown training": (config(dlstep={"training": "magic"}), "training of its section dlstep must be one of block-causal"),
+    "an unknown strategy": (config(dlstep={"decoding_strategy": "nonsense"}), "asks for decoding_strategy='nonsense'"),
+    "a strategy that is a number": (
+        config(dlstep={"decoding_strategy": 5}),
+        "decoding_strategy of its section dlstep must be a name, got 5",
+    ),
+    "a strategy that does not fit": (
+        config(dlstep={"decoding_strategy": "diffusion_gemma"}),
+        "decoding_strategy='diffusion_gemma'",
+    ),
+    "a shift as text": (config(dlstep={"head_shift": "1"}), "Spec.head_shift must be one of 0, 1, got '1'"),
+    "EOS as text": (
+        config(eos_token_id="<eos>"),
+        "eos_token_id='<eos>' is not an id of its network: give a number, or a list of them",
+    ),
+    "EOS in a nested list": (config(eos_token_id=[[2]]), "eos_token_id=[2] is not an id of its network"),
+    "EOS beyond the network": (config(eos_token_id=99_999), "eos_token_id=99999 is not an id of its network"),
+    "EOS below 0": (lambda folder: edit(folder, "generation_config.json", eos_token_id=-1), "eos_token_id=-1 is not an id"),
+    "EOS equal to the mask": (config(eos_token_id=1, mask_token_id=1), "is also in Spec.eos_ids"),
+    "a mask as text": (config(mask_token_id="<mask>"), "mask_token_id='<mask>' is not an id of"),
+    "a sampler that is none": (
+        lambda folder: edit(folder, "generation_config.json", sampler_config="x"),
+        "sampler_config must be an object",
+    ),
+    "deep config": (write(CONFIG, DEEP), "config.json is no JSON: it is nested too deeply"),
+    "a long number": (write(CONFIG, '{"vocab_size": ' + "9" * 5000 + "}"), "config.json is no JSON: Exceeds the limit"),
+    "deep generation_config": (
+        write("generation_config.json", DEEP),
+        "generation_config.json is no JSON: it is nested too deeply",
+    ),
+    "not UTF-8": (lambda folder: (folder / CONFIG).write_bytes(b'{"a": "\xff"}'), "config.json is no JSON: 'utf-8' codec"),
+    "zero heads": (config(num_attention_heads=0), "num_attention_heads must be an integer above 0, got 0"),
+    "zero heads of a native class": (native(num_attention_heads=0), "num_attention_heads must be an integer above 0, got 0"),
+    "heads that are no multiple": (config(num_key_value_heads=8), "heads of queries, 8 of keys"),
+    "a head_dim of 0": (native(head_dim=-1), "head_dim of -1"),
+    "an unknown activation": (native(hidden_act="nonsense"), "hidden_act='nonsense' is no activation of transformers"),
+    "an activation that is a list": (native(hidden_act=["silu"]), "hidden_act=['silu'] is no activation of transformers"),
+    "a fact named like a method": (native(to_dict=5), "config.json, read as qwen3: TypeError"),
+    "layers of an unknown type": (native(layer_types=["nonsense"] * 2), "config.json, read as qwen3: "),
+    "quantised weights": (
+        native(quantization_config={"quant_method": "awq"}),
+        "quantization_config={'quant_method': 'awq'} is not supported",
+    ),
+    "two rotary embeddings": (
+        config(
+            rope_parameters={"rope_type": "default", "rope_theta": 1e4},
+            rope_scaling={"type": "linear", "factor": 4.0},
+        ),
+        "state two rotary embeddings: keep the one that is meant",
+    ),
+    "two rotary embeddings of a native class": (
+        native(rope_parameters={"rope_type": "default", "rope_theta": 1e4}, rope_scaling={"type": "yarn", "factor": 4.0}),
+        "state two rotary embeddings: keep the one that is meant",
+    ),
+    "a base of 0": (config(rope_theta=0), "rope_theta of the rotary embedding must be a number above 0, got 0"),
+    "a base that is infinite": (config(rope_theta=float("inf")), "must be a number above 0, got inf"),
+    "a factor as text": (
+        config(rope_scaling={"type": "linear", "factor": "4"}),
+        "factor of the rotary embedding must be a number above 0",
+    ),
+    "a tokenizer that is a list": (write(TOKENIZER, "[]"), "cannot be read: "),
+    "a tokenizer that is no JSON": (write(TOKENIZER, "{"), "cannot be read: "),
+    "a deep tokenizer": (write(TOKENIZER, DEEP), "cannot be read: "),
+    "a tokenizer without a model": (tokens(lambda said: said.pop("model")), "cannot be read: "),
+    "a tokenizer_config that is a list": (write("tokenizer_config.json", "[]"), "cannot be read: "),
+    "a deep tokenizer_config": (
+        write("tokenizer_config.json", DEEP),
+        "tokenizer_config.json is no JSON: it is nested too deeply",
+    ),
+    "a special token that is a number": (lambda folder: edit(folder, "tokenizer_config.json", eos_token=5), "cannot be read: "),
+    "added tokens that are text": (
+        lambda folder: edit(folder, "tokenizer_config.json", added_tokens_decoder="x"),
+        "cannot be read: ",
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A checkpoint folder and an adapter for it, with nothing wrong."""
+    base, adapter = (tmp_path_factory.mktemp("whole") / name for name in ("base", "adapter"))
+    network, _ = write_checkpoint(base, "sdar")
+    noisy_adapter(network, target_modules=["q_proj", "up_proj"]).save_pretrained(str(adapter))
+    return base, adapter
+
+
+@pytest.fixture
+def folder(whole: tuple[Path, Path], tmp_path: Path) -> Path:
+    return Path(shutil.copytree(whole[0], tmp_path / "folder"))
+
+
+@pytest.fixture
+def adapter(whole: tuple[Path, Path], tmp_path: Path) -> Path:
+    return Path(shutil.copytree(whole[1], tmp_path / "adapter"))
+
+
+def told(capsys: Captured, *options: str) -> list[str]:
+    """The problems that the command tells; it ends with 1 if there are any, and says nothing on stderr."""
+    code = main(["models", "check", *options, "--json"])
+    out, err = capsys.readouterr()
+    problems = json.loads(out)["problems"]
+    assert (code, err) == (int(bool(problems)), "")
+    assert main(["models", "check", *options]) == code
+    out = capsys.readouterr().out
+    assert all(f"\n  {problem}" in out for problem in problems)
+    return problems
+
+
+def loading_error(folder: Path, **options: Any) -> str:
+    """The messages of loading."""
+    with pytest.raises(ValueError) as caught:
+        LLM(folder, device="cpu", **options)
+    return str(caught.value)
+
+
+def test_whole_folders_have_no_problem(folder: Path, adapter: Path, capsys: Captured) -> None:
+    assert told(capsys, str(folder), "--lora_path", str(adapter)) == []
+    LLM(folder, device="cpu", lora_path=str(adapter))
+    native()(folder)
+    assert told(capsys, str(folder)) == []
+    LLM(folder, device="cpu")
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_check_and_loading_say_the_same(name: str, folder: Path, capsys: Captured) -> None:
+    damage, sentence = BAD[name]
+    damage(folder)
+    begun = time.monotonic()
+    problems = told(capsys, str(folder))
+    message = loading_error(folder)
+    assert time.monotonic() - begun < 30
+    assert problems[0] in message
+    assert sentence in message
+    assert len(problems) == 1 or name == "an expert of many digits"
+    assert "\n" not in message
+    assert "libtorch" not in message
+
+
+BAD_ADAPTERS: dict[str, tuple[Damage, str]] = {
+    "truncated": (
+        lambda folder: (folder / "adapter_model.safetensors").write_bytes(
+            (folder / "adapter_model.safetensors").read_bytes()[:-7]
+        ),
+        "adapter_model.safetensors is cut off: it has",
+    ),
+    "empty": (
+        lambda folder: (folder / "adapter_model.safetensors").write_bytes(b""),
+        "is cut off in its header, after 0 bytes",
+    ),
+    "no regex": (
+        lambda folder: edit(folder, ADAPTER, target_modules="(q_proj"),
+        "target_modules='(q_proj' is no regular expression",
+    ),
+    "no regex in a key": (
+        lambda folder: edit(folder, ADAPTER, rank_pattern={"[": 4}),
+        "rank_pattern='[' is no regular expression",
+    ),
+    "no regex beside": (
+        lambda folder: edit(folder, ADAPTER, exclude_modules="*"),
+        "exclude_modules='*' is no regular expression",
+    ),
+    "a regex that takes for ever": (
+        lambda folder: edit(folder, ADAPTER, target_modules=SLOW),
+        "seconds to match the names of the modules: list the names instead",
+    ),
+    "a key that takes for ever": (
+        lambda folder: edit(folder, ADAPTER, alpha_pattern={SLOW: 2}),
+        "seconds to match the names of the modules: list the names instead",
+    ),
+    "a saved module that takes for ever": (
+        lambda folder: edit(folder, ADAPTER, modules_to_save=[SLOW]),
+        "seconds to match the names of the modules: list the names instead",
+    ),
+    "a layer that takes for ever": (
+        lambda folder: edit(folder, ADAPTER, layers_pattern=SLOW, layers_to_transform=[0]),
+        "seconds to match the names of the modules: list the names instead",
+    ),
+    "a regex that does not fit into memory": (
+        lambda folder: edit(folder, ADAPTER, target_modules="(((a{1000}){1000}){1000})"),
+        "is too large a pattern",
+    ),
+    "a rank of 0": (lambda folder: edit(folder, ADAPTER, r=0), "states r=0, which is no value that peft writes"),
+    "a rank as text": (lambda folder: edit(folder, ADAPTER, r="8"), "states r='8', which is no value that peft writes"),
+    "an alpha as text": (lambda folder: edit(folder, ADAPTER, lora_alpha="x"), "states lora_alpha='x', which is no value"),
+    "targets that are numbers": (
+        lambda folder: edit(folder, ADAPTER, target_modules=[1]),
+        "states target_modules=[1], which is no value",
+    ),
+    "patterns that are a list": (
+        lambda folder: edit(folder, ADAPTER, rank_pattern=[1]),
+        "states rank_pattern=[1], which is no value",
+    ),
+    "layers without targets": (
+        lambda folder: edit(folder, ADAPTER, target_modules=".*q", layers_to_transform=[1]),
+        "adapter_config.json",
+    ),
+    "deep": (write(ADAPTER, DEEP), "adapter_config.json is no JSON: it is nested too deeply"),
+    "no JSON": (write(ADAPTER, "{"), "adapter_config.json is no JSON: "),
+    "a list": (write(ADAPTER, "[]"), "adapter_config.json must hold a JSON object, got list"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_ADAPTERS)
+def test_check_and_loading_say_the_same_of_an_adapter(
+    name: str, folder: Path, adapter: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(patterns, "MATCH_SECONDS", 0.5)
+    damage, sentence = BAD_ADAPTERS[name]
+    damage(adapter)
+    begun = time.monotonic()
+    (problem,) = told(capsys, str(folder), "--lora_path", str(adapter))
+    message = loading_error(folder, lora_path=str(adapter))
+    assert time.monotonic() - begun < 30
+    assert sentence in problem
+    assert message == problem
+
+
+def test_a_long_pattern_of_names_is_matched(folder: Path, adapter: Path, capsys: Captured) -> None:
+    names = "|".join(f"{number}.self_attn.q_proj|{number}.mlp.up_proj" for number in range(300))
+    edit(adapter, ADAPTER, target_modules=rf"model\.layers\.({names})")
+    assert told(capsys, str(folder), "--lora_path", str(adapter)) == []

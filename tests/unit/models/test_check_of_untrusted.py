@@ -1,0 +1,234 @@
+"""Nothing in a folder that somebody else made is run or imported: not by `models check`, not by loading, not by decoding.
+
+Modules are planted in the folder and beside it, where Python would find them by every name that a file gives. Each writes a
+mark when it runs.
+"""
+
+import copy
+import json
+import pickle
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dlstep import LLM, SamplingParams
+from dlstep.cli import main
+
+from ...helpers.tiny_families import write_checkpoint
+from .test_adapter import noisy_adapter
+
+pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")
+
+MODULES = (
+    "planted",
+    "modeling_sdar",
+    "configuration_sdar",
+    "tokenization_planted",
+    "__init__",
+    "setup",
+    "conftest",
+    "peft_own",
+)
+CODE = """
+with open({mark!r}, "a") as file:
+    file.write(__name__ + chr(10))
+class Planted:
+    def __init__(self, *args, **kwargs): pass
+STRATEGY = PlantedConfig = PlantedTokenizer = PlantedTokenizerFast = Planted
+"""
+PLACES = ("planted", "evil.planted", "evil", "planted:Planted", "evil.planted:Planted", "evil.planted.Planted")
+LOCAL = {"AutoConfig": "planted.PlantedConfig", "AutoModelForCausalLM": "planted.Planted", "AutoTokenizer": ["planted.P", None]}
+
+
+class Marks:
+    """Runs code when it is read as a pickle."""
+
+    def __init__(self, mark: str) -> None:
+        self.mark = mark
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (exec, (f"open({self.mark!r}, 'a').write('pickle')",))
+
+
+def edit(path: Path, **changes: Any) -> None:
+    said = json.loads(path.read_text()) if path.is_file() else {}
+    path.write_text(json.dumps(said | changes))
+
+
+def plant(folder: Path, mark: Path) -> None:
+    """Modules and pickles in a folder, under names that something might look for."""
+    for module in MODULES:
+        (folder / f"{module}.py").write_text(CODE.format(mark=str(mark)))
+    for name in ("pytorch_model.bin", "adapter_model.bin", "training_args.bin", "optimizer.pt", "scheduler.pkl"):
+        (folder / name).write_bytes(pickle.dumps(Marks(str(mark))))
+    (folder / "custom_generate").mkdir()
+    (folder / "custom_generate" / "generate.py").write_text(CODE.format(mark=str(mark)))
+
+
+@pytest.fixture
+def mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Where planted code leaves its mark; the folder `evil`, its parent and itself, is on the path of imports."""
+    (tmp_path / "evil").mkdir()
+    monkeypatch.syspath_prepend(tmp_path / "evil")
+    monkeypatch.syspath_prepend(tmp_path)
+    yield tmp_path / "mark"
+    mark = tmp_path / "mark"
+    assert not mark.exists(), mark.read_text()
+    found = [name for name, module in sys.modules.items() if str(tmp_path) in str(getattr(module, "__file__", None))]
+    assert found == []
+
+
+@pytest.fixture
+def folder(mark: Path) -> Path:
+    """A checkpoint folder that names planted modules wherever a file names classes, and can be loaded all the same."""
+    folder = mark.parent / "evil"
+    write_checkpoint(folder, "sdar")
+    plant(folder, mark)
+    edit(
+        folder / "config.json",
+        auto_map=LOCAL,
+        architectures=["SDARForCausalLM", "planted.Planted", "evil.planted.Planted"],
+        custom_pipelines={"text-generation": {"impl": "planted.Planted", "pt": ["AutoModelForCausalLM"]}},
+        transformers_weights="pytorch_model.bin",
+        attn_implementation="evil/planted",
+        _attn_implementation="evil/planted",
+        experts_implementation="evil/planted",
+        tokenizer_class="planted.PlantedTokenizer",
+        kernel_config="evil/planted",
+    )
+    edit(
+        folder / "tokenizer_config.json",
+        auto_map=LOCAL,
+        tokenizer_class="PlantedTokenizer",
+        processor_class="planted.Planted",
+        fast_tokenizer_class="evil.planted.PlantedTokenizerFast",
+        backend="planted",
+        chat_template="{{ cycler.__init__.__globals__['__builtins__'].__import__('planted') }}",
+    )
+    generation = {
+        "custom_generate": "planted",
+        "generation_class": "planted.Planted",
+        "auto_map": LOCAL,
+        "trust_remote_code": True,
+    }
+    edit(folder / "generation_config.json", **generation)
+    return folder
+
+
+def checked(capsys: pytest.CaptureFixture[str], *options: str) -> list[str]:
+    """The problems that the command tells, and nothing else."""
+    main(["models", "check", *options, "--json"])
+    return json.loads(capsys.readouterr().out)["problems"]
+
+
+def test_code_and_pickles_beside_whole_weights_are_not_run(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert checked(capsys, str(folder)) == []
+    llm = LLM(folder, device="cpu")
+    assert len(llm.generate([[5, 9, 33]], SamplingParams(max_tokens=4, ignore_eos=True))[0].token_ids) == 4
+    with pytest.raises(ValueError, match="the chat template cannot render these messages: "):
+        llm.chat([{"role": "user", "content": "Hello"}])
+
+
+@pytest.mark.parametrize("name", PLACES)
+def test_the_strategy_of_a_folder_is_looked_up_only(name: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    edit(folder / "config.json", dlstep={"decoding_strategy": name})
+    (problem,) = checked(capsys, str(folder))
+    assert f"asks for decoding_strategy={name!r}, and a checkpoint may only ask for one of d2f, " in problem
+    with pytest.raises(ValueError) as caught:
+        LLM(folder, device="cpu")
+    assert str(caught.value) == problem
+    # What is given wins, so that the folder can be used at all.
+    assert LLM(folder, device="cpu", decoding_strategy="multi_bd").engine.first.strategy
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"model_type": "planted", "architectures": ["planted.Planted"]},
+        {"model_type": "evil.planted", "architectures": ["evil.planted.Planted"], "auto_map": LOCAL},
+        {"model_type": "qwen3", "architectures": ["Qwen3ForCausalLM"], "hidden_act": "planted.Planted"},
+        {"model_type": "qwen3", "architectures": ["Qwen3ForCausalLM"], "quantization_config": {"quant_method": "planted"}},
+        {"dlstep": {"block_size": {"class_path": "planted.Planted"}}},
+        {"dlstep": {"__class__": "planted.Planted"}},
+        {"dlstep": "planted.Planted"},
+        {"dlstep": {"decoding_strategy": {"class_path": "planted.Planted"}}},
+        {"rope_parameters": {"rope_type": "planted.Planted", "rope_theta": 1e4}, "rope_theta": None},
+    ],
+)
+def test_names_of_classes_in_a_configuration(changes: Any, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    edit(folder / "config.json", **changes)
+    problems = checked(capsys, str(folder))
+    assert len(problems) == 1
+    with pytest.raises(ValueError) as caught:
+        LLM(folder, device="cpu")
+    assert problems[0] in str(caught.value)
+
+
+def test_a_tokenizer_that_is_code_is_not_run(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "tokenizer.json").unlink()
+    (problem,) = checked(capsys, str(folder))
+    assert "code that a checkpoint brings is never run" in problem
+    with pytest.raises(FileNotFoundError, match="code that a checkpoint brings is never run"):
+        LLM(folder, device="cpu")
+
+
+@pytest.mark.parametrize("file", ["model.safetensors", "pytorch_model.bin"])
+def test_a_pickle_is_not_opened_under_any_name(file: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "model.safetensors").unlink()
+    (folder / file).write_bytes(pickle.dumps(Marks(str(folder.parent / "mark")), protocol=0 if file.endswith("s") else 4))
+    assert len(checked(capsys, str(folder))) == 1
+    with pytest.raises((ValueError, FileNotFoundError)):
+        LLM(folder, device="cpu")
+
+
+ADAPTER_PLACES: dict[str, Any] = {
+    "auto_mapping": {"base_model_class": "planted.Planted", "parent_library": "evil.planted"},
+    "base_model_name_or_path": "evil/planted",
+    "megatron_core": "evil.planted",
+    "init_lora_weights": "planted.Planted",
+    "target_modules": ["planted.Planted", "q_proj"],
+    "modules_to_save": ["planted.Planted"],
+    "runtime_config": {"class_path": "planted.Planted"},
+    "loftq_config": {"__reduce__": "planted"},
+    "peft_type": "planted.Planted",
+    "task_type": "planted.Planted",
+    "megatron_config": {"class_path": "planted.Planted"},
+    "base_model_class": "planted.Planted",
+    "layer_replication": "planted",
+}
+
+
+@pytest.fixture
+def adapter(folder: Path, mark: Path) -> Path:
+    """An adapter for the folder, with modules and pickles of its own."""
+    path = mark.parent / "adapter"
+    reference, _ = write_checkpoint(mark.parent / "plain", "sdar")
+    noisy_adapter(copy.deepcopy(reference), target_modules=["q_proj"]).save_pretrained(str(path))
+    plant(path, mark)
+    return path
+
+
+@pytest.mark.parametrize("option", ADAPTER_PLACES)
+def test_names_in_an_adapter_are_not_imported(
+    option: str, folder: Path, adapter: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(adapter)
+    edit(adapter / "adapter_config.json", **{option: ADAPTER_PLACES[option]})
+    problems = checked(capsys, str(folder), "--lora_path", str(adapter))
+    if not problems:
+        LLM(folder, device="cpu", lora_path=str(adapter))
+        return
+    with pytest.raises(ValueError) as caught:
+        LLM(folder, device="cpu", lora_path=str(adapter))
+    assert problems == [str(caught.value)]
+
+
+def test_a_pickled_adapter_is_not_opened(folder: Path, adapter: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (adapter / "adapter_model.safetensors").unlink()
+    (problem,) = checked(capsys, str(folder), "--lora_path", str(adapter))
+    assert "adapter_model.bin" in problem and "may hold code and is not read" in problem
+    with pytest.raises(FileNotFoundError, match="may hold code and is not read"):
+        LLM(folder, device="cpu", lora_path=str(adapter))

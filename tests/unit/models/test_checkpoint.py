@@ -1,0 +1,140 @@
+"""Reading checkpoint folders, and saying what is wrong with them."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
+
+from dlstep.models import load_checkpoint, read_description
+from dlstep.models.pieces import pieces
+
+from ...helpers.random_checkpoints import BLOCK, EOS_ID, MASK_ID, WORDS
+
+
+@pytest.fixture
+def folder(folders: dict[str, Path], tmp_path: Path) -> Path:
+    """A copy to damage."""
+    return Path(shutil.copytree(folders["plain"], tmp_path / "copy"))
+
+
+def edit(folder: Path, name: str, **changes: object) -> None:
+    facts = json.loads((folder / name).read_text())
+    (folder / name).write_text(json.dumps(facts | changes))
+
+
+def retensor(folder: Path, change) -> None:
+    tensors = load_file(folder / "model.safetensors")
+    change(tensors)
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+def test_the_facts_of_a_folder(folders):
+    description = read_description(folders["shifted"])
+    assert (description.name, description.family.name) == ("shifted", "qwen3")
+    assert (description.options, description.decoding_strategy) == ({"block_size": BLOCK, "buffer_size": 3}, "multi_bd")
+    assert description.max_model_len == 256
+    spec = description.spec
+    assert (spec.mask_id, spec.eos_ids, spec.vocab_size) == (MASK_ID, (EOS_ID,), WORDS)
+    assert (spec.head_shift, spec.accept_rule) == (1, "A")
+    assert spec.pieces[:5] == (b"", b"", b"", b"w3", b"w4")
+
+
+def test_a_checkpoint_is_ready_to_decode(checkpoints):
+    checkpoint = checkpoints["plain"]
+    assert not checkpoint.network.training
+    assert checkpoint.network.dtype == torch.float32
+    assert checkpoint.network.config._attn_implementation == "dlstep_paged"
+    facts = (checkpoint.name, checkpoint.options, checkpoint.decoding_strategy)
+    assert facts == ("plain", {"block_size": BLOCK, "buffer_size": 3}, "multi_bd")
+    assert checkpoint.max_model_len == 256
+    assert len(checkpoint.tokenizer) == checkpoint.spec.vocab_size
+
+
+def test_a_dtype_may_be_chosen(folders):
+    assert load_checkpoint(folders["plain"], dtype=torch.bfloat16).network.dtype == torch.bfloat16
+
+
+def test_end_tokens_are_gathered_from_both_files(folder):
+    edit(folder, "config.json", eos_token_id=[2, 7])
+    edit(folder, "generation_config.json", eos_token_id=[7, 5])
+    assert read_description(folder).spec.eos_ids == (2, 7, 5)
+
+
+def test_the_tokenizer_is_the_last_source(folder):
+    edit(folder, "config.json", eos_token_id=None, mask_token_id=None, dlstep=None)
+    edit(folder, "generation_config.json", eos_token_id=None)
+    spec = read_description(folder).spec
+    assert (spec.mask_id, spec.eos_ids) == (MASK_ID, (EOS_ID,))
+    edit(folder, "tokenizer_config.json", mask_token=None)
+    with pytest.raises(ValueError, match="names no mask token"):
+        read_description(folder)
+
+
+def test_a_missing_folder_or_config(folder):
+    with pytest.raises(FileNotFoundError, match="does not exist"):
+        read_description(folder / "nothing")
+    (folder / "config.json").unlink()
+    with pytest.raises(FileNotFoundError, match=r"holds no config\.json"):
+        load_checkpoint(folder)
+
+
+def test_an_unknown_family_is_named(folder):
+    edit(folder, "config.json", architectures=["StrangeForCausalLM"], model_type="strange", auto_map={"AutoModel": "x.Y"})
+    with pytest.raises(
+        ValueError, match=r"model_type 'strange' and architecture StrangeForCausalLM.*choose a checkpoint of dream, .*qwen3"
+    ):
+        load_checkpoint(folder)
+
+
+def test_pickled_weights_are_not_read(folder):
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+    with pytest.raises(FileNotFoundError, match=r"pytorch_model\.bin may hold code"):
+        load_checkpoint(folder)
+
+
+def test_every_tensor_that_does_not_fit_is_named(folder):
+    def damage(tensors):
+        del tensors["model.layers.1.mlp.up_proj.weight"]
+        tensors["model.layers.0.mlp.extra.weight"] = torch.zeros(2)
+        tensors["model.norm.weight"] = torch.ones(5)
+
+    retensor(folder, damage)
+    with pytest.raises(ValueError, match="do not fit Qwen3ForCausalLM") as caught:
+        load_checkpoint(folder)
+    for part in ("missing: model.layers.1.mlp.up_proj", "not used: model.layers.0.mlp.extra", "other shape: "):
+        assert part in str(caught.value)
+    assert "model.norm.weight" in str(caught.value)
+
+
+def test_more_tokens_than_embeddings(folder):
+    edit(folder, "config.json", vocab_size=30)
+    with pytest.raises(ValueError, match="the tokenizer knows 40 ids, the network embeds 30"):
+        read_description(folder)
+
+
+def test_pieces_of_a_byte_level_tokenizer():
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    vocabulary = {character: index for index, character in enumerate(alphabet)}
+    backend = Tokenizer(models.BPE(vocabulary, []))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="<end>")
+    tokenizer.add_tokens(["<plain>"])
+    found = pieces(tokenizer)
+    assert sorted(found[:256]) == [bytes([byte]) for byte in range(256)]
+    text = "naïve 🙂\n\tx"
+    assert b"".join(found[index] for index in tokenizer.encode(text)) == text.encode()
+    assert found[tokenizer.eos_token_id] == b""
+    assert found[tokenizer.convert_tokens_to_ids("<plain>")] == b"<plain>"
+
+
+def test_pieces_of_a_tokenizer_with_byte_fallback():
+    vocabulary = {"▁two": 0, "<0xE2>": 1, "x": 2}
+    backend = Tokenizer(models.WordLevel(vocabulary, unk_token="x"))
+    backend.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
+    assert pieces(PreTrainedTokenizerFast(tokenizer_object=backend)) == (b" two", b"\xe2", b"x")

@@ -1,0 +1,72 @@
+"""Files in a checkpoint folder beside weights and facts: code, which is never run, and tokenizers of every kind."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from dlstep.models import load_checkpoint, read_description
+
+from ...helpers.tiny_families import write_checkpoint
+from .published import SDAR_8B
+from .test_families import edit, folder_of
+
+
+def test_files_that_hold_something_else(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path, SDAR_8B)
+    for text, message in (("{", r"config\.json is no JSON"), ("[]", r"config\.json must hold a JSON object, got list")):
+        (folder / "config.json").write_text(text)
+        with pytest.raises(ValueError, match=message):
+            read_description(folder)
+
+
+@pytest.fixture
+def planted(tmp_path: Path) -> Path:
+    """A checkpoint of a family with code of its own, which leaves a mark wherever it is run."""
+    folder = tmp_path / "checkpoint"
+    write_checkpoint(folder, "dream")
+    code = f"open({str(tmp_path / 'mark')!r}, 'w').close()\nclass DreamConfig: pass\nclass DreamModel: pass\n"
+    for module in ("configuration_dream", "modeling_dream", "tokenization_dream"):
+        (folder / f"{module}.py").write_text(code + "class DreamTokenizer: pass\n")
+    auto_map = {"AutoTokenizer": ["tokenization_dream.DreamTokenizer", None]}
+    edit(folder / "tokenizer_config.json", tokenizer_class="DreamTokenizer", auto_map=auto_map)
+    return folder
+
+
+def test_no_code_of_a_folder_is_run(planted: Path) -> None:
+    checkpoint = load_checkpoint(planted)
+    assert checkpoint.tokenizer.decode(checkpoint.tokenizer.encode("3 + 4 = 7")) == "3 + 4 = 7"
+    assert not (planted.parent / "mark").exists()
+
+
+def test_a_tokenizer_that_is_only_code_is_refused(planted: Path) -> None:
+    (planted / "tokenizer.json").unlink()
+    with pytest.raises(FileNotFoundError, match=r"holds no tokenizer\.json: save its tokenizer as a fast one"):
+        load_checkpoint(planted)
+    assert not (planted.parent / "mark").exists()
+
+
+def test_the_files_of_a_slow_tokenizer_of_qwen_are_enough(planted: Path) -> None:
+    (planted / "tokenizer.json").unlink()
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    vocabulary = {letter: number for number, letter in enumerate(letters)} | {"th": 26, "the": 27, "Ġ": 28}
+    (planted / "vocab.json").write_text(json.dumps(vocabulary))
+    (planted / "merges.txt").write_text("#version: 0.2\nt h\nth e\n")
+    added = {"29": {"content": "<|mask|>", "special": True}, "30": {"content": "<|endoftext|>", "special": True}}
+    edit(
+        planted / "tokenizer_config.json",
+        added_tokens_decoder=added,
+        eos_token="<|endoftext|>",
+        pad_token=None,
+        mask_token=None,
+    )
+    edit(planted / "config.json", mask_token_id=None, eos_token_id=None)
+    found = read_description(planted)
+    assert found.tokenizer.encode("the a") == [27, 28, 0]
+    assert (found.spec.mask_id, found.spec.eos_ids) == (29, (30,))
+
+
+def test_special_tokens_may_be_listed_without_names(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path, SDAR_8B)
+    edit(folder / "tokenizer_config.json", extra_special_tokens=["<a>", "<b>"])
+    assert read_description(folder).spec.vocab_size == 141

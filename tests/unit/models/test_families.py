@@ -1,0 +1,396 @@
+"""A checkpoint folder says which family it is of and how it is decoded; what is given wins over what it says."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dlstep import LLM, SamplingParams
+from dlstep.core.trainings import TRAININGS
+from dlstep.engine.config import engine_config
+from dlstep.engine.resolve import build, resolve
+from dlstep.models import FAMILIES, Description, read_description
+from dlstep.models.shapes import kv_shapes
+from dlstep.rules.quota import Quota
+from dlstep.rules.threshold import Threshold
+from dlstep.tiny.tokenizer import EOS_ID, MASK_ID
+from training.model import save_tokenizer
+
+from ...helpers.tiny_families import FACTS, write_checkpoint
+from .published import (
+    DIFFUSION_GEMMA_26B,
+    DREAM_7B,
+    DREAM_REASONER_8B,
+    FAST_DLLM_V2_7B,
+    LLADA2_MINI,
+    LLADA_8B,
+    QWEN3_8B,
+    SDAR_1_7B,
+    SDAR_8B,
+    SDAR_30B,
+    STABLE_DIFFCODER_8B,
+)
+
+Facts = dict[str, Any]
+NATIVE = ("qwen2", "llama", "qwen3", "qwen3_moe")
+# Families that no file tells apart from the one whose checkpoints they share, but for a name.
+SHARED = ("diffucoder", "llada2_moe", "llada2_mini", "llada2dot1_mini", "llada2_mini_dmax")
+
+
+def edit(path: Path, **changes: object) -> None:
+    facts = json.loads(path.read_text()) if path.is_file() else {}
+    path.write_text(json.dumps(facts | changes))
+
+
+def folder_of(folder: Path, facts: Facts, *, mask_token: str | None = None, **changes: object) -> Path:
+    """A folder with this config.json and a tokenizer, but no weights."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(facts | changes))
+    save_tokenizer(folder)
+    edit(folder / "tokenizer_config.json", mask_token=mask_token)
+    return folder
+
+
+def described(folder: Path, facts: Facts, **changes: object) -> Description:
+    return read_description(folder_of(folder, facts, **changes))
+
+
+def strategy_of(description: Description, **options: Any) -> Any:
+    """The strategy that a checkpoint is decoded with."""
+    return build(resolve(engine_config(options), description), description.spec)[1]
+
+
+@pytest.mark.parametrize(
+    ("facts", "family", "network", "mask_id", "eos_ids", "shift", "rope_theta", "options", "strategy", "length"),
+    [
+        (DREAM_7B, "dream", "Qwen2", 151666, (151643, 151645), 1, 1e6, {}, "dual_cache", 131072),
+        (FAST_DLLM_V2_7B, "fast_dllm_v2", "Qwen2", 151665, (151645, 151643), 1, 1e6, {"bd_size": 32}, "fast_dllm_v2", 32768),
+        (SDAR_1_7B, "sdar", "Qwen3", 151669, (151643, 151645), 0, 1e6, {"block_size": 4}, "multi_bd", 32768),
+        (SDAR_8B, "sdar", "Qwen3", 151669, (151643, 151645), 0, 1e6, {"block_size": 4}, "multi_bd", 32768),
+        (SDAR_30B, "sdar_moe", "Qwen3Moe", 151669, (151643, 151645), 0, 1e6, {"block_size": 4}, "multi_bd", 32768),
+        (LLADA_8B, "llada", "Llama", 126336, (126081, 126348), 0, 5e5, {}, "dual_cache", 4096),
+        (STABLE_DIFFCODER_8B, "stable_diffcoder", "Llama", None, (2,), 0, 5e5, {"block_size": 4}, "multi_bd", 8192),
+        (LLADA2_MINI, "llada2", "Glm4Moe", 156895, (156892,), 0, 6e5, {"block_size": 32}, "multi_bd", 32768),
+    ],
+)
+def test_published_configs(
+    tmp_path: Path,
+    facts: Facts,
+    family: str,
+    network: str,
+    mask_id: int | None,
+    eos_ids: tuple[int, ...],
+    shift: int,
+    rope_theta: float,
+    options: Facts,
+    strategy: str,
+    length: int,
+) -> None:
+    # Id 5 is another token of this tokenizer, so the one of Stable-DiffCoder must come from it.
+    found = described(tmp_path, facts, mask_token="<mask>" if mask_id is None else None)
+    assert (found.family.name, found.family.network.__name__) == (family, f"{network}ForCausalLM")
+    assert (found.spec.mask_id, found.spec.eos_ids) == (MASK_ID if mask_id is None else mask_id, eos_ids)
+    assert (found.spec.head_shift, found.decoding_strategy, found.max_model_len) == (shift, strategy, length)
+    assert found.options.items() >= options.items()
+    assert found.config.rope_parameters["rope_theta"] == rope_theta
+    assert found.config.rope_parameters["rope_type"] == "default"
+    assert found.spec.accept_rule == ("B" if family == "stable_diffcoder" else "A")
+    same = {"hidden_size": "d_model", "num_hidden_layers": "n_layers", "num_key_value_heads": "n_kv_heads"}
+    for ours, theirs in same.items():
+        assert getattr(found.config, ours) == facts.get(theirs, facts.get(ours))
+
+
+def test_the_published_diffusion_gemma(tmp_path: Path) -> None:
+    found = described(tmp_path, DIFFUSION_GEMMA_26B)
+    assert (found.family.name, found.spec.mask_id, found.spec.eos_ids) == ("diffusion_gemma", None, (1, 106))
+    assert (found.options, found.decoding_strategy) == ({"canvas_length": 256}, "diffusion_gemma")
+    assert found.max_model_len == 262144
+    # Layers are named by two digits where there are more than ten.
+    shapes = kv_shapes(found.config)
+    assert {shape.window for shape in shapes[5::6]} == {None}
+    assert {(shape.kv_heads, shape.head_dim) for shape in shapes[5::6]} == {(2, 512)}
+    assert {(shape.kv_heads, shape.head_dim, shape.window) for shape in shapes[:5]} == {(8, 256, 1024)}
+
+
+def test_sizes_that_classes_call_otherwise(tmp_path: Path) -> None:
+    llada = described(tmp_path / "a", LLADA_8B).config
+    assert (llada.intermediate_size, llada.rms_norm_eps, llada.head_dim, llada.vocab_size) == (12288, 1e-5, 128, 126464)
+    llada2 = described(tmp_path / "b", LLADA2_MINI).config
+    assert (llada2.n_routed_experts, llada2.n_shared_experts, llada2.first_k_dense_replace) == (256, 1, 1)
+    assert (llada2.use_qk_norm, llada2.routed_scaling_factor, llada2.n_group, llada2.topk_group) == (True, 2.5, 8, 4)
+    assert llada2.rope_parameters["partial_rotary_factor"] == 0.5
+    assert described(tmp_path / "c", SDAR_1_7B).config.tie_word_embeddings
+
+
+def test_what_sdar_moe_leaves_out_is_what_its_own_code_takes(tmp_path: Path) -> None:
+    config = described(tmp_path, SDAR_30B, norm_topk_prob=None, num_experts_per_tok=None).config
+    assert (config.norm_topk_prob, config.num_experts_per_tok) == (True, 2)
+
+
+def test_the_rotary_embedding_may_be_stated_in_either_way(tmp_path: Path) -> None:
+    new = {"rope_type": "default", "rope_theta": 1000000.0}
+    found = described(tmp_path / "new", SDAR_8B, rope_theta=None, rope_parameters=new)
+    assert found.config.rope_parameters == described(tmp_path / "old", SDAR_8B).config.rope_parameters == new
+    scaling = {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768}
+    scaled = described(tmp_path / "scaled", SDAR_8B, rope_scaling=scaling).config.rope_parameters
+    assert (scaled["rope_type"], scaled["factor"], scaled["rope_theta"]) == ("yarn", 4.0, 1e6)
+    inside = {"rope_type": "default", "rope_theta": 600000, "partial_rotary_factor": 0.5}
+    half = described(tmp_path / "half", LLADA2_MINI, rope_theta=None, partial_rotary_factor=None, rope_parameters=inside)
+    assert half.config.rope_parameters["partial_rotary_factor"] == 0.5
+
+
+@pytest.mark.parametrize(
+    ("facts", "changes", "message"),
+    [
+        (SDAR_8B, {"rope_theta": None}, "it does not state rope_theta"),
+        (SDAR_8B, {"rope_parameters": {"rope_type": "default", "rope_theta": 1.0}}, "rope_theta is stated twice"),
+        (SDAR_8B, {"rope_scaling": {"type": "dynamic", "factor": 2.0}}, "rope_type='dynamic' is not supported"),
+        (SDAR_8B, {"rope_scaling": {"rope_type": "spiral"}}, "rope_type='spiral' is not supported"),
+        (SDAR_8B, {"hidden_act": "gelu"}, "hidden_act='gelu' is not supported, only 'silu' is"),
+        (SDAR_8B, {"use_sliding_window": True}, "use_sliding_window=True is not supported"),
+        (SDAR_8B, {"partial_rotary_factor": 0.5}, r"partial_rotary_factor=0\.5 is not supported"),
+        (SDAR_8B, {"hidden_size": None}, "it does not state hidden_size"),
+        (SDAR_8B, {"hidden_size": "big"}, "hidden_size"),
+        (DREAM_7B, {"hidden_size": 3585}, "hidden_size=3585 is no multiple of num_attention_heads=28"),
+        (LLADA_8B, {"scale_logits": True}, "scale_logits=True is not supported"),
+        (LLADA_8B, {"input_emb_norm": True}, "input_emb_norm=True is not supported"),
+        (LLADA_8B, {"alibi": True}, "alibi=True is not supported"),
+        (LLADA_8B, {"attention_layer_norm": True}, "attention_layer_norm=True is not supported"),
+        (LLADA_8B, {"layer_norm_type": "default"}, "layer_norm_type='default' is not supported, only 'rms' is"),
+        (LLADA_8B, {"activation_type": "swiglu"}, "activation_type='swiglu' is not supported"),
+        (LLADA_8B, {"block_type": "sequential"}, "block_type='sequential' is not supported"),
+        (LLADA_8B, {"include_bias": True}, "include_bias=True is not supported"),
+        (LLADA_8B, {"rope": False}, "rope=False is not supported"),
+        (LLADA_8B, {"rope_theta": None}, "it does not state rope_theta"),
+        (LLADA_8B, {"rope_full_precision": False}, "rope_full_precision=False is not supported, only True is"),
+        (LLADA_8B, {"quantization_config": {"bits": 4}}, "quantization_config={'bits': 4} is not supported"),
+        (LLADA2_MINI, {"norm_softmax": True}, "norm_softmax=True is not supported, only False is"),
+        (LLADA2_MINI, {"multi_gate": True}, "multi_gate=True is not supported"),
+        (LLADA2_MINI, {"router_dtype": "bf16"}, "router_dtype='bf16' is not supported, only 'fp32' or 'float32' is"),
+        (SDAR_8B, {"quantization_config": {"bits": 4}}, "quantization_config={'bits': 4} is not supported"),
+        (
+            DIFFUSION_GEMMA_26B,
+            {"text_config": DIFFUSION_GEMMA_26B["text_config"] | {"use_bidirectional_attention": "all"}},
+            "use_bidirectional_attention='all' is not supported, only 'vision' is",
+        ),
+        (LLADA2_MINI, {"use_bias": True}, "use_bias=True is not supported"),
+        (LLADA2_MINI, {"score_function": "softmax"}, "score_function='softmax' is not supported"),
+        (LLADA2_MINI, {"partial_rotary_factor": None}, "it does not state partial_rotary_factor"),
+        (LLADA2_MINI, {"rotary_dim": 128}, "rotary_dim=128 is not supported, only 64 is"),
+        (LLADA2_MINI, {"n_group": None}, "it does not state n_group"),
+        (LLADA2_MINI, {"expert_capacity": 48}, "expert_capacity=48 is not supported, only 0 is"),
+        (LLADA2_MINI, {"delete_token_id": 156930}, "delete_token_id=156930 is not supported"),
+        (LLADA2_MINI, {"split_token_id": 156931}, "split_token_id=156931 is not supported"),
+        (
+            LLADA2_MINI,
+            {"block_size": 32, "expert_capacity": 48, "delete_token_id": 156930, "split_token_id": 156931},
+            "(expert_capacity|delete_token_id)=",
+        ),
+        (SDAR_8B, {"use_regular_causal": True}, "use_regular_causal=True is not supported, only False is"),
+        (SDAR_8B, {"use_relay": True}, "use_relay=True is not supported, only False is"),
+        (SDAR_30B, {"use_regular_causal": True}, "use_regular_causal=True is not supported, only False is"),
+        (SDAR_30B, {"num_experts": None}, "it does not state num_experts"),
+        (DIFFUSION_GEMMA_26B, {"text_config": {}}, "it does not state rope_theta for full_attention"),
+        (DIFFUSION_GEMMA_26B, {"text_config": "gemma"}, "text_config must be an object, got 'gemma'"),
+        (SDAR_8B, {"rope_scaling": "linear"}, "rope_scaling must be an object, got 'linear'"),
+        (SDAR_8B, {"layer_types": ["full_attention", "sliding_attention"]}, "layer_types='sliding_attention' is not supported"),
+        (DREAM_7B, {"num_attention_heads": 0}, "zero"),
+        (QWEN3_8B | {"architectures": ["Qwen3ForCausalLM"]}, {"rope_theta": None}, "it does not state rope_theta"),
+    ],
+)
+def test_what_cannot_be_computed_is_refused_by_name(tmp_path: Path, facts: Facts, changes: Facts, message: str) -> None:
+    with pytest.raises(ValueError, match=message) as caught:
+        described(tmp_path, facts, **changes)
+    assert "config.json, read as " in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("facts", "changes"),
+    [
+        (LLADA_8B, dict.fromkeys(("scale_logits", "alibi", "block_type", "layer_norm_type", "n_kv_heads", "mlp_hidden_size"))),
+        (LLADA2_MINI, {"num_nextn_predict_layers": 0, "use_sliding_window": False, "use_rmsnorm": True, "head_dim": None}),
+        (LLADA2_MINI, {"expert_capacity": 0, "delete_token_id": None}),
+        (SDAR_8B, {"use_regular_causal": False, "use_relay": None}),
+        (SDAR_8B, {"sliding_window": 4096, "hidden_act": None, "num_key_value_heads": None}),
+    ],
+)
+def test_what_changes_nothing_is_accepted(tmp_path: Path, facts: Facts, changes: Facts) -> None:
+    described(tmp_path, facts, **changes)
+
+
+def test_a_name_overrides_what_the_folder_says(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path, LLADA2_MINI)
+    found = read_description(folder, "llada2dot1_mini")
+    assert (found.family.name, found.decoding_strategy) == ("llada2dot1_mini", "multi_bd_edit")
+    assert type(strategy_of(found)).__name__ == "MultiBDEdit"
+    dmax = read_description(folder, "llada2_mini_dmax")
+    assert type(strategy_of(dmax)).__name__ == "DMax"
+    assert type(strategy_of(dmax, sampling_mode="naive", decoding_strategy="multi_bd")).__name__ == "MultiBD"
+    with pytest.raises(ValueError, match=r"model_name='lada' is unknown: choose from dream, diffucoder, .*llada2_mini_dmax"):
+        read_description(folder, "lada")
+
+
+@pytest.mark.parametrize(
+    ("place", "facts", "changes", "family"),
+    [
+        ("LLaDA2.1-mini", LLADA2_MINI, {}, "llada2dot1_mini"),
+        ("LLaDA2.0-mini", LLADA2_MINI, {}, "llada2_mini"),
+        ("DMax-Math-16B", LLADA2_MINI, {}, "llada2_mini_dmax"),
+        ("models--inclusionAI--LLaDA2.1-mini/snapshots/12ab", LLADA2_MINI, {}, "llada2dot1_mini"),
+        ("mine", LLADA2_MINI, {"_name_or_path": "Zigeng/DMax-Coder-16B"}, "llada2_mini_dmax"),
+        ("DiffuCoder-7B-Instruct", DREAM_7B, {}, "diffucoder"),
+        ("dmax", SDAR_8B, {}, "sdar"),
+        ("a", SDAR_8B, {"architectures": None, "auto_map": None}, "sdar"),
+        ("a", STABLE_DIFFCODER_8B, {"architectures": ["LlamaForCausalLM"]}, "stable_diffcoder"),
+        ("a", LLADA_8B, {"model_type": None, "architectures": None}, "llada"),
+    ],
+)
+def test_the_most_particular_sign_decides(tmp_path: Path, place: str, facts: Facts, changes: Facts, family: str) -> None:
+    assert described(tmp_path / place, facts, mask_token="<mask>", **changes).family.name == family
+
+
+@pytest.mark.parametrize("shards", [1, 2])
+@pytest.mark.parametrize("family", ["dream", "dream_reasoner"])
+def test_tensors_tell_dream_from_its_reasoner(tmp_path: Path, family: str, shards: int) -> None:
+    write_checkpoint(tmp_path, family, shards=shards)
+    assert read_description(tmp_path).family.name == family
+    assert described(tmp_path / "no weights", DREAM_REASONER_8B).family.name == "dream"
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"model_type": "mamba", "architectures": ["MambaForCausalLM"], "auto_map": None},
+            "'mamba' and architecture MambaForCausalLM",
+        ),
+        ({"model_type": None, "architectures": None, "auto_map": {"AutoModel": "model.Own"}}, "is never run"),
+        ({"auto_map": None, "model_type": "qwen3", "architectures": ["Qwen3ForSequenceClassification"]}, "not supported"),
+    ],
+)
+def test_other_networks_are_refused(tmp_path: Path, changes: Facts, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        described(tmp_path, SDAR_8B, **changes)
+
+
+@pytest.mark.parametrize("class_name", ["Qwen2ForCausalLM", "LlamaForCausalLM", "Qwen3ForCausalLM"])
+def test_an_autoregressive_network_is_refused(tmp_path: Path, class_name: str) -> None:
+    with pytest.raises(ValueError, match="names no mask token, so it does not look like a diffusion language model"):
+        described(tmp_path, QWEN3_8B | {"architectures": [class_name]})
+    folder = folder_of(tmp_path / "named", QWEN3_8B | {"architectures": [class_name]})
+    assert read_description(folder, mask_token_id=7).spec.mask_id == 7
+    with pytest.raises(ValueError, match="does not say how it wants to be decoded"):
+        strategy_of(read_description(folder, mask_token_id=7))
+
+
+def test_the_mask_token_is_the_first_that_is_named(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path, SDAR_8B, mask_token="<mask>", dlstep={"mask_token_id": 11})
+    edit(folder / "generation_config.json", mask_token_id=12)
+    assert read_description(folder, mask_token_id=10).spec.mask_id == 10
+    for expected, file, changes in (
+        (11, "config.json", {"dlstep": None}),
+        (151669, "config.json", {"mask_token_id": None}),
+        (12, "generation_config.json", {"mask_token_id": None}),
+        (MASK_ID, "tokenizer_config.json", {"mask_token": None, "extra_special_tokens": ["<|MASK|>"]}),
+        (139, "tokenizer_config.json", {"extra_special_tokens": []}),
+    ):
+        assert read_description(folder).spec.mask_id == expected
+        edit(folder / file, **changes)
+    assert read_description(folder).spec.mask_id == 151669  # as published
+    edit(folder / "config.json", vocab_size=151669)
+    with pytest.raises(ValueError, match="names no mask token"):
+        read_description(folder)
+
+
+def test_a_published_id_that_is_another_token_is_not_taken(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="names no mask token"):
+        described(tmp_path, STABLE_DIFFCODER_8B)
+
+
+@pytest.mark.parametrize("given", [-1, 151936])
+def test_a_mask_token_must_be_an_id_of_the_network(tmp_path: Path, given: int) -> None:
+    with pytest.raises(ValueError, match=rf"mask_token_id={given} is not an id"):
+        described(tmp_path, SDAR_8B, mask_token_id=given)
+    with pytest.raises(ValueError, match="networks of the family diffusion_gemma know no mask"):
+        read_description(folder_of(tmp_path, DIFFUSION_GEMMA_26B), mask_token_id=5)
+
+
+def test_ends_are_gathered(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path, DREAM_7B, eos_token_id=[151643, 9])
+    edit(folder / "generation_config.json", eos_token_id=[8])
+    assert read_description(folder).spec.eos_ids == (151643, 9, 8, 151645)
+
+
+def test_options_that_are_given_win_also_when_they_are_defaults(tmp_path: Path) -> None:
+    sdar = described(tmp_path, SDAR_8B)
+    strategy = strategy_of(sdar)
+    assert (strategy.block_size, strategy.rule) == (4, Threshold(0.95))
+    strategy = strategy_of(sdar, block_size=32, accept_threshold=0.9)
+    assert (strategy.block_size, strategy.rule) == (32, Threshold(0.9))
+    own = described(tmp_path, SDAR_8B, dlstep={"accept_threshold": 0.8, "block_size": 8, "decoding_strategy": "d2f"})
+    strategy = strategy_of(own)
+    assert (type(strategy).__name__, strategy.block_size, strategy.rule) == ("D2F", 8, Threshold(0.8))
+    ruled = described(tmp_path, SDAR_8B, dlstep={"rule": "quota", "steps_per_block": 2})
+    assert strategy_of(ruled).rule == Quota(2)
+    assert strategy_of(ruled, rule="threshold").rule == Threshold(0.95)
+
+
+def test_a_family_or_a_folder_says_how_it_was_trained(tmp_path: Path) -> None:
+    named = {name: family.training for name, family in FAMILIES.items() if family.training is not None}
+    assert set(FAMILIES) - set(named) == set(NATIVE)
+    assert all(FAMILIES[name].decoding_strategy in TRAININGS[training].strategies for name, training in named.items())
+    assert described(tmp_path, SDAR_8B, dlstep={"decoding_strategy": "d2f"}).training == "block-causal"
+    own = described(tmp_path, SDAR_8B, dlstep={"training": "bidirectional", "decoding_strategy": "dual_cache"})
+    assert own.training == "bidirectional" and type(strategy_of(own)).__name__ == "DualCache"
+    with pytest.raises(ValueError, match=r"'multi_bd' does not go with .*: it was trained bidirectional, which dual_cache"):
+        strategy_of(own, decoding_strategy="multi_bd")
+    for wrong in ("upside down", 5, {}, ["bidirectional"]):
+        with pytest.raises(ValueError, match=r"training of its section dlstep must be one of block-causal, .*got"):
+            described(tmp_path, SDAR_8B, dlstep={"training": wrong})
+
+
+@pytest.mark.parametrize(
+    ("options", "sizes"),
+    [
+        ({}, (8, 4)),
+        ({"block_size": 16}, (16, 2)),
+        ({"block_size": 8}, (8, 4)),
+        ({"buffer_size": 8}, (4, 8)),
+        ({"block_size": 8, "buffer_size": 2}, (8, 2)),
+        ({"decoding_strategy": "multi_bd"}, (32, 4)),
+        ({"decoding_strategy": "multi_bd", "block_size": 8, "buffer_size": 2}, (8, 2)),
+    ],
+)
+def test_sub_blocks_divide_the_block_of_fast_dllm_v2(tmp_path: Path, options: Facts, sizes: tuple[int, int]) -> None:
+    strategy = strategy_of(described(tmp_path, FAST_DLLM_V2_7B), **options)
+    assert (strategy.block_size, strategy.buffer_size) == sizes
+
+
+def test_sub_blocks_that_do_not_divide_the_block(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="block_size=12 does not divide the bd_size=32"):
+        strategy_of(described(tmp_path, FAST_DLLM_V2_7B), block_size=12)
+    strategy = strategy_of(described(tmp_path, FAST_DLLM_V2_7B, bd_size=8))
+    assert (strategy.block_size, strategy.buffer_size) == (4, 2)
+
+
+def test_every_family_has_a_tiny_checkpoint() -> None:
+    assert {*FACTS, *NATIVE} == set(FAMILIES)
+    assert all(name == family.name for name, family in FAMILIES.items())
+
+
+@pytest.mark.parametrize("name", FACTS)
+def test_a_checkpoint_decodes_by_its_folder_alone(tmp_path: Path, name: str) -> None:
+    write_checkpoint(tmp_path, name)
+    llm = LLM(tmp_path, model_name=name if name in SHARED else None)
+    (output,) = llm.generate([[7, 8, 9, 10, 11]], SamplingParams(max_tokens=9, ignore_eos=True))
+    assert output.finish_reason == "length"
+    assert len(output.token_ids) == 9
+    masked = FAMILIES[name].masked
+    assert llm.engine.first.config.spec.mask_id == (MASK_ID if masked else None)
+    assert EOS_ID in llm.engine.first.config.spec.eos_ids
+
+
+def test_an_explicit_mask_token_reaches_the_engine(tmp_path: Path) -> None:
+    write_checkpoint(tmp_path, "sdar")
+    assert LLM(tmp_path, mask_token_id=5).engine.first.config.spec.mask_id == 5

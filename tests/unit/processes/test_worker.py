@@ -1,0 +1,277 @@
+"""A supervised worker: every way to end it, and that its parent is never kept waiting by one that is stopped."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from dlstep.processes import Worker, WorkerDied, last_words
+
+SOON = 30.0  # seconds on a busy machine
+SHORT = 0.3  # a deadline that is meant to be missed
+
+
+def echo(connection: Connection) -> None:
+    """Send back what comes, until the connection closes."""
+    try:
+        while True:
+            connection.send(connection.recv())
+    except EOFError:
+        return
+
+
+def fail(connection: Connection, kind: str) -> None:
+    """End in some way before anything is sent."""
+    match kind:
+        case "exception":
+            raise RuntimeError("no\nmemory")
+        case "exit":
+            sys.exit(3)
+        case "hard exit":
+            os._exit(4)
+        case "last words":
+            last_words("rank 1 lost\nits device")
+            last_words("a second reason")
+            os._exit(1)
+        case "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        case "abort":
+            os.abort()
+        case "return":
+            return
+        case _:
+            raise AssertionError(kind)
+
+
+def ignore(connection: Connection) -> None:
+    """Neither read nor end."""
+    connection.send("started")
+    time.sleep(600)
+
+
+def parent_of_worker(connection: Connection) -> None:
+    """Start a worker of its own, whose number goes over the connection."""
+    worker = Worker(ignore, name="grandchild")
+    worker.receive(SOON)
+    connection.send(worker.pid)
+    time.sleep(600)
+
+
+def gone(pid: int) -> bool:
+    """Whether the process ends soon, or is a zombie that nobody has asked about."""
+    end = time.monotonic() + SOON
+    while time.monotonic() < end:
+        try:
+            if psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
+                return True
+        except psutil.NoSuchProcess:
+            return True
+        time.sleep(0.01)
+    return False
+
+
+def test_worker_answers_and_ends_when_it_is_asked():
+    worker = Worker(echo, name="echo")
+    worker.send({"number": 1}, SOON)
+    assert worker.receive(SOON) == {"number": 1} and worker.alive
+    worker.connection.close()
+    worker.end(SOON)
+    assert not worker.alive and worker.reason == "echo ended with exit code 0"
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [
+        ("exception", r"failed: RuntimeError: no memory \(test_worker.py:\d+\)"),
+        ("exit", "ended with exit code 3"),
+        ("hard exit", "ended with exit code 4"),
+        ("last words", "failed: rank 1 lost its device"),
+        ("kill", r"was killed by SIGKILL \(memory may have run out\)"),
+        ("abort", "was killed by SIGABRT"),
+        ("return", "ended with exit code 0"),
+    ],
+)
+def test_worker_that_ends_in_its_start_tells_the_reason(kind: str, reason: str):
+    worker = Worker(fail, kind, name="worker 7")
+    with pytest.raises(WorkerDied, match=f"^worker 7 {reason}$"):
+        worker.receive(SOON)
+    with pytest.raises(WorkerDied, match=f"^worker 7 {reason}$"):  # asked again: the same reason, at once
+        for _ in range(2):
+            worker.send("anything", SOON)
+    worker.end()
+
+
+class Unimportable:
+    """Raises when it is unpickled, as an import in the worker process may."""
+
+    def __reduce__(self) -> Any:
+        return __import__, ("dlstep_is_without_this",)
+
+
+def test_import_that_fails_in_the_worker_is_the_reason():
+    worker = Worker(ignore, Unimportable(), name="worker")
+    with pytest.raises(WorkerDied, match="worker failed: ModuleNotFoundError: No module named 'dlstep_is_without_this'"):
+        worker.receive(SOON)
+    worker.end()
+
+
+def test_unpicklable_argument_is_an_error_of_the_caller():
+    with pytest.raises((TypeError, AttributeError)):
+        Worker(ignore, threading.Lock(), name="worker")
+    Worker(echo, name="the next one starts").end(0)
+
+
+@pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGKILL], ids=["stopped", "killed"])
+def test_worker_that_stops_answering_is_dead_after_the_deadline(number: signal.Signals):
+    worker = Worker(echo, name="worker")
+    worker.send(1, SOON)
+    assert worker.receive(SOON) == 1
+    os.kill(worker.pid, number)
+    reason = "did not answer within 0.3 seconds and was killed" if number == signal.SIGSTOP else "was killed by SIGKILL"
+    with pytest.raises(WorkerDied, match=f"worker {reason}"):
+        worker.receive(SHORT if number == signal.SIGSTOP else SOON)  # a killed one may be slow to end
+    assert gone(worker.pid) and reason in worker.reason
+    worker.end()
+
+
+@pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGKILL], ids=["stopped", "killed"])
+def test_worker_that_is_stopped_at_its_start_is_dead_after_the_deadline(number: signal.Signals):
+    worker = Worker(echo, name="worker")
+    os.kill(worker.pid, number)  # before its modules are imported
+    reason = "did not answer within 0.3 seconds and was killed" if number == signal.SIGSTOP else "was killed by SIGKILL"
+    with pytest.raises(WorkerDied, match=f"worker {reason}"):
+        worker.receive(SHORT)
+    worker.end()
+    assert gone(worker.pid)
+
+
+def test_full_pipe_of_a_stopped_worker_does_not_block_the_sender():
+    worker = Worker(ignore, name="worker")
+    assert worker.receive(SOON) == "started"
+    os.kill(worker.pid, signal.SIGSTOP)
+    with pytest.raises(WorkerDied, match=r"did not read a message within 0\.3 seconds and was killed"):
+        worker.send(bytes(1 << 22), SHORT)
+    worker.end()
+
+
+def test_kill_unblocks_a_thread_that_receives_without_a_deadline():
+    worker, told = Worker(ignore, name="worker"), []
+
+    def read() -> None:
+        try:
+            while True:
+                worker.receive()
+        except WorkerDied as error:
+            told.append(str(error))
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    os.kill(worker.pid, signal.SIGSTOP)
+    worker.kill("answered nothing and was killed")
+    worker.kill("a later reason")
+    thread.join(SOON)
+    assert told == ["worker answered nothing and was killed"]
+    worker.end()
+
+
+def test_worker_that_does_not_end_is_killed():
+    worker = Worker(ignore, name="worker")
+    assert worker.receive(SOON) == "started"
+    worker.end(SHORT)
+    assert not worker.alive and worker.reason == "worker did not end within 0.3 seconds and was killed"
+
+
+@pytest.mark.parametrize("number", [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)])
+def test_signals_are_left_to_the_parent(number: signal.Signals):
+    worker = Worker(echo, name="worker")
+    os.kill(worker.pid, number)  # while it imports its modules
+    worker.send(1, SOON)
+    assert worker.receive(SOON) == 1
+    os.kill(worker.pid, number)
+    worker.send(2, SOON)
+    assert worker.receive(SOON) == 2
+    worker.end(0)
+
+
+@pytest.mark.parametrize(
+    ("kind", "ending"),
+    [("exception", "worker ended with exit code 1"), ("kill", "worker was killed by SIGKILL (memory may have run out)")],
+)
+def test_ending_leaves_last_words_out(kind: str, ending: str):
+    worker = Worker(fail, kind, name="worker")
+    worker.end(SOON)
+    assert worker.ending == ending
+
+
+@pytest.mark.parametrize("stopped", [False, True], ids=["running", "stopped"])
+def test_worker_does_not_outlive_a_parent_that_is_killed(stopped: bool):
+    parent = Worker(parent_of_worker, name="parent")
+    pid = parent.receive(SOON)
+    if stopped and sys.platform == "linux":
+        os.kill(pid, signal.SIGSTOP)
+    os.kill(parent.pid, signal.SIGKILL)
+    assert gone(pid)
+    parent.end()
+
+
+def test_worker_outlives_the_thread_that_started_it():
+    found: list[Worker] = []
+    thread = threading.Thread(target=lambda: found.append(Worker(echo, name="worker")))
+    thread.start()
+    thread.join(SOON)
+    found[0].send(1, SOON)
+    assert found[0].receive(SOON) == 1
+    found[0].end(0)
+
+
+SCRIPT = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from tests.unit.processes.test_worker import ignore
+from dlstep.processes import Worker
+
+if __name__ == "__main__":
+    worker = Worker(ignore, name="worker")
+    print(worker.receive(30), worker.pid, flush=True)
+"""
+
+
+def test_program_that_leaves_a_worker_behind_ends(tmp_path: Path):
+    (tmp_path / "script.py").write_text(SCRIPT)
+    command = [sys.executable, str(tmp_path / "script.py"), str(Path(__file__).parents[3])]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=SOON, check=False)
+    assert done.returncode == 0, done.stderr
+    assert gone(int(done.stdout.split()[1]))
+
+
+def test_interrupted_start_leaves_no_process(monkeypatch: pytest.MonkeyPatch):
+    """Ctrl-C while the spawner starts a process: it is killed although nobody holds it."""
+    from dlstep.processes import spawner
+
+    class Interrupted(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            raise KeyboardInterrupt
+
+    jobs: list[Any] = []
+    made: Callable[[Any], Any] = spawner._Job
+
+    def job(process: Any) -> Any:
+        jobs.append(made(process))
+        jobs[0].done = Interrupted()
+        return jobs[0]
+
+    monkeypatch.setattr(spawner, "_Job", job)
+    with pytest.raises(KeyboardInterrupt):
+        Worker(ignore, name="worker")
+    while not jobs[0].done.is_set():
+        time.sleep(0.01)
+    assert jobs[0].error is not None or gone(jobs[0].process.pid)  # it may find its pipes closed, and not start

@@ -1,0 +1,204 @@
+"""Streams: what drafts promise, slow readers, silence, and what stands at the end."""
+
+import json
+import socket
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+from hypothesis import given, strategies as st
+from openai.types import Completion
+from openai.types.chat import ChatCompletionChunk
+
+from dlstep import SamplingParams
+from dlstep.core import Cell, updates
+from dlstep.core.ledger import Ending
+from dlstep.serve.http.choices import Choice
+from dlstep.serve.messages import News, Submit
+from dlstep.serve.router.front import Texts
+from dlstep.serve.router.heads import Head
+from dlstep.serve.router.tickets import Ticket
+from dlstep.stream import window_texts
+from dlstep.text.detokenize import TextStream
+
+from ....helpers.serving import Paced, Served, questions, served, shadow_engine, tiny_llm
+
+TOKENS = 48
+Event = dict[str, Any]
+
+
+def events(server: Served, path: str = "/v1/completions", **body: Any) -> list[Event]:
+    """The events of a stream, the last one without `[DONE]`."""
+    with server.http() as http, http.stream("POST", path, json={"stream": True, "max_tokens": TOKENS, **body}) as response:
+        assert response.status_code == 200
+        lines = [line for line in response.iter_lines() if line]
+    assert lines.pop() == "data: [DONE]"
+    return [json.loads(line.removeprefix("data: ")) for line in lines if not line.startswith(":")]
+
+
+def whole(server: Served, **body: Any) -> Event:
+    """The first choice of a plain answer."""
+    with server.http() as http:
+        return http.post("/v1/completions", json={"max_tokens": TOKENS, **body}).json()["choices"][0]
+
+
+def check_contract(told: list[Event], plain: Event) -> None:
+    """The contract of a stream with drafts of one choice, against the plain answer."""
+    drafts = [event["dlstep"] for event in told]
+    assert [draft["seq"] for draft in drafts] == list(range(len(drafts)))
+    settled = [draft["settled"] for draft in drafts]
+    assert settled == sorted(settled)
+    assert "".join(choice["text"] for event in told for choice in event["choices"]) == plain["text"]
+    last = {name: drafts[-1][name] for name in ("step", "nfe", "finish_reason", "tokens_per_forward")}
+    assert last == plain["dlstep"] and drafts[-1]["cells"] == []
+    for draft in drafts:
+        assert [cell[0] for cell in draft["cells"]] == [*range(draft["settled"], draft["settled"] + len(draft["cells"]))]
+    ends = [choice["finish_reason"] for event in told for choice in event["choices"]]
+    assert ends[-1] == plain["finish_reason"] and set(ends[:-1]) <= {None}
+
+
+def of_session(prompt: str) -> dict[int, tuple[int, int, list[list[Any]]]]:
+    """The state of a session stepped by hand after each forward, by the number of forwards."""
+    session, found = tiny_llm().session(), {}
+    session.submit(prompt)
+    before, settled = session.state, 0
+    while not before.done:
+        after = session.step()
+        for update in updates(before, after):
+            settled += len(update.tokens)
+            texts = window_texts(update.window, after.config.spec.pieces)
+            cells = [
+                [place, cell.token, cell.probability, text]
+                for place, (cell, text) in enumerate(zip(update.window, texts, strict=True), settled)
+            ]
+            found[update.nfe] = (update.steps, settled, cells)
+        before = after
+    return found
+
+
+def test_drafts_keep_their_contract_and_show_the_steps_of_the_decode() -> None:
+    engine = tiny_llm().engine
+    with served(replace(engine, driver=Paced(engine.driver, 0.03))) as server:
+        for prompt in questions(4):
+            told = events(server, prompt=prompt, dlstep={"stream": "drafts"})
+            check_contract(told, whole(server, prompt=prompt))
+            steps = of_session(prompt)
+            for event in told:
+                draft = event["dlstep"]
+                assert (draft["step"], draft["settled"], draft["cells"]) == steps[draft["nfe"]]
+            assert len(told) > 2, "a reader that is faster than the engine sees most of the steps"
+
+
+def test_drafts_come_only_if_asked_for(tiny: Served) -> None:
+    told = events(tiny, prompt=questions(1)[0])
+    assert all(event["choices"] for event in told)
+    assert [event for event in told if "dlstep" in event] == told[-1:]
+    assert "cells" not in told[-1]["dlstep"]
+
+
+def test_the_client_has_types_for_every_chunk(tiny: Served) -> None:
+    prompt = questions(1)[0]
+    options = {"stream_options": {"include_usage": True}, "dlstep": {"stream": "drafts"}}
+    for event in events(tiny, prompt=prompt, **options):
+        Completion.model_validate({**event, "choices": [{**each, "finish_reason": each["finish_reason"] or "stop"}
+                                                        for each in event["choices"]]})  # fmt: skip
+    messages = [{"role": "user", "content": prompt}]
+    for event in events(tiny, "/v1/chat/completions", messages=messages, **options):
+        ChatCompletionChunk.model_validate(event)
+
+
+def test_several_choices_share_a_stream(tiny: Served) -> None:
+    prompts = questions(2)
+    told = events(tiny, prompt=prompts, n=2, dlstep={"stream": "drafts"})
+    for index in range(4):
+        own = [event for event in told if event["dlstep"]["index"] == index]
+        check_contract(own, whole(tiny, prompt=prompts[index // 2]))
+
+
+def test_usage_comes_last_or_with_every_chunk(tiny: Served) -> None:
+    prompt = questions(1)[0]
+    with tiny.http() as http:
+        used = http.post("/v1/completions", json={"max_tokens": TOKENS, "prompt": prompt}).json()["usage"]
+    told = events(tiny, prompt=prompt, stream_options={"include_usage": True})
+    assert told[-1]["choices"] == [] and ["usage" in event for event in told].count(True) == 1
+    assert {**told[-1]["usage"], "prompt_tokens_details": None} == {**used, "prompt_tokens_details": None}
+    told = events(tiny, prompt=prompt, stream_options={"include_usage": True, "continuous_usage_stats": True})
+    counts = [event["usage"]["completion_tokens"] for event in told]
+    assert counts == sorted(counts) and counts[-1] == used["completion_tokens"]
+
+
+def test_silence_is_filled_with_comments_that_the_client_skips() -> None:
+    with served(shadow_engine(seconds=0.05), ping_seconds=0.01) as server:
+        body = {"prompt": "quiet", "max_tokens": 8, "stream": True}
+        with server.http() as http, http.stream("POST", "/v1/completions", json=body) as response:
+            raw = "".join(response.iter_text())
+        assert ": ping\n\n" in raw
+        with server.client() as client:
+            told = list(client.completions.create(model="shadow", prompt="quiet", max_tokens=8, stream=True))
+        assert all(chunk.choices for chunk in told)
+
+
+def slow_reader(server: Served, body: Event, pause: float) -> Iterator[bytes]:
+    """All that a client reads which waits before each read, through a window of a few hundred bytes."""
+    content = json.dumps(body).encode()
+    host, port = server.url.removeprefix("http://").split(":")
+    with socket.socket() as raw:
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1024)
+        raw.connect((host, int(port)))
+        fields = "Host: localhost\r\nConnection: close\r\nContent-Type: application/json"
+        head = f"POST /v1/completions HTTP/1.1\r\n{fields}\r\nContent-Length: {len(content)}"
+        raw.sendall(f"{head}\r\n\r\n".encode() + content)
+        while part := raw.recv(65536):
+            yield part
+            time.sleep(pause)
+
+
+def test_a_slow_reader_gets_the_whole_text() -> None:
+    with served(shadow_engine(num_pages=600, max_model_len=2048, max_num_batched_tokens=4096)) as server:
+        body = {"prompt": "slow", "max_tokens": 1500, "stream": True, "dlstep": {"stream": "drafts"}}
+        raw = b"".join(slow_reader(server, body, 0.001)).decode()
+        told = [json.loads(part[part.index("{") : part.rindex("}") + 1]) for part in raw.split("\n\n") if "data: {" in part]
+        check_contract(told, whole(server, prompt="slow", max_tokens=1500))
+
+
+@st.composite
+def reports(draw: st.DrawFn) -> list[list[News]]:
+    """News of one answer, in groups that a reader finds at once."""
+    ids = st.integers(3, 60)
+    sizes = draw(st.lists(st.integers(0, 4), min_size=1, max_size=12))
+    found: list[News] = []
+    for nfe, size in enumerate(sizes, 1):
+        tokens = tuple(draw(st.lists(ids, min_size=size, max_size=size)))
+        last = nfe == len(sizes)
+        cells = () if last else tuple((draw(st.none() | ids), 0.5) for _ in range(draw(st.integers(0, 3))))
+        found.append(News(0, tokens, (0.5,) * size, cells, nfe, nfe, 0, Ending("length", 0) if last else None))
+    cuts = sorted({0, len(found), *draw(st.lists(st.integers(0, len(found))))})
+    return [found[start:stop] for start, stop in pairwise(cuts)]
+
+
+@given(groups=reports(), drafts=st.booleans(), stops=st.sampled_from([(), ("a",), ("xy", "b")]))
+def test_however_a_reader_is_delayed_it_loses_drafts_and_never_text(
+    groups: list[list[News]], drafts: bool, stops: tuple[str, ...]
+) -> None:
+    engine = shadow_engine()
+    spec, texts = engine.first.config.spec, Texts(engine.tokenizer, "", None)
+    ticket = Ticket(Submit(0, (5,), SamplingParams(stop=stops), drafts=drafts), "key-0", 0.0, lambda: None)
+    choice, pieces = Choice(0, ticket, Head("completion", "shadow", False, False), texts, spec), []
+    for group in groups:
+        for news in group:
+            ticket.take(news, 0.0)
+        if (piece := choice.piece()) is not None:
+            pieces.append(piece)
+    plain, every = TextStream(engine.tokenizer, stops), [token for group in groups for news in group for token in news.tokens]
+    assert "".join(piece.text for piece in pieces) == choice.text == plain.close(every)
+    assert [piece.ended for piece in pieces] == [False] * (len(pieces) - 1) + [True]
+    if drafts:
+        assert [piece.dlstep["seq"] for piece in pieces] == list(range(len(groups)))
+        newest = [group[-1] for group in groups]
+        for piece, news in zip(pieces, newest, strict=True):
+            cells = piece.dlstep["cells"]
+            assert isinstance(cells, list)
+            assert [(cell[1], cell[2]) for cell in cells] == [*news.cells]
+            assert [cell[3] for cell in cells] == [*window_texts([Cell(*cell) for cell in news.cells], spec.pieces)]

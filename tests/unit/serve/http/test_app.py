@@ -1,0 +1,238 @@
+"""The official client, unmodified, gets what `LLM.generate` answers."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from openai import BadRequestError, NotFoundError
+
+from dlstep import SamplingParams
+from dlstep.text.rendering import render
+
+from ....helpers.serving import TEMPLATE, Served, questions, tiny_llm
+
+COUNT, AT_ONCE, TOKENS = 48, 32, 48
+PARAMS = SamplingParams(max_tokens=TOKENS)
+DRAFTS: dict[str, Any] = {"dlstep": {"stream": "drafts"}}
+
+
+def expected(prompts: list[str], params: SamplingParams = PARAMS) -> list[str]:
+    """The texts that the same engine gives without a server."""
+    return [output.text for output in tiny_llm().generate(prompts, params, progress=False)]
+
+
+async def each(prompts: list[str], answer: Any) -> list[str]:
+    """The answers to prompts, so many at a time."""
+    seats = asyncio.Semaphore(AT_ONCE)
+
+    async def one(prompt: str) -> str:
+        async with seats:
+            return await answer(prompt)
+
+    return list(await asyncio.gather(*map(one, prompts)))
+
+
+async def joined(stream: AsyncIterator[Any]) -> str:
+    """The text of a stream of completions."""
+    return "".join([choice.text async for chunk in stream for choice in chunk.choices])
+
+
+@pytest.mark.parametrize("count", [COUNT, pytest.param(256, marks=pytest.mark.stress)])
+@pytest.mark.parametrize("kind", ["plain", "stream", "drafts"])
+def test_the_async_client_gets_the_texts_of_generate(tiny: Served, kind: str, count: int) -> None:
+    prompts = questions(count)
+
+    async def answers() -> list[str]:
+        async with tiny.async_client() as client:
+
+            async def answer(prompt: str) -> str:
+                if kind == "plain":
+                    found = await client.completions.create(model="tiny-bd", prompt=prompt, max_tokens=TOKENS)
+                    return found.choices[0].text
+                body = DRAFTS if kind == "drafts" else {}
+                stream = await client.completions.create(
+                    model="tiny-bd", prompt=prompt, max_tokens=TOKENS, stream=True, extra_body=body
+                )
+                return await joined(stream)
+
+            return await each(prompts, answer)
+
+    assert asyncio.run(answers()) == expected(prompts)
+
+
+def test_the_sync_client_gets_the_texts_of_generate(tiny: Served) -> None:
+    prompts = questions(16)
+    with tiny.client() as client, ThreadPoolExecutor(8) as threads:
+
+        def answer(prompt: str) -> str:
+            return client.completions.create(model="tiny-bd", prompt=prompt, max_tokens=TOKENS).choices[0].text
+
+        assert list(threads.map(answer, prompts)) == expected(prompts)
+
+
+def test_a_list_of_prompts_is_answered_in_its_order(tiny: Served) -> None:
+    prompts = questions(5)
+    ids = [list(tiny_llm().engine.tokenizer.encode(prompt)) for prompt in prompts]
+    with tiny.client() as client:
+        for given in (prompts, ids):
+            found = client.completions.create(model="tiny-bd", prompt=given, max_tokens=TOKENS)
+            assert [choice.text for choice in found.choices] == expected(prompts)
+            assert [choice.index for choice in found.choices] == list(range(5))
+            assert found.usage.prompt_tokens == sum(map(len, ids))
+
+
+@pytest.mark.parametrize("drafts", [False, True])
+def test_chat_is_the_rendered_prompt_answered(tiny: Served, drafts: bool) -> None:
+    messages = [{"role": "user", "content": question} for question in questions(1)]
+    prompt = render(TEMPLATE, messages, {})
+    (wanted,) = expected([prompt])
+    body = DRAFTS if drafts else {}
+    with tiny.client() as client:
+        whole = client.chat.completions.create(model="tiny-bd", messages=messages, max_completion_tokens=TOKENS)
+        assert whole.choices[0].message.content == wanted
+        stream = client.chat.completions.create(
+            model="tiny-bd", messages=messages, max_tokens=TOKENS, stream=True, extra_body=body
+        )
+        texts = [choice.delta.content or "" for chunk in stream for choice in chunk.choices]
+        assert "".join(texts) == wanted
+        with client.chat.completions.stream(model="tiny-bd", messages=messages, max_tokens=TOKENS, extra_body=body) as helper:
+            for _ in helper:
+                pass
+            final = helper.get_final_completion()
+        assert final.choices[0].message.content == wanted
+        assert final.choices[0].finish_reason == "stop"
+
+
+def test_several_answers_have_seeds_of_their_own(tiny: Served) -> None:
+    (prompt,) = questions(1)
+    with tiny.client() as client:
+        found = client.completions.create(model="tiny-bd", prompt=prompt, max_tokens=TOKENS, n=3, temperature=2.0, seed=7)
+    wanted = [expected([prompt], SamplingParams(max_tokens=TOKENS, temperature=2.0, seed=seed))[0] for seed in (7, 8, 9)]
+    assert [choice.text for choice in found.choices] == wanted
+    assert len(set(wanted)) > 1, "the seeds matter"
+
+
+def test_without_a_seed_several_answers_are_those_of_equal_prompts(tiny: Served) -> None:
+    (prompt,) = questions(1)
+    params = SamplingParams(max_tokens=TOKENS, temperature=2.0)
+    with tiny.client() as client:
+        found = client.completions.create(model="tiny-bd", prompt=prompt, max_tokens=TOKENS, n=3, temperature=2.0)
+    assert [choice.text for choice in found.choices] == expected([prompt] * 3, params)
+
+
+def test_two_prompts_with_two_answers_each_end_at_a_stop_string(tiny: Served) -> None:
+    prompts = questions(2)
+    params = SamplingParams(max_tokens=TOKENS, stop=("shells", "."))
+    with tiny.client() as client:
+        found = client.completions.create(model="tiny-bd", prompt=prompts, max_tokens=TOKENS, n=2, stop=["shells", "."])
+        stream = client.completions.create(
+            model="tiny-bd", prompt=prompts[0], max_tokens=TOKENS, stop=["shells", "."], stream=True
+        )
+        text = "".join(choice.text for chunk in stream for choice in chunk.choices)
+    wanted = expected(prompts, params)
+    assert [choice.text for choice in found.choices] == [wanted[0], wanted[0], wanted[1], wanted[1]]
+    assert text == wanted[0]
+    assert {choice.finish_reason for choice in found.choices} == {"stop"}
+
+
+def test_logprobs_are_those_of_the_decisions(tiny: Served) -> None:
+    (prompt,) = questions(1)
+    (output,) = tiny_llm().generate(prompt, PARAMS, progress=False)
+    with tiny.client() as client:
+        whole = client.completions.create(model="tiny-bd", prompt=prompt, max_tokens=TOKENS, logprobs=1).choices[0]
+        stream = client.completions.create(model="tiny-bd", prompt=prompt, max_tokens=TOKENS, logprobs=1, stream=True)
+        parts = [choice.logprobs for chunk in stream for choice in chunk.choices]
+        chat = client.chat.completions.create(
+            model="tiny-bd", messages=[{"role": "user", "content": prompt}], max_tokens=TOKENS, logprobs=True, top_logprobs=1
+        )
+    exact = [2.718281828459045**value for value in whole.logprobs.token_logprobs]
+    assert exact == pytest.approx(output.probabilities, rel=1e-5)
+    assert "".join(whole.logprobs.tokens) == output.text
+    placed = zip(whole.logprobs.tokens, whole.logprobs.text_offset, strict=True)
+    assert all(output.text.startswith(text, offset) for text, offset in placed)
+    assert [token for part in parts for token in part.tokens] == whole.logprobs.tokens
+    assert [offset for part in parts for offset in part.text_offset] == whole.logprobs.text_offset
+    content = chat.choices[0].logprobs.content
+    assert [entry.token for entry in content] == whole.logprobs.tokens
+    assert all(entry.top_logprobs[0].token == entry.token for entry in content)
+
+
+def test_what_the_answer_took_is_told(tiny: Served) -> None:
+    (prompt,) = questions(1)
+    (output,) = tiny_llm().generate(prompt, PARAMS, progress=False)
+    with tiny.client() as client:
+        found = client.completions.create(model="tiny-bd", prompt=prompt, max_tokens=TOKENS)
+    told = found.choices[0].dlstep
+    assert (told["finish_reason"], told["nfe"], told["step"]) == (output.finish_reason, output.nfe, output.steps)
+    assert told["tokens_per_forward"] == pytest.approx(output.tokens_per_forward, abs=1e-3)
+    assert found.usage.completion_tokens == len(output.token_ids)
+    assert found.usage.total_tokens == found.usage.prompt_tokens + found.usage.completion_tokens
+
+
+def test_options_of_the_strategy_are_those_of_the_engine(tiny: Served) -> None:
+    (prompt,) = questions(1)
+    wanted = {
+        "threshold": SamplingParams(max_tokens=TOKENS, strategy_options={"accept_threshold": 0.3}),
+        "limit": SamplingParams(max_tokens=TOKENS, max_nfe=2),
+        "pins": SamplingParams(max_tokens=TOKENS, pinned=tiny_llm().pins({3: " shells"})),
+    }
+    bodies = {
+        "threshold": {"accept_threshold": 0.3},
+        "limit": {"max_nfe": 2},
+        "pins": {"pinned": {"3": " shells"}},
+    }
+    with tiny.client() as client:
+        for name, params in wanted.items():
+            found = client.completions.create(
+                model="tiny-bd", prompt=prompt, max_tokens=TOKENS, extra_body={"dlstep": bodies[name]}
+            )
+            (output,) = tiny_llm().generate(prompt, params, progress=False)
+            choice = found.choices[0]
+            assert (choice.text, choice.dlstep["nfe"]) == (output.text, output.nfe), name
+            assert choice.dlstep["finish_reason"] == output.finish_reason
+    assert choice.finish_reason in ("stop", "length")
+
+
+def test_an_echo_begins_with_the_prompt_as_it_is_fed(tiny: Served) -> None:
+    (prompt,) = questions(1)
+    (wanted,) = expected([prompt])
+    with tiny.client() as client:
+        whole = client.completions.create(model="tiny-bd", prompt=prompt, max_tokens=TOKENS, echo=True)
+        stream = client.completions.create(model="tiny-bd", prompt=prompt, max_tokens=TOKENS, echo=True, stream=True)
+        text = "".join(choice.text for chunk in stream for choice in chunk.choices)
+    assert whole.choices[0].text == text
+    assert text.removesuffix(wanted).rstrip("\n") == prompt.rstrip("\n")
+
+
+def test_tokens_of_the_prompt_are_found_again(tiny: Served) -> None:
+    prompt = f"Once more. {questions(1)[0]}"
+    with tiny.client() as client:
+        used = [client.completions.create(model="tiny-bd", prompt=prompt, max_tokens=TOKENS).usage for _ in range(2)]
+    cached = [usage.prompt_tokens_details.cached_tokens for usage in used]
+    assert cached[1] > cached[0] and cached[1] % tiny_llm().engine.first.config.page_size == 0
+
+
+def test_models_and_errors_are_as_the_client_knows_them(tiny: Served) -> None:
+    with tiny.client() as client:
+        assert [model.id for model in client.models.list()] == ["tiny-bd"]
+        with pytest.raises(NotFoundError, match="does not exist"):
+            client.completions.create(model="another", prompt="x")
+        with pytest.raises(BadRequestError) as caught:
+            client.completions.create(model="tiny-bd", prompt="x", temperature=-1)
+        assert caught.value.param == "temperature"
+        with pytest.raises(BadRequestError) as caught:
+            client.completions.create(model="tiny-bd", prompt="x", extra_body={"dlstep": {"accept_threshold": 2}})
+        assert caught.value.param == "dlstep.accept_threshold"
+
+
+def test_tokenize_and_detokenize_are_inverse(tiny: Served) -> None:
+    (prompt,) = questions(1)
+    with tiny.http() as http:
+        found = http.post("/tokenize", json={"prompt": prompt, "return_token_strs": True}).json()
+        back = http.post("/detokenize", json={"tokens": found["tokens"]}).json()
+        chat = http.post("/tokenize", json={"messages": [{"role": "user", "content": prompt}]}).json()
+    assert found["count"] == len(found["tokens"]) == len(found["token_strs"])
+    assert back["prompt"].rstrip("\n") == prompt.rstrip("\n")
+    assert chat["count"] >= found["count"]

@@ -1,0 +1,231 @@
+"""Several engines behind one front: shared prefixes are found, engines that die or are started again lose nothing."""
+
+import random
+import re
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+
+import pytest
+
+from dlstep.engine.loader import Engine
+from dlstep.serve.engine_loop import card_of
+from dlstep.serve.engine_process import Death, Host, ThreadHost
+from dlstep.serve.messages import Failed
+from dlstep.serve.router.replica import Phase, Replica
+
+from ....helpers.serving import Served, served, shadow_engine
+
+GROUPS, IN_GROUP, PREFIX = 24, 10, 64
+
+
+def hosts_of(count: int, **options: int) -> list[Host]:
+    """As many engines without a network, each in a thread of its own."""
+    return [ThreadHost(shadow_engine(seconds=0.002, num_pages=800, **options)) for _ in range(count)]
+
+
+def metric(server: Served, name: str) -> float:
+    """The sum of a metric over its labels."""
+    told = server.front.metrics.text().decode()
+    return sum(float(value) for value in re.findall(rf"^{re.escape(name)}(?:{{.*}})? (\S+)$", told, re.MULTILINE))
+
+
+def renewed(server: Served) -> bool:
+    """Whether all engines have been started again, or that has ended."""
+    renewal = server.front.replicas._renewal
+    return renewal is not None and renewal.done()
+
+
+def shared_prompts() -> list[list[int]]:
+    """Prompts of which several begin alike, mixed."""
+    draws = random.Random(4)
+    heads = [draws.choices(range(3, 90), k=PREFIX) for _ in range(GROUPS)]
+    prompts = [head + draws.choices(range(3, 90), k=draws.randint(1, 12)) for head in heads for _ in range(IN_GROUP)]
+    draws.shuffle(prompts)
+    return prompts
+
+
+def hit_rate(replicas: int) -> tuple[float, list[float]]:
+    """Prompt tokens that are found in pages / all of them; and the requests of each replica."""
+    with served(shadow_engine(), hosts=hosts_of(replicas)) as server, server.http() as http, ThreadPoolExecutor(16) as threads:
+
+        def answer(prompt: list[int]) -> int:
+            return http.post("/v1/completions", json={"prompt": prompt, "max_tokens": 8}).status_code
+
+        assert set(threads.map(answer, shared_prompts())) == {200}
+        server.until_idle()
+        rate = metric(server, "vllm:prefix_cache_hits_total") / metric(server, "vllm:prefix_cache_queries_total")
+        told = server.front.metrics.text().decode()
+        tokens = [
+            float(each) for each in re.findall(r'^dlstep_replica_prompt_tokens_total{replica="."} (\S+)$', told, re.MULTILINE)
+        ]
+        assert sum(tokens) == metric(server, "vllm:prompt_tokens_total")
+        assert metric(server, "dlstep_replica_cached_tokens_total") == metric(server, "vllm:prefix_cache_hits_total")
+        assert metric(server, "dlstep_replica_up") == replicas
+        return rate, tokens
+
+
+def test_two_engines_find_as_many_shared_prefixes_as_one(report: Callable[[str], None]) -> None:
+    one, _ = hit_rate(1)
+    two, tokens = hit_rate(2)
+    report(f"shared prefixes: {one:.3f} of prompt tokens found by one engine, {two:.3f} by two, {two / one:.3f} of it")
+    assert two >= 0.95 * one and one > 0.6
+    assert min(tokens) > 0.3 * sum(tokens), "both work"
+
+
+def test_started_again_one_by_one_under_load_nothing_is_lost(
+    report: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hosts = hosts_of(2)
+    seen, set_phase = set[tuple[Phase, ...]](), Replica.set_phase
+
+    def watched(replica: Replica, phase: Phase) -> None:
+        set_phase(replica, phase)
+        seen.add(tuple(each.phase for each in server.front.replicas))
+
+    with served(shadow_engine(), hosts=hosts) as server, server.http() as http, ThreadPoolExecutor(8) as threads:
+        expected = {
+            number: http.post("/v1/completions", json=asked(number)).json()["choices"][0]["text"] for number in range(8)
+        }
+        stop = threading.Event()
+        monkeypatch.setattr(Replica, "set_phase", watched)
+
+        def ask(number: int) -> int:
+            count = 0
+            while not stop.is_set():
+                response = http.post("/v1/completions", json=asked(number) | {"stream": bool(number % 2)})
+                assert response.status_code == 200, response.text
+                if not number % 2:
+                    assert response.json()["choices"][0]["text"] == expected[number]
+                else:
+                    assert response.text.endswith("data: [DONE]\n\n") and "error" not in response.text
+                assert http.get("/ready").status_code == 200
+                count += 1
+            return count
+
+        asking = [threads.submit(ask, number) for number in range(8)]
+        server.until(lambda: server.front.load.running > 4)
+        try:
+            for _ in range(3):
+                before = [threads_of(host) for host in hosts]
+                server.server.ask_to_renew()
+                server.server.ask_to_renew()  # a second one while the first is under way does nothing
+                server.until(
+                    lambda before=before: all(threads_of(host) is not was for host, was in zip(hosts, before, strict=True))
+                )
+                server.until(lambda: renewed(server))
+        finally:
+            stop.set()
+        answers = sum(each.result() for each in asking)
+        monkeypatch.undo()
+        assert {("resting", "ready"), ("ready", "resting")} <= seen and all("ready" in phases for phases in seen)
+        assert server.front.deaths == 0
+        report(f"both engines started again 3 times under load: {answers} answers, none lost")
+
+
+def threads_of(host: Host) -> threading.Thread | None:
+    """The thread of an engine."""
+    assert isinstance(host, ThreadHost)
+    return host._thread
+
+
+def asked(number: int) -> dict[str, object]:
+    """A request of its own."""
+    return {"prompt": [3 + number] * 20, "max_tokens": 40, "ignore_eos": True, "temperature": 0.5}
+
+
+class Deaf(ThreadHost):
+    """A host whose first engine answers nothing, and dies when told to; or that cannot make another one."""
+
+    def __init__(self, engine: Engine, *, unmade: bool = False) -> None:
+        super().__init__(engine)
+        self.card, self.starts, self.unmade = card_of(engine), 0, unmade
+        self.deaf: Connection | None = None
+
+    def start(self) -> Connection:
+        self.starts += 1
+        if self.starts > 1 and not self.unmade:
+            return super().start()
+        ours, self.deaf = Pipe()
+        self.deaf.send(self.card if self.starts == 1 else Failed("no weights there"))
+        if self.starts > 1:
+            self.die()
+        return ours
+
+    def end(self, seconds: float) -> Death:
+        if self.deaf is not None:
+            self.die()
+        return super().end(seconds)
+
+    def die(self) -> None:
+        assert self.deaf is not None
+        deaf, self.deaf = self.deaf, None
+        deaf.close()
+
+
+def test_what_nobody_was_told_of_another_engine_answers() -> None:
+    deaf, other = Deaf(shadow_engine()), hosts_of(1)[0]
+    with served(shadow_engine(), hosts=[deaf, other]) as server, server.http() as http, ThreadPoolExecutor(16) as threads:
+        server.until(lambda: all(replica.phase == "ready" for replica in server.front.replicas))
+
+        def answer(number: int) -> tuple[int, bool]:
+            response = http.post("/v1/completions", json=asked(number) | {"stream": bool(number % 2)})
+            return response.status_code, "engine_died" in response.text
+
+        steps = threads.submit(http.post, "/v1/completions", json=asked(9) | {"dlstep": {"stream": "steps"}})
+        server.until(lambda: server.front.live == 1)
+        under_way = [threads.submit(answer, number) for number in range(8)]
+        server.until(lambda: len(server.front.replicas[0].sent) >= 4)
+        deaf.die()
+        assert {each.result() for each in under_way} == {(200, False)}
+        assert steps.result().status_code == 503, "its frames were told"
+        told = http.get("/ready").json()
+        assert told["status"] == "ready" and [each["deaths"] for each in told["replicas"]] == [1, 0]
+        assert 'dlstep_replica_deaths{replica="0"} 1.0' in http.get("/metrics").text
+        server.until(lambda: server.front.replicas[0].phase == "ready")
+        server.until_idle()
+
+
+def test_a_request_is_begun_again_once_only() -> None:
+    """It may be what kills them."""
+    first, second = Deaf(shadow_engine()), Deaf(shadow_engine())
+    with served(shadow_engine(), hosts=[first, second]) as server, server.http() as http, ThreadPoolExecutor(2) as threads:
+        server.until(lambda: all(replica.phase == "ready" for replica in server.front.replicas))
+        answer = threads.submit(http.post, "/v1/completions", json=asked(1))
+        server.until(lambda: len(server.front.replicas[0].sent) == 1)
+        first.die()
+        server.until(lambda: len(server.front.replicas[1].sent) == 1)
+        server.until(lambda: server.front.replicas[0].phase == "ready")
+        second.die()
+        assert answer.result().status_code == 503
+
+
+def test_an_engine_that_cannot_be_made_again_ends_the_renewal_and_the_others_go_on() -> None:
+    broken, other = Deaf(shadow_engine(), unmade=True), hosts_of(1)[0]
+    with served(shadow_engine(), hosts=[broken, other]) as server, server.http() as http:
+        server.until(lambda: all(replica.phase == "ready" for replica in server.front.replicas))
+        server.server.ask_to_renew()
+        server.until(lambda: server.front.replicas[0].phase == "failed")
+        server.until(lambda: renewed(server))
+        assert server.front.replicas[1].phase == "ready" and not server.front.failure
+        assert http.post("/v1/completions", json=asked(1)).status_code == 200
+        assert [each["status"] for each in http.get("/ready").json()["replicas"]] == ["failed", "ready"]
+        broken.unmade = False
+        server.server.ask_to_renew()
+        server.until(lambda: renewed(server) and server.front.replicas[0].phase == "ready")
+
+
+@pytest.mark.parametrize("replica", [0, 1])
+def test_a_fork_stays_with_the_engine_that_has_its_steps(replica: int) -> None:
+    with served(shadow_engine(), hosts=hosts_of(2)) as server, server.http() as http:
+        server.until(lambda: all(each.phase == "ready" for each in server.front.replicas))
+        server.front.replicas[1 - replica].phase = "resting"
+        made = http.post("/v1/completions", json=asked(2) | {"dlstep": {"stream": "steps"}}).json()
+        server.front.replicas[1 - replica].phase, server.front.replicas[replica].phase = "ready", "resting"
+        fork = http.post(f"/v1/requests/{made['id']}/fork", json={"seq": 2})
+        assert fork.status_code == 200 and fork.json()["choices"][0]["text"] == made["choices"][0]["text"]
+        server.front.replicas[replica].phase = "ready"
+        keepers = {ticket: keeper.number for ticket, keeper in server.front._keepers.items()}
+        assert set(keepers.values()) == {replica} and len(keepers) == 2

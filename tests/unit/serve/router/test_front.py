@@ -1,0 +1,306 @@
+"""Clients that go away, more requests than there is room for, and limits in time."""
+
+import asyncio
+import gc
+import json
+import random
+import tracemalloc
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
+from time import monotonic
+from typing import Any
+
+import httpx2
+import psutil
+import pytest
+
+from dlstep import SamplingParams
+from dlstep.serve.engine_loop import EngineLoop
+from dlstep.serve.http import app, translate
+from dlstep.serve.messages import Cancel, News, Submit
+from dlstep.serve.router.replica import AHEAD, Replica
+from dlstep.serve.router.tickets import Ticket
+
+from ....helpers.serving import Paced, Served, served, shadow_engine, stalls_of_loop
+
+REQUESTS = 400
+LONG = {"max_tokens": 100, "ignore_eos": True}
+
+
+@pytest.mark.parametrize("strategy", ["multi_bd", "d2f"])
+def test_random_requests_and_aborts_in_few_pages_leave_nothing_behind(strategy: str) -> None:
+    """The engine's side alone: every request ends exactly once, aborted or not, and nobody owns a page."""
+    draws = random.Random(3)
+    engine = shadow_engine(strategy=strategy)
+    loop, ends, told = EngineLoop(engine), Counter[int](), dict[int, list[int]]()
+    waiting = [
+        Submit(
+            number,
+            tuple(draws.choices(range(3, 90), k=draws.randint(1, 60))),
+            SamplingParams(max_tokens=draws.randint(1, 60)),
+            drafts=draws.random() < 0.5,
+        )
+        for number in range(REQUESTS)
+    ]
+    live: list[int] = []
+    aborted = set[int]()
+
+    def take(news: News) -> None:
+        told.setdefault(news.id, []).extend(news.tokens)
+        if news.ending is not None:
+            ends[news.id] += 1
+            live.remove(news.id)
+            assert (news.ending.reason == "abort") <= (news.id in aborted)
+            assert news.ending.reason != "length" or len(told[news.id]) == asked[news.id].params.max_tokens
+
+    asked = {submit.id: submit for submit in waiting}
+    while waiting or not loop.idle:
+        coming = [waiting.pop() for _ in range(min(len(waiting), draws.randint(0, 12)))]
+        live += [submit.id for submit in coming]
+        leaving = [number for number in live if draws.random() < 0.08]
+        aborted.update(leaving)
+        loop.take([*coming, *map(Cancel, leaving)])
+        report = loop.step()
+        for news in report.news:
+            take(news)
+    assert ends == Counter(range(REQUESTS)) and len(aborted) > 100
+    assert report.load[:3] == (0, 0, 0) and sum(report.load[2:]) == 220
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_dropped_clients_free_their_pages_at_once(stream: bool, capfd: pytest.CaptureFixture[str]) -> None:
+    engine = shadow_engine(seconds=0.05, num_pages=1200, max_model_len=1024)
+    with served(engine, log_requests=True) as server:
+
+        async def drop() -> None:
+            async with httpx2.AsyncClient(base_url=server.url, timeout=30) as client:
+                bodies = [{"prompt": f"{n}", "stream": stream, "max_tokens": 1000, "ignore_eos": True} for n in range(32)]
+                tasks = [asyncio.create_task(client.post("/v1/completions", json=body)) for body in bodies]
+                while server.front.load.running < 16 or server.front.live < 32:
+                    await asyncio.sleep(0.01)
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+
+        asyncio.run(drop())
+        server.until(lambda: not server.front.live and server.front.load[:3] == (0, 0, 0))
+        assert 'finished_reason="abort"} 32.0' in server.front.metrics.text().decode()
+        with server.http() as http:
+            assert http.post("/v1/completions", json={"prompt": "next", "max_tokens": 4}).status_code == 200
+    rows = [json.loads(line) for line in capfd.readouterr().out.splitlines() if line.startswith("{")]
+    dropped = [row for row in rows if row["finish_reasons"] == ["abort"]]
+    assert len(dropped) == 32 and all(row["seconds"] > 0 for row in dropped)
+
+
+def statuses(server: Served, count: int, at_once: int, **body: Any) -> Counter[int]:
+    """How many requests were answered with which status."""
+    with server.http() as http, ThreadPoolExecutor(at_once) as threads:
+
+        def answer(number: int) -> int:
+            response = http.post("/v1/completions", json={"prompt": f"{number}", **body})
+            if response.status_code == 429:
+                assert int(response.headers["retry-after"]) >= 1
+                assert response.json()["error"]["code"] == "queue_full"
+            return response.status_code
+
+        return Counter(threads.map(answer, range(count)))
+
+
+@pytest.mark.parametrize("seconds", [10, pytest.param(60, marks=pytest.mark.stress)])
+def test_overload_is_refused_with_429_and_is_over_when_it_is_over(seconds: float, report: Callable[[str], None]) -> None:
+    """Sixty clients that ask again at once, where twenty find room: the others are refused, and memory does not grow."""
+    process, found, sizes = psutil.Process(), Counter[int](), list[int]()
+    with stalls_of_loop() as stalls, served(shadow_engine(seconds=0.005, max_num_reqs=4), max_queue=8) as server:
+        end = monotonic() + seconds
+        while monotonic() < end:
+            found += statuses(server, 120, 60, max_tokens=24)
+            sizes.append(process.memory_info().rss)
+        assert set(found) == {200, 429} and found[200] >= 12
+        server.until_idle()
+        assert statuses(server, 8, 2, max_tokens=8) == {200: 8}
+        server.until_idle()
+        refused = server.front.metrics.text().decode()
+        assert f"dlstep_requests_refused_total {found[429]}.0" in refused
+    grown = (sizes[-1] - sizes[len(sizes) // 2]) / 2**20
+    report(f"overload for {seconds} s: {found[200]} answered, {found[429]} refused, {grown:.1f} MiB more in the second half")
+    report(f"overload for {seconds} s: the longest turn of the event loop took {stalls.longest:.3f} s of CPU")
+    assert stalls.longest < 1
+    assert grown < 16
+
+
+def test_a_body_asks_for_all_of_its_answers_or_none() -> None:
+    with served(shadow_engine(), max_queue=8) as server, server.http() as http:
+        response = http.post("/v1/completions", json={"prompt": "x", "n": 9})
+        assert response.status_code == 400 and response.json()["error"]["param"] == "n"
+        assert http.post("/v1/completions", json={"prompt": "x", "n": 8, "max_tokens": 4}).status_code == 200
+
+
+def test_prompts_that_are_too_many_are_not_encoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    encoded: list[object] = []
+    encode = translate.encode
+    monkeypatch.setattr(translate, "encode", lambda texts, prompt: encoded.append(prompt) or encode(texts, prompt))
+    with served(shadow_engine(), max_queue=8) as server, server.http() as http:
+        response = http.post("/v1/completions", json={"prompt": ["x"] * 9})
+        assert response.status_code == 400 and response.json()["error"]["param"] == "prompt"
+        assert not encoded
+        assert http.post("/v1/completions", json={"prompt": ["x"] * 8, "max_tokens": 4}).status_code == 200
+        assert len(encoded) == 8
+
+
+def test_texts_do_not_pile_up_before_they_are_encoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app, "MOST_TEXTS", 4)
+    gate, encode = Event(), translate.encode
+
+    def encodes(*given: Any) -> tuple[int, ...]:
+        gate.wait(20)
+        return encode(*given)
+
+    monkeypatch.setattr(translate, "encode", encodes)
+    with served(shadow_engine(), max_queue=4) as server, ThreadPoolExecutor(8) as threads:
+        under_way = [threads.submit(statuses, server, 1, 1, max_tokens=4) for _ in range(8)]
+        server.until(lambda: sum(each.done() for each in under_way) == 4)
+        gate.set()
+        assert sum((each.result() for each in under_way), Counter[int]()) == {200: 4, 429: 4}
+        assert "dlstep_requests_refused_total 4.0" in server.front.metrics.text().decode()
+
+
+@pytest.mark.parametrize("name", ["acept_threshold", "accept-threshold", "a.b", "é", "a b"])
+def test_an_option_that_is_unknown_is_named(name: str) -> None:
+    with served(shadow_engine()) as server, server.http() as http:
+        response = http.post("/v1/completions", json={"prompt": "x", "dlstep": {name: 1}})
+        assert (response.status_code, response.json()["error"]["param"]) == (400, f"dlstep.{name}")
+
+
+def test_nothing_is_kept_of_options_that_a_client_made_up() -> None:
+    """Of patterns `re` keeps hundreds, of any length."""
+    tracemalloc.start()
+    try:
+        with served(shadow_engine()) as server, server.http() as http:
+            sizes: list[int] = []
+            for number in range(12):
+                options = {f"{number}".rjust(200_000, "x"): 1}
+                response = http.post("/v1/completions", json={"prompt": "x", "dlstep": options})
+                assert response.status_code == 400
+                gc.collect()
+                sizes.append(tracemalloc.get_traced_memory()[0])
+            # A thread may still hold the body that was answered last; kept patterns take over a megabyte each.
+            assert min(sizes[-4:]) - min(sizes[:4]) < 1_000_000, sizes
+    finally:
+        tracemalloc.stop()
+
+
+def test_owners_of_keys_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One owner's many requests do not delay another one's few."""
+    engine = shadow_engine(max_num_reqs=1)
+    driver, order, give = engine.driver, list[str](), Replica.give
+    assert isinstance(driver, Paced)
+
+    def watched(replica: Replica, ticket: Ticket, keys: tuple[bytes, ...], now: float) -> None:
+        order.append(ticket.owner)
+        give(replica, ticket, keys, now)
+
+    monkeypatch.setattr(Replica, "give", watched)
+    with served(engine, keys=("first", "second"), max_queue=100) as server, server.http() as http:
+
+        def answer(key: str) -> None:
+            headers = {"Authorization": f"Bearer {key}"}
+            body = {"prompt": "x", "max_tokens": 16}
+            assert http.post("/v1/completions", json=body, headers=headers).status_code == 200
+
+        with ThreadPoolExecutor(40) as threads:
+            driver.gate.clear()
+            many = [threads.submit(answer, "first") for _ in range(30)]
+            server.until(lambda: server.front.live == 30)
+            few = [threads.submit(answer, "second") for _ in range(3)]
+            server.until(lambda: server.front.live == 33)
+            driver.gate.set()
+            for each in (*many, *few):
+                each.result()
+    # The engine has one and those that wait in it before the second owner comes; then they take turns.
+    had, first = 1 + AHEAD, order[0]
+    assert order[:had] == [first] * had and len(order) == 33
+    assert sum(owner != first for owner in order[had : had + 6]) == 3, order
+
+
+def test_a_request_that_waits_too_long_is_told_to_come_again() -> None:
+    engine, had = shadow_engine(max_num_reqs=1), 1 + AHEAD
+    assert isinstance(engine.driver, Paced)
+    with served(engine, queue_timeout=0.2) as server, server.http() as http, ThreadPoolExecutor(24) as threads:
+
+        def answer(number: int) -> tuple[int, str | None]:
+            response = http.post("/v1/completions", json={"prompt": f"{number}", "max_tokens": 32})
+            return response.status_code, response.json().get("error", {}).get("code")
+
+        engine.driver.gate.clear()
+        under_way = [threads.submit(answer, number) for number in range(24)]
+        server.until(lambda: sum(each.done() for each in under_way) == 24 - had)
+        engine.driver.gate.set()
+        found = Counter(each.result() for each in under_way)
+        assert found == {(200, None): had, (429, "queue_timeout"): 24 - had}
+        server.until_idle()
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_request_that_takes_too_long_ends_with_what_is_settled(stream: bool) -> None:
+    with served(shadow_engine(seconds=0.02), request_timeout=0.3) as server, server.http() as http:
+        body = {"prompt": "x", **LONG, "stream": stream, "dlstep": {"max_nfe": 1000}}
+        response = http.post("/v1/completions", json=body)
+        assert response.status_code == 200
+        if stream:
+            lines = [line for line in response.text.splitlines() if line]
+            assert lines[-1] == "data: [DONE]"
+            last = json.loads(lines[-2].removeprefix("data: "))
+            told, finish = last["dlstep"], last["choices"][0]["finish_reason"]
+        else:
+            told, finish = (choice := response.json()["choices"][0])["dlstep"], choice["finish_reason"]
+        assert (told["finish_reason"], finish) == ("abort", "length")
+        assert "0.3 seconds" in told["error"]
+        server.until_idle()
+
+
+def test_a_request_can_be_cancelled_by_its_id_and_by_its_owner_only() -> None:
+    engine = shadow_engine(seconds=0.1)
+    assert isinstance(engine.driver, Paced)
+    with served(engine, keys=("mine", "other")) as server, server.http() as http:
+        headers = {"Authorization": "Bearer mine"}
+        body = {"prompt": "x", **LONG, "stream": True, "dlstep": {"stream": "drafts"}}
+        with http.stream("POST", "/v1/completions", json=body, headers=headers) as response:
+            lines = response.iter_lines()
+            job = json.loads(next(lines).removeprefix("data: "))["id"]
+            engine.driver.gate.clear()
+            for key, status in (("other", 404), ("mine", 200)):
+                answer = httpx2.post(
+                    f"{server.url}/v1/requests/{job}/cancel", headers={"Authorization": f"Bearer {key}"}, timeout=10
+                )
+                assert answer.status_code == status
+            engine.driver.gate.set()
+            assert "cancelled" in [line for line in lines if line][-2]
+        server.until_idle()
+        gone = http.post(f"/v1/requests/{job}/cancel", headers=headers)
+        assert gone.status_code == 404 and gone.json()["error"]["code"] == "request_not_found"
+
+
+def test_a_forward_that_fails_once_is_done_again() -> None:
+    engine = shadow_engine()
+    driver = engine.driver
+    assert isinstance(driver, Paced)
+    with served(shadow_engine()) as server, server.http() as http:
+        wanted = http.post("/v1/completions", json={"prompt": "x", "max_tokens": 32}).json()["choices"][0]["text"]
+    with served(engine) as server, server.http() as http:
+        driver.failures = [RuntimeError("out of memory")]
+        assert http.post("/v1/completions", json={"prompt": "x", "max_tokens": 32}).json()["choices"][0]["text"] == wanted
+
+
+def test_a_forward_that_fails_twice_ends_its_requests_and_no_others() -> None:
+    engine = shadow_engine()
+    driver = engine.driver
+    assert isinstance(driver, Paced)
+    with served(engine) as server, server.http() as http:
+        driver.failures = [RuntimeError("/secret/path broke"), RuntimeError("/secret/path broke")]
+        failed = http.post("/v1/completions", json={"prompt": "x", "max_tokens": 32})
+        assert failed.status_code == 500 and failed.json()["error"]["code"] == "engine_error"
+        assert "secret" not in failed.text
+        assert http.post("/v1/completions", json={"prompt": "x", "max_tokens": 32}).status_code == 200
+        server.until_idle()

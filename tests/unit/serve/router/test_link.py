@@ -1,0 +1,371 @@
+"""Engines that stop answering (SIGSTOP, a forward pass that hangs) beside those that are killed: noticed and replaced."""
+
+import json
+import os
+import random
+import re
+import signal
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dlstep.serve.router import link
+
+from ....helpers.serving import Served, served, shadow_engine
+from ....helpers.shadow_process import ShadowHost
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGSTOP")
+
+REQUESTS = 8
+LATE = 20.0  # seconds: a machine may be busy, but no deadline below is as long
+FAULTS = [pytest.param(signal.SIGSTOP, id="stopped"), pytest.param(signal.SIGKILL, id="killed")]
+SOON: dict[str, Any] = {"heartbeat_timeout": 3.0}
+LONG = {"prompt": [5] * 20, "max_tokens": 100, "ignore_eos": True, "dlstep": {"max_nfe": 1000}}
+
+
+def asked(number: int) -> dict[str, object]:
+    """A request of its own; it takes about 20 forward passes."""
+    return {"prompt": [3 + number] * 20, "max_tokens": 40, "ignore_eos": True, "temperature": 0.5}
+
+
+def hosts_of(count: int, **options: Any) -> list[Any]:
+    """Engines in processes of their own."""
+    return [ShadowHost(shadow_engine(), **options) for _ in range(count)]
+
+
+def ask(server: Served, number: int, **more: object) -> tuple[int, str]:
+    """A request's status, and the text of its answer or the code of its error."""
+    with server.http() as http:
+        response = http.post("/v1/completions", json=asked(number) | more)
+    told = response.json()
+    return response.status_code, told["error"]["code"] if "error" in told else told["choices"][0]["text"]
+
+
+def counts(server: Served, name: str) -> Counter[str]:
+    """The values of a metric by its labels."""
+    told = server.front.metrics.text().decode()
+    found = re.findall(rf"^{re.escape(name)}(\{{.*\}})? (\S+)$", told, re.MULTILINE)
+    return Counter({labels: int(float(value)) for labels, value in found})
+
+
+def until_states(server: Served, *states: str) -> None:
+    """Wait until the replicas are in these phases."""
+    server.until(lambda: tuple(replica.phase for replica in server.front.replicas) == states)
+
+
+@pytest.fixture
+def hangs(tmp_path: Path) -> Path:
+    """A file; while it exists, forward passes hang."""
+    return tmp_path / "hangs"
+
+
+def all_sent(server: Served, threads: ThreadPoolExecutor, hangs: Path) -> list[Future[tuple[int, str]]]:
+    """Requests that the engines have begun and cannot end before the file is gone, however slow the machine is."""
+    hangs.touch()
+    under_way = [threads.submit(ask, server, number) for number in range(REQUESTS)]
+    server.until(lambda: sum(len(replica.sent) for replica in server.front.replicas) == REQUESTS)
+    server.until(lambda: server.front.load.running > 0)
+    return under_way
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_requests_of_the_only_engine_end_with_an_error_and_the_server_is_ready_again(
+    fault: signal.Signals, tmp_path: Path, hangs: Path
+) -> None:
+    loads = tmp_path / "loads"
+    (host,) = hosts_of(1, loads=loads, hangs=hangs)
+    with served(shadow_engine(), hosts=[host], request_timeout=5.0, **SOON) as server, ThreadPoolExecutor(REQUESTS) as threads:
+        under_way = all_sent(server, threads, hangs)
+        loads.touch()
+        begin = time.monotonic()
+        os.kill(host.pid, fault)
+        # On a slow machine a request may reach `request_timeout` before its engine is killed.
+        assert {each.result() for each in under_way} <= {(503, "engine_died"), (503, "engine_timeout")}
+        assert time.monotonic() - begin < LATE
+        server.until(lambda: server.front.deaths == 1)
+        hangs.unlink()
+        with server.http() as http:
+            told = http.get("/ready").json()
+            loads.unlink()
+            server.until(lambda: http.get("/ready").status_code == 200)
+        reason = "sent no heartbeat for 3 seconds and was killed" if fault == signal.SIGSTOP else "was killed by SIGKILL"
+        assert told["status"] == "restarting" and reason in told["reason"] and reason in told["replicas"][0]["last_death"]
+        assert ask(server, 1)[0] == 200
+        assert counts(server, "dlstep_engine_timeouts_total")['{deadline="heartbeat"}'] == (fault == signal.SIGSTOP)
+        server.until_idle()
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_another_engine_answers_what_was_not_told_once(fault: signal.Signals, hangs: Path) -> None:
+    hosts = hosts_of(2, hangs=hangs)
+    with served(shadow_engine(), hosts=hosts, **SOON) as server, ThreadPoolExecutor(REQUESTS) as threads:
+        until_states(server, "ready", "ready")
+        expected = [(200, ask(server, number)[1]) for number in range(REQUESTS)]
+        server.until_idle()
+        before = counts(server, "vllm:request_success_total")
+        under_way = all_sent(server, threads, hangs)
+        os.kill(hosts[0].pid, fault)
+        hangs.unlink()
+        assert [each.result() for each in under_way] == expected
+        until_states(server, "ready", "ready")
+        server.until_idle()
+        ended = counts(server, "vllm:request_success_total") - before
+        assert ended == Counter({'{finished_reason="length"}': REQUESTS})
+        assert [replica.deaths for replica in server.front.replicas] == [1, 0]
+
+
+def test_an_engine_that_goes_on_is_ready_again_and_late_reports_are_ignored(hangs: Path) -> None:
+    (host,) = hosts_of(1, hangs=hangs)
+    options: dict[str, Any] = {"request_timeout": 4.0}
+    with served(shadow_engine(), hosts=[host], **options) as server, ThreadPoolExecutor(REQUESTS + 1) as threads:
+        (replica,) = server.front.replicas
+        under_way = all_sent(server, threads, hangs)
+        os.kill(host.pid, signal.SIGSTOP)
+        found = {each.result() for each in under_way}
+        assert {status for status, _ in found} <= {200, 503}, found
+        assert not server.front.live and len(replica.abandoned) == REQUESTS
+        until_states(server, "silent")
+        with server.http() as http:
+            assert http.get("/ready").status_code == 503
+        waits = threads.submit(ask, server, 1, max_tokens=4)
+        server.until(lambda: server.front.live == 1)
+        hangs.unlink()
+        os.kill(host.pid, signal.SIGCONT)
+        until_states(server, "ready")
+        waits.result()
+        server.until(lambda: not replica.abandoned)
+        assert ask(server, 2, max_tokens=4)[0] == 200
+        assert not server.front.deaths and host.starts == 1
+        assert counts(server, "vllm:request_success_total").total() == REQUESTS + 2
+        server.until_idle()
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def until_begun(server: Served, number: int) -> None:
+    """Wait until an engine has sent its first heartbeat: it has imported what it needs, and loads."""
+    server.until(lambda: server.front.replicas[number].link._silence._progress >= 0)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_an_engine_that_stops_while_it_loads_is_started_again(
+    fault: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loads = tmp_path / "loads"
+    loads.touch()
+    first, second = hosts_of(1)[0], hosts_of(1, loads=loads)[0]
+    with served(shadow_engine(), hosts=[first, second], **SOON) as server:
+        until_begun(server, 1)
+        monkeypatch.setattr(link, "LOADING", 3.0)
+        os.kill(second.pid, fault)
+        assert ask(server, 1)[0] == 200
+        server.until(lambda: server.front.deaths == 1)
+        monkeypatch.undo()
+        loads.unlink()
+        until_states(server, "ready", "ready")
+        assert second.starts == 2
+        assert counts(server, "dlstep_engine_timeouts_total")['{deadline="heartbeat"}'] == (fault == signal.SIGSTOP)
+
+
+def test_an_engine_loads_for_longer_than_heartbeats_may_stay_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    loads = tmp_path / "loads"
+    loads.touch()
+    (host,) = hosts_of(1, loads=loads)
+    with served(shadow_engine(), hosts=[host], waits=False, **SOON) as server:
+        until_begun(server, 0)
+        monkeypatch.setattr(link, "LOADING", 3.0)
+        time.sleep(5.0)
+        loads.unlink()
+        until_states(server, "ready")
+        assert ask(server, 1)[0] == 200
+        assert host.starts == 1 and not server.front.deaths
+
+
+def test_an_engine_that_loads_for_too_long_is_started_again(tmp_path: Path) -> None:
+    loads = tmp_path / "loads"
+    loads.touch()
+    other, slow = hosts_of(1)[0], hosts_of(1, loads=loads)[0]
+    with served(shadow_engine(), hosts=[other, slow], start_timeout=3600.0) as server:
+        assert ask(server, 1)[0] == 200
+        server.front.replicas[1].link._age += 3600.0  # as if so much time had passed
+        server.until(lambda: slow.starts == 2)
+        loads.unlink()
+        until_states(server, "ready", "ready")
+        assert counts(server, "dlstep_engine_timeouts_total")['{deadline="start"}'] == 1
+
+
+def test_a_forward_pass_that_hangs_ends_its_requests_and_the_engine(hangs: Path) -> None:
+    (host,) = hosts_of(1, seconds=0.02, hangs=hangs)
+    with served(shadow_engine(), hosts=[host], engine_timeout=2.0) as server, ThreadPoolExecutor(1) as threads:
+        hangs.touch()
+
+        def text() -> str:
+            with server.http() as http:
+                return http.post("/v1/completions", json=LONG | {"stream": True}).text
+
+        answer = threads.submit(text)
+        server.until(lambda: server.front.deaths == 1)
+        hangs.unlink()
+        assert "finished no forward pass for 2 seconds and was killed" in answer.result()
+        until_states(server, "ready")
+        assert ask(server, 1)[0] == 200
+        assert counts(server, "dlstep_engine_timeouts_total")['{deadline="step"}'] == 1
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_request_timeout_holds_while_a_forward_pass_hangs(hangs: Path, stream: bool) -> None:
+    (host,) = hosts_of(1, seconds=0.02, hangs=hangs)
+    with served(shadow_engine(), hosts=[host], request_timeout=1.0) as server, server.http() as http:
+        hangs.touch()
+        begin = time.monotonic()
+        response = http.post("/v1/completions", json=LONG | {"stream": stream})
+        assert "took longer than 1 seconds" in response.text and time.monotonic() - begin < LATE
+        assert not server.front.live and len(server.front.replicas[0].abandoned) == 1
+        hangs.unlink()
+        server.until(lambda: not server.front.replicas[0].abandoned)
+        assert ask(server, 1, max_tokens=4)[0] == 200
+        server.until_idle()
+
+
+def test_shutdown_ends_although_the_engine_is_stopped(hangs: Path) -> None:
+    (host,) = hosts_of(1, hangs=hangs)
+    with served(shadow_engine(), hosts=[host], drain_seconds=0.5) as server, ThreadPoolExecutor(REQUESTS) as threads:
+        under_way = all_sent(server, threads, hangs)
+        os.kill(host.pid, signal.SIGSTOP)
+        server.server.ask_to_end()
+        server.thread.join(LATE)
+        assert not server.thread.is_alive()
+        for each in under_way:
+            status, _ = each.result()
+            assert status in (200, 503)
+    assert not host._worker.alive
+
+
+def test_renewal_goes_on_although_an_engine_is_stopped(hangs: Path) -> None:
+    hosts = hosts_of(2, hangs=hangs)
+    with served(shadow_engine(), hosts=hosts, **SOON) as server, ThreadPoolExecutor(REQUESTS) as threads:
+        until_states(server, "ready", "ready")
+        expected = [(200, ask(server, number)[1]) for number in range(REQUESTS)]
+        under_way = all_sent(server, threads, hangs)
+        server.server.ask_to_renew()
+        until_states(server, "resting", "ready")
+        os.kill(hosts[0].pid, signal.SIGSTOP)
+        hangs.unlink()
+        assert [each.result() for each in under_way] == expected
+        server.until(lambda: [host.starts for host in hosts] == [2, 2])
+        until_states(server, "ready", "ready")
+
+
+def test_a_pause_of_the_server_is_not_the_engines() -> None:
+    """The event loop stands for longer than an engine may be silent, as when the server is stopped, or the machine sleeps."""
+    (host,) = hosts_of(1)
+    with served(shadow_engine(), hosts=[host], **SOON) as server:
+        loop = server.server._loop
+        assert loop is not None
+        loop.call_soon_threadsafe(time.sleep, 5.0)
+        assert ask(server, 1)[0] == 200
+        time.sleep(1.0)
+        assert not server.front.deaths and server.front.phase == "ready"
+
+
+def streamed(server: Served, number: int) -> tuple[int, str]:
+    """The status of a streamed request, and the text of its whole answer, or as much as came before an error or an abort."""
+    with server.http() as http:
+        response = http.post("/v1/completions", json=asked(number) | {"stream": True})
+    if response.status_code != 200:
+        return response.status_code, response.json()["error"]["code"]
+    found = [json.loads(line.removeprefix("data: ")) for line in response.text.splitlines() if line.startswith("data: {")]
+    return 200, "".join(choice["text"] for each in found for choice in each.get("choices", ()))
+
+
+def random_faults(seconds: float, clients: int, report: Callable[[str], None]) -> None:
+    """Clients ask two engines that are stopped, killed and continued at random: every answer is right or an honest error.
+
+    Half of them stream: what came before an error is the beginning of the right answer, so nothing was answered twice.
+    """
+    draws, hosts = random.Random(7), hosts_of(2, seconds=0.01)
+    options: dict[str, Any] = SOON | {"max_restarts": 1000, "request_timeout": 8.0, "max_queue": 16}
+    with served(shadow_engine(), hosts=hosts, **options) as server, ThreadPoolExecutor(clients) as threads:
+        until_states(server, "ready", "ready")
+        expected = [(200, ask(server, number)[1]) for number in range(clients)]
+        end = time.monotonic() + seconds
+
+        def client(number: int) -> Counter[tuple[int, str]]:
+            found = Counter[tuple[int, str]]()
+            while time.monotonic() < end:
+                answer = streamed(server, number) if number % 2 else ask(server, number)
+                if answer == expected[number]:
+                    answer = 200, "right"
+                found[answer] += 1
+                if answer[0] != 200:
+                    time.sleep(0.1)
+            return found
+
+        asking = [threads.submit(client, number) for number in range(clients)]
+        faults = Counter[str]()
+        while time.monotonic() < end:
+            host = draws.choice(hosts)
+            fault = draws.choice([signal.SIGSTOP, signal.SIGKILL, signal.SIGCONT])
+            if host._worker.alive:
+                os.kill(host.pid, fault)
+                faults[fault.name] += 1
+            time.sleep(draws.uniform(0.5, 3.0))
+        found = sum((each.result() for each in asking), Counter[tuple[int, str]]())
+        for host in hosts:
+            if host._worker.alive:
+                os.kill(host.pid, signal.SIGCONT)
+        until_states(server, "ready", "ready")
+        server.until_idle()
+        assert ask(server, 1) == expected[1]
+        # An answer may also end early by `request_timeout` with what is settled; no other text is ever an answer.
+        wrong = {answer for answer in found if answer[0] == 200 and answer[1] != "right" and not early(answer[1], expected)}
+        assert not wrong and {status for status, _ in found} <= {200, 429, 503}, found
+        refused = found[503, "not_ready"] + found[429, "queue_full"]  # these were never taken in
+        assert counts(server, "vllm:request_success_total").total() == clients + 1 + found.total() - refused
+        report(
+            f"{seconds:g} s of {dict(faults)} on two engines, {clients} clients: {found[200, 'right']} answers whole, "
+            f"{found.total() - found[200, 'right'] - refused} ended early, {refused} refused"
+        )
+
+
+def early(text: str, expected: list[tuple[int, str]]) -> bool:
+    """Whether a text is the beginning of a right one."""
+    return any(whole.startswith(text) for _, whole in expected)
+
+
+@pytest.mark.parametrize(("seconds", "clients"), [(8.0, 8), pytest.param(60.0, 48, marks=pytest.mark.stress)])
+def test_random_stops_and_kills_make_no_answer_wrong_and_none_twice(
+    seconds: float, clients: int, report: Callable[[str], None]
+) -> None:
+    random_faults(seconds, clients, report)
+
+
+def test_a_stopped_reader_of_stderr_delays_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    (host,) = hosts_of(1)
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    with suppress(BlockingIOError):
+        while True:
+            os.write(writer, b"x" * 4096)
+    os.set_blocking(writer, True)
+    kept = os.dup(2)
+    try:
+        with served(shadow_engine(), hosts=[host]) as server:
+            assert ask(server, 1)[0] == 200
+            os.dup2(writer, 2)
+            monkeypatch.setattr(sys, "stderr", os.fdopen(2, "w", closefd=False))  # pytest's own does not write to 2
+            os.kill(host.pid, signal.SIGKILL)
+            server.until(lambda: host.starts == 2)
+            until_states(server, "ready")
+            assert ask(server, 2)[0] == 200
+            os.read(reader, 1 << 20)  # the line that waits is written, and the thread of lines goes on
+    finally:
+        os.dup2(kept, 2)
+        for descriptor in (kept, reader, writer):
+            os.close(descriptor)

@@ -1,0 +1,107 @@
+"""Laws of the choice of a replica: within the bound on load, the longest known prefix, always the same, and sticky."""
+
+from collections import Counter
+from functools import cache
+from math import ceil
+from random import Random
+
+from hypothesis import given, strategies as st
+
+from dlstep import Request, SamplingParams
+from dlstep.engine.decode import Decode
+from dlstep.engine.loader import Engine
+from dlstep.serve.router.placement import Pages, Standing, bound, choose, page_keys
+
+from ....helpers.serving import shadow_engine
+
+Loads = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 5)), min_size=1, max_size=6)
+Keys = st.lists(st.binary(min_size=1, max_size=1), max_size=5, unique=True).map(tuple)
+
+
+def standings_of(loads: list[tuple[int, int]]) -> list[Standing]:
+    """Replicas with these requests and known pages; their numbers have gaps, where one does not live."""
+    return [Standing(2 * number, requests, known) for number, (requests, known) in enumerate(loads)]
+
+
+def chosen_of(standings: list[Standing]) -> int:
+    """The replica for one more request."""
+    return choose(standings, bound(sum(standing.requests for standing in standings), len(standings)))
+
+
+@given(Loads, st.randoms())
+def test_the_choice_is_the_longest_known_prefix_within_the_bound(loads: list[tuple[int, int]], random: Random) -> None:
+    standings, fair = standings_of(loads), 1.5 * (sum(requests for requests, _ in loads) + 1) / len(loads)
+    number = chosen_of(standings)
+    chosen = next(standing for standing in standings if standing.number == number)
+    assert chosen.requests < fair
+    for other in standings:
+        assert other.known <= chosen.known or other.requests >= fair
+        equal = other.known == chosen.known
+        assert not equal or (chosen.requests, chosen.number) <= (other.requests, other.number)
+    random.shuffle(standings)
+    assert chosen_of(standings) == number
+
+
+@given(st.integers(1, 4), st.lists(st.tuples(Keys, st.integers(0, 3)), max_size=80))
+def test_equal_prompts_stay_together_until_their_replica_has_too_much(
+    count: int, coming: list[tuple[tuple[bytes, ...], int]]
+) -> None:
+    """Requests come and end at random; no replica ever gets one beyond the bound, and nobody leaves the pages within it."""
+    pages, load = [Pages(1000) for _ in range(count)], Counter[int](dict.fromkeys(range(count), 0))
+    homes: dict[tuple[bytes, ...], int] = {}
+    for keys, ending in coming:
+        standings = [Standing(number, load[number], pages[number].known(keys)) for number in range(count)]
+        chosen, fair = chosen_of(standings), 1.5 * (sum(load.values()) + 1) / count
+        assert load[chosen] < fair
+        if keys in homes and keys and load[homes[keys]] < fair:
+            assert standings[chosen].known == len(keys), "one of those that have it all"
+        homes[keys] = chosen
+        pages[chosen].learn(keys)
+        load[chosen] += 1
+        for number in range(count):
+            load[number] = max(0, load[number] - ending)
+
+
+@given(st.integers(1, 50), st.integers(1, 6))
+def test_a_beginning_that_all_share_leaves_few_replicas_idle(count: int, times: int) -> None:
+    """All requests have the same pages. When there are as many of them as replicas, half of these work; then most do."""
+    pages, load = [Pages(1) for _ in range(count)], [0] * count
+    for number in range(times * count):
+        standings = [Standing(each, load[each], pages[each].known((b"a",))) for each in range(count)]
+        chosen = chosen_of(standings)
+        pages[chosen].learn((b"a",))
+        load[chosen] += 1
+        assert max(load) < 1.5 * (number + 1) / count + 1
+    assert sum(each > 0 for each in load) * ceil(1.5 * times) >= times * count
+
+
+@given(st.lists(Keys, max_size=20), st.integers(0, 8), Keys)
+def test_pages_know_the_newest_keys(learnt: list[tuple[bytes, ...]], most: int, asked: tuple[bytes, ...]) -> None:
+    pages, order = Pages(most), list[bytes]()
+    for keys in learnt:
+        pages.learn(keys)
+        order = [key for key in order if key not in keys] + list(reversed(keys))
+    kept = order[len(order) - most :] if most < len(order) else order
+    assert len(pages) == len(kept)
+    known = next((place for place, key in enumerate(asked) if key not in kept), len(asked))
+    assert pages.known(asked) == known
+
+
+@cache
+def engine(strategy: str) -> Engine:
+    """An engine without a network."""
+    return shadow_engine(strategy=strategy)
+
+
+@given(st.lists(st.integers(3, 90), min_size=1, max_size=60), st.sampled_from(["multi_bd", "d2f"]))
+def test_keys_are_those_that_the_engine_publishes(prompt: list[int], strategy: str) -> None:
+    first = engine(strategy).first
+    request = Request(0, tuple(prompt), SamplingParams(max_tokens=9))
+    keys = page_keys(first, request)
+    decode = Decode(first, engine(strategy).driver)
+    decode.add(request)
+    while not decode.state.done:
+        decode.step()
+    assert set(keys) <= set(decode.state.cache.index)
+    if strategy == "multi_bd":
+        assert len(keys) == len(prompt) // 8

@@ -1,0 +1,150 @@
+"""The engine's side and the queue, by themselves: commands in, reports out."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from multiprocessing import Pipe
+from threading import Thread
+
+import pytest
+from hypothesis import given, strategies as st
+
+from dlstep import Plan, Samples, SamplingParams
+from dlstep.core import Driver
+from dlstep.engine.buffer_policy import policy_of
+from dlstep.processes import Heart, Heartbeat
+from dlstep.serve.engine_loop import EngineLoop, converse
+from dlstep.serve.messages import Cancel, Card, Report, Submit
+from dlstep.serve.router.fair_queue import FairQueue
+
+from ...helpers.serving import Paced, shadow_engine
+
+PROMPT = tuple(range(5, 25))
+
+
+def run(loop: EngineLoop) -> list[Report]:
+    """The reports until nothing is left to tell."""
+    found: list[Report] = []
+    while not loop.idle:
+        found.append(loop.step())
+    return found
+
+
+def tokens_of(reports: Iterable[Report], number: int) -> list[int]:
+    """The answer of a request, put together."""
+    return [token for report in reports for news in report.news if news.id == number for token in news.tokens]
+
+
+def test_a_rejection_is_told_without_another_command() -> None:
+    loop = EngineLoop(shadow_engine())
+    loop.take([Submit(0, (1,), SamplingParams())])  # the mask
+    (report,) = run(loop)
+    (news,) = report.news
+    assert news.ending is not None and news.ending.reason == "rejected" and "mask" in news.ending.error
+
+
+def test_a_request_may_begin_and_end_in_one_step() -> None:
+    loop = EngineLoop(shadow_engine())
+    loop.take([Submit(0, PROMPT, SamplingParams(max_tokens=1))])
+    (report,) = run(loop)
+    assert [news.ending is not None for news in report.news] == [True] and len(report.news[0].tokens) == 1
+
+
+def test_a_cancel_before_the_first_step_is_told() -> None:
+    loop = EngineLoop(shadow_engine())
+    loop.take([Submit(0, PROMPT, SamplingParams()), Cancel(0, "gone"), Cancel(7)])
+    (report,) = run(loop)
+    (news,) = report.news
+    assert news.ending is not None and (news.ending.reason, news.ending.error) == ("abort", "gone")
+
+
+def test_only_what_was_asked_for_is_told() -> None:
+    loop = EngineLoop(shadow_engine())
+    params = SamplingParams(max_tokens=40)
+    loop.take([Submit(0, PROMPT, params), Submit(1, PROMPT, params, drafts=True, probabilities=True)])
+    reports = run(loop)
+    assert tokens_of(reports, 0) == tokens_of(reports, 1)
+    plain, drafted = ([news for report in reports for news in report.news if news.id == number] for number in (0, 1))
+    assert not any(news.cells or news.probabilities for news in plain)
+    assert any(news.cells for news in drafted) and all(len(news.probabilities) == len(news.tokens) for news in drafted)
+
+
+class Counting:
+    """A driver that notes how many rows each forward has."""
+
+    def __init__(self, driver: Driver) -> None:
+        self.driver, self.rows = driver, list[int]()
+
+    def run(self, plan: Plan) -> Samples:
+        self.rows.append(sum(len(span.tokens) for span in plan.spans))
+        return self.driver.run(plan)
+
+
+def test_work_counts_what_the_device_did() -> None:
+    engine = shadow_engine(num_pages=17)
+    driver = Counting(engine.driver)
+    loop = EngineLoop(replace(engine, driver=driver))
+    loop.take([Submit(number, (*PROMPT, 30 + number), SamplingParams(max_tokens=60)) for number in range(6)])
+    reports = [loop.step() for _ in range(4)]
+    loop.take([Cancel(0)])
+    reports += run(loop)
+    work = [report.work for report in reports]
+    assert sum(each.rows for each in work) == sum(driver.rows)
+    assert sum(each.sampling_forwards + each.storing_forwards for each in work) == len(driver.rows)
+    assert sum(each.prompt_tokens for each in work) == 6 * 21
+    assert sum(each.cached_tokens for each in work) > 0, "equal prefixes are shared"
+    assert sum(each.preemptions for each in work) > 0, "17 pages are not enough for all of them"
+    assert 0 < sum(each.wasted for each in work) < sum(driver.rows)
+    assert reports[-1].load[:3] == (0, 0, 0)
+
+
+def test_a_driver_that_fails_for_good_ends_the_engine() -> None:
+    engine = shadow_engine()
+    assert isinstance(engine.driver, Paced)
+    engine.driver.failures = [RuntimeError("broken") for _ in range(5)]
+    loop = EngineLoop(engine)
+    loop.take([Submit(number, PROMPT, SamplingParams(max_tokens=8)) for number in range(40)])  # more than one plan holds
+    with pytest.raises(RuntimeError, match="broken"):
+        run(loop)
+
+
+def test_a_conversation_ends_when_the_pipe_closes_or_when_asked() -> None:
+    for polite in (True, False):
+        ours, theirs = Pipe()
+        thread = Thread(target=converse, args=(shadow_engine(), Heart(theirs)))
+        thread.start()
+        assert isinstance(ours.recv(), Heartbeat)
+        card = ours.recv()
+        assert isinstance(card, Card) and card.name == "shadow" and card.folder is None
+        ours.send((Submit(0, PROMPT, SamplingParams(max_tokens=100)),))
+        assert any(isinstance(ours.recv(), Report) for _ in range(5))
+        if polite:
+            ours.send(None)
+        ours.close()
+        thread.join(5)
+        assert not thread.is_alive()
+
+
+@given(pushes=st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 3)), max_size=40))
+def test_owners_take_turns_and_each_is_served_in_order(pushes: list[tuple[str, int]]) -> None:
+    queue = FairQueue[tuple[str, int]]()
+    for number, (owner, _) in enumerate(pushes):
+        queue.push(owner, (owner, number))
+    assert len(queue) == len(pushes) == len(list(queue))
+    order = [queue.pop() for _ in pushes]
+    assert not queue
+    for owner in "abc":
+        assert [item for item in order if item[0] == owner] == [(o, n) for n, (o, _) in enumerate(pushes) if o == owner]
+    for place in range(len(order)):
+        waiting = {item[0] for item in order[place:]}
+        turns = [item[0] for item in order[place : place + len(waiting)]]
+        assert set(turns) == waiting, "everybody who waits comes once before anybody comes twice"
+
+
+def test_a_policy_counts_the_requests_that_come_together() -> None:
+    policy = policy_of([{"max_requests": 2, "accept_threshold": 0.9}, {"accept_threshold": 0.1}])
+    loop = EngineLoop(replace(shadow_engine(), buffer_policy=policy))
+    params = SamplingParams(max_tokens=40)
+    loop.take([Submit(0, PROMPT, params), Submit(1, PROMPT, params)])
+    loop.take([Submit(2, PROMPT, params)])
+    waiting = loop._decode.state.waiting
+    assert [dict(each.request.params.strategy_options)["accept_threshold"] for each in waiting] == [0.9, 0.9, 0.1]

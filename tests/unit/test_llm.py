@@ -1,0 +1,194 @@
+"""`LLM`: batches, streams, faults, and a state that lives on between calls."""
+
+from dataclasses import fields, replace
+from inspect import signature
+from typing import get_type_hints
+
+import pytest
+
+from dlstep import LLM, EngineConfig, Output, SamplingParams, Thresholds, init
+from dlstep.core import with_options
+from dlstep.llm import Draft
+from dlstep.rules.quota import Quota
+
+from ..helpers.shadow_llm import Faulty, make_llm
+
+PROMPT = "Max has 53 shells. Later Max buys 39 more."
+LONG = SamplingParams(max_tokens=40, ignore_eos=True)
+SAMPLED = SamplingParams(max_tokens=40, temperature=1.0, seed=7)
+
+
+def test_text_and_tokens_are_the_same_prompt(llm: LLM) -> None:
+    tokens = llm.engine.tokenizer.encode(PROMPT)
+    from_text, from_tokens = llm.generate([PROMPT, tokens], LONG)
+    assert from_text.token_ids == from_tokens.token_ids
+    assert (from_text.prompt, from_tokens.prompt) == (PROMPT, tuple(tokens))
+    assert llm.generate(tokens, LONG)[0] == from_tokens
+    assert llm.generate(PROMPT, LONG) == [from_text]
+
+
+def test_an_output_says_what_was_spent(llm: LLM) -> None:
+    output = llm.generate(PROMPT, LONG)[0]
+    assert len(output.token_ids) == len(output.probabilities) == 40
+    assert output.finish_reason == "length"
+    assert 0 < output.steps <= output.nfe <= 40
+    assert output.tokens_per_forward == 40 / output.nfe
+    assert output.tokens_per_step == 40 / output.steps
+    assert output.text == llm.engine.tokenizer.decode(list(output.token_ids), skip_special_tokens=True)
+    assert hash(output) == hash(llm.generate(PROMPT, LONG)[0])
+
+
+def test_parameters_are_shared_or_one_each(llm: LLM) -> None:
+    short = SamplingParams(max_tokens=3, ignore_eos=True)
+    both = llm.generate([PROMPT, PROMPT], [short, LONG])
+    assert [len(output.token_ids) for output in both] == [3, 40]
+    assert both[1].token_ids[:3] == both[0].token_ids or both[0].nfe < both[1].nfe
+
+
+def test_a_batch_equals_its_members_whatever_the_pages() -> None:
+    prompts = [PROMPT[:length] for length in (5, 17, 30, 42, 8, 25)]
+    alone = [make_llm().generate(prompt, SAMPLED)[0] for prompt in prompts]
+    for num_pages in (17, 25, 64):
+        together = make_llm(num_pages=num_pages).generate(prompts, SAMPLED)
+        assert [output.token_ids for output in together] == [output.token_ids for output in alone]
+
+
+def test_a_prefix_is_found_again_by_a_later_call(llm: LLM) -> None:
+    first = llm.generate(PROMPT, LONG)[0]
+    assert len(llm.state.cache.cached) > 0
+    assert not llm.state.finished
+    again = llm.generate(PROMPT, LONG)[0]
+    assert again.token_ids == first.token_ids
+
+
+def test_thresholds_of_a_request_count(llm: LLM) -> None:
+    eager = SamplingParams(max_tokens=40, ignore_eos=True, thresholds=Thresholds(accept_threshold=0.1))
+    assert llm.generate(PROMPT, eager)[0].nfe < llm.generate(PROMPT, LONG)[0].nfe
+
+
+def test_the_text_is_cut_at_the_first_stop_string(llm: LLM) -> None:
+    whole = llm.generate(PROMPT, LONG)[0].text
+    stop = whole[len(whole) // 2 : len(whole) // 2 + 2]
+    output = llm.generate(PROMPT, SamplingParams(max_tokens=40, ignore_eos=True, stop=(stop, "never there")))[0]
+    assert output.finish_reason == "stop"
+    assert output.text == whole[: whole.index(stop)]
+    streamed = "".join(llm.stream(PROMPT, SamplingParams(max_tokens=40, ignore_eos=True, stop=(stop,))))
+    assert streamed == output.text
+
+
+@pytest.mark.parametrize("params", [LONG, SAMPLED])
+def test_a_stream_is_the_text_in_pieces(llm: LLM, params: SamplingParams) -> None:
+    output = llm.generate(PROMPT, params)[0]
+    pieces = list(llm.stream(PROMPT, params))
+    assert "".join(pieces) == output.text
+    assert all(pieces)
+    assert len(pieces) > 1
+
+
+def test_a_stream_returns_its_output(llm: LLM) -> None:
+    stream = llm.stream(PROMPT, LONG)
+    with pytest.raises(StopIteration) as stop:
+        while True:
+            next(stream)
+    assert stop.value.value == llm.generate(PROMPT, LONG)[0]
+
+
+def test_drafts_show_the_window(llm: LLM) -> None:
+    drafts = list(llm.stream_drafts(PROMPT, LONG))
+    assert all(isinstance(draft, Draft) for draft in drafts)
+    assert "".join(draft.piece for draft in drafts) == llm.generate(PROMPT, LONG)[0].text
+    assert any(None in draft.window and any(draft.window) for draft in drafts)
+
+
+def test_a_stream_that_is_left_frees_its_pages(llm: LLM) -> None:
+    for _ in llm.stream(PROMPT, LONG):
+        break
+    assert llm.state.done
+    assert not llm.state.cache.owners
+    assert llm.generate(PROMPT, LONG)[0].finish_reason == "length"
+
+
+def test_generating_while_streaming_changes_neither(llm: LLM) -> None:
+    expected = llm.generate(PROMPT, LONG)[0].text
+    pieces: list[str] = []
+    for piece in llm.stream(PROMPT, LONG):
+        pieces.append(piece)
+        assert llm.generate(PROMPT, LONG)[0].text == expected
+    assert "".join(pieces) == expected
+
+
+@pytest.mark.parametrize("fault", [RuntimeError("out of memory"), KeyboardInterrupt()])
+@pytest.mark.parametrize("at", [1, 3])
+def test_after_a_fault_the_llm_goes_on(fault: BaseException, at: int) -> None:
+    expected = make_llm().generate(PROMPT, LONG)[0]
+    llm = make_llm(wrap=lambda driver: Faulty(driver, at, fault))
+    with pytest.raises(type(fault)):
+        llm.generate([PROMPT, "other"], LONG)
+    assert llm.state.done
+    assert not llm.state.cache.owners
+    assert llm.generate(PROMPT, LONG)[0] == expected
+
+
+def test_an_llm_shows_what_it_is(llm: LLM) -> None:
+    assert repr(llm).startswith("LLM('shadow', MultiBD(block_size=8")
+
+
+def test_the_progress_bar_is_silent_without_a_terminal(llm: LLM, capfd: pytest.CaptureFixture[str]) -> None:
+    llm.generate([PROMPT] * 3, LONG)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_an_output_is_shown_in_two_lines() -> None:
+    output = Output("a prompt", "one\ntwo \x1b[1m" + "x" * 90, (1, 2, 3), (0.5,) * 3, "stop", 2, 2)
+    first, second = str(output).splitlines()
+    assert first.startswith("one\N{DOWNWARDS ARROW WITH CORNER LEFTWARDS}two ") and first.endswith("x...") and len(first) == 80
+    assert "\x1b" not in str(output)
+    assert second == "3 tokens in 2 forwards, 1.50 tokens per forward, ended by stop"
+    rejected = Output("a", "", (), (), "rejected", 0, 0, "request 0: the prompt is too long")
+    assert str(rejected).splitlines()[-1] == "error: request 0: the prompt is too long"
+    running = Output("a", "", (), (), None, 1, 1)
+    assert str(running) == "0 tokens in 1 forward, 0.00 tokens per forward, not ended"
+
+
+def test_the_keywords_are_the_fields_of_the_configuration() -> None:
+    """An editor completes and a checker knows each of them; names, defaults and plain types are said once more, and agree."""
+    keywords = {name: each for name, each in signature(LLM.__init__).parameters.items() if name not in ("self", "options")}
+    hints, plain = get_type_hints(LLM.__init__), get_type_hints(EngineConfig)
+    assert list(keywords) == [each.name for each in fields(EngineConfig)]
+    for each in fields(EngineConfig):
+        assert keywords[each.name].default == each.default
+        if each.name not in ("model", "strategy_options", "buffer_policy"):  # which take a path, a mapping, a list
+            assert hints[each.name] == plain[each.name], each.name
+
+
+def test_a_rule_by_name_of_one_request() -> None:
+    """It is that of the engine for this request alone, the others go on with theirs."""
+    llm = make_llm()
+    names = ("quota", Quota, Quota(), "dlstep.rules.quota")
+    asked = [
+        SamplingParams(max_tokens=12, ignore_eos=True, strategy_options={"rule": rule, "steps_per_block": 2}) for rule in names
+    ]
+    plain = SamplingParams(max_tokens=12, ignore_eos=True)
+    *ruled, other = llm.generate(["a"] * 5, [*asked, plain])
+    assert len({(output.token_ids, output.steps) for output in ruled}) == 1
+    assert other == llm.generate("a", plain)[0]
+    strategy = with_options(llm.state.strategy, {"rule": Quota(2)})
+    fresh = make_llm().engine
+    engine = replace(fresh, first=init(fresh.first.config, strategy))
+    wide = LLM.of(engine).generate("a", plain)[0]
+    assert (wide.token_ids, wide.steps) == (ruled[0].token_ids, ruled[0].steps)
+    for call in (llm.generate, llm.stream, llm.session().submit):
+        with pytest.raises(ValueError, match="rule 'quoat' is unknown: choose from ada_block, credit"):
+            call("a", SamplingParams(strategy_options={"rule": "quoat"}))
+    assert "".join(llm.stream("a", asked[0])) == ruled[0].text
+
+
+def test_options_are_refused_before_weights_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dlstep.models.load_checkpoint", None)
+    for options, message in (
+        ({"accept_threshold": 1.5}, "Threshold.accept_threshold must be at most 1.0, got 1.5"),
+        ({"max_num_seqs": 4}, "here it is max_num_reqs"),
+        ({"acept_threshold": 0.5}, "did you mean accept_threshold"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            LLM(**options)

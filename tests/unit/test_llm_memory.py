@@ -1,0 +1,164 @@
+"""Memory of LLMs that nobody holds is free at once, not when garbage is collected: a device may be full before that."""
+
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+from typing import Any
+from weakref import ref
+
+import pytest
+import torch
+
+from dlstep import LLM, SamplingParams, models, tiny
+from dlstep.bench.decode_shape import DecodeRow, Load
+from dlstep.driver import TorchDriver
+from dlstep.models import Checkpoint, load_checkpoint
+from dlstep.models.compiled import compile_layers
+from dlstep.models.routing import install_routers
+from dlstep.strategies import own
+from dlstep.strategies.multi_bd import MultiBD
+
+from ..helpers.tiny_families import write_checkpoint
+
+STORY = tiny.problems(1, seed=4)[0].prompt
+SHORT = SamplingParams(max_tokens=24)
+
+
+@pytest.fixture(autouse=True)
+def uncollected() -> Iterator[None]:
+    """No collection of garbage while a test runs."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def parts(driver: Any) -> list[ref[Any]]:
+    """All that a driver has on its device: weights, and pages of histories."""
+    held = [driver, driver.network.model, *driver._histories]
+    return [*map(ref, held), *map(ref, driver.network.model.parameters())]
+
+
+def stepped(llm: LLM) -> None:
+    """Sessions, one of which goes back and is forked."""
+    session, other = llm.session(), llm.session()
+    for each in (session, other):
+        each.submit(STORY, SHORT)
+        each.step()
+    session.step()
+    session.back()
+    session.fork().step()
+
+
+def failed(llm: LLM) -> None:
+    """A forward that fails, whose error is dropped with its traceback."""
+
+    def fail(*given: object) -> None:
+        raise RuntimeError("the device is gone")
+
+    with pytest.MonkeyPatch.context() as patched, suppress(RuntimeError):
+        patched.setattr(TorchDriver, "run", fail)
+        llm.generate(STORY, SHORT, progress=False)
+        raise AssertionError("nothing failed")
+
+
+USES: dict[str, Callable[[LLM], object]] = {
+    "generate": lambda llm: llm.generate([STORY] * 2, SHORT, progress=False),
+    "stream": lambda llm: list(islice(llm.stream_drafts(STORY, SHORT), 2)),
+    "sessions": stepped,
+    "failed": failed,
+}
+
+
+@pytest.mark.parametrize("use", USES)
+def test_an_llm_frees_its_memory_when_it_is_dropped(use: str) -> None:
+    llm = LLM()
+    USES[use](llm)
+    held = parts(llm.engine.driver)
+    assert all(each() is not None for each in held)
+    del llm
+    assert not [each() for each in held if each() is not None]
+
+
+@pytest.mark.parametrize("strategy", sorted(own()))
+def test_so_does_one_of_every_strategy(strategy: str) -> None:
+    llm = LLM(decoding_strategy=strategy)
+    llm.generate(STORY, SHORT, progress=False)
+    held = parts(llm.engine.driver)
+    del llm
+    assert not [each() for each in held if each() is not None]
+
+
+@pytest.mark.parametrize("family", ["sdar", "llada2", "diffusion_gemma"])
+def test_so_does_one_with_compiled_layers(family: str, tmp_path: Path) -> None:
+    """And with routers of ours, as on a device."""
+    write_checkpoint(tmp_path, family)
+    llm = LLM(str(tmp_path), model_name=family, max_model_len=64)
+    driver: Any = llm.engine.driver
+    network = driver.network.model
+    install_routers(network)
+    compile_layers(network, backend="eager")
+    llm.generate([(3, 5, 7, 11)], SHORT, progress=False)
+    held = parts(driver)
+    del llm, driver, network
+    assert not [each() for each in held if each() is not None]
+
+
+def test_benches_free_one_load_before_the_next() -> None:
+    checkpoint = load_checkpoint(tiny.path("tiny-bd"))
+    decode = DecodeRow(checkpoint, MultiBD(8, 2), Load(2, 16, 2, 2.0), enforce_eager=True, captures=False)
+    decode.prefill()
+    driver: Any = decode.driver.driver
+    held = [ref(each) for each in (driver, *driver._histories)]
+    del decode, driver
+    assert not [each() for each in held if each() is not None]
+
+
+class Small:
+    """A device with room for so many tensors of one function of torch; it remembers what it gave."""
+
+    def __init__(self, function: Any, room: int) -> None:
+        self.function, self.room = function, room
+        self.made: list[ref[torch.Tensor]] = []
+
+    def __call__(self, *sizes: Any, **named: Any) -> torch.Tensor:
+        if str(named.get("device")) != "cpu":
+            return self.function(*sizes, **named)
+        if len(self.made) == self.room:
+            raise torch.OutOfMemoryError("Tried to allocate much")
+        tensor = self.function(*sizes, **named)
+        self.made.append(ref(tensor))
+        return tensor
+
+
+@pytest.mark.parametrize(
+    ("function", "room", "options", "said"),
+    [
+        ("zeros", 2, {}, "num_pages=8192 .* lower num_pages"),
+        ("zeros", 99, {"num_pages": -1, "kv_cache_gib": 1e-6}, "lower max_model_len"),
+        ("empty", 5, {}, "the weights in .* take"),
+    ],
+    ids=["pages", "one request", "weights"],
+)
+def test_an_error_that_is_kept_keeps_no_memory(
+    function: str, room: int, options: dict[str, Any], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A notebook holds the last error with its frames, while its user tries again with fewer pages."""
+    made: list[ref[Any]] = []
+    load = models.load_checkpoint
+
+    def loads(*given: Any, **named: Any) -> Checkpoint:
+        found = load(*given, **named)
+        made.extend(map(ref, (found.network, *found.network.parameters())))
+        return found
+
+    small = Small(getattr(torch, function), room)
+    monkeypatch.setattr(models, "load_checkpoint", loads)
+    monkeypatch.setattr(torch, function, small)
+    with pytest.raises(ValueError, match=said) as raised:
+        LLM(**options)
+    held = [*made, *small.made]
+    assert len(held) >= 5
+    assert not [each() for each in held if each() is not None], raised

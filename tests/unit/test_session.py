@@ -1,0 +1,246 @@
+"""`Session`: forwards one at a time, taken back, forked, saved and resumed."""
+
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dlstep import LLM, SamplingParams, Session, Thresholds, Trace
+from dlstep.core import Rebuild
+
+from ..helpers.shadow_llm import Faulty, make_llm
+
+NEEDS_QUOTA = (
+    "steps_per_block is an option of the rules quota, remdm and running_confidence: give one of them beside it, as rule='quota'"
+)
+
+PROMPT = "Max has 53 shells. Later Max buys 39 more."
+PARAMS = SamplingParams(max_tokens=40, ignore_eos=True)
+
+
+@pytest.fixture
+def session(llm: LLM) -> Session:
+    """A session with one prompt submitted."""
+    session = llm.session()
+    session.submit(PROMPT, PARAMS)
+    return session
+
+
+def test_stepping_ends_in_the_answer_of_generate(llm: LLM, session: Session) -> None:
+    assert session.samples is None
+    while not session.state.done:
+        plan = session.plan
+        session.step()
+        assert session.samples is not None
+        assert session.samples.plan == plan
+    assert session.output(0) == llm.generate(PROMPT, PARAMS)[0]
+    with pytest.raises(ValueError, match="submit a prompt first"):
+        session.step()
+
+
+def test_a_running_output_grows(session: Session) -> None:
+    seen = ()
+    while not session.state.done:
+        session.step()
+        tokens = session.output(0).token_ids
+        assert tokens[: len(seen)] == seen
+        seen = tokens
+    assert len(seen) == 40
+    with pytest.raises(ValueError, match="request 3 was never submitted"):
+        session.output(3)
+
+
+def test_going_back_and_on_again_ends_in_the_same(session: Session) -> None:
+    expected = session.run().finished[0]
+    states = list(session.trace.states())
+    assert session.back(3) == states[-4]
+    session.run()
+    assert session.output(0).token_ids == expected.answer
+    session.back(1)
+    session.back(2)
+    with pytest.raises(ValueError, match="can go back 1 to"):
+        session.back(100)
+    session.trace.replay()
+
+
+def test_going_back_gives_the_samples_of_then(session: Session) -> None:
+    seen = [session.samples]
+    while not session.state.done:
+        session.step()
+        seen.append(session.samples)
+    while len(seen) > 1:
+        steps = min(2, len(seen) - 1)
+        session.back(steps)
+        del seen[-steps:]
+        assert session.samples == seen[-1]
+    assert session.samples is None
+
+
+def test_going_back_undoes_what_was_submitted_since(session: Session) -> None:
+    session.step()
+    session.step()
+    other = session.submit("other", PARAMS)
+    session.step()
+    session.back(1)
+    assert session.state.find(other) is not None
+    session.back(1)
+    assert session.state.find(other) is None
+    assert session.submit("another", PARAMS) == other
+    session.run()
+    assert session.output(other).prompt == "another"
+
+
+def test_a_fork_goes_its_own_way(session: Session) -> None:
+    session.step()
+    session.step()
+    eager, same = session.fork(accept_threshold=0.1), session.fork()
+    for branch in (eager, session, same):  # in turns, on one device
+        branch.step()
+    for branch in (eager, session, same):
+        branch.run()
+        branch.trace.replay()
+    assert same.output(0).token_ids == session.output(0).token_ids
+    assert eager.output(0).nfe < session.output(0).nfe
+    assert eager.output(0).prompt == PROMPT
+
+
+def test_a_changed_threshold_wins_over_that_of_a_request(llm: LLM) -> None:
+    session = llm.session()
+    session.submit(PROMPT, SamplingParams(max_tokens=40, ignore_eos=True, thresholds=Thresholds(accept_threshold=0.99)))
+    session.step()
+    branch = session.fork(accept_threshold=0.0)
+    session.run()
+    branch.run()
+    assert branch.output(0).nfe < session.output(0).nfe
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"temperature": 1.0}, r"MultiBD has no option 'temperature', .*: it is said for each request, as SamplingParams\("),
+        ({"acept_threshold": 0.5}, "MultiBD has no option 'acept_threshold', .*: did you mean accept_threshold"),
+        (
+            {"steps_per_block": 3},
+            NEEDS_QUOTA,
+        ),
+        (
+            {"rule": "quota", "accept_threshold": 0.5},
+            "accept_threshold is an option of the rules credit, hierarchy, local_leap and threshold",
+        ),
+        ({"rule": "quoat"}, "rule 'quoat' is unknown: choose from"),
+        ({"accept_threshold": 2.0}, "accept_threshold must be at most 1.0"),
+        ({"block_size": 16}, "would move the blocks of request 0"),
+        ({"buffer_size": 1000}, "less than the 8000 rows"),
+    ],
+)
+def test_a_fork_that_cannot_go_on_is_an_error(session: Session, changes: dict[str, float], message: str) -> None:
+    session.step()
+    with pytest.raises(ValueError, match=message):
+        session.fork(**changes)
+
+
+def test_a_changed_fork_keeps_the_order_of_who_waits(llm: LLM) -> None:
+    session = llm.session()
+    numbers = [session.submit(f"{PROMPT} {number}", PARAMS) for number in range(12)]
+    session.step()
+    session.back()
+    session.step()
+    branch = session.fork(accept_threshold=0.5)
+    waiting = [sequence.id for sequence in branch.state.waiting]
+    assert [sequence.id for sequence in branch.state.running] + waiting == numbers
+    assert not branch.state.waiting.front, "what holds no pages yet is found without a search"
+
+
+def test_two_sessions_take_turns_on_one_device(llm: LLM) -> None:
+    expected = [llm.generate(text, PARAMS)[0].token_ids for text in (PROMPT, "other")]
+    sessions = [llm.session(), llm.session()]
+    for session, text in zip(sessions, (PROMPT, "other"), strict=True):
+        session.submit(text, PARAMS)
+    while not all(session.state.done for session in sessions):
+        for session in sessions:
+            if not session.state.done:
+                session.step()
+    assert [session.output(0).token_ids for session in sessions] == expected
+    assert not any(isinstance(event, Rebuild) for session in sessions for event in session.trace.events), "a place was lost"
+
+
+def test_a_fault_leaves_the_session_as_it_was() -> None:
+    expected = make_llm().generate(PROMPT, PARAMS)[0].token_ids
+    session = make_llm(wrap=lambda driver: Faulty(driver, 3, RuntimeError("out of memory"))).session()
+    session.submit(PROMPT, PARAMS)
+    session.step()
+    session.step()
+    before, samples, events = session.state, session.samples, session.trace.events
+    with pytest.raises(RuntimeError, match="out of memory"):
+        session.step()
+    assert (session.state, session.samples, session.trace.events) == (before, samples, events)
+    session.run()
+    assert session.output(0).token_ids == expected
+
+
+def test_an_aborted_request_holds_nothing(session: Session) -> None:
+    session.step()
+    session.abort(0)
+    session.abort(0)
+    assert session.state.done
+    assert session.output(0).finish_reason == "abort"
+    assert not session.state.cache.owners
+    session.trace.replay()
+
+
+@pytest.mark.parametrize("form", ["trace", "state"])
+def test_a_saved_decode_is_resumed_on_a_fresh_device(session: Session, form: str, tmp_path: Path) -> None:
+    for _ in range(3):
+        session.step()
+    if form == "trace":
+        session.trace.save(tmp_path / "decode.jsonl")
+        source = Trace.load(tmp_path / "decode.jsonl")
+        assert source == session.trace
+    else:
+        source = pickle.loads(pickle.dumps(session.state))
+    resumed = Session.resume(make_llm(), source)
+    resumed.run()
+    resumed.trace.replay()
+    session.run()
+    assert resumed.output(0).token_ids == session.output(0).token_ids
+
+
+RESUME = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from tests.helpers.shadow_llm import make_llm
+from dlstep import Session, Trace
+
+session = Session.resume(make_llm(), Trace.load(sys.argv[2]))
+session.run()
+print(*session.output(0).token_ids)
+"""
+
+
+def test_a_saved_decode_is_resumed_in_another_process(session: Session, tmp_path: Path) -> None:
+    session.step()
+    session.step()
+    path = tmp_path / "decode.jsonl"
+    session.trace.save(path)
+    command = [sys.executable, "-c", RESUME, str(Path(__file__).parents[2]), str(path)]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    session.run()
+    assert tuple(map(int, said.split())) == session.output(0).token_ids
+
+
+def test_resuming_under_other_budgets_is_an_error(session: Session) -> None:
+    with pytest.raises(ValueError, match="made for another max_num_reqs: 4 there, 2 here"):
+        Session.resume(make_llm(max_num_reqs=2), session.state)
+
+
+@pytest.mark.parametrize("source", [None, "decode.jsonl", (), 3])
+def test_resume_refuses_what_is_neither_trace_nor_state(source: Any) -> None:
+    with pytest.raises(ValueError, match="a session resumes from a Trace or a State, got "):
+        Session.resume(make_llm(), source)
+
+
+def test_a_session_shows_what_it_is(session: Session) -> None:
+    assert repr(session).startswith("Session(step 0, 0 running, 1 waiting, 0 finished, MultiBD(")

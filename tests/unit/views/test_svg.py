@@ -1,0 +1,91 @@
+"""The order of filling: what is drawn is what the states of the decode hold."""
+
+from xml.etree import ElementTree
+
+import pytest
+
+from dlstep import SamplingParams, Trace
+from dlstep.core import Sealed
+from dlstep.views import filling_svg, stays
+
+from ...helpers.shadow_llm import make_llm
+
+SVG = "{http://www.w3.org/2000/svg}"
+STYLED = filling_svg([]).count("back")
+RULES: tuple[dict[str, object], ...] = (
+    {},
+    {"rule": "quota", "steps_per_block": 2},
+    {"rule": "remdm"},
+    {"rule": "running_confidence"},
+)
+
+
+def decoded(options: dict[str, object]) -> Trace:
+    """The trace of an answer."""
+    session = make_llm().session()
+    session.submit("a prompt", SamplingParams(max_tokens=20, ignore_eos=True, strategy_options=options))
+    session.run()
+    return session.trace
+
+
+def undecided(sequence: object) -> set[int]:
+    """Positions that the window says are open."""
+    return {position for block in sequence.window for position in block.undecided}  # pyright: ignore
+
+
+@pytest.mark.parametrize("options", RULES, ids=lambda options: options.get("rule", "threshold"))
+def test_a_token_stands_in_exactly_the_states_between_its_forwards(options: dict[str, object]) -> None:
+    trace = decoded(options)
+    found = stays(trace)
+    seen: set[int] = set()
+    for state in trace.states():
+        sequence = state.find(0)
+        if sequence is None or sequence.steps in seen:
+            continue
+        seen.add(sequence.steps)
+        start, step = len(sequence.request.prompt), sequence.steps
+        blocks = [*sequence.past, *sequence.window]
+        assert all(isinstance(block, Sealed) for block in sequence.past)
+        held = {p: t for block in blocks for p, t in enumerate(block.tokens, block.start) if start <= p < sequence.limit}
+        expected = {p - start: t for p, t in held.items() if p not in undecided(sequence)}
+        assert {s.offset: s.token for s in found if s.since <= step and (s.until is None or step < s.until)} == expected
+    assert {stay.offset for stay in found if stay.until is None} == set(range(20))
+    revokes = options.get("rule") in ("remdm", "running_confidence")
+    assert any(stay.until for stay in found) == revokes
+
+
+def test_a_token_that_another_one_replaces_is_told_from_one_that_was_taken_back() -> None:
+    session = make_llm("multi_bd_edit").session()
+    session.submit("a prompt", SamplingParams(max_tokens=20, ignore_eos=True))
+    session.run()
+    found = stays(session.trace)
+    by_start = {(stay.offset, stay.since): stay for stay in found}
+    replaced = [stay for stay in found if stay.replaced]
+    assert replaced and all(by_start[stay.offset, stay.until].token != stay.token for stay in replaced if stay.until)
+    assert filling_svg([("one", session.trace)]).count("back") == STYLED, "nothing was taken back"
+
+
+def test_given_tokens_stand_from_the_beginning() -> None:
+    session = make_llm().session()
+    session.submit("a prompt", SamplingParams(max_tokens=20, pinned={3: 7}))
+    session.run()
+    assert [stay.offset for stay in stays(session.trace) if stay.since == 0] == [3]
+    with pytest.raises(KeyError, match="no request 5"):
+        stays(session.trace, 5)
+
+
+def test_the_picture_has_a_mark_for_everything_that_happened() -> None:
+    trace = decoded({"rule": "remdm"})
+    found = stays(trace)
+    picture = filling_svg([("<one> & more", trace), ("two", trace)])
+    root = ElementTree.fromstring(picture)
+    paths = {
+        kind: [e.get("d") or "" for e in root.iter(f"{SVG}path") if e.get("class") == kind] for kind in ("decided", "back")
+    }
+    # Two panels, and the legend.
+    assert sum(path.count("z") for path in paths["decided"]) == 2 * len(found) + 1
+    assert sum(path.count("m") for path in paths["back"]) == 2 * sum(stay.until is not None for stay in found) + 1
+    texts = [e.text for e in root.iter(f"{SVG}text")]
+    assert "<one> & more" in texts and "taken back" in texts
+    assert "taken back" not in filling_svg([("one", decoded({}))])
+    assert all(line.count("url(") == line.count("http") - line.count("xmlns") == 0 for line in picture.splitlines())
