@@ -11,6 +11,7 @@ import pytest
 from dlstep.serve.router.metrics import Metrics
 from dlstep.serve.settings import ServeOptions
 
+from ..helpers.servers import nothing_goes_wrong_unseen  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from ..helpers.serving import served, tiny_llm
 
 ROOT = Path(__file__).parents[2]

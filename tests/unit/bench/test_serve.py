@@ -17,6 +17,7 @@ from dlstep import LLM, SamplingParams
 from dlstep.bench.serve import Answer, at_once, counters, row_of
 from dlstep.cli import main
 
+from ...helpers.servers import nothing_goes_wrong_unseen  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from ...helpers.serving import questions, served, shadow_engine
 from ..cli.test_serve import command
 

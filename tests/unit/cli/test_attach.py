@@ -24,6 +24,7 @@ from dlstep.serve.http import server as serving_server
 from dlstep.text.output import Output
 from dlstep.views import frames_view, state_view, table
 
+from ...helpers.servers import nothing_goes_wrong_unseen  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from ...helpers.serving import Paced, questions, served, shadow_engine, tiny_llm
 
 Captured = pytest.CaptureFixture[str]

@@ -21,6 +21,7 @@ import pytest
 from dlstep.cli import main
 from dlstep.serve.settings import ServeOptions
 
+from ...helpers.servers import nothing_goes_wrong_unseen  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from ...helpers.serving import Paced, served, shadow_engine
 
 DLSTEP = [sys.executable, "-c", "from dlstep.cli import main; raise SystemExit(main())"]

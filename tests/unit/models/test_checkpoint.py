@@ -13,7 +13,14 @@ from transformers import PreTrainedTokenizerFast
 from dlstep.models import load_checkpoint, read_description
 from dlstep.models.pieces import pieces
 
-from ...helpers.random_checkpoints import BLOCK, EOS_ID, MASK_ID, WORDS
+from ...helpers.random_checkpoints import BLOCK, EOS_ID, MASK_ID, WORDS, write_checkpoint
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Checkpoint folders with random weights: an ordinary one, and one with a shift head."""
+    base = tmp_path_factory.mktemp("checkpoints")
+    return {"plain": write_checkpoint(base / "plain"), "shifted": write_checkpoint(base / "shifted", head_shift=1)}
 
 
 @pytest.fixture
@@ -44,8 +51,8 @@ def test_the_facts_of_a_folder(folders):
     assert spec.pieces[:5] == (b"", b"", b"", b"w3", b"w4")
 
 
-def test_a_checkpoint_is_ready_to_decode(checkpoints):
-    checkpoint = checkpoints["plain"]
+def test_a_checkpoint_is_ready_to_decode(folders):
+    checkpoint = load_checkpoint(folders["plain"])
     assert not checkpoint.network.training
     assert checkpoint.network.dtype == torch.float32
     assert checkpoint.network.config._attn_implementation == "dlstep_paged"

@@ -1,0 +1,5 @@
+"""Servers that several tests share."""
+
+from ...helpers.servers import nothing_goes_wrong_unseen, template, tiny
+
+__all__ = ["nothing_goes_wrong_unseen", "template", "tiny"]
