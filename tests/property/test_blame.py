@@ -1,8 +1,6 @@
 """Law 19, blame: a strategy or a rule that fails ends the request that brought it, and changes no other request's answer."""
 
 import re
-import threading
-import time
 from dataclasses import replace
 from typing import Any
 
@@ -10,9 +8,7 @@ import pytest
 from hypothesis import Phase, given, settings, strategies as st
 
 from dlstep.core import Config, DlstepError, Event, Request, SamplingParams, Sequence, Spec, State, Strategy, Trace, init
-from dlstep.core.faults import UserCodeTimeout
 from dlstep.engine.decode import Decode
-from dlstep.engine.watchdog import POLL, WATCHDOG, limited
 from dlstep.strategies.dual_cache import DualCache
 from dlstep.strategies.multi_bd import MultiBD
 from dlstep.testing.generators import EOS, MASK, PIECES, VOCABULARY
@@ -164,55 +160,3 @@ def test_faulty_strategy_ends_the_request_that_adopts(kind: str):
 def test_endless_rule_ends_only_its_request(kind: str, carrier: Strategy):
     """Also where it catches what is raised in it; the limit is for a call, and the steps of others count nothing."""
     check_blame(config(100, 64), carrier, {"rule": FaultyChoice(kind, after=1)}, 3, 5, frozenset())
-
-
-def test_watchdog_leaves_a_slow_device_alone():
-    """Time that passes outside of user code is no fault of a request."""
-    first = init(config(100, 64), CARRIERS[0])
-    driver = ShadowDriver(4, 100, SPEC)
-
-    class Slow:
-        def run(self, plan: Any) -> Any:
-            time.sleep(0.5)
-            return driver.run(plan)
-
-    decode = Decode(first, Slow(), prunes=False, user_code_timeout=0.1)
-    decode.add(requests(0)[0])
-    for _ in range(3):
-        decode.step()
-    assert not any(sequence.finish == "error" for sequence in decode.state.finished.values())
-
-
-def test_watchdog_forgets_a_limit_that_an_interrupt_kept_from_being_left():
-    """Otherwise it would inspect the thread for ever, and each inspection makes exceptions hold device memory."""
-
-    def leave(outer: float | None) -> None:
-        raise KeyboardInterrupt
-
-    def step() -> None:
-        with pytest.raises(KeyboardInterrupt):
-            limited(0.1, lambda: None)
-        assert threading.get_ident() in WATCHDOG._limits
-        time.sleep(4 * POLL)
-        left.append(threading.get_ident() not in WATCHDOG._limits)
-
-    left: list[bool] = []
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(WATCHDOG, "leave", leave)
-        thread = threading.Thread(target=step)
-        thread.start()
-        thread.join()
-    assert left == [True]
-
-
-def test_timeout_that_comes_after_its_call_is_no_fault():
-    """The watchdog may raise in a thread whose call of user code has just returned."""
-    decode = Decode(init(config(40, 64), CARRIERS[0]), ShadowDriver(4, 40, SPEC))
-    late = iter([UserCodeTimeout(), None])
-
-    def call() -> str:
-        if (error := next(late)) is not None:
-            raise error
-        return "called again"
-
-    assert decode._without_faulty(call) == "called again"

@@ -9,14 +9,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from dlstep.bench.busy import covered, kind_of
 from dlstep.bench.ceilings import Ceilings
 from dlstep.bench.decode_shape import DecodeRow, Load, measure_shape
 from dlstep.bench.kernel import tune
-from dlstep.bench.roofline import Need, need_of, network_of, touched
-from dlstep.bench.shapes import SHAPES, Shape, expert_stacks, random_checkpoint, shape_of, shortened
+from dlstep.bench.shapes import SHAPES, Shape, random_checkpoint
 from dlstep.cli import main
-from dlstep.core import Grid, Plan, SamplingParams, Span
 
 CPU, FP32 = torch.device("cpu"), torch.float32
 CEILINGS = Ceilings(1e10, 1e11)
@@ -88,55 +85,6 @@ def test_the_script_takes_at_least_one_token() -> None:
         list(measure_shape(shrunk("sdar-8b"), [Load(1, 40, 0.5)], device=CPU, dtype=FP32, ceilings=CEILINGS))
 
 
-def test_shapes_are_those_of_the_checkpoints() -> None:
-    """Parameters without an embedding that is not read, in billions, as their authors count them."""
-    published = {"sdar-1.7b": 1.72, "sdar-8b": 7.57, "llada2-mini": 15.93, "dream-7b": 7.07, "fast-dllm-v2-1.5b": 1.54}
-    for name, billions in published.items():
-        with torch.device("meta"):
-            made = network_of(random_checkpoint(SHAPES[name], torch.device("meta"), torch.bfloat16).network)
-        assert (made.dense + made.experts + made.head) / 1e9 == pytest.approx(billions, rel=0.01), name
-
-
-def test_fewer_layers_and_unknown_names() -> None:
-    assert shortened(SHAPES["sdar-8b"], 2).facts["num_hidden_layers"] == 2
-    assert SHAPES["sdar-8b"].facts["num_hidden_layers"] == 36
-    with pytest.raises(ValueError, match="between 1 and the 36 of sdar-8b, got 37"):
-        shortened(SHAPES["sdar-8b"], 37)
-    with pytest.raises(ValueError, match=r"--shape must be one of sdar-1\.7b, "):
-        shape_of("sdar")
-
-
-def test_bytes_and_operations_of_a_forward() -> None:
-    network = network_of(random_checkpoint(shrunk("llada2-mini"), CPU, FP32).network)
-    span = Span(0, 0, 96, (0,) * 32, 128, Grid(0, 32), tuple(range(100, 128)), (0,) * 28, SamplingParams(), 0)
-    assert (network.expert_count, network.chosen, network.heads) == (16, 2, 4)
-    assert network.experts == 16 * 3 * 64 * 32  # the first layer has none
-    share = 1 - (14 / 16) ** 32
-    weights = network.dense + share * network.experts + 300 * 64
-    cached = 2 * 2 * 128 * 2 * 16
-    flops = 2 * 32 * (network.dense + network.experts / 8) + 2 * 28 * 300 * 64 + 2 * 4 * 32 * 128 * 4 * 16
-    assert need_of(network, Plan(0, 0, (span,))) == Need(4 * (weights + cached), flops)
-
-
-def test_random_rows_choose_as_many_experts_as_is_counted() -> None:
-    """Masked positions, too."""
-    checkpoint = random_checkpoint(shrunk("llada2-mini"), CPU, FP32)
-    decode = DecodeRow(checkpoint, shrunk("llada2-mini").strategy(2.5), Load(1, 96), enforce_eager=True)
-    decode.prefill()
-    seen: list[float] = []
-    for module in checkpoint.network.modules():
-        if type(module).__name__.endswith("Experts"):
-            module.register_forward_pre_hook(lambda _, given: seen.append(len(given[1].unique()) / 16))
-    plan, _, _ = decode.step()
-    rows = sum(len(span.tokens) for span in plan.spans)
-    assert len(seen) == len(expert_stacks(checkpoint.network)) // 2
-    assert sum(seen) / len(seen) >= 0.9 * touched(network_of(checkpoint.network), rows)
-
-
-def test_time_that_is_covered_twice_counts_once() -> None:
-    assert covered([(4.0, 6.0), (0.0, 2.0), (1.0, 3.0), (5.0, 5.5)]) == 5.0
-
-
 def test_the_table_of_launch_parameters_is_written_as_it_stands(tmp_path) -> None:
     text = tune.table_path().read_text(encoding="utf-8")
     assert tune.written(json.loads(text)) == text
@@ -166,18 +114,3 @@ def test_the_command_line(capsys: pytest.CaptureFixture[str], tmp_path, monkeypa
 def test_kernels_need_a_device(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", kind]) == 2
     assert "kernels are measured on a CUDA device" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("name", "kind"),
-    [
-        ("_attend", "attention"),
-        ("_multiply_gated", "experts"),
-        ("void cutlass::device_kernel<...>", "products"),
-        ("nvjet_sm90_tst_192x64", "products"),
-        ("_read_head", "head"),
-        ("triton_red_fused_rsqrt_0", "others"),
-    ],
-)
-def test_kernels_are_known_by_what_they_do(name: str, kind: str) -> None:
-    assert kind_of(name) == kind

@@ -3,88 +3,16 @@
 import json
 import re
 import signal
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from dlstep import rules
 from dlstep.cli import main
-from dlstep.processes import Worker
-from dlstep.testing.trial import Finished, Limits, Opened, Refused, Verdict, tried
 
 from .faulty_files import FATAL, FILES, Faulty
 
-ROOT = Path(__file__).parents[3]
-PAGES = ("add_a_rule", "add_a_strategy")
-SAVED = re.compile(r"ave (?:this|it) as\s+`([\w.]+)`:\s*```python\n(.*?)```", re.DOTALL)
-# In `make test`; the others are of the same kinds.
-FEW = (
-    "endless loop late", "endless loop in __post_init__", "endless sleep", "unbounded number", "never accepts", "exception",
-    "forgotten wants", "no default", "exit", "interrupt", "output without end",
-)  # fmt: skip
 Captured = pytest.CaptureFixture[str]
-
-
-def limits(*, case: float = 60.0, shrink: float = 0.0, law: float = 600.0, examples: int = 10) -> Limits:
-    return Limits(examples, 0, case, shrink, law)
-
-
-def try_files(connection: Connection, files: list[tuple[str, list[str], Limits]], dump: str) -> None:
-    """Try laws on one file after the other, and send the messages of each."""
-    with Path(dump).open("w", encoding="utf-8") as file:
-        for name, only, given in files:
-            messages: list[object] = []
-            messages.append(tried(name, only, given, messages.append, file))
-            connection.send(messages)
-
-
-def all_tried(files: list[tuple[str, list[str], Limits]], folder: Path) -> list[list[object]]:
-    """The messages of each file, tried in a single worker."""
-    worker = Worker(try_files, files, str(folder / "dump"), name="trial")
-    try:
-        return [worker.receive(500.0) for _ in files]
-    finally:
-        worker.kill()
-        worker.end()
-
-
-def check_faulty(names: tuple[str, ...], folder: Path) -> None:
-    files: list[tuple[str, list[str], Limits]] = []
-    for name in names:
-        path = folder / f"{name.replace(' ', '_').replace('__', '')}.py"
-        path.write_text(FILES[name].source, encoding="utf-8")
-        # Only a timeout may depend on how fast the machine is.
-        files.append((str(path), ["progress"], limits(case=0.5 if FILES[name].endless else 60.0)))
-    for name, (path, *_), messages in zip(names, files, all_tried(files, folder), strict=True):
-        faulty, (*before, last) = FILES[name], messages
-        verdicts = [message for message in before if isinstance(message, Verdict)]
-        failures = [verdict.failure for verdict in verdicts if verdict.failure]
-        assert isinstance(last, Refused if faulty.code == 2 else Finished), (name, last)
-        assert bool(failures) == (faulty.code == 1), (name, failures)
-        warnings = [text for message in before if isinstance(message, (Opened, Verdict)) for text in message.warnings]
-        text = "\n".join([*failures, *[f"warning {each}" for each in warnings], getattr(last, "reason", "")])
-        for part in faulty.said:
-            assert part in text, (name, part, text)
-        if faulty.place:
-            assert f'File "{path}", line {faulty.line}, in ' in text, (name, text)
-        check_frames(text, path)
-
-
-def check_frames(text: str, path: str) -> None:
-    """The file of the user comes first, and nothing of dlstep or Hypothesis is shown."""
-    files = re.findall(r'^\s*File "(.*?)", line', text, re.MULTILINE)
-    assert all(file.startswith(path) for file in files), files
-
-
-def test_faulty_files_end_and_say_what_is_wrong(tmp_path: Path) -> None:
-    check_faulty(FEW, tmp_path)
-
-
-@pytest.mark.stress
-def test_all_faulty_files_end_and_say_what_is_wrong(tmp_path: Path) -> None:
-    check_faulty(tuple(FILES), tmp_path)
 
 
 def check_fatal(faulty: Faulty, folder: Path, capsys: Captured) -> None:
@@ -126,41 +54,6 @@ def test_file_that_ends_its_process_at_the_import_is_refused(
     assert f"{path} cannot be loaded: {reason}" in capsys.readouterr().err
 
 
-def check_holds(messages: list[object], laws: int) -> None:
-    verdicts = [message for message in messages if isinstance(message, Verdict)]
-    assert isinstance(messages[-1], Finished), messages[-1]
-    assert not [verdict for verdict in verdicts if verdict.failure or verdict.out_of_time or verdict.warnings], messages[0]
-    assert verdicts and len(verdicts) % laws == 0
-    assert not [message for message in messages if isinstance(message, Opened) and message.warnings]
-
-
-def test_files_of_the_docs_hold(tmp_path: Path) -> None:
-    found = [each for page in PAGES for each in SAVED.findall((ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8"))]
-    sources = [(file, text) for file, text in found if file in ("my_rule.py", "second_look.py", "my_strategy.py")]
-    assert len(sources) == 3
-    for file, text in sources:
-        (tmp_path / file).write_text(text, encoding="utf-8")
-    laws = ["progress", "functions"]
-    for messages in all_tried([(str(tmp_path / file), laws, limits(examples=3)) for file, _ in sources], tmp_path):
-        check_holds(messages, len(laws))
-
-
-@pytest.mark.stress
-def test_rules_of_this_package_hold_as_files_of_a_user(tmp_path: Path) -> None:
-    files: list[tuple[str, list[str], Limits]] = []
-    laws = ["progress", "functions", "outputs"]
-    # With `keep`, dilated may take no row although `must` is true, which a rule of a user may not: its measure falls anyway.
-    for name in set(rules.SHELF.own()) - {"dilated"}:
-        source = Path(ROOT, "src", "dlstep", "rules", f"{name}.py").read_text(encoding="utf-8")
-        source = re.sub(r"^from \.\.(\w)", r"from dlstep.\1", source, flags=re.MULTILINE)
-        source = re.sub(r"^from \.(\w)", r"from dlstep.rules.\1", source, flags=re.MULTILINE)
-        path = tmp_path / f"own_{name}.py"
-        path.write_text(source, encoding="utf-8")
-        files.append((str(path), laws, limits(examples=15)))
-    for messages in all_tried(files, tmp_path):
-        check_holds(messages, len(laws))
-
-
 def test_law_ends_at_its_time_limit_and_says_how_many_cases_held(capsys: Captured) -> None:
     arguments = ["multi_bd", "--only", "budgets", "--examples", "100000", "--law_timeout", "0.5"]
     assert main(["laws", *arguments]) == 0
@@ -191,3 +84,33 @@ def test_wrong_file_is_refused_with_the_place(tmp_path: Path, capsys: Captured) 
     said: Any = capsys.readouterr().err
     assert "cannot be loaded: its code raised NameError: name 'nothing' is not defined" in said
     assert f'File "{path}", line 1, in <module>' in said
+
+
+def test_laws_hold_for_a_rule_of_ones_own(own: Path, capsys: Captured) -> None:
+    assert main(["laws", str(own / "best_of_own.py"), "--only", "[transparency,progress]", "--examples", "10"]) == 0
+    said = capsys.readouterr().out
+    assert said.count("holds") == 4 and "on multi_bd" in said and "on dual_cache" in said
+
+
+@pytest.mark.stress  # to make a failing case small takes some seconds
+def test_a_law_that_is_broken_is_named_with_a_case(own: Path, capsys: Captured) -> None:
+    assert main(["laws", str(own / "lawless.py"), "--only", "[progress]", "--examples", "10", "--json"]) == 1
+    rows = json.loads(capsys.readouterr().out)
+    broken = [row for row in rows if row["failure"]]
+    assert [row["law"] for row in rows] == ["progress"] * 2 and "returned no row although must is true" in broken[0]["failure"]
+    assert "strategy=MultiBD(" in broken[0]["failure"], "the case is shown"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["nonsense"], "no strategy, rule, .py file or module is called 'nonsense': strategies are d2f"),
+        (["nowhere.py"], "no strategy, rule, .py file or module is called 'nowhere.py'"),
+        (["quota", "--only", "[gravity]"], "law 'gravity' is unknown: choose from progress, functions"),
+        (["quota", "--only", "gravity"], "law 'gravity' is unknown: choose from progress, functions"),
+        (["quota", "--examples", "0"], "--examples must be at least 1, got 0"),
+    ],
+)
+def test_a_wrong_trial_is_one_line(arguments: list[str], said: str, capsys: Captured) -> None:
+    assert main(["laws", *arguments]) == 2
+    assert said in capsys.readouterr().err

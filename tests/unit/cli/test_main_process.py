@@ -1,7 +1,6 @@
 """The command as a process of its own: wrong requests, closed pipes, and output that other programs read."""
 
 import json
-import math
 import os
 import subprocess
 import sys
@@ -12,7 +11,6 @@ import pytest
 from dlstep import __version__
 from dlstep.bench import host
 from dlstep.cli import main
-from dlstep.cli.json_text import json_text
 
 DLSTEP = [sys.executable, "-c", "from dlstep.cli import main; raise SystemExit(main())"]
 
@@ -38,8 +36,6 @@ WRONG = {
     "bytes": ([b"\xff\xfe"], ["argument 3 is not UTF-8: b'\\xff\\xfe'"]),
     "deep value": (["--stop_token_ids", "[" * 3000 + "]" * 3000], ["stop_token_ids", " ... "]),
 }
-
-
 # In a process of its own: arguments that only a system can give, and what torch itself, or Python's stack, may add to.
 APART = ("no cuda", "pages", "bytes", "deep value")
 
@@ -132,28 +128,6 @@ def test_errors_that_nobody_reads_are_silent_as_well() -> None:
     finally:
         os.close(writer)
     assert code == 141
-
-
-def no_constants(name: str) -> object:
-    """A strict parser's answer to NaN."""
-    raise AssertionError(f"{name} is not JSON")
-
-
-def test_json_has_no_word_for_numbers_that_are_not_finite() -> None:
-    rows = [
-        {"ratio": math.nan, "bounds": (-math.inf, math.inf, 1.5), "all": {"count": 3, "text": "NaN", "none": None, "yes": True}}
-    ]
-    read = json.loads(json_text(rows), parse_constant=no_constants)
-    assert read == [{"ratio": None, "bounds": [None, None, 1.5], "all": {"count": 3, "text": "NaN", "none": None, "yes": True}}]
-
-
-def test_an_answer_without_probabilities_is_json(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    from dlstep import LLM, Output
-
-    broken = Output("a", "", (0,), (math.nan,), "error", 1, 1, "row of NaN")
-    monkeypatch.setattr(LLM, "generate", lambda *arguments, **options: [broken])
-    assert main(["generate", "a", "--json"]) == 1
-    assert json.loads(capsys.readouterr().out, parse_constant=no_constants)[0]["probabilities"] == [None]
 
 
 def test_stop_texts_need_no_brackets(capsys: pytest.CaptureFixture[str]) -> None:

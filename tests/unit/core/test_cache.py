@@ -5,8 +5,34 @@ from itertools import combinations
 from typing import Any
 
 import pytest
+from hypothesis import given, strategies as st
 
-from dlstep.core import Admission, Grant, Grid, Merge, Plan, Rows, SamplingParams, SoftTokens, Span, next_line
+from dlstep.core import (
+    Admission,
+    Config,
+    Grant,
+    Grid,
+    Merge,
+    Plan,
+    Request,
+    Rows,
+    SamplingParams,
+    SoftTokens,
+    Span,
+    Spec,
+    State,
+    add,
+    commit,
+    init,
+    next_line,
+    schedule,
+)
+from dlstep.strategies.d2f import D2F
+from dlstep.strategies.multi_bd import MultiBD
+from dlstep.testing import ScriptedDriver, ShadowDriver
+from dlstep.testing.generators import EOS, MASK, VOCABULARY
+
+from .test_lifecycle import finish, says
 
 COLD = SamplingParams()
 BLENDS = SoftTokens((5, 6), (3, 4), (0.5, 0.25), Merge())
@@ -84,3 +110,64 @@ def test_whatever_of_a_plan_or_an_answer_reaches_the_device_changes_the_line():
     lines = [next_line(plan, ROWS) for plan in plans]
     lines += [next_line(PLAN, rows) for rows in ((), (Rows((2, 1), (0.5, 0.5)),), (Rows((1,), (0.5,)),))]
     assert all(one != other for one, other in combinations(lines, 2))
+
+
+PIECES = tuple(b"%c" % b"abcd"[token % 4] for token in range(VOCABULARY))
+SPEC = Spec(MASK, (EOS,), VOCABULARY, pieces=PIECES)
+CONFIG = Config(SPEC, page_size=4, num_pages=64, max_model_len=64, max_num_batched_tokens=256, max_num_reqs=8)
+ONE_BLOCK = MultiBD(block_size=4, buffer_size=1)
+
+
+def stored_rows(state: State, device: ShadowDriver) -> tuple[State, int]:
+    """The state at the end, and how many rows of final tokens were fed on the way."""
+    rows = 0
+    while not state.done:
+        plan = schedule(state)
+        rows += sum(span.final_rows for span in plan.spans)
+        state = commit(state, device.run(plan))
+    return state, rows
+
+
+@given(count=st.integers(2, 6), length=st.integers(1, 30), rows=st.sampled_from([16, 40, 256]), tail=st.booleans())
+def test_equal_prompts_that_come_together_compute_their_full_pages_once(count: int, length: int, rows: int, tail: bool) -> None:
+    prompt = tuple(range(1, length + 1))
+    params = SamplingParams(max_tokens=1, ignore_eos=True)
+    state = init(replace(CONFIG, max_num_batched_tokens=rows), ONE_BLOCK)
+    alone, _ = stored_rows(add(state, Request(0, prompt, params)), ShadowDriver(4, 64, SPEC))
+    for number in range(count):
+        own = (40 + number,) if tail else ()
+        state = add(state, Request(number, prompt + own, params))
+    done, fed = stored_rows(state, ShadowDriver(4, 64, SPEC))
+    full = length // 4 * 4
+    assert fed <= full + count * (length + tail - full), "a full page was computed twice"
+    assert all(done.finished[number].finish == "length" for number in range(count)) and alone.done
+
+
+def test_a_long_prefix_is_found_to_its_end_also_where_groups_are_longer_than_pages() -> None:
+    config = replace(CONFIG, page_size=1, num_pages=300, max_model_len=128)
+    device = ShadowDriver(1, 300, SPEC)
+    prompt = tuple(1 + number % 40 for number in range(60))
+    state = init(config, D2F(block_size=8, buffer_size=1))
+    for number in range(2):
+        state = add(state, Request(number, prompt, SamplingParams(max_tokens=8)))
+        plan = schedule(state)
+        state = finish(state, device)
+    assert len(plan.admissions[0].shared) == 60, "a prefix that is stored was not found whole"
+
+
+def test_pages_that_led_to_an_error_are_not_found_again() -> None:
+    state = add(init(CONFIG, ONE_BLOCK), Request(0, tuple(range(1, 13)), SamplingParams(max_tokens=8)))
+
+    def broken(span: Span) -> Rows:
+        return Rows((-1,) * len(span.wanted), (0.0,) * len(span.wanted))
+
+    state = finish(state, ScriptedDriver(broken))
+    assert state.finished[0].finish == "error" and not len(state.cache.index)
+
+
+def test_lines_of_histories_of_other_sizes_differ() -> None:
+    request = Request(0, (1, 2, 3), SamplingParams(max_tokens=8))
+    small, large = (add(init(replace(CONFIG, num_pages=pages), ONE_BLOCK), request) for pages in (32, 64))
+    driver = says(5, 6, prompt=3)
+    lines = [driver.run(schedule(state)).line for state in (small, large, small)]
+    assert lines[0] == lines[2] != lines[1], "one would go on in the pages of the other"

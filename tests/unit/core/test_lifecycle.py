@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import pytest
 from hypothesis import given, strategies as st
 
 from dlstep.core import (
@@ -22,7 +21,6 @@ from dlstep.core import (
     prune,
     schedule,
 )
-from dlstep.strategies.d2f import D2F
 from dlstep.strategies.multi_bd import MultiBD
 from dlstep.testing import ScriptedDriver, ShadowDriver
 from dlstep.testing.generators import EOS, MASK, VOCABULARY
@@ -57,19 +55,6 @@ def test_the_last_id_of_the_tokenizer_comes_in_and_the_next_does_not() -> None:
     assert "outside [0, 50)" in refused.error
     plain = init(replace(CONFIG, spec=replace(spec, mask_id=0)), ONE_BLOCK)
     assert "outside [0, 50)" in add(plain, Request(0, (VOCABULARY,))).finished[0].error
-
-
-def test_stop_ids_of_a_request_hold_when_ends_of_sequence_do_not() -> None:
-    params = SamplingParams(max_tokens=8, ignore_eos=True, stop_token_ids=(7,))
-    done = finish(add(init(CONFIG, ONE_BLOCK), Request(0, (1, 2, 3, 4), params)), says(5, EOS, 6, 7, 8, 9, prompt=4))
-    assert (done.finished[0].answer, done.finished[0].finish) == ((5, EOS, 6), "stop")
-
-
-@pytest.mark.parametrize("stops", [("cdab", "zz"), ("zz", "cdab")])
-def test_a_long_stop_string_is_found_across_blocks_beside_a_short_one(stops: tuple[str, ...]) -> None:
-    params = SamplingParams(max_tokens=16, stop=stops)
-    done = finish(add(init(CONFIG, ONE_BLOCK), Request(0, (1, 2, 3, 4), params)), says(1, 1, 2, 3, 0, 1, 1, 1, prompt=4))
-    assert (done.finished[0].answer, done.finished[0].finish) == ((1, 1, 2, 3, 0, 1), "stop")
 
 
 def test_an_aborted_answer_keeps_what_was_settled() -> None:
@@ -117,53 +102,6 @@ def test_a_seed_is_that_of_prompt_index_and_engine(seeds: tuple[int, int], index
     assert seed(first, (1, 2), index, SamplingParams(seed=5), 0) == 5
 
 
-def stored_rows(state: State, device: ShadowDriver) -> tuple[State, int]:
-    """The state at the end, and how many rows of final tokens were fed on the way."""
-    rows = 0
-    while not state.done:
-        plan = schedule(state)
-        rows += sum(span.final_rows for span in plan.spans)
-        state = commit(state, device.run(plan))
-    return state, rows
-
-
-@given(count=st.integers(2, 6), length=st.integers(1, 30), rows=st.sampled_from([16, 40, 256]), tail=st.booleans())
-def test_equal_prompts_that_come_together_compute_their_full_pages_once(count: int, length: int, rows: int, tail: bool) -> None:
-    prompt = tuple(range(1, length + 1))
-    params = SamplingParams(max_tokens=1, ignore_eos=True)
-    state = init(replace(CONFIG, max_num_batched_tokens=rows), ONE_BLOCK)
-    alone, _ = stored_rows(add(state, Request(0, prompt, params)), ShadowDriver(4, 64, SPEC))
-    for number in range(count):
-        own = (40 + number,) if tail else ()
-        state = add(state, Request(number, prompt + own, params))
-    done, fed = stored_rows(state, ShadowDriver(4, 64, SPEC))
-    full = length // 4 * 4
-    assert fed <= full + count * (length + tail - full), "a full page was computed twice"
-    assert all(done.finished[number].finish == "length" for number in range(count)) and alone.done
-
-
-def test_a_long_prefix_is_found_to_its_end_also_where_groups_are_longer_than_pages() -> None:
-    config = replace(CONFIG, page_size=1, num_pages=300, max_model_len=128)
-    device = ShadowDriver(1, 300, SPEC)
-    prompt = tuple(1 + number % 40 for number in range(60))
-    state = init(config, D2F(block_size=8, buffer_size=1))
-    for number in range(2):
-        state = add(state, Request(number, prompt, SamplingParams(max_tokens=8)))
-        plan = schedule(state)
-        state = finish(state, device)
-    assert len(plan.admissions[0].shared) == 60, "a prefix that is stored was not found whole"
-
-
-def test_pages_that_led_to_an_error_are_not_found_again() -> None:
-    state = add(init(CONFIG, ONE_BLOCK), Request(0, tuple(range(1, 13)), SamplingParams(max_tokens=8)))
-
-    def broken(span: Span) -> Rows:
-        return Rows((-1,) * len(span.wanted), (0.0,) * len(span.wanted))
-
-    state = finish(state, ScriptedDriver(broken))
-    assert state.finished[0].finish == "error" and not len(state.cache.index)
-
-
 def test_the_step_of_a_request_is_not_taken_by_another_of_its_id() -> None:
     device = ShadowDriver(4, 64, SPEC)
     state = add(init(CONFIG, ONE_BLOCK), Request(0, (1, 2, 3), SamplingParams(max_tokens=4)))
@@ -175,11 +113,3 @@ def test_the_step_of_a_request_is_not_taken_by_another_of_its_id() -> None:
     (sequence,) = state.waiting
     assert (sequence.nfe, sequence.steps, sequence.request.prompt) == (0, 0, (7, 8, 9, 10, 11))
     assert finish(state, device).finished[0].finish in ("stop", "length")
-
-
-def test_lines_of_histories_of_other_sizes_differ() -> None:
-    request = Request(0, (1, 2, 3), SamplingParams(max_tokens=8))
-    small, large = (add(init(replace(CONFIG, num_pages=pages), ONE_BLOCK), request) for pages in (32, 64))
-    driver = says(5, 6, prompt=3)
-    lines = [driver.run(schedule(state)).line for state in (small, large, small)]
-    assert lines[0] == lines[2] != lines[1], "one would go on in the pages of the other"

@@ -22,7 +22,6 @@ from dlstep.distributed.wire import RanksDisagree
 from dlstep.driver.buckets import Bucket
 from dlstep.driver.rehearsal import buckets_for
 from dlstep.engine.config import EngineConfig
-from dlstep.engine.devices import FIRST_DEVICE, device_of_rank
 from dlstep.engine.loader import load_with
 from dlstep.evaluate.crews import Processes
 from dlstep.strategies import own
@@ -270,16 +269,6 @@ def test_a_faulty_rule_ends_only_its_request_on_all_ranks(whole: LLM):
 def test_what_ranks_cannot_have_is_told(options: dict[str, Any], said: str):
     with pytest.raises(ValueError, match=said):
         LLM(**({"tensor_parallel_size": 2} | options))
-
-
-def test_groups_of_replicas_have_devices_of_their_own():
-    """Whatever the number of replicas and ranks: no device twice, and the first ones all."""
-    for replicas in range(1, 5):
-        for size in range(2, 5):
-            groups = [{FIRST_DEVICE: str(number * size)} for number in range(replicas)]
-            devices = [device_of_rank(rank, group) for group in groups for rank in range(size)]
-            assert devices == [f"cuda:{number}" for number in range(replicas * size)]
-    assert device_of_rank(1, {}) == "cuda:1" and device_of_rank(1, {"LOCAL_RANK": "3"}) == "cuda:3"
 
 
 def test_one_group_at_a_time_is_told():

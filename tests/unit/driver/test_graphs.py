@@ -13,18 +13,7 @@ from dlstep.core import Config, Request, SamplingParams, Strategy, add, commit, 
 from dlstep.core.rehearsal import drawn_samples
 from dlstep.driver import TorchDriver, graphs
 from dlstep.driver.arena import Arena
-from dlstep.driver.buckets import (
-    NARROW,
-    Bucket,
-    Kind,
-    _equal,
-    bucket_of,
-    fill,
-    room_for,
-    rounded,
-    row_sizes,
-    sized,
-)
+from dlstep.driver.buckets import Bucket, _equal, bucket_of, fill, room_for
 from dlstep.driver.graphs import PaddedExecutor
 from dlstep.driver.lowering import Gathered, Target, gather
 from dlstep.driver.rehearsal import buckets_for
@@ -37,53 +26,10 @@ from dlstep.strategies.dual_cache import DualCache
 from dlstep.strategies.fast_dllm_v2 import FastDLLMV2
 from dlstep.strategies.multi_bd import MultiBD
 from dlstep.strategies.multi_bd_edit import MultiBDEdit
-from dlstep_kernels import SamplerConfig
-from dlstep_kernels.tiles import TILE_HEIGHT
 
 from ...helpers.naming import Loyal
 from ...helpers.triton_interpreter import needs_interpreter
 from .random_gemmas import BOUND, CANVAS, CONFIDENCE, STEPS, write_gemma
-
-
-@example(4097)
-@given(st.integers(1, 10_000))
-def test_little_is_too_much(count: int) -> None:
-    assert (
-        count
-        <= rounded(count)
-        <= max(16, 2 * count if count <= 128 else count * 1.25 if count <= 320 else count + max(63, count / 16))
-    )
-    assert rounded(rounded(count)) == rounded(count)
-
-
-@given(st.integers(1, 5_000), st.data())
-def test_row_sizes_are_those_that_counts_are_rounded_to(most: int, data: st.DataObject) -> None:
-    sizes = row_sizes(most)
-    assert sizes == sorted(set(sizes), reverse=True)
-    assert sizes[0] == rounded(most)
-    assert rounded(data.draw(st.integers(1, most))) in sizes
-    assert all(rounded(size) == size for size in sizes)
-
-
-@settings(max_examples=100)
-@given(
-    widest=st.sampled_from([NARROW, TILE_HEIGHT]),
-    heights=st.sampled_from([1, 3, 9, 40]).flatmap(lambda most: st.lists(st.integers(1, most), min_size=1, max_size=80)),
-    longest=st.integers(1, 5_000),
-    page_size=st.sampled_from([4, 16, 64]),
-    canvas=st.sampled_from([0, 0, 8]),
-)
-def test_a_bucket_has_room_for_all_that_it_is_chosen_for(
-    widest: int, heights: list[int], longest: int, page_size: int, canvas: int
-) -> None:
-    heights = [canvas] * len(heights) if canvas else heights
-    width = 5_000 // page_size + 1
-    kind = Kind(widest, named=0, soft=0, names=(), sampler=SamplerConfig(), merge=None)
-    bucket = sized(kind, sum(heights), len(heights), longest, canvas, page_size, width)
-    assert bucket.rows >= sum(heights)
-    assert bucket.spans >= len(heights)
-    assert bucket.pages * page_size >= longest
-    assert not canvas or bucket.rows == bucket.spans * canvas
 
 
 def padded(checkpoint: Checkpoint, config: Config, *, counted: bool) -> TorchDriver:
@@ -112,6 +58,8 @@ PADDED = [
 ]
 # The least room is tried of the first by `make test`, of all by `make stress`.
 ROOMS = [(case, "roomier", ()) for case in PADDED] + [(case, "least", pytest.mark.stress) for case in PADDED[1:]]
+
+
 ROOMS.append((PADDED[0], "least", ()))
 
 

@@ -11,6 +11,9 @@ from dlstep import tiny
 from dlstep.core import DlstepError
 from dlstep.evaluate.jail import Jail, find_jail
 from dlstep.evaluate.maths import Maths
+from dlstep.evaluate.options import EvalOptions, grid_of
+
+from .running import run
 
 
 @pytest.fixture(scope="session")
@@ -38,3 +41,17 @@ def long_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | {"max_position_embeddings": 4096}))
     return folder
+
+
+def copied(folder: Path, to: Path) -> Path:
+    """A copy of the folder of a run, without its lock."""
+    return shutil.copytree(folder, to, ignore=shutil.ignore_patterns("lock"))
+
+
+@pytest.fixture(scope="module")
+def options(tmp_path_factory: pytest.TempPathFactory) -> EvalOptions:
+    """A whole run of six problems with two sets of options."""
+    out = str(tmp_path_factory.mktemp("books") / "run")
+    options = EvalOptions(out=out, dataset_limit=6, grid=grid_of({"accept_threshold": [0.3, 0.9]}))
+    run(options)
+    return options

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from dlstep.core import DlstepError
-from dlstep.evaluate import control_groups, jail as jails, system_calls
+from dlstep.evaluate import jail as jails, system_calls
 from dlstep.evaluate.control_groups import parent_of_groups
 from dlstep.evaluate.jail import Jail, Limits, find_jail
 
@@ -202,22 +202,6 @@ def test_a_jail_that_fails_later_is_no_verdict(held: Jail, monkeypatch: pytest.M
     monkeypatch.setattr(jail, "_command", ["/bin/false"])
     with pytest.raises(DlstepError, match="bubblewrap makes no jail here"):
         jail.run(["pass"])
-
-
-def test_the_nearest_group_that_can_be_limited_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(control_groups, "CONTROL_GROUPS", tmp_path)
-    monkeypatch.setattr(control_groups, "OWN", tmp_path / "own")
-    (tmp_path / "own").write_text("1:memory:/a\n0::/a/b/c\n")
-    assert parent_of_groups() is None, "no groups of version 2"
-    for path, controllers in (("", "memory pids"), ("a", "memory pids io"), ("a/b", "pids"), ("a/b/c", "")):
-        (tmp_path / path).mkdir(exist_ok=True)
-        (tmp_path / path / "cgroup.subtree_control").write_text(controllers + "\n")
-        (tmp_path / path / "cgroup.procs").write_text("")
-    assert parent_of_groups() == tmp_path / "a"
-    (tmp_path / "a" / "cgroup.procs").unlink()
-    assert parent_of_groups() == tmp_path
-    (tmp_path / "own").write_text("1:memory:/a\n")
-    assert parent_of_groups() is None, "groups of version 1 alone"
 
 
 def test_all_processes_together_have_one_limit_of_memory(held: Jail) -> None:

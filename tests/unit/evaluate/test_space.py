@@ -1,23 +1,12 @@
 """Parts of a tuner: the values that texts mean, which sets are tried, the study, loads and the table that follows from them."""
 
-import sqlite3
-from itertools import count, pairwise
-from pathlib import Path
+from itertools import pairwise
 
 import pytest
-import yaml
 from hypothesis import given, strategies as st
 
-from dlstep import LLM, SamplingParams, strategies
-from dlstep.cli.tune_load import loads_of, table_text
-from dlstep.engine.buffer_policy import policy_of
-from dlstep.evaluate.frontier import Point
-from dlstep.evaluate.items import items_of, read_documents
-from dlstep.evaluate.load import LEAST, ROUNDS, Rate, chosen_at, joined, measured, policy_rows, rates
-from dlstep.evaluate.metrics import Answers
-from dlstep.evaluate.options import EvalOptions, grid_of
+from dlstep import strategies
 from dlstep.evaluate.space import Space, space_of, values_of
-from dlstep.evaluate.study import write_study
 from dlstep.evaluate.tune_options import TuneOptions
 from dlstep.evaluate.tuning import ENOUGH, plan
 
@@ -134,92 +123,3 @@ def test_a_plan_spends_its_share_on_sets_with_enough_problems(
         assert each >= min(problems, ENOUGH) * 0.7
     if each < problems and len(sets) > 2:
         assert answers >= 0.7 * paid
-
-
-def test_the_study_is_one_that_optuna_reads(tmp_path: Path) -> None:
-    import optuna
-
-    sums = [Answers.counted(score=1.0, tokens=48, forwards=forwards, steps=forwards) for forwards in (20, 10)]
-    space = Space((("buffer_size", (1, 4)), ("order", ("confidence", "entropy")), ("accept_threshold", (0.5, 0.9))))
-    points = [Point(space.at((place, place, place)), each) for place, each in enumerate(sums)]
-    for _ in range(2):  # the second time in place of the first
-        write_study(tmp_path / "study.db", space, points)
-    (name,) = optuna.get_all_study_names(f"sqlite:///{tmp_path / 'study.db'}")
-    study = optuna.load_study(study_name=name, storage=f"sqlite:///{tmp_path / 'study.db'}")
-    assert [trial.params for trial in study.trials] == [dict(point.options) for point in points]
-    assert [trial.values for trial in study.trials] == [[point.accuracy, point.speed] for point in points]
-    (tmp_path / "text.db").write_text("no database " * 1000)
-    with pytest.raises(ValueError, match="holds no study of Optuna: give another file"):
-        write_study(tmp_path / "text.db", space, points)
-    with sqlite3.connect(tmp_path / "study.db") as base:
-        assert base.execute("select count(*) from trials").fetchone() == (2,)
-    base.close()
-
-
-def rate(size: int, live: int, *each: float) -> Rate:
-    """A rate with a size of the buffer."""
-    return Rate((("buffer_size", size),), live, each)
-
-
-def test_the_fastest_that_is_accurate_enough_is_chosen_and_noise_decides_nothing() -> None:
-    answers = {
-        (("buffer_size", size),): Answers.counted(score=score, tokens=1, forwards=1, steps=1)
-        for size, score in ((1, 1.0), (2, 0.99), (4, 0.5))
-    }
-    found = [rate(1, 1, 90, 100, 110), rate(2, 1, 101, 102, 103), rate(4, 1, 900, 900, 900)]
-    found += [rate(1, 8, 99, 100, 101), rate(2, 8, 150, 151, 152), rate(4, 8, 10, 10, 10)]
-    chosen = chosen_at(found, answers, 0.98)
-    assert [dict(chosen[live].options)["buffer_size"] for live in (1, 8)] == [1, 2]
-    assert dict(chosen_at(found, answers, 0.5)[1].options) == {"buffer_size": 4}
-    assert dict(chosen_at(found, answers, 1.0)[8].options) == {"buffer_size": 1}
-
-
-def test_measurements_of_one_set_at_one_load_are_joined() -> None:
-    each = [rate(1, 1, 5.0), rate(2, 1, 7.0), rate(1, 8, 6.0), rate(1, 1, 9.0), rate(1, 1, 6.0)]
-    found = joined(each)
-    assert found == [rate(1, 1, 5.0, 9.0, 6.0), rate(2, 1, 7.0), rate(1, 8, 6.0)]
-    assert found[0].tokens_per_second == 6.0 and found[0].noise == pytest.approx(1.4826)
-
-
-@given(st.lists(st.integers(1, 300), min_size=1, max_size=6, unique=True), st.data())
-def test_a_table_gives_each_measured_load_what_was_chosen_for_it(loads: list[int], data: st.DataObject) -> None:
-    loads = sorted(loads)
-    sizes = [data.draw(st.integers(1, 3)) for _ in loads]
-    rows = policy_rows({live: rate(size, live, 1.0) for live, size in zip(loads, sizes, strict=True)})
-    policy = policy_of(yaml.safe_load(table_text(rows)))
-    assert policy is not None
-
-    def at(live: int) -> int:
-        return dict(policy.applied(SamplingParams(), live).strategy_options)["buffer_size"]
-
-    assert [at(live) for live in loads] == sizes
-    assert len(rows) <= 1 + sum(one != other for one, other in pairwise(sizes))
-    for live in range(1, 2 * loads[-1]):
-        near = min(loads, key=lambda load: (max(load, live) / min(load, live), load))
-        assert at(live) == sizes[loads.index(near)], live
-
-
-def test_the_rate_of_a_load_counts_whole_answers_over_time() -> None:
-    asked = EvalOptions(dataset_limit=5, grid=grid_of({"buffer_size": [1, 2]}))
-    items = items_of(asked, read_documents(asked))
-    mine = [item for item in items if dict(item.options)["buffer_size"] == 1]
-    ticks = count()
-    found = measured(engine(), mine, 3, iter(range(1000)), lambda: next(ticks))  # a clock that is read three times
-    outputs = LLM("tiny-bd", buffer_size=1).generate(
-        [str(item.prompt) for item in mine], SamplingParams(max_tokens=64), progress=False
-    )
-    least, most = (bound(len(output.token_ids) for output in outputs) for bound in (min, max))
-    assert max(LEAST, ROUNDS * 3) * least <= found <= (max(LEAST, ROUNDS * 3) + 3) * most
-    groups = {item.options: [each for each in items if each.options == item.options] for item in items}
-    each = list(rates(engine(), groups, [2, 5], 1))
-    assert [(one.live, dict(one.options)["buffer_size"]) for one in each] == [(2, 1), (2, 2), (5, 1), (5, 2)]
-
-
-@pytest.mark.parametrize(
-    ("given_loads", "said"),
-    [([], "above 0, got"), ([0, 1], "above 0, got"), ([1, 129], "129 requests are more than max_num_reqs=128")],
-)
-def test_a_load_that_cannot_be_is_told(given_loads: list[int], said: str) -> None:
-    assert loads_of([8, 1, 8], 128) == [1, 8] and loads_of(4, 128) == [4]
-    with pytest.raises(ValueError, match=said):
-        loads_of(given_loads, 128)

@@ -8,8 +8,8 @@ import pytest
 from dlstep.models import load_checkpoint, read_description
 
 from ...helpers.tiny_families import write_checkpoint
+from .folders import edit, folder_of
 from .published import SDAR_8B
-from .test_families import edit, folder_of
 
 
 def test_files_that_hold_something_else(tmp_path: Path) -> None:

@@ -4,98 +4,17 @@ import json
 import re
 import shutil
 from collections.abc import Callable
-from math import prod
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, strategies as st
 from safetensors.torch import load_file, save_file
-from torch import nn
 
 from dlstep.models import FAMILIES, load_checkpoint, weights
-from dlstep.models.names import Rule
-from dlstep.models.placement import Wanted, make_plan, shortened
 from dlstep.models.shards import read_contents
 
 from ...helpers.tiny_families import FACTS, write_checkpoint
-
-RULES = (
-    Rule(r"blocks\.(\d+)\.experts\.(?P<expert>\d+)\.gate", (r"layers.\1.gate_up",), 0),
-    Rule(r"blocks\.(\d+)\.experts\.(?P<expert>\d+)\.up", (r"layers.\1.gate_up",), 1),
-    Rule(r"blocks\.(\d+)\.qkv\.(weight|bias)", (r"layers.\1.q.\2", r"layers.\1.k.\2")),
-    Rule(r"(?:model\.)?word_embeddings", ("embed",)),
-)
-SHAPES = {"embed": (9, 4), "norm": (4,)} | {
-    name: shape
-    for layer in range(2)
-    for name, shape in {
-        f"layers.{layer}.gate_up": (3, 10, 4),
-        f"layers.{layer}.q.weight": (6, 4),
-        f"layers.{layer}.k.weight": (2, 4),
-        f"layers.{layer}.q.bias": (6,),
-        f"layers.{layer}.k.bias": (2,),
-    }.items()
-}
-WANTED = Wanted(SHAPES, {name: (name, "head") if name == "embed" else (name,) for name in SHAPES})
-STORED = {"word_embeddings": (9, 4), "norm": (4,)} | {
-    name: shape
-    for layer in range(2)
-    for name, shape in {
-        f"blocks.{layer}.qkv.weight": (8, 4),
-        f"blocks.{layer}.qkv.bias": (8,),
-        **{f"blocks.{layer}.experts.{expert}.{half}": (5, 4) for expert in range(3) for half in ("gate", "up")},
-    }.items()
-}
-
-
-def test_every_parameter_is_filled_once() -> None:
-    plan = make_plan(WANTED, STORED, RULES, ())
-    assert plan.problems == ()
-    covered = dict.fromkeys(SHAPES, 0)
-    for placement in plan.placements:
-        size = prod(STORED[placement.tensor])
-        if placement.rows is not None:
-            size = size // STORED[placement.tensor][0] * (placement.rows[1] - placement.rows[0])
-        covered[placement.parameter] += size
-    assert covered == {name: prod(shape) for name, shape in SHAPES.items()}
-
-
-@given(st.sampled_from(sorted(STORED)))
-def test_a_tensor_that_is_taken_out_is_named(removed: str) -> None:
-    plan = make_plan(WANTED, {name: shape for name, shape in STORED.items() if name != removed}, RULES, ())
-    assert (plan.unused, plan.misshaped) == ((), ())
-    (missing,) = plan.missing
-    assert removed in missing.split(" or ")
-
-
-@given(st.sampled_from(sorted(STORED)), st.integers(1, 3))
-def test_a_tensor_of_another_shape_is_named_with_both(changed: str, more: int) -> None:
-    shape = (STORED[changed][0] + more, *STORED[changed][1:])
-    plan = make_plan(WANTED, STORED | {changed: shape}, RULES, ())
-    assert (plan.missing, plan.unused) == ((), ())
-    assert plan.misshaped == (f"{changed} has {list(shape)}, the network takes {list(STORED[changed])}",)
-
-
-@pytest.mark.parametrize("added", ["extra", "blocks.2.qkv.weight", "blocks.0.experts.3.up", "layers.0.nothing"])
-def test_a_tensor_too_many_is_named(added: str) -> None:
-    plan = make_plan(WANTED, STORED | {added: (5, 4)}, RULES, ())
-    assert (plan.missing, plan.misshaped, plan.unused) == ((), (), (added,))
-    assert not make_plan(WANTED, STORED | {added: (5, 4)}, RULES, (re.escape(added),)).problems
-
-
-@pytest.mark.parametrize("added", [{"embed": (9, 4)}, {"layers.0.q.bias": (6,)}, {"layers.0.gate_up": (3, 10, 4)}])
-def test_two_tensors_for_one_parameter_are_refused(added: dict[str, tuple[int, ...]]) -> None:
-    plan = make_plan(WANTED, STORED | added, RULES, ())
-    assert any("another tensor fills" in name for name in plan.unused)
-
-
-def test_a_long_list_is_cut_and_counted() -> None:
-    assert shortened(map(str, range(25))).endswith("18; 19; and 5 more")
-
-
-# Folders.
 
 
 def edit_tensors(folder: Path, change: Any) -> None:
@@ -164,9 +83,6 @@ def test_numbers_that_cannot_be_read_are_named(dtype: torch.dtype, tmp_path: Pat
     edit_tensors(tmp_path, lambda tensors: tensors.update({"model.norm.weight": tensors["model.norm.weight"].to(dtype)}))
     with pytest.raises(ValueError, match=r"other dtype: model\.norm\.weight is [FI]\w+, not one of F32, F16, BF16"):
         load_checkpoint(tmp_path)
-
-
-# Files that are not whole.
 
 
 def shard(folder: Path) -> Path:
@@ -299,31 +215,6 @@ def test_small_pieces_of_files_make_the_same_network(sharded: Path, monkeypatch:
 def test_progress_is_not_drawn_where_nobody_looks(sharded: Path, capfd: pytest.CaptureFixture[str]) -> None:
     load_checkpoint(sharded, progress=True)
     assert capfd.readouterr() == ("", "")
-
-
-# Mixtures of experts.
-
-
-def experts_of(network: nn.Module) -> str:
-    config: Any = network.config
-    return config.get_text_config()._experts_implementation
-
-
-@pytest.mark.parametrize("family", ["sdar_moe", "llada2", "diffusion_gemma"])
-def test_experts_are_multiplied_as_a_group_where_torch_can(family: str, tmp_path: Path) -> None:
-    write_checkpoint(tmp_path, family)
-    assert experts_of(load_checkpoint(tmp_path, model_name=family).network) == "grouped_mm"
-    assert experts_of(load_checkpoint(tmp_path, dtype=torch.float64, model_name=family).network) == "eager"
-
-
-def test_experts_whose_rows_do_not_align_are_multiplied_one_by_one(tmp_path: Path) -> None:
-    reference, _ = write_checkpoint(tmp_path, "sdar_moe", moe_intermediate_size=7)
-    network: Any = load_checkpoint(tmp_path).network
-    assert experts_of(network) == "eager"
-    network.set_attn_implementation("sdpa")
-    reference.set_experts_implementation("eager")
-    ids = torch.arange(9)[None]
-    torch.testing.assert_close(network(ids).logits, reference(ids).logits, atol=2e-5, rtol=0)
 
 
 def test_families_of_the_table_are_tested() -> None:

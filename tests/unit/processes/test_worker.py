@@ -6,7 +6,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -251,27 +250,3 @@ def test_program_that_leaves_a_worker_behind_ends(tmp_path: Path):
     done = subprocess.run(command, capture_output=True, text=True, timeout=SOON, check=False)
     assert done.returncode == 0, done.stderr
     assert gone(int(done.stdout.split()[1]))
-
-
-def test_interrupted_start_leaves_no_process(monkeypatch: pytest.MonkeyPatch):
-    """Ctrl-C while the spawner starts a process: it is killed although nobody holds it."""
-    from dlstep.processes import spawner
-
-    class Interrupted(threading.Event):
-        def wait(self, timeout: float | None = None) -> bool:
-            raise KeyboardInterrupt
-
-    jobs: list[Any] = []
-    made: Callable[[Any], Any] = spawner._Job
-
-    def job(process: Any) -> Any:
-        jobs.append(made(process))
-        jobs[0].done = Interrupted()
-        return jobs[0]
-
-    monkeypatch.setattr(spawner, "_Job", job)
-    with pytest.raises(KeyboardInterrupt):
-        Worker(ignore, name="worker")
-    while not jobs[0].done.is_set():
-        time.sleep(0.01)
-    assert jobs[0].error is not None or gone(jobs[0].process.pid)  # it may find its pipes closed, and not start

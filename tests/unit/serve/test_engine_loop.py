@@ -6,7 +6,6 @@ from multiprocessing import Pipe
 from threading import Thread
 
 import pytest
-from hypothesis import given, strategies as st
 
 from dlstep import Plan, Samples, SamplingParams
 from dlstep.core import Driver
@@ -14,7 +13,6 @@ from dlstep.engine.buffer_policy import policy_of
 from dlstep.processes import Heart, Heartbeat
 from dlstep.serve.engine_loop import EngineLoop, converse
 from dlstep.serve.messages import Cancel, Card, Report, Submit
-from dlstep.serve.router.fair_queue import FairQueue
 
 from ...helpers.serving import Paced, shadow_engine
 
@@ -122,22 +120,6 @@ def test_a_conversation_ends_when_the_pipe_closes_or_when_asked() -> None:
         ours.close()
         thread.join(5)
         assert not thread.is_alive()
-
-
-@given(pushes=st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 3)), max_size=40))
-def test_owners_take_turns_and_each_is_served_in_order(pushes: list[tuple[str, int]]) -> None:
-    queue = FairQueue[tuple[str, int]]()
-    for number, (owner, _) in enumerate(pushes):
-        queue.push(owner, (owner, number))
-    assert len(queue) == len(pushes) == len(list(queue))
-    order = [queue.pop() for _ in pushes]
-    assert not queue
-    for owner in "abc":
-        assert [item for item in order if item[0] == owner] == [(o, n) for n, (o, _) in enumerate(pushes) if o == owner]
-    for place in range(len(order)):
-        waiting = {item[0] for item in order[place:]}
-        turns = [item[0] for item in order[place : place + len(waiting)]]
-        assert set(turns) == waiting, "everybody who waits comes once before anybody comes twice"
 
 
 def test_a_policy_counts_the_requests_that_come_together() -> None:

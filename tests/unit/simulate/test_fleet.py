@@ -2,29 +2,18 @@
 
 from dataclasses import replace
 from itertools import pairwise
-from random import Random
 
 import pytest
-from hypothesis import example, given, strategies as st
+from hypothesis import given, strategies as st
 
 from dlstep.core import Config, commit, init, schedule
 from dlstep.core.lifecycle import add
 from dlstep.core.plan import Samples
 from dlstep.serve.router.placement import Pages, Standing, bound, choose
-from dlstep.simulate.costs import Size, StepCost, fitted, size_of
-from dlstep.simulate.figures import Fleet, Traffic, curve, figures
+from dlstep.simulate.costs import Size, StepCost, size_of
+from dlstep.simulate.figures import figures
 from dlstep.simulate.fleet import AHEAD, Chooser, Simulation
-from dlstep.simulate.work import (
-    SHARED_IDS,
-    Answered,
-    Beginnings,
-    Job,
-    Script,
-    drawn_jobs,
-    repeated_jobs,
-    scripted_spec,
-    scripted_strategy,
-)
+from dlstep.simulate.work import SHARED_IDS, Answered, Beginnings, Job, Script, drawn_jobs, scripted_spec, scripted_strategy
 from dlstep.strategies import load
 
 CONFIG = Config(scripted_spec(), page_size=4, num_pages=400, max_model_len=64, max_num_batched_tokens=96, max_num_reqs=4)
@@ -34,7 +23,6 @@ STRATEGIES = {
     "d2f": {"block_size": 2, "buffer_size": 3},
 }
 COST = StepCost(0.01, 0.0001, 0.0005, 1e-6)
-
 answers = st.builds(Answered, st.integers(1, 20), st.integers(0, 20), st.integers(1, 20))
 workloads = st.builds(
     drawn_jobs,
@@ -123,23 +111,6 @@ def test_the_quick_choice_is_the_servers(data: st.DataObject, replicas: int, mos
             sent[number] -= 1
 
 
-@example([Job(0.1442910641095092, (3,), 0, 1, 1)], 1)  # always busy, and rounded up
-@given(workloads, st.integers(1, 4))
-def test_figures_are_a_direct_count(jobs: list[Job], replicas: int) -> None:
-    made = simulation(replicas)
-    course = made.run(jobs)
-    row = figures(jobs, course)
-    took = max(fate.ended for fate in course.fates) - jobs[0].at
-    assert row.requests == len(jobs) and row.replicas == replicas
-    assert row.tokens_per_s == pytest.approx(sum(job.tokens for job in jobs) / took)
-    assert row.hit_rate == pytest.approx(sum(fate.found for fate in course.fates) / sum(len(job.prompt) for job in jobs))
-    assert 0 <= row.hit_rate <= 1 and 0 < row.busy <= 1 + 1e-9
-    assert row.queue_p50 <= row.latency_p50 <= row.latency_p95 <= row.latency_p99
-    size = course.size
-    seconds = 0.01 * size.forward + 0.0001 * size.rows + 0.0005 * size.requests + 1e-6 * size.context
-    assert sum(course.busy) == pytest.approx(seconds)
-
-
 def test_shared_beginnings_are_found_as_often_as_they_come_again() -> None:
     """One replica, one request after the other: all but the first with a beginning find its 3 pages."""
     jobs = drawn_jobs([Answered(5, 4, 2)], 60, 0.01, limit=8, seed=1, beginnings=Beginnings(4, 12))
@@ -169,41 +140,8 @@ def test_more_replicas_serve_an_overload_faster() -> None:
         assert 1.7 * fewer < more < 2.1 * fewer
 
 
-def test_a_curve_grows_its_load_with_its_replicas() -> None:
-    fleet = Fleet(CONFIG, scripted_strategy(load("multi_bd"), STRATEGIES["multi_bd"]), COST)
-    traffic = Traffic((Answered(5, 10, 4),), rate=2.0, each=50, limit=10, fewest=80)
-    one, three = curve(fleet, traffic, (1, 3))
-    assert (one.requests, three.requests) == (80, 150)
-    assert three.tokens_per_s == pytest.approx(3 * one.tokens_per_s, rel=0.35)
-
-
 def test_a_full_fleet_lets_requests_wait_in_front() -> None:
     room = CONFIG.max_num_reqs + AHEAD
     jobs = [Job(0.0, (9 + number,), 4, 2, 4) for number in range(room + 5)]
     course = simulation(1).run(jobs)
     assert [fate.number for fate in sorted(course.fates, key=lambda fate: (fate.began, fate.number))] == list(range(room + 5))
-
-
-@given(st.lists(st.floats(1e-6, 1e-2), min_size=4, max_size=4), st.integers(0, 99))
-def test_planted_costs_are_found(planted: list[float], seed: int) -> None:
-    random = Random(seed)
-    sizes = [Size(1.0, random.uniform(1, 500), random.uniform(1, 30), random.uniform(1, 9000)) for _ in range(40)]
-    seconds = [sum(c * x for c, x in zip(planted, (1.0, s.rows, s.requests, s.context), strict=True)) for s in sizes]
-    found = fitted(sizes, seconds)
-    assert [found.forward, found.row, found.request, found.context] == pytest.approx(planted, rel=1e-3)
-
-
-def test_no_cost_is_below_nothing() -> None:
-    found = fitted([Size(1.0, 10.0), Size(1.0, 20.0), Size(1.0, 30.0)], [3.0, 2.0, 1.9], ("forward", "row"))
-    assert found.row == 0 and 1.9 < found.forward < 3.0
-
-
-def test_requests_of_a_measurement_come_again() -> None:
-    """The arrivals are those that `dlstep bench serve` draws."""
-    random, now, expected = Random(7), 0.0, list[float]()
-    while (now := now + random.expovariate(5.0)) < 4.0:
-        expected.append(now)
-    jobs = repeated_jobs([Answered(3, 4, 2), Answered(6, 5, 3)], 5.0, 4.0, prompts=3, limit=9, seed=7)
-    assert [job.at for job in jobs] == expected
-    assert [len(job.prompt) for job in jobs[:6]] == [3, 6, 3, 3, 6, 3]
-    assert jobs[0].prompt == jobs[3].prompt != jobs[2].prompt

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from random import Random
 
 import pytest
 
@@ -11,7 +12,7 @@ from dlstep.core import Config, Request, SamplingParams, add, commit, schedule
 from dlstep.simulate.costs import StepCost
 from dlstep.simulate.fleet import Simulation
 from dlstep.simulate.served import embedded_answers
-from dlstep.simulate.work import Answered, Job, scripted_spec, scripted_strategy
+from dlstep.simulate.work import Answered, Job, repeated_jobs, scripted_spec, scripted_strategy
 from dlstep.strategies import load
 from dlstep.tiny import problems
 
@@ -58,3 +59,19 @@ def test_answers_of_an_embedded_model_are_simulated_by_name(capsys: pytest.Captu
     assert replace(found[0], forwards=1) == Answered(found[0].prompt, found[0].tokens, 1)
     assert main(["simulate", "--answers", "tiny-bd", "--replicas", "1", "--fewest", "50", "--requests", "1"]) == 0
     assert capsys.readouterr().out.splitlines()[-1].split()[:2] == ["1", "50"]
+
+
+def test_requests_of_a_measurement_come_again() -> None:
+    """The arrivals are those that `dlstep bench serve` draws."""
+    random, now, expected = Random(7), 0.0, list[float]()
+    while (now := now + random.expovariate(5.0)) < 4.0:
+        expected.append(now)
+    jobs = repeated_jobs([Answered(3, 4, 2), Answered(6, 5, 3)], 5.0, 4.0, prompts=3, limit=9, seed=7)
+    assert [job.at for job in jobs] == expected
+    assert [len(job.prompt) for job in jobs[:6]] == [3, 6, 3, 3, 6, 3]
+    assert jobs[0].prompt == jobs[3].prompt != jobs[2].prompt
+
+
+def test_answers_are_as_they_say() -> None:
+    with pytest.raises(ValueError, match="at least one prompt token"):
+        Answered(0, 1, 1)

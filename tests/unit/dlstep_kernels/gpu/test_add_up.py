@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, strategies as st
 from torch import Tensor
 
 from dlstep.distributed.ranks import Ranks
@@ -64,24 +63,6 @@ def sums(ranks: Ranks, folder: Path) -> list[bytes]:
     assert set(common.counts[:-1].tolist()) == {len(found)}, "every program has counted every sum"
     ranks.told(None)
     return found
-
-
-@given(
-    vectors=st.integers(0, 5000),
-    odd=st.integers(0, 15),
-    dtype=st.sampled_from((BF16, FP16, FP32, torch.float64, torch.int32)),
-    size=st.integers(2, 9),
-)
-def test_parts_are_whole_vectors_and_find_room(vectors: int, odd: int, dtype: torch.dtype, size: int):
-    tensor = torch.empty(1024 * vectors + odd, dtype=dtype, device="meta")
-    if not commons.suits(tensor, size):
-        wrong = tensor.numel() % (16 * size) or dtype not in commons.DTYPES
-        assert wrong or not 0 < tensor.nbytes <= commons.LARGEST
-        return
-    assert tensor.nbytes % (16 * size) == 0
-    if tensor.nbytes > commons.whole_bytes(size):
-        assert 2 * (size - 1) * tensor.nbytes // size <= commons.parts_bytes(size)
-    assert commons.parts_bytes(size) + 2 * (size - 1) * commons.whole_bytes(size) <= commons.room_bytes(size)
 
 
 @needs_interpreter

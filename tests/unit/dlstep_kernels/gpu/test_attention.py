@@ -2,24 +2,19 @@
 
 import pytest
 import torch
+from hypothesis import example, given, strategies as st
 
+from dlstep_kernels.gpu.attention import launch_parameters, tiled_attention
+
+from ....helpers.attention_checks import Problem, assert_near, expected, inputs_of, problems
+from ....helpers.triton_interpreter import needs_interpreter
 from ..profiles import up_to
 
 pytest.importorskip("triton", reason="triton is not installed: it exists for Linux only")
 
-from hypothesis import example, given, strategies as st
-
-from dlstep_kernels import store_kv as store_kv_twin
-from dlstep_kernels.gpu.attention import launch_parameters, tiled_attention
-from dlstep_kernels.gpu.pages import store_kv
-
-from ....helpers.attention_checks import Problem, assert_near, expected, inputs_of, problems
-from ....helpers.triton_interpreter import needs_interpreter
 
 pytestmark = needs_interpreter
 SMALL = {"block_m": 16, "block_n": 16, "num_warps": 4, "num_stages": 2, "occupancy": 1}
-
-
 # Rows that see more than others, within and beyond a block of positions; the second has one that sees nothing.
 STAIRS = Problem(((28, 7, 35, 0, 1),), 1, 2, 16, 4, None, torch.float32, 0, False, 1)
 BLIND = Problem(((28, 7, 35, 0, 1),), 1, 2, 16, 4, None, torch.float32, 1, False, 1)
@@ -66,28 +61,3 @@ def test_head_dims(head_dim: int) -> None:
     inputs = inputs_of(problem, "cpu")
     answer = tiled_attention(inputs.queries, inputs.key_pages, inputs.value_pages, inputs.tiles, scale=head_dim**-0.5)
     assert_near(answer, expected(inputs, head_dim**-0.5))
-
-
-@up_to(20)
-@given(
-    seed=st.integers(0, 10**6),
-    kv_heads=st.integers(1, 3),
-    head_dim=st.sampled_from((16, 80)),
-    dtype=st.sampled_from((torch.float32, torch.bfloat16)),
-    slots=st.lists(st.integers(-1, 9), min_size=0, max_size=6, unique_by=lambda slot: slot if slot >= 0 else object()),
-)
-def test_stores_what_the_twin_stores(seed: int, kv_heads: int, head_dim: int, dtype: torch.dtype, slots: list[int]) -> None:
-    generator = torch.Generator().manual_seed(seed)
-    # As a model gives them: heads before rows, keys contiguous, values part of a larger tensor.
-    keys = torch.randn(kv_heads, len(slots), head_dim, generator=generator).to(dtype).transpose(0, 1)
-    values = torch.randn(len(slots), 3 * kv_heads, head_dim, generator=generator).to(dtype)[:, kv_heads : 2 * kv_heads]
-    pages = torch.randn(2, 2, 11, kv_heads, head_dim, generator=generator).to(dtype)
-    there = torch.tensor(slots, dtype=torch.int64)
-    scratch = pages[:, :, -1].clone()
-    store_kv(keys, values, *pages[0], there)
-    reference = pages[1]
-    reference.copy_(torch.randn(2, 11, kv_heads, head_dim, generator=generator))
-    reference.copy_(pages[0])
-    store_kv_twin(keys, values, *reference, there)
-    assert torch.equal(pages[0][:, :-1], reference[:, :-1])
-    assert torch.equal(pages[0][:, -1], scratch[0])

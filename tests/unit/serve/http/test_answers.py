@@ -5,23 +5,13 @@ import socket
 import time
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import pairwise
 from typing import Any
 
-from hypothesis import given, strategies as st
 from openai.types import Completion
 from openai.types.chat import ChatCompletionChunk
 
-from dlstep import SamplingParams
-from dlstep.core import Cell, updates
-from dlstep.core.ledger import Ending
-from dlstep.serve.http.choices import Choice
-from dlstep.serve.messages import News, Submit
-from dlstep.serve.router.front import Texts
-from dlstep.serve.router.heads import Head
-from dlstep.serve.router.tickets import Ticket
+from dlstep.core import updates
 from dlstep.stream import window_texts
-from dlstep.text.detokenize import TextStream
 
 from ....helpers.serving import Paced, Served, questions, served, shadow_engine, tiny_llm
 
@@ -161,44 +151,3 @@ def test_a_slow_reader_gets_the_whole_text() -> None:
         raw = b"".join(slow_reader(server, body, 0.001)).decode()
         told = [json.loads(part[part.index("{") : part.rindex("}") + 1]) for part in raw.split("\n\n") if "data: {" in part]
         check_contract(told, whole(server, prompt="slow", max_tokens=1500))
-
-
-@st.composite
-def reports(draw: st.DrawFn) -> list[list[News]]:
-    """News of one answer, in groups that a reader finds at once."""
-    ids = st.integers(3, 60)
-    sizes = draw(st.lists(st.integers(0, 4), min_size=1, max_size=12))
-    found: list[News] = []
-    for nfe, size in enumerate(sizes, 1):
-        tokens = tuple(draw(st.lists(ids, min_size=size, max_size=size)))
-        last = nfe == len(sizes)
-        cells = () if last else tuple((draw(st.none() | ids), 0.5) for _ in range(draw(st.integers(0, 3))))
-        found.append(News(0, tokens, (0.5,) * size, cells, nfe, nfe, 0, Ending("length", 0) if last else None))
-    cuts = sorted({0, len(found), *draw(st.lists(st.integers(0, len(found))))})
-    return [found[start:stop] for start, stop in pairwise(cuts)]
-
-
-@given(groups=reports(), drafts=st.booleans(), stops=st.sampled_from([(), ("a",), ("xy", "b")]))
-def test_however_a_reader_is_delayed_it_loses_drafts_and_never_text(
-    groups: list[list[News]], drafts: bool, stops: tuple[str, ...]
-) -> None:
-    engine = shadow_engine()
-    spec, texts = engine.first.config.spec, Texts(engine.tokenizer, "", None)
-    ticket = Ticket(Submit(0, (5,), SamplingParams(stop=stops), drafts=drafts), "key-0", 0.0, lambda: None)
-    choice, pieces = Choice(0, ticket, Head("completion", "shadow", False, False), texts, spec), []
-    for group in groups:
-        for news in group:
-            ticket.take(news, 0.0)
-        if (piece := choice.piece()) is not None:
-            pieces.append(piece)
-    plain, every = TextStream(engine.tokenizer, stops), [token for group in groups for news in group for token in news.tokens]
-    assert "".join(piece.text for piece in pieces) == choice.text == plain.close(every)
-    assert [piece.ended for piece in pieces] == [False] * (len(pieces) - 1) + [True]
-    if drafts:
-        assert [piece.dlstep["seq"] for piece in pieces] == list(range(len(groups)))
-        newest = [group[-1] for group in groups]
-        for piece, news in zip(pieces, newest, strict=True):
-            cells = piece.dlstep["cells"]
-            assert isinstance(cells, list)
-            assert [(cell[1], cell[2]) for cell in cells] == [*news.cells]
-            assert [cell[3] for cell in cells] == [*window_texts([Cell(*cell) for cell in news.cells], spec.pieces)]

@@ -1,29 +1,20 @@
 """Connections that ask for nothing, never finish or never read: they are bounded and closed in time, and delay nobody."""
 
-import fcntl
 import json
-import logging
 import os
 import socket
-import sys
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from threading import Thread
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
 
 from dlstep.serve.http import connections
-from dlstep.serve.http.guards import hosts_of
-from dlstep.serve.log_lines import LineWriter, SeldomFilter
-from dlstep.serve.settings import ServeOptions
 
 from ....helpers.serving import Paced, Served, served, shadow_engine, stalls_of_loop
 
 COMPLETIONS = "/v1/completions"
 GOOD = {"prompt": "x", "max_tokens": 4}
-F_SETPIPE_SZ = 1031
 CLOSED = 15.0  # seconds in which a connection must be closed whose limit is one second, on a busy machine
 
 
@@ -174,132 +165,6 @@ def test_half_closed_clients_get_their_answer_and_gone_ones_are_noticed(stream: 
         begun = engine.driver.runs
         server.until_idle()
         assert engine.driver.runs < begun + 150, "its pages were free long before its end"
-
-
-@contextmanager
-def stdout_as(descriptor: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Let stdout be another file."""
-    kept = os.dup(1)
-    os.dup2(descriptor, 1)
-    monkeypatch.setattr(sys, "stdout", os.fdopen(1, "w", closefd=False))
-    try:
-        yield
-    finally:
-        monkeypatch.undo()
-        os.dup2(kept, 1)
-        os.close(kept)
-
-
-@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="writes to /dev/full, which is Linux's")
-@pytest.mark.parametrize("what", ["full disk", "closed pipe", "stopped reader"])
-def test_a_log_that_cannot_be_written_harms_no_request(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    reader, writer = os.pipe()
-    if what == "full disk":
-        with open("/dev/full", "wb", buffering=0) as full:
-            os.dup2(full.fileno(), writer)
-    elif what == "stopped reader":
-        fcntl.fcntl(writer, F_SETPIPE_SZ, 4096)
-    else:
-        os.close(reader)
-    with stdout_as(writer, monkeypatch):
-        os.close(writer)
-        with served(shadow_engine(), log_requests=True) as server, server.http() as http:
-            assert {http.post(COMPLETIONS, json=GOOD).status_code for _ in range(30)} == {200}
-            assert http.get("/health").status_code == 200
-            if what != "stopped reader":
-                server.until(lambda: b"dlstep_log_lines_dropped_total 30.0" in server.front.metrics.text())
-    if what != "closed pipe":
-        os.close(reader)
-
-
-def test_lines_that_find_no_room_are_dropped_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dlstep.serve.log_lines.MOST", 10)
-    reader, writer = os.pipe()
-    fcntl.fcntl(writer, F_SETPIPE_SZ, 4096)
-    dropped = list[int]()
-    lines = LineWriter(writer, lambda: dropped.append(1))
-    texts = [f"{number:04} {'x' * 995}" for number in range(100)]
-    for text in texts:
-        lines.write(text)
-    lines.close(0.1)
-    assert 100 - 10 - 6 <= len(dropped) < 100
-    found = list[bytes]()
-
-    def read() -> None:
-        with os.fdopen(reader, "rb") as file:
-            found.append(file.read())
-
-    thread = Thread(target=read)
-    thread.start()
-    lines.close(10)
-    os.close(writer)
-    thread.join(10)
-    assert found[0].decode().splitlines() == texts[: 100 - len(dropped)], "what is written is whole and in order"
-
-
-def test_records_of_one_kind_are_written_seldom(caplog: pytest.LogCaptureFixture) -> None:
-    logger = logging.Logger("test")
-    kept = list[str]()
-    handler = logging.Handler()
-    handler.emit = lambda record: kept.append(record.getMessage())
-    handler.addFilter(SeldomFilter(0.2))
-    logger.addHandler(handler)
-    for round_ in range(2):
-        for number in range(1000):
-            logger.warning("accept failed: %s", number)
-        time.sleep(0.25 * (1 - round_))
-    assert kept[0] == "accept failed: 0" and 2 <= len(kept) < 20 and "times more" in kept[1]
-
-
-HOSTS = ["evil.test", "127.0.0.1.evil.test", "localhost.evil.test", "evil.test:80", "xn--e1afmkfd", "0x7f.1", "127.1"]
-
-
-def test_names_that_are_not_the_servers_are_refused() -> None:
-    with served(shadow_engine(), keys=("k",)) as server, server.http() as http:
-        for host in HOSTS:
-            for path in ("/health", "/", "/v1/models", COMPLETIONS):
-                found = http.request("POST" if path == COMPLETIONS else "GET", path, headers={"Host": host}, json=GOOD)
-                error = found.json()["error"]
-                assert (found.status_code, error["code"]) == (403, "host_not_allowed") and "--allowed_hosts" in error["message"]
-        for host in ("localhost", "LocalHost:8000", "127.0.0.1", "[::1]:8000", "app.localhost", "localhost.", "10.0.0.7"):
-            assert http.get("/health", headers={"Host": host}).status_code == 200, host
-    with served(shadow_engine(), allowed_hosts=("chat.example.com", "*.example.org")) as server, server.http() as http:
-        for host, status in (("chat.example.com", 200), ("a.example.org", 200), ("example.org", 403), ("localhost", 403)):
-            assert http.get("/health", headers={"Host": host}).status_code == status, host
-
-
-@pytest.mark.parametrize(
-    ("options", "any_name"),
-    [({}, False), ({"host": "::1"}, False), ({"host": "localhost"}, False), ({"host": "127.0.0.7"}, False),
-     ({"host": "0.0.0.0"}, True), ({"host": "::"}, True), ({"host": "10.0.0.1"}, True), ({"allowed_hosts": ("*",)}, True),
-     ({"host": "0.0.0.0", "allowed_hosts": ("a",)}, False)],
-)  # fmt: skip
-def test_a_server_for_everybody_is_addressed_by_any_name(options: dict[str, Any], any_name: bool) -> None:
-    assert (hosts_of(ServeOptions(**options)) == ()) == any_name
-
-
-def test_keys_need_not_be_ascii() -> None:
-    with served(shadow_engine(), keys=("schlüssel-ключ",)) as server, server.http() as http:
-        for key, status in (("schlüssel-ключ", 200), ("schlussel", 401), ("schlüssel-ключ2", 401)):
-            headers = {"Authorization": f"Bearer {key}".encode()}
-            assert http.get("/v1/models", headers=headers).status_code == status
-
-
-def test_json_needs_no_content_type_unless_a_browser_sends_it() -> None:
-    content = json.dumps(GOOD).encode()
-    with served(shadow_engine()) as server, server.http() as http:
-        for headers, status in (
-            ({}, 200),
-            ({"Content-Type": "application/json; charset=utf-8"}, 200),
-            ({"Content-Type": "application/vnd.api+json"}, 200),
-            ({"Origin": "http://evil.test"}, 400),
-            ({"Content-Type": "text/plain"}, 400),
-            ({"Content-Type": "application/x-www-form-urlencoded"}, 400),
-        ):
-            answer = http.post(COMPLETIONS, content=content, headers=headers)
-            assert answer.status_code == status, (headers, answer.text)
-            if status == 400:
-                assert "Content-Type: application/json" in answer.json()["error"]["message"]
 
 
 def test_models_can_be_retrieved_and_get_routes_take_head() -> None:

@@ -1,16 +1,12 @@
 """Clients that go away, more requests than there is room for, and limits in time."""
 
 import asyncio
-import gc
 import json
 import random
-import tracemalloc
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from threading import Event
 from time import monotonic
-from typing import Any
 
 import httpx2
 import psutil
@@ -18,12 +14,12 @@ import pytest
 
 from dlstep import SamplingParams
 from dlstep.serve.engine_loop import EngineLoop
-from dlstep.serve.http import app, translate
 from dlstep.serve.messages import Cancel, News, Submit
 from dlstep.serve.router.replica import AHEAD, Replica
 from dlstep.serve.router.tickets import Ticket
 
-from ....helpers.serving import Paced, Served, served, shadow_engine, stalls_of_loop
+from ....helpers.serving import Paced, served, shadow_engine, stalls_of_loop
+from ..http.test_translate import statuses
 
 REQUESTS = 400
 LONG = {"max_tokens": 100, "ignore_eos": True}
@@ -94,20 +90,6 @@ def test_dropped_clients_free_their_pages_at_once(stream: bool, capfd: pytest.Ca
     assert len(dropped) == 32 and all(row["seconds"] > 0 for row in dropped)
 
 
-def statuses(server: Served, count: int, at_once: int, **body: Any) -> Counter[int]:
-    """How many requests were answered with which status."""
-    with server.http() as http, ThreadPoolExecutor(at_once) as threads:
-
-        def answer(number: int) -> int:
-            response = http.post("/v1/completions", json={"prompt": f"{number}", **body})
-            if response.status_code == 429:
-                assert int(response.headers["retry-after"]) >= 1
-                assert response.json()["error"]["code"] == "queue_full"
-            return response.status_code
-
-        return Counter(threads.map(answer, range(count)))
-
-
 @pytest.mark.parametrize("seconds", [10, pytest.param(60, marks=pytest.mark.stress)])
 def test_overload_is_refused_with_429_and_is_over_when_it_is_over(seconds: float, report: Callable[[str], None]) -> None:
     """Sixty clients that ask again at once, where twenty find room: the others are refused, and memory does not grow."""
@@ -135,60 +117,6 @@ def test_a_body_asks_for_all_of_its_answers_or_none() -> None:
         response = http.post("/v1/completions", json={"prompt": "x", "n": 9})
         assert response.status_code == 400 and response.json()["error"]["param"] == "n"
         assert http.post("/v1/completions", json={"prompt": "x", "n": 8, "max_tokens": 4}).status_code == 200
-
-
-def test_prompts_that_are_too_many_are_not_encoded(monkeypatch: pytest.MonkeyPatch) -> None:
-    encoded: list[object] = []
-    encode = translate.encode
-    monkeypatch.setattr(translate, "encode", lambda texts, prompt: encoded.append(prompt) or encode(texts, prompt))
-    with served(shadow_engine(), max_queue=8) as server, server.http() as http:
-        response = http.post("/v1/completions", json={"prompt": ["x"] * 9})
-        assert response.status_code == 400 and response.json()["error"]["param"] == "prompt"
-        assert not encoded
-        assert http.post("/v1/completions", json={"prompt": ["x"] * 8, "max_tokens": 4}).status_code == 200
-        assert len(encoded) == 8
-
-
-def test_texts_do_not_pile_up_before_they_are_encoded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(app, "MOST_TEXTS", 4)
-    gate, encode = Event(), translate.encode
-
-    def encodes(*given: Any) -> tuple[int, ...]:
-        gate.wait(20)
-        return encode(*given)
-
-    monkeypatch.setattr(translate, "encode", encodes)
-    with served(shadow_engine(), max_queue=4) as server, ThreadPoolExecutor(8) as threads:
-        under_way = [threads.submit(statuses, server, 1, 1, max_tokens=4) for _ in range(8)]
-        server.until(lambda: sum(each.done() for each in under_way) == 4)
-        gate.set()
-        assert sum((each.result() for each in under_way), Counter[int]()) == {200: 4, 429: 4}
-        assert "dlstep_requests_refused_total 4.0" in server.front.metrics.text().decode()
-
-
-@pytest.mark.parametrize("name", ["acept_threshold", "accept-threshold", "a.b", "é", "a b"])
-def test_an_option_that_is_unknown_is_named(name: str) -> None:
-    with served(shadow_engine()) as server, server.http() as http:
-        response = http.post("/v1/completions", json={"prompt": "x", "dlstep": {name: 1}})
-        assert (response.status_code, response.json()["error"]["param"]) == (400, f"dlstep.{name}")
-
-
-def test_nothing_is_kept_of_options_that_a_client_made_up() -> None:
-    """Of patterns `re` keeps hundreds, of any length."""
-    tracemalloc.start()
-    try:
-        with served(shadow_engine()) as server, server.http() as http:
-            sizes: list[int] = []
-            for number in range(12):
-                options = {f"{number}".rjust(200_000, "x"): 1}
-                response = http.post("/v1/completions", json={"prompt": "x", "dlstep": options})
-                assert response.status_code == 400
-                gc.collect()
-                sizes.append(tracemalloc.get_traced_memory()[0])
-            # A thread may still hold the body that was answered last; kept patterns take over a megabyte each.
-            assert min(sizes[-4:]) - min(sizes[:4]) < 1_000_000, sizes
-    finally:
-        tracemalloc.stop()
 
 
 def test_owners_of_keys_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,7 +29,7 @@ from dlstep.testing.checks import check_ownership
 from dlstep.testing.harness import shadow
 from dlstep.testing.sharing import Follower, LeadingDriver
 
-from ..helpers.recorded import recorded, setting
+from ...helpers.recorded import recorded, setting
 
 KINDS = ("Add", "Adopt", "Abort", "Fail", "Rebuild", "Prune", "Samples")
 

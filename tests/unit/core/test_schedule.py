@@ -72,7 +72,7 @@ def test_random_schedules_leave_no_page_owned(name: str, count: int, report: Cal
 SCRIPT = """
 import sys
 sys.path.insert(0, {folder!r})
-from tests.property.test_schedules import random_run
+from tests.unit.core.test_schedule import random_run
 from dlstep.core.codec import to_json
 import json
 for name in {names!r}:
@@ -85,7 +85,7 @@ for name in {names!r}:
 def printed(hash_seed: str) -> dict[str, str]:
     """The lines that a process with this hash seed prints for each strategy."""
     names = strategies.available()
-    script = SCRIPT.format(folder=str(Path(__file__).parents[2]), names=names)
+    script = SCRIPT.format(folder=str(Path(__file__).parents[3]), names=names)
     environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
     done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
     return dict(zip(names, done.stdout.splitlines(), strict=True))

@@ -1,0 +1,47 @@
+"""A file with a rule of the user's own, and one whose rule breaks a law."""
+
+from pathlib import Path
+
+import pytest
+
+OWN_RULE = '''"""Takes the `count` most probable positions."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from annotated_types import Gt
+
+from dlstep.core import Choice, check_ranges
+
+
+@dataclass(frozen=True, slots=True)
+class Best(Choice):
+    """As the module says."""
+
+    count: Annotated[int, Gt(0)] = 2
+    """Positions that a forward takes."""
+
+    def __post_init__(self):
+        check_ranges(self)
+
+    def chosen(self, sequence, block, rows, begin, must):
+        """The best rows."""
+        own = range(begin, begin + len(block.undecided))
+        return sorted(sorted(own, key=lambda row: -rows.probabilities[row])[: self.count])
+
+
+RULE = Best
+'''
+LAWLESS = (
+    OWN_RULE.replace("RULE = Best", "RULE = Nothing")
+    .replace("class Best", "class Nothing")
+    .replace("return sorted(sorted(own, key=lambda row: -rows.probabilities[row])[: self.count])", "return []")
+)
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("rules")
+    (folder / "best_of_own.py").write_text(OWN_RULE)
+    (folder / "lawless.py").write_text(LAWLESS)
+    return folder

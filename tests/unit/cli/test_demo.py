@@ -1,0 +1,78 @@
+"""`dlstep demo`, with and without a terminal."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from io import StringIO
+
+import pytest
+from rich.console import Console
+
+from dlstep import LLM, tiny
+from dlstep.bench.accuracy import Accuracy
+from dlstep.bench.frontier import DECODERS, Decoder, Row
+from dlstep.cli import demo
+
+from ...helpers.shadow_llm import make_llm
+
+LABELS = [decoder.label for decoder in DECODERS]
+
+
+@pytest.mark.parametrize("problems", [2, pytest.param(8, marks=pytest.mark.stress)])
+def test_the_demo_runs_without_a_terminal(problems: int) -> None:
+    code = "from dlstep.cli import main; raise SystemExit(main())"
+    command = [sys.executable, "-c", code, "demo", "--problems", str(problems), "--shown", "1"]
+    plain = subprocess.run(command, capture_output=True, text=True, check=True, env={**os.environ, "COLUMNS": "80"})
+    assert "forwards" in plain.stdout
+    assert "\x1b[" not in plain.stdout
+    headings = [line.partition(":")[0] for line in plain.stdout.splitlines() if line.partition(":")[0] in LABELS]
+    assert headings == LABELS[1:], "each way of decoding has one heading of its own"
+    table = plain.stdout.partition("held-out problems")[2].splitlines()
+    assert len(table) < 24 and max(map(len, table)) <= 80, "it fits a small terminal"
+    assert all(any(label.split()[0] in line for line in table) for label in LABELS)
+    assert plain.stderr.count("measured ") == 27
+    rows = json.loads(subprocess.run([*command, "--json"], capture_output=True, text=True, check=True).stdout)
+    assert {(row["model"], row["blocks"], row["option"], row["value"]) for row in rows} >= {
+        ("tiny-bd", 1, "accept_threshold", 0.9),
+        ("tiny-d2f", 4, "accept_threshold", 0.5),
+        ("tiny-canvas", 1, "entropy_bound", 0.1),
+    }
+    assert all(row["problems"] == problems and 0.0 <= row["answer"] <= 1.0 for row in rows)
+
+
+def test_the_demo_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At once a legend with the colours, then pictures and a table, nothing wider than 80 columns and nothing cut."""
+    monkeypatch.setattr(demo, "SECONDS_PER_STEP", 0.0)
+    monkeypatch.setattr(demo, "SHOWN", DECODERS[1:2])
+    console = Console(file=StringIO(), width=80, height=24, force_terminal=True, legacy_windows=False, color_system="standard")
+    shown: list[str] = []
+
+    def model(self: Decoder, value: float, device: str | None = None) -> LLM:
+        shown.append(console.file.getvalue())
+        return make_llm()
+
+    monkeypatch.setattr(Decoder, "model", model)
+    demo.show_all(tiny.problems(2, 0), None, console)
+    (before,) = shown
+    for phase in ("prompt", "masked", "draft", "open", "held", "final"):
+        assert phase in before, "the legend is there before anything is loaded"
+    lines = [re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", line) for line in console.file.getvalue().splitlines()]
+    assert max(len(line.rpartition("\r")[2]) for line in lines) <= 80
+    assert any("multi_bd buffer 4: several unfinished blocks" in line for line in lines)
+    assert any("request 1, finished: length" in line for line in lines)
+
+
+def test_the_table_of_the_demo_cuts_no_name() -> None:
+    figures = Accuracy(500, 1.0, 0.987, 12.34, 12.34, 100.0, 10, 1.0)
+    rows = [Row(each.strategy, each.options, "m", each.knob, value, figures) for each in DECODERS for value in each.values]
+    console = Console(file=StringIO(), width=80)
+    demo.print_table(rows, console)
+    out = console.file.getvalue()
+    assert "\N{HORIZONTAL ELLIPSIS}" not in out and max(map(len, out.splitlines())) <= 80
+    assert len(out.splitlines()) < 24
+    for each in DECODERS:
+        assert f" {each.strategy} " in out
+        assert f"{each.knob.partition('_')[0]} {' '.join(map(str, each.values))}" in out
+    assert "100 100 100   12.34 12.34 12.34" in out

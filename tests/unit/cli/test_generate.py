@@ -1,0 +1,54 @@
+"""`dlstep generate`: what it prints where, and its exit codes."""
+
+import json
+from pathlib import Path
+
+from dlstep.cli import main
+
+from .failing import Captured, failure
+
+QUESTION = "Max has 53 shells. Later Max buys 39 more. How many shells does Max have?"
+
+
+def test_generate_prints_the_right_answer(capsys: Captured) -> None:
+    assert main(["generate", QUESTION]) == 0
+    out, err = capsys.readouterr()
+    assert out.count("\n") == 1
+    assert "92" in out
+    assert "tokens per forward, ended by stop" in err
+
+
+def test_an_empty_answer_is_told_with_a_remedy(capsys: Captured) -> None:
+    assert main(["generate", QUESTION, "--decoding_strategy", "dual_cache", "--max_tokens", "300"]) == 0
+    out, err = capsys.readouterr()
+    assert out == "\n"
+    assert "0 tokens" in err and "--max_tokens" in err
+
+
+def test_generate_prints_json_alone_on_stdout(capsys: Captured) -> None:
+    assert main(["generate", QUESTION, f"{QUESTION}\n", "--json", "--buffer_size", "1"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert len(rows) == 2
+    assert rows[0]["token_ids"] == rows[1]["token_ids"]  # the missing newline is added
+    assert rows[0]["finish_reason"] == "stop"
+    assert rows[0]["tokens_per_forward"] == len(rows[0]["token_ids"]) / rows[0]["nfe"]
+
+
+def test_generate_writes_a_profile(capsys: Captured, tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    assert main(["generate", QUESTION, "--max_tokens", "8", "--profile", str(path)]) == 0
+    named = {event.get("name", "") for event in json.loads(path.read_text())["traceEvents"]}
+    assert {f"dlstep {part}" for part in ("run", "follow", "gather", "lower", "forward", "sample", "unpack")} <= named
+    assert any("scaled_dot_product" in name for name in named)
+    capsys.readouterr()
+    assert "--profile" in failure(["generate", QUESTION, "--profile", str(tmp_path / "nowhere" / "trace.json")], capsys)
+
+
+def test_a_rejected_request_is_told_and_exits_with_one(capsys: Captured) -> None:
+    assert main(["generate", "5" * 600, QUESTION, "--json"]) == 1
+    out, err = capsys.readouterr()
+    rejected, good = json.loads(out)
+    assert rejected["finish_reason"] == "rejected"
+    assert "max_model_len=512" in rejected["error"]
+    assert good["finish_reason"] == "stop"
+    assert "dlstep: rejected: request 0: the prompt has 601 tokens" in err

@@ -1,0 +1,27 @@
+"""Where an answer stops: ids and texts of a request."""
+
+import pytest
+
+from dlstep.core import Config, Request, SamplingParams, Spec, add, init
+from dlstep.strategies.multi_bd import MultiBD
+from dlstep.testing.generators import EOS, MASK, VOCABULARY
+
+from .test_lifecycle import finish, says
+
+PIECES = tuple(b"%c" % b"abcd"[token % 4] for token in range(VOCABULARY))
+SPEC = Spec(MASK, (EOS,), VOCABULARY, pieces=PIECES)
+CONFIG = Config(SPEC, page_size=4, num_pages=64, max_model_len=64, max_num_batched_tokens=256, max_num_reqs=8)
+ONE_BLOCK = MultiBD(block_size=4, buffer_size=1)
+
+
+def test_stop_ids_of_a_request_hold_when_ends_of_sequence_do_not() -> None:
+    params = SamplingParams(max_tokens=8, ignore_eos=True, stop_token_ids=(7,))
+    done = finish(add(init(CONFIG, ONE_BLOCK), Request(0, (1, 2, 3, 4), params)), says(5, EOS, 6, 7, 8, 9, prompt=4))
+    assert (done.finished[0].answer, done.finished[0].finish) == ((5, EOS, 6), "stop")
+
+
+@pytest.mark.parametrize("stops", [("cdab", "zz"), ("zz", "cdab")])
+def test_a_long_stop_string_is_found_across_blocks_beside_a_short_one(stops: tuple[str, ...]) -> None:
+    params = SamplingParams(max_tokens=16, stop=stops)
+    done = finish(add(init(CONFIG, ONE_BLOCK), Request(0, (1, 2, 3, 4), params)), says(1, 1, 2, 3, 0, 1, 1, 1, prompt=4))
+    assert (done.finished[0].answer, done.finished[0].finish) == ((1, 1, 2, 3, 0, 1), "stop")

@@ -1,0 +1,46 @@
+"""Soft inputs in the interpreter, against their twin."""
+
+import torch
+from hypothesis import given, strategies as st
+
+from dlstep_kernels import SoftRows, merge
+from dlstep_kernels.gpu import merge as merge_kernels
+
+from ....helpers.sampling_checks import DTYPES, ROUNDING
+from ....helpers.triton_interpreter import needs_interpreter
+from ..profiles import up_to
+
+pytestmark = needs_interpreter
+
+
+@up_to(25)
+@given(
+    seed=st.integers(0, 10**6),
+    blended=st.integers(0, 4),
+    count=st.integers(1, 3),
+    width=st.sampled_from((1, 16, 37)),
+    dtype=st.sampled_from(DTYPES),
+    mode=st.sampled_from(("dmax_topk", "iter_smooth_topk")),
+    renormalize=st.booleans(),
+)
+def test_merge_equals_the_twin(
+    seed: int, blended: int, count: int, width: int, dtype: torch.dtype, mode: merge.MergeMode, renormalize: bool
+) -> None:
+    """Factors are whole quarters and eighths: what cancels out in a blend cancels exactly, in any order."""
+    generator = torch.Generator().manual_seed(seed)
+    table = torch.randint(-8, 9, (11, width), generator=generator).div(4).to(dtype)
+    embedded = table[torch.randint(0, 11, (7,), generator=generator)]
+    rows = torch.randperm(7, generator=generator)[:blended]
+    shares = torch.randint(0, 9, (blended, count + 1), generator=generator) / 8
+    soft = SoftRows(
+        rows, torch.randint(0, 11, (blended, count), generator=generator), shares[:, :count], shares[:, count],
+        mode, renormalize, 0.5,
+    )  # fmt: skip
+    before = embedded.clone()
+    found, twin = (module.merge_embeddings(embedded, table, 3, soft) for module in (merge_kernels, merge))
+    assert torch.equal(embedded, before)
+    others = [row for row in range(7) if row not in rows.tolist()]
+    assert torch.equal(found[others], embedded[others])
+    # A norm sums up to 37 squares, on both sides, and takes a root; in 16 bits the answer may be rounded the other way.
+    step = {torch.float32: 64 * ROUNDING, torch.bfloat16: 2**-7, torch.float16: 2**-10}[dtype]
+    torch.testing.assert_close(found, twin, atol=step, rtol=step)

@@ -1,0 +1,132 @@
+"""The folder of a run: one process at a time, and checksums of its lines."""
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, strategies as st
+
+from dlstep.cli import main
+from dlstep.evaluate.checkpoint import ANSWERS, BESIDE
+from dlstep.evaluate.crews import Alone
+from dlstep.evaluate.options import EvalOptions
+from dlstep.evaluate.runs import read
+
+from ...helpers.killing import child_that_holds, ended
+from .conftest import copied
+from .running import answers, engine, run
+
+Captured = pytest.CaptureFixture[str]
+COMMANDS = {
+    "eval": ["eval", "--dataset_limit", "2", "--out"],
+    "tune": ["tune", "--over", "accept_threshold=0.3,0.9", "--resume", "--out"],
+    "throughput": ["tune", "--throughput", "--over", "buffer_size=1,2", "--out"],
+    "compare": ["compare", "--strategies", "dmax", "--problems", "2", "--out"],
+    "show": ["report", "--show", "shells/0/1"],
+}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_second_process_on_a_folder_is_refused_before_a_model_is_loaded(
+    name: str, options: EvalOptions, tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def loaded(*_: object, **__: object) -> None:
+        raise AssertionError("the refusal comes first")
+
+    folder = copied(Path(options.out), tmp_path / "run")
+    monkeypatch.setattr("dlstep.engine.loader.load_engine", loaded)
+    monkeypatch.setattr("dlstep.llm.load_engine", loaded)
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    child = child_that_holds(folder)
+    try:
+        assert main([*COMMANDS[name], str(folder)]) == 2
+    finally:
+        ended(child)
+    told = capsys.readouterr().err
+    assert f"{folder} is in use by process {child}: wait until it ends" in told and told.count("\n") == 1
+    assert {path.name: path.read_bytes() for path in folder.iterdir() if path.name != "lock"} == before
+
+
+def test_the_run_itself_holds_the_lock_and_a_killed_holder_blocks_nobody(options: EvalOptions, tmp_path: Path) -> None:
+    class Second(Alone):
+        def step(self) -> Any:
+            with pytest.raises(ValueError, match=f"{chosen.out} is in use by process"):
+                run(chosen)
+            refused.append(True)
+            return super().step()
+
+    refused: list[bool] = []
+    chosen = replace(options, out=str(tmp_path / "run"))
+    ended(child_that_holds(Path(chosen.out)))
+    assert answers(run(chosen, Second(engine()))) == answers(Path(options.out)) and refused
+
+
+def altered(line: dict[str, Any], name: str) -> dict[str, Any]:
+    """The line with another value of the same kind in a field."""
+    value = line[name]
+    match value:
+        case bool():
+            return line | {name: not value}
+        case int() | float():
+            return line | {name: value + 1}
+        case str():
+            return line | {name: f"{value}1"}
+        case list():
+            return line | {name: value[1:] if value else [1]}
+        case _:
+            return line | {name: {**value, "more": 1}}
+
+
+@given(st.data())
+def test_any_altered_field_is_told_with_file_and_line(
+    options: EvalOptions, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    name = data.draw(st.sampled_from([ANSWERS, BESIDE]))
+    lines = (Path(options.out) / name).read_text().splitlines()
+    number = data.draw(st.integers(0, len(lines) - 1))
+    line = json.loads(lines[number])
+    change: Callable[[str], dict[str, Any]] = data.draw(
+        st.sampled_from([lambda field: altered(line, field), lambda field: {k: v for k, v in line.items() if k != field}])
+    )
+    lines[number] = json.dumps(change(data.draw(st.sampled_from(sorted(line)))))
+    folder = copied(Path(options.out), tmp_path_factory.mktemp("altered") / "run")
+    (folder / name).write_text("\n".join(lines) + "\n")
+    for reader in (lambda: read(folder), lambda: run(replace(options, out=str(folder)))):
+        with pytest.raises(
+            ValueError, match=rf"{name}, line {number + 1} (is not a line of a run, look at|does not have its checksum)"
+        ):
+            reader()
+    shutil.rmtree(folder)
+
+
+@pytest.mark.parametrize(("name", "number"), [(ANSWERS, 4), (BESIDE, 2)])
+def test_a_deleted_line_is_answered_again_to_the_same_bytes(
+    options: EvalOptions, tmp_path: Path, name: str, number: int
+) -> None:
+    folder = copied(Path(options.out), tmp_path / "run")
+    lines = (folder / name).read_bytes().splitlines(keepends=True)
+    number = next(place for place, line in enumerate(lines) if place >= number and b'"work"' not in line)
+    (folder / name).write_bytes(b"".join([*lines[:number], *lines[number + 1 :]]))
+
+    class Counting(Alone):
+        def add(self, place: int, item: Any) -> None:
+            added.append(place)
+            super().add(place, item)
+
+    added: list[int] = []
+    assert answers(run(replace(options, out=str(folder)), Counting(engine()))) == answers(Path(options.out))
+    assert len(added) == 1, "no other one is decoded"
+    assert read(folder).beside.keys() == read(Path(options.out)).beside.keys()
+
+
+def test_reports_and_references_refuse_an_edited_score(options: EvalOptions, tmp_path: Path, capsys: Captured) -> None:
+    folder = copied(Path(options.out), tmp_path / "run")
+    (folder / ANSWERS).write_text((folder / ANSWERS).read_text().replace('"score": 0.0', '"score": 1.0', 1))
+    for arguments in (["report", str(folder)], ["report", options.out, "--against", str(folder)]):
+        assert main(arguments) == 2
+        told = capsys.readouterr().err
+        assert f"{folder / ANSWERS}, line " in told and "checksum" in told and told.count("\n") == 1

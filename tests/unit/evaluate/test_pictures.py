@@ -1,0 +1,40 @@
+"""Pictures of a comparison."""
+
+from dlstep.evaluate.pictures import rules_figure, tasks_figure
+
+from ...helpers.comparisons import row
+
+
+def test_the_picture_has_a_frame_for_each_task_with_errors_and_a_frontier_in_steps() -> None:
+    places = [(2.0, 0.9, True), (4.0, 0.5, True), (3.0, 0.4, False)]
+    rows = [
+        row(task, strategy, value=n, tokens_per_forward=speed, accuracy=right, on_frontier=best and strategy == "one")
+        for task in ("a", "b")
+        for strategy in ("one", "$two$", *(f"other {n}" for n in range(9)))
+        for n, (speed, right, best) in enumerate(places)
+    ]
+    figure = tasks_figure(rows)
+    assert [axes.get_title() for axes in figure.axes] == ["a, 9 problems", "b, 9 problems"]
+    first = figure.axes[0]
+    assert len(first.containers) == 11 and all(container.has_xerr and container.has_yerr for container in first.containers)
+    (best,) = (line for line in first.lines if line.get_drawstyle() == "steps-pre")
+    assert list(zip(*best.get_data(), strict=True)) == [(2.0, 90.0), (4.0, 50.0)]
+    names = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert names == ["one, r", "frontier", "others"], "of many, those on the frontier have a name"
+    few = tasks_figure(rows[: 2 * len(places)])
+    assert [text.get_text() for text in few.legends[0].get_texts()] == ["one, r", r"\$two\$, r", "frontier"]
+    few.canvas.draw()
+
+
+def test_the_other_picture_has_a_frame_for_each_rule_with_its_option_and_values() -> None:
+    rows = [row("t", strategy, "a", v, tokens_per_forward=float(v)) for strategy in ("grid", "canvas") for v in (1, 2, 4)]
+    rows += [row("t", "grid", "b.py", v, tokens_per_forward=float(v)) for v in (1, 2, 4)]
+    rows += [row("t", "alone", "", None)]
+    frames = rules_figure(rows).axes
+    assert [axes.get_title().strip() for axes in frames if axes.get_visible()] == ["a", "b", "alone"]
+    texts = [sorted(text.get_text() for text in axes.texts if text.get_text()) for axes in frames]
+    assert texts == [["count 1, 2, 4"], ["count 1, 2, 4"], []]
+    assert [len(axes.containers) for axes in frames] == [2, 1, 1], "a line with errors for each strategy of the rule"
+    assert list(frames[1].lines[-1].get_xdata()) == [1.0], "the first point is drawn once more, hollow"
+    both = rules_figure([*rows, row("u", "grid", "a", 1)]).axes
+    assert [axes.get_title().strip() for axes in both if axes.get_visible()] == ["t, a", "t, b", "t, alone", "u, a"]

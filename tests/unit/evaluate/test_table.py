@@ -1,0 +1,68 @@
+"""Tables of comparisons."""
+
+import csv
+import json
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import dlstep
+from dlstep.evaluate.comparing import Row
+from dlstep.evaluate.options import EvalOptions, grid_of
+from dlstep.evaluate.runs import read
+from dlstep.evaluate.table import as_csv, lines_of
+
+from ...helpers.comparisons import row
+from .running import run
+
+
+def test_no_cell_of_the_csv_is_a_formula() -> None:
+    names = ["=1+1", "+1", "-1", "@SUM(A1)", '=1,"2"', "plain"]
+    rows = [row(rule=name, strategy=f"a\r\n{name}", to_best=-0.5) for name in names]
+    lines = list(csv.DictReader(StringIO(as_csv(rows, Row), newline="")))
+    assert [line["rule"] for line in lines] == [*(f"'{name}" for name in names[:-1]), "plain"]
+    assert all(line["strategy"].isprintable() for line in lines), "a cell is one line"
+    assert {line["to_best"] for line in lines} == {"-0.5"} and lines[0]["options"] == '{"count": 1}'
+
+
+def questions(path: Path, *numbers: int, more: int = 0) -> Path:
+    """A file of stories of the embedded task as questions, in this order."""
+    told = dlstep.tiny.problems(20)
+    entries = [{"prompt": told[each].prompt, "answer": str(told[each].answer + more)} for each in numbers]
+    path.write_text("".join(json.dumps(entry) + "\n" for entry in entries))
+    return path
+
+
+def asked(path: Path, threshold: float = 0.9) -> Any:
+    """A run of a file of questions."""
+    chosen = EvalOptions(
+        ("questions",), questions=str(path), out=str(path.with_suffix("")), grid=grid_of({"accept_threshold": threshold})
+    )
+    return read(run(chosen))
+
+
+def test_runs_are_compared_problem_by_problem_in_any_order(tmp_path: Path) -> None:
+    one = asked(questions(tmp_path / "one.jsonl", 0, 1, 2, 3, 3, 4, 5))
+    other = asked(questions(tmp_path / "other.jsonl", 5, 3, 4, 1, 3, 0, 2))
+    part = asked(questions(tmp_path / "part.jsonl", 4, 2))
+    for mine, reference in ((one, other), (other, one), (part, one), (one, part)):
+        (line,) = lines_of(mine, reference)
+        assert (line.equal, line.accuracy_gain, line.speed_gain) == (1.0, 0.0, 0.0)
+
+
+def test_runs_of_different_problems_are_refused_by_name(tmp_path: Path) -> None:
+    one = asked(questions(tmp_path / "one.jsonl", 0, 1, 2))
+    for changed in (
+        asked(questions(tmp_path / "others.jsonl", 3, 4, 5)),
+        asked(questions(tmp_path / "golds.jsonl", 0, 1, 2, more=1)),
+        asked(questions(tmp_path / "some.jsonl", 0, 1, 3)),
+    ):
+        with pytest.raises(ValueError, match=rf"{one.folder} and {changed.folder} asked different problems of questions: "):
+            lines_of(one, changed)
+
+
+def test_each_score_comes_with_the_settings_of_its_run(options: EvalOptions) -> None:
+    result = read(Path(options.out))
+    assert [json.loads(line.settings) for line in lines_of(result)] == [result.asked["key"]] * 2

@@ -1,0 +1,76 @@
+"""Which family a folder is recognised as."""
+
+from pathlib import Path
+
+import pytest
+
+from dlstep.models import read_description
+
+from ...helpers.tiny_families import write_checkpoint
+from .folders import Facts, described, folder_of, strategy_of
+from .published import DREAM_7B, DREAM_REASONER_8B, LLADA2_MINI, LLADA_8B, QWEN3_8B, SDAR_8B, STABLE_DIFFCODER_8B
+
+
+def test_a_name_overrides_what_the_folder_says(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path, LLADA2_MINI)
+    found = read_description(folder, "llada2dot1_mini")
+    assert (found.family.name, found.decoding_strategy) == ("llada2dot1_mini", "multi_bd_edit")
+    assert type(strategy_of(found)).__name__ == "MultiBDEdit"
+    dmax = read_description(folder, "llada2_mini_dmax")
+    assert type(strategy_of(dmax)).__name__ == "DMax"
+    assert type(strategy_of(dmax, sampling_mode="naive", decoding_strategy="multi_bd")).__name__ == "MultiBD"
+    with pytest.raises(ValueError, match=r"model_name='lada' is unknown: choose from dream, diffucoder, .*llada2_mini_dmax"):
+        read_description(folder, "lada")
+
+
+@pytest.mark.parametrize(
+    ("place", "facts", "changes", "family"),
+    [
+        ("LLaDA2.1-mini", LLADA2_MINI, {}, "llada2dot1_mini"),
+        ("LLaDA2.0-mini", LLADA2_MINI, {}, "llada2_mini"),
+        ("DMax-Math-16B", LLADA2_MINI, {}, "llada2_mini_dmax"),
+        ("models--inclusionAI--LLaDA2.1-mini/snapshots/12ab", LLADA2_MINI, {}, "llada2dot1_mini"),
+        ("mine", LLADA2_MINI, {"_name_or_path": "Zigeng/DMax-Coder-16B"}, "llada2_mini_dmax"),
+        ("DiffuCoder-7B-Instruct", DREAM_7B, {}, "diffucoder"),
+        ("dmax", SDAR_8B, {}, "sdar"),
+        ("a", SDAR_8B, {"architectures": None, "auto_map": None}, "sdar"),
+        ("a", STABLE_DIFFCODER_8B, {"architectures": ["LlamaForCausalLM"]}, "stable_diffcoder"),
+        ("a", LLADA_8B, {"model_type": None, "architectures": None}, "llada"),
+    ],
+)
+def test_the_most_particular_sign_decides(tmp_path: Path, place: str, facts: Facts, changes: Facts, family: str) -> None:
+    assert described(tmp_path / place, facts, mask_token="<mask>", **changes).family.name == family
+
+
+@pytest.mark.parametrize("shards", [1, 2])
+@pytest.mark.parametrize("family", ["dream", "dream_reasoner"])
+def test_tensors_tell_dream_from_its_reasoner(tmp_path: Path, family: str, shards: int) -> None:
+    write_checkpoint(tmp_path, family, shards=shards)
+    assert read_description(tmp_path).family.name == family
+    assert described(tmp_path / "no weights", DREAM_REASONER_8B).family.name == "dream"
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"model_type": "mamba", "architectures": ["MambaForCausalLM"], "auto_map": None},
+            "'mamba' and architecture MambaForCausalLM",
+        ),
+        ({"model_type": None, "architectures": None, "auto_map": {"AutoModel": "model.Own"}}, "is never run"),
+        ({"auto_map": None, "model_type": "qwen3", "architectures": ["Qwen3ForSequenceClassification"]}, "not supported"),
+    ],
+)
+def test_other_networks_are_refused(tmp_path: Path, changes: Facts, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        described(tmp_path, SDAR_8B, **changes)
+
+
+@pytest.mark.parametrize("class_name", ["Qwen2ForCausalLM", "LlamaForCausalLM", "Qwen3ForCausalLM"])
+def test_an_autoregressive_network_is_refused(tmp_path: Path, class_name: str) -> None:
+    with pytest.raises(ValueError, match="names no mask token, so it does not look like a diffusion language model"):
+        described(tmp_path, QWEN3_8B | {"architectures": [class_name]})
+    folder = folder_of(tmp_path / "named", QWEN3_8B | {"architectures": [class_name]})
+    assert read_description(folder, mask_token_id=7).spec.mask_id == 7
+    with pytest.raises(ValueError, match="does not say how it wants to be decoded"):
+        strategy_of(read_description(folder, mask_token_id=7))

@@ -1,0 +1,45 @@
+"""Whole decodes of one request by random rows, in which the strategy's measure falls with every forward."""
+
+from hypothesis import strategies as st
+
+from dlstep.core import Config, Request, Rows, SamplingParams, Span, Spec, Strategy, add, commit, init, schedule
+from dlstep.testing.generators import EOS, MASK, VOCABULARY
+from dlstep.testing.scripted import ScriptedDriver
+
+SPEC = Spec(MASK, (EOS,), VOCABULARY)
+THRESHOLDS = st.sampled_from([0.0, 0.3, 0.5, 0.9, 1.0])
+REQUESTS = st.builds(
+    Request,
+    id=st.just(0),
+    prompt=st.lists(st.integers(0, EOS - 1), min_size=1, max_size=9).map(tuple),
+    params=st.builds(SamplingParams, max_tokens=st.integers(1, 20), ignore_eos=st.booleans()),
+)
+
+
+def answered(strategy: Strategy, request: Request, salt: int) -> tuple[tuple[int, ...], tuple[float, ...], int]:
+    """Answer, probabilities and forwards, where rows are a function of what is fed and of the position.
+
+    Fewer forwards are ahead after each one, by the strategy's measure.
+    """
+
+    def rows(span: Span) -> Rows:
+        drawn = [hash((salt, span.tokens, position)) for position in span.wanted]
+        tokens = tuple(EOS if number % 17 == 0 else number % MASK for number in drawn)
+        chances = tuple((number // MASK % 11) / 10 for number in drawn)
+        best = strategy.wants.best
+        ids = tuple(token if rank == 0 else (token + rank) % MASK for token in tokens for rank in range(best))
+        pairs = tuple(chance / (1 + rank) for chance in chances for rank in range(best))
+        return Rows(tokens, chances, best_ids=ids, best_probabilities=pairs)
+
+    driver = ScriptedDriver(rows)
+    state = add(init(Config(SPEC), strategy), request)
+    ahead = sum(strategy.measure(sequence) for sequence in state.waiting)
+    while not state.done:
+        state = commit(state, driver.run(schedule(state)))
+        before, ahead = ahead, sum(strategy.measure(sequence) for sequence in state.running)
+        assert ahead < before
+    sequence = state.finished[0]
+    return sequence.answer, sequence.probabilities, sequence.steps
+
+
+SALTS = st.integers(0, 1 << 30)

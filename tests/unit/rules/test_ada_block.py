@@ -1,0 +1,79 @@
+"""Blocks of sizes that the rule chooses: where it is another rule, pins, and delimiters of a request."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, strategies as st
+
+from dlstep.core import Config, Request, Rows, SamplingParams, Span, Spec, add, commit, init, schedule
+from dlstep.core.codec import from_json, to_json
+from dlstep.rules.ada_block import AdaBlock
+from dlstep.rules.quota import Quota
+from dlstep.rules.threshold import Threshold
+from dlstep.strategies.dual_cache import DualCache
+from dlstep.testing.generators import MASK, VOCABULARY
+from dlstep.testing.scripted import ScriptedDriver
+
+from .random_rows import REQUESTS, SALTS, SPEC, answered
+
+
+@given(
+    request=REQUESTS,
+    salt=SALTS,
+    size=st.integers(1, 9),
+    inner=st.sampled_from([Threshold(0.5), Threshold(0.9, inclusive=True), Quota(2), Quota()]),
+    look_ahead=st.sampled_from([0.1, 0.25, 1.0]),
+    cache=st.sampled_from(["none", "prefix", "dual"]),
+)
+def test_blocks_without_delimiters_have_the_canvas_size(
+    request: Request, salt: int, size: int, inner: Threshold | Quota, look_ahead: float, cache: str
+) -> None:
+    canvas = DualCache(size, cache, inner)  # type: ignore[arg-type]
+    expected = answered(canvas, request, salt)
+    assert answered(replace(canvas, rule=AdaBlock((), 0.0, look_ahead, inner)), request, salt) == expected
+    assert answered(replace(canvas, rule=AdaBlock((MASK,), 0.0, look_ahead, inner)), request, salt) == expected
+
+
+@given(
+    request=REQUESTS,
+    salt=SALTS,
+    pinned=st.sets(st.integers(0, 19), max_size=19),
+    size=st.integers(1, 5),
+    look_ahead=st.sampled_from([0.25, 1.0]),
+    delimiters=st.sampled_from([(), tuple(range(0, MASK, 2))]),
+)
+def test_pinned_positions_that_a_block_gives_back_are_not_forwards(
+    request: Request, salt: int, pinned: set[int], size: int, look_ahead: float, delimiters: tuple[int, ...]
+) -> None:
+    pairs = tuple([(place, 1) for place in sorted(pinned) if place < request.params.max_tokens - 1])
+    request = replace(request, params=replace(request.params, pinned=pairs))
+    answered(DualCache(size, "none", AdaBlock(delimiters, 0.0, look_ahead)), request, salt)
+
+
+@given(request=REQUESTS, size=st.integers(1, 9))
+def test_of_equal_delimiters_the_first_ends_the_block(request: Request, size: int) -> None:
+    request = replace(request, params=replace(request.params, ignore_eos=True))
+    rule = AdaBlock(tuple(range(VOCABULARY)), 0.0, 1.0, Threshold(0.0))
+    state = add(init(Config(SPEC), DualCache(size, "none", rule)), request)
+
+    def sure(span: Span) -> Rows:
+        ones = (1.0,) * len(span.wanted)
+        return Rows(span.wanted, ones, best_ids=span.wanted, best_probabilities=ones)
+
+    while not state.done:
+        state = commit(state, ScriptedDriver(sure).run(schedule(state)))
+    assert state.finished[0].steps == request.params.max_tokens
+
+
+@pytest.mark.parametrize("given_ids", [(4, 9), [4, 9], np.array([4, 9]), (np.int64(4), 9), range(4, 10, 5)])
+def test_a_request_may_bring_a_list_of_whole_numbers(given_ids: object) -> None:
+    params = SamplingParams(max_tokens=6, strategy_options={"delimiters": given_ids, "accept_threshold": 0.5})  # type: ignore[arg-type]
+    assert params.strategy_options == (("accept_threshold", 0.5), ("delimiters", (4, 9)))
+    assert from_json(to_json(params)) == params and hash(params) == hash(
+        SamplingParams(max_tokens=6, strategy_options=params.strategy_options)
+    )
+    strategy = DualCache(cache="none", rule=AdaBlock())
+    state = add(init(Config(Spec(99, (98,), 100)), strategy), Request(0, (1,), params))
+    (waiting,) = state.waiting
+    assert waiting.goal.strategy == DualCache(cache="none", rule=AdaBlock((4, 9), inner=Threshold(0.5, inclusive=True)))

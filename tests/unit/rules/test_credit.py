@@ -1,0 +1,113 @@
+"""The rule that remembers: credit of ids, by hand and where it is another rule."""
+
+import math
+from random import Random
+
+import pytest
+from hypothesis import given, strategies as st
+
+from dlstep.core import Request, Rows, SamplingParams
+from dlstep.core.draws import key, uniform
+from dlstep.rules.credit import BEST, Credit, Credits
+from dlstep.rules.threshold import Threshold
+from dlstep.testing.generators import MASK
+
+from .by_hand import REQUESTS, SALTS, SPEC, answered, begun, carriers, fresh, numbers, rows_of, shown
+
+
+@given(request=REQUESTS, salt=SALTS, size=st.integers(1, 9), inclusive=st.booleans(), data=st.data())
+def test_credit_without_weight_is_threshold(
+    request: Request, salt: int, size: int, inclusive: bool, data: st.DataObject
+) -> None:
+    accept = data.draw(st.sampled_from([0.0, 0.3, 0.5, 0.9, 1.0]))
+    credit = Credit(accept, inclusive=inclusive, credit_weight=0.0)
+    pairs = zip(carriers(size, credit), carriers(size, Threshold(accept, inclusive=inclusive)), strict=True)
+    for one, other in pairs:
+        assert answered(one, request, salt) == answered(other, request, salt)
+
+
+def test_credit_by_hand() -> None:
+    """Two forwards of one position, and one that the threshold is not reached in."""
+    rule = Credit(0.9, credit_weight=1.0, credit_power=1.0, credit_decay=0.5)
+    ids, chances = (1, 2, 3, 4, 5, 6, 7, 8), (0.5, 0.4, 0.1, 0, 0, 0, 0, 0)
+    block = fresh(2)
+    twice = Rows((1, 1), (0.5, 0.5), (), (), ids * 2, chances * 2)
+    sequence = begun(rule, block)
+    block = rule.decided(sequence, block, twice, 0, False, SPEC)
+    assert block.undecided == (1, 2)
+    assert block.extra == Credits(((1,), (1,)), ((0.5,), (0.5,)))
+    swapped = Rows((2, 1), (0.4, 0.5), (), (), (2, 1, 3, 4, 5, 6, 7, 8, *ids), (0.4, 0.35, 0.25, 0, 0, 0, 0, 0, *chances))
+    sequence = sequence.counted(sequence.storage, 1)
+    block = rule.decided(sequence, block, swapped, 0, True, SPEC)
+    # Position 1: id 2 has 0.4, 0.4 (1 + 0.4) = 0.56; id 1 has 0.25, 0.35 (1 + 0.25) = 0.4375; id 3 0.25. 0.56 / 1.2475.
+    # Position 2: id 1 has 0.75: 0.5 (1 + 0.75) = 0.875; 0.875 / (0.875 + 0.5), which is the best.
+    assert block.undecided == (1,) and block.tokens == (MASK, 1)
+    assert block.probabilities[1] == pytest.approx(0.875 / 1.375)
+    assert block.extra == Credits(((2, 1),), ((0.4, 0.25),))
+    # Id 1 is the best one again: half of its 0.25, and 0.5 gained; id 2 keeps half of its 0.4.
+    again = rule.decided(sequence, block, Rows((1,), (0.5,), (), (), ids, chances), 0, False, SPEC)
+    assert again.extra == Credits(((1, 2),), ((0.625, 0.2),)) and again.undecided == (1,)
+
+
+def test_no_more_than_so_many_ids_have_credit() -> None:
+    """The weakest credit goes, never that of the id that is the most probable one now."""
+    rule, block = Credit(1.0, credit_weight=0.0, credit_power=1.0, credit_decay=1.0), fresh(1)
+    sequence = begun(rule, block)
+    for best in range(BEST + 3):
+        chance = 0.9 - best / 20
+        rest = tuple((best + rank) % MASK for rank in range(1, BEST))
+        rows = Rows((best,), (chance,), (), (), (best, *rest), (chance, *[0.0] * (BEST - 1)))
+        block = rule.decided(sequence, block, rows, 0, False, SPEC)
+        assert isinstance(block.extra, Credits)
+        ((ids,), _) = block.extra.ids, block.extra.amounts
+        assert ids[0] == best and len(ids) == min(best + 1, BEST)
+    assert set(ids) == {*range(BEST - 1), BEST + 2}
+
+
+def test_credit_samples_from_the_fused_probabilities() -> None:
+    """The id that wins with the noise of the sampled token is that of all ids' fused probabilities; so is its probability."""
+    random, differ = Random(4), 0
+    rule = Credit(0.0, credit_weight=3.0, credit_power=0.3, credit_decay=0.9)
+    for number in range(200):
+        weights = [random.random() ** 2 for _ in range(20)]
+        chances = [weight / math.fsum(weights) for weight in weights]
+        block = fresh(1).remembering(Credits(((3, 8, 11),), ((random.random() * 3, random.random(), 0.4),)))
+        sequence = begun(rule, block, temperature=1.0)
+        sequence = sequence.asking(Request(0, (1,), SamplingParams(temperature=1.0), seed=number))
+        order = sorted(range(20), key=lambda token: -chances[token])
+        stream = key(number, 1, 0, "sample")
+        noise = [-math.log(-math.log(uniform(stream, token))) for token in range(20)]
+        sampled = max(range(20), key=lambda token: math.log(chances[token]) + noise[token])
+        rows = Rows((sampled,), (chances[sampled],), (), (), tuple(order[:BEST]), tuple(chances[t] for t in order[:BEST]))
+        credit = {3: 0.0, 8: 0.0, 11: 0.0}
+        assert isinstance(block.extra, Credits)
+        credit |= dict(zip((3, 8, 11), (amount * 0.9 for amount in block.extra.amounts[0]), strict=True))
+        credit[order[0]] = credit.get(order[0], 0.0) + chances[order[0]] ** 0.3
+        raised = [
+            chance * (1 + credit.get(token, 0.0)) ** 3 if token in order[:BEST] else chance
+            for token, chance in enumerate(chances)
+        ]
+        token = max(range(20), key=lambda token: math.log(raised[token]) + noise[token])
+        found = rule.decided(sequence, block, rows, 0, True, SPEC)
+        assert found.tokens == (token,)
+        # A sampled id outside of the best ones, which has credit, is not told of beside the others.
+        if token in order[:BEST] or token not in credit:
+            assert found.probabilities[0] == pytest.approx(raised[token] / math.fsum(raised), abs=1e-9)
+        differ += token != sampled
+    assert differ > 20
+
+
+@pytest.mark.parametrize(("first", "second", "expected"), rows_of("credit"))
+def test_rows_of_credit(first: str, second: str, expected: str) -> None:
+    """Each entry is the probability of id 1; id 2 has the rest."""
+    rule = Credit(credit_weight=1.0, credit_power=1.0, credit_decay=0.5)
+    size = len(numbers(first))
+    block, sequence = fresh(size), begun(rule, fresh(size))
+    for must, chances in enumerate((numbers(first), numbers(second))):
+        pairs = [sorted(((chance, 1), (1 - chance, 2)), reverse=True) for chance in chances]
+        ids = tuple(token for pair in pairs for token in (pair[0][1], pair[1][1], 3, 4, 5, 6, 7, 8))
+        best = tuple(p for pair in pairs for p in (pair[0][0], pair[1][0], 0, 0, 0, 0, 0, 0))
+        rows = Rows(tuple(pair[0][1] for pair in pairs), tuple(pair[0][0] for pair in pairs), (), (), ids, best)
+        block = rule.decided(sequence, block, rows, 0, bool(must), SPEC)
+        sequence = sequence.counted(sequence.storage, 1)
+    assert shown(block) == expected

@@ -1,0 +1,81 @@
+"""Quotas: so many tokens a forward, in several orders and by several schedules."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, strategies as st
+
+from dlstep.rules.quota import Quota, dream_shares
+from dlstep.rules.threshold import Threshold
+
+from .single_forwards import EOS, ORDERS, TENTHS, Forward, forwards
+
+
+@given(forward=forwards(), accept=TENTHS)
+def test_a_quota_of_one_with_a_threshold_beside_it_is_the_threshold_rule(forward: Forward, accept: float) -> None:
+    assert forward.taken(Quota(dynamic_threshold=accept)) == forward.taken(Threshold(accept))
+
+
+@given(forward=forwards(), order=st.sampled_from(ORDERS))
+def test_one_forward_takes_all(forward: Forward, order: str) -> None:
+    for schedule_ in ("even", "dream"):
+        assert forward.taken(Quota(1, schedule=schedule_, order=order)) == list(forward.left)  # type: ignore[arg-type]
+
+
+@given(
+    forward=forwards(),
+    heat=st.sampled_from([None, 0.3]),
+    order=st.sampled_from(ORDERS),
+)
+def test_ends_of_the_answer_come_last(forward: Forward, heat: float | None, order: str) -> None:
+    rule = Quota(3, order=order, order_temperature=None if order in ("random", "left") else heat, eos_last=True)  # type: ignore[arg-type]
+    taken = forward.taken(rule)
+    ends = {offset for offset, token in zip(forward.left, forward.tokens, strict=True) if token == EOS}
+    assert not ends & set(taken) or set(forward.left) - ends <= set(taken)
+
+
+@given(forward=forwards(distinct=True), count=st.integers(1, 3))
+def test_a_cold_temperature_of_the_order_is_none(forward: Forward, count: int) -> None:
+    assert forward.taken(Quota(count, order_temperature=1e-6)) == forward.taken(Quota(count))
+
+
+@given(size=st.integers(1, 300), forwards=st.integers(1, 2000))
+def test_the_shares_of_dream_are_those_of_its_schedule_without_zeros(size: int, forwards: int) -> None:
+    left, shares = size, list[int]()
+    for forward in range(forwards):
+        before, after = (1 + (forward + more) * (0.001 - 1) / forwards for more in (0, 1))
+        share = left if forward == forwards - 1 else int(left * (1 - after / before))
+        left -= share
+        shares.append(share)
+    assert dream_shares(size, forwards) == tuple(share for share in shares if share)
+
+
+def test_the_shares_of_very_many_forwards_are_found_at_once() -> None:
+    assert sum(dream_shares(20, 10**12)) == 20
+
+
+@given(forward=forwards(least=6))
+def test_the_last_forward_takes_all_that_chance_has_left(forward: Forward) -> None:
+    rule = Quota(1000, schedule="dream", order="independent")
+    assert replace(forward, number=999).taken(rule) == list(forward.left)
+    assert len(replace(forward, number=3).taken(rule)) < 6
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"order": "independent"}, "needs the chances of Dream's schedule"),
+        ({"order": "random", "order_temperature": 0.5}, "order_temperature=0.5 has no effect with order='random'"),
+        ({"schedule": "dream", "dynamic_threshold": 0.9}, "dynamic_threshold=0.9 does not go with schedule='dream'"),
+        ({"schedule": "dream", "order": "independent", "eos_last": True}, "eos_last=True has no effect"),
+    ],
+)
+def test_quotas_that_contradict_themselves_are_refused(options: dict[str, object], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        Quota(**options)  # type: ignore[arg-type]
+
+
+def test_quotas_want_what_they_order_by() -> None:
+    assert Quota().wants.statistics == Quota(order="random").wants.statistics == frozenset()
+    assert Quota(order="margin").wants.statistics == {"margin"}
+    assert Quota(order="entropy").wants.statistics == {"entropy"}

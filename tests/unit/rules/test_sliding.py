@@ -1,0 +1,100 @@
+"""Sliding windows: what is fed, by hand, and where they are another rule."""
+
+import pytest
+from hypothesis import given, strategies as st
+
+from dlstep.core import Config, Request, Rows, SamplingParams, Span, Spec, add, commit, init, schedule, with_options
+from dlstep.rules.quota import Quota
+from dlstep.rules.sliding import Sliding
+from dlstep.rules.threshold import Threshold
+from dlstep.strategies.dual_cache import DualCache
+from dlstep.testing.generators import ample, batches, hyperparameters, specs
+from dlstep.testing.harness import alone
+from dlstep.testing.scripted import ScriptedDriver
+
+from .random_rows import REQUESTS, SALTS, THRESHOLDS, answered
+
+
+@given(request=REQUESTS, salt=SALTS, accept=THRESHOLDS, inclusive=st.booleans(), more=st.integers(0, 3))
+def test_a_window_over_the_whole_answer_is_one_block(
+    request: Request, salt: int, accept: float, inclusive: bool, more: int
+) -> None:
+    answer, inner = request.params.max_tokens, Threshold(accept, inclusive=inclusive)
+    window = answered(DualCache(cache="none", rule=Sliding(answer + more, inner=inner)), request, salt)
+    assert window == answered(DualCache(answer, "none", inner), request, salt)
+
+
+@given(request=REQUESTS, salt=SALTS, inner=st.sampled_from([Threshold(0.5), Quota(2)]))
+def test_a_window_of_one_position_goes_from_left_to_right(request: Request, salt: int, inner: Threshold | Quota) -> None:
+    one = answered(DualCache(cache="none", rule=Sliding(1, inner=inner)), request, salt)
+    assert one == answered(DualCache(1, "none", inner), request, salt)
+    assert one == answered(DualCache(cache="none", rule=Sliding(20, 1, inner=inner)), request, salt)
+
+
+Shape = tuple[int, int, tuple[int, ...]]
+
+
+def shapes(strategy: DualCache, script: list[tuple[Shape, tuple[float, ...]]], shift: int = 0) -> list[Shape]:
+    """First fed position, the one behind the last, and wanted positions of the spans of a prompt of 3 and an answer of 8."""
+    chances, spans = [chance for _, chance in script], list[Shape]()
+
+    def rows(span: Span) -> Rows:
+        spans.append((span.start, span.stop, span.wanted))
+        assert (span.end, span.query_only, span.final_rows) == (11, 0, 0), "rows are left to the core"
+        return Rows(span.wanted, chances.pop(0))
+
+    spec = Spec(mask_id=99, eos_ids=(98,), vocab_size=100, head_shift=shift)  # type: ignore[arg-type]
+    state = add(init(Config(spec, 8, 64, 64), strategy), Request(0, (0, 1, 2), SamplingParams(max_tokens=8)))
+    while not state.done:
+        state = commit(state, ScriptedDriver(rows).run(schedule(state)))
+    assert not chances, "fewer forwards than expected"
+    return spans
+
+
+WINDOW: list[tuple[Shape, tuple[float, ...]]] = [
+    ((0, 11, (3, 4, 5)), (0.9, 0.2, 0.9)),  # the canvas; 0.9 is enough
+    ((4, 8, (4, 6, 7)), (0.4, 0.4, 0.3)),  # two more are on offer; the first of equals
+    ((0, 11, (6, 7, 8)), (0.2, 0.95, 0.1)),  # three were decided: a refresh
+    ((6, 10, (6, 8, 9)), (0.1, 0.2, 0.3)),
+    ((6, 10, (6, 8)), (0.5, 0.1)),  # the window spans four positions, so 10 is not on offer
+    ((0, 11, (8, 10)), (0.5, 0.4)),  # a refresh, and all that is left
+    ((10, 11, (10,)), (0.1,)),
+]
+
+
+def test_a_window_by_hand() -> None:
+    rule = Sliding(window=3, max_window=4, refresh_count=3)
+    expected = [shape for shape, _ in WINDOW]
+    assert shapes(DualCache(rule=rule), WINDOW) == expected
+    fed_behind = [(start, 11, wanted) for start, _, wanted in expected]
+    assert shapes(DualCache(cache="prefix", rule=rule), WINDOW) == fed_behind
+    assert shapes(DualCache(cache="none", rule=rule), WINDOW) == [(0, 11, wanted) for *_, wanted in expected]
+
+
+@pytest.mark.parametrize(("delay", "starts"), [(1, (3, 5, 5, 9)), (9, (3, 3, 3, 3))])
+def test_what_is_in_front_of_a_window_is_fed_with_it(delay: int, starts: tuple[int, ...]) -> None:
+    """As far as the answer goes, and with a shifted head the row in front in any case."""
+    rule = Sliding(window=3, max_window=4, refresh_count=3, window_delay=delay)
+    fed = [shape[0] for shape in shapes(DualCache(rule=rule), WINDOW) if shape[:2] != (0, 11)]
+    assert tuple(fed) == starts
+    shifted = [shape[0] for shape in shapes(DualCache(rule=rule), WINDOW, shift=1) if shape[:2] != (0, 11)]
+    assert tuple(shifted) == starts
+
+
+def test_with_a_shifted_head_the_row_in_front_of_a_window_is_fed() -> None:
+    rule = Sliding(window=3, max_window=4, refresh_count=3)
+    fed = [shape[0] for shape in shapes(DualCache(rule=rule), WINDOW, shift=1)]
+    assert fed == [0, 3, 0, 5, 5, 0, 9]
+
+
+@given(data=st.data())
+def test_a_window_that_is_refreshed_each_time_is_one_without_a_cache(data: st.DataObject) -> None:
+    value = data.draw(hyperparameters(DualCache(cache="none", rule=Sliding(refresh_count=1))))
+    assert isinstance(value.rule, Sliding)
+    rule = with_options(value.rule, {"refresh_count": 1})
+    spec = data.draw(specs(value))
+    (request,) = data.draw(batches(value, most=1))
+    runs = [
+        alone(ample(spec), DualCache(cache=cache, rule=rule), request).state.finished[0] for cache in ("none", "prefix", "dual")
+    ]
+    assert len({(run.answer, run.finish, run.error, run.steps) for run in runs}) == 1

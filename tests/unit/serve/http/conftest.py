@@ -1,0 +1,35 @@
+"""A server without a network."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import httpx2
+import pytest
+
+from ....helpers.serving import Served, served, shadow_engine
+
+COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
+GOOD = {"prompt": "x", "max_tokens": 4}
+GOOD_CHAT = {"messages": [{"role": "user", "content": "x"}], "max_tokens": 4}
+
+
+@pytest.fixture(scope="module")
+def shadow(template: Any) -> Iterator[Served]:
+    """A server without a network behind it."""
+    with served(shadow_engine(), chat_template=str(template)) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def http(shadow: Served) -> Iterator[httpx2.Client]:
+    """A client of it."""
+    with shadow.http() as client:
+        yield client
+
+
+def refused(http: httpx2.Client, body: Any, path: str = COMPLETIONS) -> dict[str, Any]:
+    """The error of a body that is wrong."""
+    response = http.post(path, content=json.dumps(body), headers={"Content-Type": "application/json"})
+    assert response.status_code == 400, response.text
+    return response.json()["error"]

@@ -1,0 +1,165 @@
+"""Bodies of every kind: neutral fields pass, what cannot be done is a 400 that names its field, and nothing is a 5xx."""
+
+import json
+from typing import Any
+
+import httpx2
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from dlstep.serve.http.schema import ChatRequest, CompletionRequest, Sampling
+
+from ....helpers.serving import Served
+from .conftest import CHAT, COMPLETIONS, GOOD, GOOD_CHAT, refused
+
+NEUTRAL: dict[str, Any] = {
+    "frequency_penalty": 0, "presence_penalty": 0.0, "repetition_penalty": 1.0, "length_penalty": 1, "min_tokens": 0,
+    "logit_bias": {}, "use_beam_search": False, "skip_special_tokens": True, "bad_words": [], "user": "somebody", "n": 1,
+    "service_tier": "auto", "metadata": {"run": "7"}, "prompt_cache_key": "a", "safety_identifier": "b", "store": False,
+    "temperature": 0, "top_p": 1, "top_k": -1, "min_p": 0, "seed": None, "stop": None, "ignore_eos": False, "stream": False,
+    "stop_token_ids": [], "stream_options": {"include_usage": False, "continuous_usage_stats": False}, "dlstep": {},
+}  # fmt: skip
+OF_COMPLETIONS: dict[str, Any] = {"best_of": 1, "suffix": "", "echo": False, "logprobs": None, "add_special_tokens": True}
+OF_CHAT: dict[str, Any] = {
+    "tools": [], "tool_choice": "none", "parallel_tool_calls": True, "response_format": {"type": "text"}, "logprobs": False,
+    "top_logprobs": 0, "max_completion_tokens": 4, "add_generation_prompt": True,
+}  # fmt: skip
+
+
+def test_neutral_values_pass_alone_and_together(http: httpx2.Client) -> None:
+    for path, good, more in ((COMPLETIONS, GOOD, OF_COMPLETIONS), (CHAT, GOOD_CHAT, OF_CHAT)):
+        bodies = [{name: value} for name, value in (NEUTRAL | more).items()]
+        for body in (*bodies, NEUTRAL | more, dict.fromkeys(NEUTRAL | more, None) | {"dlstep": {}}):
+            response = http.post(path, json=good | body)
+            assert response.status_code == 200, (body, response.text)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("frequency_penalty", 0.5), ("presence_penalty", -1), ("repetition_penalty", 1.1), ("best_of", 2), ("suffix", "end"),
+        ("logit_bias", {"5": 1}), ("min_tokens", 1), ("use_beam_search", True), ("skip_special_tokens", False),
+        ("logprobs", 2), ("temperature", "0.5"), ("temperature", False), ("temperature", -0.1), ("temperature", 1e-31),
+        ("top_p", 0), ("top_p", 1.5), ("top_k", -2), ("min_p", 2), ("n", 0), ("n", 129), ("n", True), ("max_tokens", 0),
+        ("max_tokens", 1 << 70), ("seed", 1 << 64), ("seed", 0.5), ("stop", ""), ("stop", [""]), ("stop", 5),
+        ("stop", ["a"] * 65), ("stop_token_ids", [-1]), ("stop_token_ids", [1 << 40]), ("stop_token_ids", [100_000]),
+        ("prompt", ""), ("prompt", []), ("prompt", [[]]), ("prompt", [1, "a"]), ("prompt", None), ("prompt", [100_000]),
+        ("prompt", [1]), ("prompt", "x " * 5000), ("prompt", "x" * 128), ("stream", 1), ("stream_options", {"x": 1}),
+        ("echo", "yes"), ("unknown", 1), ("top_k", 1e400), ("user", 5),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_done_is_refused_by_the_name_of_its_field(http: httpx2.Client, field: str, value: Any) -> None:
+    body = json.dumps(GOOD | {field: value}).replace("Infinity", "1e400")
+    response = http.post(COMPLETIONS, content=body, headers={"Content-Type": "application/json"})
+    assert response.status_code == 400, response.text
+    error = response.json()["error"]
+    assert error["param"] is not None and error["param"].split(".")[0] == field, error
+    assert error["type"] == "invalid_request_error" and len(error["message"]) > 10
+
+
+@pytest.mark.parametrize(
+    ("param", "given"),
+    [
+        ("accept_threshold", 1.5), ("accept_threshold", "high"), ("no_such_option", 1), ("block_size", 16), ("max_nfe", 0),
+        ("stream", "all"), ("pinned", {"500": 5}), ("pinned", {"0": 1}), ("pinned", {"a": 5}), ("canvas", [5]),
+        ("rule", "./evil.py"), ("rule", "os.path"), ("rule", {"a": 1}), ("inner", "evil.module"), ("max_repetition_run", 1),
+    ],
+)  # fmt: skip
+def test_an_option_that_cannot_be_is_refused_by_its_name(http: httpx2.Client, param: str, given: Any) -> None:
+    error = refused(http, GOOD | {"dlstep": {param: given}})
+    assert error["param"].startswith(f"dlstep.{param}"), error
+
+
+def test_a_text_that_cannot_fit_is_refused_before_it_is_encoded(http: httpx2.Client) -> None:
+    error = refused(http, GOOD | {"prompt": "x" * 100_000})
+    assert (error["param"], error["code"]) == ("prompt", "context_length_exceeded") and "characters" in error["message"]
+    messages = [{"role": "user", "content": "x" * 100_000}]
+    assert refused(http, {"messages": messages}, CHAT)["param"] == "messages"
+
+
+def test_a_rule_may_be_named(http: httpx2.Client) -> None:
+    options = {"rule": "quota", "steps_per_block": 2}
+    found = http.post(COMPLETIONS, json=GOOD | {"dlstep": options})
+    assert found.status_code in (200, 400)  # as the strategy has it: blocks of other sizes are refused by a sentence
+    if found.status_code == 400:
+        assert "set them for the engine" in found.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("messages", []), ("messages", "hello"), ("messages", [{"role": "user"}]), ("tools", [{"type": "function"}]),
+        ("messages", [{"role": "user", "content": [{"type": "image_url", "image_url": "x"}]}]), ("top_logprobs", 1),
+        ("response_format", {"type": "json_object"}), ("tool_choice", "required"), ("max_completion_tokens", 5),
+        ("messages", [{"role": "user", "content": ""}]),
+    ],
+)  # fmt: skip
+def test_what_a_chat_cannot_do_is_refused(http: httpx2.Client, field: str, value: Any) -> None:
+    body = GOOD_CHAT | {field: value}
+    param = refused(http, body, CHAT)["param"]
+    assert param.split(".")[0] in (field, "max_tokens"), param
+
+
+def test_a_message_may_come_in_parts(http: httpx2.Client) -> None:
+    parts = [{"type": "text", "text": "hel"}, {"type": "text", "text": "lo"}]
+    answers = [
+        http.post(CHAT, json={**GOOD_CHAT, "messages": [{"role": "user", "content": content}]}).json()["choices"][0]["message"]
+        for content in ("hello", parts)
+    ]
+    assert answers[0] == answers[1]
+
+
+def test_echo_and_logprobs_do_not_go_together(http: httpx2.Client) -> None:
+    assert refused(http, GOOD | {"echo": True, "logprobs": 0})["param"] == "echo"
+
+
+PLAIN = (
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8) | st.sampled_from(["settled", "drafts", "a"])
+)
+VALUES = st.recursive(
+    PLAIN, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3), max_leaves=6
+)
+
+
+@st.composite
+def mutated(draw: st.DrawFn) -> tuple[str, str]:
+    """A path, and a good body with some of its fields changed, or added, or taken away, as JSON or nearly."""
+    path, good, model = draw(st.sampled_from([(COMPLETIONS, GOOD, CompletionRequest), (CHAT, GOOD_CHAT, ChatRequest)]))
+    names = st.sampled_from([*model.model_fields, *Sampling.model_fields]) | st.text(max_size=6)
+    changes = draw(st.dictionaries(names, VALUES, min_size=1, max_size=3))
+    if draw(st.booleans()):
+        changes["dlstep"] = draw(
+            st.dictionaries(st.sampled_from(["accept_threshold", "pinned", "canvas", "rule", "max_nfe"]), VALUES)
+        )
+    body = {name: value for name, value in (good | changes).items() if draw(st.integers(0, 20))}
+    text = json.dumps(body)
+    if not draw(st.integers(0, 9)):
+        cut = draw(st.integers(0, len(text)))
+        text = text[:cut] + draw(st.sampled_from(["", "}", "\x00", "\\ud800", "é"])) + text[cut + 1 :]
+    return path, text
+
+
+def check_mutants(shadow: Served, http: httpx2.Client, path: str, text: str) -> None:
+    """No mutated body gives a fault of the server, and no error shows what is inside it."""
+    response = http.post(path, content=text.encode("utf-8", "replace"), headers={"Content-Type": "application/json"})
+    assert response.status_code in (200, 400, 404), (text, response.text)
+    if response.status_code != 200:
+        error = response.json()["error"]
+        assert error["message"] and "Traceback" not in response.text and ".py" not in response.text.replace(text, "")
+
+
+@given(case=mutated())
+def test_no_mutated_body_is_a_fault(shadow: Served, http: httpx2.Client, case: tuple[str, str]) -> None:
+    check_mutants(shadow, http, *case)
+
+
+@pytest.mark.stress
+@settings(max_examples=2000)
+@given(case=mutated())
+def test_none_of_two_thousand_mutated_bodies_is_a_fault(shadow: Served, http: httpx2.Client, case: tuple[str, str]) -> None:
+    check_mutants(shadow, http, *case)
+
+
+def test_the_server_is_well_after_all_of_this(shadow: Served, http: httpx2.Client) -> None:
+    shadow.until_idle()
+    assert http.post(COMPLETIONS, json=GOOD).status_code == 200

@@ -1,0 +1,95 @@
+"""Log lines that cannot be written, find no room or come too often."""
+
+import fcntl
+import logging
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Thread
+
+import pytest
+
+from dlstep.serve.log_lines import LineWriter, SeldomFilter
+
+from ...helpers.serving import served, shadow_engine
+
+COMPLETIONS = "/v1/completions"
+GOOD = {"prompt": "x", "max_tokens": 4}
+F_SETPIPE_SZ = 1031
+
+
+@contextmanager
+def stdout_as(descriptor: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Let stdout be another file."""
+    kept = os.dup(1)
+    os.dup2(descriptor, 1)
+    monkeypatch.setattr(sys, "stdout", os.fdopen(1, "w", closefd=False))
+    try:
+        yield
+    finally:
+        monkeypatch.undo()
+        os.dup2(kept, 1)
+        os.close(kept)
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="writes to /dev/full, which is Linux's")
+@pytest.mark.parametrize("what", ["full disk", "closed pipe", "stopped reader"])
+def test_a_log_that_cannot_be_written_harms_no_request(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    reader, writer = os.pipe()
+    if what == "full disk":
+        with open("/dev/full", "wb", buffering=0) as full:
+            os.dup2(full.fileno(), writer)
+    elif what == "stopped reader":
+        fcntl.fcntl(writer, F_SETPIPE_SZ, 4096)
+    else:
+        os.close(reader)
+    with stdout_as(writer, monkeypatch):
+        os.close(writer)
+        with served(shadow_engine(), log_requests=True) as server, server.http() as http:
+            assert {http.post(COMPLETIONS, json=GOOD).status_code for _ in range(30)} == {200}
+            assert http.get("/health").status_code == 200
+            if what != "stopped reader":
+                server.until(lambda: b"dlstep_log_lines_dropped_total 30.0" in server.front.metrics.text())
+    if what != "closed pipe":
+        os.close(reader)
+
+
+def test_lines_that_find_no_room_are_dropped_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dlstep.serve.log_lines.MOST", 10)
+    reader, writer = os.pipe()
+    fcntl.fcntl(writer, F_SETPIPE_SZ, 4096)
+    dropped = list[int]()
+    lines = LineWriter(writer, lambda: dropped.append(1))
+    texts = [f"{number:04} {'x' * 995}" for number in range(100)]
+    for text in texts:
+        lines.write(text)
+    lines.close(0.1)
+    assert 100 - 10 - 6 <= len(dropped) < 100
+    found = list[bytes]()
+
+    def read() -> None:
+        with os.fdopen(reader, "rb") as file:
+            found.append(file.read())
+
+    thread = Thread(target=read)
+    thread.start()
+    lines.close(10)
+    os.close(writer)
+    thread.join(10)
+    assert found[0].decode().splitlines() == texts[: 100 - len(dropped)], "what is written is whole and in order"
+
+
+def test_records_of_one_kind_are_written_seldom(caplog: pytest.LogCaptureFixture) -> None:
+    logger = logging.Logger("test")
+    kept = list[str]()
+    handler = logging.Handler()
+    handler.emit = lambda record: kept.append(record.getMessage())
+    handler.addFilter(SeldomFilter(0.2))
+    logger.addHandler(handler)
+    for round_ in range(2):
+        for number in range(1000):
+            logger.warning("accept failed: %s", number)
+        time.sleep(0.25 * (1 - round_))
+    assert kept[0] == "accept failed: 0" and 2 <= len(kept) < 20 and "times more" in kept[1]

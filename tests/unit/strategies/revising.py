@@ -1,0 +1,110 @@
+"""Strategies that revise their blocks, decoded step by step beside the plainest loops."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+from hypothesis import strategies as st
+
+from dlstep.core import Block, Config, Request, Rows, SamplingParams, Sequence, Span, Spec, add, commit, init, schedule
+from dlstep.strategies.dmax import DMax
+from dlstep.strategies.multi_bd_edit import MultiBDEdit
+from dlstep.testing.generators import hyperparameters
+from dlstep.testing.scripted import ScriptedDriver
+
+VOCABULARY, EOS, MASK = 12, 10, 11
+SPEC = Spec(MASK, (EOS,), VOCABULARY)
+CONFIG = Config(SPEC, 4, 100, 64, 200, 1)
+CHANCES = (0.0, 0.1, 0.3, 0.4, 0.5, 0.7, 0.9, 0.95, 0.99, 1.0)  # thresholds among them
+RANDOMS = st.randoms(use_true_random=False)
+EDITS = hyperparameters(MultiBDEdit).filter(lambda value: isinstance(value, MultiBDEdit))
+DMAXES = hyperparameters(DMax).filter(lambda value: isinstance(value, DMax))
+Revising = MultiBDEdit | DMax
+
+
+@dataclass(frozen=True)
+class Step:
+    """One sampling forward of a request."""
+
+    before: Sequence
+    span: Span
+    rows: Rows
+    after: Sequence
+
+    @property
+    def blocks(self) -> list[Block]:
+        """The blocks that were open."""
+        return [block for block in self.before.window if block.start >= self.before.final]
+
+    def editable(self, block: Block) -> list[int]:
+        """The positions of the answer in a block."""
+        length = len(self.before.request.prompt)
+        return [position for position in range(block.start, block.end) if length <= position < self.before.limit]
+
+    def answer(self, position: int) -> tuple[int, float]:
+        """Token and probability that the forward gave for a position."""
+        row = self.span.wanted.index(position)
+        return self.rows.tokens[row], self.rows.probabilities[row]
+
+
+def restless(random: Random, best: int, calm: float, temperature: float = 0.0) -> ScriptedDriver:
+    """Answers that stay the same for a position with probability `calm`."""
+    favourites = [random.choice((0, 1, 2, 3, 4, 5, EOS)) for _ in range(64)]
+
+    def rows(span: Span) -> Rows:
+        tokens = tuple(favourites[p] if random.random() < calm else random.choice((1, 2, EOS)) for p in span.wanted)
+        chances = tuple(random.choice(CHANCES) for _ in tokens)
+        tops = tuple(5 if temperature else token for token in tokens)
+        ids = tuple((top + rank) % MASK for top in tops for rank in range(best))
+        return Rows(tokens, chances, best_ids=ids, best_probabilities=tuple(c / 2**r for c in chances for r in range(best)))
+
+    return ScriptedDriver(rows)
+
+
+def decode(strategy: Revising, random: Random, **params: Any) -> Iterator[Step]:
+    """A request decoded by random answers, step by step."""
+    prompt = tuple(random.randrange(6) for _ in range(random.randint(1, 12)))
+    asked = SamplingParams(**{"max_tokens": random.randint(1, 20), "ignore_eos": random.random() < 0.3, **params})
+    driver = restless(random, strategy.wants.best, random.choice((0.0, 0.8, 1.0)), asked.temperature)
+    state = add(init(CONFIG, strategy), Request(0, prompt, asked))
+    while not state.done:
+        plan = schedule(state)
+        samples = driver.run(plan)
+        before, state = state.find(0), commit(state, samples)
+        after = state.find(0)
+        assert before is not None and after is not None
+        if plan.spans[0].wanted:
+            yield Step(before, plan.spans[0], samples.rows[0], after)
+
+
+@dataclass
+class Memory:
+    """A loop's memory of a block."""
+
+    steps: int = 0
+    post: int = 0
+    remasked: frozenset[int] = frozenset()
+
+
+def check_step(step: Step, rule: Any, loop: Any, memories: dict[int, Memory]) -> None:
+    """The step did what the plain loop does: tokens, probabilities of what was written, and what is settled."""
+    sealed = True
+    for block in step.blocks:
+        writes, ready = loop(step, block, rule, memories.setdefault(block.start, Memory()))
+        tokens = list(block.tokens)
+        chances = list(block.probabilities)
+        for position, token in writes.items():
+            if token != tokens[position - block.start]:
+                tokens[position - block.start] = token
+                chances[position - block.start] = 0.0 if token == MASK else step.answer(position)[1]
+        assert step.after.tokens(block.start, block.end) == tuple(tokens)
+        kept = [b for b in step.after.window if b.start == block.start]
+        assert all(b.probabilities == tuple(chances) for b in kept)
+        sealed = sealed and ready
+        end = min(block.end, step.after.limit)
+        assert (step.after.settled >= end) == sealed, "a block is sealed that is not ready, or waits though it is"
+        assert not sealed or MASK not in tokens[: end - block.start], "a sealed block holds a mask"
+
+
+OWN = st.none() | st.sampled_from(CHANCES)

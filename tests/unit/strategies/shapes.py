@@ -1,0 +1,58 @@
+"""The shapes of the forwards of one scripted request."""
+
+from dlstep.core import (
+    Config,
+    Request,
+    Rows,
+    SamplingParams,
+    Sequence,
+    Span,
+    Spec,
+    Strategy,
+    Thresholds,
+    add,
+    commit,
+    init,
+    schedule,
+)
+from dlstep.testing.harness import Run
+from dlstep.testing.scripted import ScriptedDriver
+
+SPEC = Spec(mask_id=99, eos_ids=(98,), vocab_size=100, head_shift=1)
+
+
+def samplings(run: Run) -> list[tuple[Span, Sequence, Sequence]]:
+    """The spans that sampled and were committed, each with its sequence before and after."""
+    found: list[tuple[Span, Sequence, Sequence]] = []
+    for step in run.steps:
+        for span in step.plan.spans:
+            before, after = step.before.find(span.id), step.after.find(span.id)
+            assert before is not None and after is not None
+            if span.wanted and before.ending is None:
+                found.append((span, before, after))
+    return found
+
+
+Shape = tuple[int, int, int, tuple[int, ...]]
+Script = list[tuple[Shape, tuple[float, ...]]]
+
+
+def shapes(strategy: Strategy, prompt: int, answer: int, script: Script, accept: float | None = None) -> list[Shape]:
+    """Start behind final rows, stop, end and wanted positions of the spans of a request whose rows have `script`'s chances.
+
+    `accept` is the request's own threshold.
+    """
+    chances, spans = [chance for _, chance in script], list[Shape]()
+
+    def rows(span: Span) -> Rows:
+        spans.append((span.start + span.query_only + span.final_rows, span.stop, span.end, span.wanted))
+        return Rows(span.wanted, chances.pop(0))
+
+    params = SamplingParams(max_tokens=answer, thresholds=Thresholds(accept_threshold=accept))
+    request = Request(0, tuple(range(prompt)), params)
+    state, driver = add(init(Config(SPEC, 8, 64, 64), strategy), request), ScriptedDriver(rows)
+    while not state.done:
+        state = commit(state, driver.run(schedule(state)))
+    assert not chances, "fewer forwards than expected"
+    assert state.finished[0].answer == tuple(range(prompt, prompt + answer))
+    return spans

@@ -1,0 +1,98 @@
+"""DMax against the plainest loop that says its rules."""
+
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import example, given, strategies as st
+
+from dlstep.core import Block, Thresholds
+from dlstep.strategies.dmax import DMax
+
+from .revising import CHANCES, DMAXES, OWN, RANDOMS, SPEC, VOCABULARY, Memory, Step, check_step, decode
+
+
+def uniformly(step: Step, block: Block, rule: DMax, memory: Memory) -> tuple[dict[int, int], bool]:
+    """The tokens that `dmax` writes to a block, by position, and whether it is ready."""
+    editable = step.editable(block)
+    writes = {p: step.answer(p)[0] for p in editable if p not in block.undecided}
+    memory.steps += 1
+    timed_out = memory.steps >= rule.block_size
+    for number, position in enumerate(block.undecided):
+        token, chance = step.answer(position)
+        if not timed_out and number and chance < rule.accept_threshold:
+            break
+        writes[position] = token
+        if not timed_out and chance < rule.accept_threshold:
+            break
+    same = all(block.tokens[p - block.start] == token for p, token in writes.items())
+    sure = all(step.answer(p)[1] >= 0.9 for p in editable)
+    return writes, len(writes) == len(editable) and (timed_out or same or sure)
+
+
+@given(rule=DMAXES, random=RANDOMS, accept=OWN)
+def test_dmax_is_its_loop(rule: DMax, random: Random, accept: float | None) -> None:
+    memories: dict[int, Memory] = {}
+    steps = decode(rule, random, thresholds=Thresholds(accept_threshold=accept))
+    rule = rule if accept is None else replace(rule, accept_threshold=accept)
+    for step in steps:
+        check_step(step, rule, uniformly, memories)
+        assert step.span.penalty == 0.0
+
+
+@given(rule=DMAXES, random=RANDOMS, temperature=st.sampled_from([0.0, 1.0]))
+@example(rule=DMax(4, 2, token_merge_weight=0.0), random=Random(0), temperature=0.0)
+def test_soft_tokens_are_what_the_last_forward_said_of_the_tokens_of_open_blocks(
+    rule: DMax, random: Random, temperature: float
+) -> None:
+    last: Step | None = None
+    for step in decode(rule, random, temperature=temperature):
+        decided = [p for b in step.blocks for p in step.editable(b) if p not in b.undecided]
+        soft = step.span.soft
+        if not rule.token_merge_weight or not decided:
+            assert soft is None
+        else:
+            assert soft is not None and last is not None and list(soft.positions) == decided
+            merging = (rule.token_merge_mode, rule.token_merge_renormalize, rule.token_merge_weight)
+            assert (soft.merge.mode, soft.merge.renormalize, soft.merge.weight) == merging
+            top_k = soft.width
+            assert top_k == rule.token_merge_top_k
+            for index, position in enumerate(decided):
+                row = last.span.wanted.index(position)
+                ids, chances = (part[index * top_k : (index + 1) * top_k] for part in (soft.ids, soft.probabilities))
+                assert ids == last.rows.best_ids[row * top_k : (row + 1) * top_k]
+                assert chances == last.rows.best_probabilities[row * top_k : (row + 1) * top_k]
+                assert soft.residuals[index] == pytest.approx(max(0.0, 1.0 - sum(chances)))
+                assert 0.0 <= soft.residuals[index] <= 1.0
+        last = step
+
+
+@given(rule=DMAXES, thresholds=st.tuples(*[st.sampled_from(CHANCES)] * 2).map(sorted), seed=st.integers(0, 1000))
+def test_a_lower_threshold_of_dmax_fills_no_less(rule: DMax, thresholds: list[float], seed: int) -> None:
+    low, high = (next(decode(replace(rule, accept_threshold=each), Random(seed))) for each in thresholds)
+    assert low.rows == high.rows
+    left = [{p for block in step.after.window for p in block.undecided if p in step.span.wanted} for step in (low, high)]
+    assert left[0] <= left[1] and (thresholds[0] > 0.0 or not left[0])
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"token_merge_top_k": 2},
+        {"token_merge_weight": 0.5},
+        {"token_merge_mode": "iter_smooth_topk", "token_merge_renormalize": False},
+        {"token_merge_mode": "iter_smooth_topk", "token_merge_weight": 0.0, "token_merge_top_k": 2},
+        {"token_merge_weight": 0.0, "token_merge_renormalize": False},
+        {"token_merge_mode": "dmax"},
+    ],
+)
+def test_an_option_that_would_do_nothing_is_an_error(options: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=rf"DMax\.{list(options)[-1]}"):
+        DMax(**options)
+
+
+def test_more_ids_than_the_model_has_cannot_be_merged() -> None:
+    greedy = DMax(block_size=4, token_merge_mode="iter_smooth_topk", token_merge_top_k=VOCABULARY)
+    assert "token_merge_top_k" in greedy.unfit(SPEC)
+    assert not replace(greedy, token_merge_top_k=VOCABULARY - 1).unfit(SPEC)

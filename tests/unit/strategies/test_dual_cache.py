@@ -1,0 +1,98 @@
+"""The dual cache: what it feeds and how it shares a block among its forwards."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, strategies as st
+
+from dlstep.core import Request, SamplingParams, Thresholds, add, init
+from dlstep.rules.quota import Quota
+from dlstep.rules.threshold import Threshold
+from dlstep.strategies.dual_cache import DualCache
+from dlstep.testing.generators import ample, cases, hyperparameters, specs
+from dlstep.testing.harness import alone, run_case
+
+from .shapes import Script, samplings, shapes
+
+
+@given(data=st.data())
+def test_dual_cache_feeds_canvases_blocks_and_ends(data: st.DataObject) -> None:
+    """All see all; a block begins with the canvas, and what it feeds then follows from the cache."""
+    case = data.draw(cases(DualCache))
+    value, shift = case.strategy, case.config.spec.head_shift
+    assert isinstance(value, DualCache)
+    fed: set[tuple[int, int]] = set()
+    for number, step in enumerate(run_case(case).steps):
+        lost = set(step.plan.preemptions)
+        fed = set() if number in case.rebuilds else {place for place in fed if place[0] not in lost}
+        for span in step.plan.spans:
+            before = step.before.find(span.id)
+            assert before is not None
+            limit, length = before.limit, len(before.request.prompt)
+            assert span.end == span.grid.end(0) == limit, "a position is not seen"
+            start = span.wanted[0] - (span.wanted[0] - length) % value.block_size
+            end = min(start + value.block_size, limit)
+            assert span.wanted[-1] < end
+            if value.cache == "none" or (span.arrival, start) not in fed or (shift and span.wanted[0] == start):
+                assert (span.start, span.stop) == (0, limit)
+                fed.add((span.arrival, start))
+            else:
+                assert (span.start, span.stop) == (start, end if value.cache == "dual" else limit)
+
+
+DUAL: Script = [
+    ((0, 13, 13, (2, 3, 4, 5)), (0.9, 0.4, 0.4, 0.3)),  # 0.9 is enough, and it is the block's first position
+    ((2, 6, 13, (3, 4, 5)), (0.4, 0.4, 0.3)),
+    ((2, 6, 13, (4, 5)), (0.95, 0.9)),
+    ((0, 13, 13, (6, 7, 8, 9)), (0.1, 0.5, 0.2, 0.2)),
+    ((0, 13, 13, (6, 8, 9)), (0.5, 0.2, 0.4)),  # the first position of the block needs the row in front of it
+    ((6, 10, 13, (8, 9)), (0.5, 0.2)),
+    ((6, 10, 13, (9,)), (0.5,)),
+    ((0, 13, 13, (10, 11, 12)), (0.99, 0.5, 0.2)),
+    ((10, 13, 13, (11, 12)), (0.95, 0.95)),
+]
+
+
+def test_dual_cache_by_hand() -> None:
+    """Blocks of 4, a prompt of 2 and an answer of 11, on a shifted head."""
+    assert shapes(DualCache(4), 2, 11, DUAL) == [shape for shape, _ in DUAL]
+    prefix = [(start, 13, 13, wanted) for (start, _, _, wanted), _ in DUAL]
+    assert shapes(DualCache(4, cache="prefix"), 2, 11, DUAL) == prefix
+    assert shapes(DualCache(4, cache="none"), 2, 11, DUAL) == [(0, *shape[1:]) for shape in prefix]
+
+
+@pytest.mark.parametrize("own", [0.05, 1.0])
+def test_a_request_of_dual_cache_may_bring_its_threshold(own: float) -> None:
+    assert shapes(DualCache(4, rule=Threshold(own, inclusive=True)), 2, 11, DUAL, 0.9) == [shape for shape, _ in DUAL]
+
+
+def test_dual_cache_shares_a_block_among_its_steps() -> None:
+    script: Script = [
+        (
+            (0, 10, 10, (2, 3, 4, 5, 6, 7, 8)),
+            (0.1, 0.2, 0.9, 0.2, 0.9, 0.2, 0.2),
+        ),  # three of seven: 4, 6 and the first of equals
+        ((0, 10, 10, (2, 5, 7, 8)), (0.5, 0.1, 0.1, 0.3)),
+        ((2, 9, 10, (5, 7)), (0.1, 0.1)),
+        ((0, 10, 10, (9,)), (0.1,)),  # a block of one position takes it in the first of its steps
+    ]
+    assert shapes(DualCache(7, rule=Quota(3)), 2, 8, script) == [shape for shape, _ in script]
+
+
+@given(data=st.data())
+def test_dual_cache_takes_as_many_steps_as_it_is_told(data: st.DataObject) -> None:
+    steps = data.draw(st.integers(1, 5))
+    value = replace(data.draw(hyperparameters(DualCache)), rule=Quota(steps))
+    spec = data.draw(specs(value))
+    plain = SamplingParams(max_tokens=data.draw(st.integers(1, 20)), ignore_eos=True)
+    request = Request(0, (1,) * data.draw(st.integers(1, 9)), plain)
+    taken: dict[int, list[int]] = {}
+    for span, before, after in samplings(alone(ample(spec), value, request)):
+        left = {position for block in after.window for position in block.undecided}
+        taken.setdefault(before.window[0].start, []).append(len(set(span.wanted) - left))
+    for shares in taken.values():
+        assert len(shares) == min(steps, sum(shares))
+        assert shares == sorted(shares, reverse=True) and shares[0] - shares[-1] <= 1
+    accepting = replace(request, id=1, params=replace(plain, thresholds=Thresholds(accept_threshold=0.5)))
+    refused = add(init(ample(spec), value), accepting).finished[1]
+    assert refused.finish == "rejected" and "has no option 'accept_threshold'" in refused.error

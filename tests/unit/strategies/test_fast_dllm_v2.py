@@ -1,0 +1,65 @@
+"""Fast-dLLM v2: what it feeds and what it takes."""
+
+from hypothesis import given, strategies as st
+
+from dlstep.strategies.fast_dllm_v2 import FastDLLMV2
+from dlstep.testing.generators import cases
+from dlstep.testing.harness import run_case
+
+from .shapes import Script, shapes
+
+
+@given(data=st.data())
+def test_fast_dllm_v2_feeds_seeds_blocks_and_parts(data: st.DataObject) -> None:
+    """The shape of a span follows from the block's tokens and from whether it was fed before; blocks are final when full."""
+    case = data.draw(cases(FastDLLMV2))
+    value = case.strategy
+    assert isinstance(value, FastDLLMV2)
+    size, sub = value.block_size * value.buffer_size, value.block_size
+    fed: set[tuple[int, int]] = set()
+    for number, step in enumerate(run_case(case).steps):
+        lost = set(step.plan.preemptions)
+        fed = set() if number in case.rebuilds else {place for place in fed if place[0] not in lost}
+        for span in step.plan.spans:
+            before, after = step.before.find(span.id), step.after.find(span.id)
+            assert before is not None and after is not None
+            if not span.wanted or before.ending is not None:
+                continue
+            start, first = before.final, span.wanted[0]
+            end, corner = min(start + size, before.limit), first - first % sub
+            assert start % size == 0 and (before.window[0].start, before.window[0].end) == (start, end)
+            where = (span.start + span.query_only + span.final_rows, span.stop, span.end)
+            if first == start:
+                assert where == (start, start, start) and span.wanted == (start,) and span.tokens, "no seed"
+            elif first == corner or (span.arrival, start) not in fed or not value.fdv2_use_block_cache:
+                assert where == (start, end, end)
+                fed.add((span.arrival, start))
+            else:
+                assert where == (corner, min(corner + sub, end), end)
+            if not after.ending:
+                assert after.final == (start if after.settled < start + size else start + size)
+
+
+def test_fast_dllm_v2_by_hand() -> None:
+    """Sub-blocks of 4 in blocks of 8, a prompt of 13 and an answer of 11."""
+    script: Script = [
+        ((8, 16, 16, (13, 14, 15)), (0.95, 0.4, 0.3)),  # the prompt's second block, its first stored in front of it
+        ((12, 16, 16, (14, 15)), (0.97, 0.2)),
+        ((12, 16, 16, (15,)), (0.6,)),
+        ((16, 16, 16, (16,)), (0.1,)),  # the block before is stored, and gives the first token
+        ((16, 24, 24, (17, 18, 19)), (0.5, 0.6, 0.7)),
+        ((16, 20, 24, (17, 18)), (0.5, 0.95)),
+        ((16, 20, 24, (17,)), (0.4,)),
+        ((16, 24, 24, (20, 21, 22, 23)), (0.3, 0.8, 0.2, 0.1)),
+        ((16, 24, 24, (20, 22, 23)), (0.95, 0.92, 0.5)),
+        ((20, 24, 24, (23,)), (0.5,)),
+    ]
+    assert shapes(FastDLLMV2(4, 2), 13, 11, script) == [shape for shape, _ in script]
+
+
+def test_fast_dllm_v2_takes_what_is_above_the_threshold_and_the_first_of_equals() -> None:
+    script: Script = [
+        ((0, 8, 8, (5, 6, 7)), (0.9, 0.9, 0.1)),  # 0.9 is not above 0.9: the best one, and of two the first
+        ((4, 8, 8, (6, 7)), (0.91, 0.92)),
+    ]
+    assert shapes(FastDLLMV2(4, 2), 5, 3, script) == [shape for shape, _ in script]

@@ -1,0 +1,65 @@
+"""Edit sampling against the plainest loop that says its rules."""
+
+from dataclasses import replace
+from random import Random
+
+import pytest
+from hypothesis import given
+
+from dlstep.core import Block, Request, SamplingParams, Thresholds, add, init
+from dlstep.strategies.multi_bd_edit import MultiBDEdit
+
+from .revising import CONFIG, EDITS, MASK, OWN, RANDOMS, Memory, Step, check_step, decode
+
+
+def jointly(step: Step, block: Block, rule: MultiBDEdit, memory: Memory) -> tuple[dict[int, int], bool]:
+    """The tokens that edit sampling writes to a block, by position, and whether it is ready."""
+    masks = [p for p in step.editable(block) if p in block.undecided]
+    tokens = [p for p in step.editable(block) if p not in block.undecided]
+    memory.steps += 1
+    memory.post += not masks
+    fills = [p for p in masks if step.answer(p)[1] > rule.accept_threshold]
+    if masks and not fills:
+        fills = [max(masks, key=lambda p: step.answer(p)[1])]
+    edits = [
+        p for p in tokens if step.answer(p)[0] != block.tokens[p - block.start] and step.answer(p)[1] > rule.edit_threshold
+    ]
+    if memory.steps > rule.block_size + rule.max_post_edit_steps:
+        return {p: step.answer(p)[0] for p in masks + edits}, True
+    floor = (0.4 if rule.remask_threshold is None else rule.remask_threshold) if rule.remasking else 0.0
+    again = [p for p in tokens if step.answer(p)[1] < floor and p not in memory.remasked]
+    if not masks and (memory.post > rule.max_post_edit_steps or not (edits or again)):
+        return {}, True
+    memory.remasked |= set(again)
+    return {p: step.answer(p)[0] for p in fills + edits} | dict.fromkeys(again, MASK), False
+
+
+@given(rule=EDITS, random=RANDOMS, accept=OWN, edit=OWN)
+def test_edit_sampling_is_its_loop(rule: MultiBDEdit, random: Random, accept: float | None, edit: float | None) -> None:
+    memories: dict[int, Memory] = {}
+    steps = decode(rule, random, thresholds=Thresholds(accept_threshold=accept, edit_threshold=edit))
+    rule = rule if accept is None else replace(rule, accept_threshold=accept)
+    rule = rule if edit is None else replace(rule, edit_threshold=edit)
+    for step in steps:
+        check_step(step, rule, jointly, memories)
+        assert step.span.penalty == rule.penalty_lambda and step.span.soft is None
+
+
+@given(rule=EDITS, random=RANDOMS)
+def test_with_an_edit_threshold_of_one_tokens_are_written_once(rule: MultiBDEdit, random: Random) -> None:
+    for step in decode(replace(rule, edit_threshold=1.0, remasking=False, remask_threshold=None), random):
+        start, end = step.span.wanted[0], step.span.wanted[-1] + 1
+        pairs = zip(step.before.tokens(start, end), step.after.tokens(start, end), strict=True)
+        assert all(old in (new, MASK) for old, new in pairs)
+
+
+def test_a_request_may_set_when_to_remask_only_if_there_is_remasking() -> None:
+    asked = Request(0, (1,), SamplingParams(thresholds=Thresholds(remask_threshold=0.2)))
+    refused = add(init(CONFIG, MultiBDEdit(block_size=4)), asked).finished[0]
+    assert refused.finish == "rejected" and "remasking" in refused.error
+    assert add(init(CONFIG, MultiBDEdit(block_size=4, remasking=True)), asked).waiting
+
+
+def test_a_remask_threshold_without_remasking_is_an_error() -> None:
+    with pytest.raises(ValueError, match="remasking=True"):
+        MultiBDEdit(remask_threshold=0.4)
