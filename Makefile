@@ -69,9 +69,9 @@ night: $(VENV)/.test
 	for run in $$(seq $(RUNS)); do \
 	    seed=$$($(BIN)/python -c 'import secrets; print(secrets.randbelow(2**32))'); \
 	    echo "run $$run of $(RUNS), seed $$seed"; \
-	    HYPOTHESIS_PROFILE=seeds $(PYTEST) -q tests/property tests/unit/core tests/unit/strategies tests/unit/dlstep_kernels --hypothesis-seed=$$seed || exit 1; \
+	    HYPOTHESIS_PROFILE=seeds $(PYTEST) -q tests/property tests/unit/core tests/unit/rules tests/unit/strategies tests/unit/dlstep_kernels --hypothesis-seed=$$seed || exit 1; \
 	done
-	HYPOTHESIS_PROFILE=night $(PYTEST) --timeout=0 tests/property tests/unit/core tests/unit/strategies tests/unit/dlstep_kernels
+	HYPOTHESIS_PROFILE=night $(PYTEST) --timeout=0 tests/property tests/unit/core tests/unit/rules tests/unit/strategies tests/unit/dlstep_kernels
 
 # Long forms of tests, which take minutes each.
 stress: $(VENV)/.test $(VENV)/.browser wheel-alone oldest

@@ -32,11 +32,14 @@ PURE = ("core", "rules", "strategies", "testing", "engine/decode.py", "core/plug
 BESIDE = ("views/frames.py", "text/detokenize.py", "engine/watchdog.py")  # what laws are about, or `decode.py` imports
 LAWS = (
     *("tests/traces", "tests/property", "tests/unit/strategies", "tests/unit/views/test_frames.py"),
-    *(f"tests/unit/core/test_{name}.py" for name in ("cache", "diff", "lifecycle")),
+    *(
+        f"tests/unit/core/test_{name}.py"
+        for name in ("cache", "diff", "finish", "lifecycle", "plan", "rule", "schedule", "trace")
+    ),
 )
 RULES = (
     *sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("tests/*/test_*") if re.search("zoo|_rules?[_.]", path.name)),
-    *("tests/unit/strategies", "tests/unit/core/test_lifecycle.py"),
+    *("tests/unit/rules", "tests/unit/strategies", "tests/unit/core/test_lifecycle.py", "tests/unit/core/test_rule.py"),
 )
 # Which tests may notice a mutant, by how its file's name begins; the first that fits counts.
 TESTS = {
@@ -45,11 +48,11 @@ TESTS = {
     "core/words": ("tests/unit/cli/test_attach.py",),
     "views/frames": ("tests/unit/views/test_frames.py",),
     "engine/overrides": ("tests/unit/serve/test_engine_steps.py", "tests/unit/test_session.py"),
-    "serve/router/kept": ("tests/unit/serve/http/test_choosable.py", "tests/unit/serve/http/test_recordings.py"),
+    "serve/router/kept": ("tests/unit/serve/router/test_kept.py", "tests/unit/serve/http/test_recordings.py"),
     "serve/engine_steps": ("tests/unit/serve/test_engine_steps.py",),
-    "serve/http/choices": ("tests/unit/serve/http/test_choosable.py", "tests/unit/serve/http/test_answers.py"),
-    "serve/router/tickets": ("tests/unit/serve/http/test_choosable.py", "tests/unit/serve/http/test_recordings.py"),
-    **dict.fromkeys(("serve/http/page_files", "serve/http/choosable"), ("tests/unit/serve/http/test_choosable.py",)),
+    "serve/http/choices": ("tests/unit/serve/http/test_choices.py", "tests/unit/serve/http/test_answers.py"),
+    "serve/router/tickets": ("tests/unit/serve/router/test_kept.py", "tests/unit/serve/http/test_recordings.py"),
+    **dict.fromkeys(("serve/http/page_files", "serve/http/choosable"), ("tests/unit/serve/http/test_page_files.py",)),
     "serve/router/placement": ("tests/unit/serve/router/test_placement.py",),
     **dict.fromkeys(("serve/router/front", "serve/router/fleet"), ("tests/unit/serve/router/test_fleet.py",)),
     **dict.fromkeys(("serve/router/link", "serve/router/replica"), ("tests/unit/serve/router/test_link.py",)),
@@ -132,7 +135,7 @@ TESTS = {
             "tests/unit/distributed",
         ),
     ),
-    "engine/watchdog": ("tests/property/test_blame.py",),
+    "engine/watchdog": ("tests/unit/engine/test_watchdog.py", "tests/property/test_blame.py"),
     "driver/tables": ("tests/unit/driver/test_tables.py",),
     "processes/": ("tests/unit/processes", "tests/unit/distributed/test_crew.py"),
     "driver/": ("tests/unit/driver",),

@@ -25,7 +25,7 @@ from dlstep.testing.laws import (
 )
 
 from ..helpers.named_plans import ASKED, CONFIG, SPEC, answered, plan_of
-from ..helpers.naming import Loyal, Said
+from ..helpers.naming import Loyal
 
 # Those that could tell named ids from none; `make night` holds the rule to all.
 FEW = (functions, spans_are_sound, progress, transparency, batch_is_its_members, traces, overrides)
@@ -120,7 +120,3 @@ def test_named_ids_stay_in_front_of_final_rows_and_in_files(tmp_path: Path) -> N
     loaded = Trace.load(tmp_path / "named.jsonl")
     assert loaded == trace and loaded.replay() == state
     assert '"named_probabilities"' in (tmp_path / "named.jsonl").read_text()
-
-
-def test_what_the_rule_keeps_is_a_value() -> None:
-    assert from_json(to_json(Said((1, 2)))) == Said((1, 2))

@@ -6,9 +6,8 @@ from typing import get_type_hints
 
 import pytest
 
-from dlstep import LLM, EngineConfig, Output, SamplingParams, Thresholds, init
+from dlstep import LLM, EngineConfig, SamplingParams, Thresholds, init
 from dlstep.core import with_options
-from dlstep.llm import Draft
 from dlstep.rules.quota import Quota
 
 from ..helpers.shadow_llm import Faulty, make_llm
@@ -25,17 +24,6 @@ def test_text_and_tokens_are_the_same_prompt(llm: LLM) -> None:
     assert (from_text.prompt, from_tokens.prompt) == (PROMPT, tuple(tokens))
     assert llm.generate(tokens, LONG)[0] == from_tokens
     assert llm.generate(PROMPT, LONG) == [from_text]
-
-
-def test_an_output_says_what_was_spent(llm: LLM) -> None:
-    output = llm.generate(PROMPT, LONG)[0]
-    assert len(output.token_ids) == len(output.probabilities) == 40
-    assert output.finish_reason == "length"
-    assert 0 < output.steps <= output.nfe <= 40
-    assert output.tokens_per_forward == 40 / output.nfe
-    assert output.tokens_per_step == 40 / output.steps
-    assert output.text == llm.engine.tokenizer.decode(list(output.token_ids), skip_special_tokens=True)
-    assert hash(output) == hash(llm.generate(PROMPT, LONG)[0])
 
 
 def test_parameters_are_shared_or_one_each(llm: LLM) -> None:
@@ -76,47 +64,6 @@ def test_the_text_is_cut_at_the_first_stop_string(llm: LLM) -> None:
     assert streamed == output.text
 
 
-@pytest.mark.parametrize("params", [LONG, SAMPLED])
-def test_a_stream_is_the_text_in_pieces(llm: LLM, params: SamplingParams) -> None:
-    output = llm.generate(PROMPT, params)[0]
-    pieces = list(llm.stream(PROMPT, params))
-    assert "".join(pieces) == output.text
-    assert all(pieces)
-    assert len(pieces) > 1
-
-
-def test_a_stream_returns_its_output(llm: LLM) -> None:
-    stream = llm.stream(PROMPT, LONG)
-    with pytest.raises(StopIteration) as stop:
-        while True:
-            next(stream)
-    assert stop.value.value == llm.generate(PROMPT, LONG)[0]
-
-
-def test_drafts_show_the_window(llm: LLM) -> None:
-    drafts = list(llm.stream_drafts(PROMPT, LONG))
-    assert all(isinstance(draft, Draft) for draft in drafts)
-    assert "".join(draft.piece for draft in drafts) == llm.generate(PROMPT, LONG)[0].text
-    assert any(None in draft.window and any(draft.window) for draft in drafts)
-
-
-def test_a_stream_that_is_left_frees_its_pages(llm: LLM) -> None:
-    for _ in llm.stream(PROMPT, LONG):
-        break
-    assert llm.state.done
-    assert not llm.state.cache.owners
-    assert llm.generate(PROMPT, LONG)[0].finish_reason == "length"
-
-
-def test_generating_while_streaming_changes_neither(llm: LLM) -> None:
-    expected = llm.generate(PROMPT, LONG)[0].text
-    pieces: list[str] = []
-    for piece in llm.stream(PROMPT, LONG):
-        pieces.append(piece)
-        assert llm.generate(PROMPT, LONG)[0].text == expected
-    assert "".join(pieces) == expected
-
-
 @pytest.mark.parametrize("fault", [RuntimeError("out of memory"), KeyboardInterrupt()])
 @pytest.mark.parametrize("at", [1, 3])
 def test_after_a_fault_the_llm_goes_on(fault: BaseException, at: int) -> None:
@@ -136,18 +83,6 @@ def test_an_llm_shows_what_it_is(llm: LLM) -> None:
 def test_the_progress_bar_is_silent_without_a_terminal(llm: LLM, capfd: pytest.CaptureFixture[str]) -> None:
     llm.generate([PROMPT] * 3, LONG)
     assert capfd.readouterr() == ("", "")
-
-
-def test_an_output_is_shown_in_two_lines() -> None:
-    output = Output("a prompt", "one\ntwo \x1b[1m" + "x" * 90, (1, 2, 3), (0.5,) * 3, "stop", 2, 2)
-    first, second = str(output).splitlines()
-    assert first.startswith("one\N{DOWNWARDS ARROW WITH CORNER LEFTWARDS}two ") and first.endswith("x...") and len(first) == 80
-    assert "\x1b" not in str(output)
-    assert second == "3 tokens in 2 forwards, 1.50 tokens per forward, ended by stop"
-    rejected = Output("a", "", (), (), "rejected", 0, 0, "request 0: the prompt is too long")
-    assert str(rejected).splitlines()[-1] == "error: request 0: the prompt is too long"
-    running = Output("a", "", (), (), None, 1, 1)
-    assert str(running) == "0 tokens in 1 forward, 0.00 tokens per forward, not ended"
 
 
 def test_the_keywords_are_the_fields_of_the_configuration() -> None:

@@ -11,7 +11,6 @@ import pytest
 from dlstep import strategies
 from dlstep.core import (
     Add,
-    Event,
     ReplayDiverged,
     Request,
     SamplingParams,
@@ -24,10 +23,8 @@ from dlstep.core import (
     prune,
     schedule,
 )
-from dlstep.engine.decode import Decode
 from dlstep.testing.checks import check_ownership
 from dlstep.testing.harness import shadow
-from dlstep.testing.sharing import Follower, LeadingDriver
 
 from ...helpers.recorded import recorded, setting
 
@@ -107,25 +104,3 @@ def test_events_in_another_order_diverge_or_are_refused(name: str) -> None:
                 assert re.match(r"event \d+ \(\w+\) cannot be applied: " if applied else r"event \d+, step \d+: ", str(error))
                 seen["refused" if applied else "diverged"] += 1
     assert seen["diverged"] and seen["refused"], seen
-
-
-@pytest.mark.parametrize("heard", [False, True])
-def test_leader_that_misses_an_event_is_sent_the_state(heard: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    config, value = setting("multi_bd", random.Random(0))
-    decode = Decode(init(config, value), LeadingDriver(shadow(config, value)))
-    hear, left = Follower.hear, [KeyboardInterrupt()]
-
-    def hearing(self: Follower, event: Event) -> None:
-        if heard or not left:
-            hear(self, event)
-        if left:
-            raise left.pop()
-
-    monkeypatch.setattr(Follower, "hear", hearing)
-    with pytest.raises(KeyboardInterrupt):
-        decode.add(Request(0, (1, 2, 3), SamplingParams(max_tokens=5)))
-    decode.add(Request(1, (4, 5), SamplingParams(max_tokens=5)))  # of these two the leader may have heard of this one only
-    ended: list[int] = []
-    while not decode.state.done:
-        ended += [update.id for update in decode.step() if update.ending is not None]  # `Follower` compares the plans
-    assert sorted(ended) == [0, 1]

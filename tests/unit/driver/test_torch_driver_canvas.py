@@ -9,8 +9,6 @@ import torch
 from torch import Tensor
 from transformers import DiffusionGemmaForBlockDiffusion
 from transformers.models.diffusion_gemma.generation_diffusion_gemma import (
-    EntropyBoundSampler,
-    EntropyBoundSamplerConfig,
     LinearTemperatureScheduleLogitsProcessor,
 )
 
@@ -35,7 +33,6 @@ from dlstep.driver import TorchDriver
 from dlstep.driver.lowering import lower
 from dlstep.models import Checkpoint, load_checkpoint
 from dlstep.models.networks import Answer, Batch, CanvasNetwork
-from dlstep.rules._ranking import accepted
 from dlstep.strategies.diffusion_gemma import DiffusionGemma
 from dlstep_kernels import Drawn
 
@@ -257,19 +254,6 @@ def test_temperatures_are_those_of_transformers() -> None:
             ours = torch.tensor([value.temperature(remaining)])
             assert ours.item() == value.temperature(remaining)
             assert torch.equal(scores / ours, expected)
-
-
-def test_acceptance_is_that_of_transformers() -> None:
-    generator = torch.Generator().manual_seed(0)
-    for bound in (0.05, 0.5, 3.0, 100.0):
-        theirs = EntropyBoundSampler(EntropyBoundSamplerConfig(bound), CANVAS, VOCABULARY, STEPS)
-        for _ in range(50):
-            logits = torch.randn((1, CANVAS, VOCABULARY), generator=generator) * 4
-            canvas = torch.zeros((1, CANVAS), dtype=torch.int64)
-            theirs.accept_canvas(canvas, canvas, logits, 1)
-            assert theirs.accepted_token_mask is not None
-            entropies = torch.distributions.Categorical(logits=logits).entropy()[0].tolist()
-            assert accepted(tuple(entropies), bound) == theirs.accepted_token_mask[0].nonzero()[:, 0].tolist()
 
 
 def test_a_folder_says_how_it_wants_to_be_decoded(gemmas: dict[str, Checkpoint]) -> None:

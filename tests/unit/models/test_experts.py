@@ -5,9 +5,13 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
+from transformers import DiffusionGemmaTextConfig, Glm4MoeConfig
+from transformers.models.diffusion_gemma.modeling_diffusion_gemma import DiffusionGemmaTextExperts
+from transformers.models.glm4_moe.modeling_glm4_moe import Glm4MoeExperts
 
 from dlstep.models import load_checkpoint
+from dlstep.models.experts import EXPERTS, fits
 
 from ...helpers.tiny_families import write_checkpoint
 
@@ -32,3 +36,42 @@ def test_experts_whose_rows_do_not_align_are_multiplied_one_by_one(tmp_path: Pat
     reference.set_experts_implementation("eager")
     ids = torch.arange(9)[None]
     torch.testing.assert_close(network(ids).logits, reference(ids).logits, atol=2e-5, rtol=0)
+
+
+def glm(**facts: Any) -> nn.Module:
+    sizes = {"n_routed_experts": 5, "hidden_size": 24, "moe_intermediate_size": 16, "num_experts_per_tok": 2}
+    return Glm4MoeExperts(Glm4MoeConfig(**sizes, **facts))
+
+
+def gemma(**facts: Any) -> nn.Module:
+    sizes = {"num_experts": 5, "hidden_size": 24, "moe_intermediate_size": 16, "top_k_experts": 2}
+    return DiffusionGemmaTextExperts(DiffusionGemmaTextConfig(**sizes, **facts))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("make", [glm, gemma])
+def test_answers_what_experts_of_transformers_answer(make: Any) -> None:
+    experts, generator = make(), torch.Generator().manual_seed(0)
+    for weight in experts.parameters():
+        weight.copy_(torch.randn(weight.shape, generator=generator) / 4)
+    hidden, weights = torch.randn(11, 24, generator=generator), torch.rand(11, 2, generator=generator)
+    chosen = torch.rand(11, 5, generator=generator).topk(2).indices
+    answers = []
+    for experts.config._experts_implementation in ("eager", EXPERTS):
+        answers.append(experts(hidden, chosen, weights))
+    torch.testing.assert_close(*answers, atol=1e-5, rtol=1e-5)
+
+
+class Clamped(Glm4MoeExperts):
+    """With a gate of its own."""
+
+    def _apply_gate(self, both: Tensor) -> Tensor:
+        return both.chunk(2, dim=-1)[0].clamp(max=7.0)
+
+
+def test_experts_that_compute_otherwise_are_left_alone() -> None:
+    assert fits(glm()) and fits(gemma())
+    biased = glm()
+    biased.has_bias = True
+    for other in (biased, glm(hidden_act="relu"), Clamped(biased.config), nn.Linear(2, 2)):
+        assert not fits(other)

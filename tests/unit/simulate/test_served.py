@@ -152,42 +152,6 @@ def test_answers_of_a_trace_are_its_lengths_and_forwards(tmp_path: Path) -> None
         served.read_answers(path)
 
 
-def test_a_table_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert (
-        main(
-            ["simulate", "--replicas", "1", "--system_prompts", "3", "--system_tokens", "32", "--rate", "30", "--fewest", "100"]
-        )
-        == 0
-    )
-    out = capsys.readouterr().out.splitlines()
-    assert out[0] == "A forward takes 5 ms + 20 us a row; a request 0 ms outside of the engine."
-    line = out[-1].split()
-    assert line[:2] == ["1", "100"] and 0.2 < float(line[-2]) < 0.5
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--against", "x"], "--against does nothing without --fit"),
-        (["--fit", "x", "--row_us", "3"], "--row_us does nothing beside --fit"),
-        (["--replicas", "[0]"], "--replicas takes numbers that are at least 1"),
-        (["--rate", "0"], "--rate must be above 0"),
-        (["--system_prompts", "3"], "--system_prompts and --system_tokens go together"),
-        (["--delay_ms", "-1"], "--delay_ms must not be below 0"),
-        (["--forward_ms", "-1"], "StepCost.forward must be a number of seconds that is not below 0"),
-        (["--max_model_len", "40"], "--max_model_len 40 is less than the 128 tokens"),
-        (["--options", '{"blocks": 3}'], "MultiBD has no option 'blocks'"),
-        (["--gpus", "2"], "--gpus does nothing without --shape"),
-        (["--shape", "sdar-8b", "--rate", "2"], "--rate does nothing beside --shape"),
-        (["--shape", "llada2-mini"], "llada2-mini has experts"),
-        (["--shape", "dream-7b", "--gpus", "8"], "dream-7b has 28 heads"),
-    ],
-)
-def test_what_cannot_be_done_is_said(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["simulate", *arguments]) == 2
-    assert message in capsys.readouterr().err
-
-
 def test_files_of_something_else_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     good = written(tmp_path, "good", row(5.0))
     incomplete = row(5.0)

@@ -4,7 +4,7 @@ import math
 from html.parser import HTMLParser
 from itertools import combinations
 
-from dlstep import LLM, Config, Request, SamplingParams, Session, Spec, Trace, add, init, views
+from dlstep import LLM, Config, Request, SamplingParams, Session, Spec, add, init, views
 from dlstep.strategies import load
 from dlstep.views.cells import event_rows
 from dlstep.views.html import COLOURS
@@ -105,20 +105,3 @@ def test_colours_can_be_told_apart() -> None:
         assert math.dist(colours[one], colours[two]) > 35, (one, two)
     assert all(sum(colour) > 3 * 140 for colour in colours.values()), "dark text is written on them"
     assert len({*USE_STYLES.values(), PHASE_STYLES["open"]}) == len(USE_STYLES) + 1
-
-
-def test_differences_are_shown_escaped(session: Session) -> None:
-    bold = session.fork(accept_threshold=0.0)
-    session.step()
-    bold.step()
-    bold.submit(PROMPT)
-    states = read(views.state_diff_html(session.state.diff(bold.state)))
-    assert "accept_threshold 0.9 -> 0" in states
-    assert "request 2 came: waiting" in states
-    assert " decided: " in states
-    other = Trace(session.trace.first, session.trace.events[:2])
-    traces = read(views.trace_diff_html(session.trace.diff(other)))
-    assert "the same for 2 events, parted by event 2" in traces
-    assert "old: step 0 of requests 0, 1" in traces and "new: ended" in traces
-    assert "no difference in" in read(views.trace_diff_html(session.trace.diff(session.trace)))
-    assert "no difference" in read(views.state_diff_html(session.state.diff(session.state)))

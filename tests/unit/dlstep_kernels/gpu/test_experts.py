@@ -1,28 +1,22 @@
 """Mixtures of experts: the kernels in the interpreter against their twin, and that against the experts of transformers."""
 
 import math
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
-
-from ..profiles import up_to
-
-pytest.importorskip("triton", reason="triton is not installed: it exists for Linux only")
-
 from hypothesis import example, given, strategies as st
-from torch import Tensor, nn
-from transformers import DiffusionGemmaTextConfig, Glm4MoeConfig
-from transformers.models.diffusion_gemma.modeling_diffusion_gemma import DiffusionGemmaTextExperts
-from transformers.models.glm4_moe.modeling_glm4_moe import Glm4MoeExperts
+from torch import Tensor
 
-from dlstep.models.experts import EXPERTS, fits
 from dlstep_kernels import experts as twin
 from dlstep_kernels.gpu import experts as kernels
 
 from ....helpers.sampling_checks import DTYPES, launched
 from ....helpers.triton_interpreter import needs_interpreter
+from ..profiles import up_to
+
+pytest.importorskip("triton", reason="triton is not installed: it exists for Linux only")
+
 
 NEAR = {torch.float32: 1e-5, torch.bfloat16: 2**-6, torch.float16: 2**-9}
 ACTIVATIONS = ("silu", "gelu_tanh")
@@ -106,45 +100,3 @@ def test_a_row_answers_alone_as_among_others(seed: int, rows: int, dtype: torch.
     order = torch.randperm(rows, generator=generator)[: max(1, rows // 2)]
     part = kernels.mix_experts(hidden[order], chosen[order], weights[order], *both, activation=activation)
     assert torch.equal(part, whole[order])
-
-
-# The experts of transformers.
-
-
-def glm(**facts: Any) -> nn.Module:
-    sizes = {"n_routed_experts": 5, "hidden_size": 24, "moe_intermediate_size": 16, "num_experts_per_tok": 2}
-    return Glm4MoeExperts(Glm4MoeConfig(**sizes, **facts))
-
-
-def gemma(**facts: Any) -> nn.Module:
-    sizes = {"num_experts": 5, "hidden_size": 24, "moe_intermediate_size": 16, "top_k_experts": 2}
-    return DiffusionGemmaTextExperts(DiffusionGemmaTextConfig(**sizes, **facts))
-
-
-@torch.no_grad()
-@pytest.mark.parametrize("make", [glm, gemma])
-def test_answers_what_experts_of_transformers_answer(make: Any) -> None:
-    experts, generator = make(), torch.Generator().manual_seed(0)
-    for weight in experts.parameters():
-        weight.copy_(torch.randn(weight.shape, generator=generator) / 4)
-    hidden, weights = torch.randn(11, 24, generator=generator), torch.rand(11, 2, generator=generator)
-    chosen = torch.rand(11, 5, generator=generator).topk(2).indices
-    answers = []
-    for experts.config._experts_implementation in ("eager", EXPERTS):
-        answers.append(experts(hidden, chosen, weights))
-    torch.testing.assert_close(*answers, atol=1e-5, rtol=1e-5)
-
-
-class Clamped(Glm4MoeExperts):
-    """With a gate of its own."""
-
-    def _apply_gate(self, both: Tensor) -> Tensor:
-        return both.chunk(2, dim=-1)[0].clamp(max=7.0)
-
-
-def test_experts_that_compute_otherwise_are_left_alone() -> None:
-    assert fits(glm()) and fits(gemma())
-    biased = glm()
-    biased.has_bias = True
-    for other in (biased, glm(hidden_act="relu"), Clamped(biased.config), nn.Linear(2, 2)):
-        assert not fits(other)

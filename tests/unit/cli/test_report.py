@@ -1,0 +1,172 @@
+"""`dlstep report`: its table, its page, and files that are none or were changed."""
+
+import json
+import re
+import shutil
+from html.parser import HTMLParser
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from dlstep import Trace
+from dlstep.cli import main
+from dlstep.engine.json_lines import CHECKSUM, sealed
+from dlstep.evaluate.report_html import data_of
+from dlstep.evaluate.runs import read
+
+from ...helpers.sealing import with_answers
+
+Captured = pytest.CaptureFixture[str]
+STORIES = ["eval", "--dataset_limit", "12", "--accept_threshold", "0.3", "--out"]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run with wrong answers."""
+    out = tmp_path_factory.mktemp("report") / "run"
+    assert main([*STORIES, str(out)]) == 0
+    return out
+
+
+def rows_of(run: Path) -> list[dict[str, Any]]:
+    """The lines of the answers."""
+    return [json.loads(line) for line in (run / "answers.jsonl").read_text().splitlines()]
+
+
+def test_wrong_answers_are_listed_and_the_first_can_be_stepped_into(run: Path, capsys: Captured) -> None:
+    assert main(["report", str(run)]) == 0
+    text = capsys.readouterr().out
+    assert [line for line in text.splitlines() if len(line) > 80 and str(run) not in line] == []
+    wrong = [row["document"] for row in rows_of(run) if not row["score"]]
+    assert wrong and f"Wrong answers: {len(wrong)} of 12" in text
+    listed = text.partition("Wrong answers")[2].partition("Step into")[0]
+    assert re.findall(r"^  shells/(\d+): ", listed, re.MULTILINE) == [str(document) for document in wrong[:5]]
+    assert "Slowest requests" in text and "Order of filling" in text
+    (command,) = re.findall(r"^  dlstep (report .* --show \S+)$", text, re.MULTILINE)
+    assert main(command.split()) == 0
+    said = capsys.readouterr().out
+    row = rows_of(run)[wrong[0]]
+    steps = re.findall(r"^ +(\d+) .", said, re.MULTILINE)
+    assert steps == [str(step) for step in range(1, row["steps"] + 1)] and row["answer"].strip() in said
+    path = run / "traces" / f"shells-{wrong[0]}.jsonl"
+    assert list(Trace.load(path).state.finished[0].answer) == row["tokens"]
+    assert main(["replay", str(path)]) == 0
+
+
+class Page(HTMLParser):
+    """The references of a page, and how its elements nest."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.references: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.references += [str(value) for name, value in attrs if name in ("src", "href", "action", "srcset")]
+        self.references += [name for name, _ in attrs if name.startswith("on")]
+
+
+def test_the_page_stands_alone_and_shows_a_trace_that_was_kept(run: Path, tmp_path: Path) -> None:
+    name = next(f"shells/{row['document']}" for row in rows_of(run) if not row["score"])
+    assert main(["report", str(run), "--show", name]) == 0
+    assert main(["report", str(run), "--html", str(tmp_path / "page.html")]) == 0
+    text = (tmp_path / "page.html").read_text()
+    page = Page()
+    page.feed(text)
+    assert not page.references and page.tags.count("script") == 2 and page.tags.count("svg") >= 1
+    assert "url(" not in text and "@import" not in text and "unsafe" not in text
+    told = json.loads(text.partition('id="data">')[2].partition("</script>")[0])
+    assert list(told["recordings"]) == [name] and len(told["answers"]) == 12
+    other = with_answers(run, tmp_path / "other", [{"tokens": row["tokens"][::-1]} for row in rows_of(run)])
+    shutil.copytree(run / "traces", other / "traces")
+    assert main(["report", str(other), "--html", str(tmp_path / "other.html")]) == 0
+    assert '"recordings":{},' in (tmp_path / "other.html").read_text(), "a trace of another answer"
+
+
+def test_texts_of_a_model_are_escaped(run: Path, tmp_path: Path) -> None:
+    evil = "<script>alert(1)</script>\x1b[31m"
+    other = with_answers(run, tmp_path / "run", [{"answer": evil, "found": evil, "score": 0.0}])
+    assert main(["report", str(other), "--html", str(tmp_path / "page.html")]) == 0
+    page = Page()
+    page.feed((tmp_path / "page.html").read_text())
+    assert page.tags.count("script") == 2
+
+
+def test_a_terminal_gets_no_commands_of_a_model(run: Path, tmp_path: Path, capsys: Captured) -> None:
+    other = with_answers(run, tmp_path / "run", [{"answer": "a\x1b[31m\n", "found": "\x1b[2J", "score": 0.0}])
+    assert main(["report", str(other)]) == 0
+    assert "\x1b" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["/nonsense"], "no run in '/nonsense': it has no run.json"),
+        (["{run}", "--show", "shells/99"], "--show 'shells/99' is not an answer of"),
+        (["{run}", "--most", "-1"], "--most must not be negative, got -1"),
+        (["{run}", "--steps", "1"], "--steps does nothing without --html: leave it out"),
+        (["{run}", "--html", "x.html", "--most", "1"], "--most does nothing next to --html: leave it out"),
+        (["{run}", "--html", "x.html", "--json"], "--html and --json do not go together: give one of them"),
+        (["{run}", "--against", "/nonsense"], "no run in '/nonsense'"),
+    ],
+)
+def test_a_wrong_report_is_one_line(run: Path, arguments: list[str], said: str, capsys: Captured) -> None:
+    assert main(["report", *[argument.format(run=run) for argument in arguments]]) == 2
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "said"),
+    [
+        (
+            "answers.jsonl",
+            lambda text: text.replace('"score": ', '"score": "x", "old": ', 1),
+            "look at score",
+        ),
+        ("answers.jsonl", lambda text: "5\n" + text, "line 1 is not a line of a run: 5"),
+        ("beside.jsonl", lambda text: "", "has no line for shells 0"),
+        ("beside.jsonl", lambda text: text.replace('"wasted": ', '"wasted": -1.5, "old": ', 1), "look at wasted"),
+        ("run.json", lambda text: "[]", "was not written by `dlstep eval`"),
+        ("run.json", lambda text: "{", "holds no JSON"),
+    ],
+)
+def test_a_file_that_was_changed_is_told_of(
+    run: Path, tmp_path: Path, name: str, change: Any, said: str, capsys: Captured
+) -> None:
+    for path in run.glob("*.json*"):
+        (tmp_path / path.name).write_text(change(path.read_text()) if path.name == name else path.read_text())
+    assert main(["report", str(tmp_path)]) == 2
+    told = capsys.readouterr().err
+    assert said in told and told.count("\n") == 1
+
+
+ODD: list[Any] = [None, True, -1, 0.5, 1e308, "x", [], [1], [None], [[1]], [{"role": "user"}], {}, {"a": "x"}, {"a": None}]
+
+
+@settings(max_examples=40)
+@given(name=st.sampled_from(["answers.jsonl", "beside.jsonl"]), last=st.booleans(), value=st.sampled_from(ODD), data=st.data())
+def test_a_field_of_any_value_is_shown_or_refused(run: Path, name: str, last: bool, value: Any, data: st.DataObject) -> None:
+    """A checksum is no signature: a line that somebody wrote may have one, too."""
+    lines = [json.loads(line) for line in (run / name).read_text().splitlines()]
+    line = lines[-last]
+    line[data.draw(st.sampled_from(sorted(line.keys() - {CHECKSUM})))] = value
+    line.pop(CHECKSUM)
+    lines[-last] = sealed(line)
+    with TemporaryDirectory() as folder:
+        for each in run.glob("*.json*"):
+            (Path(folder) / each.name).write_bytes(each.read_bytes())
+        (Path(folder) / name).write_text("".join(json.dumps(each) + "\n" for each in lines))
+        if main(["report", folder]) == 0:
+            data_of(read(Path(folder)))  # what the page shows
+
+
+def test_another_model_does_not_step_into_it(run: Path, tmp_path: Path, capsys: Captured) -> None:
+    for path in run.glob("*.json*"):
+        text = path.read_text()
+        (tmp_path / path.name).write_text(text.replace('"accept_threshold": 0.3', '"accept_threshold": 0.4'))
+    assert main(["report", str(tmp_path), "--show", "shells/0"]) == 2
+    assert "engine of" in capsys.readouterr().err

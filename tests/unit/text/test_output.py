@@ -1,0 +1,29 @@
+"""Outputs: what was spent, and how they are shown."""
+
+from dlstep import LLM, Output, SamplingParams
+
+PROMPT = "Max has 53 shells. Later Max buys 39 more."
+LONG = SamplingParams(max_tokens=40, ignore_eos=True)
+
+
+def test_an_output_says_what_was_spent(llm: LLM) -> None:
+    output = llm.generate(PROMPT, LONG)[0]
+    assert len(output.token_ids) == len(output.probabilities) == 40
+    assert output.finish_reason == "length"
+    assert 0 < output.steps <= output.nfe <= 40
+    assert output.tokens_per_forward == 40 / output.nfe
+    assert output.tokens_per_step == 40 / output.steps
+    assert output.text == llm.engine.tokenizer.decode(list(output.token_ids), skip_special_tokens=True)
+    assert hash(output) == hash(llm.generate(PROMPT, LONG)[0])
+
+
+def test_an_output_is_shown_in_two_lines() -> None:
+    output = Output("a prompt", "one\ntwo \x1b[1m" + "x" * 90, (1, 2, 3), (0.5,) * 3, "stop", 2, 2)
+    first, second = str(output).splitlines()
+    assert first.startswith("one\N{DOWNWARDS ARROW WITH CORNER LEFTWARDS}two ") and first.endswith("x...") and len(first) == 80
+    assert "\x1b" not in str(output)
+    assert second == "3 tokens in 2 forwards, 1.50 tokens per forward, ended by stop"
+    rejected = Output("a", "", (), (), "rejected", 0, 0, "request 0: the prompt is too long")
+    assert str(rejected).splitlines()[-1] == "error: request 0: the prompt is too long"
+    running = Output("a", "", (), (), None, 1, 1)
+    assert str(running) == "0 tokens in 1 forward, 0.00 tokens per forward, not ended"
