@@ -58,19 +58,38 @@ TESTS = {
     **dict.fromkeys(("serve/router/link", "serve/router/replica"), ("tests/unit/serve/router/test_link.py",)),
     "simulate/": ("tests/unit/simulate",),
     **dict.fromkeys(
-        ("batch/lines", "engine/run_lock"), ("tests/unit/batch/test_checkpoint.py", "tests/unit/batch/test_lines.py")
+        ("batch/lines", "engine/run_lock"),
+        (
+            "tests/unit/batch/test_checkpoint.py",
+            "tests/unit/batch/test_lines.py",
+            "tests/unit/batch/test_runner.py",
+            "tests/unit/engine/test_run_lock.py",
+        ),
     ),
     "batch/actors": ("tests/unit/batch/test_actors.py",),
-    "batch/": ("tests/unit/batch/test_lines.py", "tests/unit/batch/test_desk.py", "tests/unit/cli/test_batch.py"),
-    "serve/http/errors": ("tests/unit/serve/http/test_bodies.py", "tests/unit/serve/router/test_front.py"),
-    **dict.fromkeys(("serve/http/translate", "serve/http/app"), ("tests/unit/serve/router/test_front.py",)),
+    "batch/": (
+        "tests/unit/batch/test_lines.py",
+        "tests/unit/batch/test_runner.py",
+        "tests/unit/batch/test_desk.py",
+        "tests/unit/cli/test_batch.py",
+    ),
+    "serve/http/errors": (
+        "tests/unit/serve/http/test_errors.py",
+        "tests/unit/serve/http/test_bodies.py",
+        "tests/unit/serve/http/test_schema.py",
+        "tests/unit/serve/router/test_front.py",
+    ),
+    **dict.fromkeys(
+        ("serve/http/translate", "serve/http/app"),
+        ("tests/unit/serve/http/test_translate.py", "tests/unit/serve/router/test_front.py"),
+    ),
     "serve/": ("tests/unit/serve/http/test_recordings.py",),
     "core/checks": ("tests/unit/core/test_checks.py", "tests/unit/test_llm_bad_input.py"),
     "rules/": RULES,
     "core/rule": RULES,
     **dict.fromkeys(
         ("driver/graphs", "driver/buckets", "driver/rehearsal", "core/rehearsal"),
-        ("tests/unit/driver/test_graphs.py", "tests/unit/distributed/test_ranks.py"),
+        ("tests/unit/driver/test_graphs.py", "tests/unit/driver/test_buckets.py", "tests/unit/distributed/test_ranks.py"),
     ),
     **dict.fromkeys(PURE, LAWS),
     "driver/history": ("tests/unit/driver/test_history.py", "tests/end_to_end/test_histories.py"),
@@ -87,9 +106,12 @@ TESTS = {
     ),
     "models/networks/plain": ("tests/reference/test_dmax.py", "tests/unit/driver"),
     "models/networks": ("tests/unit/driver/test_history.py", "tests/unit/driver"),
-    **dict.fromkeys(("models/fingerprint", "models/digests"), ("tests/unit/models/test_digests.py",)),
     **dict.fromkeys(
-        ("models/tokenizer_limits", "models/regex_limits", "models/reading"), ("tests/unit/models/test_tokenizer_limits.py",)
+        ("models/fingerprint", "models/digests"), ("tests/unit/models/test_digests.py", "tests/unit/models/test_fingerprint.py")
+    ),
+    **dict.fromkeys(
+        ("models/tokenizer_limits", "models/regex_limits", "models/reading"),
+        ("tests/unit/models/test_tokenizer_limits.py", "tests/unit/models/test_regex_limits.py"),
     ),
     "engine/buffer_policy": ("tests/unit/engine/test_buffer_policy.py",),
     "engine/shared_decode": (
@@ -102,21 +124,44 @@ TESTS = {
     "evaluate/likelihood": ("tests/unit/evaluate/test_likelihood.py",),
     **dict.fromkeys(
         (f"evaluate/{name}" for name in ("scoring", "programs", "prompts", "documents", "_maths_worker")),
-        ("tests/unit/evaluate/test_scoring.py",),
+        tuple(f"tests/unit/evaluate/test_{name}.py" for name in ("scoring", "programs", "documents", "items", "maths")),
     ),
     **dict.fromkeys(("evaluate/jail", "evaluate/_jailed", "evaluate/system_calls"), ("tests/unit/evaluate/test_jail.py",)),
     "evaluate/items": ("tests/unit/evaluate/test_answering.py",),
     "evaluate/answering": ("tests/unit/evaluate/test_answering.py",),
-    "evaluate/report": ("tests/unit/evaluate/test_report.py",),
-    "views/": ("tests/unit/cli/test_compare.py", "tests/end_to_end/page/test_report.py"),
+    "evaluate/report": ("tests/unit/evaluate/test_report.py", "tests/unit/cli/test_report.py"),
+    "views/": (
+        "tests/unit/cli/test_compare.py",
+        "tests/unit/evaluate/test_comparison_html.py",
+        "tests/unit/evaluate/test_pictures.py",
+        "tests/end_to_end/page/test_report.py",
+    ),
     "evaluate/frontier": ("tests/unit/evaluate/test_frontier.py",),
-    **dict.fromkeys(("evaluate/compari", "evaluate/table", "evaluate/entries"), ("tests/unit/cli/test_compare.py",)),
-    "evaluate/tuning": ("tests/unit/evaluate/test_tuning.py", "tests/unit/evaluate/test_space.py"),
-    **dict.fromkeys(("evaluate/space", "evaluate/load"), ("tests/unit/evaluate/test_space.py",)),
+    **dict.fromkeys(
+        ("evaluate/compari", "evaluate/table", "evaluate/entries"),
+        (
+            *(f"tests/unit/evaluate/test_{name}.py" for name in ("comparing", "comparison_html", "table", "entries")),
+            "tests/unit/cli/test_compare.py",
+        ),
+    ),
+    "evaluate/tuning": (
+        "tests/unit/evaluate/test_tuning.py",
+        "tests/unit/evaluate/test_space.py",
+        "tests/unit/evaluate/test_load.py",
+    ),
+    **dict.fromkeys(
+        ("evaluate/space", "evaluate/load"),
+        ("tests/unit/evaluate/test_space.py", "tests/unit/evaluate/test_load.py", "tests/unit/cli/test_tune_load.py"),
+    ),
     "evaluate/crews": ("tests/unit/evaluate/test_crews.py",),
     "engine/json_lines": ("tests/unit/evaluate/test_runner.py",),
     "evaluate/": ("tests/unit/evaluate/test_versions.py", "tests/unit/evaluate/test_runner.py", "tests/unit/evaluate"),
-    "stream": ("tests/unit/engine/test_shared_decode.py", "tests/unit/engine/test_call_lock.py", "tests/unit/test_llm.py"),
+    "stream": (
+        "tests/unit/test_stream.py",
+        "tests/unit/engine/test_shared_decode.py",
+        "tests/unit/engine/test_call_lock.py",
+        "tests/unit/test_llm.py",
+    ),
     "session": ("tests/unit/test_session.py",),
     "engine/checkpoint_options": (
         "tests/unit/models/test_check_of_untrusted.py",
@@ -147,7 +192,11 @@ TESTS = {
     ),
     **dict.fromkeys(
         ("dlstep_kernels/gpu/add_up", "dlstep_kernels/commons", "distributed/symmetric"),
-        ("tests/unit/dlstep_kernels/gpu/test_add_up.py", "tests/unit/distributed/test_symmetric.py"),
+        (
+            "tests/unit/dlstep_kernels/test_commons.py",
+            "tests/unit/dlstep_kernels/gpu/test_add_up.py",
+            "tests/unit/distributed/test_symmetric.py",
+        ),
     ),
     "models/compiled": ("tests/unit/test_llm_memory.py", "tests/unit/models/test_compiled.py"),
     "models/networks/network": ("tests/unit/evaluate/test_likelihood.py", "tests/unit/models"),
@@ -156,7 +205,7 @@ TESTS = {
     "dlstep_kernels/gpu/sampling": ("tests/unit/dlstep_kernels/gpu/test_sampling.py",),
     **dict.fromkeys(
         ("dlstep_kernels/gpu/parts", "dlstep_kernels/gpu/named", "dlstep_kernels/gpu/head"),
-        ("tests/unit/dlstep_kernels/gpu/test_sampling.py",),
+        ("tests/unit/dlstep_kernels/gpu/test_sampling.py", "tests/unit/dlstep_kernels/gpu/test_head.py"),
     ),
     "dlstep_kernels/vocabulary": ("tests/unit/dlstep_kernels/test_vocabulary.py",),
     "dlstep_kernels/sampling": ("tests/unit/dlstep_kernels/test_sampling.py",),
