@@ -7,7 +7,10 @@ from dlstep.bench.roofline import Need, need_of, network_of, touched
 from dlstep.bench.shapes import expert_stacks, random_checkpoint
 from dlstep.core import Grid, Plan, SamplingParams, Span
 
-from .test_decode_shape import shrunk
+from .test_decode_shape import (
+    seeded,  # noqa: F401  # pyright: ignore[reportUnusedImport]
+    shrunk,
+)
 
 CPU, FP32 = torch.device("cpu"), torch.float32
 

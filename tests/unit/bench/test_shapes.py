@@ -6,6 +6,8 @@ import torch
 from dlstep.bench.roofline import network_of
 from dlstep.bench.shapes import SHAPES, random_checkpoint, shape_of, shortened
 
+from .test_decode_shape import seeded  # noqa: F401  # pyright: ignore[reportUnusedImport]
+
 
 def test_shapes_are_those_of_the_checkpoints() -> None:
     """Parameters without an embedding that is not read, in billions, as their authors count them."""

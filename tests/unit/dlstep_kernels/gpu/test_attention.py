@@ -4,14 +4,13 @@ import pytest
 import torch
 from hypothesis import example, given, strategies as st
 
+pytest.importorskip("triton", reason="triton is not installed: it exists for Linux only")
+
 from dlstep_kernels.gpu.attention import launch_parameters, tiled_attention
 
 from ....helpers.attention_checks import Problem, assert_near, expected, inputs_of, problems
 from ....helpers.triton_interpreter import needs_interpreter
 from ..profiles import up_to
-
-pytest.importorskip("triton", reason="triton is not installed: it exists for Linux only")
-
 
 pytestmark = needs_interpreter
 SMALL = {"block_m": 16, "block_n": 16, "num_warps": 4, "num_stages": 2, "occupancy": 1}

@@ -2,11 +2,12 @@
 
 import math
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import example, given, strategies as st
 from torch import Tensor
+
+pytest.importorskip("triton", reason="triton is not installed: it exists for Linux only")
 
 from dlstep_kernels import experts as twin
 from dlstep_kernels.gpu import experts as kernels
@@ -15,18 +16,11 @@ from ....helpers.sampling_checks import DTYPES, launched
 from ....helpers.triton_interpreter import needs_interpreter
 from ..profiles import up_to
 
-pytest.importorskip("triton", reason="triton is not installed: it exists for Linux only")
+pytestmark = pytest.mark.usefixtures("quiet_numpy")
 
 
 NEAR = {torch.float32: 1e-5, torch.bfloat16: 2**-6, torch.float16: 2**-9}
 ACTIVATIONS = ("silu", "gelu_tanh")
-
-
-@pytest.fixture(autouse=True, scope="module")
-def quiet_numpy():
-    """The interpreter computes with numpy, which warns of what kernels mean to do with infinities and NaN."""
-    with np.errstate(all="ignore"):
-        yield
 
 
 def stacks(generator: torch.Generator, experts: int, width: int, inner: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:

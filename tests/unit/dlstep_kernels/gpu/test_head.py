@@ -7,6 +7,8 @@ import pytest
 import torch
 from hypothesis import example, given, strategies as st
 
+pytest.importorskip("triton", reason="triton is not installed: it exists for Linux only")
+
 from dlstep_kernels import Drawn, SamplerConfig, head
 from dlstep_kernels.gpu import head as head_kernels
 from dlstep_kernels.vocabulary import Exchange, Share, cut_of
@@ -17,7 +19,7 @@ from ..profiles import up_to
 from ..rank_rounds import all_ranks
 from .test_sampling import SMALL
 
-pytestmark = needs_interpreter
+pytestmark = [needs_interpreter, pytest.mark.usefixtures("quiet_numpy")]
 ignored = pytest.mark.filterwarnings("ignore:All-NaN slice encountered:RuntimeWarning")
 # An infinite logit that is capped is a logit like others; one rank of two has no id.
 INFINITE = replace(

@@ -6,6 +6,8 @@ import pytest
 import torch
 from hypothesis import given, strategies as st
 
+pytest.importorskip("triton", reason="triton is not installed: it exists for Linux only")
+
 from dlstep_kernels import mean
 from dlstep_kernels.gpu import mean as mean_kernels
 
@@ -14,7 +16,7 @@ from ....helpers.sampling_checks import DTYPES
 from ....helpers.triton_interpreter import needs_interpreter
 from ..profiles import up_to
 
-pytestmark = needs_interpreter
+pytestmark = [needs_interpreter, pytest.mark.usefixtures("quiet_numpy")]
 ignored = pytest.mark.filterwarnings("ignore:All-NaN slice encountered:RuntimeWarning")
 
 

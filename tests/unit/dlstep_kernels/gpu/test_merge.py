@@ -1,7 +1,10 @@
 """Soft inputs in the interpreter, against their twin."""
 
+import pytest
 import torch
 from hypothesis import given, strategies as st
+
+pytest.importorskip("triton", reason="triton is not installed: it exists for Linux only")
 
 from dlstep_kernels import SoftRows, merge
 from dlstep_kernels.gpu import merge as merge_kernels
@@ -10,7 +13,7 @@ from ....helpers.sampling_checks import DTYPES, ROUNDING
 from ....helpers.triton_interpreter import needs_interpreter
 from ..profiles import up_to
 
-pytestmark = needs_interpreter
+pytestmark = [needs_interpreter, pytest.mark.usefixtures("quiet_numpy")]
 
 
 @up_to(25)

@@ -1,7 +1,10 @@
 """The store kernel in the interpreter, against its twin."""
 
+import pytest
 import torch
 from hypothesis import given, strategies as st
+
+pytest.importorskip("triton", reason="triton is not installed: it exists for Linux only")
 
 from dlstep_kernels import store_kv as store_kv_twin
 from dlstep_kernels.gpu.pages import store_kv

@@ -3,10 +3,11 @@
 import math
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import example, given, strategies as st
+
+pytest.importorskip("triton", reason="triton is not installed: it exists for Linux only")
 
 from dlstep_kernels import routing as twin
 from dlstep_kernels.gpu import routing as kernels
@@ -16,18 +17,8 @@ from ....helpers.sampling_checks import DTYPES, launched
 from ....helpers.triton_interpreter import needs_interpreter
 from ..profiles import up_to
 
-pytest.importorskip("triton", reason="triton is not installed: it exists for Linux only")
-
-
-pytestmark = needs_interpreter
+pytestmark = [needs_interpreter, pytest.mark.usefixtures("quiet_numpy")]
 GROUPINGS = st.sampled_from(((1, 1), (2, 1), (2, 2), (3, 2), (4, 2), (8, 4), (5, 1)))
-
-
-@pytest.fixture(autouse=True, scope="module")
-def quiet_numpy():
-    """The interpreter computes with numpy, which warns of what kernels mean to do with infinities and NaN."""
-    with np.errstate(all="ignore"):
-        yield
 
 
 @up_to(60)

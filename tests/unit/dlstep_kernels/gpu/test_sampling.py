@@ -3,10 +3,11 @@
 import math
 from dataclasses import replace
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import example, given, settings, strategies as st
+
+pytest.importorskip("triton", reason="triton is not installed: it exists for Linux only")
 
 from dlstep_kernels import SamplerConfig, Settings, sampling
 from dlstep_kernels.gpu import head as head_kernels, parts, sampling as sampling_kernels
@@ -31,17 +32,7 @@ from ....helpers.sampling_checks import (
 from ....helpers.triton_interpreter import needs_interpreter
 from ..profiles import up_to
 
-pytest.importorskip("triton", reason="triton is not installed: it exists for Linux only")
-
-
-pytestmark = needs_interpreter
-
-
-@pytest.fixture(autouse=True, scope="module")
-def quiet_numpy():
-    """The interpreter computes with numpy, which warns of what kernels mean to do with infinities and NaN."""
-    with np.errstate(all="ignore"):
-        yield
+pytestmark = [needs_interpreter, pytest.mark.usefixtures("quiet_numpy")]
 
 
 ignored = pytest.mark.filterwarnings("ignore:All-NaN slice encountered:RuntimeWarning")
