@@ -1,4 +1,7 @@
-"""Special cases in which a rule is another one, and rules that do not look at positions. One section for each rule."""
+"""Rules that do not look at positions take rows that change places as before.
+
+`dilated`, `spaced`, `local_leap`, `hierarchy` and quotas from the left or at random do look at them.
+"""
 
 import pytest
 from hypothesis import given, strategies as st

@@ -1,4 +1,4 @@
-"""Rules that take back, and the rule that remembers, by hand and where they become other rules."""
+"""What holds of all rules that take back, and of the rule that remembers."""
 
 from hypothesis import given, strategies as st
 

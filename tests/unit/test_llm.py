@@ -1,4 +1,4 @@
-"""`LLM`: batches, streams, faults, and a state that lives on between calls."""
+"""`LLM`: batches, faults, and a state that lives on between calls."""
 
 from dataclasses import fields, replace
 from inspect import signature

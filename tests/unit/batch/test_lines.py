@@ -1,4 +1,4 @@
-"""Whenever a batch is broken off, by whom and in which order it is answered: the output is that of an unbroken run."""
+"""Lines of a file of requests: which are equal, which are missing, and what is wrong with one."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""Decoding of random weights in the shapes of checkpoints, shrunk: the script, the count of bytes and operations, the rows."""
+"""Decoding of random weights in the shapes of checkpoints, shrunk: the script and the rows."""
 
 import json
 import time

@@ -1,4 +1,4 @@
-"""`dlstep compare` and `dlstep laws`: one's own rule beside those of the package, from one file."""
+"""`dlstep compare`: one's own rule beside those of the package, from one file."""
 
 import csv
 import json

@@ -1,4 +1,4 @@
-"""The command `dlstep`: what it prints where, and its exit codes."""
+"""The command `dlstep`: config files, wrong requests, and help."""
 
 import json
 from pathlib import Path

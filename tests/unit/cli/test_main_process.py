@@ -1,4 +1,4 @@
-"""The command as a process of its own: wrong requests, closed pipes, and output that other programs read."""
+"""The command as a process of its own: wrong requests and closed pipes."""
 
 import json
 import os

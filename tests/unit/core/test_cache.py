@@ -1,4 +1,4 @@
-"""The line of a state is equal for equal histories only: whatever a plan changes on a device changes the line behind it."""
+"""Pages and prefixes that requests share; and the line of a state, equal for equal histories only."""
 
 from dataclasses import fields, replace
 from itertools import combinations

@@ -1,4 +1,4 @@
-"""The report: its figures beside a slow count, wrong answers that can be stepped into, a page that stands alone."""
+"""The figures of a report beside a slow count."""
 
 import pytest
 from hypothesis import given, strategies as st

@@ -1,4 +1,4 @@
-"""Parts of a tuner: the values that texts mean, which sets are tried, the study, loads and the table that follows from them."""
+"""Values of options that texts mean, and which sets of them are tried."""
 
 from itertools import pairwise
 

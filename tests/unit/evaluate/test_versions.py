@@ -1,4 +1,4 @@
-"""The books of a run: one process on a folder, checksums of its lines, and a key with the versions of code and environment."""
+"""The key of a run: it has the versions of code and environment, and the digests of files that decide answers."""
 
 import json
 import linecache

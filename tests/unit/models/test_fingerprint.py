@@ -1,4 +1,4 @@
-"""A fingerprint notices every changed number and byte, and nothing else; digests are remembered only of settled files."""
+"""A fingerprint notices every changed number and byte, and nothing else."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""From files to parameters: what fits is placed, what does not is refused by name."""
+"""From files to a network: what fits is loaded, what does not is refused by name."""
 
 import re
 import shutil

@@ -1,4 +1,4 @@
-"""The engine's side and the queue, by themselves: commands in, reports out."""
+"""The engine's side by itself: commands in, reports out."""
 
 from collections.abc import Iterable
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Laws of simulated fleets: requests end once, equal seeds agree, and figures are those of a direct count."""
+"""Laws of simulated fleets: requests end once, and equal seeds agree."""
 
 from dataclasses import replace
 from itertools import pairwise

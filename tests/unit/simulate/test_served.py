@@ -1,4 +1,4 @@
-"""Fits to rows of `dlstep bench serve`, and `dlstep simulate` as a command."""
+"""Fits to rows of `dlstep bench serve`: planted costs are found, and predict other rates."""
 
 import json
 from dataclasses import asdict

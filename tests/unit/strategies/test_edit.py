@@ -1,4 +1,4 @@
-"""The rules of the strategies that revise their blocks, edit sampling and `dmax`, against the plainest loops that say them."""
+"""What edit sampling and `dmax` have in common: how they open, revise and end their blocks."""
 
 from random import Random
 from typing import Any

@@ -1,4 +1,4 @@
-"""The attention and store kernels in the interpreter, against their twins."""
+"""The attention kernels in the interpreter, against their twin."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Mixtures of experts: the kernels in the interpreter against their twin, and that against the experts of transformers."""
+"""Mixtures of experts: the kernels in the interpreter against their twin."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""The choice of experts: the kernels in the interpreter against their twin, and that against the router of transformers."""
+"""The choice of experts: the kernels in the interpreter against their twin."""
 
 import math
 from typing import Any
