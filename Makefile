@@ -64,14 +64,18 @@ lint: $(VENV)/.test
 pytest: $(VENV)/.test $(VENV)/.browser
 	$(PYTEST)
 
+# Tests of properties of the core, of rules, strategies and kernels.
+LAWS := tests/property tests/unit/rules tests/unit/strategies tests/unit/dlstep_kernels tests/unit/views/test_frames.py \
+    $(filter-out %/test_checks.py %/test_draws.py %/test_plugins.py,$(wildcard tests/unit/core/test_*.py))
+
 # Properties on examples that were never tried: RUNS times with a new seed each, then with many more examples.
 night: $(VENV)/.test
 	for run in $$(seq $(RUNS)); do \
 	    seed=$$($(BIN)/python -c 'import secrets; print(secrets.randbelow(2**32))'); \
 	    echo "run $$run of $(RUNS), seed $$seed"; \
-	    HYPOTHESIS_PROFILE=seeds $(PYTEST) -q tests/property tests/unit/core tests/unit/rules tests/unit/strategies tests/unit/dlstep_kernels --hypothesis-seed=$$seed || exit 1; \
+	    HYPOTHESIS_PROFILE=seeds $(PYTEST) -q $(LAWS) --hypothesis-seed=$$seed || exit 1; \
 	done
-	HYPOTHESIS_PROFILE=night $(PYTEST) --timeout=0 tests/property tests/unit/core tests/unit/rules tests/unit/strategies tests/unit/dlstep_kernels
+	HYPOTHESIS_PROFILE=night $(PYTEST) --timeout=0 $(LAWS)
 
 # Long forms of tests, which take minutes each.
 stress: $(VENV)/.test $(VENV)/.browser wheel-alone oldest
@@ -108,7 +112,8 @@ oldest: $(VENV)/.test
 mutants: $(VENV)/.test
 	$(BIN)/python -m tests.mutants
 
-# Every kernel, compiled for three architectures: tests/unit/dlstep_kernels/gpu/aot.json. What has not changed is not compiled again.
+# Every kernel, compiled for three architectures: tests/unit/dlstep_kernels/gpu/aot.json. What has not changed is not
+# compiled again.
 kernels-aot: $(VENV)/.test
 	$(BIN)/python -m tests.unit.dlstep_kernels.gpu.kernel_aot
 
