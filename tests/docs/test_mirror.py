@@ -1,4 +1,4 @@
-"""The tests mirror the sources: the test of `src/dlstep/core/finish.py` is `tests/unit/core/test_finish.py`."""
+"""The tests mirror the sources: `src/dlstep/core/finish.py`, `tests/unit/core/test_finish.py`."""
 
 import ast
 import tomllib

@@ -1,4 +1,4 @@
-"""Fixtures of tests that run a server in their own process, for `conftest.py` or a single file to import."""
+"""Fixtures of tests with a server in their own process, for `conftest.py` or one file to import."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Pages and prefixes that requests share; and the line of a state, equal for equal histories only."""
+"""Pages and prefixes that requests share; lines of states, equal for equal histories only."""
 
 from dataclasses import fields, replace
 from itertools import combinations

@@ -1,4 +1,4 @@
-"""The watchdog over a user's code: devices that are slow, interrupts, and timeouts that come late."""
+"""The watchdog over a user's code: slow devices, interrupts, and timeouts that come late."""
 
 import threading
 import time

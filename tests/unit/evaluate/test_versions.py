@@ -1,4 +1,4 @@
-"""The key of a run: it has the versions of code and environment, and the digests of files that decide answers."""
+"""The key of a run: versions of code and environment, and digests of what decides answers."""
 
 import json
 import linecache

@@ -1,4 +1,4 @@
-"""Whole decodes and single forwards under one rule, and the rows of the tables on the pages of rules."""
+"""Whole decodes and single forwards under one rule, and the rows of tables on the rules' pages."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Whole decodes of one request by random rows, in which the strategy's measure falls with every forward."""
+"""Whole decodes by random rows, in which the strategy's measure falls with every forward."""
 
 from hypothesis import strategies as st
 

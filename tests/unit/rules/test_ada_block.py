@@ -1,4 +1,4 @@
-"""Blocks of sizes that the rule chooses: where it is another rule, pins, and delimiters of a request."""
+"""Blocks of sizes that the rule chooses: as another rule, with pins, by delimiters of a request."""
 
 from dataclasses import replace
 
