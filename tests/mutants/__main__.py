@@ -38,7 +38,7 @@ RULES = tuple(
 TESTS = {
     "core/trace_file": ("tests/property/test_trace_files.py", "tests/property/test_trace_saving.py"),
     "core/codec": ("tests/property/test_trace_files.py",),
-    "core/words": ("tests/serve/test_serve_attach.py",),
+    "text/words": ("tests/serve/test_serve_attach.py",),
     "views/frames": ("tests/property/test_frames.py",),
     "engine/overrides": ("tests/serve/test_serve_forks.py", "tests/api/test_session.py"),
     "serve/router/kept": ("tests/serve/test_serve_choices.py", "tests/serve/test_serve_steps.py"),
@@ -60,7 +60,7 @@ TESTS = {
     "rules/": RULES,
     "core/rule": RULES,
     **dict.fromkeys(
-        ("driver/graphs", "driver/buckets", "driver/rehearsal", "core/rehearsal"),
+        ("driver/graphs", "driver/buckets", "driver/rehearsal", "driver/warmup_plans"),
         ("tests/driver/test_graphs.py", "tests/ranks/test_parting.py"),
     ),
     **dict.fromkeys(PURE, LAWS),

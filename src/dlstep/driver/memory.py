@@ -6,10 +6,10 @@ import torch
 
 from ..core import Config, Strategy
 from ..core.lifecycle import farthest
-from ..core.rehearsal import largest_forwards
 from ..models import Checkpoint
 from ..models.shapes import GIB, in_gib, kv_bytes_per_token, kv_shapes
 from .torch_driver import TorchDriver
+from .warmup_plans import largest_forwards
 
 
 def pages_for(

@@ -3,7 +3,6 @@
 from hypothesis.strategies import DataObject
 
 from ..core import Sequence
-from ..core.diff import decided
 from ..core.finish import answer_limit
 from .generators import Kind, cases
 from .harness import run_case
@@ -29,7 +28,7 @@ def pinned(kind: Kind, data: DataObject) -> None:
                     assert span.tokens[position - span.start] == token, "another token is fed than the request brings"
             assert span.mode == "denoise" or not pins.keys() & set(span.wanted), "a pinned position is sampled"
         for sequence in step.after.running:
-            known = decided(sequence)
+            known = sequence.decided_tokens
             for position, token in pins_in_window(sequence).items():
                 assert known.get(position) == token, "a pinned position is undecided, or another token"
     for request in case.requests:

@@ -180,7 +180,8 @@ def stays(trace: Trace, request_id: int = 0) -> tuple[Stay, ...]:
         sequence = state.find(request_id)
         if sequence is None or sequence.steps <= steps:
             continue
-        steps, now = sequence.steps, _decided(sequence)
+        start = len(sequence.request.prompt)
+        steps, now = sequence.steps, {position - start: token for position, token in sequence.decided_tokens.items()}
         for offset, stay in list(standing.items()):
             if now.get(offset) != stay.token:
                 gone.append(replace(stay, until=steps, replaced=offset in now))
@@ -190,15 +191,3 @@ def stays(trace: Trace, request_id: int = 0) -> tuple[Stay, ...]:
     if steps < 0:
         raise KeyError(f"the trace holds no request {request_id}")
     return tuple(sorted([*gone, *standing.values()], key=lambda stay: (stay.since, stay.offset)))
-
-
-def _decided(sequence: Sequence) -> dict[int, int]:
-    """The decided tokens of all blocks by their offset in the answer."""
-    start = len(sequence.request.prompt)
-    found: dict[int, int] = {}
-    for block in (*sequence.past, *sequence.window):
-        undecided = () if isinstance(block, Sealed) else block.undecided
-        for position, token in enumerate(block.tokens, block.start):
-            if start <= position < sequence.limit and position not in undecided:
-                found[position - start] = token
-    return found

@@ -8,7 +8,7 @@ from ..core.sequence import Sequence
 from ..core.spec import Spec
 from ..core.state import State
 from ..core.trace import Trace
-from ..core.words import counted, piece
+from ..text.words import counted, piece
 from .cells import PHASES, USES, Cell, EventRow, PageCell, cells, event_rows, page_cells, row_counts, sequences, status
 
 COLOURS = {

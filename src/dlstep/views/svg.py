@@ -6,7 +6,7 @@ from html import escape
 from ..core.sequence import Sequence
 from ..core.spec import Spec
 from ..core.trace import Trace
-from ..core.words import piece
+from ..text.words import piece
 from .cells import Stay, stays
 
 COLUMN, ROW, LEFT, TOP, LETTER = 18, 13, 34, 44, 7.3  # pixels

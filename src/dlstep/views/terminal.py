@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..core import Plan, Sequence, State, Trace
-from ..core.words import counted, piece, printable
+from ..text.words import counted, piece, printable
 from .cells import Phase, Use, cells, event_rows, page_cells, row_counts, sequences, status
 
 PHASE_STYLES: dict[Phase, str] = {

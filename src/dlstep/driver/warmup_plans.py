@@ -4,13 +4,25 @@ from collections.abc import Iterator
 from dataclasses import replace
 from random import Random
 
-from .commit import commit
-from .lifecycle import add, farthest, init
-from .plan import NO_ROWS, START_LINE, Admission, Grant, Plan, Rows, Samples, Span
-from .request import Request, SamplingParams
-from .schedule import schedule
-from .sequence import Strategy
-from .state import Config
+from ..core import (
+    NO_ROWS,
+    START_LINE,
+    Admission,
+    Config,
+    Grant,
+    Plan,
+    Request,
+    Rows,
+    Samples,
+    SamplingParams,
+    Span,
+    Strategy,
+    add,
+    commit,
+    init,
+    schedule,
+)
+from ..core.lifecycle import farthest
 
 STEPS = 64  # enough to meet what a strategy does at the beginning, within and at the end of blocks
 
