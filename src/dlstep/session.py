@@ -3,7 +3,7 @@
 from dataclasses import fields, replace
 from itertools import islice
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any, NoReturn
 from weakref import finalize
 
 from . import rules
@@ -32,9 +32,6 @@ from .engine.overrides import with_changes, with_params
 from .text.output import Output, Prompt, output_of
 from .text.prompts import encode, params_of
 
-if TYPE_CHECKING:
-    from .llm import LLM
-
 
 class Session:
     """A state and the events that led to it. A forward pass can be inspected, undone, and repeated with other options.
@@ -58,30 +55,9 @@ class Session:
         self._close.atexit = False
 
     @classmethod
-    def resume(cls, llm: "LLM", source: Trace | State) -> "Session":
-        """Return a session that continues a saved trace or state, made in any process. It ends in the same tokens.
-
-        The number of pages is that of the saved decode. Raises ValueError if the state was made for another model, with
-        other weights or another dtype, or for other budgets than those of `llm`, and for any other kind of value.
-        Raises ReplayDiverged if replaying the trace gives another plan than it holds.
-        """
-        if not isinstance(source, Trace | State):
-            raise ValueError(
-                f"a session resumes from a Trace or a State, got {short(source)}: load a file with Trace.load(path)"
-            )
-        trace = source if isinstance(source, Trace) else Trace(source)
-        theirs, ours = trace.first.config, llm.engine.first.config
-        if theirs.spec.fingerprint != ours.spec.fingerprint:
-            raise ValueError(
-                "the saved decode was made by another configuration, other weights, another adapter or another dtype than "
-                f"{llm.engine.name} has: load what it was made with"
-            )
-        for field in fields(ours):
-            was, now = attrgetter(field.name)(theirs), attrgetter(field.name)(ours)
-            if was != now and field.name != "num_pages":
-                shown = "" if field.name == "spec" else f": {was!r} there, {now!r} here"
-                raise ValueError(f"the saved decode was made for another {field.name}{shown}; give the LLM the same options")
-        return cls(llm.engine, trace)
+    def resume(cls, *given: object) -> NoReturn:
+        """Refuse: the method has moved."""
+        raise AttributeError("Session.resume(llm, source) is now llm.resume(source)")
 
     @property
     def state(self) -> State:
@@ -192,6 +168,25 @@ class Session:
         branch = Session(self._engine, Trace(state))
         branch._prompts = dict(self._prompts)
         return branch
+
+
+def resumed(engine: Engine, source: Trace | State) -> Session:
+    """Return a session of `engine` that continues a saved trace or state; see `LLM.resume`."""
+    if not isinstance(source, Trace | State):
+        raise ValueError(f"a session resumes from a Trace or a State, got {short(source)}: load a file with Trace.load(path)")
+    trace = source if isinstance(source, Trace) else Trace(source)
+    theirs, ours = trace.first.config, engine.first.config
+    if theirs.spec.fingerprint != ours.spec.fingerprint:
+        raise ValueError(
+            "the saved decode was made by another configuration, other weights, another adapter or another dtype than "
+            f"{engine.name} has: load what it was made with"
+        )
+    for field in fields(ours):
+        was, now = attrgetter(field.name)(theirs), attrgetter(field.name)(ours)
+        if was != now and field.name != "num_pages":
+            shown = "" if field.name == "spec" else f": {was!r} there, {now!r} here"
+            raise ValueError(f"the saved decode was made for another {field.name}{shown}; give the LLM the same options")
+    return Session(engine, trace)
 
 
 def first_state(engine: Engine) -> State:

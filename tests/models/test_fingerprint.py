@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from tiny_families import write_checkpoint
 
-from dlstep import LLM, Session
+from dlstep import LLM
 from dlstep.models import digests as digests_module, load_checkpoint, read_adapter
 from dlstep.models.digests import digests, identify
 from dlstep.models.fingerprint import fingerprint
@@ -150,9 +150,9 @@ def test_a_session_is_not_resumed_under_another_configuration(tmp_path: Path) ->
         kept = (folder / "config.json").read_text()
         edit(folder, **{name: value})
         with pytest.raises(ValueError, match="made by another configuration, other weights"):
-            Session.resume(LLM(folder, device="cpu", max_model_len=64), state)
+            LLM(folder, device="cpu", max_model_len=64).resume(state)
         (folder / "config.json").write_text(kept)
-    Session.resume(LLM(folder, device="cpu", max_model_len=64), state)
+    LLM(folder, device="cpu", max_model_len=64).resume(state)
 
 
 def test_a_digest_depends_on_every_byte_and_on_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

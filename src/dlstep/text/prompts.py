@@ -1,11 +1,12 @@
 """Conversion of what callers pass: one prompt or many, as text or token ids; pinned tokens; rules by name or value."""
 
+from collections import Counter
 from collections.abc import Sequence as Items
 from dataclasses import replace
 from typing import Any, Protocol
 
 from .. import rules
-from ..core import SamplingParams
+from ..core import Request, SamplingParams
 from ..core.checks import listed, pairs_of, plain, short, text_of
 from .detokenize import Tokenizer, encode as encode_text
 from .output import Prompt
@@ -108,3 +109,13 @@ def params_of(given: object) -> SamplingParams:
     options = dict(given.strategy_options)
     named = any(isinstance(options.get(name), str) for name in rules.HOLDERS)
     return replace(given, strategy_options=rules.with_values(options)) if named else given
+
+
+def numbered(prompts: list[tuple[int, ...]], params: Items[SamplingParams]) -> list[Request]:
+    """Return a request for each prompt. Equal requests get indices, from which their seeds are derived."""
+    asked: Counter[tuple[tuple[int, ...], SamplingParams]] = Counter()
+    requests: list[Request] = []
+    for prompt, wanted in zip(prompts, params, strict=True):
+        requests.append(Request(0, prompt, wanted, index=asked[prompt, wanted]))
+        asked[prompt, wanted] += 1
+    return requests

@@ -144,20 +144,20 @@ def _requests_diff(old: Iterable[tuple[Sequence, bool]], new: Iterable[tuple[Seq
 def _trace_diff(old: Trace, new: Trace) -> TraceDiff:
     first = _state_diff(old.first, new.first)
     if first:
-        one, two = (_folded(side, trace.first, trace.events) for side, trace in (("old", old), ("new", new)))
+        one, two = _folded("old", old.first, old.events), _folded("new", new.first, new.events)
         return TraceDiff(0, "", "", first, _state_diff(one, two), equal=False)
     state, same = old.first, 0
     while same < min(len(old.events), len(new.events)) and old.events[same] == new.events[same]:
         state = applied(state, old.events[same], same)
         same += 1
-    rests = old.events[same:], new.events[same:]
-    if not any(rests):
+    rest, others = old.events[same:], new.events[same:]
+    if not (rest or others):
         return TraceDiff(same, "", "", first, first, equal=True)
-    words = _parting(rests[0][0], rests[1][0]) if all(rests) else [event_text(*rest[:1]) for rest in rests]
+    words = _parting(rest[0], others[0]) if rest and others else (event_text(*rest[:1]), event_text(*others[:1]))
     # The states after the first different event are compared before any later event is applied.
-    one, two = (_folded(side, state, rest[:1], same) for side, rest in zip(("old", "new"), rests, strict=True))
+    one, two = _folded("old", state, rest[:1], same), _folded("new", state, others[:1], same)
     there = _state_diff(one, two)
-    one, two = _folded("old", one, rests[0][1:], same + 1), _folded("new", two, rests[1][1:], same + 1)
+    one, two = _folded("old", one, rest[1:], same + 1), _folded("new", two, others[1:], same + 1)
     return TraceDiff(same, *words, there, _state_diff(one, two), equal=False)
 
 
