@@ -67,7 +67,7 @@ class LLM:
     ) -> None:
         said = locals()
         engine = {name: said[name] for name in ENGINE_FIELDS}
-        engine["model"] = str(model) if issubclass(type(model), PurePath) else model
+        engine["model"] = str(model) if isinstance(model, PurePath) else model
         self._start(load_engine(engine_config(engine | options)))
 
     def _start(self, engine: Engine) -> None:

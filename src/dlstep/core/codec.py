@@ -58,8 +58,12 @@ def to_json(value: Any) -> Any:
         return {"map": [[to_json(key), to_json(entries[key])] for key in sorted(entries)]}
     if isinstance(value, List):
         return {"list": [to_json(item) for item in cast("List[Any]", value)]}
-    if not is_dataclass(value) or isinstance(value, type):
-        raise TypeError(f"a {type(value).__name__} cannot be written: {value!r}")
+    if is_dataclass(value) and not isinstance(value, type):
+        return _dataclass_json(value)
+    raise TypeError(f"a {type(value).__name__} cannot be written: {value!r}")
+
+
+def _dataclass_json(value: Any) -> dict[str, Any]:
     data: dict[str, Any] = {_CLASS: class_path(type(value))}
     for name, default in _written(type(value)):
         given = attrgetter(name)(value)

@@ -34,7 +34,7 @@ def encode(texts: Texts, prompt: Prompt) -> tuple[int, ...]:
         if wrong:
             raise ValueError(f"a prompt of token ids holds whole numbers only, this one holds {short(wrong[0])}")
         return tuple(kept)
-    if not issubclass(type(plain(prompt)), str):
+    if not isinstance(plain(prompt), str):
         raise ValueError(f"a prompt must be text or a list of token ids, got {short(prompt)}")
     text = text_of(prompt)
     if text is None:
@@ -52,7 +52,7 @@ def encode_pins(texts: Texts, given: object) -> dict[int, int]:
     anything else, for a text without tokens, and if an offset has two tokens.
     """
     due = "pins must be a mapping of offsets in the answer to texts or token ids"
-    if not issubclass(type(given), dict):
+    if not isinstance(given, dict):
         raise ValueError(f"{due}, got {short(given)}")
     found: dict[int, int] = {}
     for offset, what in pairs_of(given) or ():
@@ -85,7 +85,7 @@ def as_list(prompts: Prompt | Items[Prompt]) -> list[Prompt]:
     Raises ValueError for anything else, and for numbers and prompts in one list.
     """
     given: Any = plain(prompts)
-    if issubclass(type(given), str):
+    if isinstance(given, str):
         return [given]
     items = listed(given)
     if items is None:
