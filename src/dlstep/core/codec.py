@@ -64,8 +64,9 @@ def to_json(value: Any) -> Any:
 
 
 def _dataclass_json(value: Any) -> dict[str, Any]:
-    data: dict[str, Any] = {_CLASS: class_path(type(value))}
-    for name, default in _written(type(value)):
+    cls: type = type(value)
+    data: dict[str, Any] = {_CLASS: class_path(cls)}
+    for name, default in _written(cls):
         given = attrgetter(name)(value)
         if default is MISSING or (default is not given and default != given):
             data[name] = to_json(given)

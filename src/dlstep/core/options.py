@@ -58,8 +58,8 @@ def sorted_options(owner: str, given: object) -> StrategyOptions:
 def _option(owner: str, given: object) -> Any:
     """Return the value of an option as it is kept. Raises ValueError for what no option can be."""
     option: Any = plain(given)
-    if isinstance(option, type) and issubclass(option, Options) and not isabstract(option):
-        option = by_default(option)
+    if isinstance(given, type) and issubclass(given, Options) and not isabstract(given):
+        option = by_default(given)
     many = whole_numbers(option)
     if many is not None:
         return many
