@@ -220,7 +220,9 @@ class Decode:
         before = self._without_faulty(lambda: self._ahead(under_way))
         self._apply(Rebuild())
         self._forward()
-        while not self._state.done and under_way and self._without_faulty(lambda: self._ahead(under_way)) >= before:
+        while under_way and not self._state.done:  # else nothing was lost, or nobody is left to get further
+            if self._without_faulty(lambda: self._ahead(under_way)) < before:
+                return  # somebody is further than before
             self._forward()
 
     def _ahead(self, arrivals: list[int]) -> int:

@@ -124,16 +124,20 @@ def _typed(hint: Any, default: object) -> st.SearchStrategy[Any]:
     return st.none() | numbers if type(None) in get_args(hint) else numbers
 
 
+def _number_type(hint: Any) -> type[int] | type[float] | None:
+    """Return the type of number that a hint allows, besides None; None if it allows anything else."""
+    parts = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+    kinds = {get_args(part)[0] if get_origin(part) is Annotated else part for part in parts} - {type(None)}
+    return next((kind for kind in (int, float) if kinds == {kind}), None)
+
+
 def _open(hint: Any, default: object) -> tuple[type[int] | type[float], int, int] | None:
     """Return the kind of number and a small range for it, if a numeric type lacks a bound; None for other types.
 
     A loop over an unbounded number could take any time, and users do not meet failures that need a number like 10**18.
     """
-    parts = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
-    kinds = [get_args(part)[0] if get_origin(part) is Annotated else part for part in parts]
-    kind = next((each for each in (int, float) if each in kinds), None)
-    limits = dict(limits_of(hint))
-    if kind is None or not set(kinds) <= {kind, type(None)} or len(limits) > 1:
+    kind, limits = _number_type(hint), dict(limits_of(hint))
+    if kind is None or len(limits) > 1:
         return None
     number = default if isinstance(default, int | float) and isfinite(default) else 0
     low, high = limits.get("at least", limits.get("more than")), limits.get("at most", limits.get("less than"))
