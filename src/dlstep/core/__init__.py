@@ -24,6 +24,8 @@ from .lifecycle import (
     adopt as adopt,
     fail as fail,
     init as init,
+    least_pages as least_pages,
+    probe as probe,
     prune as prune,
     rebuild as rebuild,
     refusal as refusal,

@@ -16,7 +16,7 @@ from hypothesis import reject, strategies as st
 
 from ..core import Config, Options, Request, SamplingParams, Spec, Strategy, Thresholds, options_of
 from ..core.checks import limits_of
-from ..core.lifecycle import farthest, sized
+from ..core.lifecycle import least_pages, probe, sized
 from ..core.spec import AcceptRule
 
 VOCABULARY = 50
@@ -274,14 +274,14 @@ def _rows(least: int) -> st.SearchStrategy[int]:
 def tight(draw: st.DrawFn, spec: Spec, strategy: Strategy, requests: tuple[Request, ...]) -> Config:
     """Generate configurations in which pages, rows and places may be as few as possible."""
     page_size = draw(st.sampled_from([1, 3, 4, 8]))
-    least_pages = -(-farthest(strategy, MAX_MODEL_LEN) // page_size)
+    pages_needed = least_pages(strategy, MAX_MODEL_LEN, page_size)
     # Occasionally a request's atom exceeds the budget, so that the request must be refused.
     runnable = requests if draw(st.integers(0, 4)) else ()
-    least_rows = most_rows(strategy, (Request(0, (0,), SamplingParams(max_tokens=1)), *runnable), spec)
+    least_rows = most_rows(strategy, (probe(spec), *runnable), spec)
     return Config(
         spec,
         page_size,
-        least_pages + draw(st.integers(0, 2 * least_pages) | st.just(0)),
+        pages_needed + draw(st.integers(0, 2 * pages_needed) | st.just(0)),
         MAX_MODEL_LEN,
         draw(_rows(least_rows)),
         draw(st.integers(1, 5)),
@@ -334,8 +334,8 @@ def crowds(draw: st.DrawFn, kind: Kind) -> Case:
     spec = draw(specs(strategy))
     requests = tuple(Request(number, draw(PROMPTS), draw(LONG)) for number in range(draw(st.integers(4, 8))))
     page_size = draw(st.sampled_from([1, 3, 4]))
-    least_pages = -(-farthest(strategy, MAX_MODEL_LEN) // page_size)
+    pages_needed = least_pages(strategy, MAX_MODEL_LEN, page_size)
     least_rows = most_rows(strategy, requests, spec)
-    pages = least_pages + draw(st.integers(0, least_pages))
+    pages = pages_needed + draw(st.integers(0, pages_needed))
     config = Config(spec, page_size, pages, MAX_MODEL_LEN, draw(_rows(least_rows)), draw(st.integers(3, 6)))
     return Case(config, strategy, requests, tuple(sorted(draw(st.integers(0, 3)) for _ in requests)))
