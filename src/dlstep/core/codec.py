@@ -63,8 +63,8 @@ def to_json(value: Any) -> Any:
     raise TypeError(f"a {type(value).__name__} cannot be written: {value!r}")
 
 
-def _dataclass_json(value: Any) -> dict[str, Any]:
-    cls: type[Any] = type(value)
+def _dataclass_json(value: object) -> dict[str, Any]:
+    cls = type(value)
     data: dict[str, Any] = {_CLASS: class_path(cls)}
     for name, default in _written(cls):
         given = attrgetter(name)(value)
