@@ -1,5 +1,6 @@
 """`Session`: a decode that is stepped through by hand, rewound, forked, saved and resumed."""
 
+from collections.abc import Callable
 from dataclasses import fields, replace
 from itertools import islice
 from operator import attrgetter
@@ -198,19 +199,19 @@ def reseeded(state: State, seed: int) -> State:
     """Return `state` with another seed for all requests under way. Raises ValueError for an invalid seed."""
     SamplingParams(seed=seed)  # raises ValueError for an invalid seed
     spec = state.config.spec
-
-    def asked(sequence: Sequence) -> Sequence:
-        return with_params(sequence, seed=seed)
-
-    running = tuple(map(asked, state.running))
+    running = tuple([with_params(sequence, seed=seed) for sequence in state.running])
     # Waiting requests hold nothing on a device, but may have a canvas of the old seed.
-    waits = [sequence.goal.strategy.forget(sequence, spec) for sequence in map(asked, state.waiting)]
-    queue, front = WaitingQueue(), len(state.waiting.front)
-    queue = queue.push_front(waits[:front])
-    for sequence in waits[front:]:
-        queue = queue.push(sequence)
-    state = replace(state, running=running, waiting=queue)
+    waiting = _mapped(state.waiting, lambda one: one.goal.strategy.forget(with_params(one, seed=seed), spec))
+    state = replace(state, running=running, waiting=waiting)
     return rebuild(state) if state.strategy.carries else state
+
+
+def _mapped(queue: WaitingQueue, change: Callable[[Sequence], Sequence]) -> WaitingQueue:
+    """Return the queue with `change` applied to each sequence; those at its front stay there."""
+    mapped = WaitingQueue().push_front([change(sequence) for sequence in queue.front])
+    for sequence in islice(queue, len(queue.front), None):
+        mapped = mapped.push(change(sequence))
+    return mapped
 
 
 def changed(state: State, changes: dict[str, Any]) -> State:
@@ -225,10 +226,7 @@ def changed(state: State, changes: dict[str, Any]) -> State:
         return with_changes(sequence, changes, state.config, after.strategy)
 
     init(state.config, after.strategy)  # raises what the strategy cannot do with this model, these pages and these rows
-    waiting = WaitingQueue().push_front([moved(sequence) for sequence in state.waiting.front])
-    for sequence in islice(state.waiting, len(state.waiting.front), None):
-        waiting = waiting.push(moved(sequence))
-    return replace(after, running=tuple(map(moved, state.running)), waiting=waiting)
+    return replace(after, running=tuple(map(moved, state.running)), waiting=_mapped(state.waiting, moved))
 
 
 def changed_strategy(strategy: Strategy, changes: dict[str, Any]) -> Strategy:

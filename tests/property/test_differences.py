@@ -27,7 +27,8 @@ from dlstep.core import (
 from dlstep.rules.quota import Quota
 from dlstep.strategies import load
 from dlstep.testing import ShadowDriver
-from dlstep.views import Move, Position, diff
+from dlstep.views import diff
+from dlstep.views.differences import Move, Position
 
 NAMES = strategies.available()
 SPEC = Spec(mask_id=49, eos_ids=(48,), vocab_size=50, pieces=tuple(b"%c" % (32 + token) for token in range(50)))

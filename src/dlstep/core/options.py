@@ -7,7 +7,7 @@ from inspect import isabstract
 from operator import attrgetter, itemgetter
 from typing import Any, ClassVar, TypeVar
 
-from .checks import listed, pairs_of, plain, short, text_of, whole_numbers
+from .checks import check_ranges, listed, pairs_of, plain, short, text_of, whole_numbers
 from .faults import UserCodeTimeout, described
 
 SHIPPING = tuple(f"{__name__.partition('.')[0]}.{package}." for package in ("strategies", "rules"))
@@ -25,6 +25,10 @@ class Options:
 
     def __init_subclass__(cls) -> None:
         cls.SHIPPED = cls.__module__.startswith(SHIPPING)
+
+    def __post_init__(self) -> None:
+        if self.SHIPPED:  # the hints of other classes may not resolve; these call `check_ranges` themselves
+            check_ranges(self)
 
 
 Value = TypeVar("Value", bound=Options)

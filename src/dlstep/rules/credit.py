@@ -16,7 +16,7 @@ from typing import Annotated, final
 
 from annotated_types import Interval
 
-from ..core import Block, Extra, Probability, Rows, Rule, Sequence, Spec, Wants, check_ranges, draw, value
+from ..core import Block, Extra, Probability, Rows, Rule, Sequence, Spec, Wants, draw, value
 from ..core.draws import key, uniform
 
 BEST = 8
@@ -52,9 +52,6 @@ class Credit(Rule):
     """Power of a probability that is gained as credit; 0: one for every forward."""
     credit_decay: Probability = 0.8
     """Share of a credit that is left after a forward."""
-
-    def __post_init__(self) -> None:
-        check_ranges(self)
 
     @property
     def wants(self) -> Wants:

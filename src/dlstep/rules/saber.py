@@ -12,7 +12,7 @@ from typing import Annotated, final
 
 from annotated_types import Gt
 
-from ..core import Block, Extra, Rows, Rule, Sequence, Spec, check_ranges
+from ..core import Block, Extra, Rows, Rule, Sequence, Spec
 from ._schedule import masked
 
 NEVER = -1.0
@@ -41,9 +41,6 @@ class Saber(Rule):
 
     least_taken: Annotated[int, Gt(0)] = 2
     """A forward takes at least so many positions, as long as they are there."""
-
-    def __post_init__(self) -> None:
-        check_ranges(self)
 
     @property
     def revokes(self) -> bool:

@@ -2,13 +2,7 @@
 
 from .cells import Stay as Stay, stays as stays
 from .diff_html import state_diff_html as state_diff_html, trace_diff_html as trace_diff_html
-from .differences import (
-    Move as Move,
-    Position as Position,
-    RequestDiff as RequestDiff,
-    StateDiff as StateDiff,
-    TraceDiff as TraceDiff,
-)
+from .differences import StateDiff as StateDiff, TraceDiff as TraceDiff
 from .diffing import diff as diff
 from .html import (
     page_map_html as page_map_html,

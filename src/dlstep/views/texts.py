@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from ..core import Abort, Add, Adopt, Event, Fail, Plan, Prune, Rebuild, Samples, Sequence, State, Trace
 from ..text.words import clipped, clipped_front, counted, fitting, listed, more, piece, printable, runs_text
+from .cells import kind_of
 
 MOST_REQUESTS = 8
 WIDEST_ANSWER = 76
@@ -81,8 +82,7 @@ def _samples_text(samples: Samples) -> str:
 
 
 def _trace_text(trace: Trace) -> str:
-    kinds = Counter("step" if isinstance(event, Samples) else type(event).__name__.lower() for event in trace.events)
-    counts = [counted(number, kind) for kind, number in kinds.items()]
+    counts = [counted(number, kind) for kind, number in Counter(map(kind_of, trace.events)).items()]
     head = f"Trace of {counted(len(trace.events), 'event')}: "
     return fitting(counts, head) if counts else "Trace without events"
 
