@@ -11,9 +11,9 @@ from dlstep import LLM, SamplingParams, Trace, tiny
 from dlstep.cli.inspect import RuleRow, rule_rows, rules_markdown
 from dlstep.core import Rule, with_options
 from dlstep.core.options import options_of
-from dlstep.core.words import counted
 from dlstep.evaluate.entries import CARRIERS, fitted
 from dlstep.rules import SHELF, own
+from dlstep.text.words import counted
 from dlstep.views import filling_svg
 
 FOLDER = Path(__file__).parent

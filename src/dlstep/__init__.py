@@ -5,7 +5,7 @@ The pure functions and values load at once and need no array library; `LLM`, `Se
 
 import sys
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .core import (
     Config as Config,
@@ -53,6 +53,14 @@ def __getattr__(name: str) -> object:
 def __dir__() -> list[str]:
     return sorted({*globals(), *_LATER})
 
+
+def _text(self: Any) -> str:
+    """Return `str` of a value of the core. The core has no texts: `views` writes them, and loads at first use."""
+    return import_module(".views.texts", __name__).text_of(self)
+
+
+for _kind in (State, Plan, Samples, Trace):
+    _kind.__str__ = _text
 
 if "IPython" in sys.modules:  # a notebook: states, plans and traces are drawn
     from .views.notebook import register

@@ -1,23 +1,22 @@
 """`LLM`: text in, text out, on top of the loop. It keeps a state between calls, so that equal prefixes are found again."""
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence as Items
 from functools import partial
 from pathlib import Path, PurePath
 from typing import Any, TypeVar
 
-from .core import Request, SamplingParams, State, Strategy, Update
+from .core import SamplingParams, State, Strategy, Trace, Update
 from .core.checks import listed as items_of, plain, short
 from .core.options import StrategyOptions
 from .engine.buffer_policy import BufferPolicy
 from .engine.config import ENGINE_FIELDS, EngineConfig, engine_config
 from .engine.loader import Engine, load_engine
 from .engine.shared_decode import Feed, SharedDecode
-from .session import Session
+from .session import Session, resumed
 from .stream import Draft, Drafts, Stream
 from .text.chat import Conversation, as_conversations, chat_prompt
 from .text.output import Output, Prompt, output_of
-from .text.prompts import as_list, encode, encode_pins, params_of
+from .text.prompts import as_list, encode, encode_pins, numbered, params_of
 
 Item = TypeVar("Item")
 
@@ -68,7 +67,7 @@ class LLM:
     ) -> None:
         said = locals()
         engine = {name: said[name] for name in ENGINE_FIELDS}
-        engine["model"] = str(model) if issubclass(type(model), PurePath) else model
+        engine["model"] = str(model) if isinstance(model, PurePath) else model
         self._start(load_engine(engine_config(engine | options)))
 
     def _start(self, engine: Engine) -> None:
@@ -185,15 +184,15 @@ class LLM:
         """A decode to be stepped through by hand; it shares the driver with this LLM."""
         return Session(self._engine)
 
+    def resume(self, source: Trace | State) -> Session:
+        """Return a session that continues a saved trace or state, made in any process. It ends in the same tokens.
 
-def numbered(prompts: list[tuple[int, ...]], params: Items[SamplingParams]) -> list[Request]:
-    """A request for each prompt; equal ones are told apart by their index, from which their seeds are derived."""
-    asked: Counter[tuple[tuple[int, ...], SamplingParams]] = Counter()
-    requests: list[Request] = []
-    for prompt, wanted in zip(prompts, params, strict=True):
-        requests.append(Request(0, prompt, wanted, index=asked[prompt, wanted]))
-        asked[prompt, wanted] += 1
-    return requests
+        The number of pages is that of the saved decode. Raises ValueError if the state was made for
+        another model, with other weights or another dtype, or for other budgets than those of this
+        LLM, and for any other kind of value. Raises ReplayDiverged if replaying the trace gives
+        another plan than it holds.
+        """
+        return resumed(self._engine, source)
 
 
 def params_for(count: int, given: SamplingParams | Items[SamplingParams]) -> list[SamplingParams]:

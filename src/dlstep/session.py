@@ -1,9 +1,10 @@
 """`Session`: a decode that is stepped through by hand, rewound, forked, saved and resumed."""
 
+from collections.abc import Callable
 from dataclasses import fields, replace
 from itertools import islice
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any, NoReturn
 from weakref import finalize
 
 from . import rules
@@ -32,9 +33,6 @@ from .engine.overrides import with_changes, with_params
 from .text.output import Output, Prompt, output_of
 from .text.prompts import encode, params_of
 
-if TYPE_CHECKING:
-    from .llm import LLM
-
 
 class Session:
     """A state and the events that led to it. A forward pass can be inspected, undone, and repeated with other options.
@@ -58,30 +56,9 @@ class Session:
         self._close.atexit = False
 
     @classmethod
-    def resume(cls, llm: "LLM", source: Trace | State) -> "Session":
-        """Return a session that continues a saved trace or state, made in any process. It ends in the same tokens.
-
-        The number of pages is that of the saved decode. Raises ValueError if the state was made for another model, with
-        other weights or another dtype, or for other budgets than those of `llm`, and for any other kind of value.
-        Raises ReplayDiverged if replaying the trace gives another plan than it holds.
-        """
-        if not isinstance(source, Trace | State):
-            raise ValueError(
-                f"a session resumes from a Trace or a State, got {short(source)}: load a file with Trace.load(path)"
-            )
-        trace = source if isinstance(source, Trace) else Trace(source)
-        theirs, ours = trace.first.config, llm.engine.first.config
-        if theirs.spec.fingerprint != ours.spec.fingerprint:
-            raise ValueError(
-                "the saved decode was made by another configuration, other weights, another adapter or another dtype than "
-                f"{llm.engine.name} has: load what it was made with"
-            )
-        for field in fields(ours):
-            was, now = attrgetter(field.name)(theirs), attrgetter(field.name)(ours)
-            if was != now and field.name != "num_pages":
-                shown = "" if field.name == "spec" else f": {was!r} there, {now!r} here"
-                raise ValueError(f"the saved decode was made for another {field.name}{shown}; give the LLM the same options")
-        return cls(llm.engine, trace)
+    def resume(cls, *given: object) -> NoReturn:
+        """Refuse: the method has moved."""
+        raise AttributeError("Session.resume(llm, source) is now llm.resume(source)")
 
     @property
     def state(self) -> State:
@@ -194,6 +171,25 @@ class Session:
         return branch
 
 
+def resumed(engine: Engine, source: Trace | State) -> Session:
+    """Return a session of `engine` that continues a saved trace or state; see `LLM.resume`."""
+    if not isinstance(source, Trace | State):
+        raise ValueError(f"a session resumes from a Trace or a State, got {short(source)}: load a file with Trace.load(path)")
+    trace = source if isinstance(source, Trace) else Trace(source)
+    theirs, ours = trace.first.config, engine.first.config
+    if theirs.spec.fingerprint != ours.spec.fingerprint:
+        raise ValueError(
+            "the saved decode was made by another configuration, other weights, another adapter or another dtype than "
+            f"{engine.name} has: load what it was made with"
+        )
+    for field in fields(ours):
+        was, now = attrgetter(field.name)(theirs), attrgetter(field.name)(ours)
+        if was != now and field.name != "num_pages":
+            shown = "" if field.name == "spec" else f": {was!r} there, {now!r} here"
+            raise ValueError(f"the saved decode was made for another {field.name}{shown}; give the LLM the same options")
+    return Session(engine, trace)
+
+
 def first_state(engine: Engine) -> State:
     """Return the state in which a session of `engine` begins, with `session_pages` pages."""
     return init(replace(engine.first.config, num_pages=engine.session_pages), engine.first.strategy)
@@ -203,19 +199,19 @@ def reseeded(state: State, seed: int) -> State:
     """Return `state` with another seed for all requests under way. Raises ValueError for an invalid seed."""
     SamplingParams(seed=seed)  # raises ValueError for an invalid seed
     spec = state.config.spec
-
-    def asked(sequence: Sequence) -> Sequence:
-        return with_params(sequence, seed=seed)
-
-    running = tuple(map(asked, state.running))
+    running = tuple([with_params(sequence, seed=seed) for sequence in state.running])
     # Waiting requests hold nothing on a device, but may have a canvas of the old seed.
-    waits = [sequence.goal.strategy.forget(sequence, spec) for sequence in map(asked, state.waiting)]
-    queue, front = WaitingQueue(), len(state.waiting.front)
-    queue = queue.push_front(waits[:front])
-    for sequence in waits[front:]:
-        queue = queue.push(sequence)
-    state = replace(state, running=running, waiting=queue)
+    waiting = _mapped(state.waiting, lambda one: one.goal.strategy.forget(with_params(one, seed=seed), spec))
+    state = replace(state, running=running, waiting=waiting)
     return rebuild(state) if state.strategy.carries else state
+
+
+def _mapped(queue: WaitingQueue, change: Callable[[Sequence], Sequence]) -> WaitingQueue:
+    """Return the queue with `change` applied to each sequence; those at its front stay there."""
+    mapped = WaitingQueue().push_front([change(sequence) for sequence in queue.front])
+    for sequence in islice(queue, len(queue.front), None):
+        mapped = mapped.push(change(sequence))
+    return mapped
 
 
 def changed(state: State, changes: dict[str, Any]) -> State:
@@ -230,10 +226,7 @@ def changed(state: State, changes: dict[str, Any]) -> State:
         return with_changes(sequence, changes, state.config, after.strategy)
 
     init(state.config, after.strategy)  # raises what the strategy cannot do with this model, these pages and these rows
-    waiting = WaitingQueue().push_front([moved(sequence) for sequence in state.waiting.front])
-    for sequence in islice(state.waiting, len(state.waiting.front), None):
-        waiting = waiting.push(moved(sequence))
-    return replace(after, running=tuple(map(moved, state.running)), waiting=waiting)
+    return replace(after, running=tuple(map(moved, state.running)), waiting=_mapped(state.waiting, moved))
 
 
 def changed_strategy(strategy: Strategy, changes: dict[str, Any]) -> Strategy:

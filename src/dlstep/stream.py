@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from .core import Cell, DlstepError, Spec, Update
-from .core.words import Pieces
 from .engine.shared_decode import Feed, SharedDecode
 from .text.detokenize import TextStream, Tokenizer
 from .text.output import Output, Prompt, output_of
+from .text.words import Pieces
 
 Item = TypeVar("Item")
 

@@ -105,12 +105,12 @@ def test_a_second_turn_finds_the_first(name: str) -> None:
 
 CHILD = """
 import ast, pickle, sys
-from dlstep import LLM, Session, Trace
+from dlstep import LLM, Trace
 for line in sys.stdin:
     options, path = ast.literal_eval(line)
     llm = LLM(**options, max_num_reqs=3)
     source = Trace.load(path) if path.endswith("jsonl") else pickle.load(open(path, "rb"))
-    state = Session.resume(llm, source).run()
+    state = llm.resume(source).run()
     print([state.finished[key].answer for key in sorted(state.finished)], flush=True)
 """
 

@@ -45,7 +45,7 @@ RULES = (
 TESTS = {
     "core/trace_file": ("tests/unit/core/test_trace_file.py", "tests/unit/core/test_trace_file_saving.py"),
     "core/codec": ("tests/unit/core/test_trace_file.py",),
-    "core/words": ("tests/unit/cli/test_attach.py",),
+    "text/words": ("tests/unit/cli/test_attach.py",),
     "views/frames": ("tests/unit/views/test_frames.py",),
     "engine/overrides": ("tests/unit/serve/test_engine_steps.py", "tests/unit/test_session.py"),
     "serve/router/kept": ("tests/unit/serve/router/test_kept.py", "tests/unit/serve/http/test_recordings.py"),
@@ -88,7 +88,7 @@ TESTS = {
     "rules/": RULES,
     "core/rule": RULES,
     **dict.fromkeys(
-        ("driver/graphs", "driver/buckets", "driver/rehearsal", "core/rehearsal"),
+        ("driver/graphs", "driver/buckets", "driver/rehearsal", "driver/warmup_plans"),
         ("tests/unit/driver/test_graphs.py", "tests/unit/driver/test_buckets.py", "tests/unit/distributed/test_ranks.py"),
     ),
     **dict.fromkeys(PURE, LAWS),

@@ -119,7 +119,7 @@ MUTANTS = (
     change(
         "a window is fed whatever the budget says",
         SCHEDULE,
-        "return window if len(window.tokens) <= budget else None",
+        "return window if rows <= budget else None",
         "return window",
         "Q-2",
     ),
@@ -196,14 +196,14 @@ MUTANTS = (
     change(
         "new pages enter the table in the wrong order",
         COMMIT,
-        "            for page in grant.pages:\n",
-        "            for page in grant.pages[::-1]:\n",
+        "        for page in grant.pages:\n",
+        "        for page in grant.pages[::-1]:\n",
     ),
     change(
         "pages of an aborted grant keep the prefix they lost",
         COMMIT,
-        "            cache = cache.take(grant.pages)\n            place = places.get(grant.arrival)\n            if place is None:",
-        "            place = places.get(grant.arrival)\n            if place is not None:\n                cache = cache.take(grant.pages)\n            else:\n                continue",
+        "        cache = cache.take(grant.pages)\n        place = places.get(grant.arrival)\n        if place is None:",
+        "        place = places.get(grant.arrival)\n        if place is not None:\n            cache = cache.take(grant.pages)\n        else:\n            continue",
     ),
     change(
         "an evicted page can still be found",
@@ -309,8 +309,8 @@ MUTANTS = (
     change(
         "a block is sealed although one before it is not",
         BLOCKS,
-        "                if stands < block.end:\n                    break\n",
-        "                if stands < block.end:\n                    continue\n",
+        "            if stands < block.end:  # not it, nor any block after it\n                break\n",
+        "            if stands < block.end:\n                continue\n",
     ),
     change(
         "a token lands one position off",
@@ -353,8 +353,8 @@ MUTANTS = (
     change(
         "a shifted head feeds a row more than the budget",
         SCHEDULE,
-        "if len(window.tokens) < budget",
-        "if len(window.tokens) <= budget",
+        "if rows < budget",
+        "if rows <= budget",
     ),
     change(
         "lines do not say of how many pages they are", "core/plan.py", "plan.step, plan.num_pages, *parts", "plan.step, *parts"
@@ -435,8 +435,8 @@ MUTANTS = (
     change(
         "without folding, a sealed block frees its place at once",
         BLOCKS,
-        "            if self.fold_commits:\n                while window",
-        "            if True:\n                while window",
+        "            if self.fold_commits:\n                past, window",
+        "            if True:\n                past, window",
     ),
     change(
         "blocks open behind an end of sequence",

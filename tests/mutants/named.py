@@ -53,7 +53,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "_hash(*parts, NAMED, token)",
         "_hash(NAMED, token)",
     ),
-    change("what is named and drawn has another probability", SHADOW, "first, drawn[-1]])", "first])"),
+    change("what is named and drawn has another probability", SHADOW, "*listed[::-1], answer])", "*listed[::-1]])"),
     change("rows that name fewer ids are not padded", LOWERING, "pad = (-1,) * (width - own)", "pad = (0,) * (width - own)"),
     change(
         "named ids of a row are those of the next place",

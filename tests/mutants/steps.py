@@ -11,7 +11,7 @@ FORKING, CHOICES, PAGE, CHOOSABLE = (
 )
 ERRORS, WORDS, TICKETS, RECORDINGS = (
     "serve/http/errors.py",
-    "core/words.py",
+    "text/words.py",
     "serve/router/tickets.py",
     "serve/http/recordings.py",
 )

@@ -134,8 +134,8 @@ MUTANTS: tuple[Mutant, ...] = (
     change(
         "a device that was lost is caught up with by one forward",
         DECODE,
-        "        while not self._state.done and under_way and self._without_faulty(lambda: self._ahead(under_way)) >= before:\n            self._forward()\n",
-        "",
+        "        while under_way and not self._state.done:",
+        "        while False:",
     ),
     change(
         "progress after a loss is measured by the state's strategy",

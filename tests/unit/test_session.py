@@ -201,7 +201,7 @@ def test_a_saved_decode_is_resumed_on_a_fresh_device(session: Session, form: str
         assert source == session.trace
     else:
         source = pickle.loads(pickle.dumps(session.state))
-    resumed = Session.resume(make_llm(), source)
+    resumed = make_llm().resume(source)
     resumed.run()
     resumed.trace.replay()
     session.run()
@@ -212,9 +212,9 @@ RESUME = """
 import sys
 sys.path.insert(0, sys.argv[1])
 from tests.helpers.shadow_llm import make_llm
-from dlstep import Session, Trace
+from dlstep import Trace
 
-session = Session.resume(make_llm(), Trace.load(sys.argv[2]))
+session = make_llm().resume(Trace.load(sys.argv[2]))
 session.run()
 print(*session.output(0).token_ids)
 """
@@ -233,13 +233,18 @@ def test_a_saved_decode_is_resumed_in_another_process(session: Session, tmp_path
 
 def test_resuming_under_other_budgets_is_an_error(session: Session) -> None:
     with pytest.raises(ValueError, match="made for another max_num_reqs: 4 there, 2 here"):
-        Session.resume(make_llm(max_num_reqs=2), session.state)
+        make_llm(max_num_reqs=2).resume(session.state)
 
 
 @pytest.mark.parametrize("source", [None, "decode.jsonl", (), 3])
 def test_resume_refuses_what_is_neither_trace_nor_state(source: Any) -> None:
     with pytest.raises(ValueError, match="a session resumes from a Trace or a State, got "):
-        Session.resume(make_llm(), source)
+        make_llm().resume(source)
+
+
+def test_the_old_name_of_resume_says_the_new_one(session: Session) -> None:
+    with pytest.raises(AttributeError, match=r"is now llm\.resume\(source\)"):
+        Session.resume(make_llm(), session.trace)
 
 
 def test_a_session_shows_what_it_is(session: Session) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from ..core import Config, Plan, Request, SamplingParams, State, Strategy, add, commit, init, schedule
-from ..core.lifecycle import farthest
+from ..core.lifecycle import least_pages
 from ..driver import TorchDriver
 from ..models import Checkpoint
 from ..models.compiled import compile_layers
@@ -110,7 +110,7 @@ class Cells:
         compile_layers(self.checkpoint.network)
         self.name, self.network = name, network_of(self.checkpoint.network)
         limit = max(CONTEXTS) + ANSWER
-        pages = -(-farthest(self.strategy(0.5), limit) // PAGE_SIZE)
+        pages = least_pages(self.strategy(0.5), limit, PAGE_SIZE)
         self.config = Config(self.checkpoint.spec, PAGE_SIZE, max(BATCHES) * pages, limit, ROWS, max(BATCHES))
         self.driver = TorchDriver(self.checkpoint, self.config)
         self.driver.capture(self.strategy(0.5))

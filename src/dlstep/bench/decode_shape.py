@@ -16,7 +16,7 @@ import torch
 
 from dlstep_kernels.choice import has_kernels
 
-from ..core import Config, Plan, Request, Samples, SamplingParams, State, Strategy, add, commit, init, schedule
+from ..core import Config, Plan, Request, Samples, SamplingParams, State, Strategy, add, commit, init, probe, schedule
 from ..core.lifecycle import farthest
 from ..distributed.conductor import Forward
 from ..distributed.ranks import ALONE, Ranks
@@ -227,7 +227,7 @@ def measure_loads(
 def _filled(checkpoint: Checkpoint, strategy: Strategy, load: Load) -> State:
     """A state in which all requests wait with their prompts, and answers that last as long as is measured."""
     spec = checkpoint.spec
-    window = strategy.atom(Request(0, (0,), SamplingParams(max_tokens=1)))
+    window = strategy.atom(probe(spec))
     prefills = load.batch * (load.context // ROWS + 1)
     answer = round(((WARM + 2) * load.steps + prefills + 8) * load.tokens_per_forward) + 2 * window + load.context // 8
     whole = strategy.atom(Request(0, (0,) * load.context, SamplingParams(max_tokens=answer))) >= load.context

@@ -14,7 +14,7 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from ..core.words import counted, harmless, printable
+from ..text.words import counted, harmless, printable
 from ..views import frames_view, legend
 from .options import new_parser
 

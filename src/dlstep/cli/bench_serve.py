@@ -10,7 +10,7 @@ from typing import Any
 from jsonargparse import ArgumentParser, Namespace
 
 from .. import tiny
-from ..core.words import counted
+from ..text.words import counted
 from .options import new_parser
 
 EXAMPLE = """dlstep bench serve http://127.0.0.1:8000

@@ -15,8 +15,8 @@ from rich.table import Table
 from rich.text import Text
 
 from ..core.checks import short
-from ..core.words import clipped, counted, printable
 from ..engine.config import EngineConfig
+from ..text.words import clipped, counted, printable
 from .eval import ENGINE_FIELDS
 from .json_text import json_text
 from .options import add_options, field_help, new_parser

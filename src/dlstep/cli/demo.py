@@ -16,9 +16,9 @@ from rich.text import Text
 from .. import tiny
 from ..bench.frontier import DECODERS, MAX_TOKENS, Row, as_json, measure
 from ..core import SamplingParams
-from ..core.words import harmless
 from ..llm import LLM
 from ..session import Session
+from ..text.words import harmless
 from ..views import legend, sequence_view
 from .json_text import json_text
 from .options import new_parser

@@ -6,11 +6,11 @@ from dataclasses import asdict, replace
 
 from jsonargparse import ArgumentParser, Namespace
 
-from ..core.words import counted, harmless, printable
 from ..engine.config import engine_config
 from ..llm import LLM
 from ..text.chat import Conversation
 from ..text.output import Output
+from ..text.words import counted, harmless, printable
 from .json_text import json_text
 from .options import (
     add_config_option,

@@ -16,11 +16,11 @@ from .. import rules, strategies
 from ..core import Abort, Add, Adopt, Fail, Prune, Rebuild, ReplayDiverged, Rule, Samples, Trace
 from ..core.options import Options, options_of, with_options
 from ..core.plugins import searched
-from ..core.words import counted, printable
 from ..engine.compatibility import Features, matrix
 from ..engine.config import EngineConfig
 from ..engine.option_help import OptionRow, option_rows, paragraphs, parts_of
 from ..engine.resolve import embedded_models_for
+from ..text.words import counted, printable
 from .json_text import json_text
 from .options import new_parser
 from .strategy_options import title_of

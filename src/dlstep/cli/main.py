@@ -13,9 +13,9 @@ from jsonargparse import ArgumentError, ArgumentParser, Namespace
 
 from .. import __version__
 from ..core import DlstepError
-from ..core.words import printable
 from ..engine.option_errors import meant
 from ..engine.threads import spin_less
+from ..text.words import printable
 from . import (
     attach,
     batch,

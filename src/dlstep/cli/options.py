@@ -13,9 +13,9 @@ from jsonargparse import ArgumentParser, DefaultHelpFormatter, Namespace
 
 from ..core import SamplingParams
 from ..core.checks import short
-from ..core.words import WIDTH
 from ..engine.config import EngineConfig
 from ..engine.option_help import field_help
+from ..text.words import WIDTH
 from . import yaml_file
 
 SAMPLING_HELP = {

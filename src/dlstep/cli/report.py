@@ -7,7 +7,7 @@ from jsonargparse import ArgumentParser, Namespace
 from rich.console import Console
 from rich.text import Text
 
-from ..core.words import counted
+from ..text.words import counted
 from .json_text import json_text
 from .options import new_parser
 

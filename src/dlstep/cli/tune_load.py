@@ -14,7 +14,6 @@ from rich.text import Text
 
 from ..core import options_of
 from ..core.options import StrategyOptions
-from ..core.words import counted, printable
 from ..engine.buffer_policy import policy_of
 from ..engine.config import EngineConfig
 from ..engine.loader import Engine, load_engine
@@ -31,6 +30,7 @@ from ..evaluate.space import space_of
 from ..evaluate.table import interval, with_error
 from ..evaluate.tune_options import OVER, TuneOptions
 from ..evaluate.tuning import MOST_PROBLEMS, check_folder, text_of
+from ..text.words import counted, printable
 from ..views.progress_bars import tuning_bar
 from .json_text import json_text
 

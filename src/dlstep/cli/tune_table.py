@@ -5,11 +5,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ..core.words import counted, printable
 from ..evaluate.frontier import aup, hypervolume
 from ..evaluate.metrics import Answers
 from ..evaluate.table import interval, with_error
 from ..evaluate.tuning import Tuned, text_of
+from ..text.words import counted, printable
 
 
 def print_tuned(tuned: Tuned, console: Console, rule: str) -> None:

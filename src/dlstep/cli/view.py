@@ -11,7 +11,7 @@ from jsonargparse import ArgumentParser, Namespace
 from ..core import Trace
 from ..core.checks import short
 from ..core.trace import INAPPLICABLE, reason_of
-from ..core.words import counted
+from ..text.words import counted
 from ..views.frames import KIND, VERSION, recording
 from ..views.page import page_of
 from .options import new_parser

@@ -8,14 +8,7 @@ from .cache import Cache as Cache
 from .checks import check_ranges as check_ranges
 from .commit import commit as commit
 from .contract import check_block as check_block, check_chosen as check_chosen, check_wanted as check_wanted
-from .diff import (
-    Move as Move,
-    Position as Position,
-    RequestDiff as RequestDiff,
-    StateDiff as StateDiff,
-    TraceDiff as TraceDiff,
-)
-from .driver import Driver as Driver, HistoryDriver as HistoryDriver, Leader as Leader, RanksDriver as RanksDriver
+from .driver import Driver as Driver, HistoryDriver as HistoryDriver
 from .errors import (
     DlstepError as DlstepError,
     LineMismatch as LineMismatch,
@@ -31,6 +24,8 @@ from .lifecycle import (
     adopt as adopt,
     fail as fail,
     init as init,
+    least_pages as least_pages,
+    probe as probe,
     prune as prune,
     rebuild as rebuild,
     refusal as refusal,
@@ -53,7 +48,6 @@ from .plan import (
     span_of as span_of,
 )
 from .queue import WaitingQueue as WaitingQueue
-from .rehearsal import rehearsed as rehearsed
 from .request import (
     Probability as Probability,
     Request as Request,

@@ -60,31 +60,25 @@ def plain(given: object) -> Any:
 
 def listed(given: object) -> list[Any] | tuple[Any, ...] | None:
     """The items of a list, a tuple, an array or another sequence that is no text and no bytes; None for anything else."""
-    given = plain(given)
-    if type(given) is list or type(given) is tuple:
-        return cast("list[Any] | tuple[Any, ...]", given)
-    base: Any = next((base for base in (list, tuple) if issubclass(type(given), base)), None)
-    if base is not None:
-        return base.__getitem__(given, slice(None))  # past what a subclass makes of it
-    if not issubclass(type(given), Sequence) or issubclass(type(given), str | bytes | bytearray | memoryview):
+    items: Any = plain(given)
+    if type(items) is list or type(items) is tuple:
+        return cast("list[Any] | tuple[Any, ...]", items)
+    if not isinstance(items, Sequence) or isinstance(items, str | bytes | bytearray | memoryview):
         return None
-    items = cast(Sequence[Any], given)
-    return list(items) if len(items) <= LONGEST else None
+    return list(cast(Sequence[Any], items)) if len(cast(Sequence[Any], items)) <= LONGEST else None
 
 
 def pairs_of(given: object) -> list[Any] | tuple[Any, ...] | None:
-    """The pairs of a dictionary, or the items of a list; None for anything else. A subclass is not asked what it holds."""
-    if issubclass(type(given), dict):
-        return list(dict[Any, Any].items(cast("dict[Any, Any]", given)))
-    return listed(given)
+    """The pairs of a dictionary, or the items of a list; None for anything else."""
+    return list(cast("dict[Any, Any]", given).items()) if isinstance(given, dict) else listed(given)
 
 
 def text_of(given: object) -> str | None:
     """A text that UTF-8 can hold, as a plain `str`; None for anything else."""
     given = plain(given)
-    if not issubclass(type(given), str):
+    if not isinstance(given, str):
         return None
-    text = str.__str__(cast(str, given))
+    text = str.__str__(given)  # of an enumeration's member, the value
     return None if any("\ud800" <= letter <= "\udfff" for letter in text) else text
 
 
@@ -135,7 +129,7 @@ def _instance(kind: type) -> _Convert:
     """Instances of an abstract class are those of its subclasses; a subclass of a value class may hold anything."""
 
     def convert(given: Any) -> Any:
-        if not (issubclass(type(given), kind) if isabstract(kind) else type(given) is kind):
+        if not (isinstance(given, kind) if isabstract(kind) else type(given) is kind):
             raise TypeError
         return given
 
@@ -144,7 +138,7 @@ def _instance(kind: type) -> _Convert:
 
 def _subclass(kind: type) -> _Convert:
     def convert(given: Any) -> Any:
-        if not (issubclass(type(given), type) and issubclass(given, kind)) or isabstract(given):
+        if not (isinstance(given, type) and issubclass(given, kind)) or isabstract(given):
             raise TypeError
         return given
 
@@ -230,14 +224,18 @@ def _reading(hint: Any) -> tuple[str, _Convert] | None:
         item = _reading(arguments[0])
         return None if item is None else (f"a list of items that are each {item[0]}", _items(item[1], arguments[0]))
     if origin in (Union, UnionType):
-        ways = [_reading(argument) for argument in arguments]
-        known = [way for way in ways if way is not None]
-        return (
-            (" or ".join(words for words, _ in known), _either([way for _, way in known])) if len(known) == len(ways) else None
-        )
+        return _reading_of_union([_reading(argument) for argument in arguments])
     if isinstance(hint, type) and is_dataclass(hint):
         return f"a {hint.__name__}", _instance(hint)
     return None
+
+
+def _reading_of_union(ways: list[tuple[str, _Convert] | None]) -> tuple[str, _Convert] | None:
+    """The words and the function of a union; None if one of its members is not looked at."""
+    known = [way for way in ways if way is not None]
+    if len(known) < len(ways):
+        return None
+    return " or ".join(words for words, _ in known), _either([way for _, way in known])
 
 
 def _limits(bound: object) -> Iterator[_Limit]:

@@ -26,7 +26,7 @@ _CLASS = "class"
 @cache
 def _core_classes() -> dict[str, type]:
     """The value classes of the core by name."""
-    modules = [vars(sys.modules[f"{CORE}.{module.name}"]) for module in iter_modules(sys.modules[CORE].__path__)]
+    modules = [vars(import_module(f"{CORE}.{module.name}")) for module in iter_modules(sys.modules[CORE].__path__)]
     found = [cls for names in modules for cls in names.values() if isinstance(cls, type) and is_dataclass(cls)]
     return {cls.__name__: cls for cls in found if cls.__module__.startswith(f"{CORE}.")}
 
@@ -58,10 +58,15 @@ def to_json(value: Any) -> Any:
         return {"map": [[to_json(key), to_json(entries[key])] for key in sorted(entries)]}
     if isinstance(value, List):
         return {"list": [to_json(item) for item in cast("List[Any]", value)]}
-    if not is_dataclass(value) or isinstance(value, type):
-        raise TypeError(f"a {type(value).__name__} cannot be written: {value!r}")
-    data: dict[str, Any] = {_CLASS: class_path(type(value))}
-    for name, default in _written(type(value)):
+    if is_dataclass(value) and not isinstance(value, type):
+        return _dataclass_json(value)
+    raise TypeError(f"a {type(value).__name__} cannot be written: {value!r}")
+
+
+def _dataclass_json(value: object) -> dict[str, Any]:
+    cls = type(value)
+    data: dict[str, Any] = {_CLASS: class_path(cls)}
+    for name, default in _written(cls):
         given = attrgetter(name)(value)
         if default is MISSING or (default is not given and default != given):
             data[name] = to_json(given)

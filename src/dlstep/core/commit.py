@@ -10,7 +10,7 @@ from .errors import SamplesMismatch
 from .faults import fault_of
 from .finish import ended, judge
 from .ledger import NOTHING_STORED, Storage
-from .plan import Plan, Rows, Samples, Span
+from .plan import Admission, Grant, Plan, Rows, Samples, Span
 from .queue import WaitingQueue
 from .sequence import Sequence
 from .state import State
@@ -44,27 +44,38 @@ def _transfer(state: State, plan: Plan) -> tuple[Cache, list[Sequence], WaitingQ
         for admission, sequence in entering:
             if sequence is None:
                 continue
-            pages = admission.shared
-            cache = cache.share(pages, admission.slot)
-            key = cache.keys[pages[-1]] if pages else b""
-            stored = len(pages) * state.config.page_size
-            running.append(sequence.holding(Storage(stored, List(pages[::-1]), len(pages), key, admission.slot)))
+            cache = cache.share(admission.shared, admission.slot)
+            running.append(_admitted(sequence, admission, cache, state.config.page_size))
     if plan.grants:
-        places = {sequence.goal.request.arrival: place for place, sequence in enumerate(running)}
-        for grant in plan.grants:
-            cache = cache.take(grant.pages)
-            place = places.get(grant.arrival)
-            if place is None:
-                # The device has stored to them, whatever prefix they held before.
-                cache = cache.release(grant.pages)
-                continue
-            sequence = running[place]
-            held = sequence.ledger.storage
-            table = held.table
-            for page in grant.pages:
-                table = table.push_front(page)
-            running[place] = sequence.holding(held.growing(table))
+        cache = _granted(plan.grants, cache, running)
     return cache, running, waiting
+
+
+def _admitted(sequence: Sequence, admission: Admission, cache: Cache, page_size: int) -> Sequence:
+    """Return `sequence` with the pages that it shares, all of which are full."""
+    pages = admission.shared
+    key = cache.keys[pages[-1]] if pages else b""
+    stored = len(pages) * page_size
+    return sequence.holding(Storage(stored, List(pages[::-1]), len(pages), key, admission.slot))
+
+
+def _granted(grants: tuple[Grant, ...], cache: Cache, running: list[Sequence]) -> Cache:
+    """Append granted pages to the tables of the sequences in `running`; return the cache without these pages."""
+    places = {sequence.goal.request.arrival: place for place, sequence in enumerate(running)}
+    for grant in grants:
+        cache = cache.take(grant.pages)
+        place = places.get(grant.arrival)
+        if place is None:
+            # The device has stored to them, whatever prefix they held before.
+            cache = cache.release(grant.pages)
+            continue
+        sequence = running[place]
+        held = sequence.ledger.storage
+        table = held.table
+        for page in grant.pages:
+            table = table.push_front(page)
+        running[place] = sequence.holding(held.growing(table))
+    return cache
 
 
 def _published(cache: Cache, sequence: Sequence, held: Storage, page_size: int) -> tuple[Cache, Storage]:

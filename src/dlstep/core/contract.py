@@ -59,6 +59,18 @@ def check_block(rule: "Rule", sequence: Sequence, before: Block, after: Any, row
     wrong = partial(WrongAnswer, rule, "decided")
     if not isinstance(after, Block):
         raise wrong(f"{short(after)}: it must be a Block")
+    _check_cells(rule, sequence, before, after, rows, spec)
+    if must and (after.undecided or rule.revokes):
+        # A rule that remasks can unmask positions in every forward pass and still cycle forever.
+        was, now = rule.measure(_before_forward(sequence), before), rule.measure(sequence, after)
+        over = not after.undecided and rule.finished(after)
+        if not over and not _falls(was, now):
+            raise wrong(f"a block of measure {short(now)} after {short(was)}: it must fall when must is true")
+
+
+def _check_cells(rule: "Rule", sequence: Sequence, before: Block, after: Block, rows: Rows, spec: Spec) -> None:
+    """Check that the blocks have the same layout, and that each position holds its token, a sampled one or a mask."""
+    wrong = partial(WrongAnswer, rule, "decided")
     size, start = len(before.tokens), before.start
     layout = (after.start, len(after.tokens), len(after.probabilities), after.given, after.opened)
     if layout != (start, size, size, before.given, before.opened):
@@ -73,12 +85,6 @@ def check_block(rule: "Rule", sequence: Sequence, before: Block, after: Any, row
         right = new == old if position not in free else new == spec.mask_id if position in undecided else new in sampled
         if not right:
             raise wrong(f"token {short(new)} at position {position}: it is given, masked, or holds a token that was sampled")
-    if must and (after.undecided or rule.revokes):
-        # A rule that remasks can unmask positions in every forward pass and still cycle forever.
-        was, now = rule.measure(_before_forward(sequence), before), rule.measure(sequence, after)
-        over = not after.undecided and rule.finished(after)
-        if not over and not (whole((was, now)) and 0 <= now < was):
-            raise wrong(f"a block of measure {short(now)} after {short(was)}: it must fall when must is true")
 
 
 def check_span(strategy: Strategy, sequence: Sequence, span: Any, spec: Spec) -> None:
@@ -86,6 +92,17 @@ def check_span(strategy: Strategy, sequence: Sequence, span: Any, spec: Spec) ->
     wrong = partial(WrongAnswer, strategy, "schedule")
     if not isinstance(span, Span):
         raise wrong(f"{short(span)}: it must be a Span")
+    _check_layout(strategy, sequence, span)
+    _check_wanted_rows(strategy, span)
+    if not all(0 <= token < spec.vocab_size or token == spec.mask_id for token in span.tokens):
+        raise wrong(f"tokens={short(span.tokens)}: ids must be in [0, {spec.vocab_size})")
+    if not all(-1 <= token < MOST_IDS for token in span.named):
+        raise wrong(f"named={short(span.named)}: ids must be -1 or more")
+
+
+def _check_layout(strategy: Strategy, sequence: Sequence, span: Span) -> None:
+    """Check types, and that the span is one of this request whose rows lie between `final` and `reach`."""
+    wrong = partial(WrongAnswer, strategy, "schedule")
     for name, numbers in (("tokens", span.tokens), ("wanted", span.wanted), ("draws", span.draws), ("named", span.named)):
         if type(numbers) is not tuple or not whole(numbers):
             raise wrong(f"{name}={short(numbers)}: it must be a tuple of whole numbers")
@@ -98,16 +115,17 @@ def check_span(strategy: Strategy, sequence: Sequence, span: Any, spec: Spec) ->
     stop, reach = span.start + len(span.tokens), strategy.reach(request)
     if type(span.end) is not int or not stop <= span.end <= reach:
         raise wrong(f"end={short(span.end)}: it must lie between its last row's end {stop} and reach(request)={reach}")
+
+
+def _check_wanted_rows(strategy: Strategy, span: Span) -> None:
+    """Check the wanted positions, and the draws and ids that go with them."""
+    wrong, stop = partial(WrongAnswer, strategy, "schedule"), span.stop
     if not span.wanted or not ascending(span.wanted) or not span.start <= span.wanted[0] <= span.wanted[-1] < stop:
         raise wrong(f"wanted={short(span.wanted)}: positions must ascend within [{span.start}, {stop}), at least one")
     if len(span.draws) != len(span.wanted) or min(span.draws) < 0:
         raise wrong(f"draws={short(span.draws)}: one number for each of {len(span.wanted)} wanted positions, from 0 on")
     if len(span.named) > strategy.wants.named * len(span.wanted) or len(span.named) % len(span.wanted):
         raise wrong(f"{len(span.named)} named ids: equally many for each wanted position, at most {strategy.wants.named}")
-    if not all(0 <= token < spec.vocab_size or token == spec.mask_id for token in span.tokens):
-        raise wrong(f"tokens={short(span.tokens)}: ids must be in [0, {spec.vocab_size})")
-    if not all(-1 <= token < MOST_IDS for token in span.named):
-        raise wrong(f"named={short(span.named)}: ids must be -1 or more")
 
 
 def check_sequence(strategy: Strategy, hook: str, before: Sequence, after: Any) -> None:
@@ -118,22 +136,32 @@ def check_sequence(strategy: Strategy, hook: str, before: Sequence, after: Any) 
     forgets, limit = hook == "forget", before.goal.limit
     if after.goal is not before.goal or (after.ledger is not before.ledger and not forgets):
         raise wrong("a sequence of another request, or another ledger, which is the core's to write")
+    _check_progress(strategy, hook, before, after, 0 if forgets else before.settled)
+    if hook == "commit" and after.ledger.steps > limit - len(after.goal.request.prompt) and after.settled < limit:
+        # The request has used more forward passes than it has tokens: from here on, each pass must lower the measure.
+        was, now = strategy.measure(_before_forward(before)), strategy.measure(after)
+        if not _falls(was, now):
+            raise wrong(f"a sequence of measure {short(now)} after {short(was)}: every forward must lower it")
+
+
+def _check_progress(strategy: Strategy, hook: str, before: Sequence, after: Sequence, least: int) -> None:
+    """Check the blocks of `after`, and that it has settled at least `least` positions, none of them masked."""
+    wrong, limit = partial(WrongAnswer, strategy, hook), before.goal.limit
     if not _blocks(after.window):
         raise wrong(f"window={short(after.window)}: it must be a tuple of Blocks")
     if not all(old.end == new.start for old, new in zip(after.window, after.window[1:], strict=False)):
         raise wrong("a window whose blocks do not follow one another")
-    least = 0 if forgets else before.settled
     if not whole((after.final, after.settled)) or after.final < 0 or not least <= after.settled <= limit:
         raise wrong(f"final={short(after.final)} and settled={short(after.settled)}: settled must lie in [{least}, {limit}]")
     if any(masked < after.settled for block in after.window for masked in block.undecided[:1]):
         raise wrong(f"settled={after.settled}, but masked positions lie before it")
     if len(after.tokens(before.settled, after.settled)) != max(0, after.settled - before.settled):
         raise wrong(f"settled={after.settled}, but no block holds these positions")
-    if hook == "commit" and after.ledger.steps > limit - len(after.goal.request.prompt) and after.settled < limit:
-        # The request has used more forward passes than it has tokens: from here on, each pass must lower the measure.
-        was, now = strategy.measure(_before_forward(before)), strategy.measure(after)
-        if not (whole((was, now)) and 0 <= now < was):
-            raise wrong(f"a sequence of measure {short(now)} after {short(was)}: every forward must lower it")
+
+
+def _falls(was: Any, now: Any) -> bool:
+    """Return whether both are integers, and the second is smaller and not negative."""
+    return whole((was, now)) and 0 <= now < was
 
 
 def _blocks(window: Any) -> bool:

@@ -1,11 +1,8 @@
 """The one effect of a decode: a driver answers a plan. Everything around it is a pure function of the core."""
 
-from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
 from .plan import Plan, Samples
-from .state import State
-from .trace import Event
 
 
 class Driver(Protocol):
@@ -26,29 +23,4 @@ class HistoryDriver(Driver, Protocol):
 
     def release(self, line: int) -> None:
         """Forget the history that is on `line`, if there is one: no state will go on from it."""
-        ...
-
-
-class Leader(HistoryDriver, Protocol):
-    """One decode's side of a driver of several ranks: what changes the state is told, so that all ranks plan alike."""
-
-    def hear(self, event: Event) -> None:
-        """Let all ranks apply an event before their next plan; samples they have by themselves."""
-        ...
-
-    def rewind(self, state: State) -> None:
-        """Let all ranks go on from `state`."""
-        ...
-
-
-@runtime_checkable
-class RanksDriver(HistoryDriver, Protocol):
-    """A driver of several ranks, each of which runs the core: a decode needs a leader of its own there."""
-
-    def lead(self, state: State) -> Leader:
-        """The leader of a decode that begins with `state`."""
-        ...
-
-    def when_lost(self, call: Callable[[str], None]) -> None:
-        """Have `call` told why, in a thread of its own, once a rank is gone."""
         ...

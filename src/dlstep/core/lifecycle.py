@@ -15,8 +15,10 @@ from .options import with_options
 from .plan import START_LINE
 from .request import Request, SamplingParams
 from .sequence import Sequence, Strategy, open_sequence
-from .spec import Config
+from .spec import Config, Spec
 from .state import State
+
+_SHORT = SamplingParams(max_tokens=1)
 
 
 def init(config: Config, strategy: Strategy) -> State:
@@ -29,21 +31,30 @@ def init(config: Config, strategy: Strategy) -> State:
     why = strategy.unfit(config.spec)
     if why:
         raise ValueError(f"{type(strategy).__name__} cannot decode this model: {why}")
-    probe = Request(0, (0,), SamplingParams(max_tokens=1))
-    reach = farthest(strategy, config.max_model_len)
-    least = -(-reach // config.page_size)
+    least = least_pages(strategy, config.max_model_len, config.page_size)
     if config.num_pages < least:
+        reach = farthest(strategy, config.max_model_len)
         raise ValueError(
             f"num_pages={config.num_pages} of page_size={config.page_size} cannot hold one request of "
             f"max_model_len={config.max_model_len}, which may feed {reach} positions: give at least {least} pages"
         )
-    rows = strategy.atom(probe) + config.spec.head_shift
+    rows = strategy.atom(probe(config.spec)) + config.spec.head_shift
     if config.max_num_batched_tokens < rows:
         raise ValueError(
             f"max_num_batched_tokens={config.max_num_batched_tokens} is less than the {rows} rows that "
             f"{type(strategy).__name__} must feed at once: raise it, or lower block_size or buffer_size"
         )
     return State(config, strategy, _empty_cache(config, strategy))
+
+
+def probe(spec: Spec, params: SamplingParams = _SHORT) -> Request:
+    """Return a request to ask a strategy or `refusal` about. Its prompt is one token that is not the mask."""
+    return Request(0, (int(spec.mask_id == 0),), params)
+
+
+def least_pages(strategy: Strategy, max_model_len: int, page_size: int) -> int:
+    """Return the number of pages that every request of at most `max_model_len` tokens can run with."""
+    return -(-farthest(strategy, max_model_len) // page_size)
 
 
 def farthest(strategy: Strategy, max_model_len: int) -> int:

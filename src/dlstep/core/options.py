@@ -7,7 +7,7 @@ from inspect import isabstract
 from operator import attrgetter, itemgetter
 from typing import Any, ClassVar, TypeVar
 
-from .checks import listed, pairs_of, plain, short, text_of, whole_numbers
+from .checks import check_ranges, listed, pairs_of, plain, short, text_of, whole_numbers
 from .faults import UserCodeTimeout, described
 
 SHIPPING = tuple(f"{__name__.partition('.')[0]}.{package}." for package in ("strategies", "rules"))
@@ -25,6 +25,10 @@ class Options:
 
     def __init_subclass__(cls) -> None:
         cls.SHIPPED = cls.__module__.startswith(SHIPPING)
+
+    def __post_init__(self) -> None:
+        if self.SHIPPED:  # the hints of other classes may not resolve; these call `check_ranges` themselves
+            check_ranges(self)
 
 
 Value = TypeVar("Value", bound=Options)
@@ -48,19 +52,26 @@ def sorted_options(owner: str, given: object) -> StrategyOptions:
         name = text_of(parts[0]) if parts is not None and len(parts) == 2 else None
         if parts is None or name is None:
             raise ValueError(f"{owner} must be a mapping of names to values, got {short(given)}")
-        option: Any = plain(parts[1])
-        if issubclass(type(option), type) and issubclass(option, Options) and not isabstract(option):
-            option = by_default(option)
-        many = whole_numbers(option)
-        if many is None and not (option is None or type(option) in _PLAIN or issubclass(type(option), Options)):
-            raise ValueError(
-                f"{owner}[{name!r}] must be a number, a text, True, False, None, a rule or a list of whole numbers, "
-                f"got {short(option)}"
-            )
+        option = _option(f"{owner}[{name!r}]", parts[1])
         if name in kept:
             raise ValueError(f"{owner} sets {name!r} twice")
-        kept[name] = option if many is None else many
+        kept[name] = option
     return tuple(sorted(kept.items(), key=itemgetter(0)))
+
+
+def _option(owner: str, given: object) -> Any:
+    """Return the value of an option as it is kept. Raises ValueError for what no option can be."""
+    option: Any = plain(given)
+    if isinstance(given, type) and issubclass(given, Options) and not isabstract(given):
+        option = by_default(given)
+    many = whole_numbers(option)
+    if many is not None:
+        return many
+    if option is None or type(option) in _PLAIN or isinstance(option, Options):
+        return option
+    raise ValueError(
+        f"{owner} must be a number, a text, True, False, None, a rule or a list of whole numbers, got {short(option)}"
+    )
 
 
 def by_default(cls: type[Value]) -> Value:
@@ -84,32 +95,34 @@ def shown_options(value: Options) -> dict[str, Any]:
     return dict(sorted(shown.items()))
 
 
-def _held(option: object) -> dict[str, Any]:
-    return options_of(option) if isinstance(option, Options) else {}
-
-
 def with_options(value: Value, options: Mapping[str, Any]) -> Value:
     """`value` with some options changed; a rule that is given is put in first, so that its options can be given beside it.
 
     Raises ValueError for a name that is no option, and for values out of range.
     """
-    own = {field.name for field in fields(value)}
     if not options:
         return value
+    own = {field.name for field in fields(value)}
     direct = {name: option for name, option in options.items() if name in own}
     value = _changed(value, direct) if direct else value
     rest = {name: option for name, option in options.items() if name not in own}
     parts = {name: part for name in own if isinstance(part := attrgetter(name)(value), Options)}
     changed: dict[str, Options] = {}
     for name, part in parts.items():
-        known = options_of(part)
-        # A rule that is given for a rule within this one brings its options with it.
-        known |= {inner: option for given in rest if given in known for inner, option in _held(rest[given]).items()}
-        if taken := {option: rest.pop(option) for option in list(rest) if option in known}:
+        if taken := _taken(part, rest):
             changed[name] = with_options(part, taken)
     for name, option in rest.items():
         raise ValueError(unknown_option(type(value).__name__, name, option, options_of(value)))
     return _changed(value, changed) if changed else value
+
+
+def _taken(part: Options, rest: dict[str, Any]) -> dict[str, Any]:
+    """Remove the options of `part` from `rest`, and return them."""
+    known = set(options_of(part))
+    # A rule that is given for a rule within this one brings its options with it.
+    for name in known.intersection(rest):
+        known.update(options_of(rest[name]) if isinstance(rest[name], Options) else ())
+    return {name: rest.pop(name) for name in list(rest) if name in known}
 
 
 def _changed(value: Value, options: Mapping[str, Any]) -> Value:

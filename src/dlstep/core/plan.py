@@ -13,9 +13,6 @@ from .grid import Grid
 from .request import Request, SamplingParams
 from .soft import SoftTokens
 from .values import value
-from .words import clipped, counted, fitting, more, runs_text
-
-MOST_SPANS = 8  # shown by `str`
 
 Statistic = Literal["entropy", "margin", "noise"]
 Ties = Literal["highest", "lowest"]
@@ -197,17 +194,6 @@ class Plan:
     grants: tuple[Grant, ...] = ()
     num_pages: int = 0
 
-    def __str__(self) -> str:
-        fed = sum(len(span.tokens) for span in self.spans)
-        pages = sum(len(grant.pages) for grant in self.grants)
-        lines = [f"Plan of step {self.step}: {counted(len(self.spans), 'request')}, {counted(fed, 'row')}"]
-        changes = {"new page": pages, "admission": len(self.admissions), "preemption": len(self.preemptions)}
-        lines[0] = ", ".join([lines[0], *(counted(number, noun) for noun, number in changes.items() if number)])
-        for span in self.spans[:MOST_SPANS]:
-            sampled = f"samples {len(span.wanted)}: {runs_text(span.wanted)}" if span.wanted else "samples none"
-            lines.append(clipped(f"  request {span.id}: feeds {span.start} to {span.stop - 1}, {sampled}"))
-        return "\n".join(lines + more(len(self.spans) - MOST_SPANS, "request"))
-
 
 @value
 class Rows:
@@ -303,16 +289,6 @@ class Samples:
             self._check_extras()
         object.__setattr__(self, "any_zero", any_zero)
         object.__setattr__(self, "line", next_line(self.plan, self.rows))
-
-    def __str__(self) -> str:
-        sampled = sum(len(rows.tokens) for rows in self.rows)
-        told = f"{counted(sampled, 'token')} of {counted(len(self.rows), 'request')}"
-        lines = [f"Samples of step {self.plan.step}: {told}, as position: token (probability)"]
-        for span, rows in list(zip(self.plan.spans, self.rows, strict=True))[:MOST_SPANS]:
-            found = zip(span.wanted, rows.tokens, rows.probabilities, strict=True)
-            shown = [f"{position}: {token} ({probability:.2f})" for position, token, probability in found]
-            lines.append(fitting(shown, f"  request {span.id}  ") if shown else f"  request {span.id}  none")
-        return "\n".join(lines + more(len(self.rows) - MOST_SPANS, "request"))
 
     def _check_probabilities(self, span: Span, rows: Rows) -> None:
         for position, number in zip(span.wanted, rows.probabilities, strict=True):

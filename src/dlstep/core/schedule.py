@@ -20,23 +20,25 @@ def fit(sequence: Sequence, window: Span, shift: int, budget: int) -> Span | Non
 
     None if nothing fits. Final rows are cut at the ends of groups only; a span that samples is never cut.
     """
-    stored, final = sequence.ledger.storage.stored, sequence.final
-    if stored >= final:
-        start = window.start
-        if shift and start and window.wanted and window.wanted[0] == start:
-            # Row start-1 predicts position start; its keys and values are in the pages already.
-            return (
-                window.behind(start - 1, sequence.tokens(start - 1, start), query_only=1)
-                if len(window.tokens) < budget
-                else None
-            )
-        return window if len(window.tokens) <= budget else None
-    grid = sequence.goal.grid
+    if sequence.ledger.storage.stored < sequence.final:
+        return _fit_unstored(sequence, window, budget)
+    rows, start = len(window.tokens), window.start
+    if shift and start and window.wanted and window.wanted[0] == start:
+        # Row start-1 predicts position start, so it is fed again; its keys and values are stored.
+        return window.behind(start - 1, sequence.tokens(start - 1, start), query_only=1) if rows < budget else None
+    return window if rows <= budget else None
+
+
+def _fit_unstored(sequence: Sequence, window: Span, budget: int) -> Span | None:
+    """Return what `fit` returns for a sequence with final rows that are not stored."""
+    stored, final, grid = sequence.ledger.storage.stored, sequence.final, sequence.goal.grid
     if window.joins and window.start == final and window.grid == grid and window.stop - stored <= budget:
+        # One forward both stores the final rows and samples the window.
         return window.behind(stored, sequence.tokens(stored, final), final_rows=final - stored)
+    # The final rows go alone, as many whole groups as there is room for; the window waits.
     reach = stored + budget
     stop = final if reach >= final else grid.start(reach)
-    if stop <= stored:
+    if stop <= stored:  # not even one group fits
         return None
     return storing_span(sequence.goal.request, stored, sequence.tokens(stored, stop), grid)
 

@@ -1,6 +1,7 @@
 """One request on its way, and the contract of the strategy that decides its tokens."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import chain
 
@@ -162,6 +163,21 @@ class Sequence:
         head = prompt[start:first] if start < first else ()
         body = blocks[0].tokens if len(blocks) == 1 else tuple(chain.from_iterable([block.tokens for block in blocks]))
         return head + body[max(start - first, 0) : end - first]
+
+    def answer_cells(self) -> Iterator[tuple[int, int, bool]]:
+        """Yield position, token and whether it is decided, for each position of the answer that a block covers."""
+        first, limit = len(self.request.prompt), self.limit
+        blocks: list[Sealed | Block] = [*reversed(list(self.past)), *self.window]
+        for block in blocks:
+            undecided = frozenset(block.undecided) if isinstance(block, Block) else frozenset[int]()
+            for position, token in enumerate(block.tokens, block.start):
+                if first <= position < limit:
+                    yield position, token, position not in undecided
+
+    @property
+    def decided_tokens(self) -> dict[int, int]:
+        """The token of each decided position of the answer, ascending."""
+        return {position: token for position, token, known in self.answer_cells() if known}
 
     def moved(self, past: "List[Sealed]", window: tuple[Block, ...], final: int, settled: int) -> "Sequence":
         """The sequence with what a strategy owns replaced; the call every blockwise `commit` ends with."""

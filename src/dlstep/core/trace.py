@@ -1,6 +1,5 @@
 """A decode as a value: the state it began with and what happened since. Folding the events gives every later state."""
 
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from operator import attrgetter
@@ -9,7 +8,6 @@ from typing import cast
 
 from .checks import check_ranges, short
 from .commit import commit
-from .diff import TraceDiff, check_same_kind, differing, names_of
 from .errors import DlstepError, ReplayDiverged
 from .lifecycle import abort, add, adopt, fail, prune, rebuild
 from .plan import START_LINE, Plan, Samples
@@ -18,8 +16,7 @@ from .schedule import schedule
 from .sequence import Sequence
 from .state import State
 from .trace_file import read, write
-from .values import value
-from .words import counted, fitting, listed, printable
+from .values import differing, names_of, value
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,25 +126,12 @@ def folded(state: State, events: Iterable[Event], first: int = 0) -> State:
     return state
 
 
-def _folded_side(side: str, state: State, events: Iterable[Event], first: int = 0) -> State:
-    """Return what `folded` returns for one of two traces; the error says which one."""
-    try:
-        return folded(state, events, first)
-    except ReplayDiverged as error:
-        raise ReplayDiverged(f"{side} trace: {error}") from error
-
-
 @dataclass(frozen=True, slots=True)
 class Trace:
     """The first state of a decode and its events, oldest first."""
 
     first: State
     events: tuple[Event, ...] = ()
-
-    def __str__(self) -> str:
-        kinds = Counter("step" if isinstance(event, Samples) else type(event).__name__.lower() for event in self.events)
-        told = [counted(number, kind) for kind, number in kinds.items()]
-        return fitting(told, f"Trace of {counted(len(self.events), 'event')}: ") if told else "Trace without events"
 
     def extended(self, event: Event) -> "Trace":
         """The trace with one more event."""
@@ -192,40 +176,6 @@ class Trace:
                 raise _inapplicable(event, number, error) from error
             since.append(state)
         return state
-
-    def diff(self, other: "Trace") -> TraceDiff:
-        """Where `other` parts from this trace, and how the states differ there and at the end; false if they are equal.
-
-        Raises ValueError for what is no trace, and ReplayDiverged if an edited file left one of them with values that cannot
-        be applied or compared.
-        """
-        check_same_kind(self, other)
-        try:
-            return self._diff(other)
-        except ReplayDiverged:
-            raise
-        except INAPPLICABLE as error:
-            raise ReplayDiverged(
-                f"the traces cannot be compared, one holds a value of a wrong type: {reason_of(error)}"
-            ) from error
-
-    def _diff(self, other: "Trace") -> TraceDiff:
-        differ = self.first.diff(other.first)
-        if differ:
-            ends = (_folded_side(side, trace.first, trace.events) for side, trace in (("old", self), ("new", other)))
-            return TraceDiff(0, "", "", differ, next(ends).diff(next(ends)), equal=False)
-        state, same = self.first, 0
-        while same < min(len(self.events), len(other.events)) and self.events[same] == other.events[same]:
-            state = applied(state, self.events[same], same)
-            same += 1
-        rest, others = self.events[same:], other.events[same:]
-        if not rest and not others:
-            return TraceDiff(same, "", "", differ, differ, equal=True)
-        told = parting(rest[0], others[0]) if rest and others else (name_of(*rest[:1]), name_of(*others[:1]))
-        old, new = (_folded_side(side, state, events[:1], same) for side, events in (("old", rest), ("new", others)))
-        later = (("old", old, rest), ("new", new, others))
-        ends = (_folded_side(side, after, events[1:], same + 1) for side, after, events in later)
-        return TraceDiff(same, *told, old.diff(new), next(ends).diff(next(ends)), equal=False)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write JSON lines: the first state, then one event a line. A file that was there is replaced once all is written."""
@@ -277,7 +227,7 @@ def _effect(planned: Plan, recorded: Plan) -> str:
                 for part in differing(span, other, names_of(span)):
                     told = _sides(attrgetter(part)(span), attrgetter(part)(other))
                     return f"span {index} of request {span.id}: {part} {told}"
-            return f"{counted(len(now), 'span')} now, {len(then)} recorded"
+            return f"{len(now)} {'span' if len(now) == 1 else 'spans'} now, {len(then)} recorded"
         return f"{name} {_sides(now, then)}"
     return ""
 
@@ -290,43 +240,3 @@ def _sides(now: object, then: object) -> str:
             place = next(place for place, sides in enumerate(zip(one, two, strict=True)) if sides[0] != sides[1])
             return f"entry {place} is {short(one[place])} now, {short(two[place])} was recorded"
     return f"is {short(cast(object, now))} now, {short(cast(object, then))} was recorded"
-
-
-def name_of(event: Event | None = None) -> str:
-    """An event in few words; empty for none."""
-    match event:
-        case None:
-            return ""
-        case Add():
-            return f"add request {event.request.id} of {counted(len(event.request.prompt), 'token')}"
-        case Adopt():
-            return f"adopt request {event.id}"
-        case Abort():
-            return f"abort request {event.id}" + (f": {printable(event.reason)}" if event.reason else "")
-        case Fail():
-            return f"fail request {event.id}: {printable(event.error)}"
-        case Rebuild():
-            return "rebuild: the device is forgotten"
-        case Prune():
-            return "prune: finished requests are forgotten"
-        case Samples():
-            ids = [span.id for span in event.plan.spans]
-            return f"step {event.plan.step} of request{'s' if len(ids) > 1 else ''} {listed(ids) or 'none'}"
-
-
-def parting(old: Event, new: Event) -> tuple[str, str]:
-    """Two different events in words, each with the first thing in which they differ."""
-    if not (isinstance(old, Samples) and isinstance(new, Samples)):
-        return name_of(old), name_of(new)
-    if old.plan != new.plan:
-        names = ["device history" if name == "line" else name for name in differing(old.plan, new.plan, names_of(old.plan))]
-        return f"{name_of(old)}, another plan ({listed(names)})", f"{name_of(new)}, another plan"
-    for span, one, two in zip(old.plan.spans, old.rows, new.rows, strict=True):
-        was = tuple(zip(span.wanted, one.tokens, one.probabilities, strict=True))
-        now = tuple(zip(span.wanted, two.tokens, two.probabilities, strict=True))
-        for answer, other in zip(was, now, strict=True):
-            if answer != other:
-                place = f"step {old.plan.step}, request {span.id}, position {answer[0]}"
-                first, second = (f"{place}: token {token}, probability {p:.4g}" for _, token, p in (answer, other))
-                return first, second
-    return f"{name_of(old)}, other statistics", f"{name_of(new)}, other statistics"

@@ -5,7 +5,9 @@ while it belongs to an ordinary class of the same slots, and becomes frozen with
 time. Everything else (equality, hash, repr, pickling, `replace`) is the dataclass's own.
 """
 
+from collections.abc import Iterable
 from dataclasses import MISSING, dataclass, fields
+from operator import attrgetter, eq
 from typing import Any, TypeVar, dataclass_transform
 
 _Class = TypeVar("_Class")
@@ -48,3 +50,14 @@ def _written(frozen: Any, first: str, begin: str, end: str = "") -> Any:
     scope |= {"_become": vars(object)["__class__"].__set__, "_filling": filling, "_frozen": frozen}
     exec("\n".join(lines), scope)
     return scope["filled"]
+
+
+def names_of(value: Any) -> list[str]:
+    """Return the names of a dataclass's fields."""
+    return [field.name for field in fields(value)]
+
+
+def differing(old: Any, new: Any, names: Iterable[str]) -> list[str]:
+    """Return the fields among `names` that differ."""
+    # Not by `!=`: persistent maps define equality only.
+    return [name for name in names if not eq(attrgetter(name)(old), attrgetter(name)(new))]

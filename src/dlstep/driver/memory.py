@@ -4,12 +4,11 @@ from dataclasses import replace
 
 import torch
 
-from ..core import Config, Strategy
-from ..core.lifecycle import farthest
-from ..core.rehearsal import largest_forwards
+from ..core import Config, Strategy, least_pages
 from ..models import Checkpoint
 from ..models.shapes import GIB, in_gib, kv_bytes_per_token, kv_shapes
 from .torch_driver import TorchDriver
+from .warmup_plans import largest_forwards
 
 
 def pages_for(
@@ -24,7 +23,7 @@ def pages_for(
     """
     shapes = kv_shapes(checkpoint.network.config, checkpoint.ranks.size)
     page_bytes = config.page_size * kv_bytes_per_token(shapes, checkpoint.network.dtype)
-    least = -(-farthest(strategy, config.max_model_len) // config.page_size)
+    least = least_pages(strategy, config.max_model_len, config.page_size)
     if gib is not None:
         room, said = int(gib * GIB), f"kv_cache_gib={gib}"
     elif checkpoint.network.device.type == "cuda":

@@ -5,11 +5,11 @@ from dataclasses import replace
 from dlstep_kernels.tiles import TILE_HEIGHT
 
 from ..core import Config, SamplingParams, Strategy
-from ..core.rehearsal import rehearsed
 from ..models.networks import PagedNetwork
 from .buckets import LEAST_ROWS, MAX_PADDED_ROWS, Bucket, Kind, kind_of, row_sizes, sized
 from .lowering import Gathered, Target, gather, placed_of
 from .tables import CarrySlots, page_tables
+from .warmup_plans import rehearsed
 
 GREEDY, DRAWN = SamplingParams(), SamplingParams(temperature=1.0)
 

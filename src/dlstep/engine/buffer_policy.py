@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
-from ..core import Config, Request, SamplingParams, Strategy
+from ..core import Config, SamplingParams, Strategy, probe
 from ..core.checks import listed, pairs_of, plain, short
 from ..core.lifecycle import judged
 from ..core.options import StrategyOptions, sorted_options
@@ -34,9 +34,8 @@ class BufferPolicy:
 
     def check(self, config: Config, strategy: Strategy) -> None:
         """Raise ValueError for options that requests of this engine cannot bring."""
-        token = next(index for index in range(config.spec.vocab_size) if index != config.spec.mask_id)
         for number, (_, options) in enumerate(self.rungs):
-            request = Request(0, (token,), SamplingParams(max_tokens=1, strategy_options=options))
+            request = probe(config.spec, SamplingParams(max_tokens=1, strategy_options=options))
             if why := judged(config, strategy, request)[1]:
                 raise ValueError(f"buffer_policy[{number}]: {why}")
 

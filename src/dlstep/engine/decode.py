@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from typing import TypeVar
+from typing import Protocol, TypeVar, runtime_checkable
 
 from ..core import (
     START_LINE,
@@ -16,7 +16,6 @@ from ..core import (
     HistoryDriver,
     LineMismatch,
     Prune,
-    RanksDriver,
     Rebuild,
     Request,
     RequestFault,
@@ -34,6 +33,31 @@ from .watchdog import limited
 Result = TypeVar("Result")
 USER_CODE_TIMEOUT = 10.0  # seconds
 NOBODY_ELSE = nullcontext()
+
+
+class Leader(HistoryDriver, Protocol):
+    """One decode's side of a driver of several ranks: what changes the state is told, so that all ranks plan alike."""
+
+    def hear(self, event: Event) -> None:
+        """Let all ranks apply an event before their next plan; samples they have by themselves."""
+        ...
+
+    def rewind(self, state: State) -> None:
+        """Let all ranks go on from `state`."""
+        ...
+
+
+@runtime_checkable
+class RanksDriver(HistoryDriver, Protocol):
+    """A driver of several ranks, each of which runs the core: a decode needs a leader of its own there."""
+
+    def lead(self, state: State) -> Leader:
+        """The leader of a decode that begins with `state`."""
+        ...
+
+    def when_lost(self, call: Callable[[str], None]) -> None:
+        """Have `call` told why, in a thread of its own, once a rank is gone."""
+        ...
 
 
 class Decode:
@@ -196,7 +220,9 @@ class Decode:
         before = self._without_faulty(lambda: self._ahead(under_way))
         self._apply(Rebuild())
         self._forward()
-        while not self._state.done and under_way and self._without_faulty(lambda: self._ahead(under_way)) >= before:
+        while under_way and not self._state.done:  # else nothing was lost, or nobody is left to get further
+            if self._without_faulty(lambda: self._ahead(under_way)) < before:
+                return  # somebody is further than before
             self._forward()
 
     def _ahead(self, arrivals: list[int]) -> int:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from .. import tiny
 from ..core import Config, Driver, Event, State, Strategy, init
-from ..core.lifecycle import farthest
+from ..core.lifecycle import least_pages
 from ..core.trainings import TRAININGS
 from ..text.detokenize import Tokenizer
 from .buffer_policy import BufferPolicy
@@ -59,7 +59,7 @@ class Engine:
 
     def __post_init__(self) -> None:
         config = self.first.config
-        longest = -(-farthest(self.first.strategy, config.max_model_len) // config.page_size)
+        longest = least_pages(self.first.strategy, config.max_model_len, config.page_size)
         # Another number than the LLM's own: that is what drivers tell histories of sessions by.
         pages = self.session_pages or longest + (longest == config.num_pages)
         if pages < longest:

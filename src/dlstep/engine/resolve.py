@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from .. import rules, strategies, tiny
 from ..core import Config, Spec, Strategy, options_of, with_options
 from ..core.checks import short
-from ..core.lifecycle import farthest
+from ..core.lifecycle import least_pages
 from ..core.trainings import BIDIRECTIONAL, PROMPT_IN_FULL, TRAININGS, unsupported
 from .checkpoint_options import BLOCK, check_name, check_options
 from .config import EngineConfig
@@ -108,7 +108,7 @@ def resolve(config: EngineConfig, model: Description) -> EngineConfig:
     page_size = config.page_size or max(1, min(32, max_model_len // 64))
     num_pages = config.num_pages
     if num_pages is None:
-        longest = -(-farthest(strategy, max_model_len) // page_size)
+        longest = least_pages(strategy, max_model_len, page_size)
         num_pages = max(longest, min(config.max_num_reqs * longest, DEFAULT_POSITIONS // page_size))
     return replace(config, max_model_len=max_model_len, page_size=page_size, num_pages=num_pages)
 

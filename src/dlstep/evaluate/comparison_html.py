@@ -5,7 +5,7 @@ from base64 import b64encode
 from collections.abc import Iterator, Sequence as Items
 
 from .. import __version__
-from ..core.words import counted
+from ..text.words import counted
 from ..views.page import report_page
 from ..views.tables import cell, head_html, scrolled, text
 from .comparing import Curve, Row, curves_of, label_of, value_of

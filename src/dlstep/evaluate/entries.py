@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import rules, strategies, tiny
-from ..core import Options, Request, Rule, SamplingParams, Strategy, init, options_of, refusal
+from ..core import Options, Rule, SamplingParams, Strategy, init, options_of, probe, refusal
 from ..core.checks import short
 from ..core.options import StrategyOptions
 from ..engine.loader import Engine
@@ -151,10 +151,9 @@ def entry_of(llm: LLM, name: str, rule: str | Rule | None, grid: Mapping[str, An
 def refusals(entry: Entry, strategy: Strategy) -> Iterator[str]:
     """Yield why requests with the options of an entry would be rejected."""
     config = entry.engine.first.config
-    some = next(token for token in range(3) if token != config.spec.mask_id)
     for options in entry.grid:
         params = SamplingParams(max_tokens=1, strategy_options=options)
-        if why := refusal(config, strategy, Request(0, (some,), params)):
+        if why := refusal(config, strategy, probe(config.spec, params)):
             yield why.removeprefix("request 0: ")
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..core.checks import short
-from ..core.words import clipped, counted, printable
+from ..text.words import clipped, counted, printable
 from .comparing import Curve, Row, curves_of, label_of, value_of
 
 if TYPE_CHECKING:

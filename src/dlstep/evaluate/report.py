@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 
-from ..core.words import clipped, clipped_front, printable
+from ..text.words import clipped, clipped_front, printable
 from .checkpoint import key_of
 from .items import Key
 from .metrics import Pair, ratio

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence as Items
 from typing import Any
 
 from ..core import Trace
-from ..core.words import counted
+from ..text.words import counted
 from ..views.frames import recording
 from ..views.page import page_around, report_page, source
 from ..views.tables import cell, chart, head_html, scrolled, text

@@ -10,7 +10,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any, Protocol
 
-from ..core import Request, refusal
+from ..core import probe, refusal
 from ..engine.run_lock import RunLock
 from .answering import ROUND, Answered
 from .checkpoint import Checkpoint, begin
@@ -110,10 +110,9 @@ def evaluate(
 
 def check(about: About, options: EvalOptions) -> None:
     """Raise ValueError for parameters with which no prompt could be answered, however short."""
-    some = next(token for token in range(3) if token != about.config.spec.mask_id)
     for task in options.tasks:
         for chosen in options.grid:
-            if why := refusal(about.config, about.strategy, Request(0, (some,), options.params(task, chosen))):
+            if why := refusal(about.config, about.strategy, probe(about.config.spec, options.params(task, chosen))):
                 raise ValueError(why.removeprefix("request 0: "))
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from ..core import Config, Request, SamplingParams, Strategy, options_of, refusal
+from ..core import Config, SamplingParams, Strategy, options_of, probe, refusal
 from ..core.checks import short
 from ..core.options import Options, StrategyOptions, sorted_options, unknown_option
 
@@ -175,6 +175,5 @@ def check(space: Space, config: Config, strategy: Strategy) -> None:
 
 def refused(options: StrategyOptions, config: Config, strategy: Strategy) -> str:
     """Return why a request with these options would be rejected; empty if it would be accepted."""
-    some = next(token for token in range(3) if token != config.spec.mask_id)
-    request = Request(0, (some,), SamplingParams(max_tokens=1, strategy_options=options))
+    request = probe(config.spec, SamplingParams(max_tokens=1, strategy_options=options))
     return refusal(config, strategy, request).removeprefix("request 0: ")

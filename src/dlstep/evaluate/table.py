@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ..core.words import printable
+from ..text.words import printable
 from .metrics import Answers, ratio
 from .runs import Run, matched, shared_seconds
 

@@ -8,7 +8,7 @@ here the first of the best. It accepts a probability that equals the threshold (
 token is drawn from the fused probabilities at any temperature.
 """
 
-from collections.abc import Iterable, Mapping, Sequence as Items
+from collections.abc import Callable, Iterable, Mapping, Sequence as Items
 from dataclasses import dataclass
 from itertools import repeat
 from math import log
@@ -16,7 +16,7 @@ from typing import Annotated, final
 
 from annotated_types import Interval
 
-from ..core import Block, Extra, Probability, Rows, Rule, Sequence, Spec, Wants, check_ranges, draw, value
+from ..core import Block, Extra, Probability, Rows, Rule, Sequence, Spec, Wants, draw, value
 from ..core.draws import key, uniform
 
 BEST = 8
@@ -53,9 +53,6 @@ class Credit(Rule):
     credit_decay: Probability = 0.8
     """Share of a credit that is left after a forward."""
 
-    def __post_init__(self) -> None:
-        check_ranges(self)
-
     @property
     def wants(self) -> Wants:
         """The most probable ids."""
@@ -82,22 +79,29 @@ class Credit(Rule):
             row = begin + place
             return self._answer(sequence, block, rows, row, undecided[place], ids[place], amounts[place])
 
-        accept, inclusive = self.accept_threshold, self.inclusive
-        found = {place: answered(place) for place in _promising(bounds, raising, accept)}
-        chosen = [place for place, (_, p) in found.items() if p > accept or (inclusive and p == accept)]
-        if must and not chosen:
-            _, least = answered(bounds.index(max(bounds)))
-            found = {place: answered(place) for place in _promising(bounds, raising, least)}
-            chosen = [max(found, key=lambda place: found[place][1])]
+        chosen = self._chosen(bounds, raising, answered, must)
         if len(chosen) == count:
             block = block.remembering(None)
         else:
             for place in reversed(chosen):
                 del ids[place], amounts[place]
             block = block.remembering(Credits(tuple(ids), tuple(amounts)))
-        taken = [found[place] for place in chosen]
-        positions = [undecided[place] for place in chosen]
+        positions, taken = [undecided[place] for place in chosen], chosen.values()
         return block.take(positions, [token for token, _ in taken], [p for _, p in taken]) if chosen else block
+
+    def _chosen(
+        self, bounds: Items[float], raising: float, answered: Callable[[int], tuple[int, float]], must: bool
+    ) -> dict[int, tuple[int, float]]:
+        """Return the places to decide with their tokens and probabilities, ascending; at least one if `must`."""
+        accept, inclusive = self.accept_threshold, self.inclusive
+        found = {place: answered(place) for place in _promising(bounds, raising, accept)}
+        chosen = {place: pair for place, pair in found.items() if pair[1] > accept or (inclusive and pair[1] == accept)}
+        if chosen or not must:
+            return chosen
+        _, least = answered(bounds.index(max(bounds)))  # no place below this can be the best one
+        found = {place: answered(place) for place in _promising(bounds, raising, least)}
+        best = max(found, key=lambda place: found[place][1])
+        return {best: found[best]}
 
     def _answer(
         self,

@@ -11,7 +11,7 @@ from typing import Annotated, final
 
 from annotated_types import Ge
 
-from ..core import Block, Choice, Probability, Rows, Sequence, check_ranges, draw
+from ..core import Block, Choice, Probability, Rows, Sequence, draw
 
 
 @lru_cache(maxsize=64)  # long blocks make large ones
@@ -51,9 +51,6 @@ class Dilated(Choice):
     """How often the block's size is divided to get the first stride."""
     keep: Probability = 0.0
     """A position stays a mask until the last level while the probability of its token is below this."""
-
-    def __post_init__(self) -> None:
-        check_ranges(self)
 
     def chosen(self, sequence: Sequence, block: Block, rows: Rows, begin: int, must: bool) -> list[int]:
         """The rows of this forward's level."""

@@ -12,7 +12,7 @@ from typing import Annotated, Literal, final
 
 from annotated_types import Interval
 
-from ..core import Block, Choice, Rows, Sequence, Wants, check_ranges
+from ..core import Block, Choice, Rows, Sequence, Wants
 from ._ranking import accepted
 
 _ENTROPY, _BOTH = Wants(statistics=frozenset({"entropy"})), Wants(statistics=frozenset({"entropy", "margin"}))
@@ -29,9 +29,6 @@ class EntropyBound(Choice):
     """The most that the entropies of positions taken at once sum to, all but the largest, in nats."""
     order: Literal["entropy", "confidence", "margin"] = "entropy"
     """Which positions come first: small entropies, probable tokens or large margins."""
-
-    def __post_init__(self) -> None:
-        check_ranges(self)
 
     def chosen(self, sequence: Sequence, block: Block, rows: Rows, begin: int, must: bool) -> list[int]:
         """The rows within the bound; the first of the order always is."""

@@ -10,7 +10,7 @@ from typing import Annotated, final
 
 from annotated_types import Interval
 
-from ..core import Block, Choice, Rows, Sequence, check_ranges
+from ..core import Block, Choice, Rows, Sequence
 from ._ranking import highest
 
 
@@ -26,9 +26,6 @@ class Factor(Choice):
 
     factor: Annotated[float, Interval(ge=0.0, lt=float("inf"))] = 1.0
     """How much doubt k positions may have: the k-th is taken at a probability of 1 - this / (k + 1) or more."""
-
-    def __post_init__(self) -> None:
-        check_ranges(self)
 
     def chosen(self, sequence: Sequence, block: Block, rows: Rows, begin: int, must: bool) -> list[int]:
         """The most probable rows, up to the first that fails."""

@@ -9,7 +9,7 @@ from bisect import bisect_left
 from dataclasses import dataclass
 from typing import final
 
-from ..core import Block, Choice, Probability, Rows, Sequence, Spec, best, check_ranges
+from ..core import Block, Choice, Probability, Rows, Sequence, Spec, best
 from ._schedule import masked
 
 
@@ -48,9 +48,6 @@ class Hierarchy(Choice):
     remask_threshold: Probability = 0.0
     """A decided position becomes a mask when the most probable token there, be it its own or not, is less probable than this,
     unless it is taken anew; 0: never."""
-
-    def __post_init__(self) -> None:
-        check_ranges(self)
 
     def chosen(self, sequence: Sequence, block: Block, rows: Rows, begin: int, must: bool) -> list[int]:
         """The rows that are best of their stretch, and the certain ones."""

@@ -11,7 +11,7 @@ from typing import Annotated, final
 
 from annotated_types import Ge
 
-from ..core import Block, Choice, Probability, Rows, Sequence, best, check_ranges
+from ..core import Block, Choice, Probability, Rows, Sequence, best
 
 
 @final
@@ -30,9 +30,6 @@ class LocalLeap(Choice):
     """The probability that is enough near a decided position; it adds nothing where it is `accept_threshold` or more."""
     radius: Annotated[int, Ge(0)] = 4
     """The farthest that two positions near one another are apart."""
-
-    def __post_init__(self) -> None:
-        check_ranges(self)
 
     def chosen(self, sequence: Sequence, block: Block, rows: Rows, begin: int, must: bool) -> list[int]:
         """The certain rows and the likely ones near them."""

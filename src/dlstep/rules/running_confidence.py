@@ -10,7 +10,7 @@ from typing import Annotated, final
 
 from annotated_types import Gt
 
-from ..core import Block, Rows, Rule, Sequence, Spec, check_ranges, draw
+from ..core import Block, Rows, Rule, Sequence, Spec, draw
 from ._schedule import masked
 
 
@@ -30,9 +30,6 @@ class RunningConfidence(Rule):
     segment_size: Annotated[int, Gt(0)] | None = None
     """Positions of a segment: the answer is one block that is decoded segment by segment, and tokens of earlier segments may
     become masks again (MDPO); None: each block on its own."""
-
-    def __post_init__(self) -> None:
-        check_ranges(self)
 
     @property
     def revokes(self) -> bool:

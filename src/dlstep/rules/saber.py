@@ -12,7 +12,7 @@ from typing import Annotated, final
 
 from annotated_types import Gt
 
-from ..core import Block, Extra, Rows, Rule, Sequence, Spec, check_ranges
+from ..core import Block, Extra, Rows, Rule, Sequence, Spec
 from ._schedule import masked
 
 NEVER = -1.0
@@ -42,9 +42,6 @@ class Saber(Rule):
     least_taken: Annotated[int, Gt(0)] = 2
     """A forward takes at least so many positions, as long as they are there."""
 
-    def __post_init__(self) -> None:
-        check_ranges(self)
-
     @property
     def revokes(self) -> bool:
         """Tokens become masks again."""
@@ -62,13 +59,8 @@ class Saber(Rule):
         size, extra = len(sampled), block.extra
         memory = extra if isinstance(extra, Confidences) else Confidences((NEVER,) * size, (0.0,) * size)
         now, tokens = rows.probabilities[begin : begin + size], rows.tokens[begin : begin + size]
-        known = [confidence for confidence in memory.taken if confidence != NEVER]
-        threshold = fsum(known) / len(known) if known else 1.0
-        undecided = set(block.undecided)
-        masks = [place for place, position in enumerate(sampled) if position in undecided]
-        chosen = [place for place in masks if now[place] > threshold]
-        if len(chosen) < least:
-            chosen = sorted(sorted(masks, key=now.__getitem__, reverse=True)[:least])
+        masks = set(block.undecided)
+        chosen = self._chosen(memory, [place for place, position in enumerate(sampled) if position in masks], now)
         block = block.take([sampled[i] for i in chosen], [tokens[i] for i in chosen], [now[i] for i in chosen])
         if not block.undecided:
             return block.remembering(None)
@@ -78,10 +70,19 @@ class Saber(Rule):
         number = max(least, len(chosen))
         back = min(max(least // 2, -(-number // 8)), number - 1)
         if back:
-            undecided, before = set(block.undecided), memory.before
-            falls = [(now[i] - before[i], position) for i, position in enumerate(sampled) if position not in undecided]
+            masks, before = set(block.undecided), memory.before
+            falls = [(now[i] - before[i], position) for i, position in enumerate(sampled) if position not in masks]
             block = masked(block, [position for _, position in sorted(falls)[:back]], spec)
         return block.remembering(Confidences(tuple(taken), now))
+
+    def _chosen(self, memory: Confidences, masks: list[int], now: tuple[float, ...]) -> list[int]:
+        """Return the masked places above the mean of all tokens taken so far, or the surest ones if those are too few."""
+        known = [confidence for confidence in memory.taken if confidence != NEVER]
+        threshold = fsum(known) / len(known) if known else 1.0
+        chosen = [place for place in masks if now[place] > threshold]
+        if len(chosen) >= self.least_taken:
+            return chosen
+        return sorted(sorted(masks, key=now.__getitem__, reverse=True)[: self.least_taken])
 
 
 RULE = Saber

@@ -8,10 +8,11 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import NamedTuple, NoReturn, Protocol
 
-from ..core import DlstepError, RanksDriver
+from ..core import DlstepError
 from ..core.plugins import searched
 from ..distributed import RankLost
 from ..engine.config import EngineConfig
+from ..engine.decode import RanksDriver
 from ..engine.devices import FIRST_DEVICE, device_of
 from ..engine.loader import Engine, load_engine
 from ..processes import Heart, Worker, disconnect, last_words

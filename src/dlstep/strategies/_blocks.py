@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from annotated_types import Gt, Interval
+from rpds import List
 
 from ..core import (
     Block,
@@ -21,6 +22,7 @@ from ..core import (
     Request,
     Rows,
     Rule,
+    Sealed,
     Sequence,
     Span,
     Spec,
@@ -51,6 +53,13 @@ def masked_only(spec: Spec) -> str:
 def still_open(rule: Rule, block: Block, limit: int) -> bool:
     """Return whether the rule may still change a full block; never if all tokens of the block were given."""
     return rule.revokes and bool(block.sampled(limit)) and not rule.finished(block)
+
+
+def _retire(past: "List[Sealed]", window: tuple[Block, ...], final: int) -> tuple["List[Sealed]", tuple[Block, ...]]:
+    """Return past and window with the blocks before `final` moved from the window to the past."""
+    while window and window[0].end <= final:
+        past, window = past.push_front(window[0].sealed()), window[1:]
+    return past, window
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,10 +130,8 @@ class Blocks(Strategy):
 
     def _retired(self, sequence: Sequence, window: tuple[Block, ...], spec: Spec) -> Sequence:
         """Retire blocks that are stored, then advance the sequence; for strategies without `fold_commits`."""
-        past, final = sequence.past, sequence.final
-        while window and window[0].end <= final:  # held, and stored by the forward that just ran
-            past, window = past.push_front(window[0].sealed()), window[1:]
-        return self._advanced(sequence.moved(past, sequence.window, final, sequence.settled), window, spec)
+        past, window = _retire(sequence.past, window, sequence.final)  # held, and stored by the forward that just ran
+        return self._advanced(sequence.moved(past, sequence.window, sequence.final, sequence.settled), window, spec)
 
     def _advanced(self, sequence: Sequence, window: tuple[Block, ...], spec: Spec) -> Sequence:
         """Return the sequence with finished blocks sealed and one more open, or several if pinned tokens fill one."""
@@ -132,31 +139,35 @@ class Blocks(Strategy):
         if len(window) >= self.buffer_size and window[0].undecided:  # most forwards: no block to seal, no room for another
             stands = self.stands_to(window[0], limit)
             return sequence.moved(past, window, final, stands if stands < limit else limit)
-        while True:
-            settled = final
-            for block in window:
-                stands = self.stands_to(block, limit)
-                settled = min(stands, limit)
-                if stands < block.end:
-                    break
-                if block.end <= limit:
-                    final = block.end
+        while True:  # each turn seals what is complete, and opens one block
+            final, settled = self._settled(window, final, limit)
             if self.fold_commits:
-                while window and window[0].start < final:
-                    past, window = past.push_front(window[0].sealed()), window[1:]
-            if settled >= limit:
+                past, window = _retire(past, window, final)
+            if settled >= limit:  # the answer is complete
                 break
             before, window = window, self._opened(sequence, window, final, spec)
             if window and window[-1].start < final:  # all blocks are held and none is open, so hold none any longer
-                for block in window:
-                    past = past.push_front(block.sealed())
-                window = self._opened(sequence, (), final, spec)
-            if window is before or settled < window[-1].start:
+                past, window = _retire(past, window, final)
+                window = self._opened(sequence, window, final, spec)
+            if window is before or settled < window[-1].start:  # no block opened, or an earlier one is not complete
                 break
             if window[-1].undecided:
                 settled = self.stands_to(window[-1], limit)  # the block may begin with pinned tokens
                 break
+            # Pinned tokens fill the new block: seal it, and open the one after it.
         return sequence.moved(past, window, final, settled)
+
+    def _settled(self, window: tuple[Block, ...], final: int, limit: int) -> tuple[int, int]:
+        """Return the ends of the final and of the settled positions, where those before `final` are final already."""
+        settled = final
+        for block in window:
+            stands = self.stands_to(block, limit)
+            settled = min(stands, limit)
+            if stands < block.end:  # not it, nor any block after it
+                break
+            if block.end <= limit:  # void positions never become final
+                final = block.end
+        return final, settled
 
     def _opened(self, sequence: Sequence, window: tuple[Block, ...], final: int, spec: Spec) -> tuple[Block, ...]:
         """Return `window` with a new block at its end, if there is room and the last block and the answer allow it."""

@@ -148,13 +148,16 @@ class DMax(Revising):
         return tuple(revised)
 
     def _refreshed(self, block: Block, begin: int, end: int, rows: Rows, accept: float, *, timed_out: bool) -> Block:
-        """The block after a forward that rows `[begin, end)` answer, of which the masks are the last."""
+        """The block after a forward that rows `[begin, end)` answer.
+
+        Rows `[begin, old)` refresh tokens, `[old, new)` fill masks, and those of `[new, end)` stay masks.
+        """
         given, undecided, probabilities = block.given.bit_length(), block.undecided, rows.probabilities
         old = end - len(undecided)
         new = _filled(probabilities, old, end, accept)
         shift = given - begin  # from a row to the offset in the block
         tokens, held = rows.tokens[begin:old], block.tokens[given : old + shift]
-        changes = sum(map(ne, tokens, held)) if tokens != held else 0
+        changes = sum(map(ne, tokens, held)) if tokens != held else 0  # comparing tuples is cheap, and most stay equal
         stays = new == old and not changes
         top_k = self.token_merge_top_k  # without merging, there are no likeliest ids
         after = Softened(
@@ -163,10 +166,11 @@ class DMax(Revising):
             rows.best_ids[begin * top_k : new * top_k],
             rows.best_probabilities[begin * top_k : new * top_k],
         )
-        if stays:
+        if stays:  # only what the next forward is fed may differ
             return block.remembering(after)
         new_tokens, new_probabilities = list(block.tokens), list(block.probabilities)
         if changes:
+            # A token that was sampled again keeps the probability with which it was decided.
             kept = zip(tokens, held, probabilities[begin:old], block.probabilities[given:], strict=False)
             new_probabilities[given : old + shift] = [now if token != before else then for token, before, now, then in kept]
         new_tokens[given : new + shift] = rows.tokens[begin:new]

@@ -12,7 +12,7 @@ from typing import Annotated, final
 
 from annotated_types import Gt
 
-from ..core import Block, Grid, Probability, Request, Rows, Sequence, Span, Spec, Strategy, check_ranges, open_block, span_of
+from ..core import Block, Grid, Probability, Request, Rows, Sequence, Span, Spec, Strategy, open_block, span_of
 from ._blocks import mask_of, masked_only
 from ._warm import cooled, warmed
 
@@ -35,9 +35,6 @@ class FastDLLMV2(Strategy):
     """A position is decided when the probability of its token is above this."""
     fdv2_use_block_cache: bool = True
     """Refine a sub-block against keys and values that earlier forwards stored of the others."""
-
-    def __post_init__(self) -> None:
-        check_ranges(self)
 
     @property
     def diffusion_block(self) -> int:

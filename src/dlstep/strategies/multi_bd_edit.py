@@ -194,20 +194,10 @@ def _unsure(block: Block, first: int, end: int, rows: Rows, rule: _Rule) -> tupl
 
 def _remasked(block: Block, unsure: tuple[int, ...], mask: int) -> Block:
     """The block with masks at the positions `unsure`."""
-    tokens, probabilities, extra = list(block.tokens), list(block.probabilities), block.extra
+    extra = block.extra
     assert isinstance(extra, Edited)
-    done = extra.remasked
-    for position in unsure:
-        tokens[position - block.start], probabilities[position - block.start] = mask, 0.0
-        done |= 1 << (position - block.start)
-    undecided = tuple(sorted((*block.undecided, *unsure)))
-    return replace(
-        block,
-        tokens=tuple(tokens),
-        undecided=undecided,
-        probabilities=tuple(probabilities),
-        extra=Edited(extra.ready, extra.stable, extra.post, done),
-    )
+    done = sum(1 << (position - block.start) for position in unsure)
+    return block.mask(unsure, mask).remembering(replace(extra, remasked=extra.remasked | done))
 
 
 def _rewritten(block: Block, first: int, fills: list[int], edits: list[int], rows: Rows, extra: Edited) -> Block:

@@ -3,7 +3,7 @@
 from collections import Counter
 from dataclasses import replace
 
-from ..core import ReplayDiverged, Request, Samples, State, Trace
+from ..core import ReplayDiverged, Request, Samples, SamplingParams, Sequence, Spec, State, Trace
 from ..core.finish import answer_limit
 from .harness import Step
 
@@ -20,6 +20,11 @@ def check_ownership(state: State) -> None:
     assert sorted(slots) == list(range(state.config.max_num_reqs if state.strategy.carries else 0)), "a carry slot is lost"
     assert set(cache.cached) == {page for page in cache.keys if page not in held}
     assert {cache.keys[page]: page for page in cache.keys} == {key: cache.index[key] for key in cache.index}
+    _check_requests(state)
+
+
+def _check_requests(state: State) -> None:
+    """Requests are found by their ids, and only those that run hold pages, each page once."""
     for sequence in state.running:
         assert len(set(sequence.pages)) == len(sequence.pages), "a page twice in a table"
         assert sequence.stored <= sequence.final <= max(sequence.settled, sequence.final)
@@ -36,7 +41,7 @@ def check_ownership(state: State) -> None:
 def check_answer(state: State, request: Request) -> None:
     """The answer of a finished request is what its reason says."""
     sequence = state.finished[request.id]
-    spec, params, answer = state.config.spec, request.params, sequence.answer
+    spec, answer = state.config.spec, sequence.answer
     limit = answer_limit(request, state.config) - len(request.prompt)
     assert sequence.request.prompt == request.prompt and spec.mask_id not in answer
     assert len(answer) <= max(limit, 0) and len(sequence.probabilities) == len(answer)
@@ -47,11 +52,17 @@ def check_answer(state: State, request: Request) -> None:
     length = len(request.prompt)
     assert sequence.tokens(0, length) == request.prompt
     assert not set(answer) & set(sequence.stop_ids), "an answer holds a stop id"
+    _check_reason(sequence, request.params, spec, limit)
+
+
+def _check_reason(sequence: Sequence, params: SamplingParams, spec: Spec, limit: int) -> None:
+    """The answer, of `limit` tokens at most, ends as its reason says."""
+    answer = sequence.answer
     text = b"".join(spec.pieces[token] for token in answer)
     stopped = any(stop.encode() in text for stop in params.stop)
     match sequence.finish:
         case "stop":
-            end = length + len(answer)
+            end = len(sequence.request.prompt) + len(answer)
             assert stopped or sequence.tokens(end, end + 1)[0] in sequence.stop_ids
         case "length":
             assert len(answer) == limit and not stopped

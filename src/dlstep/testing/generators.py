@@ -16,7 +16,7 @@ from hypothesis import reject, strategies as st
 
 from ..core import Config, Options, Request, SamplingParams, Spec, Strategy, Thresholds, options_of
 from ..core.checks import limits_of
-from ..core.lifecycle import farthest, sized
+from ..core.lifecycle import least_pages, probe, sized
 from ..core.spec import AcceptRule
 
 VOCABULARY = 50
@@ -124,16 +124,20 @@ def _typed(hint: Any, default: object) -> st.SearchStrategy[Any]:
     return st.none() | numbers if type(None) in get_args(hint) else numbers
 
 
+def _number_type(hint: Any) -> type[int] | type[float] | None:
+    """Return the type of number that a hint allows, besides None; None if it allows anything else."""
+    parts = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+    kinds = {get_args(part)[0] if get_origin(part) is Annotated else part for part in parts} - {type(None)}
+    return next((kind for kind in (int, float) if kinds == {kind}), None)
+
+
 def _open(hint: Any, default: object) -> tuple[type[int] | type[float], int, int] | None:
     """Return the kind of number and a small range for it, if a numeric type lacks a bound; None for other types.
 
     A loop over an unbounded number could take any time, and users do not meet failures that need a number like 10**18.
     """
-    parts = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
-    kinds = [get_args(part)[0] if get_origin(part) is Annotated else part for part in parts]
-    kind = next((each for each in (int, float) if each in kinds), None)
-    limits = dict(limits_of(hint))
-    if kind is None or not set(kinds) <= {kind, type(None)} or len(limits) > 1:
+    kind, limits = _number_type(hint), dict(limits_of(hint))
+    if kind is None or len(limits) > 1:
         return None
     number = default if isinstance(default, int | float) and isfinite(default) else 0
     low, high = limits.get("at least", limits.get("more than")), limits.get("at most", limits.get("less than"))
@@ -270,14 +274,14 @@ def _rows(least: int) -> st.SearchStrategy[int]:
 def tight(draw: st.DrawFn, spec: Spec, strategy: Strategy, requests: tuple[Request, ...]) -> Config:
     """Generate configurations in which pages, rows and places may be as few as possible."""
     page_size = draw(st.sampled_from([1, 3, 4, 8]))
-    least_pages = -(-farthest(strategy, MAX_MODEL_LEN) // page_size)
+    pages_needed = least_pages(strategy, MAX_MODEL_LEN, page_size)
     # Occasionally a request's atom exceeds the budget, so that the request must be refused.
     runnable = requests if draw(st.integers(0, 4)) else ()
-    least_rows = most_rows(strategy, (Request(0, (0,), SamplingParams(max_tokens=1)), *runnable), spec)
+    least_rows = most_rows(strategy, (probe(spec), *runnable), spec)
     return Config(
         spec,
         page_size,
-        least_pages + draw(st.integers(0, 2 * least_pages) | st.just(0)),
+        pages_needed + draw(st.integers(0, 2 * pages_needed) | st.just(0)),
         MAX_MODEL_LEN,
         draw(_rows(least_rows)),
         draw(st.integers(1, 5)),
@@ -330,8 +334,8 @@ def crowds(draw: st.DrawFn, kind: Kind) -> Case:
     spec = draw(specs(strategy))
     requests = tuple(Request(number, draw(PROMPTS), draw(LONG)) for number in range(draw(st.integers(4, 8))))
     page_size = draw(st.sampled_from([1, 3, 4]))
-    least_pages = -(-farthest(strategy, MAX_MODEL_LEN) // page_size)
+    pages_needed = least_pages(strategy, MAX_MODEL_LEN, page_size)
     least_rows = most_rows(strategy, requests, spec)
-    pages = least_pages + draw(st.integers(0, least_pages))
+    pages = pages_needed + draw(st.integers(0, pages_needed))
     config = Config(spec, page_size, pages, MAX_MODEL_LEN, draw(_rows(least_rows)), draw(st.integers(3, 6)))
     return Case(config, strategy, requests, tuple(sorted(draw(st.integers(0, 3)) for _ in requests)))

@@ -124,6 +124,29 @@ def _check_draws(span: Span, sequence: Sequence, drawn: Counter[tuple[int, int]]
     assert not draws, "a wanted position is in no block of the window"
 
 
+def _check_rows(span: Span, sequence: Sequence, exact: bool) -> None:
+    """Rows hold the sequence's tokens, those before the window are final, and cuts are at ends of groups."""
+    assert span.tokens == sequence.tokens(span.start, span.stop)
+    assert span.wanted or _is_cut(span.grid, span.stop), "cut inside a group"
+    if exact or not span.wanted:
+        assert span.stop == span.end, "an exact strategy sees what it does not feed"
+    assert span.query_only in (0, 1) and span.query_only + span.final_rows <= len(span.tokens)
+    in_front = span.query_only + span.final_rows
+    if exact or in_front:
+        assert span.start + in_front <= sequence.final, "rows of the window are left out, or count as final"
+    if not span.wanted:
+        assert span.final_rows == len(span.tokens), "a storing span holds rows that are not final"
+
+
+def _check_wanted(span: Span, sequence: Sequence, shift: int) -> None:
+    """Wanted positions ascend, each has a row, and as many ids are named for each as the strategy says."""
+    assert list(span.wanted) == sorted(set(span.wanted))
+    assert len(span.named) == sequence.goal.strategy.wants.named * len(span.wanted), "ids are named for other rows"
+    for position in span.wanted:
+        assert span.start <= position - shift < span.stop, "a wanted position has no row"
+        assert position >= sequence.final
+
+
 def spans_are_sound(kind: Kind, data: DataObject) -> None:
     """5. Rows hold the sequence's tokens, are cut at group ends only, serve every wanted position, and number its draws."""
     case = data.draw(cases(kind))
@@ -133,22 +156,9 @@ def spans_are_sound(kind: Kind, data: DataObject) -> None:
         for span in step.plan.spans:
             sequence = step.planned.find(span.id)
             assert sequence is not None
-            assert span.tokens == sequence.tokens(span.start, span.stop)
-            assert span.wanted or _is_cut(span.grid, span.stop), "cut inside a group"
-            if case.strategy.exact or not span.wanted:
-                assert span.stop == span.end, "an exact strategy sees what it does not feed"
-            assert list(span.wanted) == sorted(set(span.wanted))
-            assert len(span.named) == sequence.goal.strategy.wants.named * len(span.wanted), "ids are named for other rows"
+            _check_rows(span, sequence, case.strategy.exact)
+            _check_wanted(span, sequence, shift)
             _check_draws(span, sequence, drawn)
-            assert span.query_only in (0, 1) and span.query_only + span.final_rows <= len(span.tokens)
-            in_front = span.query_only + span.final_rows
-            if case.strategy.exact or in_front:
-                assert span.start + in_front <= sequence.final, "rows of the window are left out, or count as final"
-            for position in span.wanted:
-                assert span.start <= position - shift < span.stop, "a wanted position has no row"
-                assert position >= sequence.final
-            if not span.wanted:
-                assert span.final_rows == len(span.tokens), "a storing span holds rows that are not final"
 
 
 def progress(kind: Kind, data: DataObject) -> None:

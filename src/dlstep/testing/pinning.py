@@ -2,10 +2,9 @@
 
 from hypothesis.strategies import DataObject
 
-from ..core import Sequence
-from ..core.diff import decided
+from ..core import Request, Sequence, Span
 from ..core.finish import answer_limit
-from .generators import Kind, cases
+from .generators import Case, Kind, cases
 from .harness import run_case
 
 
@@ -21,29 +20,39 @@ def pinned(kind: Kind, data: DataObject) -> None:
         for span in step.plan.spans:
             sequence = step.planned.find(span.id)
             assert sequence is not None
-            request, length = sequence.request, len(sequence.request.prompt)
-            brought = dict(enumerate(request.params.canvas, length)) if span.carry == "fresh" else {}
-            pins = {length + offset: token for offset, token in request.params.pinned}
-            for position, token in (brought | pins).items():
-                if span.start <= position < span.stop:
-                    assert span.tokens[position - span.start] == token, "another token is fed than the request brings"
-            assert span.mode == "denoise" or not pins.keys() & set(span.wanted), "a pinned position is sampled"
+            _check_span(span, sequence.request)
         for sequence in step.after.running:
-            known = decided(sequence)
+            known = sequence.decided_tokens
             for position, token in pins_in_window(sequence).items():
                 assert known.get(position) == token, "a pinned position is undecided, or another token"
     for request in case.requests:
         done = run.state.finished[request.id]
-        if done.finish == "rejected":
-            continue
-        assert case.strategy.holds_pins or not request.params.pinned, "pinned tokens are ignored"
-        assert case.strategy.takes_canvas or not request.params.canvas, "a canvas is ignored"
-        held = zip(done.answer, done.probabilities, strict=True)
-        found = {offset: pair for offset, pair in enumerate(held) if offset in dict(request.params.pinned)}
-        kept = {offset: (token, 1.0) for offset, token in request.params.pinned if offset < len(done.answer)}
-        assert found == kept, "the answer holds other tokens than the pinned ones"
-        if len(request.params.pinned) >= answer_limit(request, case.config) - len(request.prompt):
-            assert done.nfe == 0, "an answer without gaps takes forwards"
+        if done.finish != "rejected":
+            _check_answer(case, request, done)
+
+
+def _check_span(span: Span, request: Request) -> None:
+    """The span feeds the tokens that the request brings, and samples no pinned position."""
+    length = len(request.prompt)
+    brought = dict(enumerate(request.params.canvas, length)) if span.carry == "fresh" else {}
+    pins = {length + offset: token for offset, token in request.params.pinned}
+    for position, token in (brought | pins).items():
+        if span.start <= position < span.stop:
+            assert span.tokens[position - span.start] == token, "another token is fed than the request brings"
+    assert span.mode == "denoise" or not pins.keys() & set(span.wanted), "a pinned position is sampled"
+
+
+def _check_answer(case: Case, request: Request, done: Sequence) -> None:
+    """The answer holds the pinned tokens, and takes no forward if nothing else is left of it."""
+    pinned = dict(request.params.pinned)
+    assert case.strategy.holds_pins or not pinned, "pinned tokens are ignored"
+    assert case.strategy.takes_canvas or not request.params.canvas, "a canvas is ignored"
+    held = zip(done.answer, done.probabilities, strict=True)
+    found = {offset: pair for offset, pair in enumerate(held) if offset in pinned}
+    kept = {offset: (token, 1.0) for offset, token in pinned.items() if offset < len(done.answer)}
+    assert found == kept, "the answer holds other tokens than the pinned ones"
+    if len(pinned) >= answer_limit(request, case.config) - len(request.prompt):
+        assert done.nfe == 0, "an answer without gaps takes forwards"
 
 
 def pins_in_window(sequence: Sequence) -> dict[int, int]:

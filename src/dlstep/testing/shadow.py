@@ -8,7 +8,7 @@ raises at once.
 from copy import deepcopy
 from dataclasses import dataclass, field
 
-from ..core import LineMismatch, Plan, Rows, Samples, Span, Spec, Wants
+from ..core import Admission, LineMismatch, Plan, Rows, Samples, Span, Spec, Wants
 from ..core.draws import integer, key, mix
 from ..core.plan import START_LINE
 
@@ -57,18 +57,7 @@ class ShadowHistory:
                 self.owners[page] -= 1
             self.carriers.pop(arrival, None)
         for admission in plan.admissions:
-            if admission.arrival in self.tables:
-                raise ShadowError(f"request {admission.arrival} is admitted while it holds pages")
-            self.tables[admission.arrival] = []
-            for page in admission.shared:
-                if not all(self.at((page, offset)).final for offset in range(page_size)):
-                    raise ShadowError(f"request {admission.arrival} shares page {page}, which is not full and final")
-                self._own(admission.arrival, page)
-            if admission.slot is not None:
-                if admission.slot in self.carriers.values():
-                    raise ShadowError(f"request {admission.arrival} is given carry slot {admission.slot}, which somebody holds")
-                self.carriers[admission.arrival] = admission.slot
-                self.carried = {place: kept for place, kept in self.carried.items() if place[0] != admission.slot}
+            self._admit(admission, page_size)
         for grant in plan.grants:
             for page in grant.pages:
                 if self.owners.get(page):
@@ -76,6 +65,20 @@ class ShadowHistory:
                 for offset in range(page_size):
                     self.slots.pop((page, offset), None)
                 self._own(grant.arrival, page)
+
+    def _admit(self, admission: Admission, page_size: int) -> None:
+        if admission.arrival in self.tables:
+            raise ShadowError(f"request {admission.arrival} is admitted while it holds pages")
+        self.tables[admission.arrival] = []
+        for page in admission.shared:
+            if not all(self.at((page, offset)).final for offset in range(page_size)):
+                raise ShadowError(f"request {admission.arrival} shares page {page}, which is not full and final")
+            self._own(admission.arrival, page)
+        if admission.slot is not None:
+            if admission.slot in self.carriers.values():
+                raise ShadowError(f"request {admission.arrival} is given carry slot {admission.slot}, which somebody holds")
+            self.carriers[admission.arrival] = admission.slot
+            self.carried = {place: kept for place, kept in self.carried.items() if place[0] != admission.slot}
 
     def _own(self, arrival: int, page: int) -> None:
         table = self.tables[arrival]
@@ -267,34 +270,43 @@ class ShadowDriver:
         spread: list[float] = []
         named: list[float] = []
         width = span.named_width(wants.named)
+        count = max(wants.best, LISTED) if width else wants.best
         for number, (position, draw) in enumerate(zip(span.wanted, span.draws, strict=True)):
             row = position - self.head_shift
             if not span.start <= row < span.stop:
                 raise ShadowError(f"request {span.arrival} wants position {position} but does not feed row {row}")
             seed = span.seed if span.params.temperature else 0
             parts = (0 if self.blind else states[span.arrival, row], position, draw, seed, span.penalty)
-            drawn.append(self._choice(*parts))
-            count = max(wants.best, LISTED) if width else wants.best
-            others = [self._choice(*parts[:3], rank) for rank in range(1, count + 2)]
-            first = others[0] if seed else drawn[-1]
-            falling = [(token, first[1] * chance / 2**rank) for rank, (token, chance) in enumerate(others[1:], 1)]
-            best += [first, *falling][: wants.best]
+            answer = self._choice(*parts)
+            listed = self._listed(parts[:3], count, None if seed else answer)
+            drawn.append(answer)
+            best += listed[: wants.best]
             spread.append(_hash(*parts, SPREAD) / 2**64)
-            told = dict([*falling[::-1], first, drawn[-1]])
+            known = dict([*listed[::-1], answer])
             ids = span.named[number * width : (number + 1) * width]
-            named += [told[token] if token in told else self._chance(token, 1 - drawn[-1][1], *parts[:3]) for token in ids]
-        places = zip(span.wanted, span.draws, strict=True)
-        keys = [key(span.seed, position, draw, "renoise") for position, draw in places]
+            named += [known[token] if token in known else self._chance(token, 1 - answer[1], *parts[:3]) for token in ids]
+        tokens, chances = zip(*drawn, strict=True) if drawn else ((), ())
+        best_ids, best_chances = zip(*best, strict=True) if best else ((), ())
         return Rows(
-            tuple(token for token, _ in drawn),
-            tuple(chance for _, chance in drawn),
+            tokens,
+            chances,
             tuple(spread) if "entropy" in wants.statistics else (),
             tuple(spread) if "margin" in wants.statistics else (),
-            tuple(token for token, _ in best),
-            tuple(chance for _, chance in best),
-            tuple(integer(noise, 0, self.vocab_size) for noise in keys) if "noise" in wants.statistics else (),
+            best_ids,
+            best_chances,
+            self._noise(span) if "noise" in wants.statistics else (),
             tuple(named),
         )
+
+    def _noise(self, span: Span) -> tuple[int, ...]:
+        keys = [key(span.seed, position, draw, "renoise") for position, draw in zip(span.wanted, span.draws, strict=True)]
+        return tuple([integer(noise, 0, self.vocab_size) for noise in keys])
+
+    def _listed(self, parts: tuple[object, ...], count: int, first: tuple[int, float] | None) -> list[tuple[int, float]]:
+        """`count` + 1 most probable ids and their probabilities, which fall; greedy sampling gives the `first` one."""
+        first = self._choice(*parts, 1) if first is None else first
+        others = enumerate([self._choice(*parts, rank) for rank in range(2, count + 2)], 1)
+        return [first, *((token, first[1] * chance / 2**rank) for rank, (token, chance) in others)]
 
     def _chance(self, token: int, left: float, *parts: object) -> float:
         """The probability of an id that is neither drawn nor listed; all of them together have at most `left`."""

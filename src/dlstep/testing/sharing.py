@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
@@ -30,7 +30,7 @@ from ..core.plan import Plan, Samples
 from ..core.trace import Rebuild, apply
 from ..engine.decode import Decode
 from .checks import check_ownership
-from .generators import EOS, MAX_MODEL_LEN, Kind, ample, batches, cases, hyperparameters, specs, tight
+from .generators import EOS, MAX_MODEL_LEN, Case, Kind, ample, batches, cases, hyperparameters, specs, tight
 from .harness import Outcome, alone, outcomes, run_case, shadow
 from .shadow import ShadowDriver
 
@@ -203,6 +203,35 @@ def short(requests: tuple[Request, ...]) -> tuple[Request, ...]:
     return tuple(replace(r, params=r.params.shortened(min(r.params.max_tokens, 6))) for r in requests)
 
 
+@dataclass
+class User:
+    """A decode on a shared device, the requests that it has not added yet, and those that it aborted under way."""
+
+    decode: Decode
+    coming: list[Request]
+    aborted: set[int] = field(default_factory=set)
+
+    @property
+    def done(self) -> bool:
+        """Whether all requests have come and ended."""
+        return not self.coming and self.decode.state.done
+
+    def add(self) -> None:
+        """Add the next request, if there is one."""
+        if self.coming:
+            self.decode.add(self.coming.pop(0))
+
+    def act(self, data: DataObject) -> None:
+        """Add a request, abort one that need not exist, both or neither."""
+        if self.coming and data.draw(booleans()):
+            self.add()
+        if data.draw(integers(0, 19)) == 0:
+            request_id = data.draw(integers(0, 2))
+            if (found := self.decode.state.find(request_id)) is not None and found.ending is None:
+                self.aborted.add(request_id)
+            self.decode.abort(request_id)
+
+
 def histories(kind: Kind, data: DataObject) -> None:
     """14. Any number of states that take turns on one device answer as each would alone, whatever they do in between.
 
@@ -213,46 +242,55 @@ def histories(kind: Kind, data: DataObject) -> None:
     value = data.draw(hyperparameters(kind))
     spec = data.draw(specs(value))
     config = data.draw(tight(spec, value, data.draw(batches(value, most=2))))
-    users = _users(value, config, data)
-    blind, places = data.draw(booleans()), data.draw(sampled_from([1, 2, len(users), len(users)]))
+    drawn = _users(value, config, data)
+    blind, places = data.draw(booleans()), data.draw(sampled_from([1, 2, len(drawn), len(drawn)]))
     device = ShadowDriver(config.page_size, config.num_pages, spec, exact=value.exact, places=places, blind=blind)
     before, after = (frozenset(data.draw(lists(integers(0, 30), max_size=2))) for _ in range(2))
     faulty = data.draw(sampled_from((FaultyDriver, LeadingDriver)))(device, before, after)
     events: list[Event] = []
-    decodes = [Decode(init(own, value), faulty, prunes=False, record=events.append) for own, _ in users]
-    coming = [list(requests) for _, requests in users]
-    gone: list[set[int]] = [set() for _ in users]
+    users = [
+        User(Decode(init(own, value), faulty, prunes=False, record=events.append), list(requests)) for own, requests in drawn
+    ]
     turns = data.draw(lists(integers(0, len(users) - 1), max_size=40))
     for number in range(MOST_TURNS):
-        user = turns[number] if number < len(turns) else number % len(users)
-        decode = decodes[user]
-        if coming[user] and (number >= len(turns) or data.draw(booleans())):
-            decode.add(coming[user].pop(0))
-        if number < len(turns) and data.draw(integers(0, 19)) == 0:
-            request_id = data.draw(integers(0, 2))
-            if (found := decode.state.find(request_id)) is not None and found.ending is None:
-                gone[user].add(request_id)
-            decode.abort(request_id)
-        if not decode.state.done:
-            before_step = decode.state
-            events.clear()
-            try:
-                decode.step()
-            except Fault:
-                continue
-            check_forwards(before_step, events)
-            check_ownership(decode.state)
-            check_device(decode.state, device)
-        if not any(coming) and all(each.state.done for each in decodes):
+        if number < len(turns):
+            user = users[turns[number]]
+            user.act(data)
+        else:  # no more surprises: what has not come comes, and all goes on to its end
+            user = users[number % len(users)]
+            user.add()
+        if not user.decode.state.done and not _stepped(user.decode, events, device):
+            continue
+        if all(user.done for user in users):
             break
     else:
         raise AssertionError(f"not finished after {MOST_TURNS} turns")
-    for (_, requests), decode, aborted in zip(users, decodes, gone, strict=True):
-        assert not len(decode.state.cache.owners)
-        for request in requests if value.exact else ():
-            if request.id in aborted or decode.state.finished[request.id].finish == "rejected":
-                continue
-            assert outcomes(decode.state)[request.id] == _calm(value, request, decode.state, blind)
+    for (_, requests), user in zip(drawn, users, strict=True):
+        assert not len(user.decode.state.cache.owners)
+        if value.exact:
+            _check_answers(user, requests, value, blind)
+
+
+def _stepped(decode: Decode, events: list[Event], device: ShadowDriver) -> bool:
+    """Take a step and check what it did, unless the driver fails; return whether it did not."""
+    before = decode.state
+    events.clear()
+    try:
+        decode.step()
+    except Fault:
+        return False
+    check_forwards(before, events)
+    check_ownership(decode.state)
+    check_device(decode.state, device)
+    return True
+
+
+def _check_answers(user: User, requests: tuple[Request, ...], value: Strategy, blind: bool) -> None:
+    """Each request that was neither aborted nor rejected has the answer that it gets alone."""
+    state = user.decode.state
+    for request in requests:
+        if request.id not in user.aborted and state.finished[request.id].finish != "rejected":
+            assert outcomes(state)[request.id] == _calm(value, request, state, blind)
 
 
 def _calm(value: Strategy, request: Request, state: State, blind: bool) -> Outcome:
@@ -318,17 +356,9 @@ def told(kind: Kind, data: DataObject) -> None:
     first = init(case.config, case.strategy)
     events: list[Event] = []
     decode = Decode(first, FaultyDriver(shadow(case.config, case.strategy), after=faults), record=events.append)
-    late = dict(case.late_aborts)
     seen: dict[int, Sequence] = {}
     for number in range(MOST_TURNS):
-        for request, arrival in zip(case.requests, case.arrive, strict=True):
-            if arrival == number:
-                decode.add(request)
-        for step, request_id in case.aborts:
-            if step == number:
-                decode.abort(request_id, "enough")
-        if number in late:
-            decode.fail(late[number], "broken")
+        _arrive_and_abort(case, decode, number)
         try:
             news = decode.step()
         except Fault:
@@ -343,3 +373,16 @@ def told(kind: Kind, data: DataObject) -> None:
         assert live.tokens[request_id] == sequence.answer and live.endings[request_id] == 1
         assert live.probabilities[request_id] == sequence.probabilities
     assert decode.state == Trace(first, tuple(events)).state, "the events are not what happened"
+
+
+def _arrive_and_abort(case: Case, decode: Decode, number: int) -> None:
+    """Add, abort and fail the requests of `case` for which it is time before step `number`."""
+    for request, arrival in zip(case.requests, case.arrive, strict=True):
+        if arrival == number:
+            decode.add(request)
+    for step, request_id in case.aborts:
+        if step == number:
+            decode.abort(request_id, "enough")
+    late = dict(case.late_aborts)
+    if number in late:
+        decode.fail(late[number], "broken")

@@ -46,7 +46,7 @@ def check_conversation(messages: object) -> None:
     if not many:
         raise ValueError("a conversation needs at least one message, like {'role': 'user', 'content': 'Hello'}")
     for number, message in enumerate(many):
-        if not issubclass(type(message), Mapping):
+        if not isinstance(message, Mapping):
             raise ValueError(f"message {number} must be a mapping with role and content, got {short(message)}")
         own = _own(message)
         for key in ("role", "content"):
@@ -56,9 +56,7 @@ def check_conversation(messages: object) -> None:
 
 def _own(message: Message) -> dict[str, Any]:
     """A message as a plain dictionary, its texts as plain ones."""
-    given: Any = message
-    items: Any = dict.items(given) if issubclass(type(given), dict) else given.items()
-    return {key: text_of(value) if issubclass(type(value), str) else value for key, value in items}
+    return {key: text_of(value) if isinstance(value, str) else value for key, value in message.items()}
 
 
 def as_conversations(messages: Conversation | Items[Conversation]) -> list[Conversation]:
@@ -66,4 +64,4 @@ def as_conversations(messages: Conversation | Items[Conversation]) -> list[Conve
     many: Items[Any] | None = listed(messages)
     if many is None:
         raise ValueError(f"messages must be a conversation or a list of conversations, got {short(messages)}")
-    return list(many) if many and not any(issubclass(type(part), str | Mapping) for part in many) else [many]
+    return list(many) if many and not any(isinstance(part, str | Mapping) for part in many) else [many]

@@ -4,8 +4,8 @@ from collections.abc import Sequence as Items
 from dataclasses import dataclass
 
 from ..core import FinishReason, Sequence
-from ..core.words import clipped, counted, printable
 from .detokenize import Tokenizer, cut, decode
+from .words import clipped, counted, printable
 
 Prompt = str | Items[int]
 

@@ -1,11 +1,12 @@
 """Conversion of what callers pass: one prompt or many, as text or token ids; pinned tokens; rules by name or value."""
 
+from collections import Counter
 from collections.abc import Sequence as Items
 from dataclasses import replace
 from typing import Any, Protocol
 
 from .. import rules
-from ..core import SamplingParams
+from ..core import Request, SamplingParams
 from ..core.checks import listed, pairs_of, plain, short, text_of
 from .detokenize import Tokenizer, encode as encode_text
 from .output import Prompt
@@ -33,7 +34,7 @@ def encode(texts: Texts, prompt: Prompt) -> tuple[int, ...]:
         if wrong:
             raise ValueError(f"a prompt of token ids holds whole numbers only, this one holds {short(wrong[0])}")
         return tuple(kept)
-    if not issubclass(type(plain(prompt)), str):
+    if not isinstance(plain(prompt), str):
         raise ValueError(f"a prompt must be text or a list of token ids, got {short(prompt)}")
     text = text_of(prompt)
     if text is None:
@@ -51,7 +52,7 @@ def encode_pins(texts: Texts, given: object) -> dict[int, int]:
     anything else, for a text without tokens, and if an offset has two tokens.
     """
     due = "pins must be a mapping of offsets in the answer to texts or token ids"
-    if not issubclass(type(given), dict):
+    if not isinstance(given, dict):
         raise ValueError(f"{due}, got {short(given)}")
     found: dict[int, int] = {}
     for offset, what in pairs_of(given) or ():
@@ -84,7 +85,7 @@ def as_list(prompts: Prompt | Items[Prompt]) -> list[Prompt]:
     Raises ValueError for anything else, and for numbers and prompts in one list.
     """
     given: Any = plain(prompts)
-    if issubclass(type(given), str):
+    if isinstance(given, str):
         return [given]
     items = listed(given)
     if items is None:
@@ -108,3 +109,13 @@ def params_of(given: object) -> SamplingParams:
     options = dict(given.strategy_options)
     named = any(isinstance(options.get(name), str) for name in rules.HOLDERS)
     return replace(given, strategy_options=rules.with_values(options)) if named else given
+
+
+def numbered(prompts: list[tuple[int, ...]], params: Items[SamplingParams]) -> list[Request]:
+    """Return a request for each prompt. Equal requests get indices, from which their seeds are derived."""
+    asked: Counter[tuple[tuple[int, ...], SamplingParams]] = Counter()
+    requests: list[Request] = []
+    for prompt, wanted in zip(prompts, params, strict=True):
+        requests.append(Request(0, prompt, wanted, index=asked[prompt, wanted]))
+        asked[prompt, wanted] += 1
+    return requests

@@ -2,6 +2,8 @@
 
 from .cells import Stay as Stay, stays as stays
 from .diff_html import state_diff_html as state_diff_html, trace_diff_html as trace_diff_html
+from .differences import StateDiff as StateDiff, TraceDiff as TraceDiff
+from .diffing import diff as diff
 from .html import (
     page_map_html as page_map_html,
     plan_html as plan_html,

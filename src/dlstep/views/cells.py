@@ -5,14 +5,14 @@ Pictures in HTML and on terminals are drawn from these, so that they show the sa
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from ..core.block import Block, Sealed
 from ..core.plan import Samples, Span
 from ..core.sequence import Sequence
 from ..core.spec import Spec
 from ..core.state import State
-from ..core.trace import Abort, Add, Adopt, Fail, Prune, Rebuild, Trace, applied
+from ..core.trace import Abort, Add, Adopt, Event, Fail, Trace, applied
 
 # final: can no longer change; held: final, but still in the window; open: decided, its block is not; draft: undecided, what
 # the network is fed there; masked: undecided, fed as a mask; void: behind the end of the answer.
@@ -42,8 +42,7 @@ class PageCell:
     holders: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class EventRow:
+class EventRow(NamedTuple):
     """Effect of one event of a trace: `fed` and `sampled` rows of a forward, and where the decode stood afterwards."""
 
     number: int
@@ -56,6 +55,10 @@ class EventRow:
     running: int
     waiting: int
     pages: int
+
+
+EVENT_COLUMNS = ("event", "kind", "step", "requests", "fed", "sampled", "emitted so far", "running", "waiting", "pages owned")
+SPAN_COLUMNS = ("request", "positions", "query only", "final", "window", "wanted", "sees below")
 
 
 def cells(sequence: Sequence, spec: Spec) -> tuple[Cell, ...]:
@@ -119,9 +122,11 @@ def sequences(state: State) -> tuple[Sequence, ...]:
     return tuple(sorted(everyone, key=lambda sequence: sequence.request.arrival))
 
 
-def row_counts(span: Span) -> tuple[int, int, int]:
-    """How many rows of a span are query only, final, and of the window."""
-    return span.query_only, span.final_rows, len(span.tokens) - span.query_only - span.final_rows
+def span_row(span: Span) -> tuple[object, ...]:
+    """What a span feeds and wants, in the order of `SPAN_COLUMNS`."""
+    window = len(span.tokens) - span.query_only - span.final_rows
+    positions = f"{span.start} to {span.stop - 1}"
+    return span.id, positions, span.query_only, span.final_rows, window, len(span.wanted), span.end
 
 
 def event_rows(trace: Trace) -> Iterator[EventRow]:
@@ -131,26 +136,24 @@ def event_rows(trace: Trace) -> Iterator[EventRow]:
         state = applied(state, event, number)
         fed = sampled = 0
         match event:
-            case Add(request):
-                kind, requests = "add", (request.id,)
-            case Adopt(_, id):
-                kind, requests = "adopt", (id,)
-            case Abort(id):
-                kind, requests = "abort", (id,)
-            case Fail(id):
-                kind, requests = "fail", (id,)
-            case Rebuild():
-                kind, requests = "rebuild", ()
-            case Prune():
-                kind, requests = "prune", ()
             case Samples(plan):
-                kind, requests = "step", tuple(span.id for span in plan.spans)
+                requests = tuple(span.id for span in plan.spans)
                 fed = sum(len(span.tokens) for span in plan.spans)
                 sampled = sum(len(span.wanted) for span in plan.spans)
+            case Add(request):
+                requests = (request.id,)
+            case Adopt() | Abort() | Fail():
+                requests = (event.id,)
+            case _:
+                requests = ()
         emitted = sum(len(sequence.answer) for sequence in sequences(state))
-        owned = len(state.cache.owners)
-        counts = (len(state.running), len(state.waiting), owned)
-        yield EventRow(number, kind, state.step, requests, fed, sampled, emitted, *counts)
+        counts = (len(state.running), len(state.waiting), len(state.cache.owners))
+        yield EventRow(number, kind_of(event), state.step, requests, fed, sampled, emitted, *counts)
+
+
+def kind_of(event: Event) -> str:
+    """`step` for samples, else the name of the event."""
+    return "step" if isinstance(event, Samples) else type(event).__name__.lower()
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +183,8 @@ def stays(trace: Trace, request_id: int = 0) -> tuple[Stay, ...]:
         sequence = state.find(request_id)
         if sequence is None or sequence.steps <= steps:
             continue
-        steps, now = sequence.steps, _decided(sequence)
+        start = len(sequence.request.prompt)
+        steps, now = sequence.steps, {position - start: token for position, token in sequence.decided_tokens.items()}
         for offset, stay in list(standing.items()):
             if now.get(offset) != stay.token:
                 gone.append(replace(stay, until=steps, replaced=offset in now))
@@ -190,15 +194,3 @@ def stays(trace: Trace, request_id: int = 0) -> tuple[Stay, ...]:
     if steps < 0:
         raise KeyError(f"the trace holds no request {request_id}")
     return tuple(sorted([*gone, *standing.values()], key=lambda stay: (stay.since, stay.offset)))
-
-
-def _decided(sequence: Sequence) -> dict[int, int]:
-    """The decided tokens of all blocks by their offset in the answer."""
-    start = len(sequence.request.prompt)
-    found: dict[int, int] = {}
-    for block in (*sequence.past, *sequence.window):
-        undecided = () if isinstance(block, Sealed) else block.undecided
-        for position, token in enumerate(block.tokens, block.start):
-            if start <= position < sequence.limit and position not in undecided:
-                found[position - start] = token
-    return found

@@ -2,8 +2,8 @@
 
 from html import escape
 
-from ..core.diff import Kind, RequestDiff, StateDiff, TraceDiff, grouped, run_words
 from ..core.spec import Spec
+from .differences import Kind, RequestDiff, StateDiff, TraceDiff, grouped, run_words
 from .html import BOX, note
 
 # Dark on light, and each unlike the colours of phases.

@@ -13,8 +13,8 @@ from ..core import Abort, Add, Adopt, Event, Fail, Options, Plan, Rebuild, Rows,
 from ..core.ledger import Ending
 from ..core.options import options_of
 from ..core.trace import applied
-from ..core.words import Pieces
 from ..text.detokenize import cut
+from ..text.words import Pieces
 
 KIND = "dlstep_recording"
 VERSION = 1

@@ -3,13 +3,26 @@
 from collections.abc import Iterable
 from html import escape
 
-from ..core.plan import Plan, Span
+from ..core.plan import Plan
 from ..core.sequence import Sequence
 from ..core.spec import Spec
 from ..core.state import State
 from ..core.trace import Trace
-from ..core.words import counted, piece
-from .cells import PHASES, USES, Cell, EventRow, PageCell, cells, event_rows, page_cells, row_counts, sequences, status
+from ..text.words import counted, piece
+from .cells import (
+    EVENT_COLUMNS,
+    PHASES,
+    SPAN_COLUMNS,
+    USES,
+    Cell,
+    PageCell,
+    cells,
+    event_rows,
+    page_cells,
+    sequences,
+    span_row,
+    status,
+)
 
 COLOURS = {
     "prompt": "#e3e3e3",
@@ -110,17 +123,11 @@ def state_html(state: State) -> str:
     )
 
 
-def _span_row(span: Span, pages: dict[int, tuple[int, ...]]) -> tuple[object, ...]:
-    query_only, final, window = row_counts(span)
-    granted = ", ".join(map(str, pages.get(span.arrival, ()))) or "none"
-    return span.id, f"{span.start} to {span.stop - 1}", query_only, final, window, len(span.wanted), span.end, granted
-
-
 def plan_html(plan: Plan) -> str:
     """A plan: what each span feeds and wants, and the pages that change hands."""
     pages = {grant.arrival: grant.pages for grant in plan.grants}
-    columns = ("request", "positions", "query only", "final", "window", "wanted", "sees below", "new pages")
-    table = _table(columns, (_span_row(span, pages) for span in plan.spans))
+    rows = [(*span_row(span), ", ".join(map(str, pages.get(span.arrival, ()))) or "none") for span in plan.spans]
+    table = _table((*SPAN_COLUMNS, "new pages"), rows)
     shared = {admission.arrival: len(admission.shared) for admission in plan.admissions}
     changes = (
         ("released", plan.releases),
@@ -128,22 +135,20 @@ def plan_html(plan: Plan) -> str:
         ("admitted", tuple(f"{arrival} with {count} shared pages" for arrival, count in shared.items())),
     )
     said = "; ".join(f"{name}: {', '.join(map(str, values))}" for name, values in changes if values)
-    rows = sum(len(span.tokens) for span in plan.spans)
-    head = f"<b>plan of step {plan.step}</b>: {rows} rows of {len(plan.spans)} requests"
+    fed = sum(len(span.tokens) for span in plan.spans)
+    head = f"<b>plan of step {plan.step}</b>: {fed} rows of {len(plan.spans)} requests"
     return f'<div style="{BOX}"><div>{head}</div>{table}{note(said) if said else ""}</div>'
 
 
-def _event_cells(row: EventRow) -> tuple[object, ...]:
-    requests = ", ".join(map(str, row.requests[:8])) + (" and more" if len(row.requests) > 8 else "")
-    return row.number, row.kind, row.step, requests, row.fed, row.sampled, row.emitted, row.running, row.waiting, row.pages
+def _few(requests: tuple[int, ...]) -> str:
+    return ", ".join(map(str, requests[:8])) + (" and more" if len(requests) > 8 else "")
 
 
 def trace_html(trace: Trace) -> str:
     """A trace as a timeline: what each event did and where the decode stood after it."""
     rows = list(event_rows(trace))
     left_out = max(0, len(rows) - MOST_EVENTS)
-    columns = ("event", "kind", "step", "requests", "fed", "sampled", "emitted so far", "running", "waiting", "pages owned")
     more = note(f"{left_out} earlier events are not shown") if left_out else ""
     head = f"<b>trace</b> of {len(rows)} events, {sum(row.kind == 'step' for row in rows)} of them forwards"
-    table = _table(columns, (_event_cells(row) for row in rows[left_out:]))
+    table = _table(EVENT_COLUMNS, ((*row[:3], _few(row.requests), *row[4:]) for row in rows[left_out:]))
     return f'<div style="{BOX}"><div>{head}</div>{more}{table}</div>'

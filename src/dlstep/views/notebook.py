@@ -4,8 +4,9 @@ import sys
 import warnings
 from typing import Any
 
-from ..core import Plan, Samples, State, StateDiff, Trace, TraceDiff
+from ..core import Plan, Samples, State, Trace
 from .diff_html import state_diff_html, trace_diff_html
+from .differences import StateDiff, TraceDiff
 from .html import plan_html, state_html, trace_html
 
 DRAWN = {

@@ -6,7 +6,7 @@ from html import escape
 from ..core.sequence import Sequence
 from ..core.spec import Spec
 from ..core.trace import Trace
-from ..core.words import piece
+from ..text.words import piece
 from .cells import Stay, stays
 
 COLUMN, ROW, LEFT, TOP, LETTER = 18, 13, 34, 44, 7.3  # pixels
@@ -49,11 +49,8 @@ def _panel(title: str, trace: Trace, top: float) -> tuple[list[str], float, floa
     count, forwards = 1 + max(stay.offset for stay in found), sequence.steps
     first = top + TOP
     bottom = first + forwards * ROW
-    shown = [_text(spec, token) for token in _last_tokens(found, count)]
-    lines = [f'<text x="8" y="{top + 20:g}">{escape(title)}</text>']
-    lines.append(f'<text class="small" x="8" y="{first - 6:g}">forward, from 1</text>')
-    numbers = range(1, forwards + 1) if forwards < 40 else range(5, forwards + 1, 5)
-    lines += [f'<text class="small" x="8" y="{first + row * ROW - 3:g}">{row:2}</text>' for row in numbers]
+    texts = [_text(spec, token) for token in _last_tokens(found, count)]
+    lines = [f'<text x="8" y="{top + 20:g}">{escape(title)}</text>', *_row_numbers(forwards, first)]
     bars = [_box(stay.offset, max(stay.since, 1), (stay.until or forwards + 1) - 1, first) for stay in found]
     lines.append(_path("stands", bars))
     lines.append(_path("decided", [_box(stay.offset, stay.since, stay.since, first) for stay in found if stay.since]))
@@ -61,15 +58,28 @@ def _panel(title: str, trace: Trace, top: float) -> tuple[list[str], float, floa
     back = [_cross(stay.offset, stay.until, first) for stay in found if stay.until and not stay.replaced]
     if back:
         lines.append(_path("back", back))
-    start = len(sequence.request.prompt)
-    edges = [edge - start for edge in _edges(sequence) if start <= edge < start + count]
-    lines.append(_path("block", [f"M{LEFT + edge * COLUMN - 0.5:g} {first:g}V{bottom + 8:g}" for edge in edges]))
-    for offset, text in enumerate(shown):
-        place = f"{LEFT + offset * COLUMN + 5:g} {bottom + 6:g}"
-        lines.append(f'<text transform="translate({place})rotate(90)">{escape(text)}</text>')
+    lines.append(
+        _path("block", [f"M{LEFT + edge * COLUMN - 0.5:g} {first:g}V{bottom + 8:g}" for edge in _edges(sequence, count)])
+    )
+    lines += _column_texts(texts, bottom)
     width = max(LEFT + count * COLUMN + 10, 20 + LETTER * len(title))
-    height = bottom - top + 16 + LETTER * max(map(len, shown))
+    height = bottom - top + 16 + LETTER * max(map(len, texts))
     return lines, width, height, bool(back)
+
+
+def _row_numbers(forwards: int, top: float) -> list[str]:
+    """The numbers of the forwards, of many every fifth."""
+    numbers = range(1, forwards + 1) if forwards < 40 else range(5, forwards + 1, 5)
+    head = f'<text class="small" x="8" y="{top - 6:g}">forward, from 1</text>'
+    return [head, *(f'<text class="small" x="8" y="{top + row * ROW - 3:g}">{row:2}</text>' for row in numbers)]
+
+
+def _column_texts(texts: Iterable[str], bottom: float) -> list[str]:
+    """The tokens below their columns, written downwards."""
+    return [
+        f'<text transform="translate({LEFT + offset * COLUMN + 5:g} {bottom + 6:g})rotate(90)">{escape(text)}</text>'
+        for offset, text in enumerate(texts)
+    ]
 
 
 def _last_tokens(found: Iterable[Stay], count: int) -> list[int | None]:
@@ -85,9 +95,10 @@ def _text(spec: Spec, token: int | None) -> str:
     return "end" if token in spec.eos_ids else piece(spec, token).replace(" ", "\N{OPEN BOX}")
 
 
-def _edges(sequence: Sequence) -> list[int]:
-    """First positions of all blocks."""
-    return [block.start for block in (*sequence.past, *sequence.window)]
+def _edges(sequence: Sequence, count: int) -> list[int]:
+    """Those of the first `count` offsets of the answer at which blocks begin."""
+    edges = [block.start - len(sequence.request.prompt) for block in (*sequence.past, *sequence.window)]
+    return [edge for edge in edges if 0 <= edge < count]
 
 
 def _box(offset: int, first: int, last: int, top: float) -> str:

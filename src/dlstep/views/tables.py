@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from ..core.words import printable
+from ..text.words import printable
 
 WORDS = ' class="words"'
 

@@ -9,8 +9,8 @@ from rich.table import Table
 from rich.text import Text
 
 from ..core import Plan, Sequence, State, Trace
-from ..core.words import counted, piece, printable
-from .cells import Phase, Use, cells, event_rows, page_cells, row_counts, sequences, status
+from ..text.words import counted, piece, printable
+from .cells import EVENT_COLUMNS, SPAN_COLUMNS, Phase, Use, cells, event_rows, page_cells, sequences, span_row, status
 
 PHASE_STYLES: dict[Phase, str] = {
     "prompt": "dim",
@@ -106,19 +106,13 @@ def table(columns: Iterable[str], rows: Iterable[Iterable[object]], title: str =
 
 def plan_view(plan: Plan) -> RenderableType:
     """A table of what each span of a plan feeds and wants."""
-    rows = ((s.id, f"{s.start} to {s.stop - 1}", *row_counts(s), len(s.wanted), s.end) for s in plan.spans)
-    columns = ("request", "positions", "query only", "final", "window", "wanted", "sees below")
-    return table(columns, rows, f"plan of step {plan.step}")
+    return table(SPAN_COLUMNS, map(span_row, plan.spans), f"plan of step {plan.step}")
 
 
 def trace_view(trace: Trace) -> RenderableType:
     """A table of what each event of a trace did."""
-    columns = ("event", "kind", "step", "requests", "fed", "sampled", "emitted so far", "running", "waiting", "pages owned")
-    rows = (
-        (r.number, r.kind, r.step, ", ".join(map(str, r.requests)), r.fed, r.sampled, r.emitted, r.running, r.waiting, r.pages)
-        for r in event_rows(trace)
-    )
-    return table(columns, rows, "trace")
+    rows = ((*row[:3], ", ".join(map(str, row.requests)), *row[4:]) for row in event_rows(trace))
+    return table(EVENT_COLUMNS, rows, "trace")
 
 
 def fill_order(trace: Trace, request_id: int = 0) -> tuple[int, ...]:

@@ -18,11 +18,11 @@ from rich.console import Console
 
 from dlstep.cli import attach, bench_serve, generate, main, serve
 from dlstep.core import Abort, Add, Fail, Request, SamplingParams, Spec, State, Trace, abort, add, init
-from dlstep.core.trace import name_of
-from dlstep.core.words import harmless, piece, printable
 from dlstep.serve.http import server as serving_server
 from dlstep.text.output import Output
-from dlstep.views import frames_view, state_view, table
+from dlstep.text.words import harmless, piece, printable
+from dlstep.views import diff, frames_view, state_view, table
+from dlstep.views.texts import event_text
 
 from ...helpers.servers import nothing_goes_wrong_unseen  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from ...helpers.serving import Paced, questions, served, shadow_engine, tiny_llm
@@ -79,7 +79,7 @@ def test_no_code_point_reaches_a_terminal_that_it_might_act_on() -> None:
         assert not acts(drawn(table((("a",)), [[text]])))
         for event in (Abort(0, "x"), Fail(0, "x")):
             object.__setattr__(event, "reason" if isinstance(event, Abort) else "error", text)
-            assert not acts(name_of(event))
+            assert not acts(event_text(event))
 
 
 @given(
@@ -94,7 +94,7 @@ def test_hostile_answers_are_shown_harmlessly_everywhere(text: str) -> None:
     output = Output("x", text, (5,), (0.5,), "error", 1, 1, text)
     assert not acts(str(output)) and not acts(generate.statistics(output))
     trace = Trace(state, (Add(Request(5, (1,))),))
-    assert not acts(str(trace.diff(Trace(state, (Abort(0, text.encode("utf-8", "ignore").decode()),)))))
+    assert not acts(str(diff(trace, Trace(state, (Abort(0, text.encode("utf-8", "ignore").decode()),)))))
 
 
 class Terminal(StringIO):

@@ -8,9 +8,7 @@ import pytest
 from dlstep import strategies
 from dlstep.core import (
     Config,
-    Move,
     Plan,
-    Position,
     Rebuild,
     Request,
     Samples,
@@ -28,6 +26,8 @@ from dlstep.core import (
 from dlstep.rules.quota import Quota
 from dlstep.strategies import load
 from dlstep.testing import ShadowDriver
+from dlstep.views import diff
+from dlstep.views.differences import Move, Position
 
 from ...helpers.recorded import recorded
 
@@ -58,7 +58,7 @@ def check_text(value: object) -> None:
 
 def check_difference(old: State, new: State) -> None:
     """Positions lead from one state's tokens to the other's, counts are those of the states, others are named."""
-    found = old.diff(new)
+    found = diff(old, new)
     assert bool(found) == (old != new)
     check_text(found)
     before, after = everyone(old), everyone(new)
@@ -122,23 +122,23 @@ def test_fields_that_nothing_else_shows_are_named() -> None:
         (replace(state, cache=replace(state.cache, fresh=3)), "pages"),
         (replace(state, config=replace(state.config, spec=replace(SPEC, head_shift=1))), "spec"),
     ):
-        assert state.diff(changed).others == (name,)
-        assert str(state.diff(changed)) == f"other {name}"
-    (found,) = state.diff(replace(state, waiting=waiting)).requests
+        assert diff(state, changed).others == (name,)
+        assert str(diff(state, changed)) == f"other {name}"
+    (found,) = diff(state, replace(state, waiting=waiting)).requests
     assert (found.fate, found.others) == ("went on", ("params",))
     block = sequence.window[0]
     surer = replace(block, probabilities=tuple([1.0] * len(block.probabilities)))
     blocks = state.waiting.remove([0]).push_front([replace(sequence, window=(surer, *sequence.window[1:]))])
-    (found,) = state.diff(replace(state, waiting=blocks)).requests
+    (found,) = diff(state, replace(state, waiting=blocks)).requests
     assert (found.positions, found.moves, found.others) == ((), (), ("window",))
-    assert str(state.diff(replace(state, waiting=blocks))) == "request 0: other window"
-    assert state.diff(replace(state, config=replace(state.config, num_pages=8))).moves == (Move("num_pages", 16, 8),)
+    assert str(diff(state, replace(state, waiting=blocks))) == "request 0: other window"
+    assert diff(state, replace(state, config=replace(state.config, num_pages=8))).moves == (Move("num_pages", 16, 8),)
     options = with_options(state.strategy, {"accept_threshold": 0.25})
-    assert state.diff(replace(state, strategy=options)).moves == (Move("accept_threshold", 0.9, 0.25),)
+    assert diff(state, replace(state, strategy=options)).moves == (Move("accept_threshold", 0.9, 0.25),)
     other_rule = replace(state.strategy, rule=Quota(2))
-    assert state.diff(replace(state, strategy=other_rule)).moves == (Move("rule", "Threshold", "Quota"),)
+    assert diff(state, replace(state, strategy=other_rule)).moves == (Move("rule", "Threshold", "Quota"),)
     decoded = state.waiting.remove([0]).push_front([sequence.decoded_by(options)])
-    (found,) = state.diff(replace(state, waiting=decoded)).requests
+    (found,) = diff(state, replace(state, waiting=decoded)).requests
     assert (found.positions, found.moves, found.others) == ((), (), ("strategy",))
 
 
@@ -160,44 +160,44 @@ def answered(state: State, plan: Plan, token: int, probability: float) -> State:
 def test_the_words_of_a_step() -> None:
     state = start()
     after = answered(state, schedule(state), 33, 0.99)
-    found = state.diff(after).find(0)
+    found = diff(state, after).find(0)
     assert found is not None
     assert found.positions == tuple(Position(position, None, 33) for position in range(2, 8))
     assert [change.kind for change in found.positions] == ["decided"] * 6
-    assert str(state.diff(after)).splitlines()[-1] == "  2 to 7 decided: AAAAAA"
-    back = after.diff(state).find(0)
+    assert str(diff(state, after)).splitlines()[-1] == "  2 to 7 decided: AAAAAA"
+    back = diff(after, state).find(0)
     assert back is not None and {change.kind for change in back.positions} == {"taken back"}
     other = answered(state, schedule(state), 34, 0.99)
-    assert str(after.diff(other)) == "request 0: 6 changed\n  2 to 7 changed: AAAAAA -> BBBBBB"
+    assert str(diff(after, other)) == "request 0: 6 changed\n  2 to 7 changed: AAAAAA -> BBBBBB"
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_trace_is_parted_where_it_was_changed(name: str) -> None:
     trace, state = recorded(name, 1)
-    assert not trace.diff(trace) and str(trace.diff(trace)) == f"no difference in {len(trace.events)} events"
+    assert not diff(trace, trace) and str(diff(trace, trace)) == f"no difference in {len(trace.events)} events"
     for place in range(0, len(trace.events), 3):
         short = Trace(trace.first, trace.events[:place])
-        found = trace.diff(short)
+        found = diff(trace, short)
         assert found and found.same == place and found.new == "" and found.old
-        assert found.end == state.diff(short.state)
+        assert found.end == diff(state, short.state)
         check_text(found)
         event = trace.events[place]
         if isinstance(event, Samples) and any(rows.tokens for rows in event.rows):
             rows = tuple(replace(r, probabilities=tuple(p / 2 for p in r.probabilities)) for r in event.rows)
             if rows != event.rows:
                 other = Trace(trace.first, (*trace.events[:place], Samples(event.plan, rows)))
-                found = trace.diff(other)
+                found = diff(trace, other)
                 assert found.same == place and "probability" in found.old != found.new
         longer = Trace(trace.first, (*trace.events[:place], Rebuild()))
         if not isinstance(event, Rebuild):
-            assert trace.diff(longer).same == place and "rebuild" in trace.diff(longer).new
-            check_text(trace.diff(longer))
+            assert diff(trace, longer).same == place and "rebuild" in diff(trace, longer).new
+            check_text(diff(trace, longer))
 
 
 def test_traces_that_begin_differently_share_no_event() -> None:
     trace, _ = recorded("multi_bd", 1)
     other = Trace(replace(trace.first, line=7))
-    found = trace.diff(other)
+    found = diff(trace, other)
     assert found and found.same == 0 and found.there.others == ("device history",)
     assert found.place == "the first states differ"
 
@@ -207,6 +207,6 @@ def test_a_value_of_another_kind_is_refused(other: object) -> None:
     trace, state = recorded("multi_bd", 0)
     for value, kind in ((state, "State"), (trace, "Trace")):
         with pytest.raises(ValueError, match=f"a {kind} is compared with another {kind}, got "):
-            value.diff(other)
+            diff(value, other)
     with pytest.raises(ValueError, match="a State is compared with another State, got "):
-        state.diff(trace)
+        diff(state, trace)

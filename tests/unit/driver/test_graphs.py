@@ -10,7 +10,6 @@ import pytest
 from hypothesis import example, given, settings, strategies as st
 
 from dlstep.core import Config, Request, SamplingParams, Strategy, add, commit, init, schedule
-from dlstep.core.rehearsal import drawn_samples
 from dlstep.driver import TorchDriver, graphs
 from dlstep.driver.arena import Arena
 from dlstep.driver.buckets import Bucket, _equal, bucket_of, fill, room_for
@@ -18,6 +17,7 @@ from dlstep.driver.graphs import PaddedExecutor
 from dlstep.driver.lowering import Gathered, Target, gather
 from dlstep.driver.rehearsal import buckets_for
 from dlstep.driver.tables import CarrySlots, page_tables
+from dlstep.driver.warmup_plans import drawn_samples
 from dlstep.models import Checkpoint, load_checkpoint
 from dlstep.models.networks import PagedNetwork, paged
 from dlstep.strategies.diffusion_gemma import DiffusionGemma

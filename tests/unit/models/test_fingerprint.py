@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from dlstep import LLM, Session
+from dlstep import LLM
 from dlstep.models import load_checkpoint, read_adapter
 from dlstep.models.fingerprint import fingerprint
 from dlstep.models.shards import read_header
@@ -135,9 +135,9 @@ def test_a_session_is_not_resumed_under_another_configuration(tmp_path: Path) ->
         kept = (folder / "config.json").read_text()
         edit(folder, **{name: value})
         with pytest.raises(ValueError, match="made by another configuration, other weights"):
-            Session.resume(LLM(folder, device="cpu", max_model_len=64), state)
+            LLM(folder, device="cpu", max_model_len=64).resume(state)
         (folder / "config.json").write_text(kept)
-    Session.resume(LLM(folder, device="cpu", max_model_len=64), state)
+    LLM(folder, device="cpu", max_model_len=64).resume(state)
 
 
 def test_weights_that_change_while_they_are_loaded_are_refused(tmp_path: Path) -> None:

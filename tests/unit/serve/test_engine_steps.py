@@ -13,7 +13,6 @@ from dlstep.rules import with_values
 from dlstep.serve.engine_loop import EngineLoop
 from dlstep.serve.engine_steps import Steps
 from dlstep.serve.messages import Cancel, Drop, Origin, Report, Submit
-from dlstep.session import Session
 from dlstep.testing.harness import shadow
 
 from ...helpers.serving import shadow_engine
@@ -73,7 +72,7 @@ def by_session(engine: Engine, submit: Submit, seq: int, changes: dict[str, Any]
     # What a forked session copies on the device, one that goes on alone has to do anew.
     copies = not branch.state.strategy.exact and not changes
     if copies or branch.state.strategy.carries:
-        branch = Session.resume(llm, rebuild(branch.state))
+        branch = llm.resume(rebuild(branch.state))
     branch.run()
     found = [*branch.output(0).token_ids], settled
     session.close()

@@ -8,10 +8,9 @@ from typing import Any
 from ... import rules
 from ...core import Request, RequestFault, SamplingParams, Sequence, add, refusal
 from ...engine.watchdog import limited
-from ...llm import numbered
 from ...text.chat import chat_prompt
 from ...text.detokenize import Tokenizer, decode
-from ...text.prompts import encode, encode_pins
+from ...text.prompts import encode, encode_pins, numbered
 from ...views.frames import Frame, first_frame
 from ..facts import Facts, Texts
 from ..messages import Card, Submit

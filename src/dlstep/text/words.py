@@ -3,7 +3,7 @@
 from codecs import getincrementaldecoder
 from collections.abc import Iterable, Sequence
 
-from .spec import Spec
+from ..core.spec import Spec
 
 WIDTH = 80
 UNDECIDED = "\N{MIDDLE DOT}"

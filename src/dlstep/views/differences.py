@@ -4,18 +4,13 @@ A difference is false exactly if the two values are equal. `str` of it is for pe
 differs besides, is shown only where nothing else does.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from itertools import groupby
-from operator import attrgetter, eq
 from typing import Any, Literal
 
-from .block import Block, Sealed
-from .checks import short
-from .request import Request
-from .sequence import Sequence
-from .spec import Spec
-from .words import clipped, counted, more, packed, piece, run_text
+from ..core import Spec
+from ..text.words import clipped, counted, more, packed, piece, run_text
 
 Kind = Literal["decided", "changed", "taken back"]
 Fate = Literal["came", "gone", "ended", "went on"]
@@ -191,117 +186,3 @@ def run_words(run: tuple[Position, ...], spec: Spec) -> str:
     place, kind = run_text(run[0].position, run[-1].position), run[0].kind
     tokens = {"decided": new, "changed": f"{old} -> {new}", "taken back": old}[kind]
     return f"{place} {kind}: {tokens}"
-
-
-def decided(sequence: Sequence) -> dict[int, int]:
-    """The token of each decided position of the answer, ascending."""
-    return {position: token for position, token, known in _positions(sequence) if known}
-
-
-def _positions(sequence: Sequence) -> Iterator[tuple[int, int, bool]]:
-    """Position, token and whether it is decided, for each position of the answer that a block covers."""
-    first, limit = len(sequence.request.prompt), sequence.limit
-    blocks: list[Sealed | Block] = [*reversed(list(sequence.past)), *sequence.window]
-    for block in blocks:
-        undecided = frozenset(block.undecided) if isinstance(block, Block) else frozenset[int]()
-        for position, token in enumerate(block.tokens, block.start):
-            if first <= position < limit:
-                yield position, token, position not in undecided
-
-
-def _drafts(sequence: Sequence) -> dict[int, int]:
-    return {position: token for position, token, known in _positions(sequence) if not known}
-
-
-def _status(sequence: Sequence, waits: bool) -> str:
-    return f"ended by {sequence.finish}" if sequence.finish else ("waiting" if waits else "running")
-
-
-def _counts(sequence: Sequence, waits: bool) -> dict[str, object]:
-    """Counts of a request, by the names they are shown under."""
-    window = sequence.window
-    return {
-        "status": _status(sequence, waits),
-        "window": (window[0].start, window[-1].end) if window else "none",
-        "final": sequence.final,
-        "settled": sequence.settled,
-        "steps": sequence.steps,
-        "forwards": sequence.nfe,
-        "pages": len(sequence.storage.table),
-        "stored": sequence.stored,
-        "answer length": len(sequence.answer),
-    }
-
-
-def check_same_kind(one: object, other: object) -> None:
-    """Raise ValueError unless `other` is of the class of `one`, so that they can be compared."""
-    kind = type(one).__name__
-    if type(other) is not type(one):
-        raise ValueError(f"a {kind} is compared with another {kind}, got {short(other)}")
-
-
-def moves_of(old: Mapping[str, object], new: Mapping[str, object]) -> tuple[Move, ...]:
-    """The entries that differ."""
-    return tuple([Move(name, value, new[name]) for name, value in old.items() if value != new[name]])
-
-
-def differing(old: Any, new: Any, names: Iterable[str]) -> list[str]:
-    """The fields among `names` that differ."""
-    # Not by `!=`: persistent maps define equality only.
-    return [name for name in names if not eq(attrgetter(name)(old), attrgetter(name)(new))]
-
-
-def names_of(value: Any) -> list[str]:
-    """The names of a dataclass's fields."""
-    return [each.name for each in fields(value)]
-
-
-def request_diff(old: Sequence, new: Sequence, waited: bool, waits: bool) -> RequestDiff | None:
-    """How a request differs that is in both states; None if it does not. The flags say whether it waits."""
-    moves = moves_of(_counts(old, waited), _counts(new, waits))
-    if old == new and not moves:
-        return None
-    before, after = decided(old), decided(new)
-    positions = tuple(
-        [
-            Position(position, before.get(position), after.get(position))
-            for position in sorted(before.keys() | after.keys())
-            if before.get(position) != after.get(position)
-        ]
-    )
-    drawn, drafted = _drafts(old), _drafts(new)
-    drafts = sum(drafted.get(position, token) != token for position, token in drawn.items())
-    others = differing(old.request, new.request, names_of(Request))
-    others += differing(old.goal, new.goal, ("limit", "stop_ids", "grid", "strategy"))
-    others += differing(old, new, ("extra",)) + differing(old.ledger, new.ledger, ("watch", "storage", "ending"))
-    if not (positions or drafts or moves):
-        others += differing(old, new, ("window", "past"))
-    elsewhere = {"storage": ("stored", "pages"), "ending": ("status", "answer length")}
-    moved = {move.name for move in moves}
-    kept = tuple([name for name in others if not moved.intersection(elsewhere.get(name, ()))])
-    fate: Fate = "ended" if new.ending is not None and old.ending is None else "went on"
-    return RequestDiff(new.id, new.request.arrival, fate, positions, moves, drafts, kept)
-
-
-def _key(sequence: Sequence) -> tuple[int, int, tuple[int, ...]]:
-    return sequence.request.arrival, sequence.id, sequence.request.prompt
-
-
-def requests_diff(old: Iterable[tuple[Sequence, bool]], new: Iterable[tuple[Sequence, bool]]) -> tuple[RequestDiff, ...]:
-    """How two collections of requests differ, each with whether it waits. Equal arrival, id and prompt make one request."""
-    before, after = ({_key(sequence): (sequence, waits) for sequence, waits in each} for each in (old, new))
-    found: list[RequestDiff] = []
-    for key in sorted(before.keys() | after.keys()):
-        arrival, request_id, _ = key
-        if key not in after:
-            found.append(RequestDiff(request_id, arrival, "gone"))
-        elif key not in before:
-            sequence, waits = after[key]
-            positions = tuple([Position(position, None, token) for position, token in decided(sequence).items()])
-            status = Move("status", None, _status(sequence, waits))
-            found.append(RequestDiff(request_id, arrival, "came", positions, (status,)))
-        else:
-            (one, waited), (two, waits) = before[key], after[key]
-            each = request_diff(one, two, waited, waits)
-            found += [each] if each is not None else []
-    return tuple(found)

@@ -4,32 +4,42 @@ from collections.abc import Iterator
 from dataclasses import replace
 from random import Random
 
-from .commit import commit
-from .lifecycle import add, farthest, init
-from .plan import NO_ROWS, START_LINE, Admission, Grant, Plan, Rows, Samples, Span
-from .request import Request, SamplingParams
-from .schedule import schedule
-from .sequence import Strategy
-from .state import Config
+from ..core import (
+    NO_ROWS,
+    START_LINE,
+    Admission,
+    Config,
+    Grant,
+    Plan,
+    Rows,
+    Samples,
+    SamplingParams,
+    Span,
+    Strategy,
+    add,
+    commit,
+    init,
+    least_pages,
+    probe,
+    schedule,
+)
 
 STEPS = 64  # enough to meet what a strategy does at the beginning, within and at the end of blocks
 
 
 def rehearsed(config: Config, strategy: Strategy, params: SamplingParams) -> Iterator[Plan]:
     """Plans for one request with these parameters and an answer of a few blocks; none if such a request is refused."""
-    spec, random = config.spec, Random(0)
-    token = next(index for index in range(spec.vocab_size) if index != spec.mask_id)
-    block = strategy.atom(Request(0, (token,), replace(params, max_tokens=1)))
-    length = max(1, min(4 * block, config.max_model_len - 1))
-    pages = -(-farthest(strategy, config.max_model_len) // config.page_size)
+    random, short = Random(0), probe(config.spec, replace(params, max_tokens=1))
+    length = max(1, min(4 * strategy.atom(short), config.max_model_len - 1))
+    pages = least_pages(strategy, config.max_model_len, config.page_size)
     state = init(replace(config, num_pages=pages, max_num_reqs=1), strategy)
-    state = add(state, Request(0, (token,), replace(params, max_tokens=length, ignore_eos=True)))
+    state = add(state, replace(short, params=replace(params, max_tokens=length, ignore_eos=True)))
     for _ in range(STEPS):
         if state.done:
             return
         plan = schedule(state)
         yield plan
-        state = commit(state, drawn_samples(plan, token, random))
+        state = commit(state, drawn_samples(plan, short.prompt[0], random))
 
 
 def drawn_samples(plan: Plan, token: int, random: Random) -> Samples:
@@ -58,25 +68,24 @@ def _rows(span: Span, plan: Plan, token: int, random: Random) -> Rows:
 def largest_forwards(config: Config, strategy: Strategy) -> tuple[tuple[Plan, Plan], int]:
     """Plans as large as `config` lets one be, the first of prompts, the second of wanted rows; and how many pages they need."""
     spec, budget = config.spec, config.max_num_batched_tokens
-    token = next(index for index in range(spec.vocab_size) if index != spec.mask_id)
-    atom = strategy.atom(_request(0, (token,), 1))
-    length = max(1, min(budget, config.max_model_len) - atom - spec.head_shift)
+    short = probe(spec)
+    length = max(1, min(budget, config.max_model_len) - strategy.atom(short) - spec.head_shift)
     deep = max(1, min(config.max_num_reqs, -(-budget // length)))
-    pages = deep * -(-farthest(strategy, config.max_model_len) // config.page_size)
+    pages = deep * least_pages(strategy, config.max_model_len, config.page_size)
     # Equal prompts stand for any: none waits for another one's pages.
     state = init(replace(config, num_pages=pages, enable_prefix_caching=False), strategy)
     for number in range(deep):
-        state = add(state, _request(number, (token,) * length, 1))
-    wanted, pages_of_wanted = _all_wanted(config, strategy, token)
+        state = add(state, replace(short, id=number, prompt=short.prompt * length))
+    wanted, pages_of_wanted = _all_wanted(config, strategy)
     most = max(pages, pages_of_wanted)
     return (replace(schedule(state), num_pages=most), replace(wanted, num_pages=most)), most
 
 
-def _all_wanted(config: Config, strategy: Strategy, token: int) -> tuple[Plan, int]:
+def _all_wanted(config: Config, strategy: Strategy) -> tuple[Plan, int]:
     """A plan of as many whole windows as `config` allows, no position of which is decided, and how many pages it needs."""
     spec = config.spec
-    request = _request(0, (token,), config.max_model_len - 1)
-    roomy = replace(config, num_pages=-(-farthest(strategy, config.max_model_len) // config.page_size))
+    request = probe(spec, SamplingParams(max_tokens=config.max_model_len - 1))
+    roomy = replace(config, num_pages=least_pages(strategy, config.max_model_len, config.page_size))
     (sequence,) = add(init(roomy, strategy), request).waiting
     window = strategy.schedule(sequence, spec)
     if window.mode == "encode":  # it may grow
@@ -95,7 +104,3 @@ def _all_wanted(config: Config, strategy: Strategy, token: int) -> tuple[Plan, i
         grants=tuple(Grant(number, tuple(range(number * each, (number + 1) * each))) for number in range(many)),
     )
     return plan, many * each
-
-
-def _request(number: int, prompt: tuple[int, ...], max_tokens: int) -> Request:
-    return Request(number, prompt, SamplingParams(max_tokens=max_tokens))

@@ -1,0 +1,109 @@
+"""Short texts of the core's values, for `str` and for messages: each line fits a terminal of 80 columns."""
+
+from collections import Counter
+from collections.abc import Iterator
+
+from ..core import Abort, Add, Adopt, Event, Fail, Plan, Prune, Rebuild, Samples, Sequence, State, Trace
+from ..text.words import clipped, clipped_front, counted, fitting, listed, more, piece, printable, runs_text
+from .cells import kind_of
+
+MOST_REQUESTS = 8
+WIDEST_ANSWER = 76
+
+
+def text_of(value: State | Plan | Samples | Trace) -> str:
+    """Return what `str` of a value of the core gives."""
+    match value:
+        case State():
+            return _state_text(value)
+        case Plan():
+            return _plan_text(value)
+        case Samples():
+            return _samples_text(value)
+        case Trace():
+            return _trace_text(value)
+
+
+def _state_text(state: State) -> str:
+    counts = f"{len(state.running)} running, {len(state.waiting)} waiting, {len(state.finished)} finished"
+    pages = f"{len(state.cache.owners)} of {state.config.num_pages} pages held"
+    lines = [f"State at step {state.step}: {counts}, {pages}"]
+    everyone = sorted(state.sequences(), key=lambda item: item[0].request.arrival)
+    for sequence, waits in everyone[-MOST_REQUESTS:]:
+        lines += _request_lines(state, sequence, waits)
+    return "\n".join(lines + more(len(everyone) - MOST_REQUESTS, "request"))
+
+
+def status(sequence: Sequence, waits: bool) -> str:
+    """Return `ended by` and the reason, `waiting` or `running`."""
+    return f"ended by {sequence.finish}" if sequence.finish else ("waiting" if waits else "running")
+
+
+def _request_lines(state: State, sequence: Sequence, waits: bool) -> Iterator[str]:
+    """Yield two lines: counts, and the answer with a dot for each undecided position."""
+    head = f"  request {sequence.id}, {status(sequence, waits)}"
+    forwards = counted(sequence.nfe, "forward")
+    if sequence.error:
+        yield clipped(f"{head}: {printable(sequence.error)}")
+        return
+    known, start = sequence.decided_tokens, len(sequence.request.prompt)
+    if sequence.finish:
+        end = start + len(sequence.answer)
+        yield f"{head} after {forwards}: {counted(end - start, 'token')}"
+    else:
+        end = min(max([start, *(block.end for block in sequence.window)]), sequence.limit)
+        yield f"{head}, {forwards}: {len(known)} decided, {end - start - len(known)} not"
+    if end > start:
+        text = "".join([piece(state.config.spec, known.get(position)) for position in range(start, end)])
+        yield f"    {clipped_front(text, WIDEST_ANSWER)}"
+
+
+def _plan_text(plan: Plan) -> str:
+    fed = sum(len(span.tokens) for span in plan.spans)
+    pages = sum(len(grant.pages) for grant in plan.grants)
+    head = f"Plan of step {plan.step}: {counted(len(plan.spans), 'request')}, {counted(fed, 'row')}"
+    changes = {"new page": pages, "admission": len(plan.admissions), "preemption": len(plan.preemptions)}
+    lines = [", ".join([head, *(counted(number, noun) for noun, number in changes.items() if number)])]
+    for span in plan.spans[:MOST_REQUESTS]:
+        sampled = f"samples {len(span.wanted)}: {runs_text(span.wanted)}" if span.wanted else "samples none"
+        lines.append(clipped(f"  request {span.id}: feeds {span.start} to {span.stop - 1}, {sampled}"))
+    return "\n".join(lines + more(len(plan.spans) - MOST_REQUESTS, "request"))
+
+
+def _samples_text(samples: Samples) -> str:
+    sampled = sum(len(rows.tokens) for rows in samples.rows)
+    counts = f"{counted(sampled, 'token')} of {counted(len(samples.rows), 'request')}"
+    lines = [f"Samples of step {samples.plan.step}: {counts}, as position: token (probability)"]
+    for span, rows in list(zip(samples.plan.spans, samples.rows, strict=True))[:MOST_REQUESTS]:
+        found = zip(span.wanted, rows.tokens, rows.probabilities, strict=True)
+        shown = [f"{position}: {token} ({probability:.2f})" for position, token, probability in found]
+        lines.append(fitting(shown, f"  request {span.id}  ") if shown else f"  request {span.id}  none")
+    return "\n".join(lines + more(len(samples.rows) - MOST_REQUESTS, "request"))
+
+
+def _trace_text(trace: Trace) -> str:
+    counts = [counted(number, kind) for kind, number in Counter(map(kind_of, trace.events)).items()]
+    head = f"Trace of {counted(len(trace.events), 'event')}: "
+    return fitting(counts, head) if counts else "Trace without events"
+
+
+def event_text(event: Event | None = None) -> str:
+    """An event in few words; empty for none."""
+    match event:
+        case None:
+            return ""
+        case Add():
+            return f"add request {event.request.id} of {counted(len(event.request.prompt), 'token')}"
+        case Adopt():
+            return f"adopt request {event.id}"
+        case Abort():
+            return f"abort request {event.id}" + (f": {printable(event.reason)}" if event.reason else "")
+        case Fail():
+            return f"fail request {event.id}: {printable(event.error)}"
+        case Rebuild():
+            return "rebuild: the device is forgotten"
+        case Prune():
+            return "prune: finished requests are forgotten"
+        case Samples():
+            ids = [span.id for span in event.plan.spans]
+            return f"step {event.plan.step} of request{'s' if len(ids) > 1 else ''} {listed(ids) or 'none'}"
