@@ -106,7 +106,7 @@ TESTS = {
     "session": ("tests/api/test_session.py",),
     "engine/checkpoint_options": ("tests/models/test_untrusted.py", "tests/models/test_agreement.py"),
     "engine/devices": ("tests/api/test_cli.py", "tests/api"),
-    "text/rendering": ("tests/api/test_rendering.py",),
+    **dict.fromkeys(("text/rendering", "text/_template_worker"), ("tests/api/test_rendering.py",)),
     "cli/yaml_file": ("tests/api/test_option_files.py", "tests/api"),
     "driver/lowering": ("tests/driver/test_lowering.py", "tests/driver/test_graphs.py"),
     **dict.fromkeys(
