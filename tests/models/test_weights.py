@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 from collections.abc import Callable
+from functools import partial
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from dlstep.models import FAMILIES, load_checkpoint, weights
 from dlstep.models.names import Rule
 from dlstep.models.placement import Wanted, make_plan, shortened
 from dlstep.models.shards import read_contents
+from dlstep.views.progress_bars import loading_bar
 
 RULES = (
     Rule(r"blocks\.(\d+)\.experts\.(?P<expert>\d+)\.gate", (r"layers.\1.gate_up",), 0),
@@ -296,7 +298,7 @@ def test_small_pieces_of_files_make_the_same_network(sharded: Path, monkeypatch:
 
 
 def test_progress_is_not_drawn_where_nobody_looks(sharded: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    load_checkpoint(sharded, progress=True)
+    load_checkpoint(sharded, progress=partial(loading_bar, enabled=True))
     assert capfd.readouterr() == ("", "")
 
 
