@@ -133,7 +133,7 @@ def load_with(config: EngineConfig, gather: Callable[[], "Crew"]) -> Engine:
 def _load(config: EngineConfig, gather: Callable[[], "Crew"], undone: ExitStack) -> Engine:
     """Load the engine in stages; what must be undone if a later stage fails is put on `undone`."""
     model = _describe(config)
-    options = _resolve(config, model)
+    options = resolve(config, model.description)
     crew = gather()
     undone.callback(crew.end)
     undone.push(_free_memory)
@@ -173,7 +173,7 @@ class _Model:
 
 
 def _describe(config: EngineConfig) -> _Model:
-    """Describe the checkpoint of `config`. Raises ValueError if it cannot be used with the options."""
+    """Describe the checkpoint of `config`. Raises ValueError if it cannot be used, or if ranks cannot share its network."""
     # Before the imports below, which take seconds: wrong names are reported at once.
     folder = _folder(config)
     device = find_device(config.device)
@@ -181,6 +181,7 @@ def _describe(config: EngineConfig) -> _Model:
     import torch
 
     from ..models import read_adapter, read_description
+    from ..models.weights import check_ranks
 
     dtype = None if config.dtype is None else attrgetter(config.dtype)(torch)
     adapter = None if config.lora_path is None or config.use_lora is False else read_adapter(Path(config.lora_path))
@@ -188,6 +189,8 @@ def _describe(config: EngineConfig) -> _Model:
     if adapter is not None and (training := trained_further(description.training, config)) != description.training:
         own = None if training is None else TRAININGS[training].strategies[0]
         description = replace(description, training=training, decoding_strategy=own)
+    if config.tensor_parallel_size > 1:
+        check_ranks(description.family.network, description.config, config.tensor_parallel_size)
     return _Model(folder, device, dtype, description, adapter)
 
 
@@ -225,16 +228,6 @@ def _check_ranks(config: EngineConfig) -> None:
             f"pre_merge_lora=False does not go with tensor_parallel_size={size}: leave it out, so that the adapter is added to "
             "the weights"
         )
-
-
-def _resolve(config: EngineConfig, model: _Model) -> EngineConfig:
-    """Return all options for the model. Raises ValueError if they contradict it, or if ranks cannot share its network."""
-    from ..models.weights import check_ranks
-
-    options = resolve(config, model.description)
-    if config.tensor_parallel_size > 1:
-        check_ranks(model.description.family.network, model.description.config, config.tensor_parallel_size)
-    return options
 
 
 def _gather_ranks(config: EngineConfig, place: "Place | None") -> "Crew":

@@ -10,7 +10,6 @@ import json
 import os
 import pickle
 import sys
-from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime
 from functools import lru_cache
@@ -33,20 +32,14 @@ class SafeNamespace(Namespace):
     """Variables that a loop may change. No name begins with an underscore."""
 
     def __init__(*args: Any, **values: Any) -> None:  # so that `namespace(self=...)` works, too
-        named = dict(*args[1:], **values)
-        for name in named:
-            check_name(name)
-        Namespace.__init__(args[0], named)
+        Namespace.__init__(args[0])
+        for name, value in dict(*args[1:], **values).items():
+            args[0][name] = value
 
     def __setitem__(self, name: str, value: Any) -> None:
-        check_name(name)
+        if not isinstance(name, str) or name.startswith("_"):
+            raise SecurityError(f"a namespace takes no name that begins with an underscore, got {name!r}")
         super().__setitem__(name, value)
-
-
-def check_name(name: object) -> None:
-    """Raise SecurityError for a name that begins with an underscore."""
-    if not isinstance(name, str) or name.startswith("_"):
-        raise SecurityError(f"a namespace takes no name that begins with an underscore, got {name!r}")
 
 
 class Generation(Extension):
@@ -54,30 +47,15 @@ class Generation(Extension):
 
     tags: ClassVar[set[str]] = {"generation"}
 
-    def parse(self, parser: Parser) -> Any:
-        """Return the body, as a scope of its own."""
+    def parse(self, parser: Parser) -> nodes.Node:
+        """Return the body, as a scope."""
         line = next(parser.stream).lineno
-        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
-        return nodes.CallBlock(self.call_method("spoken"), [], [], body).set_lineno(line)
-
-    def spoken(self, caller: Callable[[], str]) -> str:
-        """Return the text of the body."""
-        return caller()
+        return nodes.Scope(parser.parse_statements(("name:endgeneration",), drop_needle=True), lineno=line)
 
 
 def raise_exception(message: str) -> None:
     """Refuse the messages."""
     raise TemplateError(message)
-
-
-def strftime_now(form: str) -> str:
-    """Return the time of day in a format."""
-    return datetime.now().strftime(form)
-
-
-def dict_of(*args: Any, **values: Any) -> dict[Any, Any]:
-    """Return a new mapping; unlike the class `dict`, this function has no methods."""
-    return dict(*args, **values)
 
 
 def tojson(value: Any, ensure_ascii: bool = False, indent: Any = None, separators: Any = None, sort_keys: bool = False) -> str:
@@ -90,8 +68,12 @@ def compiled(template: str) -> Template:
     """Return a template that is ready to be rendered."""
     environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, Generation])
     environment.filters["tojson"] = tojson
-    environment.globals |= {"dict": dict_of, "namespace": SafeNamespace}
-    environment.globals |= {"raise_exception": raise_exception, "strftime_now": strftime_now}
+    environment.globals |= {
+        "dict": lambda *args, **values: dict(*args, **values),  # noqa: PLW0108 - without the methods of the class
+        "namespace": SafeNamespace,
+        "raise_exception": raise_exception,
+        "strftime_now": lambda form: datetime.now().strftime(form),
+    }
     return environment.from_string(template)
 
 

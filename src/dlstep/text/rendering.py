@@ -41,9 +41,12 @@ class Renderer:
             if self._process is not None and self._process.poll() is not None:
                 self._end()
             try:
-                process = self._process = self._process or _started()
+                if self._process is None:
+                    self._process = _process()
+                    if _asked(self._process, pickle.dumps((START_SECONDS, "", {}))) is None:
+                        raise ValueError(f"the process that renders templates does not start: {sys.executable} {WORKER}")
                 begun = monotonic()
-                answer = _asked(process, job)
+                answer = _asked(self._process, job)
             except BaseException:  # also KeyboardInterrupt: the next rendering must not read the answer to this one
                 self._end()
                 raise
@@ -65,13 +68,13 @@ class Renderer:
         process, self._process = self._process, None
         if process is not None:
             process.kill()
-            with suppress(OSError), process:  # closes the pipes; what the process did not read cannot be flushed
+            with suppress(OSError), process:  # waits for its end and closes the pipes, even if it did not read everything
                 pass
 
 
-def _started() -> subprocess.Popen[bytes]:
-    """Return a new process that has loaded Jinja. Raises ValueError if it does not start."""
-    process = subprocess.Popen(
+def _process() -> subprocess.Popen[bytes]:
+    """Return a new process."""
+    return subprocess.Popen(
         [sys.executable, "-P", str(WORKER)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -79,12 +82,6 @@ def _started() -> subprocess.Popen[bytes]:
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         start_new_session=True,  # Ctrl-C in a terminal does not end it
     )
-    if _asked(process, pickle.dumps((START_SECONDS, "", {}))) is None:
-        process.kill()
-        with suppress(OSError), process:
-            pass
-        raise ValueError(f"the process that renders templates does not start: {sys.executable} {WORKER}")
-    return process
 
 
 def _asked(process: subprocess.Popen[bytes], job: bytes) -> dict[str, str] | None:
