@@ -99,7 +99,12 @@ class EngineConfig:
         object.__setattr__(self, "strategy_options", sorted_options("EngineConfig.strategy_options", self.strategy_options))
         _check_names(self)
         _check_memory(self)
-        _check_adapter(self)
+        if self.lora_path is None and self.use_lora:
+            raise ValueError("EngineConfig.use_lora=True needs lora_path, the folder of an adapter")
+        if self.lora_path is None and self.pre_merge_lora is not None:
+            raise ValueError(
+                f"EngineConfig.pre_merge_lora={self.pre_merge_lora} is given without an adapter: give lora_path, its folder"
+            )
         if isinstance(self.decoding_strategy, Strategy) and self.strategy_options:
             given = ", ".join(dict(self.strategy_options))
             raise ValueError(
@@ -131,16 +136,6 @@ def _check_memory(config: EngineConfig) -> None:
         raise ValueError(
             f"EngineConfig.kv_cache_gib={config.kv_cache_gib} and gpu_memory_utilization={config.gpu_memory_utilization} both "
             "say how much memory pages may take: give one of them"
-        )
-
-
-def _check_adapter(config: EngineConfig) -> None:
-    """Raise ValueError for options about an adapter if none is given."""
-    if config.lora_path is None and config.use_lora:
-        raise ValueError("EngineConfig.use_lora=True needs lora_path, the folder of an adapter")
-    if config.lora_path is None and config.pre_merge_lora is not None:
-        raise ValueError(
-            f"EngineConfig.pre_merge_lora={config.pre_merge_lora} is given without an adapter: give lora_path, its folder"
         )
 
 

@@ -311,7 +311,6 @@ def _build_driver(
         driver = TorchDriver(checkpoint, core_config, enforce_eager=config.enforce_eager, max_histories=config.max_sessions)
     except torch.OutOfMemoryError as error:
         raise ValueError(str(error)) from error
-    leads = crew.ranks.several and crew.ranks.rank == 0
     if config.capture_graphs == "start":
         try:
             with ExitStack() as undone, capturing_bar(enabled=crew.ranks.rank == 0) as show:
@@ -323,7 +322,7 @@ def _build_driver(
                 f"after {driver.graph_count} graphs there is no memory left: lower num_pages or gpu_memory_utilization, or "
                 f"give capture_graphs='lazy' ({error})"
             ) from error
-    return Conductor(driver, crew) if leads else driver
+    return Conductor(driver, crew) if crew.ranks.several and crew.ranks.rank == 0 else driver
 
 
 def _free_memory(kind: type[BaseException] | None, error: BaseException | None, frames: TracebackType | None) -> None:

@@ -96,13 +96,9 @@ def make_plan(wanted: Wanted, stored: Mapping[str, Shape], rules: tuple[Rule, ..
         if stored[tensor] != (needed := _joined(shapes)):
             misshaped.append(f"{tensor} has {list(stored[tensor])}, the network takes {list(needed)}")
         placements += _placed(tensor, targets, shapes, filled)
-    used = tuple(rule for rule in rules if _matches_any(rule, stored))
+    used = tuple(rule for rule in rules if any(map(re.compile(rule.pattern).fullmatch, stored)))
     missing = sorted({_described(wanted.names[first], part, used, rules) for first, part in _unfilled(wanted.shapes, filled)})
     return LoadPlan(tuple(placements), tuple(missing), tuple(unused), tuple(misshaped))
-
-
-def _matches_any(rule: Rule, tensors: Iterable[str]) -> bool:
-    return any(re.fullmatch(rule.pattern, tensor) for tensor in tensors)
 
 
 def _placed(

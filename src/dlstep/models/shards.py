@@ -50,14 +50,14 @@ def read_contents(folder: Path) -> Contents:
             return Contents({}, (str(error),))
         return Contents({stored.name: stored for stored in tensors}, (), (file,))
     if not (folder / INDEX).is_file():
-        raise FileNotFoundError(f"{folder} holds neither {SINGLE} nor {INDEX}{_pickles(folder)}")
+        raise FileNotFoundError(f"{folder} holds neither {SINGLE} nor {INDEX}{advice_on_pickles(folder)}")
     try:
         return _read_index(folder)
     except ValueError as error:
         return Contents({}, (f"{folder / INDEX} is not the index of a checkpoint: {error}: download it again",))
 
 
-def _pickles(folder: Path) -> str:
+def advice_on_pickles(folder: Path) -> str:
     """Return advice about pickle files in the folder; empty if there are none."""
     others = sorted({path.name for pattern in PICKLES for path in folder.glob(pattern)})
     return f" ({', '.join(others)} may hold code and is not read: convert it to safetensors)" if others else ""
