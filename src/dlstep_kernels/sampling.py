@@ -1,6 +1,6 @@
 """From logits to one token a row, in fp32: the order of the filters, ties, noise and what counts as broken."""
 
-from collections.abc import Set as AbstractSet
+from collections.abc import Mapping, Set as AbstractSet
 from dataclasses import dataclass
 from typing import Literal
 
@@ -49,6 +49,19 @@ class Settings:
     noise: Noise | None = None
     penalty: Penalty | None = None
     named: Int64[Tensor, "n k"] | None = None
+
+    @classmethod
+    def of(cls, tensors: Mapping[str, Tensor], rows: int) -> "Settings":
+        """Return the settings of `rows` rows from their tensors by name; those that no row needs are missing.
+
+        The fields of `noise` are `seeds`, `sampled` and `draws`, those of `penalty` are `penalised` and `penalties`.
+        """
+        return cls(
+            **{name: tensors.get(name) for name in ("temperatures", "top_k", "top_p", "min_p")},
+            noise=Noise(tensors["seeds"], tensors["sampled"], tensors["draws"]) if "seeds" in tensors else None,
+            penalty=Penalty(tensors["penalised"], tensors["penalties"]) if "penalised" in tensors else None,
+            named=tensors["named"].view(rows, -1) if "named" in tensors else None,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ relative to; with it every rank computes the very scores that `sample` computes 
 Filters need whole rows: for them logits are gathered.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -166,14 +166,8 @@ def merged(
     place = first_best(raced.T, sampler.ties)[None]
     total = totals.sum(0)
     probabilities = chosen.gather(0, place)[0] / total
-    entropies = margins = best_ids = best_probabilities = named = log_sums = None
-    moment = next(lines).sum(0) if "entropy" in sampler.statistics else None
-    weight = next(lines).sum(0) if {"entropy", "margin"} & sampler.statistics else None
-    if moment is not None and weight is not None:
-        entropies = (weight.log() - moment / weight).clamp(min=0.0).masked_fill(broken, 0.0)
-    if "margin" in sampler.statistics and weight is not None:
-        pair = torch.cat([next(lines), next(lines)]).topk(2, 0).values / weight
-        margins = (pair[0] - pair[1]).masked_fill(broken, 0.0)
+    best_ids = best_probabilities = named = log_sums = None
+    entropies, margins = _statistics(lines, broken, sampler)
     if sampler.best:
         best_ids, best_probabilities = _best(
             [torch.stack([next(lines) for _ in range(sampler.best)], 2) for _ in range(3)], total, broken, sampler
@@ -182,8 +176,8 @@ def merged(
         found = torch.stack([line.sum(0) / total for line in lines], 1)
         named = found.masked_fill(broken[:, None], 0.0)
     if "log_sum" in sampler.statistics:
-        tempered = settings.temperatures is not None and sampler.tempered
-        best = peaks[1] / divisors(settings.temperatures) if tempered and settings.temperatures is not None else peaks[1]
+        tempered = settings.temperatures if sampler.tempered else None
+        best = peaks[1] if tempered is None else peaks[1] / divisors(tempered)
         log_sums = (best + total.log()).masked_fill(broken, 0.0)
     return Drawn(
         tokens.gather(0, place)[0].nan_to_num(-1.0).long().masked_fill(broken, -1),
@@ -196,6 +190,19 @@ def merged(
         log_sums,
         named,
     )
+
+
+def _statistics(lines: Iterator[Tensor], broken: Tensor, sampler: SamplerConfig) -> tuple[Tensor | None, Tensor | None]:
+    """Entropies and margins from the next lines; None for what is not asked for, which has no lines."""
+    entropies = margins = None
+    moment = next(lines).sum(0) if "entropy" in sampler.statistics else None
+    weight = next(lines).sum(0) if {"entropy", "margin"} & sampler.statistics else None
+    if moment is not None and weight is not None:
+        entropies = (weight.log() - moment / weight).clamp(min=0.0).masked_fill(broken, 0.0)
+    if "margin" in sampler.statistics and weight is not None:
+        pair = torch.cat([next(lines), next(lines)]).topk(2, 0).values / weight
+        margins = (pair[0] - pair[1]).masked_fill(broken, 0.0)
+    return entropies, margins
 
 
 def _best(

@@ -168,7 +168,7 @@ TESTS = {
         "tests/unit/models/test_check_agrees_with_loading.py",
     ),
     "engine/devices": ("tests/unit/cli/test_main.py", "tests/unit/engine"),
-    "text/rendering": ("tests/unit/text/test_rendering.py",),
+    **dict.fromkeys(("text/rendering", "text/_template_worker"), ("tests/unit/text/test_rendering.py",)),
     "cli/yaml_file": ("tests/unit/cli/test_yaml_file.py", "tests/unit/cli"),
     "driver/lowering": ("tests/unit/driver/test_lowering.py", "tests/unit/driver/test_graphs.py"),
     **dict.fromkeys(

@@ -58,7 +58,7 @@ MUTANTS = (
     change("whoever breaks off waits for graphs", RANKS, "        _aborts[0].start()\n", "        _aborts[0].run()\n"),
     change("graphs that are left are waited for", RANKS, "            if abort.is_alive():", "            if False:"),
     change("a rank of torchrun leaves with its graphs", "engine/loader.py", "    engine.driver.drop_graphs()\n    leave_ranks()\n", "    leave_ranks()\n    engine.driver.drop_graphs()\n"),
-    change("a start that failed keeps graphs", "engine/loader.py", "            undone.callback(driver.drop_graphs)  # ranks", "            # ranks"),
+    change("a start that failed keeps graphs", "engine/loader.py", "                undone.callback(driver.drop_graphs)  # ranks", "                # ranks"),
     change("graphs are freed while they run", "driver/graphs.py", "        with suppress(RuntimeError):  # a device that failed runs none\n            torch.cuda.synchronize(self._target.device)\n        for captured in self._captured.values():\n            captured.graph.reset()  # frames of an error may hold it\n", "        for captured in self._captured.values():\n            captured.graph.reset()  # frames of an error may hold it\n        torch.cuda.synchronize(self._target.device)\n"),
     change("graphs that an error holds stay", "driver/graphs.py", "            captured.graph.reset()  # frames of an error may hold it\n", "            pass\n"),
     change("ranks meet a second time", SYMMETRIC, "has_kernels(device) and not _meetings else", "has_kernels(device) else"),

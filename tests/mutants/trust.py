@@ -104,7 +104,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "if self._tasks >= self._most:",
         "if self._tasks < 0:",
     ),
-    change("an error of a start holds weights and pages", "engine/loader.py", "        undone.push(_free_memory)\n", ""),
+    change("an error of a start holds weights and pages", "engine/loader.py", "    undone.push(_free_memory)\n", ""),
     change(
         "the causes of an error hold pages",
         "engine/loader.py",

@@ -10,9 +10,9 @@ from dlstep_kernels.tiles import TILE_HEIGHT, TileShape, bucket_shape, tile_numb
 
 from ..core.soft import Merge
 from ..models.networks import Batch
-from ..models.networks.batch import View
+from ..models.networks.batch import View, batch_of
 from .arena import Arena
-from .lowering import Gathered, Target, batch_of
+from .lowering import Gathered, Target
 from .profile import region
 
 PADDING = {

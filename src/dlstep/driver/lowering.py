@@ -3,23 +3,23 @@
 Costs a few array operations a step, none a token.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import accumulate, chain, pairwise
+from operator import attrgetter
 
 import numpy as np
 import torch
 from jaxtyping import Float32, Int64
 from torch import Tensor
 
-from dlstep_kernels import AttentionLayout, Drawn, Penalty, SamplerConfig, Settings, SoftRows, Spans, lay_out, visible_range
+from dlstep_kernels import AttentionLayout, Drawn, SamplerConfig, Spans, lay_out, visible_range
 from dlstep_kernels.choice import has_kernels
-from dlstep_kernels.sampling import Noise
 from dlstep_kernels.tiles import Tiles, lay_tiles
 
-from ..core import DlstepError, Plan, Rows, Samples, Span
+from ..core import DlstepError, Plan, Rows, Samples, SamplingParams, Span
 from ..core.soft import Merge
-from ..models.networks.batch import Batch, Carry, View
+from ..models.networks.batch import Batch, View, batch_of
 from .arena import staged
 from .tables import PageTables
 
@@ -58,8 +58,7 @@ class Placed:
 class Gathered:
     """One plan as arrays on the host.
 
-    `arrays` are those of `Batch`, under the same names, and those that `settings_of`, `soft_of` and `carry_of` take; `merge`
-    says how soft rows are blended.
+    `arrays` are those that `batch_of` takes, under the same names; `merge` says how soft rows are blended.
     """
 
     arrays: dict[str, np.ndarray]
@@ -84,24 +83,6 @@ def lower(gathered: Gathered, target: Target) -> Batch:
             alike = next((layout for (other, _), layout in layouts.items() if other == window), None)
             layouts[window, group] = alike or lay_out(spans, dtype=target.dtype, device=target.device)
     return batch_of(staged(gathered.arrays, target.device), layouts, gathered.sampler, gathered.merge)
-
-
-def batch_of(
-    tensors: Mapping[str, Tensor], layouts: Mapping[View, AttentionLayout | Tiles], sampler: SamplerConfig, merge: Merge | None
-) -> Batch:
-    """The batch whose arrays are `tensors`."""
-    return Batch(
-        tokens=tensors["tokens"][None],
-        positions=tensors["positions"][None],
-        slot_mapping=tensors["slot_mapping"],
-        layouts=layouts,
-        wanted=tensors["wanted"],
-        settings=settings_of(tensors),
-        sampler=sampler,
-        soft=None if merge is None else soft_of(tensors, merge),
-        carry=carry_of(tensors),
-        filled=tensors.get("filled"),
-    )
 
 
 def gather(
@@ -166,7 +147,7 @@ def _refuse(plan: Plan, head_shift: int) -> None:
 
 
 def _soft(spans: tuple[Span, ...]) -> dict[str, np.ndarray]:
-    """The soft rows of all spans, under the names that `soft_of` knows; they blend equally many ids, by one rule."""
+    """The soft rows of all spans, as `batch_of` names them; they blend equally many ids, by one rule."""
     firsts = accumulate((len(span.tokens) for span in spans), initial=0)
     found = [(span.soft, first - span.start) for span, first in zip(spans, firsts, strict=False) if span.soft is not None]
 
@@ -182,22 +163,8 @@ def _soft(spans: tuple[Span, ...]) -> dict[str, np.ndarray]:
     }
 
 
-def soft_of(tensors: Mapping[str, Tensor], merge: Merge) -> SoftRows:
-    """Soft rows from their tensors; a row of -1 is padding."""
-    rows = tensors["soft_rows"]
-    return SoftRows(
-        rows=rows,
-        ids=tensors["soft_ids"].view(len(rows), -1),
-        probabilities=tensors["soft_probabilities"].view(len(rows), -1),
-        residuals=tensors["soft_residuals"],
-        mode=merge.mode,
-        renormalize=merge.renormalize,
-        weight=merge.weight,
-    )
-
-
 def _carried(spans: tuple[Span, ...], slots: Mapping[int, int]) -> dict[str, np.ndarray]:
-    """The places of all canvases, under the names that `carry_of` knows; nothing where nothing is carried."""
+    """The places of all canvases, as `batch_of` names them; nothing where nothing is carried."""
     if spans[0].carry == "none":
         return {}
     facts = np.array(
@@ -206,43 +173,45 @@ def _carried(spans: tuple[Span, ...], slots: Mapping[int, int]) -> dict[str, np.
     return {"found": facts[0] + 1 - facts[1], "left": facts[0] + facts[1], "fresh": facts[2]}
 
 
-def carry_of(tensors: Mapping[str, Tensor]) -> Carry | None:
-    """Places from their tensors."""
-    return Carry(tensors["found"], tensors["left"], tensors["fresh"]) if "found" in tensors else None
+# Sampling settings of a request: name, value that changes nothing, dtype, and the request's own value.
+_SETTINGS: tuple[tuple[str, float, type[np.generic], Callable[[SamplingParams], float]], ...] = (
+    ("temperatures", 0.0, np.float32, attrgetter("temperature")),
+    ("top_k", 0, np.int64, attrgetter("top_k")),
+    ("top_p", 1.0, np.float32, attrgetter("top_p")),
+    ("min_p", 0.0, np.float32, attrgetter("min_p")),
+)
 
 
 def _settings(plan: Plan, positions: Int64[np.ndarray, " w"]) -> dict[str, np.ndarray]:
-    """Sampling settings of each wanted row, under the names that `settings_of` knows; those that no row uses are left out."""
-    spans, random_ids = [span for span in plan.spans if span.wanted], "noise" in plan.wants.statistics
+    """Return the sampling settings of each wanted row, as `Settings.of` names them; those that no row needs are left out."""
+    spans = [span for span in plan.spans if span.wanted]
     params = [span.params for span in spans]
-    penalised = any(span.penalty for span in spans)
+    penalties = [span.penalty for span in spans]
+    penalised = any(penalties)
     found = _named(plan) if plan.wants.named else {}
-    if not random_ids and not penalised and not any(p.temperature > 0 or p.top_k or p.top_p < 1 or p.min_p > 0 for p in params):
-        return found
-
-    wants = [len(span.wanted) for span in spans]
-
-    def per_row(name: str, values: list[float] | list[int], dtype: type[np.generic]) -> None:
-        found[name] = np.repeat(np.array(values, dtype=dtype), wants)
-
-    # What is penalised is taken greedily.
-    temperatures = [0.0 if span.penalty else span.params.temperature for span in spans]
-    if any(temperatures):
-        per_row("temperatures", temperatures, np.float32)
-    if any(temperatures) or random_ids:
-        per_row("seeds", [_signed(span.seed) for span in spans], np.int64)
-        found["sampled"] = positions
-        found["draws"] = np.fromiter(chain.from_iterable(span.draws for span in spans), np.int64, len(positions))
+    for name, neutral, dtype, of in _SETTINGS:
+        values = [*map(of, params)]
+        if penalised and name == "temperatures":  # what is penalised is unmasked greedily
+            values = [0.0 if penalty else value for penalty, value in zip(penalties, values, strict=True)]
+        if values.count(neutral) < len(values):
+            found[name] = _per_row(spans, values, dtype)
     if penalised:
-        found["penalised"] = np.array([token for span in spans for token in _predecessors(span)], dtype=np.int64)
-        per_row("penalties", [span.penalty for span in spans], np.float32)
-    if any(p.top_k for p in params):
-        per_row("top_k", [p.top_k for p in params], np.int64)
-    if any(p.top_p < 1 for p in params):
-        per_row("top_p", [p.top_p for p in params], np.float32)
-    if any(p.min_p > 0 for p in params):
-        per_row("min_p", [p.min_p for p in params], np.float32)
+        found["penalised"] = np.fromiter(chain.from_iterable(map(_predecessors, spans)), np.int64, len(positions))
+        found["penalties"] = _per_row(spans, penalties, np.float32)
+    if "temperatures" in found or "noise" in plan.wants.statistics:
+        found |= _noise(spans, positions)
     return found
+
+
+def _noise(spans: list[Span], positions: Int64[np.ndarray, " w"]) -> dict[str, np.ndarray]:
+    """Return the counters of the random numbers of each wanted row."""
+    draws = np.fromiter(chain.from_iterable(span.draws for span in spans), np.int64, len(positions))
+    return {"seeds": _per_row(spans, [_signed(span.seed) for span in spans], np.int64), "sampled": positions, "draws": draws}
+
+
+def _per_row(spans: list[Span], values: list[float] | list[int], dtype: type[np.generic]) -> np.ndarray:
+    """Return the value of each span for each of its wanted positions."""
+    return np.repeat(np.array(values, dtype=dtype), [len(span.wanted) for span in spans])
 
 
 def _named(plan: Plan) -> dict[str, np.ndarray]:
@@ -261,15 +230,6 @@ def _padded(span: Span, width: int) -> Iterable[int]:
     own = len(span.named) // count
     pad = (-1,) * (width - own)
     return chain.from_iterable((*span.named[row * own : (row + 1) * own], *pad) for row in range(count))
-
-
-def settings_of(tensors: Mapping[str, Tensor]) -> Settings:
-    """Sampling settings from what there is of their tensors."""
-    noise = Noise(tensors["seeds"], tensors["sampled"], tensors["draws"]) if "seeds" in tensors else None
-    penalty = Penalty(tensors["penalised"], tensors["penalties"]) if "penalised" in tensors else None
-    rest = {name: tensors.get(name) for name in ("temperatures", "top_k", "top_p", "min_p")}
-    named = tensors["named"].view(len(tensors["wanted"]), -1) if "named" in tensors else None
-    return Settings(**rest, noise=noise, penalty=penalty, named=named)
 
 
 def _predecessors(span: Span) -> list[int]:

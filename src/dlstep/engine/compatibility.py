@@ -102,20 +102,18 @@ def unfit_strategies(model: Description) -> dict[str, str]:
 
 def declared_problem(model: Description) -> str:
     """Why a checkpoint cannot be decoded as it asks for itself; empty where it can, or where it asks for nothing."""
-    if model.decoding_strategy is None:
-        return ""
-    try:
-        resolve(EngineConfig(), model)
-    except ValueError as error:
-        return str(error)
-    return ""
+    return "" if model.decoding_strategy is None else _refusal(EngineConfig(), model)
 
 
 def _unfit(name: str, model: Description) -> str:
-    if why := misfit(strategies.load(name)(), model.training, model.spec):
-        return why
+    why = misfit(strategies.load(name)(), model.training, model.spec)
+    return why or _refusal(EngineConfig(decoding_strategy=name), model)
+
+
+def _refusal(config: EngineConfig, model: Description) -> str:
+    """Why the options do not go with the model; empty if they do."""
     try:
-        resolve(EngineConfig(decoding_strategy=name), model)
+        resolve(config, model)
     except ValueError as error:
         return str(error)
     return ""

@@ -97,24 +97,8 @@ class EngineConfig:
         object.__setattr__(self, "buffer_policy", policy_of(self.buffer_policy, "EngineConfig.buffer_policy"))
         check_ranges(self)
         object.__setattr__(self, "strategy_options", sorted_options("EngineConfig.strategy_options", self.strategy_options))
-        for name, given, allowed in (
-            ("sampling_mode", self.sampling_mode, SAMPLING_MODES),
-            ("dtype", self.dtype, DTYPES),
-            ("capture_graphs", self.capture_graphs, CAPTURES),
-        ):
-            if given is not None and given not in allowed:
-                more = "; leave it out for the dtype that suits the device" if given == "auto" else ""
-                raise ValueError(f"EngineConfig.{name} must be one of {', '.join(allowed)}, got {short(given)}{more}")
-        if self.num_pages == 0:
-            raise ValueError("EngineConfig.num_pages must be above 0, or -1 for as many as there is memory for, got 0")
-        for name, value in (("kv_cache_gib", self.kv_cache_gib), ("gpu_memory_utilization", self.gpu_memory_utilization)):
-            if value is not None and self.num_pages != -1:
-                raise ValueError(f"EngineConfig.{name}={value} does nothing without num_pages=-1, got {self.num_pages}")
-        if self.kv_cache_gib is not None and self.gpu_memory_utilization is not None:
-            raise ValueError(
-                f"EngineConfig.kv_cache_gib={self.kv_cache_gib} and gpu_memory_utilization={self.gpu_memory_utilization} both "
-                "say how much memory pages may take: give one of them"
-            )
+        _check_names(self)
+        _check_memory(self)
         if self.lora_path is None and self.use_lora:
             raise ValueError("EngineConfig.use_lora=True needs lora_path, the folder of an adapter")
         if self.lora_path is None and self.pre_merge_lora is not None:
@@ -127,6 +111,32 @@ class EngineConfig:
                 f"decoding_strategy={self.decoding_strategy!r} is a value, so {given} cannot be given beside it: put them into "
                 "the value"
             )
+
+
+def _check_names(config: EngineConfig) -> None:
+    """Raise ValueError for a name that is none of those allowed."""
+    for name, given, allowed in (
+        ("sampling_mode", config.sampling_mode, SAMPLING_MODES),
+        ("dtype", config.dtype, DTYPES),
+        ("capture_graphs", config.capture_graphs, CAPTURES),
+    ):
+        if given is not None and given not in allowed:
+            more = "; leave it out for the dtype that suits the device" if given == "auto" else ""
+            raise ValueError(f"EngineConfig.{name} must be one of {', '.join(allowed)}, got {short(given)}{more}")
+
+
+def _check_memory(config: EngineConfig) -> None:
+    """Raise ValueError for options about the memory of pages that do nothing or contradict one another."""
+    if config.num_pages == 0:
+        raise ValueError("EngineConfig.num_pages must be above 0, or -1 for as many as there is memory for, got 0")
+    for name, value in (("kv_cache_gib", config.kv_cache_gib), ("gpu_memory_utilization", config.gpu_memory_utilization)):
+        if value is not None and config.num_pages != -1:
+            raise ValueError(f"EngineConfig.{name}={value} does nothing without num_pages=-1, got {config.num_pages}")
+    if config.kv_cache_gib is not None and config.gpu_memory_utilization is not None:
+        raise ValueError(
+            f"EngineConfig.kv_cache_gib={config.kv_cache_gib} and gpu_memory_utilization={config.gpu_memory_utilization} both "
+            "say how much memory pages may take: give one of them"
+        )
 
 
 ENGINE_FIELDS = tuple(field.name for field in fields(EngineConfig))

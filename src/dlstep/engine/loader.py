@@ -1,4 +1,7 @@
-"""The engine that an `LLM` and a `Session` run on."""
+"""Load an engine: the parts that an `LLM`, a `Session` and a server run on.
+
+`_load` lists the stages in order. What is wrong with an option is reported before the weights are read, which takes longest.
+"""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
@@ -12,7 +15,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from .. import tiny
-from ..core import Config, Driver, Event, State, Strategy, init
+from ..core import Config, Driver, Event, Spec, State, Strategy, init
 from ..core.lifecycle import least_pages
 from ..core.trainings import TRAININGS
 from ..text.detokenize import Tokenizer
@@ -24,11 +27,13 @@ from .resolve import build, embedded_models_for, resolve, trained_further
 from .threads import set_threads
 
 if TYPE_CHECKING:
+    from torch import dtype as Dtype
+
     from ..distributed.crew import Crew, Place
     from ..distributed.ranks import Ranks
-    from ..driver import TorchDriver
     from ..models import Checkpoint
     from ..models.adapter_files import Adapter
+    from ..models.description import Description
 
 DEFAULT_MEMORY_SHARE = 0.9
 
@@ -82,36 +87,126 @@ class Engine:
 
 
 def load_engine(config: EngineConfig) -> Engine:
-    """The engine that `config` describes; torch and transformers are imported here.
+    """Return the engine that `config` describes; torch and transformers are imported here.
 
-    With several ranks this process is rank 0 and starts the others; what torchrun started as another rank follows rank 0 until
-    that ends, and then ends itself. Raises ValueError for a checkpoint that cannot be used or options that contradict it,
-    DlstepError if a rank cannot be started.
+    With several ranks this process is rank 0 and starts the others. A process that torchrun started as another rank follows
+    rank 0 until rank 0 ends, and then exits. Raises ValueError for a checkpoint that cannot be used or options that contradict
+    it, DlstepError if a rank cannot be started.
     """
-    if config.tensor_parallel_size == 1:
-        return load_with(config, partial(_crew, config, None))
-    _check_ranks(config)
-    from ..distributed.crew import place_in_torchrun
+    place = None
+    if config.tensor_parallel_size > 1:
+        _check_ranks(config)
+        from ..distributed.crew import place_in_torchrun
 
-    place = place_in_torchrun(config.tensor_parallel_size)
-    if place is not None and place.rank:
-        run_rank(place, config)
-        raise SystemExit(0)
-    return load_with(config, partial(_crew, config, place))
+        place = place_in_torchrun(config.tensor_parallel_size)
+        if place is not None and place.rank:
+            run_rank(place, config)
+            raise SystemExit(0)
+    return load_with(config, partial(_gather_ranks, config, place))
 
 
 def run_rank(place: "Place", config: EngineConfig) -> None:
-    """Be a rank other than 0, until rank 0 ends: load a share of the weights, then do as it says."""
+    """Run a rank other than 0: load its shard of the weights, then execute rank 0's commands until rank 0 ends."""
     from ..distributed.conductor import follow
     from ..distributed.ranks import leave_ranks
     from ..driver import TorchDriver
 
-    engine = load_with(config, partial(_crew, config, place))
+    engine = load_with(config, partial(_gather_ranks, config, place))
     assert engine.ranks is not None, "a rank was loaded"
     assert isinstance(engine.driver, TorchDriver)
     follow(engine.driver, engine.ranks)
     engine.driver.drop_graphs()
     leave_ranks()
+
+
+def load_with(config: EngineConfig, gather: Callable[[], "Crew"]) -> Engine:
+    """Return the engine of this process's rank in the group that `gather` meets; if that fails, end the group, free memory.
+
+    An error keeps this frame, which still runs while the memory is freed, so only the frame of `_load` refers to the network.
+    """
+    with ExitStack() as undone:
+        engine = _load(config, gather, undone)
+        undone.pop_all()
+    return engine
+
+
+def _load(config: EngineConfig, gather: Callable[[], "Crew"], undone: ExitStack) -> Engine:
+    """Load the engine in stages; what must be undone if a later stage fails is put on `undone`."""
+    model = _describe(config)
+    options = resolve(config, model.description)
+    crew = gather()
+    undone.callback(crew.end)
+    undone.push(_free_memory)
+    undone.enter_context(crew.starting())
+    checkpoint = _load_network(config, model, crew.ranks)
+    spec = _adapt(config, checkpoint, model.adapter)
+    options = _size_pages(options, checkpoint)
+    core_config, strategy = build(options, spec)
+    state = init(core_config, strategy)
+    driver = _build_driver(config, checkpoint, core_config, strategy, crew)
+    # A question without its newline is no question to models that were trained on whole lines.
+    embedded = model.folder.resolve() in [tiny.path(name).resolve() for name in tiny.names()]
+    return Engine(
+        state,
+        driver,
+        checkpoint.tokenizer,
+        checkpoint.name,
+        prompt_end="\n" if embedded else "",
+        chat_template=tiny.CHAT_TEMPLATE if embedded else model.description.family.chat_template,
+        session_pages=config.session_pages or 0,
+        folder=model.folder,
+        buffer_policy=config.buffer_policy,
+        user_code_timeout=config.user_code_timeout,
+        ranks=crew.ranks,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Model:
+    """A checkpoint before its weights are read, and where to put them; `adapter` is None unless one is applied."""
+
+    folder: Path
+    device: str
+    dtype: "Dtype | None"
+    description: "Description"
+    adapter: "Adapter | None"
+
+
+def _describe(config: EngineConfig) -> _Model:
+    """Describe the checkpoint of `config`. Raises ValueError if it cannot be used, or if ranks cannot share its network."""
+    # Before the imports below, which take seconds: wrong names are reported at once.
+    folder = _folder(config)
+    device = find_device(config.device)
+    check_room(config, device)
+    import torch
+
+    from ..models import read_adapter, read_description
+    from ..models.weights import check_ranks
+
+    dtype = None if config.dtype is None else attrgetter(config.dtype)(torch)
+    adapter = None if config.lora_path is None or config.use_lora is False else read_adapter(Path(config.lora_path))
+    description = read_description(folder, config.model_name, mask_token_id=config.mask_token_id)
+    if adapter is not None and (training := trained_further(description.training, config)) != description.training:
+        own = None if training is None else TRAININGS[training].strategies[0]
+        description = replace(description, training=training, decoding_strategy=own)
+    if config.tensor_parallel_size > 1:
+        check_ranks(description.family.network, description.config, config.tensor_parallel_size)
+    return _Model(folder, device, dtype, description, adapter)
+
+
+def _folder(config: EngineConfig) -> Path:
+    """Return the checkpoint's folder. Raises ValueError if there is none."""
+    models = embedded_models_for(config)
+    if not models and config.model is None:
+        raise ValueError(
+            f"no embedded model can be decoded with {config.decoding_strategy!r}: give model=, one of "
+            f"{', '.join(tiny.names())} or a checkpoint folder"
+        )
+    model = config.model or models[0]
+    path = tiny.path(model) if model in tiny.names() else Path(model)
+    if not path.is_dir():
+        raise ValueError(f"no checkpoint folder at {model!r}, and the embedded models are {', '.join(tiny.names())}")
+    return path
 
 
 def _check_ranks(config: EngineConfig) -> None:
@@ -135,55 +230,8 @@ def _check_ranks(config: EngineConfig) -> None:
         )
 
 
-def load_with(config: EngineConfig, gather: Callable[[], "Crew"]) -> Engine:
-    """The engine of this process's rank in the group that `gather` meets, once the options are known to be right."""
-    # Before the imports below, which take seconds: a wrong name is told at once.
-    path = _folder(config)
-    device = find_device(config.device)
-    check_room(config, device)
-    import torch
-
-    from ..models import load_checkpoint, read_adapter, read_description
-    from ..models.weights import check_ranks
-    from ..views.progress_bars import loading_bar
-
-    dtype = None if config.dtype is None else attrgetter(config.dtype)(torch)
-    # Before the weights, which take longer: what is wrong with an adapter or an option is told at once.
-    adapter = None if config.lora_path is None or config.use_lora is False else read_adapter(Path(config.lora_path))
-    description = read_description(path, config.model_name, mask_token_id=config.mask_token_id)
-    if adapter is not None and (training := trained_further(description.training, config)) != description.training:
-        own = None if training is None else TRAININGS[training].strategies[0]
-        description = replace(description, training=training, decoding_strategy=own)
-    resolved = resolve(config, description)
-    if config.tensor_parallel_size > 1:
-        check_ranks(description.family.network, description.config, config.tensor_parallel_size)
-    crew = gather()
-    ranks = crew.ranks
-    if ranks.several and device == "cuda":
-        device = device_of_rank(ranks.rank)
-        torch.cuda.set_device(device)
-    with ExitStack() as undone:
-        undone.callback(crew.end)
-        undone.push(_free_memory)
-        undone.enter_context(crew.starting())
-        progress = partial(loading_bar, enabled=ranks.rank == 0)  # one rank shows bars
-        load = partial(load_checkpoint, path, device, dtype, description=description, progress=progress, ranks=ranks)
-        engine = _made(config, resolved, load(), adapter, crew)  # no name for the network here: this frame stays with an error
-        undone.pop_all()
-    return engine
-
-
-def _free_memory(kind: type[BaseException] | None, error: BaseException | None, frames: TracebackType | None) -> None:
-    """Let a user's mistake hold no weights and pages: a notebook keeps the last error, while another LLM is tried."""
-    del kind, frames
-    told = isinstance(error, ValueError)
-    while told and error is not None:
-        clear_frames(error.__traceback__)
-        error = error.__cause__ or error.__context__
-
-
-def _crew(config: EngineConfig, place: "Place | None") -> "Crew":
-    """The group that this process is of; without a place it is rank 0, and starts the others."""
+def _gather_ranks(config: EngineConfig, place: "Place | None") -> "Crew":
+    """Return the group of this process; without a place the process is rank 0, and starts the others."""
     from ..distributed.crew import Crew, gather_crew
     from ..distributed.ranks import ALONE
 
@@ -194,21 +242,33 @@ def _crew(config: EngineConfig, place: "Place | None") -> "Crew":
     return gather_crew(config.tensor_parallel_size, run_rank, config, timeout=config.rank_timeout)
 
 
-def _made(
-    config: EngineConfig, resolved: EngineConfig, checkpoint: "Checkpoint", adapter: "Adapter | None", crew: "Crew"
-) -> Engine:
-    """The engine around a network that is loaded."""
+def _load_network(config: EngineConfig, model: _Model, ranks: "Ranks") -> "Checkpoint":
+    """Return the checkpoint with its weights, or this rank's share of them, on its device."""
+    import torch
 
+    from ..models import load_checkpoint
+    from ..views.progress_bars import loading_bar
+
+    device = model.device
+    if ranks.several and device == "cuda":
+        device = device_of_rank(ranks.rank)
+        torch.cuda.set_device(device)
+    progress = partial(loading_bar, enabled=ranks.rank == 0)  # one rank shows bars
+    checkpoint = load_checkpoint(
+        model.folder, device, model.dtype, description=model.description, progress=progress, ranks=ranks
+    )
+    if checkpoint.network.device.type == "cpu" or config.num_threads is not None:
+        set_threads(sum(parameter.numel() for parameter in checkpoint.network.parameters()), config.num_threads)
+    return checkpoint
+
+
+def _adapt(config: EngineConfig, checkpoint: "Checkpoint", adapter: "Adapter | None") -> Spec:
+    """Apply the adapter and compile the layers, in place; return the specification with the network's fingerprint."""
     from dlstep_kernels.choice import has_kernels
 
-    from ..distributed.conductor import Conductor
     from ..models import adapt
     from ..models.fingerprint import fingerprint
-    from ..models.shapes import kv_bytes_per_token, kv_shapes
 
-    ranks, device, path = crew.ranks, str(checkpoint.network.device), checkpoint.description.path
-    if device == "cpu" or config.num_threads is not None:
-        set_threads(sum(parameter.numel() for parameter in checkpoint.network.parameters()), config.num_threads)
     merge = config.pre_merge_lora is not False
     if adapter is not None:
         adapt(checkpoint, adapter, merge=merge)
@@ -217,50 +277,33 @@ def _made(
         from ..models.compiled import compile_layers
 
         compile_layers(checkpoint.network)
-    if resolved.num_pages == -1:
-        resolved = replace(resolved, **_pages_for_memory(resolved, checkpoint))
-    shapes = kv_shapes(checkpoint.network.config, ranks.size)
-    check_room(resolved, device, kv_bytes_per_token(shapes, checkpoint.network.dtype))
-    core_config, strategy = build(resolved, spec)
-    state = init(core_config, strategy)
-    # A question without its newline is no question to models that were trained on whole lines.
-    embedded = path.resolve() in [tiny.path(name).resolve() for name in tiny.names()]
-    driver = _driver(config, checkpoint, core_config, strategy)
-    leads = ranks.several and ranks.rank == 0
-    return Engine(
-        state,
-        Conductor(driver, crew) if leads else driver,
-        checkpoint.tokenizer,
-        checkpoint.name,
-        prompt_end="\n" if embedded else "",
-        chat_template=tiny.CHAT_TEMPLATE if embedded else checkpoint.description.family.chat_template,
-        session_pages=config.session_pages or 0,
-        folder=path,
-        buffer_policy=config.buffer_policy,
-        user_code_timeout=config.user_code_timeout,
-        ranks=ranks,
-    )
+    return spec
 
 
-def _folder(config: EngineConfig) -> Path:
-    """The checkpoint's folder. Raises ValueError if there is none."""
-    models = embedded_models_for(config)
-    if not models and config.model is None:
-        raise ValueError(
-            f"no embedded model can be decoded with {config.decoding_strategy!r}: give model=, one of "
-            f"{', '.join(tiny.names())} or a checkpoint folder"
-        )
-    model = config.model or models[0]
-    path = tiny.path(model) if model in tiny.names() else Path(model)
-    if not path.is_dir():
-        raise ValueError(f"no checkpoint folder at {model!r}, and the embedded models are {', '.join(tiny.names())}")
-    return path
+def _size_pages(options: EngineConfig, checkpoint: "Checkpoint") -> EngineConfig:
+    """Return resolved options with a number of pages, measured if that is -1. Raises ValueError if the pages cannot fit."""
+    from ..models.shapes import kv_bytes_per_token, kv_shapes
+
+    if options.num_pages == -1:
+        from ..driver.memory import pages_for
+
+        gib, share = options.kv_cache_gib, options.gpu_memory_utilization or DEFAULT_MEMORY_SHARE
+        options = replace(options, num_pages=1, kv_cache_gib=None, gpu_memory_utilization=None)
+        core_config, strategy = build(options, checkpoint.spec)
+        pages = pages_for(checkpoint, core_config, strategy, gib=gib, share=share, captures=not options.enforce_eager)
+        options = replace(options, num_pages=min(checkpoint.ranks.told(pages)))
+    shapes = kv_shapes(checkpoint.network.config, checkpoint.ranks.size)
+    check_room(options, str(checkpoint.network.device), kv_bytes_per_token(shapes, checkpoint.network.dtype))
+    return options
 
 
-def _driver(config: EngineConfig, checkpoint: "Checkpoint", core_config: Config, strategy: Strategy) -> "TorchDriver":
-    """The driver, with its graphs if they are captured at the start. Raises ValueError with a remedy for what does not fit."""
+def _build_driver(
+    config: EngineConfig, checkpoint: "Checkpoint", core_config: Config, strategy: Strategy, crew: "Crew"
+) -> Driver:
+    """Return the driver, with its graphs if they are captured at the start. Raises ValueError if memory runs out."""
     import torch
 
+    from ..distributed.conductor import Conductor
     from ..driver import TorchDriver
     from ..views.progress_bars import capturing_bar
 
@@ -268,29 +311,24 @@ def _driver(config: EngineConfig, checkpoint: "Checkpoint", core_config: Config,
         driver = TorchDriver(checkpoint, core_config, enforce_eager=config.enforce_eager, max_histories=config.max_sessions)
     except torch.OutOfMemoryError as error:
         raise ValueError(str(error)) from error
-    if config.capture_graphs != "start":
-        return driver
-    try:
-        with ExitStack() as undone, capturing_bar(enabled=checkpoint.ranks.rank == 0) as show:
-            undone.callback(driver.drop_graphs)  # ranks leave their group before an error frees the driver
-            driver.capture(strategy, show)
-            undone.pop_all()
-    except torch.OutOfMemoryError as error:
-        raise ValueError(
-            f"after {driver.graph_count} graphs there is no memory left: lower num_pages or gpu_memory_utilization, or give "
-            f"capture_graphs='lazy' ({error})"
-        ) from error
-    return driver
+    if config.capture_graphs == "start":
+        try:
+            with ExitStack() as undone, capturing_bar(enabled=crew.ranks.rank == 0) as show:
+                undone.callback(driver.drop_graphs)  # ranks leave their group before an error frees the driver
+                driver.capture(strategy, show)
+                undone.pop_all()
+        except torch.OutOfMemoryError as error:
+            raise ValueError(
+                f"after {driver.graph_count} graphs there is no memory left: lower num_pages or gpu_memory_utilization, or "
+                f"give capture_graphs='lazy' ({error})"
+            ) from error
+    return Conductor(driver, crew) if crew.ranks.several and crew.ranks.rank == 0 else driver
 
 
-def _pages_for_memory(config: EngineConfig, checkpoint: "Checkpoint") -> dict[str, int | None]:
-    """Options in place of `num_pages=-1` and those that go with it in a resolved configuration."""
-    from ..driver.memory import pages_for
-
-    limits = {"kv_cache_gib": None, "gpu_memory_utilization": None}
-    core_config, strategy = build(replace(config, num_pages=1, **limits), checkpoint.spec)
-    share = config.gpu_memory_utilization or DEFAULT_MEMORY_SHARE
-    pages = pages_for(
-        checkpoint, core_config, strategy, gib=config.kv_cache_gib, share=share, captures=not config.enforce_eager
-    )
-    return {**limits, "num_pages": min(checkpoint.ranks.told(pages))}
+def _free_memory(kind: type[BaseException] | None, error: BaseException | None, frames: TracebackType | None) -> None:
+    """Free the weights and pages that a ValueError refers to: a notebook keeps the last error while another LLM is tried."""
+    del kind, frames
+    told = isinstance(error, ValueError)
+    while told and error is not None:
+        clear_frames(error.__traceback__)
+        error = error.__cause__ or error.__context__

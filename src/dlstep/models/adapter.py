@@ -23,6 +23,7 @@ from .sharding import cuts_of
 from .shards import read_contents
 from .weights import Shares, empty_network, part_of, wanted_by
 
+PARTS = ("lora_A.weight", "lora_B.weight", "lora_magnitude_vector")  # of a product, the last with DoRA alone
 ADAPTER = "default"  # the name of the only adapter among peft's
 
 
@@ -151,7 +152,7 @@ def _pairs(
     """Products added to each module, and problems with those that do not fit."""
     pairs: list[Pair] = []
     problems: list[str] = []
-    needed = ("lora_A.weight", "lora_B.weight", "lora_magnitude_vector")[: 3 if adapter.config.use_dora else 2]
+    needed = PARTS[: 3 if adapter.config.use_dora else 2]
     for module in sorted(targeted | set(adapter.pairs)):
         parts = adapter.pairs.get(module, {})
         shape = stored.get(f"{module}.weight", ())
@@ -160,22 +161,30 @@ def _pairs(
             if not parts:
                 problems.append(f"not supported: {module}, which is no matrix")
             continue
-        rank, alpha = adapter.rank(module), adapter.alpha(module)
-        shapes = dict(zip(needed, ((rank, shape[1]), (shape[0], rank), (shape[0],)), strict=False))
-        wrong = [f"missing: {adapter.prefix}{module}.{part}" for part in needed if part not in parts]
-        wrong += [f"not used: {adapter.prefix}{module}.{part}" for part in sorted(parts) if part not in needed]
-        wrong += [
-            f"other shape: {adapter.prefix}{module}.{part} has {list(parts[part].shape)}, {module} takes {list(size)}"
-            for part, size in shapes.items()
-            if part in parts and tuple(parts[part].shape) != size
-        ]
+        rank = adapter.rank(module)
+        sizes: dict[str, Shape] = dict(zip(needed, ((rank, shape[1]), (shape[0], rank), (shape[0],)), strict=False))
+        wrong = _misfits(adapter, module, parts, sizes)
         problems += wrong
         if not wrong:
-            a, b, magnitude = (parts.get(part) for part in ("lora_A.weight", "lora_B.weight", "lora_magnitude_vector"))
+            a, b, magnitude = (parts.get(part) for part in PARTS)
             assert a is not None and b is not None
-            rooted = bool(adapter.config.use_rslora)
+            alpha, rooted = adapter.alpha(module), bool(adapter.config.use_rslora)
             pairs.append(Pair(module, a, b, alpha, rooted, magnitude, placed[f"{module}.weight"]))
     return pairs, problems
+
+
+def _misfits(adapter: Adapter, module: str, parts: Mapping[str, Tensor], sizes: Mapping[str, Shape]) -> list[str]:
+    """What is wrong with the tensors of an adapter for one module, which needs one of each of these `sizes`."""
+    name = f"{adapter.prefix}{module}"
+    return [
+        *(f"missing: {name}.{part}" for part in sizes if part not in parts),
+        *(f"not used: {name}.{part}" for part in sorted(parts) if part not in sizes),
+        *(
+            f"other shape: {name}.{part} has {list(parts[part].shape)}, {module} takes {list(size)}"
+            for part, size in sizes.items()
+            if part in parts and tuple(parts[part].shape) != size
+        ),
+    ]
 
 
 def _replaced(

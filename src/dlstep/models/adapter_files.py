@@ -13,7 +13,7 @@ from torch import Tensor
 from .digests import FileIdentity, identify
 from .patterns import Patterns
 from .reading import Refused, briefly, read_object
-from .shards import PICKLES, read_header
+from .shards import advice_on_pickles, read_header
 from .sizes import is_count
 
 CONFIG, TENSORS = "adapter_config.json", "adapter_model.safetensors"
@@ -127,9 +127,7 @@ def read_adapter(folder: Path) -> Adapter:
     if not (folder / CONFIG).is_file():
         raise FileNotFoundError(f"{folder} holds no {CONFIG}: give lora_path the folder of an adapter")
     if not (folder / TENSORS).is_file():
-        pickles = sorted(path.name for pattern in PICKLES for path in folder.glob(pattern))
-        found = f" ({', '.join(pickles)} may hold code and is not read: convert it to safetensors)" if pickles else ""
-        raise FileNotFoundError(f"{folder} holds no {TENSORS}{found}")
+        raise FileNotFoundError(f"{folder} holds no {TENSORS}{advice_on_pickles(folder)}")
     owner = f"the adapter in {folder}"
     files = (identify(folder / CONFIG), identify(folder / TENSORS))
     facts = read_object(folder / CONFIG)
@@ -154,11 +152,10 @@ def read_adapter(folder: Path) -> Adapter:
     return Adapter(folder, config, pairs, others, prefix, patterns, files)
 
 
-def _check(folder: Path, facts: Any) -> None:
+def _check(folder: Path, facts: dict[str, Any]) -> None:
     """Raise ValueError for options that would be ignored."""
-    if not isinstance(facts, dict) or facts.get("peft_type") != "LORA":
-        kind = facts.get("peft_type") if isinstance(facts, dict) else None
-        raise ValueError(f"the adapter in {folder} has peft_type {kind!r}: only LORA is supported")
+    if facts.get("peft_type") != "LORA":
+        raise ValueError(f"the adapter in {folder} has peft_type {facts.get('peft_type')!r}: only LORA is supported")
     known = (*USED, *PASSED_OVER)
     wrong = [f"{name}={value!r}" for name, value in facts.items() if name not in known and value not in (None, False, {}, [])]
     if facts.get("init_lora_weights") not in PLAIN_STARTS:

@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import TypeVar
 
 import torch
+from transformers import PreTrainedModel
 
 from .adapter import plan_adapter
-from .adapter_files import read_adapter
+from .adapter_files import Adapter, read_adapter
 from .description import Description, read_description
+from .families import Family
 from .reading import brief
 from .shapes import KVShape, kv_shapes
 from .shards import Contents, read_contents
@@ -46,31 +48,35 @@ def check(path: str | Path, model_name: str | None = None, lora_path: str | Path
     if not folder.is_dir():
         raise FileNotFoundError(f"checkpoint folder {str(folder)!r} does not exist: give the path of a local folder")
     problems: list[str] = []
-    parameters, shapes = 0, ()
     description = _found(problems, lambda: read_description(folder, model_name))
     contents = _found(problems, lambda: read_contents(folder)) or Contents({}, ())
     problems += contents.problems
     adapter = None if lora_path is None else _found(problems, lambda: read_adapter(Path(lora_path)))
-    network = None
-    if description is not None:
-        family, config = description.family, description.config
-        network = _found(problems, lambda: empty_network(family.network, config, torch.bfloat16))
-    if description is not None and network is not None:
+    stored_bytes = sum(stored.size for stored in contents.tensors.values())
+    if description is None:
+        return Report(folder, None, 0, stored_bytes, (), _listed(problems))
+    family, config = description.family, description.config
+    network = _found(problems, lambda: empty_network(family.network, config, torch.bfloat16))
+    parameters, shapes = 0, ()
+    if network is not None:
         parameters = sum(parameter.numel() for parameter in network.parameters())
         shapes = kv_shapes(network.config)
         if contents.tensors and not contents.problems:  # of damaged files half would be missing
-            rules, ignored = description.family.weights, description.family.ignored
-            planned = _found(problems, lambda: plan_weights(network, contents, rules, ignored))
-            problems += planned[1] if planned else ()
-            stored = {name: tensor.shape for name, tensor in contents.tensors.items()}
-            if adapter is not None:
-                _found(problems, lambda: plan_adapter(network, adapter, rules, stored, merge=True))
-    stored_bytes = sum(stored.size for stored in contents.tensors.values())
-    unknown = () if description is None else description.unknown
+            _plan(problems, network, family, contents, adapter)
     warnings = [
-        f"config.json states {name}, which dlstep ignores: see in the published code whether it matters" for name in unknown
+        f"config.json states {name}, which dlstep ignores: see in the published code whether it matters"
+        for name in description.unknown
     ]
     return Report(folder, description, parameters, stored_bytes, shapes, _listed(problems), _listed(warnings))
+
+
+def _plan(problems: list[str], network: PreTrainedModel, family: Family, contents: Contents, adapter: Adapter | None) -> None:
+    """Add what does not fit between the tensors of the checkpoint, those of the adapter, and the network."""
+    planned = _found(problems, lambda: plan_weights(network, contents, family.weights, family.ignored))
+    problems += planned[1] if planned else ()
+    stored = {name: tensor.shape for name, tensor in contents.tensors.items()}
+    if adapter is not None:
+        _found(problems, lambda: plan_adapter(network, adapter, family.weights, stored, merge=True))
 
 
 def _listed(lines: list[str]) -> tuple[str, ...]:

@@ -50,18 +50,22 @@ def digests(files: Sequence[FileIdentity], threads: int | None = None, cache: Pa
     begun, cache = time.time_ns(), cache or _cache()
     found = {file: remembered for file in files if (remembered := _recall(cache, file)) is not None}
     missing = [file for file in dict.fromkeys(files) if file not in found]
-    pieces = [(file, start) for file in missing for start in range(0, file.size, PIECE) or (0,)]
-    with ThreadPoolExecutor(threads or os.cpu_count() or 1) as pool:
-        hashed = list(pool.map(_digest_of_piece, pieces))
-    by_file = groupby(zip(pieces, hashed, strict=True), key=lambda pair: pair[0][0])
-    for file, its in by_file:
-        found[file] = sha256(b"".join(digest for _, digest in its)).hexdigest()
+    found |= _hashed(missing, threads or os.cpu_count() or 1)
     for file in files:
         if identify(Path(file.path)) != file:
             raise ValueError(f"{file.path} changed while it was loaded: load it again")
     for file in missing:
         _remember(cache, file, found[file], begun)
     return [found[file] for file in files]
+
+
+def _hashed(files: Sequence[FileIdentity], threads: int) -> dict[FileIdentity, str]:
+    """Return the digest of each file, which is the digest of those of its pieces."""
+    pieces = [(file, start) for file in files for start in range(0, file.size, PIECE) or (0,)]
+    with ThreadPoolExecutor(threads) as pool:
+        digests = list(pool.map(_digest_of_piece, pieces))
+    by_file = groupby(zip(pieces, digests, strict=True), key=lambda pair: pair[0][0])
+    return {file: sha256(b"".join(digest for _, digest in its)).hexdigest() for file, its in by_file}
 
 
 def _digest_of_piece(piece: tuple[FileIdentity, int]) -> bytes:

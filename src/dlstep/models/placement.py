@@ -85,26 +85,32 @@ def make_plan(wanted: Wanted, stored: Mapping[str, Shape], rules: tuple[Rule, ..
     for tensor in sorted(stored):
         if any(re.fullmatch(pattern, tensor) for pattern in ignored):
             continue
-        targets = [(name, first_names.get(name), part) for name, part in _targets(tensor, rules)]
-        if not all(_exists(wanted.shapes.get(first or ""), part) for _, first, part in targets):
+        targets = [(name, first_names.get(name, ""), part) for name, part in _targets(tensor, rules)]
+        if not all(_exists(wanted.shapes.get(first), part) for _, first, part in targets):
             unused.append(tensor)
             continue
-        if any(_taken(filled.get(first or "", {}), name, part) for name, first, part in targets):
+        if any(_taken(filled.get(first, {}), name, part) for name, first, part in targets):
             unused.append(f"{tensor} (another tensor fills {', '.join(name for name, _, _ in targets)})")
             continue
-        shapes = [part_shape(wanted.shapes[first or ""], part) for _, first, part in targets]
+        shapes = [part_shape(wanted.shapes[first], part) for _, first, part in targets]
         if stored[tensor] != (needed := _joined(shapes)):
             misshaped.append(f"{tensor} has {list(stored[tensor])}, the network takes {list(needed)}")
-        row = 0
-        for (name, first, part), shape in zip(targets, shapes, strict=True):
-            assert first is not None
-            rows = (row, row := row + shape[0]) if len(targets) > 1 else None
-            parts = filled.setdefault(first, {})
-            placements.append(Placement(tensor, rows, first, part, repeat=parts.get(part)))
-            parts.setdefault(part, name)
-    used = tuple(rule for rule in rules if any(re.fullmatch(rule.pattern, tensor) for tensor in stored))
+        placements += _placed(tensor, targets, shapes, filled)
+    used = tuple(rule for rule in rules if any(map(re.compile(rule.pattern).fullmatch, stored)))
     missing = sorted({_described(wanted.names[first], part, used, rules) for first, part in _unfilled(wanted.shapes, filled)})
     return LoadPlan(tuple(placements), tuple(missing), tuple(unused), tuple(misshaped))
+
+
+def _placed(
+    tensor: str, targets: list[tuple[str, str, Part]], shapes: list[Shape], filled: dict[str, dict[Part, str]]
+) -> Iterator[Placement]:
+    """Place the rows of a tensor in its targets, one after the other, and note in `filled` that these are filled."""
+    row = 0
+    for (name, first, part), shape in zip(targets, shapes, strict=True):
+        rows = (row, row := row + shape[0]) if len(targets) > 1 else None
+        parts = filled.setdefault(first, {})
+        yield Placement(tensor, rows, first, part, repeat=parts.get(part))
+        parts.setdefault(part, name)
 
 
 def _targets(tensor: str, rules: tuple[Rule, ...]) -> list[tuple[str, Part]]:

@@ -41,39 +41,47 @@ def regex_problem(pattern: str) -> str | None:
     open_groups, place = [_Group()], 0
     while place < len(pattern):
         group, letter = open_groups[-1], pattern[place]
+        problem = None
         if letter in "*+?" or (letter == "{" and COUNT.match(pattern, place)):
             place, problem = _repeat(group, pattern, place)
-            if problem:
-                return problem
         elif letter == "(":
-            if flags := FLAGS.match(pattern, place):
-                place, group.last = flags.end(), None
-                continue
-            if not (opened := GROUP.match(pattern, place)):
-                return f"has a group {pattern[place : place + 8]!r} of a kind that is not supported"
-            open_groups.append(_Group())
-            place = opened.end()
+            place, problem = _open(open_groups, pattern, place)
         elif letter == ")":
-            if len(open_groups) == 1:
-                return "closes a group that it does not open"
-            closed = open_groups.pop()
-            closed.repeats = max(closed.most, closed.repeats)
-            _add(open_groups[-1], closed, closed.written)
-            place += 1
+            place, problem = _close(open_groups, place)
         elif letter == "|":
             group.most, group.repeats, group.varies, group.last = max(group.most, group.repeats), 0, True, None
             place += 1
         else:
-            end, problem = _item(pattern, place)
-            if problem:
-                return problem
+            place, problem = _item(pattern, place)
             _add(group, 1, 1)
-            place = end
+        if problem:
+            return problem
         if open_groups[-1].repeats > MOST_REPEATS:
             return f"repeats more than {MOST_REPEATS} items in a row"
         if open_groups[-1].written > MOST_WRITTEN:
             return f"has counts that stand for more than {MOST_WRITTEN} items"
     return None if len(open_groups) == 1 else "opens a group that it does not close"
+
+
+def _open(open_groups: list[_Group], pattern: str, place: int) -> tuple[int, str | None]:
+    """Open a group, or skip flags. Return the place after its beginning, and what is wrong with it (None: nothing)."""
+    if flags := FLAGS.match(pattern, place):
+        open_groups[-1].last = None
+        return flags.end(), None
+    if not (opened := GROUP.match(pattern, place)):
+        return place, f"has a group {pattern[place : place + 8]!r} of a kind that is not supported"
+    open_groups.append(_Group())
+    return opened.end(), None
+
+
+def _close(open_groups: list[_Group], place: int) -> tuple[int, str | None]:
+    """Close the innermost group. Return the place after its end, and what is wrong with it (None: nothing)."""
+    if len(open_groups) == 1:
+        return place, "closes a group that it does not open"
+    closed = open_groups.pop()
+    closed.repeats = max(closed.most, closed.repeats)
+    _add(open_groups[-1], closed, closed.written)
+    return place + 1, None
 
 
 def _add(group: _Group, item: "_Group | int", written: int) -> None:

@@ -97,18 +97,12 @@ def cuts_of(network: PreTrainedModel, ranks: Ranks) -> dict[str, Cut]:
     check_heads(network.config, ranks.size)
     cuts: dict[str, Cut] = {}
     for name, module in network.named_modules():
-        if (kind := kind_of(name, plan)) is None:
-            continue
+        kind = kind_of(name, plan)
         if isinstance(module, nn.Linear) and kind in ("colwise", "rowwise"):
             owner = network.get_submodule(name.rpartition(".")[0])
-            start, stop = _range(network, name, module, kind, owner, ranks)
-            cuts[f"{name}.weight"] = Cut(-2 if kind == "colwise" else -1, start, stop)
-            if module.bias is not None:
-                cuts[f"{name}.bias"] = Cut(-1, start, stop) if kind == "colwise" else Cut(None)
-        for own, parameter in module.named_parameters(recurse=False) if kind == "moe_tp_experts" else ():
-            packed = kind_of(f"{name}.{own}", plan) == "packed_colwise"
-            width = parameter.shape[-2] // 2 if packed else parameter.shape[-1]
-            cuts[f"{name}.{own}"] = Cut(-2 if packed else -1, *_even(name, width, ranks), halves=packed)
+            cuts |= _cuts_of_layer(name, module, kind, owner, ranks)
+        if kind == "moe_tp_experts":
+            cuts |= _cuts_of_experts(name, module, plan, ranks)
     ids = cut_of(embedding_of(network).num_embeddings, ranks.rank, ranks.size)
     head = head_of(network)
     for name, module in network.named_modules():
@@ -118,13 +112,30 @@ def cuts_of(network: PreTrainedModel, ranks: Ranks) -> dict[str, Cut]:
     return cuts
 
 
+def _cuts_of_layer(name: str, module: nn.Linear, kind: str, owner: nn.Module, ranks: Ranks) -> dict[str, Cut]:
+    """The cuts of a linear layer: by outputs, bias included, or by inputs."""
+    start, stop = _range(name, module, kind, owner, ranks)
+    cuts = {f"{name}.weight": Cut(-2 if kind == "colwise" else -1, start, stop)}
+    if module.bias is not None:
+        cuts[f"{name}.bias"] = Cut(-1, start, stop) if kind == "colwise" else Cut(None)
+    return cuts
+
+
+def _cuts_of_experts(name: str, module: nn.Module, plan: Mapping[str, str], ranks: Ranks) -> dict[str, Cut]:
+    """The cuts of the parameters that hold all experts of a layer, each cut by its inner width."""
+    cuts: dict[str, Cut] = {}
+    for own, parameter in module.named_parameters(recurse=False):
+        packed = kind_of(f"{name}.{own}", plan) == "packed_colwise"
+        width = parameter.shape[-2] // 2 if packed else parameter.shape[-1]
+        cuts[f"{name}.{own}"] = Cut(-2 if packed else -1, *_even(name, width, ranks), halves=packed)
+    return cuts
+
+
 def _embeds(name: str) -> bool:
     return "vision" not in name and name.rpartition(".")[2] == "embed_tokens"
 
 
-def _range(
-    network: PreTrainedModel, name: str, module: nn.Linear, kind: str, owner: nn.Module, ranks: Ranks
-) -> tuple[int, int]:
+def _range(name: str, module: nn.Linear, kind: str, owner: nn.Module, ranks: Ranks) -> tuple[int, int]:
     """Which outputs of a layer a rank computes, or which inputs of it it holds."""
     width = module.out_features if kind == "colwise" else module.in_features
     last = name.rpartition(".")[2]

@@ -50,14 +50,14 @@ def read_contents(folder: Path) -> Contents:
             return Contents({}, (str(error),))
         return Contents({stored.name: stored for stored in tensors}, (), (file,))
     if not (folder / INDEX).is_file():
-        raise FileNotFoundError(f"{folder} holds neither {SINGLE} nor {INDEX}{_pickles(folder)}")
+        raise FileNotFoundError(f"{folder} holds neither {SINGLE} nor {INDEX}{advice_on_pickles(folder)}")
     try:
         return _read_index(folder)
     except ValueError as error:
         return Contents({}, (f"{folder / INDEX} is not the index of a checkpoint: {error}: download it again",))
 
 
-def _pickles(folder: Path) -> str:
+def advice_on_pickles(folder: Path) -> str:
     """Return advice about pickle files in the folder; empty if there are none."""
     others = sorted({path.name for pattern in PICKLES for path in folder.glob(pattern)})
     return f" ({', '.join(others)} may hold code and is not read: convert it to safetensors)" if others else ""
@@ -66,10 +66,7 @@ def _pickles(folder: Path) -> str:
 def _read_index(folder: Path) -> Contents:
     """Return the tensors of all shards that the index names, and how the shards differ from the index."""
     files = [identify(folder / INDEX)]
-    index = read_json(folder / INDEX)
-    where: Any = index.get("weight_map") if isinstance(index, dict) else None
-    if not isinstance(where, dict) or not where or not all(isinstance(file, str) for file in where.values()):
-        raise ValueError("it has no weight_map of tensor names to file names")
+    where = _weight_map(folder)
     tensors: dict[str, Stored] = {}
     problems: list[str] = []
     names: dict[str, set[str]] = {}
@@ -91,6 +88,15 @@ def _read_index(folder: Path) -> Contents:
         problems += [f"{file} holds {name}, for which {INDEX} has no entry" for name in sorted(set(found) - set(where))]
         tensors |= {name: stored for name, stored in found.items() if name in named}
     return Contents(tensors, tuple(problems), tuple(files))
+
+
+def _weight_map(folder: Path) -> dict[str, str]:
+    """Return the file of each tensor that the index names. Raises ValueError if it is no index."""
+    index = read_json(folder / INDEX)
+    where: Any = index.get("weight_map") if isinstance(index, dict) else None
+    if not isinstance(where, dict) or not where or not all(isinstance(file, str) for file in where.values()):
+        raise ValueError("it has no weight_map of tensor names to file names")
+    return where
 
 
 def read_header(path: Path) -> list[Stored]:

@@ -59,9 +59,7 @@ def encode_pins(texts: Texts, given: object) -> dict[int, int]:
         offset, what = plain(offset), plain(what)
         text = text_of(what)
         if type(offset) is not int or (text is None and type(what) is not int):
-            raise ValueError(
-                f"pins must be a mapping of offsets in the answer to texts or token ids, got {short((offset, what))}"
-            )
+            raise ValueError(f"{due}, got {short((offset, what))}")
         ids = [what] if text is None else _ids_of(texts, offset, text)
         for place, token in enumerate(ids, offset):
             if place in found:

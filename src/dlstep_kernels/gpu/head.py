@@ -263,6 +263,20 @@ def _named_logits(
     return logits
 
 
+def _of_owners(logits: Float32[Tensor, "n k"], named: Int64[Tensor, "n k"], share: Share) -> Float32[Tensor, "n k"]:
+    """Of the logits that the ranks computed for each named id, that of the rank whose share has the id."""
+    owners = (named // share.cut.most).clamp(0, (share.cut.total - 1) // share.cut.most)
+    return torch.stack(share.exchange(logits)).gather(0, owners[None])[0]
+
+
+def _optional(settings: Settings) -> tuple[Tensor | None, Tensor | None, Tensor | None, Tensor | None, Tensor | None]:
+    """Seeds, positions and draws of the noise, ids and amounts of penalties; None for those of no row."""
+    noise, penalty = settings.noise, settings.penalty
+    seeds, positions, draws = (None, None, None) if noise is None else (noise.seeds, noise.positions, noise.draws)
+    ids, amounts = (None, None) if penalty is None else (penalty.ids, penalty.amounts)
+    return seeds, positions, draws, ids, amounts
+
+
 def _chosen(hidden: Tensor, raced: bool, kept: int) -> Parameters:
     """Launch parameters by architecture, size of a number, what else takes registers (a list, noise), and rows."""
     name = f"{architecture(hidden.device)}/{hidden.dtype.itemsize}b"
@@ -305,21 +319,19 @@ def head_and_sample(
     cut = cut_of(len(weight), 0, 1) if share is None else share.cut
     if not cut.count:  # a rank without ids has one that nothing allows, with a logit of 0 whatever the hidden states are
         hidden, weight, bias = torch.zeros_like(hidden), hidden.new_zeros(1, depth), None
-    raced, plain = settings.temperatures is not None, settings.temperatures is not None and not sampler.tempered
+    raced = settings.temperatures is not None
+    plain = raced and not sampler.tempered
     chosen = _chosen(hidden, raced, kept_keys(sampler))
     splits = divided_up(cut.most, chosen["columns"])
-    bulk = bool(chosen["bulk"]) and _aligned(hidden) and _aligned(weight)
+    bulk = bool(chosen["bulk"]) and all(map(_aligned, (hidden, weight)))
     parts = room(rows, splits, sampler, hidden.device)
     if rows:
-        noise, penalty = settings.noise, settings.penalty
-        counters = (None, None, None) if noise is None else (noise.seeds, noise.positions, noise.draws)
-        penalties = (None, None) if penalty is None else (penalty.ids, penalty.amounts)
         _read_head[(divided_up(rows, chosen["rows"]) * splits,)](
             _described(hidden, chosen["rows"], chosen["depth"]) if bulk else hidden,
             _described(weight, chosen["columns"], chosen["depth"]) if bulk else weight, bias,
             0.0 if softcap is None else softcap, hidden.stride(0), weight.stride(0), rows, filled, len(weight),
             cut.first, depth, vocab_size, -1 if mask_id is None else mask_id, splits, rows * splits,
-            settings.temperatures, *counters, *penalties, parts.numbers, parts.winners, parts.keys,
+            settings.temperatures, *_optional(settings), parts.numbers, parts.winners, parts.keys,
             ROWS=chosen["rows"], COLUMNS=chosen["columns"], DEPTH=chosen["depth"], EVEN=depth % chosen["depth"] == 0,
             KEPT=parts.keys.shape[2], HIGHEST=sampler.ties == "highest", ENTROPY="entropy" in sampler.statistics,
             PLAIN=plain, RACED=raced, CAPPED=softcap is not None, BULK=bulk,
@@ -331,8 +343,7 @@ def head_and_sample(
     if settings.named is None:
         return drawn
     logits = _named_logits(hidden, weight, (settings.named - cut.first).contiguous(), bias, softcap, filled)
-    if share is not None:  # those of the rank that has the id
-        owners = (settings.named // cut.most).clamp(0, (cut.total - 1) // cut.most)
-        logits = torch.stack(share.exchange(logits)).gather(0, owners[None])[0]
+    if share is not None:
+        logits = _of_owners(logits, settings.named, share)
     allowed = {"vocab_size": min(vocab_size, cut.total), "mask_id": mask_id}
     return with_named(drawn, parts, settings, logits, **allowed, plain=plain, whole=False, filled=filled)

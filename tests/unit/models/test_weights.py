@@ -2,6 +2,7 @@
 
 import re
 import shutil
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -92,7 +93,7 @@ def test_small_pieces_of_files_make_the_same_network(sharded: Path, monkeypatch:
 
 
 def test_progress_is_not_drawn_where_nobody_looks(sharded: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    load_checkpoint(sharded, progress=True)
+    load_checkpoint(sharded, progress=partial(loading_bar, enabled=True))
     assert capfd.readouterr() == ("", "")
 
 

@@ -1,7 +1,13 @@
 """Chat templates: rendered as transformers renders them, and stopped where they would take too long or make too much."""
 
+import pickle
+import subprocess
+import sys
 import threading
 import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,7 +15,7 @@ from transformers.utils.chat_template_utils import render_jinja_template
 
 from dlstep.models import templates
 from dlstep.text import rendering
-from dlstep.text.rendering import render
+from dlstep.text.rendering import Renderer, render
 
 TOKENS = {"bos_token": "<s>", "eos_token": "</s>"}
 TALK: list[dict[str, Any]] = [
@@ -125,7 +131,7 @@ BOMBS = {
     "doubled by +": DOUBLED.replace("%s", "'x'", 1).replace("%s", "ns.x + ns.x"),
     "doubled by ~": DOUBLED.replace("%s", "'x'", 1).replace("%s", "ns.x ~ ns.x"),
     "doubled by a list": DOUBLED.replace("%s", "'x'", 1).replace("%s", "[ns.x, ns.x]") + "{{ ns.x }}",
-    "doubled by a mapping": DOUBLED.replace("%s", "'x'", 1).replace("%s", "dict(a=ns.x, b=ns.x)") + "{{ ns.x == 1 }}",
+    "doubled by a mapping": DOUBLED.replace("%s", "'x'", 1).replace("%s", "dict(a=ns.x, b=ns.x)") + "{{ ns.x }}",
     "doubled by a block": "{% set ns = namespace(x='x') %}{% for i in range(60) %}{% set b %}{{ ns.x }}{{ ns.x }}{% endset %}"
     "{% set ns.x = b %}{% endfor %}",
     "doubled by join": DOUBLED.replace("%s", "'x'", 1).replace("%s", "[ns.x, ns.x]|join"),
@@ -140,7 +146,6 @@ BOMBS = {
     "width of %": "{{ ('%099999999999d' % 1)|length }}",
     "width as an argument": "{{ ('%*d' % (999999999, 1))|length }}",
     "width of the filter": "{{ '%99999999999d'|format(1)|length }}",
-    "width of the time": "{{ strftime_now('%99999999d') }}",
     "indented": "{{ messages|tojson(indent=999999999)|length }}",
     "kept": "{% set ns = namespace(x=[]) %}" + LOOP + "{% set ns.x = [i, ns.x] %}{% endfor %}{{ ns.x }}",
     "deep brackets": "{{ " + "[" * 9999 + "]" * 9999 + " }}",
@@ -191,6 +196,87 @@ def test_a_long_conversation_is_within_the_bounds() -> None:
         assert render(template, talk, TOKENS) == theirs
 
 
-def test_a_second_rendering_has_the_whole_time_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rendering, "LARGEST_TOTAL", 300)
-    assert {render("{{ 'x' * 100 }}", TALK, {}) for _ in range(9)} == {"x" * 100}
+@pytest.mark.parametrize(
+    ("template", "text"),
+    [
+        ("{{ strftime_now('%99999999d') }}", ""),
+        (DOUBLED.replace("%s", "'x'", 1).replace("%s", "dict(a=ns.x, b=ns.x)") + "{{ ns.x == 1 }}", "False"),
+    ],
+)
+def test_what_only_looks_large_is_rendered(template: str, text: str) -> None:
+    assert render(template, TALK, TOKENS) == text
+
+
+def test_a_text_that_is_too_long_is_refused() -> None:
+    with pytest.raises(ValueError, match="it makes more than 67108864 bytes"):
+        render("{% for i in range(7000) %}{{ 'x' * 10000 }}{% endfor %}", TALK, TOKENS)
+
+
+def process_of(renderer: Renderer) -> Any:
+    """The process of a renderer, after an ordinary rendering."""
+    assert renderer.render("{{ x }}", {"x": "ordinary"}) == "ordinary"
+    return renderer._process
+
+
+@pytest.fixture
+def renderer() -> Iterator[Renderer]:
+    renderer = Renderer()
+    yield renderer
+    renderer.close()
+
+
+def test_a_process_renders_many_times_and_each_has_the_whole_time(renderer: Renderer, monkeypatch: pytest.MonkeyPatch) -> None:
+    process = process_of(renderer)
+    monkeypatch.setattr(rendering, "RENDER_SECONDS", 1.0)
+    begun = time.monotonic()
+    while time.monotonic() - begun < 1.5:
+        assert renderer.render("{% for i in range(99999) %}{% endfor %}", {}) == ""
+    with pytest.raises(ValueError, match="'unknown'"):
+        renderer.render("{{ x|unknown }}", {})
+    assert process_of(renderer) is process
+
+
+@pytest.mark.parametrize(("bomb", "reason"), [("nested loops", "more than 1 seconds"), ("many items", "too much memory")])
+def test_another_process_renders_after_one_that_was_ended(
+    bomb: str, reason: str, renderer: Renderer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process = process_of(renderer)
+    monkeypatch.setattr(rendering, "RENDER_SECONDS", 1.0)
+    with pytest.raises(ValueError, match=reason):
+        renderer.render(BOMBS[bomb], {"messages": TALK})
+    assert process.returncode is not None
+    assert process_of(renderer) is not process
+
+
+def test_a_process_that_was_killed_between_renderings_is_replaced(renderer: Renderer) -> None:
+    process = process_of(renderer)
+    process.kill()
+    process.wait()
+    assert process_of(renderer) is not process
+
+
+def test_the_answer_to_an_interrupted_rendering_is_never_read(renderer: Renderer, monkeypatch: pytest.MonkeyPatch) -> None:
+    process = process_of(renderer)
+
+    def interrupted(*given: object) -> None:
+        process.stdin.write(pickle.dumps((10.0, "stale", {})))
+        process.stdin.flush()
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(rendering, "_asked", interrupted)
+        renderer.render("{{ x }}", {})
+    assert process_of(renderer) is not process
+
+
+def test_a_script_needs_no_main_guard(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text("from dlstep.text.rendering import render\nprint(render('{{ messages|length }}', [{}] * 3, {}))\n")
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=True, timeout=100)
+    assert (done.stdout, done.stderr) == ("3\n", "")
+
+
+def test_threads_share_a_process() -> None:
+    with ThreadPoolExecutor(8) as threads:
+        texts = threads.map(lambda number: render("{{ messages[0].content }}", [{"content": str(number)}], {}), range(100))
+        assert list(texts) == [str(number) for number in range(100)]

@@ -9,6 +9,8 @@ from torch import Tensor
 from dlstep_kernels import AttentionLayout, SamplerConfig, Settings, SoftRows
 from dlstep_kernels.tiles import Tiles
 
+from ...core.soft import Merge
+
 View = tuple[int | None, int]  # sliding window of a layer, and how many query heads share one of its key heads
 
 
@@ -46,6 +48,30 @@ class Batch:
     soft: SoftRows | None = None
     carry: Carry | None = None
     filled: Int64[Tensor, "1"] | None = None
+
+
+def batch_of(
+    tensors: Mapping[str, Tensor], layouts: Mapping[View, AttentionLayout | Tiles], sampler: SamplerConfig, merge: Merge | None
+) -> Batch:
+    """Return the batch of these tensors by name; `merge` says how soft rows are blended, None if there are none."""
+    soft = None
+    if merge is not None:
+        rows = tensors["soft_rows"]  # a row of -1 is padding
+        ids, probabilities = (tensors[name].view(len(rows), -1) for name in ("soft_ids", "soft_probabilities"))
+        residuals = tensors["soft_residuals"]
+        soft = SoftRows(rows, ids, probabilities, residuals, merge.mode, merge.renormalize, merge.weight)
+    return Batch(
+        tokens=tensors["tokens"][None],
+        positions=tensors["positions"][None],
+        slot_mapping=tensors["slot_mapping"],
+        layouts=layouts,
+        wanted=tensors["wanted"],
+        settings=Settings.of(tensors, len(tensors["wanted"])),
+        sampler=sampler,
+        soft=soft,
+        carry=Carry(tensors["found"], tensors["left"], tensors["fresh"]) if "found" in tensors else None,
+        filled=tensors.get("filled"),
+    )
 
 
 @dataclass(frozen=True, slots=True)

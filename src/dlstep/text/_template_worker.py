@@ -1,0 +1,120 @@
+"""The process that renders chat templates, run as a script; it imports nothing of this package, so that it starts fast.
+
+A template is a program, and it may come with a checkpoint. Here it can only waste time and memory: it runs in Jinja's sandbox,
+and this process ends if a rendering takes too long or needs too much memory. The language is that of transformers 5.17:
+`ImmutableSandboxedEnvironment` with `raise_exception`, `strftime_now`, `tojson`, `break`, `continue` and `generation`.
+"""
+
+import faulthandler
+import json
+import os
+import pickle
+import sys
+from contextlib import suppress
+from datetime import datetime
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, ClassVar
+
+from jinja2 import Template, TemplateError, nodes
+from jinja2.exceptions import SecurityError
+from jinja2.ext import Extension, loopcontrols
+from jinja2.parser import Parser
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2.utils import Namespace
+
+MEMORY = 1 << 29  # bytes beyond those that this process has at its start
+LONGEST = 1 << 26  # bytes of an answer
+LONGEST_ERROR = 1000  # characters
+
+
+class SafeNamespace(Namespace):
+    """Variables that a loop may change. No name begins with an underscore."""
+
+    def __init__(*args: Any, **values: Any) -> None:  # so that `namespace(self=...)` works, too
+        Namespace.__init__(args[0])
+        for name, value in dict(*args[1:], **values).items():
+            args[0][name] = value
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        if not isinstance(name, str) or name.startswith("_"):
+            raise SecurityError(f"a namespace takes no name that begins with an underscore, got {name!r}")
+        super().__setitem__(name, value)
+
+
+class Generation(Extension):
+    """`{% generation %}` marks what the assistant says, for training; here it prints its body."""
+
+    tags: ClassVar[set[str]] = {"generation"}
+
+    def parse(self, parser: Parser) -> nodes.Node:
+        """Return the body, as a scope."""
+        line = next(parser.stream).lineno
+        return nodes.Scope(parser.parse_statements(("name:endgeneration",), drop_needle=True), lineno=line)
+
+
+def raise_exception(message: str) -> None:
+    """Refuse the messages."""
+    raise TemplateError(message)
+
+
+def tojson(value: Any, ensure_ascii: bool = False, indent: Any = None, separators: Any = None, sort_keys: bool = False) -> str:
+    """Return a value as JSON; Jinja's own filter escapes HTML."""
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+
+
+@lru_cache(maxsize=8)
+def compiled(template: str) -> Template:
+    """Return a template that is ready to be rendered."""
+    environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, Generation])
+    environment.filters["tojson"] = tojson
+    environment.globals |= {
+        "dict": lambda *args, **values: dict(*args, **values),  # noqa: PLW0108 - without the methods of the class
+        "namespace": SafeNamespace,
+        "raise_exception": raise_exception,
+        "strftime_now": lambda form: datetime.now().strftime(form),
+    }
+    return environment.from_string(template)
+
+
+def answer(template: str, variables: dict[str, Any]) -> bytes:
+    """Return the rendered text, or why there is none, as a line of JSON."""
+    try:
+        line = json.dumps({"text": compiled(template).render(variables)}).encode()
+        if len(line) < LONGEST:
+            return line
+        error = f"it makes more than {LONGEST} bytes of JSON"
+    except MemoryError:
+        raise
+    except Exception as raised:  # noqa: BLE001 - the boundary to the template, which may raise any exception
+        kind = "" if isinstance(raised, TemplateError | ValueError) else f"{type(raised).__name__}: "
+        error = f"{kind}{raised}"[:LONGEST_ERROR]
+    return json.dumps({"error": error}).encode()
+
+
+def limit_memory() -> None:
+    """Limit the memory of this process where the system can: on Linux."""
+    statm = Path("/proc/self/statm")
+    if statm.exists():
+        import resource
+
+        most = int(statm.read_text().split()[0]) * resource.getpagesize() + MEMORY
+        resource.setrlimit(resource.RLIMIT_AS, (most, most))
+
+
+def main() -> None:
+    """Answer pickled jobs from the parent process until it closes the pipe."""
+    limit_memory()
+    with open(os.devnull, "w") as nowhere, suppress(EOFError):
+        while True:
+            seconds, template, variables = pickle.load(sys.stdin.buffer)
+            # A thread without Python code ends this process, even in the middle of one long operation.
+            faulthandler.dump_traceback_later(seconds, exit=True, file=nowhere)
+            line = answer(template, variables)
+            faulthandler.cancel_dump_traceback_later()
+            sys.stdout.buffer.write(line + b"\n")
+            sys.stdout.buffer.flush()
+
+
+if __name__ == "__main__":
+    main()
