@@ -9,7 +9,7 @@ from typing import Any
 
 from ..core.options import StrategyOptions
 from ..engine import Engine
-from ..evaluate.crews import Alone
+from ..evaluate.answering import Answering
 from ..evaluate.documents import documents_of
 from ..evaluate.frontier import Point, frontier, hypervolume
 from ..evaluate.metrics import Answers
@@ -61,7 +61,7 @@ def decoded(engine: Engine, over: Items[str], pool: int, folder: Path, show: Sho
     grid = tuple(space.spread(space.size))
     options = EvalOptions(dataset_limit=pool, out=str(folder), grid=grid)
     show.begin(f"{space.size} sets of options", space.size * pool)
-    evaluate(Alone(engine), options, {"shells": documents_of("shells", None, pool)}, show=show.answered)
+    evaluate(Answering(engine), options, {"shells": documents_of("shells", None, pool)}, show=show.answered)
     groups = read(folder).groups.values()
     return space, {each: [Answers.of(*pair) for pair in pairs] for each, pairs in zip(grid, groups, strict=True)}
 

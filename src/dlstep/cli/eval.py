@@ -67,7 +67,8 @@ def parser() -> ArgumentParser:
 
 def run(options: Namespace) -> int:
     """Answer, score, and print the table; 1 if a request was rejected or failed."""
-    from ..evaluate.crews import Alone, Crew, Processes
+    from ..evaluate.answering import Answering
+    from ..evaluate.crews import Crew, Processes
     from ..evaluate.items import read_documents
     from ..evaluate.runner import evaluate
     from ..evaluate.runs import read
@@ -81,7 +82,7 @@ def run(options: Namespace) -> int:
     total = sum(map(len, documents.values())) * len(chosen.grid)
     config = engine_config(engine)
     told = {"engine": engine, "eval": asdict(chosen) | {"grid": options.grid}}
-    crew: Crew = Processes(config, chosen.workers, chosen.worker_timeout) if chosen.workers > 1 else Alone(loaded(config))
+    crew: Crew = Processes(config, chosen.workers, chosen.worker_timeout) if chosen.workers > 1 else Answering(loaded(config))
     with closing(crew), scoring_bar(total, enabled=options.progress) as show:
         evaluate(crew, chosen, documents, told=told, show=show)
     result = read(Path(chosen.out))

@@ -92,7 +92,8 @@ def parser() -> ArgumentParser:
 
 def run(options: Namespace) -> int:
     """Search, then print, draw and write what was found."""
-    from ..evaluate.crews import Alone, Crew, Processes
+    from ..evaluate.answering import Answering
+    from ..evaluate.crews import Crew, Processes
     from ..evaluate.items import read_documents
     from ..evaluate.tuning import parted, problems_of, tune
     from ..progress import tuning_bar
@@ -110,7 +111,7 @@ def run(options: Namespace) -> int:
 
         return run_load(options, asked, tuning, documents, config)
     told = {"engine": engine, "eval": asdict(asked) | {"grid": None}, "tune": asdict(tuning)}
-    crew: Crew = Processes(config, asked.workers, asked.worker_timeout) if asked.workers > 1 else Alone(loaded(config))
+    crew: Crew = Processes(config, asked.workers, asked.worker_timeout) if asked.workers > 1 else Answering(loaded(config))
     with closing(crew), tuning_bar(enabled=options.progress) as show:
         tuned = tune(crew, asked, tuning, documents, told=told, show=show)
     if options.plot is not None:

@@ -17,11 +17,11 @@ from ..core import options_of
 from ..core.options import StrategyOptions
 from ..core.words import counted, printable
 from ..engine import Engine, load_engine
+from ..evaluate.answering import Answering
 from ..evaluate.checkpoint import ANSWERS
-from ..evaluate.crews import Alone
 from ..evaluate.documents import Document
 from ..evaluate.items import Item, items_of, options_text
-from ..evaluate.load import Rate, chosen_at, joined, policy_rows, rates
+from ..evaluate.load import Rate, chosen_at, policy_rows, rates
 from ..evaluate.metrics import Answers
 from ..evaluate.options import EvalOptions
 from ..evaluate.runner import evaluate
@@ -52,13 +52,10 @@ def run_load(
         items[item.options].append(item)
     with tuning_bar(enabled=options.progress) as show:
         show.begin(f"{counted(len(items), 'set')}: accuracy", sum(map(len, items.values())))
-        evaluate(Alone(engine), asked, documents, show=show.answered)
-        measured: list[Rate] = []
+        evaluate(Answering(engine), asked, documents, show=show.answered)
         show.begin("tokens a second", len(items) * len(loads) * options.repeats)
         before = sum(map(len, items.values()))
-        for rate in rates(engine, items, loads, options.repeats):
-            measured.append(rate)
-            show.answered(before + len(measured), 0.0)
+        found = rates(engine, items, loads, options.repeats, lambda done: show.answered(before + done, 0.0))
     run = read(Path(asked.out))
     texts = {options_text(dict(chosen)): chosen for chosen in asked.grid}
     answers: dict[StrategyOptions, Answers] = {}
@@ -67,7 +64,6 @@ def run_load(
     if not any(sums.accuracy for sums in answers.values()):
         raise ValueError(f"no answer was right, so nothing can be chosen: look at {run.folder / ANSWERS}")
     at_least = tuning.at_least or AT_LEAST
-    found = joined(measured)
     chosen = chosen_at(found, answers, at_least)
     rows = policy_rows(chosen)
     assert policy_of(rows) is not None, "what is written can be read"

@@ -15,11 +15,11 @@ def evaluate_with(llm: "LLM", options: EvalOptions) -> Run:
 
     Raises ValueError for options, files or a folder that cannot be used.
     """
-    from .crews import Alone
+    from .answering import Answering
     from .items import read_documents
     from .runner import evaluate
 
-    evaluate(Alone(llm.engine), options, read_documents(options))
+    evaluate(Answering(llm.engine), options, read_documents(options))
     return read(options.out)
 
 

@@ -1,7 +1,7 @@
 """An engine that accepts requests while it decodes, and the cost of each answer and each forward pass."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
@@ -11,6 +11,7 @@ from ..engine import Engine
 from ..text import cut, decode
 from .items import Item
 from .metrics import Work
+from .versions import about
 
 ROUND = 6  # decimals of what is measured
 
@@ -34,24 +35,19 @@ class Live:
 
     def fold(self, update: Update) -> None:
         """Record the step at which each position got its current token."""
-        start, steps, decided = len(update.sequence.request.prompt), update.steps, self._decided
-        for offset, token in enumerate(update.tokens, update.start - start):
-            if offset not in decided or decided[offset][0] != token:
-                decided[offset] = token, steps
-        for offset, cell in enumerate(update.window, update.stop - start):
-            if cell.token is None:
+        decided, first = self._decided, update.start - len(update.sequence.request.prompt)
+        for offset, token in enumerate([*update.tokens, *(cell.token for cell in update.window)], first):
+            if token is None:
                 decided.pop(offset, None)
-            elif offset not in decided or decided[offset][0] != cell.token:
-                decided[offset] = cell.token, steps
+            elif offset not in decided or decided[offset][0] != token:
+                decided[offset] = token, update.steps
 
     def answered(self, update: Update, engine: Engine) -> Answered:
         """Return the answer, from the update that reports its end."""
         sequence, item = update.sequence, self.item
         tokens = sequence.answer
-        row = {
-            "task": item.task,
-            "document": item.document.number,
-            "options": dict(item.options),
+        key = {"task": item.task, "document": item.document.number, "options": dict(item.options)}
+        row = key | {
             "prompt": item.prompt,
             "answer": cut(decode(engine.tokenizer, tokens), item.params.stop),
             "tokens": list(tokens),
@@ -60,10 +56,7 @@ class Live:
             "error": sequence.error,
             "seed": sequence.request.seed,
         }
-        beside = {
-            "task": item.task,
-            "document": item.document.number,
-            "options": dict(item.options),
+        beside = key | {
             "forwards": sequence.nfe,
             "computed": self.computed,
             "wasted": self.wasted,
@@ -75,14 +68,14 @@ class Live:
 
 
 class Answering:
-    """An engine that accepts items at any time; each step returns the answers that ended in it."""
+    """An engine that accepts items at any time: the crew of this process."""
 
     def __init__(self, engine: Engine) -> None:
-        self.engine = engine
+        self.about = about(engine)
+        self._engine = engine
         self._decode = engine.decode(record=self._count)
         self._live: dict[int, Live] = {}
-        self._work = Work()
-        self._sampled = False
+        self._work = Work()  # of the current step
 
     @property
     def live(self) -> int:
@@ -91,33 +84,30 @@ class Answering:
 
     def add(self, place: int, item: Item) -> None:
         """Queue an item. Raises ValueError for a prompt that cannot be encoded."""
-        self._decode.add(Request(place, item.ids(self.engine), item.params, index=item.index))
+        self._decode.add(Request(place, item.ids(self._engine), item.params, index=item.index))
         self._live[place] = Live(place, item)
 
-    def step(self) -> list[Answered]:
-        """Run one forward pass, and return the answers that ended in it."""
-        begin, padding = perf_counter(), self._padding
-        self._sampled = False
+    def step(self) -> tuple[list[Answered], Work]:
+        """Run one forward pass, and return the answers that ended in it and its work."""
+        begin, padding, self._work = perf_counter(), self._padding, Work()
         ended: list[Answered] = []
         for update in self._decode.step():
             live = self._live[update.id]
             live.fold(update)
             if update.ending is not None:
-                ended.append(live.answered(update, self.engine))
+                ended.append(live.answered(update, self._engine))
                 del self._live[update.id]
         took = perf_counter() - begin
-        self._work += Work(padding=self._padding - padding, seconds=took, decode_seconds=took if self._sampled else 0.0)
-        return ended
+        timed = Work(padding=self._padding - padding, seconds=took, decode_seconds=took if self._work.sampling else 0.0)
+        return ended, self._work + timed
 
-    def worked(self) -> Work:
-        """Return the work since the last call of this method."""
-        work, self._work = self._work, Work()
-        return replace(work, seconds=round(work.seconds, ROUND), decode_seconds=round(work.decode_seconds, ROUND))
+    def close(self) -> None:
+        """Do nothing: this crew has no resources to release."""
 
     @property
     def _padding(self) -> int:
         """The number of padding rows so far; only drivers of devices that capture forward passes pad them."""
-        driver = self.engine.driver
+        driver = self._engine.driver
         return driver.padding if isinstance(driver, TorchDriver) else 0
 
     def _count(self, event: Event) -> None:
@@ -131,6 +121,5 @@ class Answering:
             live.wasted += max(0, min(live.stored, final) - span.start - span.query_only)
             live.stored = max(live.stored, final)
         samples = any(span.wanted for span in plan.spans)
-        self._sampled = self._sampled or samples
         rows = sum([len(span.tokens) for span in plan.spans])
         self._work += Work(1, int(samples), len(plan.spans), rows, preemptions=len(plan.preemptions))

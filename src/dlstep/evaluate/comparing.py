@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..run_lock import RunLock
-from .crews import Alone
+from .answering import Answering
 from .entries import Entry
 from .frontier import Point, aup, frontier
 from .intervals import against_best
@@ -125,7 +125,7 @@ def compared(entries: Items[Entry], options: EvalOptions, folder: Path | None = 
             chosen = replace(options, grid=entry.grid, out=str(out))
             told = {"engine": dict(entry.told), "eval": asdict(chosen) | {"grid": dict(entry.varied) or None}}
             shown = partial(show_after, sums, show)
-            evaluate(Alone(entry.engine), chosen, documents, told=told if entry.told else None, show=shown)
+            evaluate(Answering(entry.engine), chosen, documents, told=told if entry.told else None, show=shown)
             results += results_in(entry, out)
             sums = Answers.total(result.sums for result in results)
     return [row for task in documents for row in rows_of([result for result in results if result.task == task])]

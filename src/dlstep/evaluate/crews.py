@@ -5,49 +5,28 @@ from contextlib import suppress
 from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Protocol
 
 from ..config import EngineConfig
-from ..core import Config, DlstepError, Strategy
+from ..core import DlstepError
 from ..devices import device_of
-from ..engine import Engine, load_engine
+from ..engine import load_engine
 from ..lookup import searched
 from ..processes import Clock, Heart, Pulse, Worker, WorkerDied
-from . import versions
 from .answering import Answered, Answering
 from .items import Item
 from .metrics import Work
+from .versions import About
 
 START = 1800.0  # minimum seconds allowed for a worker to load
 
 
-class About(NamedTuple):
-    """The engine of a crew: the facts that its answers depend on, and how many requests it decodes at once (`seats`).
-
-    `versions` and `environment` are part of the key of a run; `machine` is recorded in its folder only.
-    """
-
-    facts: dict[str, Any]
-    seats: int
-    config: Config
-    strategy: Strategy
-    versions: dict[str, str]
-    environment: dict[str, str]
-    machine: dict[str, str]
-
-
-class Failed(NamedTuple):
-    """The message of a process that cannot continue, with the reason."""
-
-    why: str
-
-
 class Crew(Protocol):
-    """A decoder that accepts items at any time."""
+    """A decoder that accepts items at any time: `Answering` or `Processes`."""
 
     @property
     def about(self) -> About:
-        """The facts of the crew."""
+        """The facts of the engine, and how many requests the crew decodes at once."""
         ...
 
     @property
@@ -57,7 +36,6 @@ class Crew(Protocol):
 
     def add(self, place: int, item: Item) -> None:
         """Queue an item."""
-        ...
 
     def step(self) -> tuple[list[Answered], Work]:
         """Return the next answers, possibly none, and the work since the last answers."""
@@ -65,50 +43,6 @@ class Crew(Protocol):
 
     def close(self) -> None:
         """Drop the requests without an answer, and release all resources."""
-        ...
-
-
-def about(engine: Engine) -> About:
-    """Return the facts of an engine."""
-    config = engine.first.config
-    facts = {
-        "model": engine.name,
-        "fingerprint": config.spec.fingerprint,
-        "strategy": repr(engine.first.strategy),
-        "max_model_len": config.max_model_len,
-        "seed": config.seed,
-    }
-    code = versions.versions(engine), versions.environment(engine), versions.machine(engine)
-    return About(facts, config.max_num_reqs, config, engine.first.strategy, *code)
-
-
-class Alone:
-    """An engine in this process."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._about = about(engine)
-        self._answering = Answering(engine)
-
-    @property
-    def about(self) -> About:
-        """The facts of the engine."""
-        return self._about
-
-    @property
-    def live(self) -> int:
-        """The number of requests without an answer."""
-        return self._answering.live
-
-    def add(self, place: int, item: Item) -> None:
-        """Queue an item."""
-        self._answering.add(place, item)
-
-    def step(self) -> tuple[list[Answered], Work]:
-        """Run one forward pass, and return the answers that ended in it and its work."""
-        return self._answering.step(), self._answering.worked()
-
-    def close(self) -> None:
-        """Do nothing: this crew has no resources to release."""
 
 
 class Processes:
@@ -138,12 +72,7 @@ class Processes:
             self.close()
             raise
         each = list(self._ready.values())
-        self._about = each[0]._replace(seats=sum(one.seats for one in each))
-
-    @property
-    def about(self) -> About:
-        """The facts of the engines, and the sum of their seats."""
-        return self._about
+        self.about = each[0]._replace(seats=sum(one.seats for one in each))
 
     @property
     def live(self) -> int:
@@ -167,8 +96,8 @@ class Processes:
             alive = pulse.worker.alive  # read before the messages, so that the last messages of a dead worker are not missed
             for message in pulse.take(passed):
                 match message:
-                    case Failed():
-                        raise ValueError(message.why)
+                    case ValueError():
+                        raise message
                     case About():
                         self._ready[pulse] = message
                     case ended, worked:
@@ -217,15 +146,17 @@ def work(connection: Connection, config: EngineConfig, number: int) -> None:
     heart = Heart(connection)
     try:
         with searched(Path.cwd()):
-            answering = Answering(load_engine(replace(config, device=device_of(config.device, number))))
-        heart.send(about(answering.engine))
+            answering, done = Answering(load_engine(replace(config, device=device_of(config.device, number)))), Work()
+        heart.send(answering.about)
         while True:
             while connection.poll() or not answering.live:
                 answering.add(*connection.recv())
-            ended = answering.step()
+            ended, worked = answering.step()
+            done += worked
             heart.progress += 1
             if ended:
-                heart.send((ended, answering.worked()))
+                heart.send((ended, done))
+                done = Work()
     except (ValueError, OSError, DlstepError, EOFError) as error:
         if not isinstance(error, EOFError | BrokenPipeError | ConnectionResetError):  # these mean that the parent has ended
-            heart.send(Failed(" ".join(str(error).split())))
+            heart.send(ValueError(" ".join(str(error).split())))

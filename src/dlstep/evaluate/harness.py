@@ -23,8 +23,8 @@ from ..core.checks import short
 from ..llm import LLM
 from ..rendering import render
 from ..text import encode
-from .crews import about
 from .likelihood import Ids, Likelihood, Likelihoods, MonteCarlo
+from .versions import about
 
 OWN = ("batch_size", "max_batch_size")  # options of lm_eval that have no effect: dlstep batches up to max_num_reqs requests
 TOKENS = 256  # of an answer, if the task sets no limit

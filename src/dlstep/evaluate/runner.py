@@ -173,9 +173,9 @@ class Running:
 
     def _note_work(self, task: str, work: Work) -> None:
         now = perf_counter()
-        work = replace(self._unsaid + work, wall_seconds=round(now - self._begin, ROUND))
+        work = replace(self._unsaid + work, wall_seconds=now - self._begin)
         self._begin, self._unsaid = now, Work()
-        self._notes.note_work(task, asdict(work))
+        self._notes.note_work(task, {name: round(value, ROUND) for name, value in asdict(work).items()})
 
     def _collect(self, *, everything: bool) -> None:
         """Write the answers that have been scored; with `everything`, wait until all of them are."""

@@ -11,12 +11,12 @@ from ..core.checks import short
 from ..llm import LLM
 from ..run_lock import RunLock, check_free
 from .checkpoint import key_of
-from .crews import about
 from .items import items_of, read_documents
 from .options import EvalOptions, grid_of
 from .report import names_of, trace_path, wrong
 from .runner import key_of_run
 from .runs import Run
+from .versions import about
 
 
 def row_named(run: Run, name: str) -> Mapping[str, Any]:

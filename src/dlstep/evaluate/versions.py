@@ -1,4 +1,4 @@
-"""The versions that answers and scores depend on. `versions` and `environment` are part of a run's key, `machine` is not."""
+"""What answers and scores depend on: the engine, the versions of code and libraries, and the machine."""
 
 import platform
 import sys
@@ -9,9 +9,10 @@ from hashlib import blake2b
 from importlib.metadata import PackageNotFoundError, version
 from inspect import getsource, isfunction
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from .. import __version__
-from ..core import Options, options_of
+from ..core import Config, Options, Strategy, options_of
 from ..driver import TorchDriver
 from ..engine import Engine
 
@@ -32,6 +33,35 @@ PARTS = {
     "prompts": [*(FOLDER / name for name in PROMPTS), PACKAGE / "chat.py", PACKAGE / "prompts.py", PACKAGE / "rendering.py"],
     "scorers": [path for path in FOLDER.glob("*.*") if path.is_file() and path.name not in (*DECIDES_NOTHING, *PROMPTS)],
 }
+
+
+class About(NamedTuple):
+    """The engine of a crew: the facts that its answers depend on, and how many requests it decodes at once (`seats`).
+
+    `versions` and `environment` are part of the key of a run; `machine` is recorded in its folder only.
+    """
+
+    facts: dict[str, Any]
+    seats: int
+    config: Config
+    strategy: Strategy
+    versions: dict[str, str]
+    environment: dict[str, str]
+    machine: dict[str, str]
+
+
+def about(engine: Engine) -> About:
+    """Return the facts of an engine."""
+    config = engine.first.config
+    facts = {
+        "model": engine.name,
+        "fingerprint": config.spec.fingerprint,
+        "strategy": repr(engine.first.strategy),
+        "max_model_len": config.max_model_len,
+        "seed": config.seed,
+    }
+    code = versions(engine), environment(engine), machine(engine)
+    return About(facts, config.max_num_reqs, config, engine.first.strategy, *code)
 
 
 def sources(part: str) -> Iterator[Path]:
