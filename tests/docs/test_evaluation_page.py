@@ -11,8 +11,8 @@ from dlstep.cli import main
 from dlstep.evaluate import EvalOptions
 from dlstep.evaluate.checkpoint import KEY_FIELDS, ROW_FIELDS
 from dlstep.evaluate.comparing import Row
+from dlstep.evaluate.space import TuneOptions
 from dlstep.evaluate.table import Line
-from dlstep.evaluate.tune_options import TuneOptions
 from dlstep.option_help import field_help
 
 PAGE = (Path(__file__).parents[2] / "docs" / "evaluation.md").read_text(encoding="utf-8")

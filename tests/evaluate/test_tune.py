@@ -15,7 +15,7 @@ from dlstep.evaluate.checkpoint import ANSWERS, RUN
 from dlstep.evaluate.frontier import frontier, knee
 from dlstep.evaluate.items import read_documents
 from dlstep.evaluate.options import EvalOptions
-from dlstep.evaluate.tune_options import TuneOptions
+from dlstep.evaluate.space import TuneOptions
 from dlstep.evaluate.tuning import Tuned, as_json, chosen_of, parted, problems_of, tune
 from dlstep.tiny import problems, score
 
@@ -185,8 +185,8 @@ def test_the_fastest_with_a_share_of_the_best_accuracy_is_chosen(
 def test_the_first_problems_have_some_of_each_task_and_none_is_in_both_parts() -> None:
     options = EvalOptions(dataset_limit=11)
     documents = read_documents(options)["shells"]
-    found = problems_of(options, {"shells": documents, "gsm8k": documents[:3]})
-    assert [task for task, _, _ in found[:7]] == ["shells", "gsm8k"] * 3 + ["shells"] and len(found) == 14
+    found = problems_of({"shells": documents, "gsm8k": documents[:3]})
+    assert [task for task, _ in found[:7]] == ["shells", "gsm8k"] * 3 + ["shells"] and len(found) == 14
     for tuning in (TuneOptions(), TuneOptions(problems=3), TuneOptions(held_out=5), TuneOptions(problems=13, held_out=1)):
         early, late = parted(found, tuning)
         assert len(early) == (tuning.problems or len(early)) and len(late) == (tuning.held_out or len(late))

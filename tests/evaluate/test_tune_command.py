@@ -18,7 +18,7 @@ from dlstep.evaluate.documents import documents_of
 from dlstep.evaluate.frontier import hypervolume
 from dlstep.evaluate.options import EvalOptions
 from dlstep.evaluate.runs import read
-from dlstep.evaluate.tune_options import TuneOptions
+from dlstep.evaluate.space import TuneOptions
 from dlstep.evaluate.tuning import Silent, tune
 from dlstep.tiny import problems, score
 

@@ -16,9 +16,8 @@ from dlstep.evaluate.items import items_of, read_documents
 from dlstep.evaluate.load import LEAST, ROUNDS, Rate, chosen_at, measured, policy_rows, rates
 from dlstep.evaluate.metrics import Answers
 from dlstep.evaluate.options import EvalOptions, grid_of
-from dlstep.evaluate.space import Space, space_of, values_of
+from dlstep.evaluate.space import Space, TuneOptions, space_of, values_of
 from dlstep.evaluate.study import write_study
-from dlstep.evaluate.tune_options import TuneOptions
 from dlstep.evaluate.tuning import ENOUGH, plan
 from dlstep.policy import policy_of
 

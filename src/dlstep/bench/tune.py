@@ -16,8 +16,7 @@ from ..evaluate.metrics import Answers
 from ..evaluate.options import EvalOptions
 from ..evaluate.runner import evaluate
 from ..evaluate.runs import read
-from ..evaluate.space import Space, space_of
-from ..evaluate.tune_options import TuneOptions
+from ..evaluate.space import Space, TuneOptions, space_of
 from ..evaluate.tuning import ENOUGH, Show, plan
 
 MODEL = {"model": "tiny-bd", "buffer_size": 4, "max_num_reqs": 256, "max_num_batched_tokens": 16384}

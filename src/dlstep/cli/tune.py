@@ -18,7 +18,8 @@ from .options import OF_STRATEGY, add_config_option, add_options, field_help, ne
 
 if TYPE_CHECKING:
     from ..evaluate.options import EvalOptions
-    from ..evaluate.tuning import Tuned, TuneOptions
+    from ..evaluate.space import TuneOptions
+    from ..evaluate.tuning import Tuned
 
 EXAMPLES = """
     dlstep tune                                       accept_threshold of the embedded model, on stories
@@ -38,7 +39,7 @@ ENGINE_FIELDS = tuple(field for field in fields(EngineConfig) if field.name not 
 def owners() -> Mapping[str, Items[str]]:
     """The names of each section of a file, beside the engine's."""
     from ..evaluate.options import EvalOptions
-    from ..evaluate.tune_options import TuneOptions
+    from ..evaluate.space import TuneOptions
 
     names = [field.name for field in fields(EvalOptions) if field.name not in NOT_ASKED]
     return {"eval": names, "tune": [*(field.name for field in fields(TuneOptions)), *TUNED]}
@@ -52,7 +53,7 @@ def with_sections(arguments: Items[str]) -> list[str]:
 def parser() -> ArgumentParser:
     """The options of `dlstep tune`, still without those of the strategy."""
     from ..evaluate.options import EvalOptions
-    from ..evaluate.tune_options import OVER, TuneOptions
+    from ..evaluate.space import OVER, TuneOptions
 
     options = new_parser(
         "dlstep tune [options]",
@@ -103,7 +104,7 @@ def run(options: Namespace) -> int:
     asked, tuning, engine = split(options)
     documents = read_documents(asked)
     if not options.throughput:
-        parted(problems_of(asked, documents), tuning)  # raises an error for too few problems before the weights are loaded
+        parted(problems_of(documents), tuning)  # raises an error for too few problems before the weights are loaded
     check_free(Path(asked.out))
     config = engine_config(engine)
     if options.throughput:
@@ -169,7 +170,7 @@ def check_files(options: Namespace) -> None:
 def split(options: Namespace) -> tuple["EvalOptions", "TuneOptions", dict[str, Any]]:
     """The options of the problems, of the search, and of engine and strategy. Raises ValueError for values out of range."""
     from ..evaluate.options import EvalOptions
-    from ..evaluate.tune_options import TuneOptions
+    from ..evaluate.space import TuneOptions
 
     names = owners()
     given: dict[str, Any] = {name: options[name] for name in names["eval"]}

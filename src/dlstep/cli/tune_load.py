@@ -26,9 +26,8 @@ from ..evaluate.metrics import Answers
 from ..evaluate.options import EvalOptions
 from ..evaluate.runner import evaluate
 from ..evaluate.runs import read
-from ..evaluate.space import space_of
+from ..evaluate.space import OVER, TuneOptions, space_of
 from ..evaluate.table import interval, with_error
-from ..evaluate.tune_options import OVER, TuneOptions
 from ..evaluate.tuning import MOST_PROBLEMS, check_folder, text_of
 from ..policy import policy_of
 from ..progress import tuning_bar

@@ -1,18 +1,17 @@
 """Entries of a comparison: strategies, each with a rule if it has one, over values of some of its options."""
 
-from collections.abc import Iterator, Mapping, Sequence as Items
+from collections.abc import Mapping, Sequence as Items
 from dataclasses import dataclass, fields, replace
 from operator import attrgetter
-from pathlib import Path
 from typing import Any
 
 from .. import rules, strategies, tiny
-from ..core import Options, Request, Rule, SamplingParams, Strategy, init, options_of, refusal
+from ..core import Options, Rule, SamplingParams, Strategy, init, options_of
 from ..core.checks import short
 from ..core.options import StrategyOptions
 from ..engine import Engine
 from ..llm import LLM
-from .options import grid_of
+from .options import grid_of, refused
 
 CARRIERS = ("multi_bd", "dual_cache")  # one on a grid of blocks, one on a canvas
 KNOB = "accept_threshold"  # the option to vary if a class has it and no `SWEEP`
@@ -141,21 +140,13 @@ def entry_of(llm: LLM, name: str, rule: str | Rule | None, grid: Mapping[str, An
         changed |= {option: value for option, value in options_of(swept).items() if value != before[option]}
     varied = sweep_of(swept) if grid is None else grid
     first = init(config, strategy)
-    for why in refusals(Entry("", name, llm.engine, varied, {}), strategy):
-        raise ValueError(why)
     by_name = rule is None or isinstance(rule, str)
     told = {**told, **({"rule": rule} if rule is not None else {}), **changed} if by_name else {}
-    return Entry(shown_name(llm), name, replace(llm.engine, first=first), varied, told)
-
-
-def refusals(entry: Entry, strategy: Strategy) -> Iterator[str]:
-    """Yield why requests with the options of an entry would be rejected."""
-    config = entry.engine.first.config
-    some = next(token for token in range(3) if token != config.spec.mask_id)
+    entry = Entry(shown_name(llm), name, replace(llm.engine, first=first), varied, told)
     for options in entry.grid:
-        params = SamplingParams(max_tokens=1, strategy_options=options)
-        if why := refusal(config, strategy, Request(0, (some,), params)):
-            yield why.removeprefix("request 0: ")
+        if why := refused(config, strategy, SamplingParams(max_tokens=1, strategy_options=options)):
+            raise ValueError(why)
+    return entry
 
 
 def fitted(rule: Rule, block_size: Any) -> Rule:
@@ -171,8 +162,3 @@ def fitted(rule: Rule, block_size: Any) -> Rule:
     given, usual = options_of(rule), options_of(rules.SHELF.value(type(rule)))
     changed = {name: option for name, option in suited.items() if name in given and given[name] == usual[name]}
     return replace(rule, **changed) if changed else rule
-
-
-def stem_of(rule: str) -> str:
-    """Return a short name of a rule; for a file, the name of the file without its folder."""
-    return Path(rule).stem

@@ -5,12 +5,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence as Items
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, replace
-from itertools import groupby
+from itertools import groupby, product
 from pathlib import Path
 from time import perf_counter
 from typing import Any, Protocol
 
-from ..core import Request, refusal
 from ..run_lock import RunLock
 from .answering import ROUND, Answered
 from .checkpoint import Checkpoint, begin
@@ -20,7 +19,7 @@ from .items import Item, items_of
 from .jail import Jail, Limits, find_jail
 from .maths import Maths
 from .metrics import Work
-from .options import CODE_TASKS, EvalOptions
+from .options import CODE_TASKS, EvalOptions, refused
 from .scoring import Mark, code_mark, ending_mark, maths_mark, number_mark
 
 SCORERS = 2  # threads that wait for jails and for the process that compares formulas
@@ -110,11 +109,9 @@ def evaluate(
 
 def check(about: About, options: EvalOptions) -> None:
     """Raise ValueError for parameters with which no prompt could be answered, however short."""
-    some = next(token for token in range(3) if token != about.config.spec.mask_id)
-    for task in options.tasks:
-        for chosen in options.grid:
-            if why := refusal(about.config, about.strategy, Request(0, (some,), options.params(task, chosen))):
-                raise ValueError(why.removeprefix("request 0: "))
+    for task, chosen in product(options.tasks, options.grid):
+        if why := refused(about.config, about.strategy, options.params(task, chosen)):
+            raise ValueError(why)
 
 
 class Notes(Protocol):

@@ -24,7 +24,7 @@ DECIDES_NOTHING = {
     "__init__.py", "checkpoint.py", "comparing.py", "comparison_html.py", "crews.py", "entries.py",
     "frontier.py", "harness.py", "intervals.py", "likelihood.py", "load.py", "metrics.py",
     "pictures.py", "report.py", "report_html.py", "runs.py", "showing.py", "space.py",
-    "study.py", "table.py", "tune_options.py", "tuning.py", "versions.py",
+    "study.py", "table.py", "tuning.py", "versions.py",
 }  # fmt: skip
 PROMPTS = ("documents.py", "items.py", "options.py", "prompts.py", "worked.json")
 PARTS = {
