@@ -17,8 +17,7 @@ from dlstep.evaluate.load import LEAST, ROUNDS, Rate, chosen_at, measured, polic
 from dlstep.evaluate.metrics import Answers
 from dlstep.evaluate.options import EvalOptions, grid_of
 from dlstep.evaluate.space import Space, TuneOptions, space_of, values_of
-from dlstep.evaluate.study import write_study
-from dlstep.evaluate.tuning import ENOUGH, plan
+from dlstep.evaluate.tuning import ENOUGH, plan, write_study
 from dlstep.policy import policy_of
 
 MULTI_BD = strategies.SHELF.value("multi_bd")

@@ -87,7 +87,7 @@ TESTS = {
     "evaluate/intervals": ("tests/evaluate/test_intervals.py",),
     "evaluate/likelihood": ("tests/evaluate/test_likelihood.py",),
     **dict.fromkeys(
-        (f"evaluate/{name}" for name in ("scoring", "programs", "prompts", "documents", "_maths_worker")),
+        (f"evaluate/{name}" for name in ("scoring", "programs", "prompts", "documents", "maths")),
         ("tests/evaluate/test_scoring.py",),
     ),
     **dict.fromkeys(("evaluate/jail", "evaluate/_jailed", "evaluate/system_calls"), ("tests/evaluate/test_jail.py",)),

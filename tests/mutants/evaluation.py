@@ -11,7 +11,7 @@ METRICS, INTERVALS, CHECKPOINT, RUNNER = (
 SCORING, PROGRAMS, JAIL, JAILED = "evaluate/scoring.py", "evaluate/programs.py", "evaluate/jail.py", "evaluate/_jailed.py"
 RUNS = "evaluate/runs.py"
 SYSTEM_CALLS = "evaluate/system_calls.py"
-DOCUMENTS, PROMPTS, MATHS = "evaluate/documents.py", "evaluate/prompts.py", "evaluate/_maths_worker.py"
+DOCUMENTS, PROMPTS, MATHS = "evaluate/documents.py", "evaluate/prompts.py", "evaluate/maths.py"
 ANSWERING, ITEMS, REPORT = "evaluate/answering.py", "evaluate/items.py", "evaluate/report.py"
 
 MUTANTS = (
@@ -32,7 +32,7 @@ MUTANTS = (
     change("answers are written as they end", CHECKPOINT, "while (row := self._ahead.pop(len(self.rows), None)) is not None:", "while self._ahead and (row := self._ahead.pop(next(iter(self._ahead)))) is not None:"),
     change("a line that is not whole is kept", "json_lines.py", "file.truncate(len(kept[0]) + len(kept[1]))", "file.seek(0)"),
     change("answers that wait are not found again", CHECKPOINT, "{places[key_of(row)]: row for row in ahead}", "{places[key_of(row)]: row for row in ahead[:0]}"),
-    change("a line may be edited", CHECKPOINT, "if not is_intact(line, said):", "if said is None:"),
+    change("a line may be edited", "json_lines.py", "if not is_intact(content, line.get(CHECKSUM)):", "if line.get(CHECKSUM) is None:"),
     change("a gap in the answers stays", CHECKPOINT, "ahead, self.rows = ahead + self.rows, []", "self.rows = []"),
     change("a run forgets the code that made it", RUNNER, 'code = {"versions": about.versions, "environment": about.environment}', "code = dict[str, Any]()"),
     change("a run does not hold its folder", RUNNER, "closing(RunLock(folder)) as lock:", "closing(RunLock(folder / 'other')) as lock:"),
@@ -51,7 +51,7 @@ MUTANTS = (
     change("fences in docstrings end a block", PROGRAMS, "None if line is None or quote else", "None if line is None else"),
     change("a worked example of lm_eval is another", DOCUMENTS, "SHOT_SEED = 1234", "SHOT_SEED = 1235"),
     change("examples depend on what is asked first", DOCUMENTS, "range(last + 1)]", "documents]; samples = {each.number: shots for each, shots in zip(documents, samples)}"),
-    change("the turn that lm_eval begins is lost", PROMPTS, '*([_turn("assistant", prefix)] if prefix else [])', ""),
+    change("the turn that lm_eval begins is lost", PROMPTS, 'return (*turns, _turn("assistant", form.prefix, document)) if form.prefix else tuple(turns)', "return tuple(turns)"),
     change("equal texts that sympy cannot read differ", MATHS, "if read and read == expected:", "if read is expected:"),
     change("the normal form keeps commas", MATHS, 'return answer.replace(",", "") if', "return answer if"),
     change("a program may become many", JAIL, '"RLIMIT_NPROC": self.processes', '"RLIMIT_NPROC": 4096'),

@@ -125,15 +125,13 @@ def run(options: Namespace) -> int:
 
 def evaluation_of(options: Namespace) -> "EvalOptions":
     """The options of the evaluation. Raises ValueError for values out of range."""
-    from ..evaluate.options import EvalOptions
+    from ..evaluate.options import EvalOptions, options_from
 
     if options.problems < 1:
         raise ValueError(f"--problems must be at least 1, got {options.problems}")
     given = {field.name: options[field.name] for field in fields(EvalOptions) if field.name not in OWN_OF_EVAL}
     tasks = options.tasks or ("shells" if options.questions is None else "questions")
-    for name, value in (("tasks", tasks), *((name, given[name]) for name in ("stop", "stop_token_ids"))):
-        given[name] = tuple(value) if isinstance(value, list) else (value,)
-    return EvalOptions(**given, dataset_limit=options.problems, problem_seed=options.seed)
+    return options_from(given | {"tasks": tasks, "dataset_limit": options.problems, "problem_seed": options.seed})
 
 
 def named(given: str | list[str]) -> list[str] | None:

@@ -98,12 +98,9 @@ def loaded(config: EngineConfig) -> Any:
 
 def split(options: Namespace) -> tuple[Any, dict[str, Any]]:
     """The options of the evaluation, and those of engine and strategy. Raises ValueError for values out of range."""
-    from ..evaluate.options import EvalOptions, grid_of
+    from ..evaluate.options import options_from
 
-    given: dict[str, Any] = {name: options[name] for name in own_names() if name != "grid"}
-    for name in ("tasks", "stop", "stop_token_ids"):
-        given[name] = tuple(given[name]) if isinstance(given[name], list) else (given[name],)
-    chosen = EvalOptions(**given, grid=grid_of(options.grid))
+    chosen = options_from({name: options[name] for name in own_names()})
     return chosen, {name: value for name, value in vars(options).items() if name not in (*own_names(), *OWN)}
 
 

@@ -120,7 +120,7 @@ def run(options: Namespace) -> int:
 
         plot_frontier(tuned, Path(options.plot))
     if options.study is not None:
-        from ..evaluate.study import write_study
+        from ..evaluate.tuning import write_study
 
         write_study(Path(options.study), tuned.space, tuned.tried)
     if options.write is not None:
@@ -158,7 +158,7 @@ def check_files(options: Namespace) -> None:
 
         check_plot()
     if options.study is not None:
-        from ..evaluate.study import check_optuna
+        from ..evaluate.tuning import check_optuna
 
         check_optuna("--study")
     for name in ("write", "plot", "study"):
@@ -169,19 +169,17 @@ def check_files(options: Namespace) -> None:
 
 def split(options: Namespace) -> tuple["EvalOptions", "TuneOptions", dict[str, Any]]:
     """The options of the problems, of the search, and of engine and strategy. Raises ValueError for values out of range."""
-    from ..evaluate.options import EvalOptions
+    from ..evaluate.options import options_from
     from ..evaluate.space import TuneOptions
 
     names = owners()
-    given: dict[str, Any] = {name: options[name] for name in names["eval"]}
-    for name in ("tasks", "stop", "stop_token_ids"):
-        given[name] = tuple(given[name]) if isinstance(given[name], list) else (given[name],)
     over = options.over if isinstance(options.over, list) else [options.over]
     tuning = TuneOptions(
         over=tuple(over), **{field.name: options[field.name] for field in fields(TuneOptions) if field.name != "over"}
     )
     others = {*names["eval"], *names["tune"], *OWN}
-    return EvalOptions(**given), tuning, {name: value for name, value in vars(options).items() if name not in others}
+    asked = options_from({name: options[name] for name in names["eval"]})
+    return asked, tuning, {name: value for name, value in vars(options).items() if name not in others}
 
 
 def chosen_by(tuning: "TuneOptions") -> str:

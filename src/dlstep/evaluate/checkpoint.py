@@ -11,33 +11,23 @@ so that an edited answer or cost is detected.
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence as Items
+from collections.abc import Mapping, Sequence as Items
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from ..core.checks import short
-from ..json_lines import CHECKSUM, Line, append, encoded, is_intact, opened, replaced, sealed, whole_lines
+from ..json_lines import Line, append, encoded, opened, replaced, sealed, sealed_lines
 from .items import Item, Key, options_text
+from .metrics import Work
 
 ANSWERS, BESIDE, AHEAD, RUN = "answers.jsonl", "beside.jsonl", "ahead.jsonl", "run.json"
-# The fields that a line must have, and their types. `[int]` is a list of ints, `{str: float}` a mapping of any names to floats,
-# `{"role": str}` a mapping with this field, and a tuple lists alternatives. Where a float is expected, an int is also valid.
+# The fields that a line must have, and their kinds as `json_lines.is_a` reads them.
 KEY_FIELDS: dict[str, Any] = {"task": str, "document": int, "options": dict}
-ROW_FIELDS = KEY_FIELDS | {
-    "prompt": (str, [{"role": str, "content": str}]),
-    "answer": str,
-    "tokens": [int],
-    "steps": int,
-    "finish": str,
-    "error": str,
-    "seed": int,
-    "problem": str,
-    "gold": str,
-    "found": str,
-    "note": str,
-    "scores": {str: float},
-    "score": float,
-}
+TEXTS = ("answer", "finish", "error", "problem", "gold", "found", "note")
+ROW_FIELDS = KEY_FIELDS | {"prompt": (str, [{"role": str, "content": str}]), "tokens": [int], "steps": int, "seed": int}
+ROW_FIELDS |= dict.fromkeys(TEXTS, str) | {"scores": {str: float}, "score": float}
+WORK_FIELDS = {"task": str, "work": dict.fromkeys(asdict(Work()), float)}
 BESIDE_FIELDS = KEY_FIELDS | {"forwards": int, "computed": int, "wasted": int, "seconds": float, "decided_at": [int]}
 
 
@@ -46,53 +36,14 @@ def key_of(line: Line) -> Key:
     return line["task"], line["document"], options_text(line["options"])
 
 
-def check(path: Path, number: int, line: object, kinds: Mapping[str, Any]) -> Line:
-    """Return the line if it has these fields. Raises ValueError if a field is missing or has a value of another type."""
-    for name, kind in kinds.items():
-        if not is_a(line.get(name) if isinstance(line, dict) else None, kind):
-            raise ValueError(f"{path}, line {number} is not a line of a run, look at {name}: {short(line)}")
-    assert isinstance(line, dict), "at least one field is required"
-    return line
-
-
-def is_a(value: Any, kind: Any) -> bool:
-    """Return whether a value of JSON is of a kind, as the tables above write it. A bool is no int."""
-    match kind:
-        case tuple():
-            return any(is_a(value, each) for each in kind)
-        case list():
-            return isinstance(value, list) and all(is_a(item, kind[0]) for item in value)
-        case dict():
-            if not isinstance(value, dict):
-                return False
-            if str in kind:
-                return all(is_a(item, kind[str]) for item in value.values())
-            return all(is_a(value.get(name), each) for name, each in kind.items())
-    return not isinstance(value, bool) and isinstance(value, kind | int if kind is float else kind)
-
-
-def sealed_lines(path: Path, kinds: Mapping[str, Any]) -> Iterator[tuple[int, Line]]:
-    """Yield the number and the content of each line of a file, without a partial last line.
-
-    `kinds` are the fields of a line; for lines of work in `beside.jsonl`, only the checksum is verified. Raises ValueError for
-    a line that lacks a field or whose checksum is wrong.
-    """
-    for number, line in enumerate(whole_lines(path), 1):
-        said = line.get(CHECKSUM)
-        line = {name: value for name, value in line.items() if name != CHECKSUM}
-        if kinds is not BESIDE_FIELDS or "work" not in line:
-            check(path, number, line, kinds)
-        if not is_intact(line, said):
-            raise ValueError(
-                f"{path}, line {number} does not have its checksum, so it was changed or written by another version of dlstep: "
-                "restore the file, or delete the line and run the same command again, which answers the problem again"
-            )
-        yield number, line
-
-
 def answer_lines(path: Path) -> list[Line]:
     """Return the answers in a file, without a partial last line. Raises ValueError for a line that is not an answer."""
-    return [line for _, line in sealed_lines(path, ROW_FIELDS)]
+    return list(sealed_lines(path, ROW_FIELDS))
+
+
+def beside_lines(folder: Path) -> list[Line]:
+    """Return the lines of `beside.jsonl`, of answers and of work. Raises ValueError for any other line."""
+    return list(sealed_lines(folder / BESIDE, lambda line: WORK_FIELDS if "work" in line else BESIDE_FIELDS))
 
 
 def begin(folder: Path, asked: Mapping[str, Any], named: str = "--out", remedy: str = "give another folder") -> None:
@@ -153,7 +104,7 @@ class Checkpoint:
             if (place := places.get(key_of(row), -1)) <= last:
                 raise ValueError(f"{folder / ANSWERS}, line {number} is not an answer of this run: give another --out")
             last = place
-        beside = {key_of(line) for _, line in sealed_lines(folder / BESIDE, BESIDE_FIELDS) if "work" not in line}
+        beside = {key_of(line) for line in beside_lines(folder) if "work" not in line}
         self.rows = [row for row in answered if key_of(row) in beside]
         ahead = [row for row in answer_lines(folder / AHEAD) if key_of(row) in beside and key_of(row) in places]
         if [key_of(row) for row in self.rows] != [item.key for item in items[: len(answered)]]:

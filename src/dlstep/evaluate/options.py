@@ -127,6 +127,14 @@ def refused(config: Config, strategy: Strategy, params: SamplingParams) -> str:
     return refusal(config, strategy, Request(0, (some,), params)).removeprefix("request 0: ")
 
 
+def options_from(given: Mapping[str, Any]) -> EvalOptions:
+    """Return the options of a file or a command line. A single value need not be in a list, and `grid` is read by `grid_of`."""
+    values = {**given, "grid": grid_of(given.get("grid"))}
+    for name in ("tasks", "stop", "stop_token_ids"):
+        values[name] = tuple(given[name]) if isinstance(given[name], list | tuple) else (given[name],)
+    return EvalOptions(**values)
+
+
 def grid_of(given: object) -> tuple[StrategyOptions, ...]:
     """Return every combination of the values in a mapping of options; a single value need not be in a list.
 

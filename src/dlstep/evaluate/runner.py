@@ -3,7 +3,7 @@
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence as Items
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from itertools import groupby, product
 from pathlib import Path
@@ -56,14 +56,9 @@ class Scorers:
 @contextmanager
 def scorers_for(options: EvalOptions) -> Iterator[Scorers]:
     """Yield the scorers that the tasks need. Raises ValueError or DlstepError if one of them cannot be made."""
-    maths = Maths() if "math500" in options.tasks else None
     code = options.run_code and any(task in CODE_TASKS for task in options.tasks)
-    jail = find_jail(Limits(seconds=options.code_seconds)) if code else None
-    try:
-        yield Scorers(maths, jail)
-    finally:
-        if maths is not None:
-            maths.close()
+    with closing(Maths()) if "math500" in options.tasks else nullcontext() as maths:
+        yield Scorers(maths, find_jail(Limits(seconds=options.code_seconds)) if code else None)
 
 
 def key_of_run(options: EvalOptions, documents: Mapping[str, list[Document]], about: About) -> dict[str, Any]:
@@ -95,16 +90,12 @@ def evaluate(
     with scorers_for(options) as scorers, closing(RunLock(folder)) as lock:
         key = key_of_run(options, documents, crew.about)
         begin(folder, {"key": key, "told": dict(told or {}), "machines": [crew.about.machine]})
-        checkpoint = Checkpoint(folder, items)
-        try:
-            missing = checkpoint.missing
-            score = sum(row["score"] for row in checkpoint.known)
+        with closing(Checkpoint(folder, items)) as checkpoint:
+            missing, score = checkpoint.missing, sum(row["score"] for row in checkpoint.known)
             running = Running(crew, scorers, checkpoint, items, show, len(items) - len(missing), score)
             for task, places in groupby(missing, key=lambda place: items[place].task):
                 running.answer(task, deque(places))
             lock.check()
-        finally:
-            checkpoint.close()
 
 
 def check(about: About, options: EvalOptions) -> None:
@@ -119,25 +110,16 @@ class Notes(Protocol):
 
     def note(self, place: int, row: Mapping[str, Any], beside: Mapping[str, Any]) -> None:
         """Store the answer to the item at a place."""
-        ...
 
     def note_work(self, task: str, work: Mapping[str, Any]) -> None:
         """Store the work of forward passes."""
-        ...
 
 
 class Running:
     """A run in progress. Tasks are answered one after the other, so that the time of each can be measured."""
 
     def __init__(
-        self,
-        crew: Crew,
-        scorers: Scorers,
-        notes: Notes,
-        items: Items[Item],
-        show: Show = no_show,
-        done: int = 0,
-        score: float = 0.0,
+        self, crew: Crew, scorers: Scorers, notes: Notes, items: Items[Item], show: Show, done: int = 0, score: float = 0.0
     ) -> None:
         self._crew, self._scorers, self._notes, self._items = crew, scorers, notes, items
         self._show, self._done, self._score = show, done, score
@@ -159,20 +141,16 @@ class Running:
                     for answered in answers:
                         mark = pool.submit(self._scorers.mark, self._items[answered.place], answered.row)
                         self._scoring[mark] = answered
+                    self._unsaid += work
                     if answers:
-                        self._note_work(task, work)
-                    else:
-                        self._unsaid += work
+                        now = perf_counter()
+                        done = asdict(replace(self._unsaid, wall_seconds=now - self._begin))
+                        self._begin, self._unsaid = now, Work()
+                        self._notes.note_work(task, {name: round(value, ROUND) for name, value in done.items()})
                     self._collect(everything=False)
                 self._collect(everything=True)
             finally:
                 pool.shutdown(cancel_futures=True)  # there are futures left only if the run is interrupted
-
-    def _note_work(self, task: str, work: Work) -> None:
-        now = perf_counter()
-        work = replace(self._unsaid + work, wall_seconds=now - self._begin)
-        self._begin, self._unsaid = now, Work()
-        self._notes.note_work(task, {name: round(value, ROUND) for name, value in asdict(work).items()})
 
     def _collect(self, *, everything: bool) -> None:
         """Write the answers that have been scored; with `everything`, wait until all of them are."""

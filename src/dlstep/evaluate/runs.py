@@ -2,17 +2,16 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence as Items
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from .checkpoint import ANSWERS, BESIDE, BESIDE_FIELDS, answer_lines, check, key_of, read_run, sealed_lines
+from .checkpoint import ANSWERS, BESIDE, answer_lines, beside_lines, key_of, read_run
 from .intervals import Comparison, compared
 from .items import Key
 from .metrics import Answers, Pair, Work, ratio
 
 Group = tuple[str, str]  # task, options as JSON
-WORK_FIELDS: dict[str, Any] = {field.name: float for field in fields(Work)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +57,10 @@ def read(folder: Path) -> Run:
     rows = {key_of(row): row for row in answer_lines(folder / ANSWERS)}
     beside: dict[Key, Mapping[str, Any]] = {}
     work: dict[str, Work] = {}
-    for number, line in sealed_lines(folder / BESIDE, BESIDE_FIELDS):
+    for line in beside_lines(folder):
         if "work" in line:
-            done = check(folder / BESIDE, number, line["work"], WORK_FIELDS)
-            task = str(line.get("task"))
-            work[task] = work.get(task, Work()) + Work(*(done[name] for name in WORK_FIELDS))
+            task, names = line["task"], asdict(Work())
+            work[task] = work.get(task, Work()) + Work(**{name: line["work"][name] for name in names})
         else:
             beside[key_of(line)] = line  # the last one counts, if an answer was lost and decoded again
     if lost := next((key for key in rows if key not in beside), None):

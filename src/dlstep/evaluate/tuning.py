@@ -5,18 +5,19 @@
 
 import json
 from collections import deque
-from collections.abc import Mapping, Sequence as Items
+from collections.abc import Iterable, Mapping, Sequence as Items
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
 from itertools import zip_longest
 from pathlib import Path
 from time import perf_counter
 from typing import Any, Protocol
 
 from ..core.options import StrategyOptions
-from ..json_lines import append, opened, sealed
+from ..json_lines import append, opened, sealed, sealed_lines
 from ..run_lock import RunLock
-from .checkpoint import ANSWERS, KEY_FIELDS, begin, key_of, sealed_lines
+from .checkpoint import ANSWERS, KEY_FIELDS, begin, key_of
 from .crews import Crew
 from .documents import Document
 from .frontier import Point, frontier, knee
@@ -27,6 +28,7 @@ from .runner import Running, Scorers, check, key_of_run, scorers_for
 from .space import Space, TuneOptions, space_of
 
 MOST_PROBLEMS = 200  # default limit of the problems of a search, and of held-out problems
+STUDY = "dlstep tune"  # the name of a search as an Optuna study
 ENOUGH = 100  # problems for each set of options; a larger share of answers is first spent on more sets
 COUNTS = ("tokens", "steps", "forwards")
 FIELDS = KEY_FIELDS | {"score": float, "finish": str} | dict.fromkeys(COUNTS, int)
@@ -75,7 +77,7 @@ class Store:
 
     def __init__(self, folder: Path) -> None:
         path = folder / ANSWERS
-        self.answers = {key_of(line): sums_of(line) for _, line in sealed_lines(path, FIELDS)}
+        self.answers = {key_of(line): sums_of(line) for line in sealed_lines(path, FIELDS)}
         self._file = opened(path)
 
     def note(self, place: int, row: Mapping[str, Any], beside: Mapping[str, Any]) -> None:
@@ -248,3 +250,46 @@ def as_json(tuned: Tuned) -> dict[str, Any]:
 def text_of(options: StrategyOptions) -> str:
     """Return options as short text."""
     return " ".join(f"{name}={value if isinstance(value, str) else json.dumps(value)}" for name, value in options)
+
+
+def check_optuna(reason: str) -> None:
+    """Raise ValueError if Optuna is not installed."""
+    if find_spec("optuna") is None:
+        raise ValueError(f"{reason} needs optuna: pip install 'dlstep[tune]'")
+
+
+def write_study(path: Path, space: Space, points: Iterable[Point]) -> None:
+    """Write the points as trials of an Optuna study into an SQLite file, replacing an earlier study of this name.
+
+    Raises ValueError for a file that is not a database of Optuna.
+    """
+    import optuna
+    from sqlalchemy.exc import DatabaseError
+
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    storage = f"sqlite:///{path}"
+    try:
+        if path.exists() and STUDY in optuna.get_all_study_names(storage):
+            optuna.delete_study(study_name=STUDY, storage=storage)
+        study = optuna.create_study(study_name=STUDY, storage=storage, directions=["maximize", "maximize"])
+        study.set_user_attr("values", ["accuracy", "speed"])
+    except DatabaseError as error:
+        raise ValueError(f"--study {path} holds no study of Optuna: give another file") from error
+    axes = {name: distribution(values) for name, values in space.axes}
+    for point in points:
+        figures = {"problems": point.sums.count, "accuracy_interval": point.sums.accuracy_interval}
+        study.add_trial(
+            optuna.trial.create_trial(
+                params=dict(point.options), distributions=axes, values=[point.accuracy, point.speed], user_attrs=figures
+            )
+        )
+
+
+def distribution(values: tuple[Any, ...]) -> Any:
+    """Return the values of an option as a distribution of Optuna."""
+    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+
+    for kind, numbers in ((int, IntDistribution), (float, FloatDistribution)):
+        if all(type(value) is kind for value in values):
+            return numbers(values[0], values[-1])
+    return CategoricalDistribution(values)

@@ -2,7 +2,7 @@
 
 import platform
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import suppress
 from functools import cache
 from hashlib import blake2b
@@ -23,10 +23,10 @@ LIBRARIES = ("torch", "transformers", "math-verify", "sympy", "antlr4-python3-ru
 DECIDES_NOTHING = {
     "__init__.py", "checkpoint.py", "comparing.py", "comparison_html.py", "crews.py", "entries.py",
     "frontier.py", "harness.py", "intervals.py", "likelihood.py", "load.py", "metrics.py",
-    "pictures.py", "report.py", "report_html.py", "runs.py", "showing.py", "space.py",
-    "study.py", "table.py", "tuning.py", "versions.py",
+    "pictures.py", "report.py", "report_html.py", "runs.py", "space.py",
+    "table.py", "tuning.py", "versions.py",
 }  # fmt: skip
-PROMPTS = ("documents.py", "items.py", "options.py", "prompts.py", "worked.json")
+PROMPTS = ("documents.py", "forms.yaml", "items.py", "options.py", "prompts.py", "worked.json")
 PARTS = {
     "decoding": [PACKAGE / name for name in ("core", "decode.py", "driver", "models", "rules", "strategies", "text.py", "tiny")]
     + [PACKAGE.parent / "dlstep_kernels"],
@@ -64,22 +64,21 @@ def about(engine: Engine) -> About:
     return About(facts, config.max_num_reqs, config, engine.first.strategy, *code)
 
 
-def sources(part: str) -> Iterator[Path]:
-    """Yield the source files of a part of `PARTS`."""
-    for path in PARTS[part]:
-        yield from path.rglob("*.py") if path.is_dir() else (path,)
-
-
 def digest_of(files: Iterable[tuple[str, bytes]]) -> str:
     """Return a digest of files, given by name and content, in any order."""
     each = sorted((name, blake2b(content).hexdigest()) for name, content in files)
     return blake2b(repr(each).encode(), digest_size=8).hexdigest()
 
 
+def sources(part: str) -> list[Path]:
+    """Return the source files of a part of `PARTS`."""
+    return [file for path in PARTS[part] for file in (path.rglob("*.py") if path.is_dir() else [path])]
+
+
 @cache
 def source_digest(part: str) -> str:
     """Return the digest of the source files of a part."""
-    return digest_of((path.relative_to(PACKAGE.parent).as_posix(), path.read_bytes()) for path in sources(part))
+    return digest_of((file.relative_to(PACKAGE.parent).as_posix(), file.read_bytes()) for file in sources(part))
 
 
 def versions(engine: Engine) -> dict[str, str]:
