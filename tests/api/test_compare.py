@@ -18,9 +18,8 @@ from dlstep.evaluate import EvalOptions, read
 from dlstep.evaluate.comparing import Row, compared, curves_of
 from dlstep.evaluate.comparison_html import comparison_html
 from dlstep.evaluate.entries import Entry, entries, sweep_of
-from dlstep.evaluate.frontier import Point, aup
 from dlstep.evaluate.intervals import against_best
-from dlstep.evaluate.metrics import Answers, wilson
+from dlstep.evaluate.metrics import Answers, Point, aup, wilson
 from dlstep.evaluate.pictures import rules_figure, tasks_figure
 from dlstep.evaluate.table import as_csv
 from dlstep.rules.ada_block import AdaBlock

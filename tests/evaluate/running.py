@@ -8,8 +8,7 @@ from killing import killed_while
 
 from dlstep import LLM
 from dlstep.engine import Engine
-from dlstep.evaluate.answering import Answering
-from dlstep.evaluate.crews import Crew
+from dlstep.evaluate.crews import Answering, Crew
 from dlstep.evaluate.items import read_documents
 from dlstep.evaluate.options import EvalOptions
 from dlstep.evaluate.runner import evaluate

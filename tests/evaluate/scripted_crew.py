@@ -6,7 +6,7 @@ from random import Random
 from running import engine
 
 from dlstep.core.options import StrategyOptions
-from dlstep.evaluate.answering import Answered
+from dlstep.evaluate.crews import Answered
 from dlstep.evaluate.items import Item
 from dlstep.evaluate.metrics import Work
 from dlstep.evaluate.versions import About, about

@@ -9,7 +9,7 @@ from hypothesis import given, settings, strategies as st
 
 from dlstep import LLM, SamplingParams
 from dlstep.core import Samples
-from dlstep.evaluate.answering import Answered, Answering
+from dlstep.evaluate.crews import Answered, Answering
 from dlstep.evaluate.items import Item, items_of, read_documents
 from dlstep.evaluate.metrics import Work
 from dlstep.evaluate.options import EvalOptions, grid_of

@@ -18,10 +18,9 @@ from running import answers, engine, run
 import dlstep
 from dlstep.cli import main
 from dlstep.evaluate import versions
-from dlstep.evaluate.answering import Answering
-from dlstep.evaluate.checkpoint import ANSWERS, BESIDE, RUN
+from dlstep.evaluate.checkpoint import ANSWERS, BESIDE, RUN, read
+from dlstep.evaluate.crews import Answering
 from dlstep.evaluate.options import EvalOptions, grid_of
-from dlstep.evaluate.runs import read
 from dlstep.evaluate.table import lines_of
 
 Captured = pytest.CaptureFixture[str]

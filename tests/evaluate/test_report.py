@@ -14,10 +14,10 @@ from sealing import with_answers
 
 from dlstep import Trace
 from dlstep.cli import main
+from dlstep.evaluate.checkpoint import read
 from dlstep.evaluate.metrics import Pair
 from dlstep.evaluate.report import MOST_TOKENS, PARTS, where
 from dlstep.evaluate.report_html import data_of
-from dlstep.evaluate.runs import read
 from dlstep.json_lines import CHECKSUM, sealed
 
 Captured = pytest.CaptureFixture[str]

@@ -11,12 +11,10 @@ import pytest
 from running import answers, engine, killed, run
 
 from dlstep.config import EngineConfig
-from dlstep.evaluate.answering import Answering
-from dlstep.evaluate.checkpoint import AHEAD, ANSWERS, BESIDE, RUN
-from dlstep.evaluate.crews import Processes
+from dlstep.evaluate.checkpoint import AHEAD, ANSWERS, BESIDE, RUN, read
+from dlstep.evaluate.crews import Answering, Processes
 from dlstep.evaluate.items import Item
 from dlstep.evaluate.options import EvalOptions, grid_of
-from dlstep.evaluate.runs import read
 
 GRID = grid_of({"accept_threshold": [0.3, 0.9]})
 

@@ -10,10 +10,10 @@ from running import engine, killed_with
 from scripted_crew import TOKENS, BrokenOffError, ScriptedCrew, trade
 
 from dlstep import LLM, SamplingParams
-from dlstep.evaluate.answering import Answering
 from dlstep.evaluate.checkpoint import ANSWERS, RUN
-from dlstep.evaluate.frontier import frontier, knee
+from dlstep.evaluate.crews import Answering
 from dlstep.evaluate.items import read_documents
+from dlstep.evaluate.metrics import frontier, knee
 from dlstep.evaluate.options import EvalOptions
 from dlstep.evaluate.space import TuneOptions
 from dlstep.evaluate.tuning import Tuned, as_json, chosen_of, parted, problems_of, tune

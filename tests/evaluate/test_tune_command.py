@@ -13,11 +13,11 @@ from dlstep.bench.tune import ACCURACY, SPEED, decoded, point, simulated
 from dlstep.cli import main
 from dlstep.cli.main import parsed
 from dlstep.cli.serve import _policy
-from dlstep.evaluate.answering import Answering
+from dlstep.evaluate.checkpoint import read
+from dlstep.evaluate.crews import Answering
 from dlstep.evaluate.documents import documents_of
-from dlstep.evaluate.frontier import hypervolume
+from dlstep.evaluate.metrics import hypervolume
 from dlstep.evaluate.options import EvalOptions
-from dlstep.evaluate.runs import read
 from dlstep.evaluate.space import TuneOptions
 from dlstep.evaluate.tuning import Silent, tune
 from dlstep.tiny import problems, score

@@ -11,10 +11,9 @@ from running import engine
 
 from dlstep import LLM, SamplingParams, strategies
 from dlstep.cli.tune_load import loads_of, table_text
-from dlstep.evaluate.frontier import Point
 from dlstep.evaluate.items import items_of, read_documents
 from dlstep.evaluate.load import LEAST, ROUNDS, Rate, chosen_at, measured, policy_rows, rates
-from dlstep.evaluate.metrics import Answers
+from dlstep.evaluate.metrics import Answers, Point
 from dlstep.evaluate.options import EvalOptions, grid_of
 from dlstep.evaluate.space import Space, TuneOptions, space_of, values_of
 from dlstep.evaluate.tuning import ENOUGH, plan, write_study

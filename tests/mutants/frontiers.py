@@ -2,7 +2,7 @@
 
 from .catalogue import change
 
-FRONTIER, COMPARING = "evaluate/frontier.py", "evaluate/comparing.py"
+FRONTIER, COMPARING = "evaluate/metrics.py", "evaluate/comparing.py"
 TABLE = "evaluate/table.py"
 
 MUTANTS = (

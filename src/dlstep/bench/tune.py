@@ -9,13 +9,12 @@ from typing import Any
 
 from ..core.options import StrategyOptions
 from ..engine import Engine
-from ..evaluate.answering import Answering
+from ..evaluate.checkpoint import read
+from ..evaluate.crews import Answering
 from ..evaluate.documents import documents_of
-from ..evaluate.frontier import Point, frontier, hypervolume
-from ..evaluate.metrics import Answers
+from ..evaluate.metrics import Answers, Point, frontier, hypervolume
 from ..evaluate.options import EvalOptions
 from ..evaluate.runner import evaluate
-from ..evaluate.runs import read
 from ..evaluate.space import Space, TuneOptions, space_of
 from ..evaluate.tuning import ENOUGH, Show, plan
 

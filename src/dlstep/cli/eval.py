@@ -67,11 +67,10 @@ def parser() -> ArgumentParser:
 
 def run(options: Namespace) -> int:
     """Answer, score, and print the table; 1 if a request was rejected or failed."""
-    from ..evaluate.answering import Answering
-    from ..evaluate.crews import Crew, Processes
+    from ..evaluate.checkpoint import read
+    from ..evaluate.crews import Answering, Crew, Processes
     from ..evaluate.items import read_documents
     from ..evaluate.runner import evaluate
-    from ..evaluate.runs import read
     from ..progress import scoring_bar
     from ..run_lock import check_free
 

@@ -37,9 +37,9 @@ def parser() -> ArgumentParser:
 
 def run(options: Namespace) -> int:
     """Print the report, or write it as a page."""
+    from ..evaluate.checkpoint import read
     from ..evaluate.report import report_lines, shown, untraced
     from ..evaluate.report_html import report_html
-    from ..evaluate.runs import read
     from ..evaluate.table import lines_of, print_lines
 
     check(options)
@@ -83,8 +83,8 @@ def check(options: Namespace) -> None:
 
 def show(options: Namespace, console: Console) -> int:
     """Print an answer as it forms, a paragraph for each forward that sampled."""
+    from ..evaluate.checkpoint import read
     from ..evaluate.report import row_named, shown, trace_path
-    from ..evaluate.runs import read
     from ..views import answer_text, legend
 
     found = read(Path(options.folder))

@@ -93,8 +93,7 @@ def parser() -> ArgumentParser:
 
 def run(options: Namespace) -> int:
     """Search, then print, draw and write what was found."""
-    from ..evaluate.answering import Answering
-    from ..evaluate.crews import Crew, Processes
+    from ..evaluate.crews import Answering, Crew, Processes
     from ..evaluate.items import read_documents
     from ..evaluate.tuning import parted, problems_of, tune
     from ..progress import tuning_bar
@@ -191,7 +190,7 @@ def chosen_by(tuning: "TuneOptions") -> str:
 
 def write_best(path: Path, options: Namespace, engine: Mapping[str, Any], tuned: "Tuned", asked: "EvalOptions") -> None:
     """Write the engine's options that were given, and those that were chosen, as a file for `--config`."""
-    from ..evaluate.table import interval
+    from ..views.figures import interval
 
     usual = {field.name: field.default for field in fields(EngineConfig)}
     said = {name: value for name, value in engine.items() if name not in usual or value != usual[name]}

@@ -7,30 +7,26 @@ from typing import Any
 
 import yaml
 from jsonargparse import Namespace
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from ..config import EngineConfig
 from ..core import options_of
 from ..core.options import StrategyOptions
 from ..core.words import counted, printable
 from ..engine import Engine, load_engine
-from ..evaluate.answering import Answering
-from ..evaluate.checkpoint import ANSWERS
+from ..evaluate.checkpoint import ANSWERS, read
+from ..evaluate.crews import Answering
 from ..evaluate.documents import Document
 from ..evaluate.items import Item, items_of, options_text
 from ..evaluate.load import Rate, chosen_at, policy_rows, rates
 from ..evaluate.metrics import Answers
 from ..evaluate.options import EvalOptions
 from ..evaluate.runner import evaluate
-from ..evaluate.runs import read
 from ..evaluate.space import OVER, TuneOptions, space_of
-from ..evaluate.table import interval, with_error
 from ..evaluate.tuning import MOST_PROBLEMS, check_folder, text_of
 from ..policy import policy_of
 from ..progress import tuning_bar
+from ..views.figures import interval, text_table, with_error
 from .json_text import json_text
 
 MOST_SETS = 64
@@ -137,18 +133,16 @@ def print_rates(
     sets = list(dict.fromkeys(rate.options for rate in found))
     for number, options in enumerate(sets, 1):
         console.print(printable(f"# {number}: {text_of(options)}"), markup=False, highlight=False, soft_wrap=True)
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
-    for head in ("#", "right, %", *(str(live) for live in chosen)):
-        table.add_column(head, justify="right")
+    rows: list[list[str]] = []
     for number, options in enumerate(sets, 1):
         sums = answers[options]
-        cells = [interval(sums.accuracy, *sums.accuracy_interval, 100, 1)]
+        cells = [str(number), interval(sums.accuracy, *sums.accuracy_interval, 100, 1)]
         for rate in found:
             if rate.options == options:
                 mark = "*" if chosen[rate.live] == rate else " "
                 cells.append(with_error(rate.tokens_per_second, rate.noise, 0) + mark)
-        table.add_row(*map(Text, (str(number), *cells)))
-    console.print(table)
+        rows.append(cells)
+    console.print(text_table(["#", "right, %", *map(str, chosen)], rows))
     console.print(
         f"tokens a second while so many requests are live: median of {repeats} measurements, ± the standard deviation of one.\n"
         "* the fastest that is accurate enough; of those as fast up to noise, the first.",

@@ -13,15 +13,14 @@ from typing import Any
 import numpy as np
 
 from ..run_lock import RunLock
-from .answering import Answering
+from .checkpoint import read, shared_seconds
+from .crews import Answering
 from .entries import Entry
-from .frontier import Point, aup, frontier
 from .intervals import against_best
 from .items import read_documents
-from .metrics import Answers
+from .metrics import Answers, Point, aup, frontier
 from .options import EvalOptions
 from .runner import Show, evaluate, no_show
-from .runs import read, shared_seconds
 
 RUNS = "runs"
 LEAST = 2  # problems that a standard error needs

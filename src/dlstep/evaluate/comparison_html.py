@@ -7,10 +7,10 @@ from importlib.metadata import version
 
 from .. import __version__
 from ..core.words import counted
+from ..views.figures import interval, with_error
 from ..views.page import report_page
 from .comparing import Curve, Row, curves_of, value_of
 from .pictures import svg
-from .table import interval, with_error
 
 
 def comparison_html(rows: Items[Row], *, command: str, left_out: Items[str] = (), notes: Items[str] = ()) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 from ..core.options import StrategyOptions
 from ..engine import Engine
 from ..policy import MOST
-from .answering import Answering
+from .crews import Answering
 from .items import Item
 from .metrics import Answers
 

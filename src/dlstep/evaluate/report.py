@@ -14,12 +14,11 @@ from ..core.checks import short
 from ..core.words import clipped, clipped_front, printable
 from ..llm import LLM
 from ..run_lock import RunLock, check_free
-from .checkpoint import key_of
+from .checkpoint import Run, key_of
 from .items import Key, items_of, read_documents
 from .metrics import Pair, ratio
 from .options import EvalOptions, options_from
 from .runner import key_of_run
-from .runs import Run
 from .versions import about
 
 PARTS = 10  # of an answer

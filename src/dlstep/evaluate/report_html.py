@@ -9,8 +9,8 @@ from ..core import Trace
 from ..core.words import counted
 from ..frames import recording
 from ..views.page import page_around, report_page
+from .checkpoint import Run
 from .report import charts_of, names_of, trace_path
-from .runs import Run
 from .table import Line, pieces
 
 MOST_RECORDINGS = 50  # answers whose steps are in a page

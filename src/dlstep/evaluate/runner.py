@@ -11,9 +11,8 @@ from time import perf_counter
 from typing import Any, Protocol
 
 from ..run_lock import RunLock
-from .answering import ROUND, Answered
 from .checkpoint import Checkpoint, begin
-from .crews import About, Crew
+from .crews import ROUND, About, Answered, Crew
 from .documents import Document, digest
 from .items import Item, items_of
 from .jail import Jail, Limits, find_jail

@@ -8,15 +8,13 @@ from dataclasses import asdict, dataclass, field, fields
 from io import StringIO
 from typing import Any, NamedTuple
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from ..core.words import printable
+from ..views.figures import chance, interval, number, text_table, with_error
+from .checkpoint import Run, matched, shared_seconds
 from .intervals import Gain
 from .metrics import Answers, ratio
-from .runs import Run, matched, shared_seconds
 
 FORMULAS = ("=", "+", "-", "@")
 
@@ -126,24 +124,14 @@ def harmless_cell(value: object) -> object:
 
 def print_lines(lines: Items[Line], console: Console) -> None:
     """Print the table, in pieces of at most 80 characters per line."""
-    numbers = {options: str(number) for number, options in enumerate(dict.fromkeys(line.options for line in lines), 1)}
+    numbers = {options: str(place) for place, options in enumerate(dict.fromkeys(line.options for line in lines), 1)}
     several = len(numbers) > 1
-    for options, number in numbers.items() if several else ():
-        console.print(f"# {number}: {options}", markup=False, highlight=False, soft_wrap=True)
+    for options, place in numbers.items() if several else ():
+        console.print(f"# {place}: {options}", markup=False, highlight=False, soft_wrap=True)
     for columns, rows in pieces(lines):
         heads = [*["#"] * several, *(column.head for column in columns)]
         labels = [[line.task, *[numbers[line.options]] * several] for line in lines]
-        console.print(text_table(["task", *heads], [label + row for label, row in zip(labels, rows, strict=True)], left=1))
-
-
-def text_table(heads: Items[str], rows: Items[Items[str]], left: int = 0) -> Table:
-    """Return a table for a terminal, of which the first `left` columns are left-aligned."""
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
-    for place, head in enumerate(heads):
-        table.add_column(head, justify="left" if place < left else "right")
-    for row in rows:
-        table.add_row(*map(Text, row))
-    return table
+        console.print(text_table(["task", *heads], [label + row for label, row in zip(labels, rows, strict=True)], (0,)))
 
 
 class Column(NamedTuple):
@@ -211,26 +199,3 @@ def pieces(lines: Items[Line]) -> Iterator[tuple[Items[Column], list[list[str]]]
         rows = [[column.cell(line) for column in columns] for line in lines]
         if any(cell != "-" for row in rows for cell in row):
             yield columns, rows
-
-
-def number(value: float | None, places: int, scale: float = 1.0) -> str:
-    """Return a figure, or a dash if there is none."""
-    return "-" if value is None else f"{scale * value:.{places}f}"
-
-
-def with_error(value: float, error: float | None, places: int) -> str:
-    """Return a figure and its standard error, if it has one."""
-    return f"{value:.{places}f}" + (f" ±{error:.{places}f}" if error is not None else "")
-
-
-def interval(value: float | None, low: float | None, high: float | None, scale: float, places: int, sign: str = "") -> str:
-    """Return a figure and its interval; with `sign` "+", the sign is also printed if it is positive."""
-    if value is None or low is None or high is None:
-        return "-"
-    texts = [f"{scale * each:{sign}.{places}f}" for each in (value, low, high)]
-    return f"{texts[0]} [{texts[1]}, {texts[2]}]"
-
-
-def chance(p: float | None) -> str:
-    """Return a p-value as text, `<0.001` if it is smaller; it is never printed as 0."""
-    return "<0.001" if p is not None and p < 0.001 else number(p, 3)

@@ -20,9 +20,8 @@ from ..run_lock import RunLock
 from .checkpoint import ANSWERS, KEY_FIELDS, begin, key_of
 from .crews import Crew
 from .documents import Document
-from .frontier import Point, frontier, knee
 from .items import Item, items_of
-from .metrics import Answers
+from .metrics import Answers, Point, frontier, knee
 from .options import EvalOptions
 from .runner import Running, Scorers, check, key_of_run, scorers_for
 from .space import Space, TuneOptions, space_of

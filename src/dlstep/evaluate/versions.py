@@ -1,4 +1,4 @@
-"""What answers and scores depend on: the engine, the versions of code and libraries, and the machine."""
+"""The facts that answers and scores depend on: the engine, the versions of code and libraries, and the machine."""
 
 import platform
 import sys
@@ -21,9 +21,9 @@ PACKAGE = FOLDER.parent
 LIBRARIES = ("torch", "transformers", "math-verify", "sympy", "antlr4-python3-runtime")
 # Every other file of this folder counts for the scores, so that a new file is included by default.
 DECIDES_NOTHING = {
-    "__init__.py", "checkpoint.py", "comparing.py", "comparison_html.py", "crews.py", "entries.py",
-    "frontier.py", "harness.py", "intervals.py", "likelihood.py", "load.py", "metrics.py",
-    "pictures.py", "report.py", "report_html.py", "runs.py", "space.py",
+    "__init__.py", "checkpoint.py", "comparing.py", "comparison_html.py", "entries.py",
+    "harness.py", "intervals.py", "likelihood.py", "load.py", "metrics.py",
+    "pictures.py", "report.py", "report_html.py", "space.py",
     "table.py", "tuning.py", "versions.py",
 }  # fmt: skip
 PROMPTS = ("documents.py", "forms.yaml", "items.py", "options.py", "prompts.py", "worked.json")
