@@ -14,7 +14,7 @@ DOCUMENTS, PROMPTS, MATHS = "evaluate/documents.py", "evaluate/prompts.py", "eva
 CREWS, ITEMS, REPORT = "evaluate/crews.py", "evaluate/items.py", "evaluate/report.py"
 
 MUTANTS = (
-    change("ratios leave out forwards that only store", METRICS, 'forwards=beside["forwards"],', 'forwards=row["steps"],'),
+    change("ratios leave out forwards that only store", METRICS, 'row["finish"], **costs', 'row["finish"], **costs | {"forwards": row["steps"]}'),
     change("the standard error is that of one answer", METRICS, "/ (count - 1) / count)", "/ (count - 1))"),
     change("the standard error forgets how tokens and forwards go together", METRICS, "- 2 * rate * self.tokens_forwards", "- rate * self.tokens_forwards"),
     change("an interval of a share collapses at 100 %", METRICS, "+ weight / count / 4)", ")"),
@@ -40,7 +40,7 @@ MUTANTS = (
     change("another run goes on in a folder", CHECKPOINT, '            raise ValueError(f"{named} {folder} holds a run with', '            return ValueError(f"{named} {folder} holds a run with'),
     change("equal requests have equal seeds", ITEMS, "                asked[same] += 1\n", ""),
     change("a run does not know its problems", RUNNER, '"digest": digest(found)', '"digest": ""'),
-    change("the first number counts", SCORING, "        last = found[0]\n", "        last = last or found[0]\n"),
+    change("the first number counts", SCORING, "(numbers or [INVALID])[-1]", "(numbers or [INVALID])[0]"),
     change("a number glued to a word is skipped", SCORING, '(r"(-?[$0-9.,]{2,})|(-?[0-9]+)")', '(r"(?<!\\w)((-?[$0-9.,]{2,})|(-?[0-9]+))")'),
     change("a full stop counts", SCORING, '_LAST_STOP.sub("", ', 'str.strip('),
     change("the strict reading comes first", SCORING, '"gsm8k": ("flexible-extract", "strict-match")', '"gsm8k": ("strict-match", "flexible-extract")'),

@@ -12,7 +12,7 @@ MUTANTS = (
     change("the whole grid is tried", SPACE, "if most >= self.size:", "if most >= 1:"),
     change("held-out problems are those of the search", TUNING, "return problems[:searched], problems[searched : searched + held]", "return problems[:searched], problems[:held]"),
     change("a resumed search asks for everything again", TUNING, "if item.key not in answers]", "if item.key]"),
-    change("another space goes on in a folder", TUNING, 'return {"over": over, ', 'return {"over": list(over), '),
+    change("another space goes on in a folder", TUNING, 'searching = {"over": over, ', 'searching = {"over": list(over), '),
     change("the slowest set is accurate enough", TUNING, "if point.accuracy >= at_least * best][-1]", "if point.accuracy >= at_least * best][0]"),
     change("a range leaves out its end", SPACE, "value = low + step * width", "value = low + step * width * (count - 1) / count"),
     change("noise chooses", LOAD, "next(rate for rate in own if rate.is_as_fast_as(fastest))", "fastest"),

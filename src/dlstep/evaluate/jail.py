@@ -184,7 +184,9 @@ class Jail:
                     finally:
                         process.kill()
             except (OSError, EOFError, ValueError) as error:
-                raise DlstepError(f"bubblewrap makes no jail here: {read(complaint) or error}") from None
+                complaint.seek(0)
+                said = " ".join(complaint.read(LONGEST).decode(errors="replace").split())
+                raise DlstepError(f"bubblewrap makes no jail here: {said or error}") from None
 
     def _started(self, group: Path | None, complaint: IO[bytes]) -> subprocess.Popen[bytes]:
         """Start the process of a jail in its control group."""
@@ -263,12 +265,6 @@ def ask(process: subprocess.Popen[bytes], question: object, deadline: float) -> 
         return json.loads(heard)
     except RecursionError:
         raise ValueError("the report of the jail is nested too deeply") from None
-
-
-def read(file: IO[bytes]) -> str:
-    """Return the beginning of a file as text on one line."""
-    file.seek(0)
-    return " ".join(file.read(LONGEST).decode(errors="replace").split())
 
 
 def find_jail(limits: Limits = NO_LIMITS_CHANGED) -> Jail:

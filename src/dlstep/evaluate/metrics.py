@@ -14,6 +14,7 @@ from typing import Any, Self
 from ..core.options import StrategyOptions
 
 LEVEL = 0.05  # of all intervals and tests
+FAILURES = ("rejected", "error", "abort")  # reasons why an answer ended that make it a failure
 Z = NormalDist().inv_cdf(1 - LEVEL / 2)
 Pair = tuple[Mapping[str, Any], Mapping[str, Any]]  # an answer's lines in `answers.jsonl` and in `beside.jsonl`
 
@@ -59,23 +60,16 @@ class Answers(Sums):
     @classmethod
     def of(cls, row: Mapping[str, Any], beside: Mapping[str, Any]) -> "Answers":
         """Return the sums of one answer, from its lines in `answers.jsonl` and in `beside.jsonl`."""
-        return cls.counted(
-            score=row["score"],
-            tokens=len(row["tokens"]),
-            forwards=beside["forwards"],
-            steps=row["steps"],
-            failed=row["finish"] in ("rejected", "error", "abort"),
-            computed=beside["computed"],
-            wasted=beside["wasted"],
-        )
+        costs = {name: beside[name] for name in ("forwards", "computed", "wasted")}
+        return cls.counted(score=row["score"], tokens=len(row["tokens"]), steps=row["steps"], finish=row["finish"], **costs)
 
     @classmethod
     def counted(
-        cls, *, score: float, tokens: int, forwards: int, steps: int, failed: bool = False, computed: int = 0, wasted: int = 0
+        cls, *, score: float, tokens: int, forwards: int, steps: int, finish: str = "", computed: int = 0, wasted: int = 0
     ) -> "Answers":
         """Return the sums of one answer."""
         squares = tokens * tokens, forwards * forwards, tokens * forwards
-        return cls(1, int(failed), score, tokens, forwards, steps, computed, wasted, *squares)
+        return cls(1, int(finish in FAILURES), score, tokens, forwards, steps, computed, wasted, *squares)
 
     @property
     def accuracy(self) -> float:

@@ -17,7 +17,7 @@ from .documents import Document, digest
 from .items import Item, items_of
 from .jail import Jail, Limits, find_jail
 from .maths import Maths
-from .metrics import Work
+from .metrics import FAILURES, Work
 from .options import CODE_TASKS, EvalOptions, refused
 from .scoring import Mark, code_mark, ending_mark, maths_mark, number_mark
 
@@ -40,7 +40,7 @@ class Scorers:
 
     def mark(self, item: Item, row: Mapping[str, Any]) -> Mark:
         """Return the scores of an answer, without any score if it was rejected or failed."""
-        if row["finish"] in ("rejected", "error", "abort"):
+        if row["finish"] in FAILURES:
             return Mark(note=row["error"])
         if item.task == "math500":
             assert self.maths is not None, "`scorers_for` makes it for this task"

@@ -23,8 +23,8 @@ READINGS = {
     "humaneval": ("any-form", "lm_eval"),
     "mbpp": ("any-form", "lm_eval"),
 }
-_STRICT = re.compile(r"#### (\-?[0-9\.\,]+)")
-_FLEXIBLE = re.compile(r"(-?[$0-9.,]{2,})|(-?[0-9]+)")
+_STRICT = re.compile(r"#### (\-?[0-9\.\,]+)")  # the first number after `#### ` counts
+_FLEXIBLE = re.compile(r"(-?[$0-9.,]{2,})|(-?[0-9]+)")  # the last number counts, also digits that are part of a word
 _ONE_NUMBER = re.compile(r"-?(?:\d+(?:\.\d*)?|\.\d+)", re.ASCII)
 _LAST_STOP = re.compile(r"\.$")
 
@@ -43,20 +43,6 @@ class Mark:
         return next(iter(self.scores.values()), 0.0)
 
 
-def strict_match(text: str) -> str:
-    """Return the first number after `#### `."""
-    found = _STRICT.search(text)
-    return found[1].strip() if found else INVALID
-
-
-def flexible_extract(text: str) -> str:
-    """Return the last number in a text; digits that are part of a word also count."""
-    last = ""
-    for found in _FLEXIBLE.finditer(text):
-        last = found[0]
-    return last.strip() or INVALID
-
-
 def plain_number(text: str) -> str:
     """Return a number without what lm_eval's `exact_match` ignores: commas, `$`, text up to `#### `, a final full stop."""
     return _LAST_STOP.sub("", text.replace(",", "").replace("$", "").rpartition("#### ")[2]).lower()
@@ -64,7 +50,8 @@ def plain_number(text: str) -> str:
 
 def number_mark(task: str, document: Document, text: str) -> Mark:
     """Score an answer as right if its number equals the expected one, character by character."""
-    found = {"flexible-extract": flexible_extract(text), "strict-match": strict_match(text)}
+    numbers, marked = [found[0].strip() for found in _FLEXIBLE.finditer(text)], _STRICT.search(text)
+    found = {"flexible-extract": (numbers or [INVALID])[-1], "strict-match": marked[1].strip() if marked else INVALID}
     gold = plain_number(document.gold)
     scores = {reading: float(plain_number(found[reading]) == gold) for reading in READINGS[task]}
     number = found["flexible-extract"]

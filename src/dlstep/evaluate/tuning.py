@@ -97,8 +97,7 @@ class Store:
 
 def sums_of(line: Mapping[str, Any]) -> Answers:
     """Return the sums of one answer."""
-    numbers = {name: line[name] for name in COUNTS}
-    return Answers.counted(score=line["score"], **numbers, failed=line["finish"] in ("rejected", "error", "abort"))
+    return Answers.counted(finish=line["finish"], score=line["score"], **{name: line[name] for name in COUNTS})
 
 
 Problem = tuple[str, Document]  # task, document
@@ -179,7 +178,9 @@ def tune(
     check(about, options)
     check_folder(folder, tuning)
     with scorers_for(options) as scorers, closing(RunLock(folder)):
-        key = key_of_run(options, documents, about) | {"tune": key_of_tune(space, tuning, len(searched), len(held))}
+        over = {name: list(values) for name, values in space.axes}
+        searching = {"over": over, "problems": len(searched), "held_out": len(held), "share": tuning.share}
+        key = key_of_run(options, documents, about) | {"tune": searching | {"trials": tuning.trials}}
         begin(folder, {"key": key, "told": dict(told or {}), "machines": [about.machine]})
         with closing(Store(folder)) as store:
             search = Tuning(crew, scorers, store, options, show)
@@ -196,12 +197,6 @@ def tune(
     share = len(sets) * problems / (space.size * len(searched))
     chosen, seconds = chosen_of(line, tuning.at_least), perf_counter() - start
     return Tuned(space, tuple(tried), tuple(line), tuple(results), chosen, problems, forwards, share, seconds)
-
-
-def key_of_tune(space: Space, tuning: TuneOptions, searched: int, held: int) -> dict[str, Any]:
-    """Return all that a search depends on, besides its answers."""
-    over = {name: list(values) for name, values in space.axes}
-    return {"over": over, "problems": searched, "held_out": held, "share": tuning.share, "trials": tuning.trials}
 
 
 def check_folder(folder: Path, tuning: TuneOptions) -> None:
