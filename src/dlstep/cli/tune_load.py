@@ -54,8 +54,8 @@ def run_load(
     run = read(Path(asked.out))
     texts = {options_text(dict(chosen)): chosen for chosen in asked.grid}
     answers: dict[StrategyOptions, Answers] = {}
-    for (task, text), _ in run.groups.items():
-        answers[texts[text]] = answers.get(texts[text], Answers()) + run.answers((task, text))
+    for (_, text), sums in run.sums.items():
+        answers[texts[text]] = answers.get(texts[text], Answers()) + sums
     if not any(sums.accuracy for sums in answers.values()):
         raise ValueError(f"no answer was right, so nothing can be chosen: look at {run.folder / ANSWERS}")
     at_least = tuning.at_least or AT_LEAST

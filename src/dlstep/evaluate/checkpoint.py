@@ -184,11 +184,18 @@ class Run:
             found.setdefault((key[0], key[2]), []).append((row, self.beside[key]))
         return found
 
-    def answers(self, group: Group | None = None) -> Answers:
-        """Return the sums over one group, or over all answers."""
-        chosen = self.groups
-        pairs = chosen[group] if group is not None else [pair for each in chosen.values() for pair in each]
-        return Answers.total(Answers.of(*pair) for pair in pairs)
+    @property
+    def sums(self) -> dict[Group, Answers]:
+        """The sums over the answers of each group."""
+        return {group: Answers.total(Answers.of(*pair) for pair in pairs) for group, pairs in self.groups.items()}
+
+    @property
+    def seconds(self) -> dict[Group, float]:
+        """The wall time of each group: the time of its task, divided in proportion to the forward passes."""
+        forwards, sums = Counter[str](), self.sums
+        for (task, _), each in sums.items():
+            forwards[task] += each.forwards
+        return {key: self.work[key[0]].wall_seconds * ratio(each.forwards, forwards[key[0]]) for key, each in sums.items()}
 
     def scores(self, group: Group) -> dict[str, float]:
         """Return the mean score of a group by each reading, over the answers with this reading and those that failed."""
@@ -220,14 +227,6 @@ def read(folder: Path) -> Run:
             "this problem in the first file and run the same command again, which answers the problem again"
         )
     return Run(folder, asked, rows, beside, work)
-
-
-def shared_seconds(run: Run, sums: Mapping[Group, Answers]) -> dict[Group, float]:
-    """Return the wall time of each group: the time of its task, divided in proportion to the forward passes in `sums`."""
-    forwards: Counter[str] = Counter()
-    for (task, _), each in sums.items():
-        forwards[task] += each.forwards
-    return {group: run.work[group[0]].wall_seconds * ratio(each.forwards, forwards[group[0]]) for group, each in sums.items()}
 
 
 def matched(run: Run, other: Run) -> Iterator[tuple[Group, str, Comparison]]:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..run_lock import RunLock
-from .checkpoint import read, shared_seconds
+from .checkpoint import read
 from .crews import Answering
 from .entries import Entry
 from .intervals import against_best
@@ -149,11 +149,8 @@ class Result(Point):
 def results_in(entry: Entry, folder: Path) -> list[Result]:
     """Return the results of a complete run."""
     run = read(folder)
-    groups = run.groups
-    sums = {group: Answers.total(Answers.of(*pair) for pair in pairs) for group, pairs in groups.items()}
-    seconds = shared_seconds(run, sums)
-    found: list[Result] = []
-    for group, pairs in groups.items():
+    sums, seconds, found = run.sums, run.seconds, list[Result]()
+    for group, pairs in run.groups.items():
         task, options = group
         scores = [row["score"] for row, _ in sorted(pairs, key=lambda pair: pair[0]["document"])]
         error = next((row["error"] for row, _ in pairs if row["error"]), "")

@@ -12,12 +12,13 @@ from ..config import engine_config
 from ..core import DlstepError, Trace
 from ..core.checks import short
 from ..core.words import clipped, clipped_front, printable
+from ..json_lines import is_a
 from ..llm import LLM
 from ..run_lock import RunLock, check_free
 from .checkpoint import Run, key_of
 from .items import Key, items_of, read_documents
 from .metrics import Pair, ratio
-from .options import EvalOptions, options_from
+from .options import options_from
 from .runner import key_of_run
 from .versions import about
 
@@ -167,24 +168,20 @@ def row_named(run: Run, name: str) -> Mapping[str, Any]:
     return run.rows[names[name]]
 
 
-def options_of(run: Run) -> EvalOptions:
-    """Return the options of a run. Raises ValueError for a run whose options were Python values."""
-    told = run.asked.get("told") or {}
-    if not isinstance(told, dict) or not isinstance(told.get("eval"), dict):
-        raise ValueError(f"{run.folder} was not written by the command `dlstep eval`, so --show cannot read its options")
-    return options_from(told["eval"])
-
-
 def shown(run: Run, names: Items[str]) -> list[Trace]:
     """Decode answers again, each alone, save their traces in the folder of the run, and return the traces.
 
-    Raises ValueError if the model, its options or the problems differ from those of the run, or if another process writes to
-    its folder, and DlstepError if an answer differs.
+    Raises ValueError if the model, its options or the problems differ from those of the run, if these options were Python
+    values, or if another process writes to its folder, and DlstepError if an answer differs.
     """
     check_free(run.folder)
-    rows, options = [row_named(run, name) for name in names], options_of(run)
+    rows: list[Mapping[str, Any]] = [row_named(run, name) for name in names]
+    told: Any = run.asked.get("told")
+    if not is_a(told, {"eval": dict, "engine": dict}):
+        raise ValueError(f"{run.folder} was not written by the command `dlstep eval`, so --show cannot read its options")
+    options = options_from(told["eval"])
     documents = read_documents(options)
-    llm = LLM.from_config(engine_config(run.asked["told"]["engine"]))
+    llm = LLM.from_config(engine_config(told["engine"]))
     key = key_of_run(options, documents, about(llm.engine))
     for part in ("engine", "problems"):
         if key[part] != run.asked["key"][part]:

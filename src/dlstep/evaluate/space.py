@@ -125,9 +125,8 @@ def space_of(over: Items[str], config: Config, strategy: Strategy) -> Space:
 def values_of(name: str, text: str, strategy: Strategy) -> tuple[Any, ...]:
     """Return the values of an option that a text lists, numbers in ascending order. Raises ValueError for an invalid text."""
     now = now_of(name, text, strategy)
-    ends = [read(name, part) for part in text.split(":")]
-    if len(ends) > 1:
-        values = list(between(name, text, ends, whole=isinstance(now, int)))
+    if ":" in text:
+        values = list(between(name, text, [read(name, end) for end in text.split(":")], whole=isinstance(now, int)))
     else:
         values = [read(name, part) for part in text.strip().removeprefix("[").removesuffix("]").split(",")]
     if isinstance(now, float):

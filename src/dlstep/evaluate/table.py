@@ -12,9 +12,9 @@ from rich.console import Console
 
 from ..core.words import printable
 from ..views.figures import chance, interval, number, text_table, with_error
-from .checkpoint import Run, matched, shared_seconds
+from .checkpoint import Run, matched
 from .intervals import Gain
-from .metrics import Answers, ratio
+from .metrics import ratio
 
 FORMULAS = ("=", "+", "-", "@")
 
@@ -75,11 +75,10 @@ def lines_of(run: Run, against: Run | None = None) -> list[Line]:
             f"{run.folder} and {against.folder} have no task with the same set of options in both: decode the same tasks with "
             "the same options, or compare with a run that has a single set of options"
         )
-    sums_of = {group: Answers.total(Answers.of(*pair) for pair in pairs) for group, pairs in run.groups.items()}
-    seconds, sets = shared_seconds(run, sums_of), Counter(task for task, _ in sums_of)
+    seconds, sets = run.seconds, Counter(task for task, _ in run.groups)
     settings = json.dumps(run.asked["key"], sort_keys=True)
     lines: list[Line] = []
-    for group, sums in sums_of.items():
+    for group, sums in run.sums.items():
         work, alone = run.work[group[0]], sets[group[0]] == 1
         more: dict[str, Any] = {"scores": run.scores(group), "settings": settings}
         if (found := beside.get(group)) is not None:
