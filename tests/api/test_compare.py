@@ -18,9 +18,8 @@ from dlstep.evaluate import EvalOptions, read
 from dlstep.evaluate.comparing import Row, compared, curves_of
 from dlstep.evaluate.comparison_html import comparison_html
 from dlstep.evaluate.entries import Entry, entries, sweep_of
-from dlstep.evaluate.frontier import Point, aup
 from dlstep.evaluate.intervals import against_best
-from dlstep.evaluate.metrics import Answers, wilson
+from dlstep.evaluate.metrics import Answers, Point, aup, wilson
 from dlstep.evaluate.pictures import rules_figure, tasks_figure
 from dlstep.evaluate.table import as_csv
 from dlstep.rules.ada_block import AdaBlock
@@ -131,7 +130,7 @@ def test_the_command_compares_a_file_of_ones_own(own: Path, tmp_path: Path, caps
         lines = list(csv.DictReader(file))
     assert [float(line["accuracy"]) for line in lines] == [row["accuracy"] for row in rows]
     page = (out / "report.html").read_text()
-    assert f"dlstep compare --rules &#x27;[&quot;quota&quot;, &quot;{rule}&quot;]&#x27; --problems 3 --plot " in page
+    assert f"dlstep compare --rules &#39;[&#34;quota&#34;, &#34;{rule}&#34;]&#39; --problems 3 --plot " in page
     assert f"--out {out}</pre>" in page
     # What it has answered it does not answer again, and its answers are runs like any other.
     before = {path: path.read_bytes() for path in out.glob("runs/*/answers.jsonl")}

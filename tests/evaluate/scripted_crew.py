@@ -6,10 +6,10 @@ from random import Random
 from running import engine
 
 from dlstep.core.options import StrategyOptions
-from dlstep.evaluate.answering import Answered
-from dlstep.evaluate.crews import About, about
+from dlstep.evaluate.crews import Answered
 from dlstep.evaluate.items import Item
 from dlstep.evaluate.metrics import Work
+from dlstep.evaluate.versions import About, about
 
 Rule = Callable[[StrategyOptions, int], tuple[bool, int]]  # whether an answer is right, and its forwards
 TOKENS = 24

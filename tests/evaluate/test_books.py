@@ -18,10 +18,9 @@ from running import answers, engine, run
 import dlstep
 from dlstep.cli import main
 from dlstep.evaluate import versions
-from dlstep.evaluate.checkpoint import ANSWERS, BESIDE, RUN
-from dlstep.evaluate.crews import Alone
+from dlstep.evaluate.checkpoint import ANSWERS, BESIDE, RUN, read
+from dlstep.evaluate.crews import Answering
 from dlstep.evaluate.options import EvalOptions, grid_of
-from dlstep.evaluate.runs import read
 from dlstep.evaluate.table import lines_of
 
 Captured = pytest.CaptureFixture[str]
@@ -75,7 +74,7 @@ def test_a_second_process_on_a_folder_is_refused_before_a_model_is_loaded(
 
 
 def test_the_run_itself_holds_the_lock_and_a_killed_holder_blocks_nobody(options: EvalOptions, tmp_path: Path) -> None:
-    class Second(Alone):
+    class Second(Answering):
         def step(self) -> Any:
             with pytest.raises(ValueError, match=f"{chosen.out} is in use by process"):
                 run(chosen)
@@ -138,7 +137,7 @@ def test_a_deleted_line_is_answered_again_to_the_same_bytes(
     number = next(place for place, line in enumerate(lines) if place >= number and b'"work"' not in line)
     (folder / name).write_bytes(b"".join([*lines[:number], *lines[number + 1 :]]))
 
-    class Counting(Alone):
+    class Counting(Answering):
         def add(self, place: int, item: Any) -> None:
             added.append(place)
             super().add(place, item)

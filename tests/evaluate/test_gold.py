@@ -9,8 +9,7 @@ from given import DATA, needs_data
 from dlstep.evaluate.documents import Document, documents_of
 from dlstep.evaluate.jail import Jail
 from dlstep.evaluate.maths import Maths
-from dlstep.evaluate.programs import program_of
-from dlstep.evaluate.scoring import code_mark, maths_mark, number_mark
+from dlstep.evaluate.scoring import code_mark, maths_mark, number_mark, program_of
 
 Report = Callable[[str], None]
 EVERY = pytest.mark.parametrize("every", [64, pytest.param(1, marks=pytest.mark.stress)])

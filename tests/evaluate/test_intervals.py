@@ -14,7 +14,7 @@ from test_metrics import pairs
 
 from dlstep.evaluate.intervals import LEVEL, Z, against_best, compared, paired_shares, ratio_gain
 from dlstep.evaluate.metrics import Pair, wilson
-from dlstep.evaluate.table import chance
+from dlstep.views.figures import chance
 
 ROOT = Path(__file__).parents[2]
 SCIPY = -2.6995, 0.2146  # a percentile interval: -2.3435, 0.4124

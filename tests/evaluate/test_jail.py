@@ -15,9 +15,8 @@ import pytest
 from attacks import all_attacks
 
 from dlstep.core import DlstepError
-from dlstep.evaluate import control_groups, jail as jails, system_calls
-from dlstep.evaluate.control_groups import parent_of_groups
-from dlstep.evaluate.jail import Jail, Limits, find_jail
+from dlstep.evaluate import jail as jails, system_calls
+from dlstep.evaluate.jail import Jail, Limits, find_jail, parent_of_groups
 
 HERE = Path(__file__).parent
 SAY = "raise type({0}, (Exception,), {{}})()"  # programs have no other way to say something
@@ -203,8 +202,8 @@ def test_a_jail_that_fails_later_is_no_verdict(held: Jail, monkeypatch: pytest.M
 
 
 def test_the_nearest_group_that_can_be_limited_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(control_groups, "CONTROL_GROUPS", tmp_path)
-    monkeypatch.setattr(control_groups, "OWN", tmp_path / "own")
+    monkeypatch.setattr(jails, "CONTROL_GROUPS", tmp_path)
+    monkeypatch.setattr(jails, "OWN", tmp_path / "own")
     (tmp_path / "own").write_text("1:memory:/a\n0::/a/b/c\n")
     assert parent_of_groups() is None, "no groups of version 2"
     for path, controllers in (("", "memory pids"), ("a", "memory pids io"), ("a/b", "pids"), ("a/b/c", "")):

@@ -15,10 +15,10 @@ from sealing import with_answers
 from dlstep import Trace
 from dlstep.cli import main
 from dlstep.engine.json_lines import CHECKSUM, sealed
+from dlstep.evaluate.checkpoint import read
 from dlstep.evaluate.metrics import Pair
 from dlstep.evaluate.report import MOST_TOKENS, PARTS, where
 from dlstep.evaluate.report_html import data_of
-from dlstep.evaluate.runs import read
 
 Captured = pytest.CaptureFixture[str]
 STORIES = ["eval", "--dataset_limit", "12", "--accept_threshold", "0.3", "--out"]

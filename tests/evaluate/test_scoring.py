@@ -19,8 +19,7 @@ from dlstep.evaluate.items import items_of, prompt_of
 from dlstep.evaluate.jail import Jail
 from dlstep.evaluate.maths import Maths
 from dlstep.evaluate.options import CODE_TASKS, EvalOptions
-from dlstep.evaluate.programs import harness_program, program_of
-from dlstep.evaluate.scoring import Mark, code_mark, ending_mark, maths_mark, number_mark
+from dlstep.evaluate.scoring import Mark, code_mark, ending_mark, harness_program, maths_mark, number_mark, program_of
 from dlstep.processes import Worker
 from dlstep.text.detokenize import encode
 from dlstep.text.rendering import render

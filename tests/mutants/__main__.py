@@ -28,8 +28,8 @@ FOLDER = Path(__file__).parent
 MODULES = [import_module(f"{__package__}.{module.name}") for module in iter_modules([str(FOLDER)]) if module.name[0] != "_"]
 MUTANTS = tuple(mutant for module in MODULES for mutant in module.MUTANTS)
 ROOT = Path(__file__).parents[2]
-PURE = ("core", "rules", "strategies", "testing", "engine/decode.py", "core/plugins.py")
-BESIDE = ("views/frames.py", "text/detokenize.py", "engine/watchdog.py")  # what laws are about, or `decode.py` imports
+PURE = ("core", "rules", "strategies", "testing", "decode.py", "lookup.py")
+BESIDE = ("frames.py", "text.py", "watchdog.py")  # what laws are about, or `decode.py` imports
 LAWS = ("tests/traces", "tests/property")
 RULES = tuple(
     sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("tests/*/test_*") if re.search("zoo|_rules?[_.]", path.name))
@@ -39,22 +39,22 @@ TESTS = {
     "core/trace_file": ("tests/property/test_trace_files.py", "tests/property/test_trace_saving.py"),
     "core/codec": ("tests/property/test_trace_files.py",),
     "core/words": ("tests/serve/test_serve_attach.py",),
-    "views/frames": ("tests/property/test_frames.py",),
-    "engine/overrides": ("tests/serve/test_serve_forks.py", "tests/api/test_session.py"),
-    "serve/router/kept": ("tests/serve/test_serve_choices.py", "tests/serve/test_serve_steps.py"),
+    "frames": ("tests/property/test_frames.py",),
+    "forks": ("tests/serve/test_serve_forks.py", "tests/api/test_session.py"),
+    "serve/kept": ("tests/serve/test_serve_choices.py", "tests/serve/test_serve_steps.py"),
     "serve/engine_steps": ("tests/serve/test_serve_forks.py",),
-    "serve/http/choices": ("tests/serve/test_serve_choices.py", "tests/serve/test_serve_streams.py"),
-    "serve/router/tickets": ("tests/serve/test_serve_choices.py", "tests/serve/test_serve_steps.py"),
-    **dict.fromkeys(("serve/http/page_files", "serve/http/choosable"), ("tests/serve/test_serve_choices.py",)),
-    "serve/router/placement": ("tests/serve/test_serve_placement.py",),
-    **dict.fromkeys(("serve/router/front", "serve/router/fleet"), ("tests/serve/test_serve_replicas.py",)),
-    **dict.fromkeys(("serve/router/link", "serve/router/replica"), ("tests/serve/test_serve_deadlines.py",)),
+    "serve/choices": ("tests/serve/test_serve_choices.py", "tests/serve/test_serve_streams.py"),
+    "serve/tickets": ("tests/serve/test_serve_choices.py", "tests/serve/test_serve_steps.py"),
+    **dict.fromkeys(("serve/page", "serve/choosable"), ("tests/serve/test_serve_choices.py",)),
+    "serve/placement": ("tests/serve/test_serve_placement.py",),
+    **dict.fromkeys(("serve/front", "serve/fleet"), ("tests/serve/test_serve_replicas.py",)),
+    **dict.fromkeys(("serve/link", "serve/replica"), ("tests/serve/test_serve_deadlines.py",)),
     "simulate/": ("tests/simulate",),
-    **dict.fromkeys(("batch/lines", "engine/run_lock"), ("tests/batch/test_batch_lock.py", "tests/batch/test_batch_lines.py")),
+    **dict.fromkeys(("batch/lines", "run_lock"), ("tests/batch/test_batch_lock.py", "tests/batch/test_batch_lines.py")),
     "batch/actors": ("tests/batch/test_batch_moves.py",),
     "batch/": ("tests/batch/test_batch_lines.py", "tests/batch/test_batch_answers.py", "tests/batch/test_batch_resume.py"),
-    "serve/http/errors": ("tests/serve/test_serve_bodies.py", "tests/serve/test_serve_overload.py"),
-    **dict.fromkeys(("serve/http/translate", "serve/http/app"), ("tests/serve/test_serve_overload.py",)),
+    "serve/errors": ("tests/serve/test_serve_bodies.py", "tests/serve/test_serve_overload.py"),
+    **dict.fromkeys(("serve/translate", "serve/app"), ("tests/serve/test_serve_overload.py",)),
     "serve/": ("tests/serve/test_serve_steps.py",),
     "core/checks": ("tests/api/test_types.py", "tests/api/test_bad_input.py"),
     "rules/": RULES,
@@ -73,7 +73,7 @@ TESTS = {
         "tests/driver",
     ),
     **dict.fromkeys(
-        ("engine/loader.py", "models/networks/network"), ("tests/api/test_memory_of_llms.py", "tests/ranks/test_parting.py")
+        ("engine.py", "models/networks/network"), ("tests/api/test_memory_of_llms.py", "tests/ranks/test_parting.py")
     ),
     "models/networks/plain": ("tests/reference/test_dmax.py", "tests/driver"),
     "models/networks": ("tests/driver/test_device_histories.py", "tests/driver"),
@@ -81,46 +81,44 @@ TESTS = {
     **dict.fromkeys(
         ("models/tokenizer_limits", "models/regex_limits", "models/reading"), ("tests/models/test_hostile_folders.py",)
     ),
-    "engine/buffer_policy": ("tests/api/test_buffer_policy.py",),
-    "engine/shared_decode": ("tests/api/test_buffer_policy.py", "tests/api/test_sharing.py", "tests/api/test_interrupts.py"),
-    "evaluate/metrics": ("tests/evaluate/test_metrics.py", "tests/evaluate/test_intervals.py"),
+    "policy": ("tests/api/test_buffer_policy.py",),
+    "sharing": ("tests/api/test_buffer_policy.py", "tests/api/test_sharing.py", "tests/api/test_interrupts.py"),
+    "evaluate/metrics": tuple(f"tests/evaluate/test_{name}.py" for name in ("metrics", "intervals", "frontier")),
     "evaluate/intervals": ("tests/evaluate/test_intervals.py",),
     "evaluate/likelihood": ("tests/evaluate/test_likelihood.py",),
     **dict.fromkeys(
-        (f"evaluate/{name}" for name in ("scoring", "programs", "prompts", "documents", "_maths_worker")),
+        (f"evaluate/{name}" for name in ("scoring", "prompts", "documents", "maths")),
         ("tests/evaluate/test_scoring.py",),
     ),
     **dict.fromkeys(("evaluate/jail", "evaluate/_jailed", "evaluate/system_calls"), ("tests/evaluate/test_jail.py",)),
     "evaluate/items": ("tests/evaluate/test_answering.py",),
-    "evaluate/answering": ("tests/evaluate/test_answering.py",),
     "evaluate/report": ("tests/evaluate/test_report.py",),
     "views/": ("tests/api/test_compare.py", "tests/page/test_report_page.py"),
-    "evaluate/frontier": ("tests/evaluate/test_frontier.py",),
     **dict.fromkeys(("evaluate/compari", "evaluate/table", "evaluate/entries"), ("tests/api/test_compare.py",)),
     "evaluate/tuning": ("tests/evaluate/test_tune.py", "tests/evaluate/test_tune_parts.py"),
     **dict.fromkeys(("evaluate/space", "evaluate/load"), ("tests/evaluate/test_tune_parts.py",)),
-    "evaluate/crews": ("tests/evaluate/test_workers.py",),
-    "engine/json_lines": ("tests/evaluate/test_resume.py",),
+    "evaluate/crews": ("tests/evaluate/test_answering.py", "tests/evaluate/test_workers.py"),
+    "json_lines": ("tests/evaluate/test_resume.py", "tests/evaluate/test_books.py"),
     "evaluate/": ("tests/evaluate/test_books.py", "tests/evaluate/test_resume.py", "tests/evaluate"),
     "stream": ("tests/api/test_sharing.py", "tests/api/test_interrupts.py", "tests/api/test_llm.py"),
     "session": ("tests/api/test_session.py",),
-    "engine/checkpoint_options": ("tests/models/test_untrusted.py", "tests/models/test_agreement.py"),
-    "engine/devices": ("tests/api/test_cli.py", "tests/api"),
-    "text/rendering": ("tests/api/test_rendering.py",),
+    "declared": ("tests/models/test_untrusted.py", "tests/models/test_agreement.py"),
+    "devices": ("tests/api/test_cli.py", "tests/api"),
+    "rendering": ("tests/api/test_rendering.py",),
     "cli/yaml_file": ("tests/api/test_option_files.py", "tests/api"),
     "driver/lowering": ("tests/driver/test_lowering.py", "tests/driver/test_graphs.py"),
     **dict.fromkeys(
-        ("distributed/conductor", "distributed/crew", "distributed/wire", "distributed/interrupts"),
+        ("ranks/conductor", "ranks/crew", "ranks/wire", "ranks/interrupts"),
         ("tests/ranks/test_group.py", "tests/ranks/test_parting.py", "tests/ranks/test_rank_faults.py", "tests/ranks"),
     ),
-    "engine/watchdog": ("tests/property/test_blame.py",),
+    "watchdog": ("tests/property/test_blame.py",),
     "driver/tables": ("tests/driver/test_tables.py",),
     "processes/": ("tests/processes", "tests/ranks/test_rank_faults.py"),
     "driver/": ("tests/driver",),
     "models/sharding": ("tests/ranks/test_sharding.py", "tests/ranks"),
-    "distributed/ranks": ("tests/ranks/test_parting.py", "tests/ranks/test_sharding.py", "tests/ranks"),
+    "models/ranks": ("tests/ranks/test_parting.py", "tests/ranks/test_sharding.py", "tests/ranks"),
     **dict.fromkeys(
-        ("dlstep_kernels/gpu/add_up", "dlstep_kernels/commons", "distributed/symmetric"),
+        ("dlstep_kernels/gpu/add_up", "dlstep_kernels/commons", "models/symmetric"),
         ("tests/ranks/test_add_up.py", "tests/ranks/test_symmetric.py"),
     ),
     "models/compiled": ("tests/api/test_memory_of_llms.py", "tests/models/test_compiled.py"),
@@ -135,8 +133,6 @@ TESTS = {
     "dlstep_kernels/vocabulary": ("tests/kernels/test_vocabulary.py",),
     "dlstep_kernels/sampling": ("tests/kernels/test_sampling.py",),
     "dlstep_kernels/": ("tests/kernels",),
-    "text/": ("tests/api",),
-    "engine/": ("tests/api", "tests/driver"),
     "": ("tests/api", "tests/driver"),
 }
 # Whose laws can notice a change of a file that not all strategies share; every other file is everybody's.
