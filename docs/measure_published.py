@@ -18,10 +18,10 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from dlstep import tiny
 from dlstep.core import Block, Choice, Extra, Probability, Rows, Rule, Sequence, Spec, Wants, check_ranges, draw
+from dlstep.evaluate.checkpoint import read
 from dlstep.evaluate.comparing import RUNS, Row, compared, folder_of
 from dlstep.evaluate.entries import entries
 from dlstep.evaluate.options import EvalOptions
-from dlstep.evaluate.runs import read
 from dlstep.rules.credit import Credit
 from dlstep.rules.dilated import Dilated
 from dlstep.rules.quota import Quota

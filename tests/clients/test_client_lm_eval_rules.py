@@ -16,8 +16,7 @@ from dlstep.evaluate.documents import Document, documents_of, with_examples
 from dlstep.evaluate.items import prompt_of
 from dlstep.evaluate.maths import Maths
 from dlstep.evaluate.options import EvalOptions
-from dlstep.evaluate.programs import harness_program, program_of
-from dlstep.evaluate.scoring import ending_mark, maths_mark, number_mark
+from dlstep.evaluate.scoring import ending_mark, harness_program, maths_mark, number_mark, program_of
 from dlstep.tiny import problems
 
 from ..helpers.given import DATA, FILES

@@ -12,8 +12,8 @@ from dlstep.engine.option_help import field_help
 from dlstep.evaluate import EvalOptions
 from dlstep.evaluate.checkpoint import KEY_FIELDS, ROW_FIELDS
 from dlstep.evaluate.comparing import Row
+from dlstep.evaluate.space import TuneOptions
 from dlstep.evaluate.table import Line
-from dlstep.evaluate.tune_options import TuneOptions
 
 PAGE = (Path(__file__).parents[2] / "docs" / "evaluation.md").read_text(encoding="utf-8")
 BLOCK = re.compile(r"^```(sh|python)\n(.*?)^```(?:\n\n^```text\n(.*?)^```)?", re.DOTALL | re.MULTILINE)

@@ -4,8 +4,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from dlstep.engine.json_lines import encoded, sealed
-from dlstep.evaluate.checkpoint import sealed_lines
+from dlstep.engine.json_lines import encoded, sealed, sealed_lines
 
 
 def with_answers(run: Path, to: Path, changes: Iterable[Mapping[str, Any]]) -> Path:
@@ -15,7 +14,7 @@ def with_answers(run: Path, to: Path, changes: Iterable[Mapping[str, Any]]) -> P
         (to / name).write_bytes((run / name).read_bytes())
     each, change = iter(changes), {}
     with (to / "answers.jsonl").open("wb") as file:
-        for _, row in sealed_lines(run / "answers.jsonl", {}):
+        for row in sealed_lines(run / "answers.jsonl", {}):
             change = next(each, change)
             file.write(encoded(sealed({**row, **change})))
     return to

@@ -128,7 +128,6 @@ TESTS = {
     ),
     **dict.fromkeys(("evaluate/jail", "evaluate/_jailed", "evaluate/system_calls"), ("tests/unit/evaluate/test_jail.py",)),
     "evaluate/items": ("tests/unit/evaluate/test_answering.py",),
-    "evaluate/answering": ("tests/unit/evaluate/test_answering.py",),
     "evaluate/report": ("tests/unit/evaluate/test_report.py", "tests/unit/cli/test_report.py"),
     "views/": (
         "tests/unit/cli/test_compare.py",

@@ -8,14 +8,13 @@ METRICS, INTERVALS, CHECKPOINT, RUNNER = (
     "evaluate/checkpoint.py",
     "evaluate/runner.py",
 )
-SCORING, PROGRAMS, JAIL, JAILED = "evaluate/scoring.py", "evaluate/programs.py", "evaluate/jail.py", "evaluate/_jailed.py"
-RUNS = "evaluate/runs.py"
+SCORING, JAIL, JAILED = "evaluate/scoring.py", "evaluate/jail.py", "evaluate/_jailed.py"
 SYSTEM_CALLS = "evaluate/system_calls.py"
-DOCUMENTS, PROMPTS, MATHS = "evaluate/documents.py", "evaluate/prompts.py", "evaluate/_maths_worker.py"
-ANSWERING, ITEMS, REPORT = "evaluate/answering.py", "evaluate/items.py", "evaluate/report.py"
+DOCUMENTS, PROMPTS, MATHS = "evaluate/documents.py", "evaluate/prompts.py", "evaluate/maths.py"
+CREWS, ITEMS, REPORT = "evaluate/crews.py", "evaluate/items.py", "evaluate/report.py"
 
 MUTANTS = (
-    change("ratios leave out forwards that only store", METRICS, 'forwards=beside["forwards"],', 'forwards=row["steps"],'),
+    change("ratios leave out forwards that only store", METRICS, 'row["finish"], **costs', 'row["finish"], **costs | {"forwards": row["steps"]}'),
     change("the standard error is that of one answer", METRICS, "/ (count - 1) / count)", "/ (count - 1))"),
     change("the standard error forgets how tokens and forwards go together", METRICS, "- 2 * rate * self.tokens_forwards", "- rate * self.tokens_forwards"),
     change("an interval of a share collapses at 100 %", METRICS, "+ weight / count / 4)", ")"),
@@ -30,28 +29,28 @@ MUTANTS = (
     change("rows are as certain as if asked other problems", INTERVALS, "- 2 * both + 1)", "+ 1)"),
     change("equal rows are equal for certain", INTERVALS, ", NORMAL.inv_cdf(1 - LEVEL))", ", 0.0)"),
     change("answers are written as they end", CHECKPOINT, "while (row := self._ahead.pop(len(self.rows), None)) is not None:", "while self._ahead and (row := self._ahead.pop(next(iter(self._ahead)))) is not None:"),
-    change("a line that is not whole is kept", "engine/json_lines.py", "file.truncate(len(kept[0]) + len(kept[1]))", "file.seek(0)"),
+    change("a line that is not whole is kept", "json_lines.py", "file.truncate(len(kept[0]) + len(kept[1]))", "file.seek(0)"),
     change("answers that wait are not found again", CHECKPOINT, "{places[key_of(row)]: row for row in ahead}", "{places[key_of(row)]: row for row in ahead[:0]}"),
-    change("a line may be edited", CHECKPOINT, "if not is_intact(line, said):", "if said is None:"),
+    change("a line may be edited", "json_lines.py", "if not is_intact(content, line.get(CHECKSUM)):", "if line.get(CHECKSUM) is None:"),
     change("a gap in the answers stays", CHECKPOINT, "ahead, self.rows = ahead + self.rows, []", "self.rows = []"),
     change("a run forgets the code that made it", RUNNER, 'code = {"versions": about.versions, "environment": about.environment}', "code = dict[str, Any]()"),
     change("a run does not hold its folder", RUNNER, "closing(RunLock(folder)) as lock:", "closing(RunLock(folder / 'other')) as lock:"),
-    change("problems are paired by their place", RUNS, 'problem = pair[0]["problem"]', 'problem = str(pair[0]["document"])'),
-    change("equal problems are one", RUNS, "        asked[problem] += 1\n", ""),
+    change("problems are paired by their place", CHECKPOINT, 'problem = pair[0]["problem"]', 'problem = str(pair[0]["document"])'),
+    change("equal problems are one", CHECKPOINT, "        asked[problem] += 1\n", ""),
     change("another run goes on in a folder", CHECKPOINT, '            raise ValueError(f"{named} {folder} holds a run with', '            return ValueError(f"{named} {folder} holds a run with'),
     change("equal requests have equal seeds", ITEMS, "                asked[same] += 1\n", ""),
     change("a run does not know its problems", RUNNER, '"digest": digest(found)', '"digest": ""'),
-    change("the first number counts", SCORING, "        last = found[0]\n", "        last = last or found[0]\n"),
+    change("the first number counts", SCORING, "(numbers or [INVALID])[-1]", "(numbers or [INVALID])[0]"),
     change("a number glued to a word is skipped", SCORING, '(r"(-?[$0-9.,]{2,})|(-?[0-9]+)")', '(r"(?<!\\w)((-?[$0-9.,]{2,})|(-?[0-9]+))")'),
     change("a full stop counts", SCORING, '_LAST_STOP.sub("", ', 'str.strip('),
     change("the strict reading comes first", SCORING, '"gsm8k": ("flexible-extract", "strict-match")', '"gsm8k": ("strict-match", "flexible-extract")'),
-    change("the last block of code counts, whatever it defines", PROGRAMS, "(fitting or blocks[:1] or [text])", "(blocks or [text])"),
-    change("the beginning of a program is left out", PROGRAMS, 'return "\\n".join([f"{beginning}\\n", *helpers, main])', 'return "\\n".join([*helpers, main])'),
-    change("helpers in blocks of their own are lost", PROGRAMS, "if block not in fitting and block != main and (", "if block in fitting and ("),
-    change("fences in docstrings end a block", PROGRAMS, "None if line is None or quote else", "None if line is None else"),
+    change("the last block of code counts, whatever it defines", SCORING, "(fitting or blocks[:1] or [text])", "(blocks or [text])"),
+    change("the beginning of a program is left out", SCORING, 'return "\\n".join([f"{beginning}\\n", *helpers, main])', 'return "\\n".join([*helpers, main])'),
+    change("helpers in blocks of their own are lost", SCORING, "if block not in fitting and block != main and (", "if block in fitting and ("),
+    change("fences in docstrings end a block", SCORING, "None if line is None or quote else", "None if line is None else"),
     change("a worked example of lm_eval is another", DOCUMENTS, "SHOT_SEED = 1234", "SHOT_SEED = 1235"),
     change("examples depend on what is asked first", DOCUMENTS, "range(last + 1)]", "documents]; samples = {each.number: shots for each, shots in zip(documents, samples)}"),
-    change("the turn that lm_eval begins is lost", PROMPTS, '*([_turn("assistant", prefix)] if prefix else [])', ""),
+    change("the turn that lm_eval begins is lost", PROMPTS, 'return (*turns, _turn("assistant", form.prefix, document)) if form.prefix else tuple(turns)', "return tuple(turns)"),
     change("equal texts that sympy cannot read differ", MATHS, "if read and read == expected:", "if read is expected:"),
     change("the normal form keeps commas", MATHS, 'return answer.replace(",", "") if', "return answer if"),
     change("a program may become many", JAIL, '"RLIMIT_NPROC": self.processes', '"RLIMIT_NPROC": 4096'),
@@ -72,6 +71,6 @@ MUTANTS = (
     change("a report that always says passed is believed", JAIL, "return PASSED if ask(process, CONTROL.format(name), deadline) == name else FORGED", "return PASSED"),
     change("an exception may be called passed", JAIL, " and raised not in (PASSED, TIMEOUT)", ""),
     change("a program has no end", JAIL, "poll.poll(max(0.0, deadline - time.monotonic()) * 1000)", "poll.poll(None)"),
-    change("padding and spans change places", ANSWERING, "int(samples), len(plan.spans), rows,", "int(samples), rows, len(plan.spans),"),
+    change("padding and spans change places", CREWS, "int(samples), len(plan.spans), rows,", "int(samples), rows, len(plan.spans),"),
     change("steps are spent where the last undecided token is", REPORT, "accumulate(decided, max)", "decided"),
 )  # fmt: skip

@@ -2,7 +2,7 @@
 
 from .catalogue import change
 
-FRONTIER, COMPARING = "evaluate/frontier.py", "evaluate/comparing.py"
+FRONTIER, COMPARING = "evaluate/metrics.py", "evaluate/comparing.py"
 TABLE = "evaluate/table.py"
 
 MUTANTS = (
@@ -13,10 +13,10 @@ MUTANTS = (
     change("weights of the AUP are measured against the curve itself", FRONTIER, "height / (100 * best)", "height / max(height for _, height in curve)"),
     change("a point beats its like", FRONTIER, "return self.speed > other.speed or self.accuracy > other.accuracy", "return self.speed > other.speed or self.accuracy >= other.accuracy"),
     change("the knee is the fastest point", FRONTIER, "return max(points, key=lambda point: (height(point), point.accuracy))", "return max(points, key=lambda point: point.speed)"),
-    change("the fastest row is the best", COMPARING, "best = max(point.accuracy for point in points)", "best = max(points, key=lambda point: point.speed).accuracy"),
+    change("the fastest row is the best", COMPARING, "best = max(result.accuracy for result in results)", "best = max(results, key=lambda result: result.speed).accuracy"),
     change("one problem tells of all others", COMPARING, "LEAST = 2 ", "LEAST = 1 "),
-    change("names are parts of the page", "views/tables.py", "return escape(printable(str(value)))", "return printable(str(value))"),
-    change("names reorder the page", "views/tables.py", "return escape(printable(str(value)))", "return escape(str(value))"),
+    change("names are parts of the page", "views/page.py", "autoescape=True,", "autoescape=False,"),
+    change("names reorder the page", "views/page.py", "else printable(str(value))", "else str(value)"),
     change("a tag begins in the data of a page", "views/page.py", '.replace("<", "\\\\u003c")', ""),
     change("steps of another answer are shown", "evaluate/report_html.py", 'list(sequence.answer) == run.rows[key]["tokens"]', "sequence.answer"),
     change("a name may be a formula", TABLE, "if value.startswith(FORMULAS) else", "if value.startswith(FORMULAS[:1]) else"),

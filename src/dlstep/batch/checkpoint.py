@@ -14,14 +14,14 @@ from collections import Counter
 from collections.abc import Iterator, Sequence as Items
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
-from ..engine.json_lines import append, encoded, opened, whole_lines
+from ..engine.json_lines import append, encoded, is_a, opened, whole_lines
 from ..engine.run_lock import RunLock
 from ..evaluate.checkpoint import ANSWERS, BESIDE, RUN, begin
 from .desk import About, Answered
 from .lines import OWN, Json, Line, answer_id, answer_line, content_key, is_intact, lasts, merged, missing, output_lines
 
+ANSWER = {"id": str, "response": {"status_code": int, "body": dict}}  # fields of an answer, and their kinds
 REMEDY = "give another OUT, or delete this one and its folder"
 
 
@@ -111,7 +111,7 @@ class Checkpoint:
     def _read(self, path: Path) -> Iterator[Json]:
         """Yield the answers of a file. Raises ValueError for a line that is not an answer or whose checksum is wrong."""
         for number, line in enumerate(whole_lines(path), 1):
-            if not _is_answer(line):
+            if "error" not in line or not is_a(line, ANSWER):
                 raise ValueError(f"{path}, line {number} is no answer of a batch: {REMEDY}")
             if not is_intact(line):
                 raise ValueError(
@@ -119,14 +119,3 @@ class Checkpoint:
                     f"dlstep: delete the line and run again, which answers the request anew; or {REMEDY}"
                 )
             yield {name: value for name, value in line.items() if name != OWN}
-
-
-def _is_answer(line: Any) -> bool:
-    response = line.get("response")
-    return (
-        isinstance(line.get("id"), str)
-        and "error" in line
-        and isinstance(response, dict)
-        and type(response.get("status_code")) is int
-        and isinstance(response.get("body"), dict)
-    )

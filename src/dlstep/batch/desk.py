@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from ..core import DlstepError
 from ..engine.loader import Engine
-from ..evaluate.crews import about as facts_of
+from ..evaluate.versions import about as facts_of
 from ..serve.engine_loop import MOST_FAILURES, EngineLoop, card_of
 from ..serve.facts import known_facts
 from ..serve.http import translate

@@ -9,15 +9,13 @@ from typing import Any
 
 from ..core.options import StrategyOptions
 from ..engine.loader import Engine
-from ..evaluate.crews import Alone
+from ..evaluate.checkpoint import read
+from ..evaluate.crews import Answering
 from ..evaluate.documents import documents_of
-from ..evaluate.frontier import Point, frontier, hypervolume
-from ..evaluate.metrics import Answers
+from ..evaluate.metrics import Answers, Point, frontier, hypervolume
 from ..evaluate.options import EvalOptions
 from ..evaluate.runner import evaluate
-from ..evaluate.runs import read
-from ..evaluate.space import Space, space_of
-from ..evaluate.tune_options import TuneOptions
+from ..evaluate.space import Space, TuneOptions, space_of
 from ..evaluate.tuning import ENOUGH, Show, plan
 
 MODEL = {"model": "tiny-bd", "buffer_size": 4, "max_num_reqs": 256, "max_num_batched_tokens": 16384}
@@ -61,7 +59,7 @@ def decoded(engine: Engine, over: Items[str], pool: int, folder: Path, show: Sho
     grid = tuple(space.spread(space.size))
     options = EvalOptions(dataset_limit=pool, out=str(folder), grid=grid)
     show.begin(f"{space.size} sets of options", space.size * pool)
-    evaluate(Alone(engine), options, {"shells": documents_of("shells", None, pool)}, show=show.answered)
+    evaluate(Answering(engine), options, {"shells": documents_of("shells", None, pool)}, show=show.answered)
     groups = read(folder).groups.values()
     return space, {each: [Answers.of(*pair) for pair in pairs] for each, pairs in zip(grid, groups, strict=True)}
 

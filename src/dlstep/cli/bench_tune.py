@@ -34,7 +34,7 @@ def parser() -> ArgumentParser:
 def rows(chosen: Namespace) -> list[dict[str, object]]:
     """Rows of `bench.tune`."""
     from ..bench.tune import MODEL, measure_tuner
-    from ..evaluate.study import check_optuna
+    from ..evaluate.tuning import check_optuna
     from ..llm import LLM
     from ..views.progress_bars import tuning_bar
 

@@ -9,14 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jsonargparse import ArgumentParser, Namespace
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
 from ..core.checks import short
 from ..engine.config import EngineConfig
 from ..text.words import clipped, counted, printable
+from ..views.figures import interval, text_table, with_error
 from .eval import ENGINE_FIELDS
 from .json_text import json_text
 from .options import add_options, field_help, new_parser
@@ -125,15 +124,13 @@ def run(options: Namespace) -> int:
 
 def evaluation_of(options: Namespace) -> "EvalOptions":
     """The options of the evaluation. Raises ValueError for values out of range."""
-    from ..evaluate.options import EvalOptions
+    from ..evaluate.options import EvalOptions, options_from
 
     if options.problems < 1:
         raise ValueError(f"--problems must be at least 1, got {options.problems}")
     given = {field.name: options[field.name] for field in fields(EvalOptions) if field.name not in OWN_OF_EVAL}
     tasks = options.tasks or ("shells" if options.questions is None else "questions")
-    for name, value in (("tasks", tasks), *((name, given[name]) for name in ("stop", "stop_token_ids"))):
-        given[name] = tuple(value) if isinstance(value, list) else (value,)
-    return EvalOptions(**given, dataset_limit=options.problems, problem_seed=options.seed)
+    return options_from(given | {"tasks": tasks, "dataset_limit": options.problems, "problem_seed": options.seed})
 
 
 def named(given: str | list[str]) -> list[str] | None:
@@ -207,7 +204,6 @@ def print_rows(rows: "Items[Row]", console: Console, notes: Items[str]) -> None:
 def row_lines(task: str, curves: "Items[Curve]") -> Iterator[str]:
     """The lines of a task: a heading for each entry, and below it a line for each of its sets of options."""
     from ..evaluate.comparing import value_of
-    from ..evaluate.table import interval, with_error
 
     yield f"{task}, {counted(curves[0].rows[0].problems, 'problem')}"
     yield f"{'':13}{'right, %':>20}{'tok/fwd':>12}{'fwd/answer':>11}{'to the best, %':>16}{'seconds':>8}"
@@ -227,13 +223,9 @@ def row_lines(task: str, curves: "Items[Curve]") -> Iterator[str]:
 def curves_table(curves: "Items[Curve]") -> Table:
     """A line for each entry: its AUP, and its fastest set of options that is as right as the best."""
     from ..evaluate.comparing import value_of
-    from ..evaluate.table import interval, with_error
 
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
-    table.add_column("strategy, rule", overflow="fold")
-    for head in ("AUP", "fastest at", "right, %", "tok/fwd"):
-        table.add_column(head, justify="left" if head == "fastest at" else "right", overflow="fold")
-    for curve in sorted(curves, key=lambda curve: -curve.rows[0].aup):
+    rows: list[list[str]] = []
+    for curve in sorted(curves, key=lambda curve: -curve.aup):
         row, figures = curve.fastest, ["none", "-", "-"]
         if row is not None:
             figures = [
@@ -241,5 +233,5 @@ def curves_table(curves: "Items[Curve]") -> Table:
                 interval(row.accuracy, row.accuracy_low, row.accuracy_high, 100, 1),
                 with_error(row.tokens_per_forward, row.tokens_per_forward_error, 2),
             ]
-        table.add_row(*map(Text, (printable(curve.label), f"{curve.rows[0].aup:.1f}", *figures)))
-    return table
+        rows.append([printable(curve.label), f"{curve.aup:.1f}", *figures])
+    return text_table(["strategy, rule", "AUP", "fastest at", "right, %", "tok/fwd"], rows, (0, 2))

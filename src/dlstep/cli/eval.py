@@ -68,10 +68,10 @@ def parser() -> ArgumentParser:
 def run(options: Namespace) -> int:
     """Answer, score, and print the table; 1 if a request was rejected or failed."""
     from ..engine.run_lock import check_free
-    from ..evaluate.crews import Alone, Crew, Processes
+    from ..evaluate.checkpoint import read
+    from ..evaluate.crews import Answering, Crew, Processes
     from ..evaluate.items import read_documents
     from ..evaluate.runner import evaluate
-    from ..evaluate.runs import read
     from ..views.progress_bars import scoring_bar
 
     chosen, engine = split(options)
@@ -81,7 +81,7 @@ def run(options: Namespace) -> int:
     total = sum(map(len, documents.values())) * len(chosen.grid)
     config = engine_config(engine)
     told = {"engine": engine, "eval": asdict(chosen) | {"grid": options.grid}}
-    crew: Crew = Processes(config, chosen.workers, chosen.worker_timeout) if chosen.workers > 1 else Alone(loaded(config))
+    crew: Crew = Processes(config, chosen.workers, chosen.worker_timeout) if chosen.workers > 1 else Answering(loaded(config))
     with closing(crew), scoring_bar(total, enabled=options.progress) as show:
         evaluate(crew, chosen, documents, told=told, show=show)
     result = read(Path(chosen.out))
@@ -97,12 +97,9 @@ def loaded(config: EngineConfig) -> Any:
 
 def split(options: Namespace) -> tuple[Any, dict[str, Any]]:
     """The options of the evaluation, and those of engine and strategy. Raises ValueError for values out of range."""
-    from ..evaluate.options import EvalOptions, grid_of
+    from ..evaluate.options import options_from
 
-    given: dict[str, Any] = {name: options[name] for name in own_names() if name != "grid"}
-    for name in ("tasks", "stop", "stop_token_ids"):
-        given[name] = tuple(given[name]) if isinstance(given[name], list) else (given[name],)
-    chosen = EvalOptions(**given, grid=grid_of(options.grid))
+    chosen = options_from({name: options[name] for name in own_names()})
     return chosen, {name: value for name, value in vars(options).items() if name not in (*own_names(), *OWN)}
 
 

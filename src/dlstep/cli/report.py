@@ -37,9 +37,9 @@ def parser() -> ArgumentParser:
 
 def run(options: Namespace) -> int:
     """Print the report, or write it as a page."""
-    from ..evaluate.report import report_lines
+    from ..evaluate.checkpoint import read
+    from ..evaluate.report import report_lines, shown, untraced
     from ..evaluate.report_html import report_html
-    from ..evaluate.runs import read
     from ..evaluate.table import lines_of, print_lines
 
     check(options)
@@ -51,11 +51,8 @@ def run(options: Namespace) -> int:
     if options.show is not None:
         return show(options, Console())
     if options.html is not None:
-        if options.steps:
-            from ..evaluate.showing import shown, untraced
-
-            if names := untraced(found, options.steps):
-                shown(found, names)
+        if names := untraced(found, options.steps):
+            shown(found, names)
         Path(options.html).write_text(report_html(found, lines), encoding="utf-8")
         return 0
     if options.json:
@@ -86,9 +83,8 @@ def check(options: Namespace) -> None:
 
 def show(options: Namespace, console: Console) -> int:
     """Print an answer as it forms, a paragraph for each forward that sampled."""
-    from ..evaluate.report import trace_path
-    from ..evaluate.runs import read
-    from ..evaluate.showing import row_named, shown
+    from ..evaluate.checkpoint import read
+    from ..evaluate.report import row_named, shown, trace_path
     from ..views import answer_text, legend
 
     found = read(Path(options.folder))

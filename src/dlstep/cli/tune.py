@@ -18,7 +18,8 @@ from .options import OF_STRATEGY, add_config_option, add_options, field_help, ne
 
 if TYPE_CHECKING:
     from ..evaluate.options import EvalOptions
-    from ..evaluate.tuning import Tuned, TuneOptions
+    from ..evaluate.space import TuneOptions
+    from ..evaluate.tuning import Tuned
 
 EXAMPLES = """
     dlstep tune                                       accept_threshold of the embedded model, on stories
@@ -38,7 +39,7 @@ ENGINE_FIELDS = tuple(field for field in fields(EngineConfig) if field.name not 
 def owners() -> Mapping[str, Items[str]]:
     """The names of each section of a file, beside the engine's."""
     from ..evaluate.options import EvalOptions
-    from ..evaluate.tune_options import TuneOptions
+    from ..evaluate.space import TuneOptions
 
     names = [field.name for field in fields(EvalOptions) if field.name not in NOT_ASKED]
     return {"eval": names, "tune": [*(field.name for field in fields(TuneOptions)), *TUNED]}
@@ -52,7 +53,7 @@ def with_sections(arguments: Items[str]) -> list[str]:
 def parser() -> ArgumentParser:
     """The options of `dlstep tune`, still without those of the strategy."""
     from ..evaluate.options import EvalOptions
-    from ..evaluate.tune_options import OVER, TuneOptions
+    from ..evaluate.space import OVER, TuneOptions
 
     options = new_parser(
         "dlstep tune [options]",
@@ -93,7 +94,7 @@ def parser() -> ArgumentParser:
 def run(options: Namespace) -> int:
     """Search, then print, draw and write what was found."""
     from ..engine.run_lock import check_free
-    from ..evaluate.crews import Alone, Crew, Processes
+    from ..evaluate.crews import Answering, Crew, Processes
     from ..evaluate.items import read_documents
     from ..evaluate.tuning import parted, problems_of, tune
     from ..views.progress_bars import tuning_bar
@@ -102,7 +103,7 @@ def run(options: Namespace) -> int:
     asked, tuning, engine = split(options)
     documents = read_documents(asked)
     if not options.throughput:
-        parted(problems_of(asked, documents), tuning)  # raises an error for too few problems before the weights are loaded
+        parted(problems_of(documents), tuning)  # raises an error for too few problems before the weights are loaded
     check_free(Path(asked.out))
     config = engine_config(engine)
     if options.throughput:
@@ -110,7 +111,7 @@ def run(options: Namespace) -> int:
 
         return run_load(options, asked, tuning, documents, config)
     told = {"engine": engine, "eval": asdict(asked) | {"grid": None}, "tune": asdict(tuning)}
-    crew: Crew = Processes(config, asked.workers, asked.worker_timeout) if asked.workers > 1 else Alone(loaded(config))
+    crew: Crew = Processes(config, asked.workers, asked.worker_timeout) if asked.workers > 1 else Answering(loaded(config))
     with closing(crew), tuning_bar(enabled=options.progress) as show:
         tuned = tune(crew, asked, tuning, documents, told=told, show=show)
     if options.plot is not None:
@@ -118,7 +119,7 @@ def run(options: Namespace) -> int:
 
         plot_frontier(tuned, Path(options.plot))
     if options.study is not None:
-        from ..evaluate.study import write_study
+        from ..evaluate.tuning import write_study
 
         write_study(Path(options.study), tuned.space, tuned.tried)
     if options.write is not None:
@@ -156,7 +157,7 @@ def check_files(options: Namespace) -> None:
 
         check_plot()
     if options.study is not None:
-        from ..evaluate.study import check_optuna
+        from ..evaluate.tuning import check_optuna
 
         check_optuna("--study")
     for name in ("write", "plot", "study"):
@@ -167,19 +168,17 @@ def check_files(options: Namespace) -> None:
 
 def split(options: Namespace) -> tuple["EvalOptions", "TuneOptions", dict[str, Any]]:
     """The options of the problems, of the search, and of engine and strategy. Raises ValueError for values out of range."""
-    from ..evaluate.options import EvalOptions
-    from ..evaluate.tune_options import TuneOptions
+    from ..evaluate.options import options_from
+    from ..evaluate.space import TuneOptions
 
     names = owners()
-    given: dict[str, Any] = {name: options[name] for name in names["eval"]}
-    for name in ("tasks", "stop", "stop_token_ids"):
-        given[name] = tuple(given[name]) if isinstance(given[name], list) else (given[name],)
     over = options.over if isinstance(options.over, list) else [options.over]
     tuning = TuneOptions(
         over=tuple(over), **{field.name: options[field.name] for field in fields(TuneOptions) if field.name != "over"}
     )
     others = {*names["eval"], *names["tune"], *OWN}
-    return EvalOptions(**given), tuning, {name: value for name, value in vars(options).items() if name not in others}
+    asked = options_from({name: options[name] for name in names["eval"]})
+    return asked, tuning, {name: value for name, value in vars(options).items() if name not in others}
 
 
 def chosen_by(tuning: "TuneOptions") -> str:
@@ -191,7 +190,7 @@ def chosen_by(tuning: "TuneOptions") -> str:
 
 def write_best(path: Path, options: Namespace, engine: Mapping[str, Any], tuned: "Tuned", asked: "EvalOptions") -> None:
     """Write the engine's options that were given, and those that were chosen, as a file for `--config`."""
-    from ..evaluate.table import interval
+    from ..views.figures import interval
 
     usual = {field.name: field.default for field in fields(EngineConfig)}
     said = {name: value for name, value in engine.items() if name not in usual or value != usual[name]}

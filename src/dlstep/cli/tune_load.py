@@ -7,30 +7,25 @@ from typing import Any
 
 import yaml
 from jsonargparse import Namespace
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from ..core import options_of
 from ..core.options import StrategyOptions
 from ..engine.buffer_policy import policy_of
 from ..engine.config import EngineConfig
 from ..engine.loader import Engine, load_engine
-from ..evaluate.checkpoint import ANSWERS
-from ..evaluate.crews import Alone
+from ..evaluate.checkpoint import ANSWERS, read
+from ..evaluate.crews import Answering
 from ..evaluate.documents import Document
 from ..evaluate.items import Item, items_of, options_text
-from ..evaluate.load import Rate, chosen_at, joined, policy_rows, rates
+from ..evaluate.load import Rate, chosen_at, policy_rows, rates
 from ..evaluate.metrics import Answers
 from ..evaluate.options import EvalOptions
 from ..evaluate.runner import evaluate
-from ..evaluate.runs import read
-from ..evaluate.space import space_of
-from ..evaluate.table import interval, with_error
-from ..evaluate.tune_options import OVER, TuneOptions
+from ..evaluate.space import OVER, TuneOptions, space_of
 from ..evaluate.tuning import MOST_PROBLEMS, check_folder, text_of
 from ..text.words import counted, printable
+from ..views.figures import interval, text_table, with_error
 from ..views.progress_bars import tuning_bar
 from .json_text import json_text
 
@@ -52,22 +47,18 @@ def run_load(
         items[item.options].append(item)
     with tuning_bar(enabled=options.progress) as show:
         show.begin(f"{counted(len(items), 'set')}: accuracy", sum(map(len, items.values())))
-        evaluate(Alone(engine), asked, documents, show=show.answered)
-        measured: list[Rate] = []
+        evaluate(Answering(engine), asked, documents, show=show.answered)
         show.begin("tokens a second", len(items) * len(loads) * options.repeats)
         before = sum(map(len, items.values()))
-        for rate in rates(engine, items, loads, options.repeats):
-            measured.append(rate)
-            show.answered(before + len(measured), 0.0)
+        found = rates(engine, items, loads, options.repeats, lambda done: show.answered(before + done, 0.0))
     run = read(Path(asked.out))
     texts = {options_text(dict(chosen)): chosen for chosen in asked.grid}
     answers: dict[StrategyOptions, Answers] = {}
-    for (task, text), _ in run.groups.items():
-        answers[texts[text]] = answers.get(texts[text], Answers()) + run.answers((task, text))
+    for (_, text), sums in run.sums.items():
+        answers[texts[text]] = answers.get(texts[text], Answers()) + sums
     if not any(sums.accuracy for sums in answers.values()):
         raise ValueError(f"no answer was right, so nothing can be chosen: look at {run.folder / ANSWERS}")
     at_least = tuning.at_least or AT_LEAST
-    found = joined(measured)
     chosen = chosen_at(found, answers, at_least)
     rows = policy_rows(chosen)
     assert policy_of(rows) is not None, "what is written can be read"
@@ -142,18 +133,16 @@ def print_rates(
     sets = list(dict.fromkeys(rate.options for rate in found))
     for number, options in enumerate(sets, 1):
         console.print(printable(f"# {number}: {text_of(options)}"), markup=False, highlight=False, soft_wrap=True)
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
-    for head in ("#", "right, %", *(str(live) for live in chosen)):
-        table.add_column(head, justify="right")
+    rows: list[list[str]] = []
     for number, options in enumerate(sets, 1):
         sums = answers[options]
-        cells = [interval(sums.accuracy, *sums.accuracy_interval, 100, 1)]
+        cells = [str(number), interval(sums.accuracy, *sums.accuracy_interval, 100, 1)]
         for rate in found:
             if rate.options == options:
                 mark = "*" if chosen[rate.live] == rate else " "
                 cells.append(with_error(rate.tokens_per_second, rate.noise, 0) + mark)
-        table.add_row(*map(Text, (str(number), *cells)))
-    console.print(table)
+        rows.append(cells)
+    console.print(text_table(["#", "right, %", *map(str, chosen)], rows))
     console.print(
         f"tokens a second while so many requests are live: median of {repeats} measurements, ± the standard deviation of one.\n"
         "* the fastest that is accurate enough; of those as fast up to noise, the first.",

@@ -1,15 +1,11 @@
 """The result of a tuner as text of at most 80 columns."""
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
-from ..evaluate.frontier import aup, hypervolume
-from ..evaluate.metrics import Answers
-from ..evaluate.table import interval, with_error
+from ..evaluate.metrics import Answers, aup, hypervolume
 from ..evaluate.tuning import Tuned, text_of
 from ..text.words import counted, printable
+from ..views.figures import interval, text_table, with_error
 
 
 def print_tuned(tuned: Tuned, console: Console, rule: str) -> None:
@@ -21,17 +17,12 @@ def print_tuned(tuned: Tuned, console: Console, rule: str) -> None:
     chosen = tuned.line.index(tuned.chosen)
     for number, point in enumerate(tuned.line, 1):
         say(f"# {number}: {text_of(point.options)}")
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
-    table.add_column("#", justify="right")
-    for problems in ("search", "held out"):
-        table.add_column(f"{problems}: right, %", justify="right")
-        table.add_column("tok/fwd", justify="right")
-    table.add_column("")
-    for number, (point, held) in enumerate(zip(tuned.line, tuned.held, strict=True), 1):
-        cells = [figure for each in (point, held) for figure in cells_of(each.sums)]
-        mark = "chosen" if number == chosen + 1 else ""
-        table.add_row(*map(Text, (str(number), *cells, mark)))
-    console.print(table)
+    heads = ["#", *(head for part in ("search", "held out") for head in (f"{part}: right, %", "tok/fwd")), ""]
+    rows = [
+        [str(number), *cells_of(point.sums), *cells_of(held.sums), "chosen" if number == chosen + 1 else ""]
+        for number, (point, held) in enumerate(zip(tuned.line, tuned.held, strict=True), 1)
+    ]
+    console.print(text_table(heads, rows, (len(heads) - 1,)))
     best, held = max(point.accuracy for point in tuned.held), tuned.chosen_held.sums
     right, speed = cells_of(held)
     tried = f"{len(tuned.tried)} of {tuned.space.size} sets of options"

@@ -4,7 +4,7 @@ A partial last line, left by a process that was killed while it wrote, is cut of
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from hashlib import blake2b
 from pathlib import Path
 from typing import IO, Any
@@ -47,6 +47,45 @@ def whole_lines(path: Path) -> list[Line]:
             raise ValueError(f"{path}, line {number} is not a line of a run: {short(line)}")
         found.append(line)
     return found
+
+
+def is_a(value: Any, kind: Any) -> bool:
+    """Return whether a value of JSON is of a kind.
+
+    A kind is a type, `[int]` for a list of ints, `{str: float}` for a mapping of any names to floats, `{"role": str}` for a
+    mapping with this field, or a tuple of alternatives. A bool is no int, and an int is also a float.
+    """
+    match kind:
+        case tuple():
+            return any(is_a(value, each) for each in kind)
+        case list():
+            return isinstance(value, list) and all(is_a(item, kind[0]) for item in value)
+        case dict():
+            if not isinstance(value, dict):
+                return False
+            if str in kind:
+                return all(is_a(item, kind[str]) for item in value.values())
+            return all(is_a(value.get(name), each) for name, each in kind.items())
+    return not isinstance(value, bool) and isinstance(value, kind | int if kind is float else kind)
+
+
+def sealed_lines(path: Path, kinds: Mapping[str, Any] | Callable[[Line], Mapping[str, Any]]) -> Iterator[Line]:
+    """Yield the content of each line of a file of a run, without a partial last line.
+
+    `kinds` are the fields that a line must have and their kinds, or a function that returns those of a line. Raises ValueError
+    for a line that lacks a field or whose checksum is wrong.
+    """
+    for number, line in enumerate(whole_lines(path), 1):
+        content = {name: value for name, value in line.items() if name != CHECKSUM}
+        expected = kinds(content) if callable(kinds) else kinds
+        if wrong := next((name for name, kind in expected.items() if not is_a(content.get(name), kind)), None):
+            raise ValueError(f"{path}, line {number} is not a line of a run, look at {wrong}: {short(content)}")
+        if not is_intact(content, line.get(CHECKSUM)):
+            raise ValueError(
+                f"{path}, line {number} does not have its checksum, so it was changed or written by another version of dlstep: "
+                "restore the file, or delete the line and run the same command again, which answers the problem again"
+            )
+        yield content
 
 
 def opened(path: Path) -> IO[bytes]:

@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from .checkpoint import Run as Run, read as read_folder
 from .options import EvalOptions as EvalOptions
-from .runs import Run as Run, read as read_folder
 
 if TYPE_CHECKING:
     from ..llm import LLM
@@ -15,11 +15,11 @@ def evaluate_with(llm: "LLM", options: EvalOptions) -> Run:
 
     Raises ValueError for options, files or a folder that cannot be used.
     """
-    from .crews import Alone
+    from .crews import Answering
     from .items import read_documents
     from .runner import evaluate
 
-    evaluate(Alone(llm.engine), options, read_documents(options))
+    evaluate(Answering(llm.engine), options, read_documents(options))
     return read(options.out)
 
 

@@ -11,33 +11,27 @@ so that an edited answer or cost is detected.
 """
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence as Items
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from ..core.checks import short
-from ..engine.json_lines import CHECKSUM, Line, append, encoded, is_intact, opened, replaced, sealed, whole_lines
+from ..engine.json_lines import Line, append, encoded, opened, replaced, sealed, sealed_lines
+from .intervals import Comparison, compared
 from .items import Item, Key, options_text
+from .metrics import Answers, Pair, Work, ratio
 
 ANSWERS, BESIDE, AHEAD, RUN = "answers.jsonl", "beside.jsonl", "ahead.jsonl", "run.json"
-# The fields that a line must have, and their types. `[int]` is a list of ints, `{str: float}` a mapping of any names to floats,
-# `{"role": str}` a mapping with this field, and a tuple lists alternatives. Where a float is expected, an int is also valid.
+# The fields that a line must have, and their kinds as `json_lines.is_a` reads them.
 KEY_FIELDS: dict[str, Any] = {"task": str, "document": int, "options": dict}
-ROW_FIELDS = KEY_FIELDS | {
-    "prompt": (str, [{"role": str, "content": str}]),
-    "answer": str,
-    "tokens": [int],
-    "steps": int,
-    "finish": str,
-    "error": str,
-    "seed": int,
-    "problem": str,
-    "gold": str,
-    "found": str,
-    "note": str,
-    "scores": {str: float},
-    "score": float,
-}
+ROW_FIELDS = {
+    **KEY_FIELDS, "prompt": (str, [{"role": str, "content": str}]), "answer": str, "tokens": [int], "steps": int,
+    "finish": str, "error": str, "seed": int, "problem": str, "gold": str, "found": str, "note": str,
+    "scores": {str: float}, "score": float,
+}  # fmt: skip
+WORK_FIELDS = {"task": str, "work": dict.fromkeys(asdict(Work()), float)}
 BESIDE_FIELDS = KEY_FIELDS | {"forwards": int, "computed": int, "wasted": int, "seconds": float, "decided_at": [int]}
 
 
@@ -46,53 +40,14 @@ def key_of(line: Line) -> Key:
     return line["task"], line["document"], options_text(line["options"])
 
 
-def check(path: Path, number: int, line: object, kinds: Mapping[str, Any]) -> Line:
-    """Return the line if it has these fields. Raises ValueError if a field is missing or has a value of another type."""
-    for name, kind in kinds.items():
-        if not is_a(line.get(name) if isinstance(line, dict) else None, kind):
-            raise ValueError(f"{path}, line {number} is not a line of a run, look at {name}: {short(line)}")
-    assert isinstance(line, dict), "at least one field is required"
-    return line
-
-
-def is_a(value: Any, kind: Any) -> bool:
-    """Return whether a value of JSON is of a kind, as the tables above write it. A bool is no int."""
-    match kind:
-        case tuple():
-            return any(is_a(value, each) for each in kind)
-        case list():
-            return isinstance(value, list) and all(is_a(item, kind[0]) for item in value)
-        case dict():
-            if not isinstance(value, dict):
-                return False
-            if str in kind:
-                return all(is_a(item, kind[str]) for item in value.values())
-            return all(is_a(value.get(name), each) for name, each in kind.items())
-    return not isinstance(value, bool) and isinstance(value, kind | int if kind is float else kind)
-
-
-def sealed_lines(path: Path, kinds: Mapping[str, Any]) -> Iterator[tuple[int, Line]]:
-    """Yield the number and the content of each line of a file, without a partial last line.
-
-    `kinds` are the fields of a line; for lines of work in `beside.jsonl`, only the checksum is verified. Raises ValueError for
-    a line that lacks a field or whose checksum is wrong.
-    """
-    for number, line in enumerate(whole_lines(path), 1):
-        said = line.get(CHECKSUM)
-        line = {name: value for name, value in line.items() if name != CHECKSUM}
-        if kinds is not BESIDE_FIELDS or "work" not in line:
-            check(path, number, line, kinds)
-        if not is_intact(line, said):
-            raise ValueError(
-                f"{path}, line {number} does not have its checksum, so it was changed or written by another version of dlstep: "
-                "restore the file, or delete the line and run the same command again, which answers the problem again"
-            )
-        yield number, line
-
-
 def answer_lines(path: Path) -> list[Line]:
     """Return the answers in a file, without a partial last line. Raises ValueError for a line that is not an answer."""
-    return [line for _, line in sealed_lines(path, ROW_FIELDS)]
+    return list(sealed_lines(path, ROW_FIELDS))
+
+
+def beside_lines(folder: Path) -> list[Line]:
+    """Return the lines of `beside.jsonl`, of answers and of work. Raises ValueError for any other line."""
+    return list(sealed_lines(folder / BESIDE, lambda line: WORK_FIELDS if "work" in line else BESIDE_FIELDS))
 
 
 def begin(folder: Path, asked: Mapping[str, Any], named: str = "--out", remedy: str = "give another folder") -> None:
@@ -153,7 +108,7 @@ class Checkpoint:
             if (place := places.get(key_of(row), -1)) <= last:
                 raise ValueError(f"{folder / ANSWERS}, line {number} is not an answer of this run: give another --out")
             last = place
-        beside = {key_of(line) for _, line in sealed_lines(folder / BESIDE, BESIDE_FIELDS) if "work" not in line}
+        beside = {key_of(line) for line in beside_lines(folder) if "work" not in line}
         self.rows = [row for row in answered if key_of(row) in beside]
         ahead = [row for row in answer_lines(folder / AHEAD) if key_of(row) in beside and key_of(row) in places]
         if [key_of(row) for row in self.rows] != [item.key for item in items[: len(answered)]]:
@@ -200,3 +155,108 @@ class Checkpoint:
         while (row := self._ahead.pop(len(self.rows), None)) is not None:
             append(self._answers, sealed(row))
             self.rows.append(row)
+
+
+Group = tuple[str, str]  # task, options as JSON
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A folder of results. `asked` is its `run.json`; `rows` and `beside` are by key, in the order of the items."""
+
+    folder: Path
+    asked: Mapping[str, Any]
+    rows: Mapping[Key, Mapping[str, Any]]
+    beside: Mapping[Key, Mapping[str, Any]]
+    work: Mapping[str, Work]
+
+    @property
+    def expected(self) -> int:
+        """The number of answers of the complete run."""
+        key = self.asked["key"]
+        return sum(each["count"] for each in key["problems"].values()) * len(key["eval"]["grid"])
+
+    @property
+    def groups(self) -> dict[Group, list[Pair]]:
+        """The answers of each task with each set of options."""
+        found: dict[Group, list[Pair]] = {}
+        for key, row in self.rows.items():
+            found.setdefault((key[0], key[2]), []).append((row, self.beside[key]))
+        return found
+
+    @property
+    def sums(self) -> dict[Group, Answers]:
+        """The sums over the answers of each group."""
+        return {group: Answers.total(Answers.of(*pair) for pair in pairs) for group, pairs in self.groups.items()}
+
+    @property
+    def seconds(self) -> dict[Group, float]:
+        """The wall time of each group: the time of its task, divided in proportion to the forward passes."""
+        forwards, sums = Counter[str](), self.sums
+        for (task, _), each in sums.items():
+            forwards[task] += each.forwards
+        return {key: self.work[key[0]].wall_seconds * ratio(each.forwards, forwards[key[0]]) for key, each in sums.items()}
+
+    def scores(self, group: Group) -> dict[str, float]:
+        """Return the mean score of a group by each reading, over the answers with this reading and those that failed."""
+        rows = [row["scores"] for row, _ in self.groups[group]]
+        each = {name: [row.get(name, 0.0) for row in rows if name in row or not row] for row in rows for name in row}
+        return {name: sum(scores) / len(scores) for name, scores in each.items()}
+
+
+def read(folder: Path) -> Run:
+    """Return the run in a folder, complete or not. Raises ValueError if there is none, or for an invalid line."""
+    asked = read_run(folder)
+    rows = {key_of(row): row for row in answer_lines(folder / ANSWERS)}
+    beside: dict[Key, Mapping[str, Any]] = {}
+    work: dict[str, Work] = {}
+    for line in beside_lines(folder):
+        if "work" in line:
+            task, names = line["task"], asdict(Work())
+            work[task] = work.get(task, Work()) + Work(**{name: line["work"][name] for name in names})
+        else:
+            beside[key_of(line)] = line  # the last one counts, if an answer was lost and decoded again
+    if lost := next((key for key in rows if key not in beside), None):
+        raise ValueError(
+            f"{folder / BESIDE} has no line for {lost[0]} {lost[1]}, so this line was deleted: run the same command again, "
+            "which answers the problem again"
+        )
+    if apart := next((key for key, row in rows.items() if len(row["tokens"]) != len(beside[key]["decided_at"])), None):
+        raise ValueError(
+            f"{folder / ANSWERS} and {folder / BESIDE} contain different answers to {apart[0]} {apart[1]}: delete the line of "
+            "this problem in the first file and run the same command again, which answers the problem again"
+        )
+    return Run(folder, asked, rows, beside, work)
+
+
+def matched(run: Run, other: Run) -> Iterator[tuple[Group, str, Comparison]]:
+    """Yield each group, the options of its group in the other run, and their comparison on the problems that both answered.
+
+    Groups are matched by their options; if the other run has a single set of options, every group is compared with it. Problems
+    are matched by their content, at any place in their files. Raises ValueError for runs of different problems.
+    """
+    theirs = other.groups
+    for group, pairs in run.groups.items():
+        alone = [each for each in theirs if each[0] == group[0]]
+        match = group if group in theirs else alone[0] if len(alone) == 1 else None
+        if match is None:
+            continue
+        mine, known = by_problem(pairs), by_problem(theirs[match])
+        both = sorted(mine.keys() & known.keys())
+        if len(both) < min(len(mine), len(known)):
+            raise ValueError(
+                f"{run.folder} and {other.folder} asked different problems of {group[0]}: {len(both)} of the {len(mine)} in "
+                f"the first are among the {len(known)} in the second; give both the same file and the same --problem_seed"
+            )
+        yield group, match[1], compared([mine[key] for key in both], [known[key] for key in both])
+
+
+def by_problem(pairs: Items[Pair]) -> dict[tuple[str, int], Pair]:
+    """Return the answers by the digest of their problem; equal problems are numbered in order."""
+    asked = Counter[str]()
+    found: dict[tuple[str, int], Pair] = {}
+    for pair in pairs:
+        problem = pair[0]["problem"]
+        found[problem, asked[problem]] = pair
+        asked[problem] += 1
+    return found

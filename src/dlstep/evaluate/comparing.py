@@ -2,9 +2,10 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence as Items
-from contextlib import closing, contextmanager
-from dataclasses import asdict, astuple, dataclass, replace
+from collections.abc import Mapping, Sequence as Items
+from contextlib import closing, nullcontext
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -12,15 +13,14 @@ from typing import Any
 import numpy as np
 
 from ..engine.run_lock import RunLock
-from .crews import Alone
+from .checkpoint import read
+from .crews import Answering
 from .entries import Entry
-from .frontier import Point, aup, frontier
 from .intervals import against_best
 from .items import read_documents
-from .metrics import Answers
+from .metrics import Answers, Point, aup, frontier
 from .options import EvalOptions
 from .runner import Show, evaluate, no_show
-from .runs import Group, read, shared_seconds
 
 RUNS = "runs"
 LEAST = 2  # problems that a standard error needs
@@ -70,6 +70,11 @@ class Curve:
         return label_of(self.rows[0])
 
     @property
+    def aup(self) -> float:
+        """The area under the curve."""
+        return self.rows[0].aup
+
+    @property
     def options(self) -> tuple[str, ...]:
         """The names of the options that are varied."""
         return tuple(self.rows[0].options)
@@ -99,16 +104,6 @@ def curves_of(rows: Items[Row]) -> dict[str, list[Curve]]:
     return {task: [Curve(tuple(each)) for each in entries.values()] for task, entries in found.items()}
 
 
-@contextmanager
-def kept(folder: Path | None) -> Iterator[Path]:
-    """Yield the folder, or a temporary folder if it is None."""
-    if folder is not None:
-        yield folder
-        return
-    with TemporaryDirectory() as name:
-        yield Path(name)
-
-
 def folder_of(entry: Entry) -> str:
     """Return the name of the folder of an entry's run."""
     return re.sub(r"[^\w.-]+", "_", f"{entry.strategy}-{entry.rule}" if entry.rule else entry.strategy).strip(".")
@@ -122,77 +117,65 @@ def compared(entries: Items[Entry], options: EvalOptions, folder: Path | None = 
     """
     if options.workers > 1 or options.grid != ((),):
         raise ValueError("EvalOptions of a comparison have no workers and no grid: the entries define the values to compare")
-    documents = read_documents(options)
-    with kept(folder) as where, closing(RunLock(where)):
-        runs: list[dict[Group, Found]] = []
+    documents, results, sums = read_documents(options), list[Result](), Answers()
+    with nullcontext(folder) if folder else TemporaryDirectory() as root, closing(RunLock(Path(root))):
         for entry in entries:
-            out = where / RUNS / folder_of(entry)
+            out = Path(root) / RUNS / folder_of(entry)
             chosen = replace(options, grid=entry.grid, out=str(out))
             told = {"engine": dict(entry.told), "eval": asdict(chosen) | {"grid": dict(entry.varied) or None}}
-            before = Answers.total(found.sums for run in runs for found in run.values())
-            evaluate(Alone(entry.engine), chosen, documents, told=told if entry.told else None, show=behind(before, show))
-            runs.append(found_in(out))
-        return rows_of(entries, runs)
+            shown = partial(show_after, sums, show)
+            evaluate(Answering(entry.engine), chosen, documents, told=told if entry.told else None, show=shown)
+            results += results_in(entry, out)
+            sums = Answers.total(result.sums for result in results)
+    return [row for task in documents for row in rows_of([result for result in results if result.task == task])]
 
 
-def behind(before: Answers, show: Show) -> Show:
-    """Return a `show` that counts a run's answers after earlier ones."""
-    return lambda done, score: show(before.count + done, before.score + score)
+def show_after(earlier: Answers, show: Show, done: int, score: float) -> None:
+    """Show the answers of a run, counted after those of earlier runs."""
+    show(earlier.count + done, earlier.score + score)
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """The answers to a task with a set of options: sums, scores by problem, seconds, and the error of the first failure."""
+class Result(Point):
+    """The answers of an entry with a set of options to a task: scores by problem, and the error of the first failure."""
 
-    sums: Answers
+    entry: Entry
+    task: str
     scores: Items[float]
     seconds: float
     error: str
 
 
-def found_in(folder: Path) -> dict[Group, Found]:
+def results_in(entry: Entry, folder: Path) -> list[Result]:
     """Return the results of a complete run."""
     run = read(folder)
-    groups = run.groups
-    sums = {group: Answers.total(Answers.of(*pair) for pair in pairs) for group, pairs in groups.items()}
-    seconds = shared_seconds(run, sums)
-    found: dict[Group, Found] = {}
-    for group, pairs in groups.items():
+    sums, seconds, found = run.sums, run.seconds, list[Result]()
+    for group, pairs in run.groups.items():
+        task, options = group
         scores = [row["score"] for row, _ in sorted(pairs, key=lambda pair: pair[0]["document"])]
-        found[group] = Found(sums[group], scores, seconds[group], next((row["error"] for row, _ in pairs if row["error"]), ""))
+        error = next((row["error"] for row, _ in pairs if row["error"]), "")
+        found.append(Result(tuple(json.loads(options).items()), sums[group], entry, task, scores, seconds[group], error))
     return found
 
 
-def rows_of(entries: Items[Entry], runs: Items[Mapping[Group, Found]]) -> list[Row]:
-    """Return the rows of complete runs."""
+def rows_of(results: Items[Result]) -> list[Row]:
+    """Return the rows of all results of a task."""
+    best = max(result.accuracy for result in results)
+    ahead = {(point.speed, point.accuracy) for point in frontier(results)}
+    standings = against_best(np.array([result.scores for result in results]).T)
     rows: list[Row] = []
-    for task in dict.fromkeys(group[0] for run in runs for group in run):
-        each = [
-            (entry, group[1], found)
-            for entry, run in zip(entries, runs, strict=True)
-            for group, found in run.items()
-            if group[0] == task
-        ]
-        points = [Point((), found.sums) for _, _, found in each]
-        best = max(point.accuracy for point in points)
-        ahead = {(point.speed, point.accuracy) for point in frontier(points)}
-        curves = [[Point((), found.sums) for group, found in run.items() if group[0] == task] for run in runs]
-        areas = {folder_of(entry): aup(curve, best) for entry, curve in zip(entries, curves, strict=True)}
-        standings = against_best(np.array([found.scores for _, _, found in each]).T)
-        for (entry, options, found), point, standing in zip(each, points, standings, strict=True):
-            asked = (task, entry.strategy, entry.rule, entry.engine.name, json.loads(options))
-            on_frontier = (point.speed, point.accuracy) in ahead
-            told: tuple[Any, ...] = (on_frontier, *astuple(standing), areas[folder_of(entry)], best, found.error)
-            rows.append(Row(*asked, *figures_of(found), *told))
+    for result, standing in zip(results, standings, strict=True):
+        entry, sums = result.entry, result.sums
+        area = aup([each for each in results if each.entry is entry], best)
+        several = sums.count >= LEAST
+        rows.append(
+            Row(
+                result.task, entry.strategy, entry.rule, entry.engine.name, dict(result.options),
+                sums.count, sums.failed, sums.accuracy, *sums.accuracy_interval,
+                sums.tokens_per_forward, sums.tokens_per_forward_error if several else None,
+                sums.forwards_per_answer, sums.forwards_per_answer_error if several else None,
+                result.seconds, (result.speed, result.accuracy) in ahead, standing.value, standing.low, standing.high,
+                standing.best, area, best, result.error,
+            )
+        )  # fmt: skip
     return rows
-
-
-def figures_of(found: Found) -> tuple[Any, ...]:
-    """Return the figures of a row from `problems` to `seconds`."""
-    sums = found.sums
-    several = sums.count >= LEAST
-    return (
-        sums.count, sums.failed, sums.accuracy, *sums.accuracy_interval,
-        sums.tokens_per_forward, sums.tokens_per_forward_error if several else None,
-        sums.forwards_per_answer, sums.forwards_per_answer_error if several else None, found.seconds,
-    )  # fmt: skip

@@ -1,53 +1,147 @@
 """Crews, which decode: the engine of this process, or several worker processes. The answer to an item is the same in each."""
 
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from time import perf_counter
+from typing import Any, Protocol
 
-from ..core import Config, DlstepError, Strategy
+from ..core import DlstepError, Event, Request, Samples, Update
 from ..core.plugins import searched
+from ..driver import TorchDriver
 from ..engine.config import EngineConfig
 from ..engine.devices import device_of
 from ..engine.loader import Engine, load_engine
 from ..processes import Clock, Heart, Pulse, Worker, WorkerDied
-from . import versions
-from .answering import Answered, Answering
+from ..text.detokenize import cut, decode
 from .items import Item
 from .metrics import Work
+from .versions import About, about
+
+ROUND = 6  # decimals of what is measured
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """The answer to the item at `place` of a run: `row` holds values that only depend on the request, `beside` all others."""
+
+    place: int
+    row: Mapping[str, Any]
+    beside: Mapping[str, Any]
+
+
+class Live:
+    """A live request: the step at which each token of the window was decided, and the rows computed for it."""
+
+    def __init__(self, place: int, item: Item) -> None:
+        self.place, self.item, self.begin = place, item, perf_counter()
+        self.computed = self.wasted = self.stored = 0
+        self._decided: dict[int, tuple[int, int]] = {}  # offset in the answer: token, step
+
+    def fold(self, update: Update) -> None:
+        """Record the step at which each position got its current token."""
+        decided, first = self._decided, update.start - len(update.sequence.request.prompt)
+        for offset, token in enumerate([*update.tokens, *(cell.token for cell in update.window)], first):
+            if token is None:
+                decided.pop(offset, None)
+            elif offset not in decided or decided[offset][0] != token:
+                decided[offset] = token, update.steps
+
+    def answered(self, update: Update, engine: Engine) -> Answered:
+        """Return the answer, from the update that reports its end."""
+        sequence, item = update.sequence, self.item
+        tokens = sequence.answer
+        key = {"task": item.task, "document": item.document.number, "options": dict(item.options)}
+        row = key | {
+            "prompt": item.prompt,
+            "answer": cut(decode(engine.tokenizer, tokens), item.params.stop),
+            "tokens": list(tokens),
+            "steps": sequence.steps,
+            "finish": sequence.finish,
+            "error": sequence.error,
+            "seed": sequence.request.seed,
+        }
+        beside = key | {
+            "forwards": sequence.nfe,
+            "computed": self.computed,
+            "wasted": self.wasted,
+            "seconds": round(perf_counter() - self.begin, ROUND),
+            "decided_at": [self._decided[offset][1] for offset in range(len(tokens))],
+            "probabilities": [round(probability, ROUND) for probability in sequence.probabilities],
+        }
+        return Answered(self.place, row, beside)
+
+
+class Answering:
+    """An engine that accepts items at any time: the crew of this process."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.about = about(engine)
+        self._engine = engine
+        self._decode = engine.decode(record=self._count)
+        self._live: dict[int, Live] = {}
+        self._work = Work()  # of the current step
+
+    @property
+    def live(self) -> int:
+        """The number of live requests."""
+        return len(self._live)
+
+    def add(self, place: int, item: Item) -> None:
+        """Queue an item. Raises ValueError for a prompt that cannot be encoded."""
+        self._decode.add(Request(place, item.ids(self._engine), item.params, index=item.index))
+        self._live[place] = Live(place, item)
+
+    def step(self) -> tuple[list[Answered], Work]:
+        """Run one forward pass, and return the answers that ended in it and its work."""
+        begin, padding, self._work = perf_counter(), self._padding, Work()
+        ended: list[Answered] = []
+        for update in self._decode.step():
+            live = self._live[update.id]
+            live.fold(update)
+            if update.ending is not None:
+                ended.append(live.answered(update, self._engine))
+                del self._live[update.id]
+        took = perf_counter() - begin
+        timed = Work(padding=self._padding - padding, seconds=took, decode_seconds=took if self._work.sampling else 0.0)
+        return ended, self._work + timed
+
+    def close(self) -> None:
+        """Do nothing: this crew has no resources to release."""
+
+    @property
+    def _padding(self) -> int:
+        """The number of padding rows so far; only drivers of devices that capture forward passes pad them."""
+        driver = self._engine.driver
+        return driver.padding if isinstance(driver, TorchDriver) else 0
+
+    def _count(self, event: Event) -> None:
+        """Count the rows that a forward pass computed, for each request and in total."""
+        if not isinstance(event, Samples):
+            return
+        plan = event.plan
+        for span in plan.spans:
+            live, final = self._live[span.id], span.start + span.query_only + span.final_rows
+            live.computed += len(span.tokens)
+            live.wasted += max(0, min(live.stored, final) - span.start - span.query_only)
+            live.stored = max(live.stored, final)
+        samples = any(span.wanted for span in plan.spans)
+        rows = sum([len(span.tokens) for span in plan.spans])
+        self._work += Work(1, int(samples), len(plan.spans), rows, preemptions=len(plan.preemptions))
+
 
 START = 1800.0  # minimum seconds allowed for a worker to load
 
 
-class About(NamedTuple):
-    """The engine of a crew: the facts that its answers depend on, and how many requests it decodes at once (`seats`).
-
-    `versions` and `environment` are part of the key of a run; `machine` is recorded in its folder only.
-    """
-
-    facts: dict[str, Any]
-    seats: int
-    config: Config
-    strategy: Strategy
-    versions: dict[str, str]
-    environment: dict[str, str]
-    machine: dict[str, str]
-
-
-class Failed(NamedTuple):
-    """The message of a process that cannot continue, with the reason."""
-
-    why: str
-
-
 class Crew(Protocol):
-    """A decoder that accepts items at any time."""
+    """A decoder that accepts items at any time: `Answering` or `Processes`."""
 
     @property
     def about(self) -> About:
-        """The facts of the crew."""
+        """The facts of the engine, and how many requests the crew decodes at once."""
         ...
 
     @property
@@ -57,7 +151,6 @@ class Crew(Protocol):
 
     def add(self, place: int, item: Item) -> None:
         """Queue an item."""
-        ...
 
     def step(self) -> tuple[list[Answered], Work]:
         """Return the next answers, possibly none, and the work since the last answers."""
@@ -65,50 +158,6 @@ class Crew(Protocol):
 
     def close(self) -> None:
         """Drop the requests without an answer, and release all resources."""
-        ...
-
-
-def about(engine: Engine) -> About:
-    """Return the facts of an engine."""
-    config = engine.first.config
-    facts = {
-        "model": engine.name,
-        "fingerprint": config.spec.fingerprint,
-        "strategy": repr(engine.first.strategy),
-        "max_model_len": config.max_model_len,
-        "seed": config.seed,
-    }
-    code = versions.versions(engine), versions.environment(engine), versions.machine(engine)
-    return About(facts, config.max_num_reqs, config, engine.first.strategy, *code)
-
-
-class Alone:
-    """An engine in this process."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._about = about(engine)
-        self._answering = Answering(engine)
-
-    @property
-    def about(self) -> About:
-        """The facts of the engine."""
-        return self._about
-
-    @property
-    def live(self) -> int:
-        """The number of requests without an answer."""
-        return self._answering.live
-
-    def add(self, place: int, item: Item) -> None:
-        """Queue an item."""
-        self._answering.add(place, item)
-
-    def step(self) -> tuple[list[Answered], Work]:
-        """Run one forward pass, and return the answers that ended in it and its work."""
-        return self._answering.step(), self._answering.worked()
-
-    def close(self) -> None:
-        """Do nothing: this crew has no resources to release."""
 
 
 class Processes:
@@ -138,12 +187,7 @@ class Processes:
             self.close()
             raise
         each = list(self._ready.values())
-        self._about = each[0]._replace(seats=sum(one.seats for one in each))
-
-    @property
-    def about(self) -> About:
-        """The facts of the engines, and the sum of their seats."""
-        return self._about
+        self.about = each[0]._replace(seats=sum(one.seats for one in each))
 
     @property
     def live(self) -> int:
@@ -167,8 +211,8 @@ class Processes:
             alive = pulse.worker.alive  # read before the messages, so that the last messages of a dead worker are not missed
             for message in pulse.take(passed):
                 match message:
-                    case Failed():
-                        raise ValueError(message.why)
+                    case ValueError():
+                        raise message
                     case About():
                         self._ready[pulse] = message
                     case ended, worked:
@@ -217,15 +261,17 @@ def work(connection: Connection, config: EngineConfig, number: int) -> None:
     heart = Heart(connection)
     try:
         with searched(Path.cwd()):
-            answering = Answering(load_engine(replace(config, device=device_of(config.device, number))))
-        heart.send(about(answering.engine))
+            answering, done = Answering(load_engine(replace(config, device=device_of(config.device, number)))), Work()
+        heart.send(answering.about)
         while True:
             while connection.poll() or not answering.live:
                 answering.add(*connection.recv())
-            ended = answering.step()
+            ended, worked = answering.step()
+            done += worked
             heart.progress += 1
             if ended:
-                heart.send((ended, answering.worked()))
+                heart.send((ended, done))
+                done = Work()
     except (ValueError, OSError, DlstepError, EOFError) as error:
         if not isinstance(error, EOFError | BrokenPipeError | ConnectionResetError):  # these mean that the parent has ended
-            heart.send(Failed(" ".join(str(error).split())))
+            heart.send(ValueError(" ".join(str(error).split())))

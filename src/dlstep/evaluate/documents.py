@@ -12,6 +12,7 @@ from typing import Any
 
 from .. import tiny
 from ..core.checks import short
+from ..engine.json_lines import is_a
 
 LARGEST_FILE = 1 << 26  # bytes
 SHELLS = 500  # problems of the embedded task
@@ -38,14 +39,6 @@ class Document:
     examples: "tuple[Document, ...]" = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
-    """The source of a task's problems: a file in the folder of `--data`, or another source if `file` is empty."""
-
-    file: str
-    read: Callable[[Mapping[str, Any], int], Document]
-
-
 def text_of(entry: Mapping[str, Any], name: str) -> str:
     """Return a field that must hold text. Raises KeyError if it does not."""
     value = entry[name]
@@ -54,10 +47,10 @@ def text_of(entry: Mapping[str, Any], name: str) -> str:
     return value
 
 
-def texts_of(entry: Mapping[str, Any], name: str) -> tuple[str, ...]:
-    """Return a field that must hold at least one text. Raises KeyError if it does not."""
-    value = entry[name]
-    if not isinstance(value, list) or not value or not all(isinstance(part, str) for part in value):
+def texts_of(entry: Mapping[str, Any], name: str, default: Any = None) -> tuple[str, ...]:
+    """Return a field that must hold a list of texts, not empty without a default. Raises KeyError if it does not."""
+    value = entry.get(name, default)
+    if not is_a(value, [str]) or (not value and default is None):
         raise KeyError(name)
     return tuple(value)
 
@@ -81,9 +74,7 @@ def with_code(entry: Mapping[str, Any], number: int) -> Document:
 def with_asserts(entry: Mapping[str, Any], number: int) -> Document:
     """Return the description of a function, with the asserts that the function must pass."""
     tests, gold = texts_of(entry, "test_list"), text_of(entry, "code")
-    imports = entry.get("test_imports", [])
-    if not isinstance(imports, list) or not all(isinstance(line, str) for line in imports):
-        raise KeyError("test_imports")
+    imports = texts_of(entry, "test_imports", [])
     named = [name for name in _DEFINED.findall(gold) if any(f"{name}(" in test for test in tests)]
     if not named:
         raise KeyError("test_list")
@@ -93,22 +84,20 @@ def with_asserts(entry: Mapping[str, Any], number: int) -> Document:
 def with_prompt(entry: Mapping[str, Any], number: int) -> Document:
     """Return a prompt of the user; if its answer contains `####`, only the text after the last one counts."""
     asked = text_of(entry, "prompt" if "prompt" in entry else "question")
-    gold = entry["answer"]
-    if isinstance(gold, bool) or not isinstance(gold, str | int | float):
-        raise KeyError("answer")
-    gold = str(gold).rpartition("####")[2].strip()
-    if not gold.rstrip("."):
+    gold = str(entry["answer"]).rpartition("####")[2].strip()
+    if not is_a(entry["answer"], (str, float)) or not gold.rstrip("."):
         raise KeyError("answer")
     return Document(number, asked, gold)
 
 
-SOURCES = {
-    "shells": Source("", with_answer),
-    "gsm8k": Source("GSM8K.json", with_answer),
-    "math500": Source("MATH500.json", with_answer),
-    "humaneval": Source("HumanEval.json", with_code),
-    "mbpp": Source("MBPP_sanitized.json", with_asserts),
-    "questions": Source("", with_prompt),
+# By task: the file in the folder of `--data`, or empty for another source, and how an entry is read.
+SOURCES: dict[str, tuple[str, Callable[[Mapping[str, Any], int], Document]]] = {
+    "shells": ("", with_answer),
+    "gsm8k": ("GSM8K.json", with_answer),
+    "math500": ("MATH500.json", with_answer),
+    "humaneval": ("HumanEval.json", with_code),
+    "mbpp": ("MBPP_sanitized.json", with_asserts),
+    "questions": ("", with_prompt),
 }
 
 
@@ -119,33 +108,27 @@ def documents_of(
 
     Raises ValueError that names the file and the invalid entry.
     """
-    source = SOURCES[task]
     if task == "shells":
         found = tiny.problems(SHELLS if limit is None else limit, seed)
         return [Document(number, problem.prompt, str(problem.answer)) for number, problem in enumerate(found)]
-    path = path_of(task, data) if source.file else questions
+    name, read = SOURCES[task]
+    path = questions
+    if name:
+        if data is None:
+            raise ValueError(f"task {task} reads {name}: give --data, the folder with it")
+        path = data / name
+        if not path.is_file():
+            raise ValueError(f"task {task} reads {name}, but --data {short(str(data))} has no such file")
     assert path is not None, "the options have checked that the task has its file"
-    entries = entries_of(path)
     documents: list[Document] = []
-    for number, entry in enumerate(entries if limit is None else entries[:limit]):
+    for number, entry in enumerate(entries_of(path)[:limit]):
         try:
-            documents.append(source.read(entry, number))
+            documents.append(read(entry, number))
         except (KeyError, TypeError) as error:
             raise ValueError(
                 f"{path.name}, entry {number + 1} is not a problem of {task}, look at {error}: {short(entry)}"
             ) from error
     return documents
-
-
-def path_of(task: str, data: Path | None) -> Path:
-    """Return the path of a task's file. Raises ValueError if there is none."""
-    name = SOURCES[task].file
-    if data is None:
-        raise ValueError(f"task {task} reads {name}: give --data, the folder with it")
-    path = data / name
-    if not path.is_file():
-        raise ValueError(f"task {task} reads {name}, but --data {short(str(data))} has no such file")
-    return path
 
 
 def entries_of(path: Path) -> list[Mapping[str, Any]]:
@@ -159,7 +142,7 @@ def entries_of(path: Path) -> list[Mapping[str, Any]]:
         entries = json.loads(text) if text.startswith("[") else [json.loads(line) for line in text.splitlines() if line.strip()]
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} holds no JSON: {short(str(error))}") from error
-    if not isinstance(entries, list) or not entries or not all(isinstance(entry, dict) for entry in entries):
+    if not is_a(entries, [dict]) or not entries:
         raise ValueError(f"{path} must hold problems: a JSON list, or a JSON object on each line")
     return entries
 

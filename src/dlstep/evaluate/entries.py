@@ -1,18 +1,17 @@
 """Entries of a comparison: strategies, each with a rule if it has one, over values of some of its options."""
 
-from collections.abc import Iterator, Mapping, Sequence as Items
+from collections.abc import Mapping, Sequence as Items
 from dataclasses import dataclass, fields, replace
 from operator import attrgetter
-from pathlib import Path
 from typing import Any
 
 from .. import rules, strategies, tiny
-from ..core import Options, Rule, SamplingParams, Strategy, init, options_of, probe, refusal
+from ..core import Options, Rule, SamplingParams, Strategy, init, options_of
 from ..core.checks import short
 from ..core.options import StrategyOptions
 from ..engine.loader import Engine
 from ..llm import LLM
-from .options import grid_of
+from .options import grid_of, refused
 
 CARRIERS = ("multi_bd", "dual_cache")  # one on a grid of blocks, one on a canvas
 KNOB = "accept_threshold"  # the option to vary if a class has it and no `SWEEP`
@@ -59,15 +58,17 @@ def sweep_of(value: Options) -> dict[str, tuple[Any, ...]]:
 
 def _takes(value: Options, name: str, step: object) -> bool:
     try:
-        replace(value, **{name: step})
+        return replace(value, **{name: step}) is not None
     except ValueError:
         return False
-    return True
 
 
-def name_of(rule: str | Rule) -> str:
-    """Return the name of a rule; for a value, the name of its class."""
-    return rule if isinstance(rule, str) else rules.SHELF.name_of(type(rule)) or type(rule).__name__
+def name_of(value: str | Rule | Strategy) -> str:
+    """Return the name of a rule or a strategy; for a value, the name of its class."""
+    if isinstance(value, str):
+        return value
+    shelf = rules.SHELF if isinstance(value, Rule) else strategies.SHELF
+    return shelf.name_of(type(value)) or type(value).__name__
 
 
 def entries(
@@ -90,40 +91,25 @@ def entries(
     if len(set(asked)) < len(asked):
         raise ValueError(f"a strategy is given twice in {short(asked)}: compare it once")
     found: list[Entry] = []
-    left_out: list[tuple[str, str, str]] = []  # rule, strategy, why
+    left_out: list[tuple[str, str]] = []  # rule, and why
     for name, llm in [(name, LLM(decoding_strategy=name, **engine)) for name in asked]:
-        held = given if holds_rules(llm.state.strategy) else {"": None}
+        held = given if isinstance(options_of(llm.state.strategy).get("rule"), Rule) else {"": None}
         for rule, value in held.items():
             try:
                 found.append(entry_of(llm, rule, value, grid, {"decoding_strategy": name, **engine}))
             except ValueError as error:
-                left_out.append((rule, shown_name(llm), str(error)))
+                pair = " on ".join(filter(None, (rule, name_of(llm.state.strategy))))
+                left_out.append((rule, f"{pair}: {error}"))
     compared = {entry.rule for entry in found}
     if named is not None and (alone := next((rule for rule in given if rule not in compared), None)) is not None:
-        why = next((said(*each) for each in left_out if each[0] == alone), "they hold none")
+        why = next((why for rule, why in left_out if rule == alone), "they hold none")
         raise ValueError(f"rule {short(alone)} goes with none of the strategies: {why}")
     pairs = [(entry.strategy, entry.rule) for entry in found]
     if (twice := next((pair for pair in pairs if pairs.count(pair) > 1), None)) is not None:
         raise ValueError(f"two strategies are called {short(twice[0])}: give the class of one another name")
     if not found:
-        raise ValueError(f"nothing is left to compare: {said(*left_out[-1])}")
-    return found, [said(*each) for each in left_out]
-
-
-def said(rule: str, strategy: str, why: str) -> str:
-    """Return in words why a rule on a strategy is left out."""
-    return f"{' on '.join(filter(None, (rule, strategy)))}: {why}"
-
-
-def holds_rules(strategy: Strategy) -> bool:
-    """Return whether a strategy has a rule."""
-    return isinstance(options_of(strategy).get("rule"), Rule)
-
-
-def shown_name(llm: LLM) -> str:
-    """Return the name of an LLM's strategy."""
-    kind = type(llm.state.strategy)
-    return strategies.SHELF.name_of(kind) or kind.__name__
+        raise ValueError(f"nothing is left to compare: {left_out[-1][1]}")
+    return found, [why for _, why in left_out]
 
 
 def entry_of(llm: LLM, name: str, rule: str | Rule | None, grid: Mapping[str, Any] | None, told: Mapping[str, Any]) -> Entry:
@@ -141,20 +127,13 @@ def entry_of(llm: LLM, name: str, rule: str | Rule | None, grid: Mapping[str, An
         changed |= {option: value for option, value in options_of(swept).items() if value != before[option]}
     varied = sweep_of(swept) if grid is None else grid
     first = init(config, strategy)
-    for why in refusals(Entry("", name, llm.engine, varied, {}), strategy):
-        raise ValueError(why)
     by_name = rule is None or isinstance(rule, str)
     told = {**told, **({"rule": rule} if rule is not None else {}), **changed} if by_name else {}
-    return Entry(shown_name(llm), name, replace(llm.engine, first=first), varied, told)
-
-
-def refusals(entry: Entry, strategy: Strategy) -> Iterator[str]:
-    """Yield why requests with the options of an entry would be rejected."""
-    config = entry.engine.first.config
+    entry = Entry(name_of(llm.state.strategy), name, replace(llm.engine, first=first), varied, told)
     for options in entry.grid:
-        params = SamplingParams(max_tokens=1, strategy_options=options)
-        if why := refusal(config, strategy, probe(config.spec, params)):
-            yield why.removeprefix("request 0: ")
+        if why := refused(config, strategy, SamplingParams(max_tokens=1, strategy_options=options)):
+            raise ValueError(why)
+    return entry
 
 
 def fitted(rule: Rule, block_size: Any) -> Rule:
@@ -170,8 +149,3 @@ def fitted(rule: Rule, block_size: Any) -> Rule:
     given, usual = options_of(rule), options_of(rules.SHELF.value(type(rule)))
     changed = {name: option for name, option in suited.items() if name in given and given[name] == usual[name]}
     return replace(rule, **changed) if changed else rule
-
-
-def stem_of(rule: str) -> str:
-    """Return a short name of a rule; for a file, the name of the file without its folder."""
-    return Path(rule).stem

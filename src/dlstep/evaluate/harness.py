@@ -23,8 +23,8 @@ from ..llm import LLM
 from ..text.chat import check_conversation
 from ..text.detokenize import encode
 from ..text.rendering import render
-from .crews import about
-from .likelihood import Ids, Likelihood, Likelihoods, MonteCarlo
+from .likelihood import Likelihood, Likelihoods, MonteCarlo
+from .versions import about
 
 OWN = ("batch_size", "max_batch_size")  # options of lm_eval that have no effect: dlstep batches up to max_num_reqs requests
 TOKENS = 256  # of an answer, if the task sets no limit
@@ -89,7 +89,7 @@ class DlstepLM(TemplateLM):
         self, requests: Items[tuple[tuple[str, str], list[int], list[int]]], disable_tqdm: bool = False, **kwargs: Any
     ) -> list[tuple[float, bool]]:
         """Return log-likelihoods of continuations, in nats, and whether greedy decoding gives them."""
-        found = self._measured([(tuple(context), tuple(answer)) for _, context, answer in requests], disable_tqdm)
+        found = self._measured([(context, answer) for _, context, answer in requests], disable_tqdm)
         return [(each.value, each.greedy) for each in found]
 
     def loglikelihood_rolling(self, requests: Items[Any], disable_tqdm: bool = False) -> list[float]:
@@ -98,12 +98,8 @@ class DlstepLM(TemplateLM):
             raise DlstepError(ROLLING)
         longest = self._llm.engine.first.config.max_model_len
         texts = [self.tok_encode(request.args[0]) for request in requests]
-        each = [
-            list(map(make_disjoint_window, get_rolling_token_windows(text, self.prefix_token_id, longest - 1, 1)))
-            for text in texts
-        ]
-        pairs = [(tuple(context), tuple(answer)) for windows in each for context, answer in windows]
-        values = iter(self._measured(pairs, disable_tqdm))
+        each = [list(get_rolling_token_windows(text, self.prefix_token_id, longest - 1, 1)) for text in texts]
+        values = iter(self._measured([make_disjoint_window(pair) for windows in each for pair in windows], disable_tqdm))
         return [sum([next(values).value for _ in windows]) for windows in each]
 
     def _with_likelihoods(self) -> Likelihoods:
@@ -111,7 +107,8 @@ class DlstepLM(TemplateLM):
             self._likelihoods = Likelihoods(self._llm.engine, self._settings, greedy=self._check_greedy)
         return self._likelihoods
 
-    def _measured(self, pairs: list[tuple[Ids, Ids]], disable_tqdm: bool) -> list[Likelihood]:
+    def _measured(self, lists: Items[tuple[list[int], list[int]]], disable_tqdm: bool) -> list[Likelihood]:
+        pairs = [(tuple(context), tuple(answer)) for context, answer in lists]
         likelihoods, begin, found = self._with_likelihoods(), perf_counter(), list[Likelihood]()
         for first in tqdm(range(0, len(pairs), PAIRS), desc="likelihoods", disable=disable_tqdm):
             found += likelihoods.of(pairs[first : first + PAIRS])

@@ -3,7 +3,7 @@
 A score is 0 or 1. Every interval has a nominal level of 95 %, and none has width 0 because all answers happen to be right.
 """
 
-from collections.abc import Mapping, Sequence as Items
+from collections.abc import Sequence as Items
 from dataclasses import dataclass
 from functools import lru_cache
 from math import comb, sqrt
@@ -46,17 +46,15 @@ def compared(mine: Items[Pair], others: Items[Pair], *, resamples: int = RESAMPL
 
     Swapping the runs only changes signs, and the same runs always give the same figures.
     """
-    table = np.array([figures_of(*pair) + figures_of(*other) for pair, other in zip(mine, others, strict=True)], dtype=float)
-    same = sum(pair[0]["tokens"] == other[0]["tokens"] for pair, other in zip(mine, others, strict=True))
+    pairs = list(zip(mine, others, strict=True))
+    # A line for each problem: score, tokens and forwards of the first run, then of the second.
+    figures = [[(row["score"], len(row["tokens"]), beside["forwards"]) for row, beside in both] for both in pairs]
+    table = np.array(figures, dtype=float).reshape(len(pairs), 6)
+    same = sum(pair[0]["tokens"] == other[0]["tokens"] for pair, other in pairs)
     better, worse = (int(np.sum(sign * (table[:, 0] - table[:, 3]) > 0)) for sign in (1, -1))
     return Comparison(
         len(mine), paired_shares(better, worse, len(mine)), ratio_gain(table[:, [1, 2, 4, 5]], resamples), same / len(mine)
     )
-
-
-def figures_of(row: Mapping[str, Any], beside: Mapping[str, Any]) -> tuple[float, float, float]:
-    """Return score, tokens and forwards of an answer."""
-    return row["score"], len(row["tokens"]), beside["forwards"]
 
 
 def paired_shares(better: int, worse: int, count: int) -> Gain:

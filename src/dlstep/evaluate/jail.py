@@ -15,6 +15,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -22,7 +24,6 @@ from tempfile import TemporaryFile
 from typing import IO
 
 from ..core import DlstepError
-from .control_groups import control_group, out_of_memory, parent_of_groups
 from .system_calls import compiled_filter
 
 SYSTEM = ("/usr", "/lib", "/lib64", "/bin", "/sbin")  # read by every program
@@ -31,6 +32,9 @@ DEVICES = ("null", "zero", "random", "urandom")
 FIRST_UID, MORE_UIDS = 1 << 30, 1 << 29  # unused user ids, so that the kernel counts the processes of each jail separately
 # Sets of strings always have the same order, so that an answer that depends on it always gets the same verdict.
 ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/tmp", "LANG": "C.UTF-8", "PYTHONHASHSEED": "0"}
+# A jail has a control group (version 2) if this process may make one: limits for all of its processes together.
+CONTROL_GROUPS, OWN = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
+ENDING = 2.0  # seconds to wait until the killed processes have ended and their group can be removed
 START = 30.0  # seconds that a jail may take before its program starts, on a busy machine
 LONGEST = 4000  # bytes of a report
 OTHER_PROCESSES = 3  # of bubblewrap and of the shell that joins a control group, in addition to the program's
@@ -91,6 +95,55 @@ def arguments(limits: Limits) -> list[str]:
     return [*user, "--cap-add", "CAP_SYS_ADMIN", *SPACES.split(), *passed, *shown, *devices, *made]
 
 
+def parent_of_groups() -> Path | None:
+    """Return the nearest parent group of this process in which it may make groups with limits; None if there is none.
+
+    Root has such a group under systemd. Other users have one under their own service manager, for example with
+    `systemd-run --user --scope`.
+    """
+    try:
+        path = next(line for line in OWN.read_text().splitlines() if line.startswith("0::/")).removeprefix("0::/")
+        own = CONTROL_GROUPS / path
+        for group in (own, *own.parents):
+            controllers = (group / "cgroup.subtree_control").read_text().split()
+            writable = all(os.access(file, os.W_OK) for file in (group, group / "cgroup.procs"))
+            if writable and {"memory", "pids"} <= set(controllers):
+                return group
+    except (OSError, StopIteration):  # past the root of all groups, or a system without groups of version 2
+        pass
+    return None
+
+
+@contextmanager
+def control_group(parent: Path | None, memory: int, processes: int) -> Iterator[Path | None]:
+    """Yield a new group whose processes share at most `memory` bytes, and kill them at the end; None without a parent.
+
+    Raises OSError if the group cannot be made or removed.
+    """
+    if parent is None:
+        yield None
+        return
+    group = parent / f"dlstep-jail-{secrets.token_hex(8)}"
+    group.mkdir()
+    try:
+        (group / "memory.max").write_text(str(memory))
+        (group / "pids.max").write_text(str(processes))
+        if (group / "memory.swap.max").exists():
+            (group / "memory.swap.max").write_text("0")
+        yield group
+    finally:
+        (group / "cgroup.kill").write_text("1")
+        deadline = time.monotonic() + ENDING
+        while True:
+            try:
+                group.rmdir()
+                break
+            except OSError:  # its processes are still ending
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.002)
+
+
 class Jail:
     """A runner of programs, each in a new jail. Raises ValueError if no jail can be made."""
 
@@ -131,7 +184,9 @@ class Jail:
                     finally:
                         process.kill()
             except (OSError, EOFError, ValueError) as error:
-                raise DlstepError(f"bubblewrap makes no jail here: {read(complaint) or error}") from None
+                complaint.seek(0)
+                said = " ".join(complaint.read(LONGEST).decode(errors="replace").split())
+                raise DlstepError(f"bubblewrap makes no jail here: {said or error}") from None
 
     def _started(self, group: Path | None, complaint: IO[bytes]) -> subprocess.Popen[bytes]:
         """Start the process of a jail in its control group."""
@@ -168,7 +223,7 @@ def verdict_of(process: subprocess.Popen[bytes], parts: list[str], seconds: floa
         return FORGED
     except EOFError:
         code = process.wait()
-    if out_of_memory(group):
+    if group is not None and "oom_kill 0\n" not in (group / "memory.events").read_text():
         return "out of memory"
     number = code - 128  # bubblewrap reports a signal as 128 + number
     if number == signal.SIGXCPU:
@@ -210,12 +265,6 @@ def ask(process: subprocess.Popen[bytes], question: object, deadline: float) -> 
         return json.loads(heard)
     except RecursionError:
         raise ValueError("the report of the jail is nested too deeply") from None
-
-
-def read(file: IO[bytes]) -> str:
-    """Return the beginning of a file as text on one line."""
-    file.seek(0)
-    return " ".join(file.read(LONGEST).decode(errors="replace").split())
 
 
 def find_jail(limits: Limits = NO_LIMITS_CHANGED) -> Jail:

@@ -14,20 +14,8 @@ from typing import Annotated, NamedTuple, final
 
 from annotated_types import Gt
 
-from ..core import (
-    Block,
-    Choice,
-    DlstepError,
-    Event,
-    Request,
-    Rows,
-    Samples,
-    SamplingParams,
-    Sequence,
-    Wants,
-    check_ranges,
-    init,
-)
+from ..core import Block, Choice, DlstepError, Event, Request, Rows, Samples, SamplingParams, Sequence, Wants, init
+from ..core.checks import check_ranges
 from ..core.request import Seed
 from ..engine.loader import Engine
 from ..strategies._canvas import Canvas
@@ -103,6 +91,14 @@ class _Asked(NamedTuple):
     prompt: Ids
     answer: Ids
     masks: Masks
+
+    @property
+    def params(self) -> SamplingParams:
+        """The parameters of a request that samples the masked positions; all other positions are pinned."""
+        masked = set(self.masks)
+        pinned = tuple([(offset, token) for offset, token in enumerate(self.answer) if offset not in masked])
+        options = (("answer", self.answer),)
+        return SamplingParams(max_tokens=len(self.answer), ignore_eos=True, pinned=pinned, strategy_options=options)
 
 
 class Likelihoods:
@@ -194,7 +190,7 @@ class Likelihoods:
         try:
             while live or len(found) < len(asked):
                 for number, query in islice(waiting, max(0, 2 * self._first.config.max_num_reqs - live)):
-                    decode.add(Request(number, query.prompt, params_of(query)))
+                    decode.add(Request(number, query.prompt, query.params))
                     live += 1
                 for update in decode.step():
                     if update.ending is not None:
@@ -205,14 +201,6 @@ class Likelihoods:
         finally:
             decode.close()
         return [found[number] for number in range(len(asked))]
-
-
-def params_of(query: _Asked) -> SamplingParams:
-    """Return the parameters of a request that samples the masked positions; all other positions are pinned."""
-    masked = set(query.masks)
-    pinned = tuple([(offset, token) for offset, token in enumerate(query.answer) if offset not in masked])
-    options = (("answer", query.answer),)
-    return SamplingParams(max_tokens=len(query.answer), ignore_eos=True, pinned=pinned, strategy_options=options)
 
 
 def masks_of(length: int, settings: MonteCarlo, pair: object) -> list[Masks]:

@@ -1,6 +1,5 @@
 """Tokens per second of each set of options at given numbers of live requests, and the buffer policy that follows from them."""
 
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence as Items
 from dataclasses import dataclass
 from itertools import cycle, pairwise
@@ -12,7 +11,7 @@ from typing import Any
 from ..core.options import StrategyOptions
 from ..engine.buffer_policy import MOST
 from ..engine.loader import Engine
-from .answering import Answering
+from .crews import Answering
 from .items import Item
 from .metrics import Answers
 
@@ -49,40 +48,35 @@ class Rate:
 
 
 def rates(
-    engine: Engine,
-    items: Mapping[StrategyOptions, Items[Item]],
-    loads: Items[int],
-    repeats: int,
-    *,
-    clock: Clock = perf_counter,
-) -> Iterator[Rate]:
-    """Yield the rate of each set of options at each load, one measurement at a time; `joined` combines them.
+    engine: Engine, items: Mapping[StrategyOptions, Items[Item]], loads: Items[int], repeats: int, show: Callable[[int], None]
+) -> list[Rate]:
+    """Return the rate of each set of options at each load. `show` is called with the number of measurements so far.
 
     Sets are measured in turns, after a first turn that decodes each set once and is not measured.
     """
-    places = iter(range(1 << 62))
+    places, found = iter(range(1 << 62)), dict[tuple[int, StrategyOptions], list[float]]()
     for live in loads:
         for repeat in range(-1, repeats):
             for options, own in items.items():
-                rate = measured(engine, own, live, places, clock)
+                rate = measured(engine, own, live, places)
                 if repeat >= 0:
-                    yield Rate(options, live, (rate,))
+                    found.setdefault((live, options), []).append(rate)
+                    show(sum(map(len, found.values())))
+    return [Rate(options, live, tuple(each)) for (live, options), each in found.items()]
 
 
-def measured(engine: Engine, items: Items[Item], live: int, places: Iterator[int], clock: Clock) -> float:
+def measured(engine: Engine, items: Items[Item], live: int, places: Iterator[int], clock: Clock = perf_counter) -> float:
     """Return tokens per second while `live` requests are decoded; each request that ends is replaced by another.
 
     The first answers are not counted, since their requests begin together. Requests left at the end are decoded, not counted.
     """
     answering, waiting = Answering(engine), cycle(items)
     wanted = max(LEAST, ROUNDS * live)
-    ended, tokens, begin = deque[int](), 0, clock()
-    counting = False
+    ended, counting, begin = list[int](), False, clock()
     while not counting or len(ended) < wanted:
         while answering.live < live:
             answering.add(next(places), next(waiting))
-        for answered in answering.step():
-            ended.append(len(answered.row["tokens"]))
+        ended.extend(len(answered.row["tokens"]) for answered in answering.step()[0])
         if not counting and len(ended) >= live:
             ended.clear()
             counting, begin = True, clock()
@@ -90,15 +84,6 @@ def measured(engine: Engine, items: Items[Item], live: int, places: Iterator[int
     while answering.live:
         answering.step()
     return tokens / took if took > 0 else 0.0
-
-
-def joined(measurements: Items[Rate]) -> list[Rate]:
-    """Return one rate for each set of options at each load, in the order of their first measurements."""
-    found: dict[tuple[int, StrategyOptions], tuple[float, ...]] = {}
-    for rate in measurements:
-        key = rate.live, rate.options
-        found[key] = (*found.get(key, ()), *rate.each)
-    return [Rate(options, live, each) for (live, options), each in found.items()]
 
 
 def chosen_at(found: Items[Rate], answers: Mapping[StrategyOptions, Answers], at_least: float) -> dict[int, Rate]:

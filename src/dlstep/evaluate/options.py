@@ -3,11 +3,12 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import product
+from operator import attrgetter
 from typing import Annotated, Any
 
 from annotated_types import Ge, Gt, Interval
 
-from ..core import SamplingParams
+from ..core import Config, SamplingParams, Strategy, probe, refusal
 from ..core.checks import check_ranges, listed, pairs_of, short
 from ..core.options import StrategyOptions, sorted_options
 from .documents import SOURCES, worked
@@ -15,6 +16,9 @@ from .prompts import FORMS, Form, Prompts
 
 CODE_TASKS = ("humaneval", "mbpp")
 MOST_OPTION_SETS = 1000
+SAMPLING = (  # options that are passed on as they are
+    "temperature", "top_k", "top_p", "min_p", "ignore_eos", "stop_token_ids", "max_nfe", "max_repetition_run"
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,17 +115,23 @@ class EvalOptions:
         form = self.form(task)
         return SamplingParams(
             max_tokens=self.max_tokens or form.max_tokens,
-            temperature=self.temperature,
-            top_k=self.top_k,
-            top_p=self.top_p,
-            min_p=self.min_p,
-            ignore_eos=self.ignore_eos,
-            stop_token_ids=self.stop_token_ids,
             stop=self.stop or form.stop,
-            max_nfe=self.max_nfe,
-            max_repetition_run=self.max_repetition_run,
             strategy_options=options,
+            **{name: attrgetter(name)(self) for name in SAMPLING},
         )
+
+
+def refused(config: Config, strategy: Strategy, params: SamplingParams) -> str:
+    """Return why no request with these parameters can be answered, however short; empty if one can."""
+    return refusal(config, strategy, probe(config.spec, params)).removeprefix("request 0: ")
+
+
+def options_from(given: Mapping[str, Any]) -> EvalOptions:
+    """Return the options of a file or a command line. A single value need not be in a list, and `grid` is read by `grid_of`."""
+    values = {**given, "grid": grid_of(given.get("grid"))}
+    for name in ("tasks", "stop", "stop_token_ids"):
+        values[name] = tuple(given[name]) if isinstance(given[name], list | tuple) else (given[name],)
+    return EvalOptions(**values)
 
 
 def grid_of(given: object) -> tuple[StrategyOptions, ...]:

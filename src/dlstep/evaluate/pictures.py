@@ -14,16 +14,8 @@ from .comparing import Curve, Row, curves_of, label_of, value_of
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-COLOURS = (
-    "#0072b2",
-    "#d55e00",
-    "#009e73",
-    "#cc79a7",
-    "#e69f00",
-    "#56b4e9",
-    "#8c6d31",
-    "#7f7f7f",
-)  # distinguishable with any colour vision
+# Distinguishable with any colour vision.
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c6d31", "#7f7f7f")
 MARKERS = "osD^vP"
 OTHERS, FAINT = "#a0a0a0", "#d0d0d0"
 MOST_NAMED = 8  # up to so many curves each have a colour, even if they have no point on the frontier
@@ -52,30 +44,21 @@ def tasks_figure(rows: Items[Row]) -> "Figure":
 
     If there are many entries, only those with a point on a frontier have a colour.
     """
-    from matplotlib.figure import Figure
-
     tasks = curves_of(rows)
     labels = list(dict.fromkeys(map(label_of, rows)))
     named = [label for label in labels if any(row.on_frontier for row in rows if label_of(row) == label)]
     named = labels if len(labels) <= MOST_NAMED else named
     styles = dict(zip(named, zip(cycle(COLOURS), cycle(MARKERS)), strict=False))
-    columns = min(2, len(tasks))
-    count = -(-len(tasks) // columns)
-    figure = Figure(figsize=(6.4 if len(tasks) == 1 else 5.2 * columns, 4.2 * count), layout="constrained")
-    frames = list(figure.subplots(count, columns, squeeze=False).flat)
-    for axes, (task, curves) in zip(frames, tasks.items(), strict=False):
+    figure, frames = _frames(rows, len(tasks), 2, (6.4, 4.2) if len(tasks) == 1 else (5.2, 4.2))
+    ink = frames[0].xaxis.label.get_color()
+    for axes, (task, curves) in zip(frames, tasks.items(), strict=True):
         for curve in sorted(curves, key=lambda curve: curve.label in styles):
             _draw(axes, curve, styles.get(curve.label))
         best = sorted((row for curve in curves for row in curve.rows if row.on_frontier), key=_place)
         ends = zip(*map(_place, best), strict=True)
-        axes.plot(*ends, drawstyle="steps-pre", color=_ink(figure), linewidth=3, alpha=FRONTIER, zorder=1)
-        axes.set_title(f"{task}, {_counted(curves)}", fontsize=10)
-        _scale(axes, rows)
-    for axes in frames[len(tasks) :]:
-        axes.set_visible(False)
-    figure.supxlabel("tokens per forward", fontsize=10)
-    figure.supylabel("right answers, %", fontsize=10)
-    _legend(figure, styles, others=len(styles) < len(labels))
+        axes.plot(*ends, drawstyle="steps-pre", color=ink, linewidth=3, alpha=FRONTIER, zorder=1)
+        axes.set_title(f"{task}, {counted(curves[0].rows[0].problems, 'problem')}", fontsize=10)
+    _legend(figure, styles, {"color": ink, "linewidth": 3, "alpha": FRONTIER, "label": "frontier"}, len(styles) < len(labels))
     return figure
 
 
@@ -84,17 +67,12 @@ def rules_figure(rows: Items[Row]) -> "Figure":
 
     The hollow end of a line is the first value of the rule's option. Each strategy without rules has a separate frame.
     """
-    from matplotlib.figure import Figure
-
     tasks = curves_of(rows)
     names = [(task, name) for task, curves in tasks.items() for name in dict.fromkeys(map(_frame, curves))]
-    strategies = dict.fromkeys(row.strategy for row in rows)
-    styles = {name: (colour, "o") for name, colour in zip(strategies, cycle(COLOURS), strict=False)}
-    columns = min(4, len(names))
-    count = -(-len(names) // columns)
-    figure = Figure(figsize=(2.6 * columns + 0.6, 2.2 * count + 0.8), layout="constrained")
-    frames = list(figure.subplots(count, columns, sharex=True, sharey=True, squeeze=False).flat)
-    for axes, (task, name) in zip(frames, names, strict=False):
+    models = {row.strategy: row.model for row in rows}
+    styles = {strategy: (colour, "o") for strategy, colour in zip(models, cycle(COLOURS), strict=False)}
+    figure, frames = _frames(rows, len(names), 4, (2.6, 2.2), share=True)
+    for axes, (task, name) in zip(frames, names, strict=True):
         own = [curve for curve in tasks[task] if _frame(curve) == name]
         for curve in tasks[task]:
             if curve not in own:
@@ -105,15 +83,38 @@ def rules_figure(rows: Items[Row]) -> "Figure":
         axes.set_title(f"{_plain(title)}\n", fontsize=10, fontweight="bold")
         option, values = " ".join(own[0].options).replace("_", " "), ", ".join(map(value_of, own[0].rows))
         axes.text(0.5, 1.03, _plain(f"{option} {values}".strip()), fontsize=7, ha="center", transform=axes.transAxes)
-        _scale(axes, rows)
         axes.tick_params(labelsize=8, labelbottom=True)
-    for axes in frames[len(names) :]:
+    first = {"linestyle": "", "marker": "o", "color": OTHERS, "markerfacecolor": "none", "label": "first value"}
+    _legend(figure, {f"{name}, {models[name]}": style for name, style in styles.items()}, first, len(names) > 1)
+    return figure
+
+
+def _frames(
+    rows: Items[Row], count: int, most: int, size: tuple[float, float], *, share: bool = False
+) -> tuple["Figure", list[Any]]:
+    """Return a figure with `count` frames, at most so many in a line, each of a size in inches.
+
+    With `share`, the frames have the same axes, and room is left for titles. The axis of tokens per forward is logarithmic if
+    all values are positive.
+    """
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import FixedLocator, NullLocator, ScalarFormatter
+
+    columns = min(most, count)
+    lines = -(-count // columns)
+    room = (0.6, 0.8) if share else (0.0, 0.0)
+    figure = Figure(figsize=(size[0] * columns + room[0], size[1] * lines + room[1]), layout="constrained")
+    frames = list(figure.subplots(lines, columns, sharex=share, sharey=share, squeeze=False).flat)
+    for axes in frames[:count]:
+        axes.grid(alpha=0.25)
+        if all(row.tokens_per_forward > 0 for row in rows):
+            axes.set_xscale("log", base=2)
+            axes.xaxis.set(major_locator=FixedLocator(TICKS), major_formatter=ScalarFormatter(), minor_locator=NullLocator())
+    for axes in frames[count:]:
         axes.set_visible(False)
-    models = {row.strategy: f"{row.strategy}, {row.model}" for row in rows}
-    _legend(figure, {models[name]: style for name, style in styles.items()}, others=len(names) > 1, hollow=True)
     figure.supxlabel("tokens per forward", fontsize=10)
     figure.supylabel("right answers, %", fontsize=10)
-    return figure
+    return figure, frames[:count]
 
 
 def _frame(curve: Curve) -> str:
@@ -144,46 +145,23 @@ def _place(row: Row) -> tuple[float, float]:
     return row.tokens_per_forward, 100 * row.accuracy
 
 
-def _counted(curves: Items[Curve]) -> str:
-    """Return the number of answered problems in words."""
-    return counted(curves[0].rows[0].problems, "problem")
-
-
-def _scale(axes: Any, rows: Items[Row]) -> None:
-    """Draw a grid, and make the axis of tokens per forward logarithmic if all values are positive."""
-    from matplotlib.ticker import FixedLocator, NullLocator, ScalarFormatter
-
-    axes.grid(alpha=0.25)
-    if all(row.tokens_per_forward > 0 for row in rows):
-        axes.set_xscale("log", base=2)
-        axes.xaxis.set(major_locator=FixedLocator(TICKS), major_formatter=ScalarFormatter(), minor_locator=NullLocator())
-
-
 def _plain(text: str) -> str:
     """Return a text with `$` escaped, which would begin a formula."""
     return clipped(printable(text), LABEL).replace("$", r"\$")
 
 
-def _legend(figure: "Figure", styles: dict[str, tuple[str, str]], *, others: bool, hollow: bool = False) -> None:
-    """Draw the names of the lines above the frames."""
+def _legend(figure: "Figure", styles: dict[str, tuple[str, str]], special: dict[str, Any], others: bool) -> None:
+    """Draw the names of the lines above the frames, then what a special line or marker means."""
     from matplotlib.lines import Line2D
 
     handles = [
         Line2D([], [], color=colour, marker=marker, markersize=4, label=_plain(name))
         for name, (colour, marker) in styles.items()
     ]
-    if hollow:
-        handles.append(Line2D([], [], linestyle="", marker="o", color=OTHERS, markerfacecolor="none", label="first value"))
-    else:
-        handles.append(Line2D([], [], color=_ink(figure), linewidth=3, alpha=FRONTIER, label="frontier"))
+    handles.append(Line2D([], [], **special))
     if others:
         handles.append(Line2D([], [], color=OTHERS, label="others"))
-    figure.legend(handles=handles, loc="outside upper center", ncols=4 if hollow else 3, fontsize=8, frameon=False)
-
-
-def _ink(figure: "Figure") -> Any:
-    """Return the colour of texts."""
-    return figure.axes[0].xaxis.label.get_color()
+    figure.legend(handles=handles, loc="outside upper center", ncols=3, fontsize=8, frameon=False)
 
 
 def save(figure: "Figure", path: Path) -> None:

@@ -5,22 +5,22 @@ those of gsm8k, minerva_math500, humaneval_instruct and mbpp_instruct with `--ap
 of turns.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
 
 from ..text.chat import Message
 from .documents import Document
 
 Prompts = Literal["lm_eval", "dlstep"]
-BOXED = "Please reason step by step, and put your final answer within \\boxed{}."
-CODE = "Give the whole program in one block of Python."
-Render = Callable[[Document], str]
+SHOWN = 3  # tests of a problem of mbpp in its prompt
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """The form of a task's prompts.
+    """The form of a task's prompts; the first three texts are format strings over `fields_of`.
 
     Args:
         ask: The question: a user's turn, or text that is followed by `delimiter` and the answer.
@@ -33,9 +33,9 @@ class Form:
         shots: Number of worked examples, unless the options set it.
     """
 
-    ask: Render
-    answer: Render = lambda document: document.gold
-    prefix: Render = lambda document: ""
+    ask: str
+    answer: str = "{gold}"
+    prefix: str = ""
     delimiter: str = ""
     between: str = "\n\n"
     stop: tuple[str, ...] = ()
@@ -43,100 +43,50 @@ class Form:
     shots: int = 0
 
 
-def question(document: Document) -> str:
-    """Return the question alone."""
-    return document.question
+def read_forms() -> dict[tuple[str, str, bool], Form]:
+    """Return the forms of `forms.yaml` by prompts, task, and whether they are for conversations."""
+    listed: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("forms.yaml").read_text(encoding="utf-8"))
+    return {
+        (prompts, task, kind == "chat"): Form(**{**form, "stop": tuple(form.get("stop", ()))})
+        for prompts, tasks in listed.items()
+        for task, kinds in tasks.items()
+        for kind, form in kinds.items()
+    }
 
 
-def asserts(document: Document, most: int = 3) -> str:
-    """Return the first tests of a problem of mbpp, without its imports; lm_eval shows three."""
-    return "\n".join([test for test in document.tests if test.startswith("assert")][:most])
+FORMS = read_forms()
 
 
-def told(document: Document) -> str:
-    """Return a problem of mbpp with its first test."""
-    return f"{document.question}\n{asserts(document, 1)}"
+def fields_of(document: Document) -> dict[str, str]:
+    """Return the texts of a document that a form may contain.
 
-
-def boxed(document: Document) -> str:
-    """Return a worked answer of gsm8k as a sentence with a box."""
+    `asserts` are the first tests of a problem of mbpp, without its imports, `described` is its question with the first one,
+    and `commented` the same as the lines of a comment. `steps` and `result` are a worked answer of gsm8k.
+    """
+    asserts = [test for test in document.tests if test.startswith("assert")]
+    described = "\n".join([document.question, "".join(asserts[:1])])
     steps, _, result = document.gold.rpartition("\n#### ")
-    return f"{steps} The answer is \\boxed{{{result}}}."
-
-
-EXPERT = "You are an expert Python programmer, and here is your task:"
-SOLVE = "Write a solution to the following problem and make sure that it passes the tests:\n```python\n"
-HARNESS_STOP = ("Question:", "</s>", "<|im_end|>")
-CODE_STOP = ("\nclass", "\ndef", "\n#", "\nif", "\nprint")
-GSM8K = Form(lambda doc: f"Question: {doc.question}\nAnswer:", delimiter=" ", stop=HARNESS_STOP, shots=5)
-MINERVA = Form(lambda doc: f"Problem:\n{doc.question}\n\nSolution:", delimiter=" ", stop=("Problem:",), shots=4)
-OWN_STOP = ("\ndef ", "\nclass ", "\nif __name__", "\nprint(", "\nassert ", "\n#")
-SHELLS = Form(question, between="\n", max_tokens=64)
-
-# By prompts, task, and whether it is a conversation. Tasks that lm_eval does not have use the same form with both prompts.
-FORMS: dict[tuple[str, str, bool], Form] = {
-    ("lm_eval", "humaneval", False): Form(lambda doc: doc.code, stop=CODE_STOP, max_tokens=1024),
-    ("lm_eval", "humaneval", True): Form(
-        lambda doc: f"{SOLVE}{doc.code}\n```\n",
-        prefix=lambda doc: f"Here is the completed function:\n```python\n{doc.code}\n",
-        stop=CODE_STOP,
-        max_tokens=1024,
-    ),
-    ("lm_eval", "mbpp", False): Form(
-        lambda doc: f"{EXPERT} {doc.question} Your code should pass these tests:\n\n{asserts(doc)}\n[BEGIN]\n",
-        lambda doc: f"{doc.gold}\n[DONE]",
-        stop=("[DONE]",),
-        shots=3,
-    ),
-    ("lm_eval", "mbpp", True): Form(
-        lambda doc: f"{EXPERT}\n{doc.question}\nYour code should pass these tests:\n{asserts(doc)}",
-        lambda doc: f"{doc.gold}\n```",
-        prefix=lambda doc: "\n```python\n",
-        shots=3,
-    ),
-    ("dlstep", "gsm8k", False): Form(
-        lambda doc: f"Question: {doc.question}\nAnswer:", delimiter=" ", stop=("\nQuestion:", "\n\n\n")
-    ),
-    ("dlstep", "gsm8k", True): Form(lambda doc: f"{doc.question}\n{BOXED}", boxed),
-    ("dlstep", "math500", False): Form(
-        lambda doc: f"Problem: {doc.question}\nSolution:", delimiter=" ", stop=("\nProblem:", "\n\n\n"), max_tokens=512
-    ),
-    ("dlstep", "math500", True): Form(lambda doc: f"{doc.question}\n{BOXED}", max_tokens=512),
-    ("dlstep", "humaneval", False): Form(lambda doc: doc.code, stop=OWN_STOP, max_tokens=512),
-    ("dlstep", "humaneval", True): Form(
-        lambda doc: f"Complete this function:\n{doc.code}\n{CODE}",
-        lambda doc: f"```python\n{doc.code}{doc.gold}```",
-        max_tokens=512,
-    ),
-    ("dlstep", "mbpp", False): Form(
-        lambda doc: "# {}\n".format(told(doc).replace("\n", "\n# ")),
-        stop=("\n# ", "\nassert ", "\nif __name__", "\nprint("),
-        max_tokens=512,
-    ),
-    ("dlstep", "mbpp", True): Form(
-        lambda doc: f"{told(doc)}\n{CODE}", lambda doc: f"```python\n{doc.gold}\n```", max_tokens=512
-    ),
-}  # fmt: skip
-for _chat in (False, True):
-    FORMS |= {("lm_eval", "gsm8k", _chat): GSM8K, ("lm_eval", "math500", _chat): MINERVA}
-    FORMS |= {(prompts, "shells", _chat): SHELLS for prompts in ("lm_eval", "dlstep")}
-    FORMS |= {(prompts, "questions", _chat): Form(question) for prompts in ("lm_eval", "dlstep")}
+    return {
+        "question": document.question, "code": document.code, "gold": document.gold, "asserts": "\n".join(asserts[:SHOWN]),
+        "described": described, "commented": described.replace("\n", "\n# "), "steps": steps, "result": result,
+    }  # fmt: skip
 
 
 def text_prompt(form: Form, document: Document) -> str:
     """Return the prompt as text to continue: the document's worked examples, then the question."""
-    worked = [f"{form.ask(each)}{form.delimiter}{form.answer(each)}{form.between}" for each in document.examples]
-    return "".join([*worked, form.ask(document)])
+    worked = form.ask + form.delimiter + form.answer + form.between
+    texts = [worked.format(**fields_of(each)) for each in document.examples]
+    return "".join([*texts, form.ask.format(**fields_of(document))])
 
 
 def conversation(form: Form, document: Document) -> tuple[Message, ...]:
     """Return the prompt as a conversation: worked examples are earlier turns, and a prefix is the turn to continue."""
     turns: list[Message] = []
     for each in document.examples:
-        turns += [_turn("user", form.ask(each)), _turn("assistant", form.prefix(each) + form.answer(each))]
-    prefix = form.prefix(document)
-    return (*turns, _turn("user", form.ask(document)), *([_turn("assistant", prefix)] if prefix else []))
+        turns += [_turn("user", form.ask, each), _turn("assistant", form.prefix + form.answer, each)]
+    turns.append(_turn("user", form.ask, document))
+    return (*turns, _turn("assistant", form.prefix, document)) if form.prefix else tuple(turns)
 
 
-def _turn(role: str, content: str) -> Message:
-    return {"role": role, "content": content}
+def _turn(role: str, text: str, document: Document) -> Message:
+    return {"role": role, "content": text.format(**fields_of(document))}

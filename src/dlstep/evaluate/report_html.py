@@ -8,30 +8,12 @@ from typing import Any
 from ..core import Trace
 from ..text.words import counted
 from ..views.frames import recording
-from ..views.page import page_around, report_page, source
-from ..views.tables import cell, chart, head_html, scrolled, text
-from .report import MOST_TOKENS, PARTS, names_of, trace_path, where
-from .runs import Run
+from ..views.page import page_around, report_page
+from .checkpoint import Run
+from .report import charts_of, names_of, trace_path
 from .table import Line, pieces
 
 MOST_RECORDINGS = 50  # answers whose steps are in a page
-LABELS = {
-    "right, %": "right answers, %",
-    "tok/fwd": "tokens per forward pass",
-    "tok/step": "tokens per sampling forward pass",
-    "fwd/answer": "forward passes per answer",
-    "forwards": "forward passes",
-    "computed": "rows computed",
-    "decided": "tokens decided",
-    "wasted": "rows computed twice",
-    "tok/s": "tokens per second, end to end",
-    "in decode": "tokens per second, while decoding",
-    "batch": "requests per forward pass",
-    "pad, %": "padding rows, %",
-    "equal, %": "equal answers, %",
-    "right, % gained": "right answers gained, %",
-    "tok/fwd gained": "tokens per forward pass gained",
-}
 HEADS = {
     "engine": "Model and decoding",
     "eval": "Problems and sampling",
@@ -43,89 +25,57 @@ HEADS = {
 
 def report_html(run: Run, lines: Items[Line]) -> str:
     """Return the page: the table, where steps were spent, all answers, and the settings of the run."""
-    data = data_of(run)
-    name, engine = run.folder.resolve().name, run.asked["key"]["engine"]
+    data, engine = data_of(run), run.asked["key"]["engine"]
+    answers, groups = data["answers"], run.groups
     state = "" if len(run.rows) == run.expected else f" of {run.expected}: the run is not complete"
     strategy = str(engine.get("strategy")).partition("(")[0]
-    head = f"{engine.get('model')}, {strategy}. {counted(len(run.rows), 'answer')}{state}."
-    parts = [f"<h1>Evaluation: {text(name)}</h1>", f'<p class="soft">{text(head)}</p>', *table_html(lines)]
-    parts += ["<h2>Where steps were spent</h2>", *charts_html(run)]
-    wrong = any(answer["score"] < 1 for answer in data["answers"])
-    tasks = dict.fromkeys(answer["task"] for answer in data["answers"])
-    finishes = dict.fromkeys(answer["finish"] for answer in data["answers"])
-    filters = {
-        "tasks": "".join(option(task) for task in tasks),
-        "sets": "".join(option(label, str(number)) for number, label in enumerate(data["sets"])),
-        "finishes": "".join(option(finish) for finish in finishes),
-        "wrong": " selected" * wrong,
-    }
-    parts += ["<h2>Answers</h2>", source("report.html").format(**filters), "<h2>Settings</h2>", *settings_html(run)]
-    return report_page(text(f"dlstep eval: {name}"), "\n".join(parts), entry="report.js", data=data, steps=True)
+    titles = [f"{task}, {label_of(options)}" if len(groups) > 1 else task for task, options in groups]
+    return report_page(
+        "report.html",
+        entry="report.js",
+        data=data,
+        steps=True,
+        name=run.folder.resolve().name,
+        summary=f"{engine.get('model')}, {strategy}. {counted(len(run.rows), 'answer')}{state}.",
+        tables=tables(lines),
+        groups=dict(zip(titles, map(charts_of, groups.values()), strict=True)),
+        tasks=dict.fromkeys(answer["task"] for answer in answers),
+        sets=data["sets"],
+        finishes=dict.fromkeys(answer["finish"] for answer in answers),
+        some_wrong=any(answer["score"] < 1 for answer in answers),
+        settings=settings_of(run),
+    )
 
 
-def option(label: str, value: str | None = None) -> str:
-    """Return one choice of a filter."""
-    return f'<option value="{text(label if value is None else value)}">{text(label)}</option>'
+def label_of(options: str) -> str:
+    """Return a set of options, given as JSON, in plain words."""
+    return ", ".join(f"{name} {value}" for name, value in json.loads(options).items()) or "those of the run"
 
 
-def label_of(options: Mapping[str, Any]) -> str:
-    """Return a set of options in plain words."""
-    return ", ".join(f"{name} {value}" for name, value in options.items()) or "those of the run"
+def tables(lines: Items[Line]) -> Iterator[dict[str, list[Any]]]:
+    """Yield headings and rows of each part of the table; a column without any figure is left out.
 
-
-def table_html(lines: Items[Line]) -> Iterator[str]:
-    """Yield the parts of the table; a column without any figure is left out."""
+    The first cells of a row are labels: the task and the set of options, as far as the lines differ in them.
+    """
     sets = len({line.options for line in lines}) > 1
     tasks = not sets or len({line.task for line in lines}) > 1
-    for heads, rows in pieces(lines):
-        kept = [place for place in range(len(heads)) if any(row[place] not in ("", "-") for row in rows)]
-        if not kept:
-            continue
-        names = [LABELS.get(heads[place], heads[place]) for place in kept]
-        body = [head_html([*(["task"] * tasks), *(["options"] * sets), *names], ("task", "options"))]
-        for line, row in zip(lines, rows, strict=True):
-            labels = [*([line.task] * tasks), *([label_of(json.loads(line.options))] * sets)]
-            cells = [*(cell(label, words=True) for label in labels), *(cell(row[place]) for place in kept)]
-            body.append(f"<tr>{''.join(cells)}</tr>")
-        yield scrolled(", ".join(names), *body)
+    labels = [[*[line.task] * tasks, *[label_of(line.options)] * sets] for line in lines]
+    for columns, rows in pieces(lines):
+        kept = [place for place in range(len(columns)) if any(row[place] not in ("", "-") for row in rows)]
+        if kept:
+            yield {
+                "labels": [*["task"] * tasks, *["options"] * sets],
+                "heads": [columns[place].label for place in kept],
+                "rows": [[*label, *(row[place] for place in kept)] for label, row in zip(labels, rows, strict=True)],
+            }
 
 
-def charts_html(run: Run) -> Iterator[str]:
-    """Yield the charts of each task and set of options."""
-    groups = run.groups
-    for group, pairs in groups.items():
-        found = where(pairs)
-        tenths = [str(number + 1) for number in range(PARTS)]
-        most = max((number + 1 for number, share in enumerate(found.taken) if share), default=1)
-        counts = [*map(str, range(MOST_TOKENS)), f"{MOST_TOKENS} and more"][:most]
-        charts = (
-            chart("Order of filling", "how far the steps were when each tenth of an answer was decided", tenths, found.decided),
-            chart(
-                "Steps by place",
-                "share of steps whose first undecided token lay in each tenth, or behind the answer",
-                [*tenths, "behind"],
-                (*found.spent, max(0.0, 1 - sum(found.spent))),
-            ),
-            chart("Tokens of a step", "share of steps that decided so many tokens", counts, found.taken[:most]),
-        )
-        title = f"{group[0]}, {label_of(json.loads(group[1]))}" if len(groups) > 1 else group[0]
-        yield f"<details{' open' * (len(groups) == 1)}><summary>{text(title)}</summary>"
-        yield f'<div class="charts">{"".join(charts)}</div></details>'
-
-
-def settings_html(run: Run) -> Iterator[str]:
-    """Yield a table for each part of the key of the run and for each machine; empty values are left out."""
+def settings_of(run: Run) -> dict[str, Mapping[str, Any]]:
+    """Return the settings by title: each part of the key of the run, and each machine."""
     found: dict[str, Mapping[str, Any]] = {HEADS[part]: run.asked["key"].get(part, {}) for part in HEADS}
     problems = run.asked["key"]["problems"].items()
     found[HEADS["problems"]] = {task: f"{each['count']}, digest {each['digest']}" for task, each in problems}
-    found |= {f"Machine {number}": machine for number, machine in enumerate(run.asked.get("machines", []), 1)}
-    for title, told in found.items():
-        rows = [
-            f'<tr><th scope="row">{text(name.replace("_", " "))}</th><td class="words long">{text(value)}</td></tr>'
-            for name, value in told.items()
-            if value not in (None, "", [], ())
-        ]
-        yield f"<details><summary>{text(title)}</summary>{scrolled(title, *rows)}</details>"
+    return found | {f"Machine {number}": machine for number, machine in enumerate(run.asked.get("machines", []), 1)}
 
 
 def data_of(run: Run) -> dict[str, Any]:
@@ -138,7 +88,7 @@ def data_of(run: Run) -> dict[str, Any]:
             "task": row["task"],
             "document": row["document"],
             "set": sets[key[2]],
-            "prompt": prompts.setdefault(prompt_text(row), len(prompts)),
+            "prompt": prompts.setdefault(prompt_text(row["prompt"]), len(prompts)),
             **{field: row[field] for field in ("answer", "steps", "finish", "error", "gold", "found", "note", "score")},
             "tokens": len(row["tokens"]),
             "forwards": beside["forwards"],
@@ -153,7 +103,7 @@ def data_of(run: Run) -> dict[str, Any]:
     return {
         "answers": answers,
         "prompts": [*prompts],
-        "sets": [label_of(json.loads(options)) for options in sets],
+        "sets": [*map(label_of, sets)],
         "recordings": recordings(run),
         "live": page_around(),
     }
@@ -174,9 +124,6 @@ def recordings(run: Run) -> dict[str, Any]:
     return found
 
 
-def prompt_text(row: Mapping[str, Any]) -> str:
-    """Return the prompt as text; a conversation as its turns."""
-    prompt = row["prompt"]
-    if isinstance(prompt, str):
-        return prompt
-    return "\n\n".join(f"{turn['role']}: {turn['content']}" for turn in prompt)
+def prompt_text(prompt: str | Items[Mapping[str, str]]) -> str:
+    """Return a prompt as text; a conversation as its turns."""
+    return prompt if isinstance(prompt, str) else "\n\n".join(f"{turn['role']}: {turn['content']}" for turn in prompt)

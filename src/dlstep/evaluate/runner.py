@@ -3,24 +3,22 @@
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence as Items
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
-from itertools import groupby
+from itertools import groupby, product
 from pathlib import Path
 from time import perf_counter
 from typing import Any, Protocol
 
-from ..core import probe, refusal
 from ..engine.run_lock import RunLock
-from .answering import ROUND, Answered
 from .checkpoint import Checkpoint, begin
-from .crews import About, Crew
+from .crews import ROUND, About, Answered, Crew
 from .documents import Document, digest
 from .items import Item, items_of
 from .jail import Jail, Limits, find_jail
 from .maths import Maths
-from .metrics import Work
-from .options import CODE_TASKS, EvalOptions
+from .metrics import FAILURES, Work
+from .options import CODE_TASKS, EvalOptions, refused
 from .scoring import Mark, code_mark, ending_mark, maths_mark, number_mark
 
 SCORERS = 2  # threads that wait for jails and for the process that compares formulas
@@ -42,7 +40,7 @@ class Scorers:
 
     def mark(self, item: Item, row: Mapping[str, Any]) -> Mark:
         """Return the scores of an answer, without any score if it was rejected or failed."""
-        if row["finish"] in ("rejected", "error", "abort"):
+        if row["finish"] in FAILURES:
             return Mark(note=row["error"])
         if item.task == "math500":
             assert self.maths is not None, "`scorers_for` makes it for this task"
@@ -57,14 +55,9 @@ class Scorers:
 @contextmanager
 def scorers_for(options: EvalOptions) -> Iterator[Scorers]:
     """Yield the scorers that the tasks need. Raises ValueError or DlstepError if one of them cannot be made."""
-    maths = Maths() if "math500" in options.tasks else None
     code = options.run_code and any(task in CODE_TASKS for task in options.tasks)
-    jail = find_jail(Limits(seconds=options.code_seconds)) if code else None
-    try:
-        yield Scorers(maths, jail)
-    finally:
-        if maths is not None:
-            maths.close()
+    with closing(Maths()) if "math500" in options.tasks else nullcontext() as maths:
+        yield Scorers(maths, find_jail(Limits(seconds=options.code_seconds)) if code else None)
 
 
 def key_of_run(options: EvalOptions, documents: Mapping[str, list[Document]], about: About) -> dict[str, Any]:
@@ -96,24 +89,19 @@ def evaluate(
     with scorers_for(options) as scorers, closing(RunLock(folder)) as lock:
         key = key_of_run(options, documents, crew.about)
         begin(folder, {"key": key, "told": dict(told or {}), "machines": [crew.about.machine]})
-        checkpoint = Checkpoint(folder, items)
-        try:
-            missing = checkpoint.missing
-            score = sum(row["score"] for row in checkpoint.known)
+        with closing(Checkpoint(folder, items)) as checkpoint:
+            missing, score = checkpoint.missing, sum(row["score"] for row in checkpoint.known)
             running = Running(crew, scorers, checkpoint, items, show, len(items) - len(missing), score)
             for task, places in groupby(missing, key=lambda place: items[place].task):
                 running.answer(task, deque(places))
             lock.check()
-        finally:
-            checkpoint.close()
 
 
 def check(about: About, options: EvalOptions) -> None:
     """Raise ValueError for parameters with which no prompt could be answered, however short."""
-    for task in options.tasks:
-        for chosen in options.grid:
-            if why := refusal(about.config, about.strategy, probe(about.config.spec, options.params(task, chosen))):
-                raise ValueError(why.removeprefix("request 0: "))
+    for task, chosen in product(options.tasks, options.grid):
+        if why := refused(about.config, about.strategy, options.params(task, chosen)):
+            raise ValueError(why)
 
 
 class Notes(Protocol):
@@ -121,25 +109,16 @@ class Notes(Protocol):
 
     def note(self, place: int, row: Mapping[str, Any], beside: Mapping[str, Any]) -> None:
         """Store the answer to the item at a place."""
-        ...
 
     def note_work(self, task: str, work: Mapping[str, Any]) -> None:
         """Store the work of forward passes."""
-        ...
 
 
 class Running:
     """A run in progress. Tasks are answered one after the other, so that the time of each can be measured."""
 
     def __init__(
-        self,
-        crew: Crew,
-        scorers: Scorers,
-        notes: Notes,
-        items: Items[Item],
-        show: Show = no_show,
-        done: int = 0,
-        score: float = 0.0,
+        self, crew: Crew, scorers: Scorers, notes: Notes, items: Items[Item], show: Show, done: int = 0, score: float = 0.0
     ) -> None:
         self._crew, self._scorers, self._notes, self._items = crew, scorers, notes, items
         self._show, self._done, self._score = show, done, score
@@ -161,20 +140,16 @@ class Running:
                     for answered in answers:
                         mark = pool.submit(self._scorers.mark, self._items[answered.place], answered.row)
                         self._scoring[mark] = answered
+                    self._unsaid += work
                     if answers:
-                        self._note_work(task, work)
-                    else:
-                        self._unsaid += work
+                        now = perf_counter()
+                        done = asdict(replace(self._unsaid, wall_seconds=now - self._begin))
+                        self._begin, self._unsaid = now, Work()
+                        self._notes.note_work(task, {name: round(value, ROUND) for name, value in done.items()})
                     self._collect(everything=False)
                 self._collect(everything=True)
             finally:
                 pool.shutdown(cancel_futures=True)  # there are futures left only if the run is interrupted
-
-    def _note_work(self, task: str, work: Work) -> None:
-        now = perf_counter()
-        work = replace(self._unsaid + work, wall_seconds=round(now - self._begin, ROUND))
-        self._begin, self._unsaid = now, Work()
-        self._notes.note_work(task, asdict(work))
 
     def _collect(self, *, everything: bool) -> None:
         """Write the answers that have been scored; with `everything`, wait until all of them are."""

@@ -1,16 +1,17 @@
 """Scores of answers by the published rules of lm_eval 0.4. `docs/evaluation.md` lists the rules and the few differences.
 
-An answer gets one score for each reading of its task; the score by the first reading is its accuracy.
+An answer gets one score for each reading of its task; the score by the first reading is its accuracy. A program is extracted
+from an answer as lm_eval does it, and for every usual form of an answer.
 """
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from textwrap import dedent
 
 from .documents import Document
 from .jail import Jail
 from .maths import Maths
-from .programs import harness_program, program_of
 
 LONGEST_FOUND = 200  # characters
 INVALID = "[invalid]"  # what lm_eval extracts from a text without a match
@@ -22,8 +23,8 @@ READINGS = {
     "humaneval": ("any-form", "lm_eval"),
     "mbpp": ("any-form", "lm_eval"),
 }
-_STRICT = re.compile(r"#### (\-?[0-9\.\,]+)")
-_FLEXIBLE = re.compile(r"(-?[$0-9.,]{2,})|(-?[0-9]+)")
+_STRICT = re.compile(r"#### (\-?[0-9\.\,]+)")  # the first number after `#### ` counts
+_FLEXIBLE = re.compile(r"(-?[$0-9.,]{2,})|(-?[0-9]+)")  # the last number counts, also digits that are part of a word
 _ONE_NUMBER = re.compile(r"-?(?:\d+(?:\.\d*)?|\.\d+)", re.ASCII)
 _LAST_STOP = re.compile(r"\.$")
 
@@ -42,20 +43,6 @@ class Mark:
         return next(iter(self.scores.values()), 0.0)
 
 
-def strict_match(text: str) -> str:
-    """Return the first number after `#### `."""
-    found = _STRICT.search(text)
-    return found[1].strip() if found else INVALID
-
-
-def flexible_extract(text: str) -> str:
-    """Return the last number in a text; digits that are part of a word also count."""
-    last = ""
-    for found in _FLEXIBLE.finditer(text):
-        last = found[0]
-    return last.strip() or INVALID
-
-
 def plain_number(text: str) -> str:
     """Return a number without what lm_eval's `exact_match` ignores: commas, `$`, text up to `#### `, a final full stop."""
     return _LAST_STOP.sub("", text.replace(",", "").replace("$", "").rpartition("#### ")[2]).lower()
@@ -63,7 +50,8 @@ def plain_number(text: str) -> str:
 
 def number_mark(task: str, document: Document, text: str) -> Mark:
     """Score an answer as right if its number equals the expected one, character by character."""
-    found = {"flexible-extract": flexible_extract(text), "strict-match": strict_match(text)}
+    numbers, marked = [found[0].strip() for found in _FLEXIBLE.finditer(text)], _STRICT.search(text)
+    found = {"flexible-extract": (numbers or [INVALID])[-1], "strict-match": marked[1].strip() if marked else INVALID}
     gold = plain_number(document.gold)
     scores = {reading: float(plain_number(found[reading]) == gold) for reading in READINGS[task]}
     number = found["flexible-extract"]
@@ -101,3 +89,99 @@ def code_mark(task: str, document: Document, text: str, jail: Jail | None, *, ch
     counted = theirs if verdicts[theirs] == "passed" else program
     scores = {"any-form": float(verdicts[counted] == "passed"), "lm_eval": float(verdicts[theirs] == "passed")}
     return Mark(scores, counted, verdicts[counted])
+
+
+_FENCE = re.compile(r"([ \t]*)(`{3,}|~{3,})[ \t]*(\w*)[^\n]*")
+_QUOTES = re.compile(r"'''|\"\"\"")
+_BOUND = re.compile(r"^(?:async\s+def|def|class|import)\s+(\w+)|^from\s+\S+\s+import\s+(.+)|^(\w+)\s*(?::[^=\n]*)?=(?!=)", re.M)
+_WORD = re.compile(r"\w+")
+PYTHON = ("", "python", "py", "python3")
+
+
+def harness_program(task: str, document: Document, text: str, *, chat: bool) -> str:
+    """Return the program that lm_eval runs in its tasks humaneval and mbpp, or with `chat` in their instruct variants."""
+    if task == "humaneval":
+        return document.code + (text.partition("```")[0] if chat else text)
+    if not chat:
+        return text
+    first, fence, _ = f"```{text}"[3:].partition("```")  # the prompt has opened a block
+    return re.sub(r"^\w*\n?", "", first, count=1).removesuffix("\n") if fence else ""
+
+
+def program_of(task: str, document: Document, text: str) -> str:
+    """Return the program that an answer intends, in any form.
+
+    Of the blocks between fences, the last that defines the function counts, or else the first block. Blocks that define names
+    used in it precede it. For `humaneval`, an answer that defines the function follows the given beginning and may use its
+    helpers and imports; any other answer is the body of the function.
+    """
+    blocks = blocks_of(text, document)
+    fitting = [block for block in blocks if defines(block, document.entry)]
+    main = (fitting or blocks[:1] or [text])[-1]
+    used, own = set(_WORD.findall(main)), bound_by(main)
+    helpers = [block for block in blocks if block not in fitting and block != main and (bound_by(block) - own) & used]
+    if task != "humaneval":
+        return "\n".join([*helpers, main])
+    beginning = document.code.rstrip("\n") + "\n"
+    if fitting or defines(main, document.entry):
+        return "\n".join([f"{beginning}\n", *helpers, main])
+    return "\n".join([*helpers, beginning + as_body(main)])
+
+
+def defines(code: str, name: str) -> bool:
+    """Return whether code defines a function of this name at its outermost level."""
+    return bool(name) and re.search(rf"^(?:async )?def {re.escape(name)}\b", code, re.MULTILINE) is not None
+
+
+def bound_by(code: str) -> set[str]:
+    """Return the names that code binds at its outermost level: functions, classes, imports and assignments."""
+    return {name for found in _BOUND.findall(code) for name in _WORD.findall(",".join(found))}
+
+
+def blocks_of(text: str, document: Document) -> list[str]:
+    """Return the blocks of Python in a text, without their indentation.
+
+    A fence inside a docstring is ignored. Text before the first fence is also a block if it defines the function or continues a
+    body, because the prompt may have opened the block. The last block need not be closed.
+    """
+    blocks: list[str] = []
+    opened = ("", "", "python")  # indentation, fence and language of the open block; before any fence there may be one
+    lines: list[str] = []
+    quote, begun = "", False
+    for line in [*text.splitlines(), None]:
+        fence = None if line is None or quote else _FENCE.fullmatch(line)
+        indent, mark, language = opened
+        closes = fence is not None and mark and not fence[3] and fence[2].startswith(mark) and len(fence[1]) <= len(indent)
+        if line is None or closes or (fence is not None and not mark):
+            code = dedent("\n".join(lines)) if indent or begun else "\n".join(lines)
+            if (begun and mark and language in PYTHON) or (not begun and is_code(code, document, alone=line is None)):
+                blocks.append(code if mark or not defines(dedent(code), document.entry) else dedent(code))
+            continues = not begun and fence is not None and not fence[3] and bool(blocks)
+            opened = ("", "", "") if closes or continues or fence is None else (fence[1], fence[2], fence[3].lower())
+            lines, begun = [], True
+            continue
+        lines.append(line)
+        for found in _QUOTES.findall(line):
+            quote = "" if found == quote else quote or found
+    return blocks
+
+
+def is_code(text: str, document: Document, *, alone: bool) -> bool:
+    """Return whether text before any fence is code: it defines the function or, unless it is the whole answer, is indented."""
+    return defines(dedent(text), document.entry) or (
+        not alone and text.strip() != "" and text.lstrip("\n").startswith((" ", "\t"))
+    )
+
+
+def as_body(code: str) -> str:
+    """Return code as the body of a function: indented by four, even if only the first line lacks its indentation."""
+    lines = code.splitlines()
+    first = next((line for line in lines if line.strip()), "")
+    given = len(first) - len(first.lstrip(" "))
+    later = [line for line in lines[lines.index(first) + 1 :] if line.strip()] if first else []
+    if given == 4 or not first:
+        return code
+    deeper = " " * (8 if first.rstrip().endswith(":") else 4)
+    if given == 0 and later and later[0].startswith(deeper) and not first.rstrip().endswith(("(", "[", "{", ",", "\\")):
+        return code.replace(first, f"    {first}", 1)
+    return "\n".join(" " * 4 + line[given:] if line.strip() and not line[:given].strip() else line for line in lines)

@@ -1,21 +1,49 @@
-"""The options that a tuner varies: a space of values, parsed from texts like `accept_threshold=0.3:0.99`."""
+"""Options of a tuner, and the space of values that it varies, parsed from texts like `accept_threshold=0.3:0.99`."""
 
 from collections.abc import Iterator, Sequence as Items
 from dataclasses import dataclass, fields
 from itertools import count, product
 from math import floor, log10, prod
-from typing import Any
+from typing import Annotated, Any
 
 import yaml
+from annotated_types import Ge, Interval
 
-from ..core import Config, SamplingParams, Strategy, options_of, probe, refusal
-from ..core.checks import short
+from ..core import Config, SamplingParams, Strategy, options_of
+from ..core.checks import check_ranges, short
 from ..core.options import Options, StrategyOptions, sorted_options, unknown_option
+from .options import refused
 
 STEPS = 16  # of a range without COUNT
 MOST_VALUES = 1000
 PRIMES = (2, 3, 5, 7, 11, 13, 17, 19)
+OVER = ("accept_threshold=0.3:0.99",)
 FORM = "give a range or values, as accept_threshold=0.3:0.99 or buffer_size=1,2,4"
+
+
+@dataclass(frozen=True, slots=True)
+class TuneOptions:
+    """Options of a search. Raises ValueError naming field, value and what is allowed."""
+
+    over: tuple[str, ...] = OVER
+    """Options to vary, each as NAME=LOW:HIGH, NAME=LOW:HIGH:COUNT or NAME=VALUE,VALUE."""
+    problems: Annotated[int, Ge(1)] | None = None
+    """Maximum number of problems that each set of options answers in the search; null: half of the tasks' problems, at most
+    200."""
+    held_out: Annotated[int, Ge(1)] | None = None
+    """Number of later problems, on which the frontier of the search is measured; null: all that are left, at most 200."""
+    share: Annotated[float, Interval(gt=0.0, le=1.0)] = 0.2
+    """Answers of the search, as a share of the answers of all sets of options to all of its problems; at least two sets are
+    tried."""
+    at_least: Annotated[float, Interval(gt=0.0, le=1.0)] | None = None
+    """Choose the fastest set that has this share of the best accuracy; null: the knee of the frontier."""
+    trials: Annotated[int, Ge(2)] = 100
+    """Maximum number of sets of options to try."""
+    resume: bool = False
+    """Resume the search in the folder of --out."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +125,8 @@ def space_of(over: Items[str], config: Config, strategy: Strategy) -> Space:
 def values_of(name: str, text: str, strategy: Strategy) -> tuple[Any, ...]:
     """Return the values of an option that a text lists, numbers in ascending order. Raises ValueError for an invalid text."""
     now = now_of(name, text, strategy)
-    ends = [read(name, part) for part in text.split(":")]
-    if len(ends) > 1:
-        values = list(between(name, text, ends, whole=isinstance(now, int)))
+    if ":" in text:
+        values = list(between(name, text, [read(name, end) for end in text.split(":")], whole=isinstance(now, int)))
     else:
         values = [read(name, part) for part in text.strip().removeprefix("[").removesuffix("]").split(",")]
     if isinstance(now, float):
@@ -168,12 +195,6 @@ def check(space: Space, config: Config, strategy: Strategy) -> None:
             for share in (0.0, 0.5, 1.0):
                 place = [round(share * (len(others) - 1)) for _, others in space.axes]
                 tried.append(space.at((*place[:axis], index, *place[axis + 1 :])))
-            reasons = [refused(options, config, strategy) for options in tried]
+            reasons = [refused(config, strategy, SamplingParams(max_tokens=1, strategy_options=each)) for each in tried]
             if all(reasons):
                 raise ValueError(f"--over {name}={short(value)}: {reasons[0]}")
-
-
-def refused(options: StrategyOptions, config: Config, strategy: Strategy) -> str:
-    """Return why a request with these options would be rejected; empty if it would be accepted."""
-    request = probe(config.spec, SamplingParams(max_tokens=1, strategy_options=options))
-    return refusal(config, strategy, request).removeprefix("request 0: ")

@@ -3,19 +3,18 @@
 import csv
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence as Items
-from dataclasses import asdict, dataclass, field, fields, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence as Items
+from dataclasses import asdict, dataclass, field, fields
 from io import StringIO
-from typing import Any
+from typing import Any, NamedTuple
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from ..text.words import printable
-from .metrics import Answers, ratio
-from .runs import Run, matched, shared_seconds
+from ..views.figures import chance, interval, number, text_table, with_error
+from .checkpoint import Run, matched
+from .intervals import Gain
+from .metrics import ratio
 
 FORMULAS = ("=", "+", "-", "@")
 
@@ -76,19 +75,14 @@ def lines_of(run: Run, against: Run | None = None) -> list[Line]:
             f"{run.folder} and {against.folder} have no task with the same set of options in both: decode the same tasks with "
             "the same options, or compare with a run that has a single set of options"
         )
+    seconds, sets = run.seconds, Counter(task for task, _ in run.groups)
+    settings = json.dumps(run.asked["key"], sort_keys=True)
     lines: list[Line] = []
-    sums_of = {group: Answers.total(Answers.of(*pair) for pair in pairs) for group, pairs in run.groups.items()}
-    seconds, sets = shared_seconds(run, sums_of), Counter(task for task, _ in sums_of)
-    for group, sums in sums_of.items():
+    for group, sums in run.sums.items():
         work, alone = run.work[group[0]], sets[group[0]] == 1
-        found = beside.get(group)
-        more: dict[str, Any] = {"scores": run.scores(group)}
-        if found is not None:
-            more["equal"] = found.equal
-            for name, gain in (("accuracy", found.accuracy), ("speed", found.tokens_per_forward)):
-                more |= {
-                    f"{name}_gain{'_' * (part != 'value')}{part.removeprefix('value')}": v for part, v in asdict(gain).items()
-                }
+        more: dict[str, Any] = {"scores": run.scores(group), "settings": settings}
+        if (found := beside.get(group)) is not None:
+            more |= {"equal": found.equal} | gain("accuracy", found.accuracy) | gain("speed", found.tokens_per_forward)
         lines.append(
             Line(
                 *group, sums.count, sums.failed, sums.accuracy, *sums.accuracy_interval, sums.tokens,
@@ -100,8 +94,13 @@ def lines_of(run: Run, against: Run | None = None) -> list[Line]:
                 work.batch if alone else None, work.padding_share if alone else None, **more,
             )
         )  # fmt: skip
-    settings = json.dumps(run.asked["key"], sort_keys=True)
-    return [replace(line, settings=settings) for line in lines]
+    return lines
+
+
+def gain(name: str, found: Gain) -> dict[str, Any]:
+    """Return the fields of a line for a gain."""
+    value, *others = asdict(found).items()
+    return {f"{name}_gain": value[1]} | {f"{name}_gain_{part}": each for part, each in others}
 
 
 def as_csv(lines: Items[Any], kind: type[Any] = Line) -> str:
@@ -124,92 +123,78 @@ def harmless_cell(value: object) -> object:
 
 def print_lines(lines: Items[Line], console: Console) -> None:
     """Print the table, in pieces of at most 80 characters per line."""
-    several = len({line.options for line in lines}) > 1
-    if several:
-        for number, options in enumerate(dict.fromkeys(line.options for line in lines), 1):
-            console.print(f"# {number}: {options}", markup=False, highlight=False, soft_wrap=True)
-    numbers = {options: str(number) for number, options in enumerate(dict.fromkeys(line.options for line in lines), 1)}
-    for heads, cells in pieces(lines):
-        table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
-        table.add_column("task")
-        for head in (*(["#"] if several else []), *heads):
-            table.add_column(head, justify="right")
-        for line, texts in zip(lines, cells, strict=True):
-            table.add_row(*map(Text, (line.task, *([numbers[line.options]] if several else []), *texts)))
-        console.print(table)
+    numbers = {options: str(place) for place, options in enumerate(dict.fromkeys(line.options for line in lines), 1)}
+    several = len(numbers) > 1
+    for options, place in numbers.items() if several else ():
+        console.print(f"# {place}: {options}", markup=False, highlight=False, soft_wrap=True)
+    for columns, rows in pieces(lines):
+        heads = [*["#"] * several, *(column.head for column in columns)]
+        labels = [[line.task, *[numbers[line.options]] * several] for line in lines]
+        console.print(text_table(["task", *heads], [label + row for label, row in zip(labels, rows, strict=True)], (0,)))
 
 
-def pieces(lines: Items[Line]) -> Iterator[tuple[tuple[str, ...], list[tuple[str, ...]]]]:
-    """Yield headings and cells of each piece: accuracy and speed, readings, cost, rates, and the reference run."""
-    yield (
-        ("answers", "right, %", "tok/fwd", "forwards", "seconds"),
-        [
-            (
-                str(line.answers), interval(line.accuracy, line.accuracy_low, line.accuracy_high, 100, 1),
-                with_error(line.tokens_per_forward, line.tokens_per_forward_error, 2), str(line.forwards),
-                f"{line.seconds:.1f} s",
-            )
-            for line in lines
-        ],
-    )  # fmt: skip
-    if names := tuple(dict.fromkeys(name for line in lines if len(line.scores) > 1 for name in line.scores)):
-        percents = [{name: 100 * score for name, score in line.scores.items()} for line in lines]
-        yield tuple(f"{name}, %" for name in names), [tuple(number(each.get(name), 1) for name in names) for each in percents]
-    yield (
-        ("failed", "fwd/answer", "tok/step", "computed", "decided", "wasted"),
-        [
-            (
-                str(line.failed), with_error(line.forwards_per_answer, line.forwards_per_answer_error, 1),
-                f"{line.tokens_per_step:.2f}", str(line.computed), str(line.decided), str(line.wasted),
-            )
-            for line in lines
-        ],
-    )  # fmt: skip
-    if any(line.batch is not None for line in lines):
-        yield (
-            ("tok/s", "in decode", "batch", "pad, %"),
-            [
-                (
-                    number(line.tps_e2e, 0), number(line.tps_decode, 0), number(line.batch, 1),
-                    number(None if line.padding is None else 100 * line.padding, 1),
-                )
-                for line in lines
-            ],
-        )  # fmt: skip
-    if any(line.equal is not None for line in lines):
-        yield (
-            ("equal, %", "right, % gained", "p", "tok/fwd gained", "p"),
-            [
-                (
-                    number(None if line.equal is None else 100 * line.equal, 1),
-                    interval(line.accuracy_gain, line.accuracy_gain_low, line.accuracy_gain_high, 100, 1, "+"),
-                    chance(line.accuracy_gain_p),
-                    interval(line.speed_gain, line.speed_gain_low, line.speed_gain_high, 1, 2, "+"),
-                    chance(line.speed_gain_p),
-                )
-                for line in lines
-            ],
-        )
+class Column(NamedTuple):
+    """A column of the table: its heading in a terminal and on a page, and the cell of a line."""
+
+    head: str
+    label: str
+    cell: Callable[[Line], str]
 
 
-def number(value: float | None, places: int) -> str:
-    """Return a figure, or a dash if there is none."""
-    return "-" if value is None else f"{value:.{places}f}"
+ACCURACY_AND_SPEED = (
+    Column("answers", "answers", lambda line: str(line.answers)),
+    Column(
+        "right, %", "right answers, %", lambda line: interval(line.accuracy, line.accuracy_low, line.accuracy_high, 100, 1)
+    ),
+    Column(
+        "tok/fwd", "tokens per forward pass",
+        lambda line: with_error(line.tokens_per_forward, line.tokens_per_forward_error, 2),
+    ),
+    Column("forwards", "forward passes", lambda line: str(line.forwards)),
+    Column("seconds", "seconds", lambda line: f"{line.seconds:.1f} s"),
+)  # fmt: skip
+COST = (
+    Column("failed", "failed", lambda line: str(line.failed)),
+    Column(
+        "fwd/answer", "forward passes per answer",
+        lambda line: with_error(line.forwards_per_answer, line.forwards_per_answer_error, 1),
+    ),
+    Column("tok/step", "tokens per sampling forward pass", lambda line: f"{line.tokens_per_step:.2f}"),
+    Column("computed", "rows computed", lambda line: str(line.computed)),
+    Column("decided", "tokens decided", lambda line: str(line.decided)),
+    Column("wasted", "rows computed twice", lambda line: str(line.wasted)),
+)  # fmt: skip
+RATES = (
+    Column("tok/s", "tokens per second, end to end", lambda line: number(line.tps_e2e, 0)),
+    Column("in decode", "tokens per second, while decoding", lambda line: number(line.tps_decode, 0)),
+    Column("batch", "requests per forward pass", lambda line: number(line.batch, 1)),
+    Column("pad, %", "padding rows, %", lambda line: number(line.padding, 1, 100)),
+)
+AGAINST = (
+    Column("equal, %", "equal answers, %", lambda line: number(line.equal, 1, 100)),
+    Column(
+        "right, % gained", "right answers gained, %",
+        lambda line: interval(line.accuracy_gain, line.accuracy_gain_low, line.accuracy_gain_high, 100, 1, "+"),
+    ),
+    Column("p", "p", lambda line: chance(line.accuracy_gain_p)),
+    Column(
+        "tok/fwd gained", "tokens per forward pass gained",
+        lambda line: interval(line.speed_gain, line.speed_gain_low, line.speed_gain_high, 1, 2, "+"),
+    ),
+    Column("p", "p", lambda line: chance(line.speed_gain_p)),
+)  # fmt: skip
 
 
-def with_error(value: float, error: float | None, places: int, scale: float = 1.0) -> str:
-    """Return a figure and its standard error, if it has one."""
-    return f"{scale * value:.{places}f}" + (f" ±{scale * error:.{places}f}" if error is not None else "")
+def pieces(lines: Items[Line]) -> Iterator[tuple[Items[Column], list[list[str]]]]:
+    """Yield columns and cells of each part: accuracy and speed, readings, cost, rates, and the reference run.
 
-
-def interval(value: float | None, low: float | None, high: float | None, scale: float, places: int, sign: str = "") -> str:
-    """Return a figure and its interval; with `sign` "+", the sign is also printed if it is positive."""
-    if value is None or low is None or high is None:
-        return "-" if value is None else f"{scale * value:{sign}.{places}f}"
-    texts = [f"{scale * each:{sign}.{places}f}" for each in (value, low, high)]
-    return f"{texts[0]} [{texts[1]}, {texts[2]}]"
-
-
-def chance(p: float | None) -> str:
-    """Return a p-value as text, `<0.001` if it is smaller; it is never printed as 0."""
-    return "<0.001" if p is not None and p < 0.001 else number(p, 3)
+    A part without any figure is left out, and so are the readings if there is a single one.
+    """
+    readings = dict.fromkeys(name for line in lines if len(line.scores) > 1 for name in line.scores)
+    scores = [
+        Column(f"{name}, %", f"{name}, %", lambda line, name=name: number(line.scores.get(name), 1, 100)) for name in readings
+    ]
+    for columns in (ACCURACY_AND_SPEED, scores, COST, RATES, AGAINST):
+        rows = [[column.cell(line) for column in columns] for line in lines]
+        if any(cell != "-" for row in rows for cell in row):
+            yield columns, rows

@@ -4,31 +4,30 @@
 """
 
 import json
-from collections import Counter, deque
-from collections.abc import Mapping, Sequence as Items
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence as Items
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
 from itertools import zip_longest
 from pathlib import Path
 from time import perf_counter
 from typing import Any, Protocol
 
 from ..core.options import StrategyOptions
-from ..engine.json_lines import append, opened, sealed
+from ..engine.json_lines import append, opened, sealed, sealed_lines
 from ..engine.run_lock import RunLock
-from ..text.chat import Message
-from .checkpoint import ANSWERS, KEY_FIELDS, begin, key_of, sealed_lines
+from .checkpoint import ANSWERS, KEY_FIELDS, begin, key_of
 from .crews import Crew
 from .documents import Document
-from .frontier import Point, frontier, knee
-from .items import Item, Key, options_text, prompt_of
-from .metrics import Answers
+from .items import Item, items_of
+from .metrics import Answers, Point, frontier, knee
 from .options import EvalOptions
-from .runner import Running, check, key_of_run, scorers_for
-from .space import Space, space_of
-from .tune_options import TuneOptions
+from .runner import Running, Scorers, check, key_of_run, scorers_for
+from .space import Space, TuneOptions, space_of
 
 MOST_PROBLEMS = 200  # default limit of the problems of a search, and of held-out problems
+STUDY = "dlstep tune"  # the name of a search as an Optuna study
 ENOUGH = 100  # problems for each set of options; a larger share of answers is first spent on more sets
 COUNTS = ("tokens", "steps", "forwards")
 FIELDS = KEY_FIELDS | {"score": float, "finish": str} | dict.fromkeys(COUNTS, int)
@@ -39,21 +38,13 @@ class Show(Protocol):
 
     def begin(self, what: str, total: int) -> None:
         """Show that a part with `total` answers begins."""
-        ...
 
     def answered(self, done: int, score: float) -> None:
         """Show that `done` answers of the whole run have been scored, with this sum of scores."""
-        ...
 
 
-class Silent:
+class Silent(Show):
     """A display that shows nothing."""
-
-    def begin(self, what: str, total: int) -> None:
-        """Do nothing."""
-
-    def answered(self, done: int, score: float) -> None:
-        """Do nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +75,8 @@ class Store:
     """The answers so far, and the file to which they are appended."""
 
     def __init__(self, folder: Path) -> None:
-        self.answers: dict[Key, Answers] = {}
         path = folder / ANSWERS
-        for _, said in sealed_lines(path, FIELDS):
-            self.answers[key_of(said)] = sums_of(said)
+        self.answers = {key_of(line): sums_of(line) for line in sealed_lines(path, FIELDS)}
         self._file = opened(path)
 
     def note(self, place: int, row: Mapping[str, Any], beside: Mapping[str, Any]) -> None:
@@ -108,17 +97,16 @@ class Store:
 
 def sums_of(line: Mapping[str, Any]) -> Answers:
     """Return the sums of one answer."""
-    numbers = {name: line[name] for name in COUNTS}
-    return Answers.counted(score=line["score"], **numbers, failed=line["finish"] in ("rejected", "error", "abort"))
+    return Answers.counted(finish=line["finish"], score=line["score"], **{name: line[name] for name in COUNTS})
 
 
-Problem = tuple[str, Document, str | tuple[Message, ...]]  # task, document, prompt
+Problem = tuple[str, Document]  # task, document
 
 
-def problems_of(options: EvalOptions, documents: Mapping[str, list[Document]]) -> list[Problem]:
+def problems_of(documents: Mapping[str, list[Document]]) -> list[Problem]:
     """Return the problems of all tasks, one of each in turn, so that the first problems include all tasks."""
     turns = zip_longest(*([(task, document) for document in found] for task, found in documents.items()))
-    return [(task, document, prompt_of(task, document, options)) for turn in turns for task, document in filter(None, turn)]
+    return [problem for turn in turns for problem in turn if problem is not None]
 
 
 def parted(problems: Items[Problem], tune: TuneOptions) -> tuple[Items[Problem], Items[Problem]]:
@@ -150,28 +138,25 @@ def plan(space: Space, tuning: TuneOptions, problems: int) -> tuple[list[Strateg
 class Tuning:
     """A search in progress: the answers that it has, and the run that decodes the missing ones."""
 
-    def __init__(self, running: Running, store: Store, items: list[Item], options: EvalOptions, show: Show) -> None:
-        self._running, self._store, self._items = running, store, items
-        self._options, self._show = options, show
+    def __init__(self, crew: Crew, scorers: Scorers, store: Store, options: EvalOptions, show: Show) -> None:
+        self._store, self._options, self._show = store, options, show
+        self._items: list[Item] = []  # all that are decoded
+        self._running = Running(crew, scorers, store, self._items, show.answered)
 
     def points(self, part: str, problems: Items[Problem], sets: Items[StrategyOptions]) -> list[Point]:
         """Decode the missing answers to the problems, and return each set of options with the sums of its answers."""
+        documents: dict[str, list[Document]] = {}
+        for task, document in problems:
+            documents.setdefault(task, []).append(document)
         begin, answers = len(self._items), self._store.answers
-        for options in sets:
-            text = options_text(dict(options))
-            params = {task: self._options.params(task, options) for task in self._options.tasks}
-            asked: Counter[object] = Counter()
-            for task, document, prompt in problems:
-                same = (task, prompt if isinstance(prompt, str) else tuple(turn["content"] for turn in prompt))
-                if (task, document.number, text) not in answers:
-                    self._items.append(Item(task, document, prompt, params[task], asked[same]))
-                asked[same] += 1
+        items = items_of(replace(self._options, grid=tuple(sets)), documents)
+        self._items += [item for item in items if item.key not in answers]
         self._show.begin(f"{part}: {len(sets)} sets, {len(problems)} problems", len(self._items) - begin)
         self._running.answer(self._options.tasks[0], deque(range(begin, len(self._items))))
-        keys = [(task, document.number) for task, document, _ in problems]
-        texts = [options_text(dict(options)) for options in sets]
-        sums = [Answers.total(answers[(*key, text)] for key in keys) for text in texts]
-        return [Point(options, each) for options, each in zip(sets, sums, strict=True)]
+        sums = dict.fromkeys(sets, Answers())
+        for item in items:
+            sums[item.options] += answers[item.key]
+        return [Point(*each) for each in sums.items()]
 
 
 def tune(
@@ -189,37 +174,29 @@ def tune(
     """
     start, about, folder, show = perf_counter(), crew.about, Path(options.out), show or Silent()
     space = space_of(tuning.over, about.config, about.strategy)
-    searched, held = parted(problems_of(options, documents), tuning)
+    searched, held = parted(problems_of(documents), tuning)
     check(about, options)
     check_folder(folder, tuning)
     with scorers_for(options) as scorers, closing(RunLock(folder)):
-        key = key_of_run(options, documents, about) | {"tune": key_of_tune(space, tuning, len(searched), len(held))}
+        over = {name: list(values) for name, values in space.axes}
+        searching = {"over": over, "problems": len(searched), "held_out": len(held), "share": tuning.share}
+        key = key_of_run(options, documents, about) | {"tune": searching | {"trials": tuning.trials}}
         begin(folder, {"key": key, "told": dict(told or {}), "machines": [about.machine]})
-        store = Store(folder)
-        try:
-            items: list[Item] = []
-            under_way = Tuning(Running(crew, scorers, store, items, show.answered), store, items, options, show)
+        with closing(Store(folder)) as store:
+            search = Tuning(crew, scorers, store, options, show)
             sets, problems = plan(space, tuning, len(searched))
-            tried = under_way.points("search", searched[:problems], sets)
+            tried = search.points("search", searched[:problems], sets)
             if not any(point.accuracy > 0 for point in tried):
                 raise ValueError(
                     f"no answer of {len(sets) * problems} was right, so nothing can be chosen: look at the answers "
                     "of `dlstep eval` and `dlstep report` first"
                 )
             line = frontier(tried)
-            results = under_way.points("held out", held, [point.options for point in line])
-        finally:
-            store.close()
-    sums = Answers.total(point.sums for point in tried)
+            results = search.points("held out", held, [point.options for point in line])
+    forwards = sum(point.sums.forwards for point in tried)
     share = len(sets) * problems / (space.size * len(searched))
     chosen, seconds = chosen_of(line, tuning.at_least), perf_counter() - start
-    return Tuned(space, tuple(tried), tuple(line), tuple(results), chosen, problems, sums.forwards, share, seconds)
-
-
-def key_of_tune(space: Space, tuning: TuneOptions, searched: int, held: int) -> dict[str, Any]:
-    """Return all that a search depends on, besides its answers."""
-    over = {name: list(values) for name, values in space.axes}
-    return {"over": over, "problems": searched, "held_out": held, "share": tuning.share, "trials": tuning.trials}
+    return Tuned(space, tuple(tried), tuple(line), tuple(results), chosen, problems, forwards, share, seconds)
 
 
 def check_folder(folder: Path, tuning: TuneOptions) -> None:
@@ -239,9 +216,8 @@ def chosen_of(line: Items[Point], at_least: float | None) -> Point:
 
 def as_json(tuned: Tuned) -> dict[str, Any]:
     """Return the result as values that JSON can represent."""
-
-    def row(point: Point, held: Point) -> dict[str, Any]:
-        return {
+    rows = [
+        {
             "options": dict(point.options),
             "problems": point.sums.count,
             "accuracy": point.accuracy,
@@ -252,8 +228,8 @@ def as_json(tuned: Tuned) -> dict[str, Any]:
             "held_out_tokens_per_forward": held.speed,
             "chosen": point == tuned.chosen,
         }
-
-    rows = [row(point, held) for point, held in zip(tuned.line, tuned.held, strict=True)]
+        for point, held in zip(tuned.line, tuned.held, strict=True)
+    ]
     return {
         "frontier": rows,
         "chosen": dict(tuned.chosen.options),
@@ -268,3 +244,46 @@ def as_json(tuned: Tuned) -> dict[str, Any]:
 def text_of(options: StrategyOptions) -> str:
     """Return options as short text."""
     return " ".join(f"{name}={value if isinstance(value, str) else json.dumps(value)}" for name, value in options)
+
+
+def check_optuna(reason: str) -> None:
+    """Raise ValueError if Optuna is not installed."""
+    if find_spec("optuna") is None:
+        raise ValueError(f"{reason} needs optuna: pip install 'dlstep[tune]'")
+
+
+def write_study(path: Path, space: Space, points: Iterable[Point]) -> None:
+    """Write the points as trials of an Optuna study into an SQLite file, replacing an earlier study of this name.
+
+    Raises ValueError for a file that is not a database of Optuna.
+    """
+    import optuna
+    from sqlalchemy.exc import DatabaseError
+
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    storage = f"sqlite:///{path}"
+    try:
+        if path.exists() and STUDY in optuna.get_all_study_names(storage):
+            optuna.delete_study(study_name=STUDY, storage=storage)
+        study = optuna.create_study(study_name=STUDY, storage=storage, directions=["maximize", "maximize"])
+        study.set_user_attr("values", ["accuracy", "speed"])
+    except DatabaseError as error:
+        raise ValueError(f"--study {path} holds no study of Optuna: give another file") from error
+    axes = {name: distribution(values) for name, values in space.axes}
+    for point in points:
+        figures = {"problems": point.sums.count, "accuracy_interval": point.sums.accuracy_interval}
+        study.add_trial(
+            optuna.trial.create_trial(
+                params=dict(point.options), distributions=axes, values=[point.accuracy, point.speed], user_attrs=figures
+            )
+        )
+
+
+def distribution(values: tuple[Any, ...]) -> Any:
+    """Return the values of an option as a distribution of Optuna."""
+    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+
+    for kind, numbers in ((int, IntDistribution), (float, FloatDistribution)):
+        if all(type(value) is kind for value in values):
+            return numbers(values[0], values[-1])
+    return CategoricalDistribution(values)

@@ -1,17 +1,18 @@
-"""The versions that answers and scores depend on. `versions` and `environment` are part of a run's key, `machine` is not."""
+"""The facts that answers and scores depend on: the engine, the versions of code and libraries, and the machine."""
 
 import platform
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import suppress
 from functools import cache
 from hashlib import blake2b
 from importlib.metadata import PackageNotFoundError, version
 from inspect import getsource, isfunction
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from .. import __version__
-from ..core import Options, options_of
+from ..core import Config, Options, Strategy, options_of
 from ..driver import TorchDriver
 from ..engine.loader import Engine
 
@@ -20,27 +21,47 @@ PACKAGE = FOLDER.parent
 LIBRARIES = ("torch", "transformers", "math-verify", "sympy", "antlr4-python3-runtime")
 # Every other file of this folder counts for the scores, so that a new file is included by default.
 DECIDES_NOTHING = {
-    "__init__.py", "checkpoint.py", "comparing.py", "comparison_html.py", "crews.py", "entries.py",
-    "frontier.py", "harness.py", "intervals.py", "likelihood.py", "load.py", "metrics.py",
-    "pictures.py", "report.py", "report_html.py", "runs.py", "showing.py", "space.py",
-    "study.py", "table.py", "tune_options.py", "tuning.py", "versions.py",
+    "__init__.py", "checkpoint.py", "comparing.py", "comparison_html.py", "entries.py",
+    "harness.py", "intervals.py", "likelihood.py", "load.py", "metrics.py",
+    "pictures.py", "report.py", "report_html.py", "space.py",
+    "table.py", "tuning.py", "versions.py",
 }  # fmt: skip
-PROMPTS = ("documents.py", "items.py", "options.py", "prompts.py", "worked.json")
+PROMPTS = ("documents.py", "forms.yaml", "items.py", "options.py", "prompts.py", "worked.json")
 PARTS = {
     "decoding": [PACKAGE / name for name in ("core", "distributed", "driver", "models", "rules", "strategies", "tiny")]
     + [PACKAGE.parent / "dlstep_kernels"],
-    "prompts": [
-        *(FOLDER / name for name in PROMPTS),
-        *(PACKAGE / "text" / name for name in ("chat.py", "prompts.py", "rendering.py")),
-    ],
+    "prompts": [*(FOLDER / name for name in PROMPTS), *(PACKAGE / "text").glob("*.py")],
     "scorers": [path for path in FOLDER.glob("*.*") if path.is_file() and path.name not in (*DECIDES_NOTHING, *PROMPTS)],
 }
 
 
-def sources(part: str) -> Iterator[Path]:
-    """Yield the source files of a part of `PARTS`."""
-    for path in PARTS[part]:
-        yield from path.rglob("*.py") if path.is_dir() else (path,)
+class About(NamedTuple):
+    """The engine of a crew: the facts that its answers depend on, and how many requests it decodes at once (`seats`).
+
+    `versions` and `environment` are part of the key of a run; `machine` is recorded in its folder only.
+    """
+
+    facts: dict[str, Any]
+    seats: int
+    config: Config
+    strategy: Strategy
+    versions: dict[str, str]
+    environment: dict[str, str]
+    machine: dict[str, str]
+
+
+def about(engine: Engine) -> About:
+    """Return the facts of an engine."""
+    config = engine.first.config
+    facts = {
+        "model": engine.name,
+        "fingerprint": config.spec.fingerprint,
+        "strategy": repr(engine.first.strategy),
+        "max_model_len": config.max_model_len,
+        "seed": config.seed,
+    }
+    code = versions(engine), environment(engine), machine(engine)
+    return About(facts, config.max_num_reqs, config, engine.first.strategy, *code)
 
 
 def digest_of(files: Iterable[tuple[str, bytes]]) -> str:
@@ -49,10 +70,15 @@ def digest_of(files: Iterable[tuple[str, bytes]]) -> str:
     return blake2b(repr(each).encode(), digest_size=8).hexdigest()
 
 
+def sources(part: str) -> list[Path]:
+    """Return the source files of a part of `PARTS`."""
+    return [file for path in PARTS[part] for file in (path.rglob("*.py") if path.is_dir() else [path])]
+
+
 @cache
 def source_digest(part: str) -> str:
     """Return the digest of the source files of a part."""
-    return digest_of((path.relative_to(PACKAGE.parent).as_posix(), path.read_bytes()) for path in sources(part))
+    return digest_of((file.relative_to(PACKAGE.parent).as_posix(), file.read_bytes()) for file in sources(part))
 
 
 def versions(engine: Engine) -> dict[str, str]:

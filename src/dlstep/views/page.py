@@ -8,9 +8,15 @@ import json
 import re
 from base64 import b64encode
 from collections.abc import Iterator
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from ..text.words import printable
 
 FOLDER = Path(__file__).parents[1] / "serve" / "page"
 ENTRY = "app.js"
@@ -37,31 +43,44 @@ def page_around() -> tuple[str, str]:
     return f'{top}<script type="application/json" id="recording">', f"</script>\n{_module(script)}</body>{end}"
 
 
-def report_page(title: str, body: str, *, entry: str = "", data: object = None, steps: bool = False) -> str:
+def report_page(template: str, *, entry: str = "", data: object = None, steps: bool = False, **values: Any) -> str:
     """Return a page in the style of reports.
 
     Args:
-        title: the text of its title.
-        body: its HTML, in which every text of users or models is already escaped.
+        template: the name of its Jinja template, which extends `report_frame.html`.
         entry: the module that runs in it, empty for none.
         data: the value that the module reads as JSON from the element `data`.
         steps: whether the module opens live pages (`page_around`) in frames. A frame obeys the policy of the page around it,
             which must therefore also list their script and style.
+        values: the variables of the template.
 
     Raises:
         ValueError: JSON cannot represent the data.
     """
     style, scripts = source("report.css"), [f"\n{bundle(entry)}"] if entry else []
     live = _live() if steps else ()
-    head = head_of((*scripts, *live[:1]), f"\n{style}", *live[1:])
+    head = "\n".join(head_of((*scripts, *live[:1]), f"\n{style}", *live[1:]))
     told = f'<script type="application/json" id="data">{data_text(data)}</script>\n' if entry else ""
-    top = (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
-        *head,
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n<meta name="color-scheme" content="light dark">',
-        f"<title>{title}</title>\n</head>\n<body>\n<main>",
+    return _templates().get_template(template).render(values, head=head, scripts=told + "".join(map(_module, scripts)))
+
+
+@cache
+def _templates() -> Environment:
+    """Return the Jinja templates of the pages. Every value is escaped."""
+    return Environment(
+        loader=FileSystemLoader(FOLDER),
+        autoescape=True,
+        finalize=_shown,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
     )
-    return "\n".join((*top, body, f"</main>\n{told}{''.join(map(_module, scripts))}</body>\n</html>\n"))
+
+
+def _shown(value: Any) -> str:
+    """Return a value of a template on one line and without characters that hide or reorder text, unless it is HTML."""
+    return value if isinstance(value, Markup) else printable(str(value))
 
 
 def head_of(scripts: tuple[str, ...], *styles: str) -> tuple[str, ...]:

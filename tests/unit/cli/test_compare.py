@@ -35,7 +35,7 @@ def test_the_command_compares_a_file_of_ones_own(own: Path, tmp_path: Path, caps
         lines = list(csv.DictReader(file))
     assert [float(line["accuracy"]) for line in lines] == [row["accuracy"] for row in rows]
     page = (out / "report.html").read_text()
-    assert f"dlstep compare --rules &#x27;[&quot;quota&quot;, &quot;{rule}&quot;]&#x27; --problems 3 --plot " in page
+    assert f"dlstep compare --rules &#39;[&#34;quota&#34;, &#34;{rule}&#34;]&#39; --problems 3 --plot " in page
     assert f"--out {out}</pre>" in page
     # What it has answered it does not answer again, and its answers are runs like any other.
     before = {path: path.read_bytes() for path in out.glob("runs/*/answers.jsonl")}

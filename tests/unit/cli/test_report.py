@@ -14,8 +14,8 @@ from hypothesis import given, settings, strategies as st
 from dlstep import Trace
 from dlstep.cli import main
 from dlstep.engine.json_lines import CHECKSUM, sealed
+from dlstep.evaluate.checkpoint import read
 from dlstep.evaluate.report_html import data_of
-from dlstep.evaluate.runs import read
 
 from ...helpers.sealing import with_answers
 

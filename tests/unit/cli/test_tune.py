@@ -13,12 +13,12 @@ from dlstep.bench.tune import ACCURACY, SPEED, decoded, point, simulated
 from dlstep.cli import main
 from dlstep.cli.main import parsed
 from dlstep.cli.serve import _policy
-from dlstep.evaluate.crews import Alone
+from dlstep.evaluate.checkpoint import read
+from dlstep.evaluate.crews import Answering
 from dlstep.evaluate.documents import documents_of
-from dlstep.evaluate.frontier import hypervolume
+from dlstep.evaluate.metrics import hypervolume
 from dlstep.evaluate.options import EvalOptions
-from dlstep.evaluate.runs import read
-from dlstep.evaluate.tune_options import TuneOptions
+from dlstep.evaluate.space import TuneOptions
 from dlstep.evaluate.tuning import Silent, tune
 from dlstep.tiny import problems, score
 
@@ -157,7 +157,7 @@ def test_the_bench_simulates_what_the_command_finds(tmp_path: Path) -> None:
         documents = documents_of("shells", None, 30)
         chosen = {"shells": [replace(documents[each], number=place) for place, each in enumerate(order)]}
         tuning = TuneOptions(over=("accept_threshold=0.3:0.9:5",), problems=10, held_out=8, share=0.6)
-        tuned = tune(Alone(engine), EvalOptions(dataset_limit=30, out=str(tmp_path / str(seed))), tuning, chosen)
+        tuned = tune(Answering(engine), EvalOptions(dataset_limit=30, out=str(tmp_path / str(seed))), tuning, chosen)
         best = hypervolume([point(table, options, order[10:]) for options in table], speed=SPEED, accuracy=ACCURACY)
         areas.append(hypervolume(tuned.held, speed=SPEED, accuracy=ACCURACY) / best)
     assert (rows[0].area, rows[0].worst_area) == (pytest.approx(sum(areas) / 2), pytest.approx(min(areas)))

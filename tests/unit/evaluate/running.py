@@ -6,7 +6,7 @@ from pathlib import Path
 
 from dlstep import LLM
 from dlstep.engine.loader import Engine
-from dlstep.evaluate.crews import Alone, Crew
+from dlstep.evaluate.crews import Answering, Crew
 from dlstep.evaluate.items import read_documents
 from dlstep.evaluate.options import EvalOptions
 from dlstep.evaluate.runner import evaluate
@@ -24,7 +24,7 @@ def engine() -> Engine:
 
 def run(options: EvalOptions, crew: Crew | None = None) -> Path:
     """A run to its end, or what is left of it; its folder."""
-    evaluate(crew or Alone(engine()), options, read_documents(options))
+    evaluate(crew or Answering(engine()), options, read_documents(options))
     return Path(options.out)
 
 

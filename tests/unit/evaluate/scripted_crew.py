@@ -4,10 +4,10 @@ from collections.abc import Callable
 from random import Random
 
 from dlstep.core.options import StrategyOptions
-from dlstep.evaluate.answering import Answered
-from dlstep.evaluate.crews import About, about
+from dlstep.evaluate.crews import Answered
 from dlstep.evaluate.items import Item
 from dlstep.evaluate.metrics import Work
+from dlstep.evaluate.versions import About, about
 
 from .running import engine
 

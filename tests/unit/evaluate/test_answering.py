@@ -9,7 +9,7 @@ from hypothesis import given, settings, strategies as st
 
 from dlstep import LLM, SamplingParams
 from dlstep.core import Samples
-from dlstep.evaluate.answering import Answered, Answering
+from dlstep.evaluate.crews import Answered, Answering
 from dlstep.evaluate.items import Item, items_of, read_documents
 from dlstep.evaluate.metrics import Work
 from dlstep.evaluate.options import EvalOptions, grid_of
@@ -25,9 +25,12 @@ def answered(llm: LLM, order: list[int], items: list[Item] = ITEMS) -> tuple[dic
     for place in order:
         answering.add(place, items[place])
     found: dict[int, Answered] = {}
+    work = Work()
     while answering.live:
-        found |= {each.place: each for each in answering.step()}
-    return found, answering.worked()
+        ended, worked = answering.step()
+        found |= {each.place: each for each in ended}
+        work += worked
+    return found, work
 
 
 ALONE = {place: answered(ROOMY, [place])[0][place] for place in range(len(ITEMS))}
@@ -88,9 +91,11 @@ def test_work_is_the_sum_of_what_plans_say() -> None:
     for place, item in enumerate(ITEMS):
         answering.add(place, item)
     found: list[Answered] = []
+    work = Work()
     while answering.live:
-        found += answering.step()
-    work = answering.worked()
+        ended, worked = answering.step()
+        found += ended
+        work += worked
     plans = [event.plan for event in events]
     assert work.forwards == len(plans) and work.spans == sum(len(plan.spans) for plan in plans)
     assert work.sampling == sum(any(span.wanted for span in plan.spans) for plan in plans)
@@ -98,7 +103,6 @@ def test_work_is_the_sum_of_what_plans_say() -> None:
     assert work.rows == sum(each.beside["computed"] for each in found)
     assert work.spans == sum(each.beside["forwards"] for each in found)
     assert 0 < work.decode_seconds <= work.seconds and work.padding == 0
-    assert answering.worked() == Work()
 
 
 def test_decided_at_is_the_step_that_gave_each_token() -> None:

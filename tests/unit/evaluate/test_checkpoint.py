@@ -11,10 +11,9 @@ import pytest
 from hypothesis import given, strategies as st
 
 from dlstep.cli import main
-from dlstep.evaluate.checkpoint import ANSWERS, BESIDE
-from dlstep.evaluate.crews import Alone
+from dlstep.evaluate.checkpoint import ANSWERS, BESIDE, read
+from dlstep.evaluate.crews import Answering
 from dlstep.evaluate.options import EvalOptions
-from dlstep.evaluate.runs import read
 
 from ...helpers.killing import child_that_holds, ended
 from .conftest import copied
@@ -52,7 +51,7 @@ def test_a_second_process_on_a_folder_is_refused_before_a_model_is_loaded(
 
 
 def test_the_run_itself_holds_the_lock_and_a_killed_holder_blocks_nobody(options: EvalOptions, tmp_path: Path) -> None:
-    class Second(Alone):
+    class Second(Answering):
         def step(self) -> Any:
             with pytest.raises(ValueError, match=f"{chosen.out} is in use by process"):
                 run(chosen)
@@ -112,7 +111,7 @@ def test_a_deleted_line_is_answered_again_to_the_same_bytes(
     number = next(place for place, line in enumerate(lines) if place >= number and b'"work"' not in line)
     (folder / name).write_bytes(b"".join([*lines[:number], *lines[number + 1 :]]))
 
-    class Counting(Alone):
+    class Counting(Answering):
         def add(self, place: int, item: Any) -> None:
             added.append(place)
             super().add(place, item)

@@ -9,9 +9,8 @@ from dlstep import LLM, SamplingParams, tiny
 from dlstep.evaluate import EvalOptions
 from dlstep.evaluate.comparing import compared, curves_of
 from dlstep.evaluate.entries import entries
-from dlstep.evaluate.frontier import Point, aup
 from dlstep.evaluate.intervals import against_best
-from dlstep.evaluate.metrics import Answers, wilson
+from dlstep.evaluate.metrics import Answers, Point, aup, wilson
 
 from ...helpers.comparisons import row as made_row
 

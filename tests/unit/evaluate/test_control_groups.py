@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from dlstep.evaluate import control_groups
-from dlstep.evaluate.control_groups import parent_of_groups
+from dlstep.evaluate.jail import parent_of_groups
 
 
 def test_the_nearest_group_that_can_be_limited_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

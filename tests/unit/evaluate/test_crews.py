@@ -18,8 +18,7 @@ import pytest
 from dlstep.core import DlstepError
 from dlstep.engine.config import EngineConfig
 from dlstep.evaluate import crews
-from dlstep.evaluate.answering import Answering
-from dlstep.evaluate.crews import Processes, work
+from dlstep.evaluate.crews import Answering, Processes, work
 from dlstep.evaluate.options import EvalOptions
 from dlstep.processes import heartbeat, worker
 

@@ -6,8 +6,7 @@ from random import Random
 import pytest
 from hypothesis import given, strategies as st
 
-from dlstep.evaluate.frontier import Point, aup, frontier, hypervolume, knee
-from dlstep.evaluate.metrics import Answers
+from dlstep.evaluate.metrics import Answers, Point, aup, frontier, hypervolume, knee
 
 SIDE = 12  # of the lattice that areas are counted on
 PLACES = st.lists(st.tuples(st.integers(0, SIDE), st.integers(0, SIDE)), min_size=1, max_size=12)

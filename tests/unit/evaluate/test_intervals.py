@@ -13,7 +13,7 @@ from hypothesis import given, settings, strategies as st
 
 from dlstep.evaluate.intervals import LEVEL, Z, against_best, compared, paired_shares, ratio_gain
 from dlstep.evaluate.metrics import Pair, wilson
-from dlstep.evaluate.table import chance
+from dlstep.views.figures import chance
 
 from .test_metrics import pairs
 

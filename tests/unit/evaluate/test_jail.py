@@ -15,8 +15,7 @@ import pytest
 
 from dlstep.core import DlstepError
 from dlstep.evaluate import jail as jails, system_calls
-from dlstep.evaluate.control_groups import parent_of_groups
-from dlstep.evaluate.jail import Jail, Limits, find_jail
+from dlstep.evaluate.jail import Jail, Limits, find_jail, parent_of_groups
 
 from .attacks import all_attacks
 

@@ -6,7 +6,7 @@ import pytest
 
 from dlstep.evaluate.documents import Document
 from dlstep.evaluate.options import CODE_TASKS
-from dlstep.evaluate.programs import program_of
+from dlstep.evaluate.scoring import program_of
 
 from .forms import BODY, WHOLE
 

@@ -10,11 +10,10 @@ from random import Random
 import pytest
 
 from dlstep.engine.config import EngineConfig
-from dlstep.evaluate.checkpoint import AHEAD, ANSWERS, BESIDE, RUN
-from dlstep.evaluate.crews import Alone, Processes
+from dlstep.evaluate.checkpoint import AHEAD, ANSWERS, BESIDE, RUN, read
+from dlstep.evaluate.crews import Answering, Processes
 from dlstep.evaluate.items import Item
 from dlstep.evaluate.options import EvalOptions, grid_of
-from dlstep.evaluate.runs import read
 
 from .running import answers, engine, killed, run
 
@@ -58,7 +57,7 @@ def test_killed_at_random_moments_the_answers_are_the_same(
 
 
 def test_answers_that_wait_are_not_decoded_again(options: EvalOptions, unbroken: bytes, tmp_path: Path) -> None:
-    class Counting(Alone):
+    class Counting(Answering):
         def add(self, place: int, item: Item) -> None:
             added.append(place)
             super().add(place, item)

@@ -10,8 +10,7 @@ from dlstep.evaluate.documents import Document
 from dlstep.evaluate.jail import Jail
 from dlstep.evaluate.maths import Maths
 from dlstep.evaluate.options import CODE_TASKS
-from dlstep.evaluate.programs import harness_program, program_of
-from dlstep.evaluate.scoring import Mark, code_mark, ending_mark, maths_mark, number_mark
+from dlstep.evaluate.scoring import Mark, code_mark, ending_mark, harness_program, maths_mark, number_mark, program_of
 
 from ...helpers.given import cases
 from .answer_suite import Case, frozen, frozen_cases, suite

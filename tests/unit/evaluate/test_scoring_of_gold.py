@@ -7,8 +7,7 @@ import pytest
 from dlstep.evaluate.documents import Document, documents_of
 from dlstep.evaluate.jail import Jail
 from dlstep.evaluate.maths import Maths
-from dlstep.evaluate.programs import program_of
-from dlstep.evaluate.scoring import code_mark, maths_mark, number_mark
+from dlstep.evaluate.scoring import code_mark, maths_mark, number_mark, program_of
 
 from ...helpers.given import DATA, needs_data
 from .forms import BODY, WHOLE, solutions, whole

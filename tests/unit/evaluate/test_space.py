@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from dlstep import strategies
-from dlstep.evaluate.space import Space, space_of, values_of
-from dlstep.evaluate.tune_options import TuneOptions
+from dlstep.evaluate.space import Space, TuneOptions, space_of, values_of
 from dlstep.evaluate.tuning import ENOUGH, plan
 
 from .running import engine

@@ -5,10 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from dlstep.evaluate.frontier import Point
-from dlstep.evaluate.metrics import Answers
+from dlstep.evaluate.metrics import Answers, Point
 from dlstep.evaluate.space import Space
-from dlstep.evaluate.study import write_study
+from dlstep.evaluate.tuning import write_study
 
 
 def test_the_study_is_one_that_optuna_reads(tmp_path: Path) -> None:

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 import dlstep
+from dlstep.evaluate.checkpoint import read
 from dlstep.evaluate.comparing import Row
 from dlstep.evaluate.options import EvalOptions, grid_of
-from dlstep.evaluate.runs import read
 from dlstep.evaluate.table import as_csv, lines_of
 
 from ...helpers.comparisons import row

@@ -9,11 +9,11 @@ import pytest
 
 from dlstep import LLM, SamplingParams
 from dlstep.evaluate.checkpoint import ANSWERS, RUN
-from dlstep.evaluate.crews import Alone
-from dlstep.evaluate.frontier import frontier, knee
+from dlstep.evaluate.crews import Answering
 from dlstep.evaluate.items import read_documents
+from dlstep.evaluate.metrics import frontier, knee
 from dlstep.evaluate.options import EvalOptions
-from dlstep.evaluate.tune_options import TuneOptions
+from dlstep.evaluate.space import TuneOptions
 from dlstep.evaluate.tuning import Tuned, as_json, chosen_of, parted, problems_of, tune
 from dlstep.tiny import problems, score
 
@@ -24,7 +24,7 @@ OVER = ("accept_threshold=0.3:0.98:17", "add_block_threshold=0.1,0.3,0.9")
 ASKED = TuneOptions(over=OVER, problems=24, held_out=16, resume=True)
 
 
-def searched(folder: Path, crew: ScriptedCrew | Alone, tuning: TuneOptions = ASKED, **changes: object) -> Tuned:
+def searched(folder: Path, crew: ScriptedCrew | Answering, tuning: TuneOptions = ASKED, **changes: object) -> Tuned:
     """A search in a folder."""
     options = EvalOptions(**{"out": str(folder), "dataset_limit": 40} | changes)  # pyright: ignore[reportArgumentType]
     return tune(crew, options, tuning, read_documents(options))
@@ -88,13 +88,13 @@ def test_broken_off_at_any_answers_it_goes_on_to_the_same(
 def test_killed_the_decoded_answers_are_the_same(tmp_path: Path) -> None:
     tuning = TuneOptions(over=("accept_threshold=0.3,0.6,0.9",), problems=12, held_out=8, share=1.0, resume=True)
     options = EvalOptions(dataset_limit=20, out=str(tmp_path / "whole"))
-    unbroken = tune(Alone(engine()), options, tuning, read_documents(options))
+    unbroken = tune(Answering(engine()), options, tuning, read_documents(options))
     broken = replace(options, out=str(tmp_path / "broken"))
     size = (tmp_path / "whole" / ANSWERS).stat().st_size
     for _ in range(3):
-        killed_with(lambda: tune(Alone(engine()), broken, tuning, read_documents(broken)), Path(broken.out), size // 5)
+        killed_with(lambda: tune(Answering(engine()), broken, tuning, read_documents(broken)), Path(broken.out), size // 5)
     assert 0 < (tmp_path / "broken" / ANSWERS).stat().st_size < size
-    assert tune(Alone(engine()), broken, tuning, read_documents(broken)) == unbroken
+    assert tune(Answering(engine()), broken, tuning, read_documents(broken)) == unbroken
     outputs = LLM("tiny-bd", **dict(unbroken.chosen.options)).generate(
         [each.prompt for each in problems(20)[12:]], SamplingParams(max_tokens=64), progress=False
     )
@@ -165,7 +165,7 @@ def test_sets_that_no_request_can_bring_together_count_as_wrong(tmp_path: Path) 
     """With order=entropy, accept_threshold has no effect and is refused: each value is fine with some of the others."""
     over = ("order=confidence,entropy", "accept_threshold=0.5,0.9")
     tuning = TuneOptions(over=over, problems=6, held_out=6, share=1.0, resume=True)
-    crew = Alone(LLM("tiny-bd", entropy_threshold=0.5, order="entropy").engine)
+    crew = Answering(LLM("tiny-bd", entropy_threshold=0.5, order="entropy").engine)
     tuned = searched(tmp_path, crew, tuning, dataset_limit=12)
     failed = [point for point in tuned.tried if point.sums.failed]
     assert [dict(point.options) for point in failed] == [
@@ -186,8 +186,8 @@ def test_the_fastest_with_a_share_of_the_best_accuracy_is_chosen(
 def test_the_first_problems_have_some_of_each_task_and_none_is_in_both_parts() -> None:
     options = EvalOptions(dataset_limit=11)
     documents = read_documents(options)["shells"]
-    found = problems_of(options, {"shells": documents, "gsm8k": documents[:3]})
-    assert [task for task, _, _ in found[:7]] == ["shells", "gsm8k"] * 3 + ["shells"] and len(found) == 14
+    found = problems_of({"shells": documents, "gsm8k": documents[:3]})
+    assert [task for task, _ in found[:7]] == ["shells", "gsm8k"] * 3 + ["shells"] and len(found) == 14
     for tuning in (TuneOptions(), TuneOptions(problems=3), TuneOptions(held_out=5), TuneOptions(problems=13, held_out=1)):
         early, late = parted(found, tuning)
         assert len(early) == (tuning.problems or len(early)) and len(late) == (tuning.held_out or len(late))

@@ -15,9 +15,8 @@ from hypothesis import given, strategies as st
 import dlstep
 from dlstep.cli import main
 from dlstep.evaluate import versions
-from dlstep.evaluate.checkpoint import RUN
+from dlstep.evaluate.checkpoint import RUN, read
 from dlstep.evaluate.options import EvalOptions
-from dlstep.evaluate.runs import read
 
 from .conftest import copied
 from .running import run

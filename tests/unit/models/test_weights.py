@@ -11,6 +11,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from dlstep.models import FAMILIES, load_checkpoint, weights
+from dlstep.views.progress_bars import loading_bar
 
 from ...helpers.tiny_families import FACTS, write_checkpoint
 
