@@ -123,7 +123,7 @@ def sequences(state: State) -> tuple[Sequence, ...]:
 
 
 def span_row(span: Span) -> tuple[object, ...]:
-    """What a span feeds and wants, in the order of `SPAN_COLUMNS`."""
+    """Return what a span feeds and wants, in the order of `SPAN_COLUMNS`."""
     window = len(span.tokens) - span.query_only - span.final_rows
     positions = f"{span.start} to {span.stop - 1}"
     return span.id, positions, span.query_only, span.final_rows, window, len(span.wanted), span.end
