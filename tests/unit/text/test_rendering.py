@@ -1,6 +1,7 @@
 """Chat templates: rendered as transformers renders them, and stopped where they would take too long or make too much."""
 
 import pickle
+import signal
 import subprocess
 import sys
 import threading
@@ -280,3 +281,28 @@ def test_threads_share_a_process() -> None:
     with ThreadPoolExecutor(8) as threads:
         texts = threads.map(lambda number: render("{{ messages[0].content }}", [{"content": str(number)}], {}), range(100))
         assert list(texts) == [str(number) for number in range(100)]
+
+
+def test_a_process_ends_with_the_one_that_started_it() -> None:
+    script = (
+        "from dlstep.text import rendering\nprint(rendering.render('{{ 1 }}', [], {}), rendering._renderer._process.pid)\n"
+        "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    done = subprocess.run([sys.executable, "-u", "-c", script], capture_output=True, text=True, check=False, timeout=100)
+    text, pid = done.stdout.split()
+    assert (text, done.returncode) == ("1", -signal.SIGKILL)
+    end = time.monotonic() + 10
+    while Path(f"/proc/{pid}/cmdline").exists() and Path(f"/proc/{pid}/cmdline").read_bytes():  # a zombie has no command
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def test_a_forked_process_starts_another_one() -> None:
+    script = (
+        "import os\nfrom dlstep.text.rendering import _renderer, render\nrender('', [], {})\nfirst = _renderer._process\n"
+        "def pid():\n    assert render('{{ messages|length }}', [{}], {}) == '1'\n    return _renderer._process.pid\n"
+        "child = os.fork()\nif not child:\n    assert pid() != first.pid\n    raise SystemExit(0)\n"
+        "assert os.waitpid(child, 0)[1] == 0\nassert pid() == first.pid\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=100)
+    assert (done.returncode, done.stderr) == (0, "")
