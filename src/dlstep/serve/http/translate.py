@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence as Items
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from ... import rules
@@ -20,6 +20,8 @@ from .errors import ApiError, mentions
 from .schema import ChatRequest, CompletionRequest, DlstepOptions, Message, Sampling
 
 LONGEST_TOKEN = 64  # characters that a token stands for at most, on average over a whole prompt
+SEEDS = 1 << 64
+PARAMS = tuple(field.name for field in fields(SamplingParams))
 OWN = tuple(DlstepOptions.model_fields)  # fields of `dlstep` that are no options of a strategy
 # Words of a refusal, and the field that it is about.
 SUBJECTS = (("the prompt", "prompt"), ("stop_token_ids", "stop_token_ids"), ("stop=", "stop"), ("pinned", "dlstep.pinned"),
@@ -98,29 +100,20 @@ def text_prompt(facts: Facts, prompt: str) -> tuple[int, ...]:
 def params_of(facts: Facts, body: Sampling, max_tokens: int | None) -> SamplingParams:
     """How to sample, checked by `SamplingParams` itself, in its words."""
     own = body.dlstep
-    given: dict[str, Any] = {
-        "max_tokens": max_tokens,
-        "temperature": body.temperature,
-        "top_p": body.top_p,
-        "top_k": 0 if body.top_k == -1 else body.top_k,
-        "min_p": body.min_p,
-        "seed": body.seed,
-        "stop": (body.stop,) if isinstance(body.stop, str) else tuple(body.stop or ()),
-        "stop_token_ids": tuple(body.stop_token_ids or ()),
-        "ignore_eos": body.ignore_eos,
-        "max_nfe": own.max_nfe,
-        "max_repetition_run": own.max_repetition_run,
-        "canvas": tuple(own.canvas),
-        "strategy_options": strategy_options(own.model_extra or {}),
-    }
+    given = {name: getattr(owner, name) for owner in (body, own) for name in PARAMS if name in type(owner).model_fields}
+    given |= {"max_tokens": max_tokens, "strategy_options": strategy_options(own.model_extra or {})}
+    if given["top_k"] == -1:
+        given["top_k"] = 0
+    if isinstance(body.stop, str):
+        given["stop"] = [body.stop]
     try:
         if len(own.pinned) > facts.card.config.max_model_len:
             raise ValueError(
                 f"pinned has {len(own.pinned)} positions, more than max_model_len={facts.card.config.max_model_len}"
             )
-        if own.pinned:
-            given["pinned"] = encode_pins(facts.texts, {int(offset): what for offset, what in own.pinned.items()})
-        return SamplingParams(**{name: value for name, value in given.items() if value is not None})
+        given["pinned"] = encode_pins(facts.texts, {int(offset): what for offset, what in own.pinned.items()})
+        values: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
+        return SamplingParams(**{name: value for name, value in values.items() if value is not None})
     except ValueError as error:
         said = str(error).replace("SamplingParams.", "")
         found = re.match(r"(\w+)", said)
@@ -211,13 +204,11 @@ def _opened(facts: Facts, request: Request) -> tuple[Sequence, Frame]:
 
 
 def _seeded(params: SamplingParams, number: int) -> SamplingParams:
-    """The parameters of answer `number` to a prompt: seeds count up from the one given."""
+    """Return the parameters of answer `number` to a prompt: seeds count up from the one given, modulo 2^64."""
     if params.seed is None or not number:
         return params
-    try:
-        return replace(params, seed=params.seed + number)
-    except ValueError as error:
-        raise ApiError(400, str(error).replace("SamplingParams.", ""), param="seed") from error
+    seed = params.seed + number
+    return replace(params, seed=seed if seed < SEEDS else seed - SEEDS)
 
 
 def _check(card: Card, request: Request, body: Sampling) -> None:
