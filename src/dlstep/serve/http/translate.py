@@ -100,26 +100,30 @@ def text_prompt(facts: Facts, prompt: str) -> tuple[int, ...]:
 def params_of(facts: Facts, body: Sampling, max_tokens: int | None) -> SamplingParams:
     """How to sample, checked by `SamplingParams` itself, in its words."""
     own = body.dlstep
-    given = {name: getattr(owner, name) for owner in (body, own) for name in PARAMS if name in type(owner).model_fields}
-    given |= {"max_tokens": max_tokens, "strategy_options": strategy_options(own.model_extra or {})}
-    if given["top_k"] == -1:
-        given["top_k"] = 0
+    known = vars(body) | vars(own) | {"max_tokens": max_tokens, "strategy_options": strategy_options(own.model_extra or {})}
+    if body.top_k == -1:
+        known["top_k"] = 0
     if isinstance(body.stop, str):
-        given["stop"] = [body.stop]
+        known["stop"] = [body.stop]
+    given: dict[str, Any] = {name: known[name] for name in PARAMS if known.get(name) is not None}
+    given |= {name: tuple(value) for name, value in given.items() if isinstance(value, list)}
     try:
-        if len(own.pinned) > facts.card.config.max_model_len:
-            raise ValueError(
-                f"pinned has {len(own.pinned)} positions, more than max_model_len={facts.card.config.max_model_len}"
-            )
-        given["pinned"] = encode_pins(facts.texts, {int(offset): what for offset, what in own.pinned.items()})
-        values: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
-        return SamplingParams(**{name: value for name, value in values.items() if value is not None})
+        given["pinned"] = _pins(facts, own)
+        return SamplingParams(**given)
     except ValueError as error:
         said = str(error).replace("SamplingParams.", "")
         found = re.match(r"(\w+)", said)
         name = found[1] if found else None
         wrong = f"dlstep.{name}" if name in OWN or name == "pins" else name
         raise ApiError(400, said, param=wrong) from error
+
+
+def _pins(facts: Facts, own: DlstepOptions) -> dict[int, int]:
+    """Return pinned ids by offset. Raises ValueError for more positions than an answer can have."""
+    most = facts.card.config.max_model_len
+    if len(own.pinned) > most:
+        raise ValueError(f"pinned has {len(own.pinned)} positions, more than max_model_len={most}")
+    return encode_pins(facts.texts, {int(offset): what for offset, what in own.pinned.items()})
 
 
 def strategy_options(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -174,6 +178,19 @@ def _asked(
     probabilities: bool,
 ) -> Asked:
     """A submission for each answer, checked as the engine would; `n` answers to a prompt have seeds of their own."""
+    requests = _requests(facts, body, prompts, params)
+    stream = body.dlstep.stream
+    drafts, steps = bool(body.stream) and stream == "drafts", stream == "steps"
+    keeps = steps and len(requests) <= facts.most_kept
+    submits = [
+        Submit(0, request.prompt, request.params, request.index, drafts, probabilities, steps, keeps) for request in requests
+    ]
+    openings = [_opened(facts, request) for request in requests] if steps else []
+    return Asked(tuple(submits), tuple(echo for echo in echoes for _ in range(body.n or 1)), params.stop, tuple(openings))
+
+
+def _requests(facts: Facts, body: Sampling, prompts: list[tuple[int, ...]], params: SamplingParams) -> list[Request]:
+    """Return a request for each answer. Raises ApiError for the first that the engine would reject."""
     copies = body.n or 1
     if not all(prompts):
         param = "messages" if isinstance(body, ChatRequest) else "prompt"
@@ -182,14 +199,7 @@ def _asked(
     requests = numbered([prompt for prompt in prompts for _ in range(copies)], each * len(prompts))
     for request in requests[:: 1 if params.seed is not None else copies]:
         _check(facts.card, request, body)
-    drafts = bool(body.stream) and body.dlstep.stream == "drafts"
-    steps = body.dlstep.stream == "steps"
-    keeps = steps and len(requests) <= facts.most_kept
-    submits = [
-        Submit(0, request.prompt, request.params, request.index, drafts, probabilities, steps, keeps) for request in requests
-    ]
-    openings = [_opened(facts, request) for request in requests] if steps else []
-    return Asked(tuple(submits), tuple(echo for echo in echoes for _ in range(copies)), params.stop, tuple(openings))
+    return requests
 
 
 def _opened(facts: Facts, request: Request) -> tuple[Sequence, Frame]:
