@@ -81,14 +81,9 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     change("the first key loses its kept requests", KEPT, "max(held, key=held.__getitem__)", "next(iter(self._requests))"),
     change("kept requests have no bound in size", KEPT, ", (self._sizes, self._positions)):", ",):"),
-    change("what a fork waits for is dropped", KEPT, "            elif self._forks[ticket.id]:\n", "            elif False:\n"),
+    change("what a fork waits for is dropped", KEPT, "            elif not ticket.forks:", "            elif True:"),
     change("what waits in the queue is kept for ever", KEPT, "ticket.submit = ticket.submit._replace(keeps=False)", "pass"),
-    change(
-        "what died is still kept",
-        KEPT,
-        "                self._forget(request)\n        self._late",
-        "                pass\n        self._late",
-    ),
+    change("what died is still kept", KEPT, "if any(ticket.keeper == number for ticket in request.tickets):", "if False:"),
     change("forks are not checked at the door", FORKING, "        adopt(first, sequence, 0)\n", ""),
     change("an ended answer can be forked at its end", FORKING, "seq >= last.seq:", "seq > last.seq:"),
     change(

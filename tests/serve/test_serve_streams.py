@@ -16,9 +16,9 @@ from serving import Paced, Served, questions, served, shadow_engine, tiny_llm
 from dlstep import SamplingParams
 from dlstep.core import Cell, updates
 from dlstep.core.ledger import Ending
+from dlstep.serve.facts import Texts
 from dlstep.serve.http.choices import Choice
 from dlstep.serve.messages import News, Submit
-from dlstep.serve.router.front import Texts
 from dlstep.serve.router.heads import Head
 from dlstep.serve.router.tickets import Ticket
 from dlstep.stream import window_texts

@@ -52,8 +52,9 @@ class Job:
             ticket.open(opening, frame)
         if asked.submits[0].keeps:
             front.kept.add(KeptRequest(head, owner, tuple(self.tickets)))
-        spec = front.card.config.spec
-        self.choices = [Choice(index, ticket, head, front.texts, spec) for index, ticket in enumerate(self.tickets)]
+        facts = front.facts
+        spec = facts.card.config.spec
+        self.choices = [Choice(index, ticket, head, facts.texts, spec) for index, ticket in enumerate(self.tickets)]
 
     @property
     def copies(self) -> int:

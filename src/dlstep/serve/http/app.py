@@ -11,6 +11,7 @@ from starlette.responses import PlainTextResponse, Response
 
 from ... import __version__
 from ...core import State
+from ..facts import Facts
 from ..log_lines import LineWriter
 from ..router.front import Front, NotReady
 from ..router.heads import Head
@@ -44,29 +45,29 @@ class Api:
 
     async def completions(self, request: Request, body: CompletionRequest) -> Response:
         """Continue prompts."""
-        translate.check_model(self.front, body.model)
-        asked = await self.worker.run(translate.completion, self.front, body)
-        return await self._answer(request, body, asked, head_for(body, self.front.model))
+        translate.check_model(self.front.facts, body.model)
+        asked = await self.worker.run(translate.completion, self.front.facts, body)
+        return await self._answer(request, body, asked, head_for(body, self.front.facts.model))
 
     async def chat_completions(self, request: Request, body: ChatRequest) -> Response:
         """Give the assistant's next turn of a conversation."""
-        translate.check_model(self.front, body.model)
-        asked = await self.worker.run(translate.chat, self.front, body)
-        return await self._answer(request, body, asked, head_for(body, self.front.model))
+        translate.check_model(self.front.facts, body.model)
+        asked = await self.worker.run(translate.chat, self.front.facts, body)
+        return await self._answer(request, body, asked, head_for(body, self.front.facts.model))
 
     async def fork(self, request: Request, request_id: str, body: ForkRequest) -> Response:
         """Continue from a step of a kept request, with other options."""
         kept = recordings.kept_of(self.front, request_id, request.scope["owner"])
-        asked = await self.worker.run(forked, self.front, kept, body)
+        asked = await self.worker.run(forked, self.front.facts, kept, body)
         recordings.kept_of(self.front, request_id, request.scope["owner"])  # raises if it was dropped in the meantime
         origin = {"request": request_id, "index": body.index, "seq": body.seq}
-        head = Head(kept.head.kind, self.front.model, kept.head.logprobs, kept.head.best, origin=origin)
+        head = Head(kept.head.kind, self.front.facts.model, kept.head.logprobs, kept.head.best, origin=origin)
         return await self._answer(request, body, asked, head)
 
     async def steps(self, request: Request, request_id: str, after: Annotated[int, Query(ge=-1, le=1 << 53)] = -1) -> Response:
         """Return the steps of a request that recorded them, so far or to its end, as a recording."""
         kept = recordings.kept_of(self.front, request_id, request.scope["owner"])
-        return await self._steps.run(lambda: json_response(recordings.recording(self.front, kept, after)))
+        return await self._steps.run(lambda: json_response(recordings.recording(self.front.facts, kept, after)))
 
     async def requests(self, request: Request) -> Response:
         """The requests of this API key: those under way, and those whose steps are kept."""
@@ -76,10 +77,10 @@ class Api:
 
     async def options(self) -> Response:
         """The choices of one request: options of the strategy, rules and their options; and prompts to try."""
-        first = self.front.first
-        if self._choices is None or self._choices[0] is not first:
-            self._choices = first, await self.worker.run(choices_of, first)
-        return json_response(options_answer(self.front, self._choices[1]))
+        facts = self.front.facts
+        if self._choices is None or self._choices[0] is not facts.first:
+            self._choices = facts.first, await self.worker.run(choices_of, facts.first)
+        return json_response(options_answer(facts, self._choices[1]))
 
     async def _answer(self, request: Request, body: Body, asked: Asked, head: Head) -> Response:
         job = Job(self.front, head, body, asked, request.scope["owner"], self._ended)
@@ -100,12 +101,13 @@ class Api:
 
     async def model(self, model: str) -> Response:
         """Return the entry of one model. Raises ApiError for an unknown name."""
-        translate.check_model(self.front, model)
+        translate.check_model(self.front.facts, model)
         return json_response(self._model())
 
     def _model(self) -> dict[str, Any]:
-        limit = self.front.card.config.max_model_len
-        return {"id": self.front.model, "object": "model", "created": 0, "owned_by": "dlstep", "max_model_len": limit}
+        facts = self.front.facts
+        limit = facts.card.config.max_model_len
+        return {"id": facts.model, "object": "model", "created": 0, "owned_by": "dlstep", "max_model_len": limit}
 
     async def models(self) -> Response:
         """Return the list of models, which holds one."""
@@ -113,13 +115,13 @@ class Api:
 
     async def tokenize(self, body: TokenizeText | TokenizeChat) -> Response:
         """Return the token ids of a prompt or a conversation."""
-        translate.check_model(self.front, body.model)
-        return await self.worker.run(_tokenized, self.front, body)
+        translate.check_model(self.front.facts, body.model)
+        return await self.worker.run(_tokenized, self.front.facts, body)
 
     async def detokenize(self, body: DetokenizeRequest) -> Response:
         """Return the text of token ids, special tokens included."""
-        translate.check_model(self.front, body.model)
-        return await self.worker.run(_detokenized, self.front, body)
+        translate.check_model(self.front.facts, body.model)
+        return await self.worker.run(_detokenized, self.front.facts, body)
 
     async def health(self) -> Response:
         """Whether this process answers."""
@@ -153,20 +155,20 @@ class Api:
         return Response(self.front.metrics.text(), media_type="text/plain; version=0.0.4")
 
 
-def _tokenized(front: Front, body: TokenizeText | TokenizeChat) -> Response:
+def _tokenized(facts: Facts, body: TokenizeText | TokenizeChat) -> Response:
     """Return the answer of `/tokenize`. A megabyte of text takes a second."""
     if isinstance(body, TokenizeText):
-        ids = translate.text_prompt(front, body.prompt)
+        ids = translate.text_prompt(facts, body.prompt)
     else:
-        ids = translate.conversation(front, body.messages)
-    named = translate.tokens_of(front.texts.tokenizer, ids) if body.return_token_strs else None
-    limit = front.card.config.max_model_len
+        ids = translate.conversation(facts, body.messages)
+    named = translate.tokens_of(facts.texts.tokenizer, ids) if body.return_token_strs else None
+    limit = facts.card.config.max_model_len
     return json_response({"count": len(ids), "max_model_len": limit, "tokens": list(ids), "token_strs": named})
 
 
-def _detokenized(front: Front, body: DetokenizeRequest) -> Response:
+def _detokenized(facts: Facts, body: DetokenizeRequest) -> Response:
     """Return the answer of `/detokenize`."""
-    return json_response({"prompt": translate.detokenized(front, body.tokens)})
+    return json_response({"prompt": translate.detokenized(facts, body.tokens)})
 
 
 def of_not_ready(request: Request, error: Exception) -> Response:

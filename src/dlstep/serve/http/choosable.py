@@ -9,7 +9,7 @@ from ...core.lifecycle import misfit
 from ...engine.option_help import OptionRow, option_rows, paragraphs, parts_of
 from ...rules import HOLDERS
 from ...views.frames import name_of
-from ..router.front import Front
+from ..facts import Facts
 
 Json = dict[str, Any]
 KINDS: dict[Any, str] = {bool: "boolean", int: "integer", float: "number", str: "text"}
@@ -21,14 +21,14 @@ PLAIN_EXAMPLES = (
 )
 
 
-def options_answer(front: Front, choices: Json) -> Json:
+def options_answer(facts: Facts, choices: Json) -> Json:
     """The body of `/v1/options`, around the choices that the engine leaves."""
-    card, texts = front.card, front.texts
+    card, texts = facts.card, facts.texts
     tokenizer = texts.tokenizer
     chats = texts.chat_template is not None or (tokenizer is not None and bool(tokenizer.chat_template))
     embedded = card.folder is not None and card.folder.resolve() in [tiny.path(name).resolve() for name in tiny.names()]
     return {
-        "model": front.model,
+        "model": facts.model,
         "chat": chats,
         "max_model_len": card.config.max_model_len,
         "mask": card.config.spec.mask_id,

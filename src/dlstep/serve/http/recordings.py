@@ -5,6 +5,7 @@ from typing import Any
 
 from ...text.detokenize import cut, decode
 from ...views.frames import Teller, recorded
+from ..facts import Facts
 from ..router.front import Front
 from ..router.heads import Head
 from ..router.kept import KeptRequest
@@ -27,20 +28,20 @@ def kept_of(front: Front, request_id: str, owner: str) -> KeptRequest:
     return found
 
 
-def recording(front: Front, kept: KeptRequest, after: int = -1) -> Json:
+def recording(facts: Facts, kept: KeptRequest, after: int = -1) -> Json:
     """The recording of a kept request; of its frames those behind number `after`."""
-    return recorded([_run(front, kept.head, index, ticket, after) for index, ticket in enumerate(kept.tickets)])
+    return recorded([_run(facts, kept.head, index, ticket, after) for index, ticket in enumerate(kept.tickets)])
 
 
-def _run(front: Front, head: Head, index: int, ticket: Ticket, after: int) -> Json:
-    spec = front.card.config.spec
+def _run(facts: Facts, head: Head, index: int, ticket: Ticket, after: int) -> Json:
+    spec = facts.card.config.spec
     teller = Teller(index, len(ticket.submit.prompt), spec.pieces)
     count = len(ticket.times)  # `times` grows last with each new frame; this thread reads while the event loop appends
     last, begin = ticket.frames[count - 1], min(count, max(0, after + 1 - ticket.frames[0].seq))
     if begin:
         teller.skip(ticket.frames[:begin])
     told = [told_frame(teller, ticket, number, head, spec) for number in range(begin, count)]
-    text = cut(decode(front.texts.tokenizer, ticket.tokens[: last.settled]), ticket.submit.params.stop)
+    text = cut(decode(facts.texts.tokenizer, ticket.tokens[: last.settled]), ticket.submit.params.stop)
     ended = last.ending is not None
     return {"index": index, "head": answer_head(ticket, head, spec), "frames": told, "text": text, "ended": ended}
 
