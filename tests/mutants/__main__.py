@@ -39,6 +39,7 @@ TESTS = {
     "core/trace_file": ("tests/property/test_trace_files.py", "tests/property/test_trace_saving.py"),
     "core/codec": ("tests/property/test_trace_files.py",),
     "core/words": ("tests/serve/test_serve_attach.py",),
+    "core/usage": ("tests/property/test_frames.py", "tests/serve/test_serve_engine.py"),
     "views/frames": ("tests/property/test_frames.py",),
     "engine/overrides": ("tests/serve/test_serve_forks.py", "tests/api/test_session.py"),
     "serve/router/kept": ("tests/serve/test_serve_choices.py", "tests/serve/test_serve_steps.py"),

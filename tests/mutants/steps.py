@@ -9,7 +9,8 @@ FORKING, CHOICES, PAGE, CHOOSABLE = (
     "serve/http/page_files.py",
     "serve/http/choosable.py",
 )
-ERRORS, WORDS, TICKETS, RECORDINGS = (
+USAGE, ERRORS, WORDS, TICKETS, RECORDINGS = (
+    "core/usage.py",
     "serve/http/errors.py",
     "core/words.py",
     "serve/router/tickets.py",
@@ -38,11 +39,11 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     change(
         "frames: who lost its pages is not told",
-        FRAMES,
-        "answer.lost, answer.pages, answer.stored = True, 0, 0",
-        "answer.pages, answer.stored = 0, 0",
+        USAGE,
+        "self.lost, self.pages = self.lost or self.pages > 0, 0",
+        "self.pages = 0",
     ),
-    change("frames: shared pages are not counted", FRAMES, "answer.pages = len(admission.shared)", "answer.pages = 0"),
+    change("frames: shared pages are not counted", USAGE, "usage.pages = len(admission.shared)", "usage.pages = 0"),
     change(
         "frames: a fork's first one tells no token",
         FRAMES,

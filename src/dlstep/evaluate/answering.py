@@ -6,6 +6,7 @@ from time import perf_counter
 from typing import Any
 
 from ..core import Event, Request, Samples, Update
+from ..core.usage import RequestUsage, Usage
 from ..driver import TorchDriver
 from ..engine.loader import Engine
 from ..text.detokenize import cut, decode
@@ -25,11 +26,10 @@ class Answered:
 
 
 class Live:
-    """A live request: the step at which each token of the window was decided, and the rows computed for it."""
+    """A live request, and the step at which each token of the window was decided."""
 
     def __init__(self, place: int, item: Item) -> None:
         self.place, self.item, self.begin = place, item, perf_counter()
-        self.computed = self.wasted = self.stored = 0
         self._decided: dict[int, tuple[int, int]] = {}  # offset in the answer: token, step
 
     def fold(self, update: Update) -> None:
@@ -44,8 +44,8 @@ class Live:
             elif offset not in decided or decided[offset][0] != cell.token:
                 decided[offset] = cell.token, steps
 
-    def answered(self, update: Update, engine: Engine) -> Answered:
-        """Return the answer, from the update that reports its end."""
+    def answered(self, update: Update, engine: Engine, usage: RequestUsage) -> Answered:
+        """Return the answer, from the update that reports its end and what the request took."""
         sequence, item = update.sequence, self.item
         tokens = sequence.answer
         row = {
@@ -65,8 +65,8 @@ class Live:
             "document": item.document.number,
             "options": dict(item.options),
             "forwards": sequence.nfe,
-            "computed": self.computed,
-            "wasted": self.wasted,
+            "computed": usage.rows,
+            "wasted": usage.wasted(sequence.finish or "error"),
             "seconds": round(perf_counter() - self.begin, ROUND),
             "decided_at": [self._decided[offset][1] for offset in range(len(tokens))],
             "probabilities": [round(probability, ROUND) for probability in sequence.probabilities],
@@ -81,6 +81,7 @@ class Answering:
         self.engine = engine
         self._decode = engine.decode(record=self._count)
         self._live: dict[int, Live] = {}
+        self._usage = Usage()
         self._work = Work()
         self._sampled = False
 
@@ -93,6 +94,8 @@ class Answering:
         """Queue an item. Raises ValueError for a prompt that cannot be encoded."""
         self._decode.add(Request(place, item.ids(self.engine), item.params, index=item.index))
         self._live[place] = Live(place, item)
+        if (arrival := self._decode.state.live.get(place)) is not None:
+            self._usage.open(arrival, 0)
 
     def step(self) -> list[Answered]:
         """Run one forward pass, and return the answers that ended in it."""
@@ -103,7 +106,9 @@ class Answering:
             live = self._live[update.id]
             live.fold(update)
             if update.ending is not None:
-                ended.append(live.answered(update, self.engine))
+                arrival = update.sequence.request.arrival
+                ended.append(live.answered(update, self.engine, self._usage.of(arrival)))
+                self._usage.close(arrival)
                 del self._live[update.id]
         took = perf_counter() - begin
         self._work += Work(padding=self._padding - padding, seconds=took, decode_seconds=took if self._sampled else 0.0)
@@ -121,16 +126,8 @@ class Answering:
         return driver.padding if isinstance(driver, TorchDriver) else 0
 
     def _count(self, event: Event) -> None:
-        """Count the rows that a forward pass computed, for each request and in total."""
-        if not isinstance(event, Samples):
-            return
-        plan = event.plan
-        for span in plan.spans:
-            live, final = self._live[span.id], span.start + span.query_only + span.final_rows
-            live.computed += len(span.tokens)
-            live.wasted += max(0, min(live.stored, final) - span.start - span.query_only)
-            live.stored = max(live.stored, final)
-        samples = any(span.wanted for span in plan.spans)
-        self._sampled = self._sampled or samples
-        rows = sum([len(span.tokens) for span in plan.spans])
-        self._work += Work(1, int(samples), len(plan.spans), rows, preemptions=len(plan.preemptions))
+        """Count a forward pass, for each request and in total."""
+        if isinstance(event, Samples):
+            done = self._usage.take(event.plan, self._decode.state.config.page_size)
+            self._sampled = self._sampled or bool(done.sampling_forwards)
+            self._work += Work(1, done.sampling_forwards, done.spans, done.rows, preemptions=done.preemptions)

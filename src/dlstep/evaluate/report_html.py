@@ -23,7 +23,7 @@ LABELS = {
     "forwards": "forward passes",
     "computed": "rows computed",
     "decided": "tokens decided",
-    "wasted": "rows computed twice",
+    "wasted": "rows computed in vain",
     "tok/s": "tokens per second, end to end",
     "in decode": "tokens per second, while decoding",
     "batch": "requests per forward pass",

@@ -262,7 +262,7 @@ class Front:
     def _take(self, replica: Replica, report: Report) -> None:
         now = asyncio.get_running_loop().time()
         replica.load = report.load
-        self.metrics.work(replica.number, report.work)
+        self.metrics.work(replica.number, report)
         for news in report.news:
             ticket = replica.sent.get(news.id)
             if ticket is None:
