@@ -103,7 +103,7 @@ MUTANTS: tuple[Mutant, ...] = (
     change("the page may be any file of its folder", PAGE, "if path.suffix in TYPES and path.is_file()", "if path.is_file()"),
     change("the page lets scripts of others in", PAGE, "script-src 'self';", "script-src *;"),
     change("every option may be chosen", CHOOSABLE, "    return not refused\n", "    return True\n"),
-    change("rules that are refused are offered", CHOOSABLE, '"per_request": not why,', '"per_request": True,'),
+    change("rules that are refused are offered", CHOOSABLE, "per_request=not why,", "per_request=True,"),
     change(
         "bodies that nest too deeply are told in the parser's words",
         "serve/http/bodies.py",

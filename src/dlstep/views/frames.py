@@ -7,7 +7,7 @@ answer gives what folding its updates gives: its tokens, its window, its counts.
 from array import array
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from ..core import Abort, Add, Adopt, Event, Fail, Options, Rebuild, Rows, Samples, Sequence, Span, Spec, State, Trace
 from ..core.ledger import Ending
@@ -18,7 +18,7 @@ from ..core.words import Pieces
 from ..text.detokenize import cut
 
 KIND = "dlstep_recording"
-VERSION = 1
+VERSION: Literal[1] = 1
 Json = dict[str, Any]
 
 

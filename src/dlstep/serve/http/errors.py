@@ -11,6 +11,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from ..router.tickets import Ticket
+from ..shapes import ErrorBody, ErrorDetail
 
 LONGEST_NAME = 40  # characters of an option's name: messages shorten longer ones
 RETRY_SECONDS = 1
@@ -35,11 +36,11 @@ class ApiError(Exception):
         self.status, self.message, self.param, self.code, self.retry_after = status, message, param, code, retry_after
 
     @property
-    def body(self) -> dict[str, Any]:
+    def body(self) -> ErrorBody:
         """The error in OpenAI's form."""
         message = self.message if len(self.message) <= LONGEST else f"{self.message[:LONGEST]} ..."
         kind = TYPES.get(self.status, "invalid_request_error" if self.status < 500 else "server_error")
-        return {"error": {"message": message, "type": kind, "param": self.param, "code": self.code}}
+        return ErrorBody(error=ErrorDetail(message=message, type=kind, param=self.param, code=self.code))
 
     @property
     def response(self) -> Response:

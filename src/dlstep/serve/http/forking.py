@@ -43,8 +43,8 @@ def _check_step(kept: KeptRequest, ticket: Ticket, seq: int) -> None:
     """Raise ApiError for a step that no fork can begin at."""
     first, last = ticket.frames[0].seq, ticket.frames[-1]
     if seq < first:
-        parent = kept.head.origin or {}
-        said = f"seq must be at least {first}: earlier steps are those of request {parent.get('request')}, fork that one"
+        assert kept.head.origin is not None, "the steps of other requests begin with the first"
+        said = f"seq must be at least {first}: earlier steps are those of request {kept.head.origin['request']}, fork that one"
         raise ApiError(400, said, param="seq")
     if ticket.sent is None:
         said = "the request has not begun" if ticket.ended is None else "the request ended before it began"

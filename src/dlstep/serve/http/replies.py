@@ -1,7 +1,7 @@
 """Answers in OpenAI's form: whole ones by the openai package's types, chunks of streams as dictionaries of the same shape."""
 
 import json
-from collections.abc import Iterable, Sequence as Items
+from collections.abc import Iterable, Mapping, Sequence as Items
 from typing import Any
 
 from openai.types import Completion, CompletionChoice, CompletionUsage
@@ -98,7 +98,7 @@ def chunk(head: Head, choices: list[dict[str, Any]], **more: Any) -> bytes:
     return event(body)
 
 
-def event(body: dict[str, Any]) -> bytes:
+def event(body: Mapping[str, object]) -> bytes:
     """An object as an event of a stream: a chunk, or an error that clients raise."""
     return b"data: " + json.dumps(body, separators=COMPACT).encode() + b"\n\n"
 
@@ -118,7 +118,7 @@ def piece_chunk(head: Head, choice: Choice, piece: Piece, **more: Any) -> bytes:
     if not piece.text and not piece.ended and not piece.logs:
         return chunk(head, [], **more)
     finish = choice.finish if piece.ended else None
-    logs: Any = None
+    logs = None
     if head.logprobs:
         made = _logprobs(head, piece.logs) if head.kind == "completion" else _chat_logprobs(head, piece.logs)
         logs = made.model_dump(mode="json")
