@@ -26,7 +26,8 @@ from ..engine.config import EngineConfig
 from ..engine.threads import spin_less
 from ..evaluate.crews import START as LOADING
 from ..processes import Clock
-from .answerer import Answerer, Failed
+from ..serve.messages import Failed
+from .answerer import Answerer
 from .desk import About, Answered
 from .lines import Json
 from .options import BatchOptions
@@ -196,7 +197,7 @@ class Actors:
         slot.heard = self._now
         if isinstance(found, Failed):
             slot.restarts = 0  # a new actor would fail in the same way
-            self._lost(slot, f"cannot make its engine: {found.why}", call.job, ValueError(found.why))
+            self._lost(slot, f"cannot make its engine: {found.error}", call.job, ValueError(found.error))
         elif call.kind == "answer":
             slot.live -= 1
             return found

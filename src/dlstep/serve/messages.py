@@ -32,6 +32,11 @@ class Failed(NamedTuple):
 
     error: str
 
+    @classmethod
+    def because(cls, error: Exception) -> "Failed":
+        """Return the message for an exception, on one line."""
+        return cls(" ".join(str(error).split()))
+
 
 class Origin(NamedTuple):
     """Where a fork begins: after frame `seq` of a kept request. `seed` and `temperature` are as before if None."""

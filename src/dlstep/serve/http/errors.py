@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Mapping, Sequence as Items
+from collections.abc import Iterable, Mapping, Sequence as Items
 from typing import Any
 
 from fastapi import Request
@@ -49,6 +49,11 @@ class ApiError(Exception):
         if self.status == 401:
             headers["WWW-Authenticate"] = "Bearer"
         return json_response(self.body, self.status, headers)
+
+
+def first_fault(tickets: Iterable[Ticket]) -> ApiError | None:
+    """Return the error of the first ticket of whose answer nothing is worth having."""
+    return next((found for ticket in tickets if (found := fault_of(ticket)) is not None), None)
 
 
 def fault_of(ticket: Ticket) -> ApiError | None:
