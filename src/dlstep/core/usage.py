@@ -1,4 +1,4 @@
-"""What forward passes compute and what each request takes of it, counted by folding the plans of a decode."""
+"""The work of forward passes and the share of each request, counted by folding the plans of a decode."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -28,7 +28,7 @@ class Work(NamedTuple):
 
 @dataclass(slots=True)
 class RequestUsage:
-    """What one request took so far.
+    """The usage of one request so far.
 
     Attributes:
         prompt: Length of its prompt.
