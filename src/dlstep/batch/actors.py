@@ -214,7 +214,7 @@ class Actors:
         return None
 
     def _watch(self) -> None:
-        """Request heartbeats, give up late actors, use free resources, and report actors that are not placed yet."""
+        """Check every actor, use free resources, and report actors that are not placed yet."""
         for slot in self._slots:
             if slot.actor is not None:
                 self._check(slot)
@@ -228,12 +228,13 @@ class Actors:
             self._report_absent()
 
     def _check(self, slot: _Slot) -> None:
-        """Give up the actor of a slot if it missed a deadline; otherwise request a heartbeat if one is due."""
+        """Give up an actor that missed a deadline; otherwise request a heartbeat if one is due."""
         now, limit = self._now, self._options.actor_timeout
         loading = max(LOADING, STEPS * limit)
         if slot.where is None:
-            # Ray does not report whether the actor hangs or still waits for resources, so this does not count as a restart.
-            # The next actor gets twice the time, because imports may take minutes on a busy node.
+            # Ray does not report whether the actor hangs or still waits for resources, so this
+            # does not count as a restart. The next actor gets twice the time, because imports may
+            # take minutes on a busy node.
             starting = STEPS * limit * 2**slot.late
             if now - slot.begun > starting:
                 slot.restarts, slot.late = slot.restarts + 1, min(slot.late + 1, MOST_LATE)
@@ -247,7 +248,7 @@ class Actors:
             self._calls[slot.actor.busy.remote()] = _Call(slot, "busy")
 
     def _report_absent(self) -> None:
-        """Log how many actors are not placed yet, what each of them needs, and what the cluster has free."""
+        """Log how many actors wait, what each of them needs, and what the cluster has free."""
         free = ray.available_resources()
         each = " and ".join(f"{count:g} {name}" for name, count in self._needs.items())
         there = " and ".join(f"{free.get(name, 0):g} {name}" for name in self._needs)

@@ -79,7 +79,7 @@ class SamplingParams:
     pinned: Pins = ()
     """Ids by offset in the answer, counted from 0; given like the prompt, they never change."""
     canvas: tuple[int, ...] = ()
-    """Ids that a canvas of random tokens starts from instead (diffusion_gemma); pins replace them."""
+    """Ids that a canvas of random tokens starts from instead (diffusion_gemma); pins win."""
 
     def __post_init__(self) -> None:
         check_ranges(self)

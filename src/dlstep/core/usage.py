@@ -1,4 +1,4 @@
-"""The work of forward passes and the share of each request, counted by folding the plans of a decode."""
+"""The work of forward passes and the share of each request, folded from the plans of a decode."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -12,8 +12,8 @@ BROKEN_OFF: tuple[FinishReason, ...] = ("abort", "error")
 class Work(NamedTuple):
     """Sums over forward passes, which have a span for each of their requests.
 
-    `wasted` rows were computed in vain: rows of positions that had been stored before and were lost, and all rows of
-    requests that were aborted or failed.
+    `wasted` rows were computed in vain: rows of positions that had been stored before and were
+    lost, and all rows of requests that were aborted or failed.
     """
 
     sampling_forwards: int = 0
@@ -32,7 +32,7 @@ class RequestUsage:
 
     Attributes:
         prompt: Length of its prompt.
-        cached: Tokens of the prompt that were found in pages at its first admission; None before that.
+        cached: Tokens of the prompt found in pages at its first admission; None before that.
         rows: Rows computed for it.
         again: Those of its rows that had been stored before.
         pages: Pages that it holds.
@@ -91,7 +91,10 @@ class Usage:
             usage.lose()
 
     def take(self, plan: Plan, page_size: int) -> Work:
-        """Count a forward pass. Return its work, in which prompts, cached tokens and wasted rows are those of open requests."""
+        """Count a forward pass and return its work.
+
+        Its prompt tokens, cached tokens and wasted rows are those of open requests.
+        """
         known, prompts, cached, again = self._requests, 0, 0, 0
         for arrival in plan.preemptions:
             if (usage := known.get(arrival)) is not None:
@@ -100,7 +103,8 @@ class Usage:
             if (usage := known.get(admission.arrival)) is not None:
                 usage.pages = len(admission.shared)
                 if usage.cached is None:  # not admitted again after a preemption
-                    usage.cached = min(usage.pages * page_size, usage.prompt)  # a fork also finds pages of its answer
+                    # A fork also finds pages of its answer.
+                    usage.cached = min(usage.pages * page_size, usage.prompt)
                     cached += usage.cached
         for grant in plan.grants:
             if (usage := known.get(grant.arrival)) is not None:

@@ -20,8 +20,8 @@ class Texts:
 class Facts:
     """The facts of a loaded engine.
 
-    `first` is its state before any request, `model` the name of the model to clients. One body may ask for at most
-    `most_answers` answers, and the steps of at most `most_kept` are kept.
+    `first` is its state before any request, `model` the name of the model to clients. One body may
+    ask for at most `most_answers` answers, and the steps of at most `most_kept` are kept.
     """
 
     card: Card
@@ -35,6 +35,6 @@ class Facts:
 def known_facts(
     card: Card, tokenizer: Tokenizer | None, name: str | None, template: str | None, most: int, most_kept: int = 0
 ) -> Facts:
-    """Return the facts of an engine with this card. `name` and `template` override those of the card."""
+    """Return the facts of an engine; `name` and `template` override those of its card."""
     texts = Texts(tokenizer, card.prompt_end, template or card.chat_template)
     return Facts(card, texts, init(card.config, card.strategy), name or card.name, most, most_kept)

@@ -118,10 +118,10 @@ class Load(NamedTuple):
 
 
 class Report(NamedTuple):
-    """The changes of one step for all requests, the work since the last report, and the load after it.
+    """The changes of one step for all requests, the work since the last report, and the load.
 
-    `cpu_seconds` is the CPU time of the engine's process since the last report, `busy_seconds` the time that passed while
-    there was something to do.
+    `cpu_seconds` is the CPU time of the engine's process since the last report, `busy_seconds` the
+    time that passed while there was something to do.
     """
 
     news: tuple[News, ...]

@@ -1,4 +1,4 @@
-"""The shapes of responses, each a dictionary that the routes return; the OpenAPI document is made of them."""
+"""The shapes of responses: dictionaries that the routes return and the OpenAPI document shows."""
 
 from typing import (
     Any,

@@ -75,7 +75,7 @@ class Frame(NamedTuple):
 
 @dataclass(slots=True)
 class _Answer:
-    """The last frame's number, the positions that it told and that were stored then, and what the answer took."""
+    """The last frame's number, the positions told and stored then, and what the answer took."""
 
     seq: int
     told: int

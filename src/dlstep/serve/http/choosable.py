@@ -116,7 +116,7 @@ def _option(first: State, value: Strategy, row: OptionRow, now: Any) -> OptionCa
 
 
 def _changeable(first: State, value: Strategy, card: OptionCard) -> bool:
-    """Return whether one request may change an option: whether the core takes any of some other values."""
+    """Return whether one request may change an option: whether the core takes another value."""
     refused = False
     for other in _others(card):
         try:

@@ -44,7 +44,7 @@ def answered(model: type, *refusals: int) -> Described:
 
 
 def streamed(*models: type) -> Described:
-    """Return the responses of a route that answers whole, by one of these models, or as a stream of events."""
+    """Return the responses of a route that answers by one of these models, or as a stream."""
     found = answered(models[0], *ASKED, 429, 500)
     found[200] |= {
         "model": Union[models],  # noqa: UP007 - of as many as there are

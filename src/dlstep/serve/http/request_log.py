@@ -29,7 +29,7 @@ class RequestLog:
 
 
 def _row(job: Job, now: float) -> dict[str, object]:
-    """Return what a request took and how it ended; tickets that the engine has not ended yet end `now`."""
+    """Return what a request took and how it ended; tickets that have not ended yet end `now`."""
     tickets = job.tickets
     errors = sorted({ticket.error for ticket in tickets if ticket.error})
     return {
@@ -49,6 +49,6 @@ def _row(job: Job, now: float) -> dict[str, object]:
 
 
 def _longest(tickets: list[Ticket], time_of: Callable[[Ticket], float | None]) -> float | None:
-    """Return the longest time from the arrival of a ticket to the time that is given for it; None if none is given."""
+    """Return the longest time from the arrival of a ticket to `time_of` it; None if it has none."""
     seconds = [end - ticket.arrived for ticket in tickets if (end := time_of(ticket)) is not None]
     return round(max(seconds), 4) if seconds else None

@@ -35,7 +35,7 @@ BOUNDS = {"at least": "ge", "more than": "gt", "at most": "le", "less than": "lt
 
 
 def sampled(name: str, **more: Any) -> Any:
-    """Return the field of a body with the range and the help of a field of `SamplingParams`; None stands for its default."""
+    """Return a field with the range and help of one of `SamplingParams`; None is its default."""
     bounds = {BOUNDS[words]: limit for words, limit in limits_of(HINTS[name])}
     return Field(**({"default": None} if "default_factory" not in more else {}), description=HELP[name], **(bounds | more))
 

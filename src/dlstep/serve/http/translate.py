@@ -190,7 +190,7 @@ def _asked(
 
 
 def _requests(facts: Facts, body: Sampling, prompts: list[tuple[int, ...]], params: SamplingParams) -> list[Request]:
-    """Return a request for each answer. Raises ApiError for the first that the engine would reject."""
+    """Return a request for each answer. Raises ApiError if the engine would reject one."""
     copies = body.n or 1
     if not all(prompts):
         param = "messages" if isinstance(body, ChatRequest) else "prompt"
@@ -214,7 +214,7 @@ def _opened(facts: Facts, request: Request) -> tuple[Sequence, Frame]:
 
 
 def _seeded(params: SamplingParams, number: int) -> SamplingParams:
-    """Return the parameters of answer `number` to a prompt: seeds count up from the one given, modulo 2^64."""
+    """Return the parameters of answer `number` to a prompt: its seed is that much larger (mod 2^64)."""
     if params.seed is None or not number:
         return params
     seed = params.seed + number

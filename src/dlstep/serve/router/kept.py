@@ -93,7 +93,7 @@ class Kept:
             self._drop(ticket)
 
     def died(self, number: int) -> None:
-        """Forget the requests whose steps the dead engine of a replica kept; the next engine keeps those that still wait."""
+        """Forget the requests whose steps were kept by the dead engine of this replica."""
         for request in [request for owned in self._requests.values() for request in owned.values()]:
             if any(ticket.keeper == number for ticket in request.tickets):
                 self._forget(request)

@@ -48,8 +48,8 @@ class Ticket:
     keys: tuple[bytes, ...] = ()
     queue_timer: TimerHandle | None = None
     timers: list[TimerHandle] = field(default_factory=list)
-    # Of steps and forks: the replica whose engine keeps its steps, the answer that it begins at while it waits (if it is a
-    # fork), and how many forks of it wait.
+    # Of steps and forks: the replica whose engine keeps its steps, the answer that it begins at
+    # (while it waits, if it is a fork), and how many forks of it wait.
     keeper: int | None = None
     parent: Optional["Ticket"] = None
     forks: int = 0
