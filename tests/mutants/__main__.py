@@ -46,6 +46,7 @@ TESTS = {
     "core/trace_file": ("tests/unit/core/test_trace_file.py", "tests/unit/core/test_trace_file_saving.py"),
     "core/codec": ("tests/unit/core/test_trace_file.py",),
     "text/words": ("tests/unit/cli/test_attach.py",),
+    "core/usage": ("tests/unit/views/test_frames.py", "tests/unit/serve/test_engine_loop.py"),
     "views/frames": ("tests/unit/views/test_frames.py",),
     "engine/overrides": ("tests/unit/serve/test_engine_steps.py", "tests/unit/test_session.py"),
     "serve/router/kept": ("tests/unit/serve/router/test_kept.py", "tests/unit/serve/http/test_recordings.py"),

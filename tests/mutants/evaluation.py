@@ -71,6 +71,6 @@ MUTANTS = (
     change("a report that always says passed is believed", JAIL, "return PASSED if ask(process, CONTROL.format(name), deadline) == name else FORGED", "return PASSED"),
     change("an exception may be called passed", JAIL, " and raised not in (PASSED, TIMEOUT)", ""),
     change("a program has no end", JAIL, "poll.poll(max(0.0, deadline - time.monotonic()) * 1000)", "poll.poll(None)"),
-    change("padding and spans change places", CREWS, "int(samples), len(plan.spans), rows,", "int(samples), rows, len(plan.spans),"),
+    change("padding and spans change places", CREWS, "done.spans, done.rows,", "done.rows, done.spans,"),
     change("steps are spent where the last undecided token is", REPORT, "accumulate(decided, max)", "decided"),
 )  # fmt: skip

@@ -9,7 +9,8 @@ FORKING, CHOICES, PAGE, CHOOSABLE = (
     "serve/http/page_files.py",
     "serve/http/choosable.py",
 )
-ERRORS, WORDS, TICKETS, RECORDINGS = (
+USAGE, ERRORS, WORDS, TICKETS, RECORDINGS = (
+    "core/usage.py",
     "serve/http/errors.py",
     "text/words.py",
     "serve/router/tickets.py",
@@ -38,11 +39,11 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     change(
         "frames: who lost its pages is not told",
-        FRAMES,
-        "answer.lost, answer.pages, answer.stored = True, 0, 0",
-        "answer.pages, answer.stored = 0, 0",
+        USAGE,
+        "self.lost, self.pages = self.lost or self.pages > 0, 0",
+        "self.pages = 0",
     ),
-    change("frames: shared pages are not counted", FRAMES, "answer.pages = len(admission.shared)", "answer.pages = 0"),
+    change("frames: shared pages are not counted", USAGE, "usage.pages = len(admission.shared)", "usage.pages = 0"),
     change(
         "frames: a fork's first one tells no token",
         FRAMES,
@@ -81,14 +82,9 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     change("the first key loses its kept requests", KEPT, "max(held, key=held.__getitem__)", "next(iter(self._requests))"),
     change("kept requests have no bound in size", KEPT, ", (self._sizes, self._positions)):", ",):"),
-    change("what a fork waits for is dropped", KEPT, "            elif self._forks[ticket.id]:\n", "            elif False:\n"),
+    change("what a fork waits for is dropped", KEPT, "            elif not ticket.forks:", "            elif True:"),
     change("what waits in the queue is kept for ever", KEPT, "ticket.submit = ticket.submit._replace(keeps=False)", "pass"),
-    change(
-        "what died is still kept",
-        KEPT,
-        "                self._forget(request)\n        self._late",
-        "                pass\n        self._late",
-    ),
+    change("what died is still kept", KEPT, "if any(ticket.keeper == number for ticket in request.tickets):", "if False:"),
     change("forks are not checked at the door", FORKING, "        adopt(first, sequence, 0)\n", ""),
     change("an ended answer can be forked at its end", FORKING, "seq >= last.seq:", "seq > last.seq:"),
     change(
@@ -107,7 +103,7 @@ MUTANTS: tuple[Mutant, ...] = (
     change("the page may be any file of its folder", PAGE, "if path.suffix in TYPES and path.is_file()", "if path.is_file()"),
     change("the page lets scripts of others in", PAGE, "script-src 'self';", "script-src *;"),
     change("every option may be chosen", CHOOSABLE, "    return not refused\n", "    return True\n"),
-    change("rules that are refused are offered", CHOOSABLE, '"per_request": not why,', '"per_request": True,'),
+    change("rules that are refused are offered", CHOOSABLE, "per_request=not why,", "per_request=True,"),
     change(
         "bodies that nest too deeply are told in the parser's words",
         "serve/http/bodies.py",

@@ -26,7 +26,8 @@ from ..engine.config import EngineConfig
 from ..engine.threads import spin_less
 from ..evaluate.crews import START as LOADING
 from ..processes import Clock
-from .answerer import Answerer, Failed
+from ..serve.messages import Failed
+from .answerer import Answerer
 from .desk import About, Answered
 from .lines import Json
 from .options import BatchOptions
@@ -196,7 +197,7 @@ class Actors:
         slot.heard = self._now
         if isinstance(found, Failed):
             slot.restarts = 0  # a new actor would fail in the same way
-            self._lost(slot, f"cannot make its engine: {found.why}", call.job, ValueError(found.why))
+            self._lost(slot, f"cannot make its engine: {found.error}", call.job, ValueError(found.error))
         elif call.kind == "answer":
             slot.live -= 1
             return found
@@ -213,39 +214,46 @@ class Actors:
         return None
 
     def _watch(self) -> None:
-        """Request heartbeats, give up actors whose heartbeat is late, and report actors that are not placed yet."""
-        now, limit, loading = self._now, self._options.actor_timeout, max(LOADING, STEPS * self._options.actor_timeout)
+        """Check every actor, use free resources, and report actors that are not placed yet."""
         for slot in self._slots:
-            if slot.actor is None:
-                continue
-            if slot.where is None:
-                # Ray does not report whether the actor hangs or still waits for resources, so this does not count as a restart.
-                # The next actor gets twice the time, because imports may take minutes on a busy node.
-                starting = STEPS * limit * 2**slot.late
-                if now - slot.begun > starting:
-                    slot.restarts, slot.late = slot.restarts + 1, min(slot.late + 1, MOST_LATE)
-                    self._lost(slot, f"did not begin within {starting:g} s")
-            elif slot.asked is not None and now - slot.asked > limit:
-                self._lost(slot, f"sent no heartbeat for {limit:g} s (--actor_timeout)")
-            elif slot.about is None and now - slot.begun > loading:
-                self._lost(slot, f"did not load its engine within {loading:g} s")
-            elif slot.asked is None and now - slot.heard > min(limit / 4, 10.0):
-                slot.asked = now
-                self._calls[slot.actor.busy.remote()] = _Call(slot, "busy")
-        if self._options.actors is None and now >= self._growth:
-            self._growth = now + GROWTH
+            if slot.actor is not None:
+                self._check(slot)
+        if self._options.actors is None and self._now >= self._growth:
+            self._growth = self._now + GROWTH
             if room := self._room():
                 _say(f"the cluster has room for {room} more actors, which are started")
                 self._add(room)
-        absent = self._absent
-        if now < self._word or not absent:
-            return
+        if self._absent and self._now >= self._word:
+            self._word = self._now + NEXT_WORD
+            self._report_absent()
+
+    def _check(self, slot: _Slot) -> None:
+        """Give up an actor that missed a deadline; otherwise request a heartbeat if one is due."""
+        now, limit = self._now, self._options.actor_timeout
+        loading = max(LOADING, STEPS * limit)
+        if slot.where is None:
+            # Ray does not report whether the actor hangs or still waits for resources, so this
+            # does not count as a restart. The next actor gets twice the time, because imports may
+            # take minutes on a busy node.
+            starting = STEPS * limit * 2**slot.late
+            if now - slot.begun > starting:
+                slot.restarts, slot.late = slot.restarts + 1, min(slot.late + 1, MOST_LATE)
+                self._lost(slot, f"did not begin within {starting:g} s")
+        elif slot.asked is not None and now - slot.asked > limit:
+            self._lost(slot, f"sent no heartbeat for {limit:g} s (--actor_timeout)")
+        elif slot.about is None and now - slot.begun > loading:
+            self._lost(slot, f"did not load its engine within {loading:g} s")
+        elif slot.asked is None and now - slot.heard > min(limit / 4, 10.0):
+            slot.asked = now
+            self._calls[slot.actor.busy.remote()] = _Call(slot, "busy")
+
+    def _report_absent(self) -> None:
+        """Log how many actors wait, what each of them needs, and what the cluster has free."""
         free = ray.available_resources()
         each = " and ".join(f"{count:g} {name}" for name, count in self._needs.items())
         there = " and ".join(f"{free.get(name, 0):g} {name}" for name in self._needs)
-        missing = f"{absent} of {len(self._slots)} actors"
+        missing = f"{self._absent} of {len(self._slots)} actors"
         _say(f"waiting for {missing}: each needs {each} on one node, and the cluster has {there} free")
-        self._word = now + NEXT_WORD
 
     def _lost(self, slot: _Slot, why: str, job: _Job | None = None, error: Exception | None = None) -> None:
         """Give up an actor: queue its requests again, and start a new actor unless `max_restarts` is used up."""

@@ -7,19 +7,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from time import monotonic
 from traceback import print_exception
-from typing import NamedTuple
 
 from ..core import DlstepError
 from ..core.plugins import searched
 from ..engine.config import EngineConfig
+from ..serve.messages import Failed
 from .desk import About, Answered, Desk
 from .lines import Json
-
-
-class Failed(NamedTuple):
-    """An engine cannot be made, and why."""
-
-    why: str
 
 
 class Answerer:
@@ -77,7 +71,7 @@ def _loaded(config: EngineConfig, name: str | None, template: str | None, folder
         with searched(Path(folder)):
             return Desk(load_engine(config), name, template)
     except (ValueError, OSError, DlstepError) as error:
-        return Failed(" ".join(str(error).split()))
+        return Failed.because(error)
 
 
 def _end_if_failed(task: "asyncio.Task[None]") -> None:

@@ -1,6 +1,6 @@
 """An engine that takes requests of a batch at any time and answers them as the server would."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from time import perf_counter
 from typing import Any, Literal, NamedTuple
@@ -13,8 +13,8 @@ from ..evaluate.versions import about as facts_of
 from ..serve.engine_loop import MOST_FAILURES, EngineLoop, card_of
 from ..serve.facts import known_facts
 from ..serve.http import translate
-from ..serve.http.choices import Choice
-from ..serve.http.errors import ApiError, fault_of, invalid
+from ..serve.http.choices import read_choices
+from ..serve.http.errors import ApiError, first_fault, invalid
 from ..serve.http.replies import reply_body, usage_of
 from ..serve.http.schema import ChatRequest, CompletionRequest, Strict
 from ..serve.http.translate import Asked, head_for
@@ -123,7 +123,7 @@ class Desk:
         translate.check_model(facts, body.model)
         asked = translate.completion(facts, body) if isinstance(body, CompletionRequest) else translate.chat(facts, body)
         head = head_for(body, facts.model)
-        head = Head(head.kind, head.model, head.logprobs, head.best, id_of(head.kind, key), created_of(key))
+        head = replace(head, id=id_of(head.kind, key), created=created_of(key))
         tickets = [self._ticket(submit, begin) for submit in asked.submits]
         return Job(place, head, asked, body.n or 1, begin, tickets)
 
@@ -132,11 +132,9 @@ class Desk:
 
     def _answered(self, job: Job, now: float) -> Answered:
         beside: dict[str, Any] = {"seconds": round(now - job.begin, ROUND)}
-        fault = next((found for ticket in job.tickets if (found := fault_of(ticket)) is not None), None)
-        if fault is not None:
+        if (fault := first_fault(job.tickets)) is not None:
             return Answered(job.place, fault.status, fault.body, beside)
-        spec = self._facts.card.config.spec
-        choices = [Choice(index, ticket, job.head, self._facts.texts, spec) for index, ticket in enumerate(job.tickets)]
+        choices = read_choices(job.tickets, job.head, self._facts)
         body = reply_body(job.head, choices, job.asked.echoes, usage_of(job.tickets, job.copies))
         beside["cached_tokens"] = body["usage"].pop("prompt_tokens_details")["cached_tokens"]
         for name in MEASURED:

@@ -18,20 +18,6 @@ from ..engine.option_help import field_help
 from ..text.words import WIDTH
 from . import yaml_file
 
-SAMPLING_HELP = {
-    "max_tokens": "Maximum number of tokens of an answer.",
-    "temperature": "0 samples the most probable token; higher values flatten the distribution.",
-    "top_k": "Sample among so many most probable tokens; 0: all.",
-    "top_p": "Sample among the most probable tokens that together have this probability.",
-    "min_p": "Sample among tokens that have at least this share of the best one's probability.",
-    "seed": "Seed of the samples.",
-    "ignore_eos": "Continue after an end-of-sequence token.",
-    "stop_token_ids": "Ids that end an answer.",
-    "stop": "Texts that end an answer, which is cut off before the first of them.",
-    "max_nfe": "Maximum number of sampling forward passes.",
-    "max_repetition_run": "End an answer whose last so many tokens are equal.",
-    "canvas": "Ids that a canvas of random tokens starts from instead (diffusion_gemma).",
-}
 # `seed` is the request's here: with one caller the engine's own says nothing more. Options of the strategy have flags of their
 # own, and say what those of a request would. What is pinned may be text here, so it is an option of its own.
 OF_STRATEGY = ("thresholds", "strategy_options", "buffer_policy")
@@ -109,7 +95,7 @@ def add_engine_options(parser: ArgumentParser) -> None:
 
 def add_sampling_options(parser: ArgumentParser) -> None:
     """The options of a request."""
-    add_options(parser, "sampling", SamplingParams, SAMPLING_FIELDS, SAMPLING_HELP)
+    add_options(parser, "sampling", SamplingParams, SAMPLING_FIELDS, field_help(SamplingParams))
     parser.add_argument(
         "--pinned",
         type=Any,  # JSON has no numbers as keys

@@ -45,34 +45,41 @@ NO_THRESHOLDS = Thresholds()
 
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
-    """How to sample an answer and where it ends.
+    """How to sample an answer, and where it ends.
 
-    `max_tokens` counts emitted tokens. `temperature` 0 is greedy. `top_k` 0, `top_p` 1 and `min_p` 0 keep every token.
-    Without a `seed` the engine derives one from its own seed and the prompt, so that the same call samples the same answer.
-    `stop` strings need a model whose tokenizer is known; the text is cut in front of the first of them. `max_nfe` counts
-    forwards that sampled. `max_repetition_run` ends an answer whose last so many tokens are equal. `strategy_options`, a
-    mapping of names, change options of the strategy for this request alone; `thresholds` says six of them with their types.
-
-    `pinned` maps offsets in the answer, counted from 0, to the ids that stand there: they are given like the prompt, never
-    sampled and never changed. `canvas` holds the ids that a strategy of random canvases starts from in place of random ones,
-    from offset 0 on; pinned tokens go before them.
+    The command line and the HTTP schema show the docstrings of the fields as their help.
     """
 
     max_tokens: Annotated[int, Ge(1)] = 512
+    """Maximum number of tokens of an answer."""
     temperature: Annotated[float, Interval(ge=0.0, le=1e30)] = 0.0
+    """0 samples the most probable token; higher values flatten the distribution."""
     top_k: Annotated[int, Interval(ge=0, le=(1 << 31) - 1)] = 0
+    """Sample among so many most probable tokens; 0: all."""
     top_p: Annotated[float, Interval(gt=0.0, le=1.0)] = 1.0
+    """Sample among the most probable tokens that together have this probability."""
     min_p: Probability = 0.0
+    """Sample among tokens that have at least this share of the best one's probability."""
     seed: Seed | None = None
+    """Seed of the samples. By default it follows from the engine's seed and the prompt."""
     ignore_eos: bool = False
+    """Continue after an end-of-sequence token."""
     stop_token_ids: tuple[int, ...] = ()
+    """Ids that end an answer."""
     stop: tuple[str, ...] = ()
+    """Texts that end an answer, which is cut off before the first of them (needs a tokenizer)."""
     max_nfe: Annotated[int, Ge(1)] | None = None
+    """Maximum number of sampling forward passes."""
     max_repetition_run: Annotated[int, Gt(1)] | None = None
+    """End an answer whose last so many tokens are equal."""
     thresholds: Thresholds = field(default=NO_THRESHOLDS)
+    """Six options of the strategy with their types, for this request alone."""
     strategy_options: StrategyOptions = ()
+    """Options of the strategy by name, for this request alone."""
     pinned: Pins = ()
+    """Ids by offset in the answer, counted from 0; given like the prompt, they never change."""
     canvas: tuple[int, ...] = ()
+    """Ids that a canvas of random tokens starts from instead (diffusion_gemma); pins win."""
 
     def __post_init__(self) -> None:
         check_ranges(self)

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from ..core import DlstepError, Event, Request, Samples, Update
 from ..core.plugins import searched
+from ..core.usage import RequestUsage, Usage
 from ..driver import TorchDriver
 from ..engine.config import EngineConfig
 from ..engine.devices import device_of
@@ -34,11 +35,10 @@ class Answered:
 
 
 class Live:
-    """A live request: the step at which each token of the window was decided, and the rows computed for it."""
+    """A live request, and the step at which each token of the window was decided."""
 
     def __init__(self, place: int, item: Item) -> None:
         self.place, self.item, self.begin = place, item, perf_counter()
-        self.computed = self.wasted = self.stored = 0
         self._decided: dict[int, tuple[int, int]] = {}  # offset in the answer: token, step
 
     def fold(self, update: Update) -> None:
@@ -50,8 +50,8 @@ class Live:
             elif offset not in decided or decided[offset][0] != token:
                 decided[offset] = token, update.steps
 
-    def answered(self, update: Update, engine: Engine) -> Answered:
-        """Return the answer, from the update that reports its end."""
+    def answered(self, update: Update, engine: Engine, usage: RequestUsage) -> Answered:
+        """Return the answer, from the update that reports its end and what the request took."""
         sequence, item = update.sequence, self.item
         tokens = sequence.answer
         key = {"task": item.task, "document": item.document.number, "options": dict(item.options)}
@@ -66,8 +66,8 @@ class Live:
         }
         beside = key | {
             "forwards": sequence.nfe,
-            "computed": self.computed,
-            "wasted": self.wasted,
+            "computed": usage.rows,
+            "wasted": usage.wasted(sequence.finish or "error"),
             "seconds": round(perf_counter() - self.begin, ROUND),
             "decided_at": [self._decided[offset][1] for offset in range(len(tokens))],
             "probabilities": [round(probability, ROUND) for probability in sequence.probabilities],
@@ -83,6 +83,7 @@ class Answering:
         self._engine = engine
         self._decode = engine.decode(record=self._count)
         self._live: dict[int, Live] = {}
+        self._usage = Usage()
         self._work = Work()  # of the current step
 
     @property
@@ -94,6 +95,8 @@ class Answering:
         """Queue an item. Raises ValueError for a prompt that cannot be encoded."""
         self._decode.add(Request(place, item.ids(self._engine), item.params, index=item.index))
         self._live[place] = Live(place, item)
+        if (arrival := self._decode.state.live.get(place)) is not None:
+            self._usage.open(arrival, 0)
 
     def step(self) -> tuple[list[Answered], Work]:
         """Run one forward pass, and return the answers that ended in it and its work."""
@@ -103,7 +106,9 @@ class Answering:
             live = self._live[update.id]
             live.fold(update)
             if update.ending is not None:
-                ended.append(live.answered(update, self._engine))
+                arrival = update.sequence.request.arrival
+                ended.append(live.answered(update, self._engine, self._usage.of(arrival)))
+                self._usage.close(arrival)
                 del self._live[update.id]
         took = perf_counter() - begin
         timed = Work(padding=self._padding - padding, seconds=took, decode_seconds=took if self._work.sampling else 0.0)
@@ -119,18 +124,10 @@ class Answering:
         return driver.padding if isinstance(driver, TorchDriver) else 0
 
     def _count(self, event: Event) -> None:
-        """Count the rows that a forward pass computed, for each request and in total."""
-        if not isinstance(event, Samples):
-            return
-        plan = event.plan
-        for span in plan.spans:
-            live, final = self._live[span.id], span.start + span.query_only + span.final_rows
-            live.computed += len(span.tokens)
-            live.wasted += max(0, min(live.stored, final) - span.start - span.query_only)
-            live.stored = max(live.stored, final)
-        samples = any(span.wanted for span in plan.spans)
-        rows = sum([len(span.tokens) for span in plan.spans])
-        self._work += Work(1, int(samples), len(plan.spans), rows, preemptions=len(plan.preemptions))
+        """Count a forward pass, for each request and in total."""
+        if isinstance(event, Samples):
+            done = self._usage.take(event.plan, self._decode.state.config.page_size)
+            self._work += Work(1, done.sampling_forwards, done.spans, done.rows, preemptions=done.preemptions)
 
 
 START = 1800.0  # minimum seconds allowed for a worker to load

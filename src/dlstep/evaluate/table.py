@@ -162,7 +162,7 @@ COST = (
     Column("tok/step", "tokens per sampling forward pass", lambda line: f"{line.tokens_per_step:.2f}"),
     Column("computed", "rows computed", lambda line: str(line.computed)),
     Column("decided", "tokens decided", lambda line: str(line.decided)),
-    Column("wasted", "rows computed twice", lambda line: str(line.wasted)),
+    Column("wasted", "rows computed in vain", lambda line: str(line.wasted)),
 )  # fmt: skip
 RATES = (
     Column("tok/s", "tokens per second, end to end", lambda line: number(line.tps_e2e, 0)),

@@ -1,4 +1,5 @@
 """An HTTP server that OpenAI clients can talk to: one process for HTTP, which loads no torch, and one for the engine.
 
-Reading order: messages, engine_loop, engine_process, link, tickets, front, then schema, translate, choices, replies, app.
+Reading order: messages, engine_loop, engine_process, link, tickets, front, then shapes, schema, translate, choices,
+replies, app.
 """

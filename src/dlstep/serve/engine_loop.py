@@ -1,14 +1,16 @@
 """The engine's side: it takes commands and sends one message per step, in a process, a thread or a Ray actor."""
 
 from collections.abc import Iterable
+from operator import add
 from time import perf_counter, process_time
 
 from ..core import Event, Request, Samples, Update, schedule
+from ..core.usage import Usage, Work
 from ..engine.loader import Engine
 from ..processes import Heart
 from .engine_steps import Steps
 from .log_lines import STDERR
-from .messages import Cancel, Card, Command, Drop, Load, News, Report, Submit, Work
+from .messages import Cancel, Card, Command, Drop, Load, News, Report, Submit
 
 MOST_FAILURES = 2  # consecutive failures of forward passes that an engine survives; after one more it counts as broken
 
@@ -21,9 +23,7 @@ class EngineLoop:
         self._policy = engine.buffer_policy
         self._failures = 0
         self._wishes: dict[int, Submit] = {}  # of live requests, by id
-        self._cached: dict[int, int] = {}  # prompt tokens found in pages, by arrival
-        self._rows: dict[int, int] = {}  # rows fed, by arrival
-        self._stored: dict[int, int] = {}  # positions ever stored, by arrival
+        self._usage = Usage()
         self._steps = Steps()
         self._work = Work()
         self._spent, self._passed = process_time(), perf_counter()
@@ -57,6 +57,8 @@ class EngineLoop:
             self._decode.add(Request(submit.id, submit.prompt, params, index=submit.index, salt=submit.salt))
         else:
             self._decode.adopt(self._steps.at(submit.origin, self._decode.state), submit.id)
+        if (arrival := self._decode.state.live.get(submit.id)) is not None:
+            self._usage.open(arrival, len(submit.prompt))
         if submit.steps:
             sequence = self._decode.state.find(submit.id)
             assert sequence is not None, "it has just come in"
@@ -77,8 +79,8 @@ class EngineLoop:
         news = tuple([self._news(update) for update in updates])
         spent, self._spent = process_time() - self._spent, process_time()
         passed, self._passed = perf_counter() - self._passed, perf_counter()
-        work, self._work = self._work._replace(cpu_seconds=spent, busy_seconds=passed), Work()
-        return Report(news, work, self._load())
+        work, self._work = self._work, Work()
+        return Report(news, work, self._load(), spent, passed)
 
     def _after(self, error: RuntimeError) -> None:
         self._failures += 1
@@ -97,12 +99,14 @@ class EngineLoop:
 
     def _news(self, update: Update) -> News:
         wish, arrival, ending = self._wishes[update.id], update.sequence.goal.request.arrival, update.ending
-        cached = min(self._cached.get(arrival, 0), len(wish.prompt))  # a fork also finds pages of its answer
+        usage = self._usage.of(arrival)
         if ending is not None:
-            self._forget(update.id, arrival, wasted=ending.reason in ("abort", "error"))
+            del self._wishes[update.id]
+            self._usage.close(arrival)
+            self._work = self._work._replace(wasted=self._work.wasted + usage.wasted(ending.reason) - usage.again)
         if wish.steps:
             frames = self._steps.told(update.id, over=ending is not None)
-            return News(update.id, (), (), (), update.steps, update.nfe, cached, ending, frames)
+            return News(update.id, (), (), (), update.steps, update.nfe, usage.cached or 0, ending, frames)
         return News(
             update.id,
             update.tokens,
@@ -110,49 +114,17 @@ class EngineLoop:
             tuple([(cell.token, cell.probability) for cell in update.window]) if wish.drafts else (),
             update.steps,
             update.nfe,
-            cached,
+            usage.cached or 0,
             ending,
         )
-
-    def _forget(self, request_id: int, arrival: int, *, wasted: bool) -> None:
-        del self._wishes[request_id]
-        self._cached.pop(arrival, None)
-        self._stored.pop(arrival, None)
-        rows = self._rows.pop(arrival, 0)
-        if wasted:
-            self._work = self._work._replace(wasted=self._work.wasted + rows)
 
     def _count(self, event: Event) -> None:
         """Add a forward pass to the work done, and pass the event on to the steps."""
         self._steps.take(event, self._decode.state)
         if not isinstance(event, Samples):
             return
-        plan, page_size, again = event.plan, self._decode.state.config.page_size, 0
-        prompts = cached = 0
-        for admission in plan.admissions:
-            found = len(admission.shared) * page_size
-            if admission.arrival not in self._cached:  # not admitted again after a preemption
-                self._cached[admission.arrival] = found
-                cached += found
-        for span in plan.spans:
-            arrival, fed = span.arrival, len(span.tokens)
-            if arrival not in self._rows:
-                prompts += len(self._wishes[span.id].prompt)
-            self._rows[arrival] = self._rows.get(arrival, 0) + fed
-            final = span.start + span.query_only + span.final_rows
-            before = self._stored.get(arrival, 0)
-            again += max(0, min(before, final) - span.start - span.query_only)
-            self._stored[arrival] = max(before, final)
-        samples = any(span.wanted for span in plan.spans)
-        self._work = Work(
-            self._work.sampling_forwards + samples,
-            self._work.storing_forwards + (not samples),
-            self._work.rows + sum([len(span.tokens) for span in plan.spans]),
-            self._work.wasted + again,
-            self._work.preemptions + len(plan.preemptions),
-            self._work.prompt_tokens + prompts,
-            self._work.cached_tokens + cached,
-        )
+        done = self._usage.take(event.plan, self._decode.state.config.page_size)
+        self._work = Work(*map(add, self._work, done))
 
 
 def card_of(engine: Engine) -> Card:

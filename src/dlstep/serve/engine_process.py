@@ -122,7 +122,7 @@ def run_process(pipe: Connection, config: EngineConfig, number: int) -> None:
     except RankLost as error:  # unlike for wrong options, a restart may help
         _end_with_rank(str(error))
     except (ValueError, OSError, DlstepError) as error:
-        heart.send(Failed(" ".join(str(error).split())))
+        heart.send(Failed.because(error))
         return
     if isinstance(engine.driver, RanksDriver):
         engine.driver.when_lost(_end_with_rank)

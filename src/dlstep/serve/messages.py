@@ -7,6 +7,7 @@ from typing import NamedTuple
 from ..core import Config, SamplingParams, Strategy
 from ..core.ledger import Ending
 from ..core.options import StrategyOptions
+from ..core.usage import Work
 from ..views.frames import Frame
 
 
@@ -30,6 +31,11 @@ class Failed(NamedTuple):
     """The engine could not be made; `error` says why. No message follows."""
 
     error: str
+
+    @classmethod
+    def because(cls, error: Exception) -> "Failed":
+        """Return the message for an exception, on one line."""
+        return cls(" ".join(str(error).split()))
 
 
 class Origin(NamedTuple):
@@ -101,24 +107,6 @@ class News(NamedTuple):
     frames: tuple[Frame, ...] = ()
 
 
-class Work(NamedTuple):
-    """The work done since the last report.
-
-    `wasted` counts the rows of requests that were aborted or failed, and rows that were fed again. `cpu_seconds` is the
-    CPU time of the engine's process, `busy_seconds` the time that passed while there was something to do.
-    """
-
-    sampling_forwards: int = 0
-    storing_forwards: int = 0
-    rows: int = 0
-    wasted: int = 0
-    preemptions: int = 0
-    prompt_tokens: int = 0
-    cached_tokens: int = 0
-    cpu_seconds: float = 0.0
-    busy_seconds: float = 0.0
-
-
 class Load(NamedTuple):
     """The current numbers of the engine's requests and pages."""
 
@@ -130,11 +118,17 @@ class Load(NamedTuple):
 
 
 class Report(NamedTuple):
-    """The changes of one step for all requests, its work, and the load after it."""
+    """The changes of one step for all requests, the work since the last report, and the load.
+
+    `cpu_seconds` is the CPU time of the engine's process since the last report, `busy_seconds` the
+    time that passed while there was something to do.
+    """
 
     news: tuple[News, ...]
     work: Work
     load: Load
+    cpu_seconds: float = 0.0
+    busy_seconds: float = 0.0
 
 
 Message = Card | Failed | Report

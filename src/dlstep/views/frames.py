@@ -7,17 +7,18 @@ answer gives what folding its updates gives: its tokens, its window, its counts.
 from array import array
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-from ..core import Abort, Add, Adopt, Event, Fail, Options, Plan, Rebuild, Rows, Samples, Sequence, Span, Spec, State, Trace
+from ..core import Abort, Add, Adopt, Event, Fail, Options, Rebuild, Rows, Samples, Sequence, Span, Spec, State, Trace
 from ..core.ledger import Ending
 from ..core.options import options_of
 from ..core.trace import applied
+from ..core.usage import RequestUsage, Usage
 from ..text.detokenize import cut
 from ..text.words import Pieces
 
 KIND = "dlstep_recording"
-VERSION = 1
+VERSION: Literal[1] = 1
 Json = dict[str, Any]
 
 
@@ -74,14 +75,12 @@ class Frame(NamedTuple):
 
 @dataclass(slots=True)
 class _Answer:
-    """The last frame's number, the position up to which it told, and what the device has of the answer."""
+    """The last frame's number, the positions told and stored then, and what the answer took."""
 
     seq: int
     told: int
-    pages: int = 0
-    stored: int = 0
-    cached: int = -1
-    lost: bool = False
+    stored: int
+    usage: RequestUsage
 
 
 class Watch:
@@ -89,6 +88,7 @@ class Watch:
 
     def __init__(self) -> None:
         self._answers: dict[int, _Answer] = {}  # by arrival
+        self._usage = Usage()
 
     def __len__(self) -> int:
         return len(self._answers)
@@ -100,8 +100,9 @@ class Watch:
         told = first.settled + len(request.prompt)
         if sequence.ledger.ending is not None:
             return first._replace(ending=None), _frame(sequence, seq + 1, told, None)
-        held = sequence.ledger.storage
-        self._answers[request.arrival] = _Answer(seq, told, len(held.table), held.stored, 0 if len(held.table) else -1)
+        held, usage = sequence.ledger.storage, self._usage.open(request.arrival, len(request.prompt))
+        usage.pages, usage.cached = len(held.table), 0 if len(held.table) else None
+        self._answers[request.arrival] = _Answer(seq, told, held.stored, usage)
         return (first,)
 
     def take(self, event: Event, state: State) -> list[tuple[Sequence, Frame]]:
@@ -110,38 +111,27 @@ class Watch:
             return []
         match event:
             case Samples():
-                self._account(event.plan)
+                self._usage.take(event.plan, state.config.page_size)
                 return list(self._fed(event, state))
             case Abort(id=request_id) | Fail(id=request_id):
                 sequence = state.finished.get(request_id)
                 if sequence is None or sequence.goal.request.arrival not in self._answers:
                     return []
-                answer = self._answers.pop(sequence.goal.request.arrival)
+                answer = self._close(sequence.goal.request.arrival)
                 return [(sequence, _frame(sequence, answer.seq + 1, answer.told, None))]
             case Rebuild():
-                for answer in self._answers.values():
-                    answer.lost, answer.pages, answer.stored = answer.lost or answer.pages > 0, 0, 0
+                self._usage.rebuild()
                 return []
             case _:
                 return []
 
-    def _account(self, plan: Plan) -> None:
-        """Note which pages a plan gives and takes."""
-        answers = self._answers
-        for arrival in plan.preemptions:
-            if (answer := answers.get(arrival)) is not None:
-                answer.lost, answer.pages, answer.stored = True, 0, 0
-        for admission in plan.admissions:
-            if (answer := answers.get(admission.arrival)) is not None:
-                answer.pages = len(admission.shared)
-        for grant in plan.grants:
-            if (answer := answers.get(grant.arrival)) is not None:
-                answer.pages += len(grant.pages)
+    def _close(self, arrival: int) -> _Answer:
+        self._usage.close(arrival)
+        return self._answers.pop(arrival)
 
     def _fed(self, samples: Samples, state: State) -> Iterator[tuple[Sequence, Frame]]:
         """The frames of the watched answers that a forward fed."""
-        plan, page_size = samples.plan, state.config.page_size
-        shared = {admission.arrival: len(admission.shared) * page_size for admission in plan.admissions}
+        plan = samples.plan
         running = {sequence.goal.request.arrival: sequence for sequence in state.running}
         all_rows = sum([len(span.tokens) for span in plan.spans])
         for span, rows in zip(plan.spans, samples.rows, strict=True):
@@ -151,11 +141,9 @@ class Watch:
             sequence = running.get(span.arrival)
             if sequence is None:
                 sequence = state.finished[span.id]
-                del self._answers[span.arrival]
-            if answer.cached < 0:
-                answer.cached = min(shared.get(span.arrival, 0), len(sequence.goal.request.prompt))
+                self._close(span.arrival)
             fed = _feeding(answer, sequence, span, rows, len(plan.spans), all_rows)
-            answer.seq, answer.lost, answer.stored = answer.seq + 1, False, fed.stored
+            answer.seq, answer.usage.lost, answer.stored = answer.seq + 1, False, fed.stored
             frame = _frame(sequence, answer.seq, answer.told, fed)
             answer.told += len(frame.tokens)
             yield sequence, frame
@@ -163,11 +151,12 @@ class Watch:
 
 def _feeding(answer: _Answer, sequence: Sequence, span: Span, rows: Rows, requests: int, all_rows: int) -> Feeding:
     """The part of a span in its forward."""
-    stored = sequence.ledger.storage.stored
+    stored, usage = sequence.ledger.storage.stored, answer.usage
     if sequence.ledger.ending is not None:  # it holds nothing any more
-        stored = max(answer.stored, span.start + span.query_only + span.final_rows if span.final_rows else 0)
+        before = 0 if usage.lost else answer.stored
+        stored = max(before, span.start + span.query_only + span.final_rows if span.final_rows else 0)
     return Feeding(
-        len(span.tokens), span.start, answer.cached, stored, span.wanted, answer.pages, answer.lost, requests, all_rows,
+        len(span.tokens), span.start, usage.cached or 0, stored, span.wanted, usage.pages, usage.lost, requests, all_rows,
         rows.best_ids, rows.best_probabilities,
     )  # fmt: skip
 
@@ -249,7 +238,7 @@ class Teller:
         return {
             "rows": fed.rows,
             "start": fed.start - self._prompt,
-            "cached": max(0, fed.cached),
+            "cached": fed.cached,
             "stored": fed.stored,
             "wanted": [position - self._prompt for position in fed.wanted],
             "pages": fed.pages,

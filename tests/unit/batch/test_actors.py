@@ -17,13 +17,13 @@ from unittest.mock import patch
 import pytest
 from hypothesis import given, strategies as st
 
-from dlstep.batch.answerer import Failed
 from dlstep.batch.desk import About, Answered
 from dlstep.batch.options import BatchOptions
 from dlstep.batch.runner import answer_all
 from dlstep.core import DlstepError
 from dlstep.engine.config import EngineConfig
 from dlstep.processes import heartbeat
+from dlstep.serve.messages import Failed
 
 from .batches import FACTS, numbered
 

@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from dlstep.batch.answerer import Answerer, Failed
+from dlstep.batch.answerer import Answerer
 from dlstep.batch.desk import About, Answered
 from dlstep.batch.lines import content_key
 from dlstep.engine.config import EngineConfig
+from dlstep.serve.messages import Failed
 
 from .batches import lines_of, run, stories
 
@@ -52,4 +53,4 @@ def test_an_engine_that_cannot_be_made_says_why(tmp_path: Path) -> None:
         return await answerer.about(), await answerer.answer(0, "0" * 32, {})
 
     about, answer = asyncio.run(told())
-    assert about == answer and isinstance(about, Failed) and about.why.startswith("no checkpoint folder at 'no-such'")
+    assert about == answer and isinstance(about, Failed) and about.error.startswith("no checkpoint folder at 'no-such'")

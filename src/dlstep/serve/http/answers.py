@@ -13,8 +13,8 @@ from starlette.types import Receive, Scope, Send
 from ..router.front import Busy, Front, NotReady
 from ..router.heads import Head
 from ..router.kept import KeptRequest
-from .choices import Choice
-from .errors import RETRY_SECONDS, ApiError, fault_of
+from .choices import read_choices
+from .errors import RETRY_SECONDS, ApiError, fault_of, first_fault
 from .replies import DONE, PING, chunk, event, first_chunk, piece_chunk, reply, usage_of
 from .schema import StreamOptions
 from .translate import Asked
@@ -52,8 +52,7 @@ class Job:
             ticket.open(opening, frame)
         if asked.submits[0].keeps:
             front.kept.add(KeptRequest(head, owner, tuple(self.tickets)))
-        spec = front.card.config.spec
-        self.choices = [Choice(index, ticket, head, front.texts, spec) for index, ticket in enumerate(self.tickets)]
+        self.choices = read_choices(self.tickets, head, front.facts)
 
     @property
     def copies(self) -> int:
@@ -72,7 +71,7 @@ class Job:
             await asyncio.wait({done, gone}, return_when=asyncio.FIRST_COMPLETED)
             if not done.done():
                 return Response(status_code=499)  # nobody reads it
-            if fault := self._fault():
+            if fault := first_fault(self.tickets):
                 raise fault
             usage = usage_of(self.tickets, self.copies)
             made = partial(reply, self.head, self.choices, self._asked.echoes, usage)
@@ -95,10 +94,6 @@ class Job:
         while any(ticket.ended is None for ticket in self.tickets):
             self._changed.clear()
             await self._changed.wait()
-
-    def _fault(self) -> ApiError | None:
-        """The error that the first answer without worth stands for."""
-        return next((found for ticket in self.tickets if (found := fault_of(ticket)) is not None), None)
 
     async def _events(self) -> AsyncIterator[bytes]:
         """The events of the stream; all that is new goes out at once."""

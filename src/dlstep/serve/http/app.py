@@ -1,23 +1,28 @@
 """The routes. Each checks, hands over to a job, and answers; what is common to all of them is in `guards`."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import FastAPI, Query, Request, Security
 from fastapi.exceptions import RequestValidationError
 from fastapi.security import HTTPBearer
+from openai.types import Completion
+from openai.types.chat import ChatCompletion
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import PlainTextResponse, Response
 
 from ... import __version__
 from ...core import State
+from .. import shapes
+from ..facts import Facts
 from ..log_lines import LineWriter
 from ..router.front import Front, NotReady
 from ..router.heads import Head
-from . import described, errors, page_files, recordings, translate
+from . import errors, page_files, recordings, translate
 from .answers import Body, Job
 from .bodies import CheckedRoute
 from .choosable import choices_of, options_answer
+from .described import ASKED, METRICS, READY, answered, streamed
 from .errors import ApiError, json_response
 from .forking import forked
 from .guards import OPEN, BodyGuard, HostGuard, KeyGuard, hosts_of
@@ -35,7 +40,7 @@ class Api:
     def __init__(self, front: Front) -> None:
         self.front = front
         self._jobs: dict[str, Job] = {}
-        self._choices: tuple[State, dict[str, Any]] | None = None  # of the engine that runs now
+        self._choices: tuple[State, shapes.StrategyChoices] | None = None  # of the engine that runs now
         self.lines = LineWriter(1, front.metrics.unlogged.inc)
         self._log = RequestLog(front.options, self.lines)
         # Tokenizers and templates may take long for long texts. One thread: a tokenizer is not made for several.
@@ -44,29 +49,29 @@ class Api:
 
     async def completions(self, request: Request, body: CompletionRequest) -> Response:
         """Continue prompts."""
-        translate.check_model(self.front, body.model)
-        asked = await self.worker.run(translate.completion, self.front, body)
-        return await self._answer(request, body, asked, head_for(body, self.front.model))
+        translate.check_model(self.front.facts, body.model)
+        asked = await self.worker.run(translate.completion, self.front.facts, body)
+        return await self._answer(request, body, asked, head_for(body, self.front.facts.model))
 
     async def chat_completions(self, request: Request, body: ChatRequest) -> Response:
         """Give the assistant's next turn of a conversation."""
-        translate.check_model(self.front, body.model)
-        asked = await self.worker.run(translate.chat, self.front, body)
-        return await self._answer(request, body, asked, head_for(body, self.front.model))
+        translate.check_model(self.front.facts, body.model)
+        asked = await self.worker.run(translate.chat, self.front.facts, body)
+        return await self._answer(request, body, asked, head_for(body, self.front.facts.model))
 
     async def fork(self, request: Request, request_id: str, body: ForkRequest) -> Response:
         """Continue from a step of a kept request, with other options."""
         kept = recordings.kept_of(self.front, request_id, request.scope["owner"])
-        asked = await self.worker.run(forked, self.front, kept, body)
+        asked = await self.worker.run(forked, self.front.facts, kept, body)
         recordings.kept_of(self.front, request_id, request.scope["owner"])  # raises if it was dropped in the meantime
-        origin = {"request": request_id, "index": body.index, "seq": body.seq}
-        head = Head(kept.head.kind, self.front.model, kept.head.logprobs, kept.head.best, origin=origin)
+        origin = shapes.ForkOrigin(request=request_id, index=body.index, seq=body.seq)
+        head = Head(kept.head.kind, self.front.facts.model, kept.head.logprobs, kept.head.best, origin=origin)
         return await self._answer(request, body, asked, head)
 
     async def steps(self, request: Request, request_id: str, after: Annotated[int, Query(ge=-1, le=1 << 53)] = -1) -> Response:
         """Return the steps of a request that recorded them, so far or to its end, as a recording."""
         kept = recordings.kept_of(self.front, request_id, request.scope["owner"])
-        return await self._steps.run(lambda: json_response(recordings.recording(self.front, kept, after)))
+        return await self._steps.run(lambda: json_response(recordings.recording(self.front.facts, kept, after)))
 
     async def requests(self, request: Request) -> Response:
         """The requests of this API key: those under way, and those whose steps are kept."""
@@ -76,10 +81,10 @@ class Api:
 
     async def options(self) -> Response:
         """The choices of one request: options of the strategy, rules and their options; and prompts to try."""
-        first = self.front.first
-        if self._choices is None or self._choices[0] is not first:
-            self._choices = first, await self.worker.run(choices_of, first)
-        return json_response(options_answer(self.front, self._choices[1]))
+        facts = self.front.facts
+        if self._choices is None or self._choices[0] is not facts.first:
+            self._choices = facts.first, await self.worker.run(choices_of, facts.first)
+        return json_response(options_answer(facts, self._choices[1]))
 
     async def _answer(self, request: Request, body: Body, asked: Asked, head: Head) -> Response:
         job = Job(self.front, head, body, asked, request.scope["owner"], self._ended)
@@ -96,53 +101,54 @@ class Api:
         if job is None or job.owner != request.scope["owner"]:
             raise ApiError(404, "no such request is under way", param="request_id", code="request_not_found")
         job.cancel("the request was cancelled")
-        return json_response({"id": request_id, "cancelled": True})
+        return json_response(shapes.Cancelled(id=request_id, cancelled=True))
 
     async def model(self, model: str) -> Response:
         """Return the entry of one model. Raises ApiError for an unknown name."""
-        translate.check_model(self.front, model)
+        translate.check_model(self.front.facts, model)
         return json_response(self._model())
 
-    def _model(self) -> dict[str, Any]:
-        limit = self.front.card.config.max_model_len
-        return {"id": self.front.model, "object": "model", "created": 0, "owned_by": "dlstep", "max_model_len": limit}
+    def _model(self) -> shapes.ModelCard:
+        facts = self.front.facts
+        limit = facts.card.config.max_model_len
+        return shapes.ModelCard(id=facts.model, object="model", created=0, owned_by="dlstep", max_model_len=limit)
 
     async def models(self) -> Response:
         """Return the list of models, which holds one."""
-        return json_response({"object": "list", "data": [self._model()]})
+        return json_response(shapes.ModelList(object="list", data=[self._model()]))
 
     async def tokenize(self, body: TokenizeText | TokenizeChat) -> Response:
         """Return the token ids of a prompt or a conversation."""
-        translate.check_model(self.front, body.model)
-        return await self.worker.run(_tokenized, self.front, body)
+        translate.check_model(self.front.facts, body.model)
+        return await self.worker.run(_tokenized, self.front.facts, body)
 
     async def detokenize(self, body: DetokenizeRequest) -> Response:
         """Return the text of token ids, special tokens included."""
-        translate.check_model(self.front, body.model)
-        return await self.worker.run(_detokenized, self.front, body)
+        translate.check_model(self.front.facts, body.model)
+        return await self.worker.run(_detokenized, self.front.facts, body)
 
     async def health(self) -> Response:
         """Whether this process answers."""
-        return json_response({"status": "ok"})
+        return json_response(shapes.Health(status="ok"))
 
     async def ready(self) -> Response:
         """Return whether requests can be answered: 503 while the model loads, the engine restarts or the server shuts down."""
         why, front = self.front.why_not_ready(), self.front
         replicas = [
-            {
-                "replica": each.number,
-                "status": each.phase,
-                "deaths": each.deaths,
-                "last_death": each.last_death.told if each.last_death else None,
-            }
+            shapes.ReplicaState(
+                replica=each.number,
+                status=each.phase,
+                deaths=each.deaths,
+                last_death=each.last_death.told if each.last_death else None,
+            )
             for each in front.replicas
         ]
-        body = {"status": front.phase, "engine_deaths": front.deaths, "reason": why or None, "replicas": replicas}
+        body = shapes.Readiness(status=front.phase, engine_deaths=front.deaths, reason=why or None, replicas=replicas)
         return json_response(body, 503 if why else 200)
 
     async def version(self) -> Response:
         """The version of dlstep."""
-        return json_response({"version": __version__})
+        return json_response(shapes.Version(version=__version__))
 
     async def schema(self, request: Request) -> Response:
         """Return the OpenAPI schema. The worker builds it, which takes a quarter of a second."""
@@ -153,20 +159,20 @@ class Api:
         return Response(self.front.metrics.text(), media_type="text/plain; version=0.0.4")
 
 
-def _tokenized(front: Front, body: TokenizeText | TokenizeChat) -> Response:
+def _tokenized(facts: Facts, body: TokenizeText | TokenizeChat) -> Response:
     """Return the answer of `/tokenize`. A megabyte of text takes a second."""
     if isinstance(body, TokenizeText):
-        ids = translate.text_prompt(front, body.prompt)
+        ids = translate.text_prompt(facts, body.prompt)
     else:
-        ids = translate.conversation(front, body.messages)
-    named = translate.tokens_of(front.texts.tokenizer, ids) if body.return_token_strs else None
-    limit = front.card.config.max_model_len
-    return json_response({"count": len(ids), "max_model_len": limit, "tokens": list(ids), "token_strs": named})
+        ids = translate.conversation(facts, body.messages)
+    named = translate.tokens_of(facts.texts.tokenizer, ids) if body.return_token_strs else None
+    limit = facts.card.config.max_model_len
+    return json_response(shapes.Tokenized(count=len(ids), max_model_len=limit, tokens=list(ids), token_strs=named))
 
 
-def _detokenized(front: Front, body: DetokenizeRequest) -> Response:
+def _detokenized(facts: Facts, body: DetokenizeRequest) -> Response:
     """Return the answer of `/detokenize`."""
-    return json_response({"prompt": translate.detokenized(front, body.tokens)})
+    return json_response(shapes.Detokenized(prompt=translate.detokenized(facts, body.tokens)))
 
 
 def of_not_ready(request: Request, error: Exception) -> Response:
@@ -185,26 +191,26 @@ def create_app(front: Front, keys: tuple[str, ...] = ()) -> FastAPI:
     app.state.log = api.lines
     asked_for_key = [Security(HTTPBearer(auto_error=False))] if keys else []  # for the schema; the guard checks keys
     for method, path, function, responses in (
-        ("POST", "/v1/completions", api.completions, described.COMPLETION),
-        ("POST", "/v1/chat/completions", api.chat_completions, described.CHAT),
-        ("POST", "/v1/requests/{request_id}/cancel", api.cancel, described.CANCELLED),
-        ("POST", "/v1/requests/{request_id}/fork", api.fork, described.FORKED),
-        ("GET", "/v1/requests/{request_id}/steps", api.steps, described.STEPS),
-        ("GET", "/v1/requests", api.requests, described.REQUESTS),
-        ("GET", "/v1/options", api.options, described.OPTIONS),
-        ("GET", "/v1/models", api.models, described.MODELS),
-        ("GET", "/v1/models/{model:path}", api.model, described.MODEL),
-        ("POST", "/tokenize", api.tokenize, described.TOKENIZED),
-        ("POST", "/detokenize", api.detokenize, described.DETOKENIZED),
-        ("GET", "/health", api.health, described.HEALTH),
-        ("GET", "/ready", api.ready, described.READY),
-        ("GET", "/version", api.version, described.VERSION),
+        ("POST", "/v1/completions", api.completions, streamed(Completion)),
+        ("POST", "/v1/chat/completions", api.chat_completions, streamed(ChatCompletion)),
+        ("POST", "/v1/requests/{request_id}/cancel", api.cancel, answered(shapes.Cancelled, 401, 404, 422)),
+        ("POST", "/v1/requests/{request_id}/fork", api.fork, streamed(Completion, ChatCompletion)),
+        ("GET", "/v1/requests/{request_id}/steps", api.steps, answered(shapes.Recording, *ASKED)),
+        ("GET", "/v1/requests", api.requests, answered(shapes.RequestList, 401)),
+        ("GET", "/v1/options", api.options, answered(shapes.Choices, 401, 503)),
+        ("GET", "/v1/models", api.models, answered(shapes.ModelList, 401, 503)),
+        ("GET", "/v1/models/{model:path}", api.model, answered(shapes.ModelCard, 401, 404, 422, 503)),
+        ("POST", "/tokenize", api.tokenize, answered(shapes.Tokenized, *ASKED)),
+        ("POST", "/detokenize", api.detokenize, answered(shapes.Detokenized, *ASKED)),
+        ("GET", "/health", api.health, answered(shapes.Health)),
+        ("GET", "/ready", api.ready, READY),
+        ("GET", "/version", api.version, answered(shapes.Version)),
     ):
         needs = [] if path in OPEN else asked_for_key
         app.add_api_route(path, function, methods=[method], responses=responses, response_model=None, dependencies=needs)
         if method == "GET":  # uvicorn sends no body
             app.add_api_route(path, function, methods=["HEAD"], response_model=None, include_in_schema=False)
-    app.add_api_route("/metrics", api.metrics, responses=described.METRICS, response_class=PlainTextResponse)
+    app.add_api_route("/metrics", api.metrics, responses=METRICS, response_class=PlainTextResponse)
     app.add_api_route("/metrics", api.metrics, methods=["HEAD"], include_in_schema=False)
     app.add_api_route("/openapi.json", api.schema, methods=["GET", "HEAD"], include_in_schema=False)
     page_files.add_routes(app)

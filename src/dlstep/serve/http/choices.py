@@ -1,5 +1,6 @@
 """A choice is an answer in text: what of it is new since the last chunk, and what the whole of it is."""
 
+from collections.abc import Sequence as Items
 from dataclasses import dataclass
 from math import log
 from typing import Any
@@ -8,7 +9,7 @@ from ...core import Cell, Spec
 from ...stream import window_texts
 from ...text.detokenize import TextStream, cut, decode
 from ...views.frames import Teller, head_of
-from ..facts import Texts
+from ..facts import Facts, Texts
 from ..router.heads import Head
 from ..router.tickets import Ticket
 
@@ -131,6 +132,12 @@ class Choice:
         ratio = round(ticket.tokens_per_forward, 4)
         reason = ticket.ending.reason
         return {"finish_reason": reason, "step": ticket.steps, "nfe": ticket.nfe, "tokens_per_forward": ratio, **error}
+
+
+def read_choices(tickets: Items[Ticket], head: Head, facts: Facts) -> list[Choice]:
+    """Return the choices that read the tickets of one request."""
+    spec = facts.card.config.spec
+    return [Choice(index, ticket, head, facts.texts, spec) for index, ticket in enumerate(tickets)]
 
 
 def told_frame(teller: Teller, ticket: Ticket, number: int, head: Head, spec: Spec) -> dict[str, Any]:

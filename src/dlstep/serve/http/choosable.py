@@ -9,10 +9,10 @@ from ...core.lifecycle import misfit
 from ...engine.option_help import OptionRow, option_rows, paragraphs, parts_of
 from ...rules import HOLDERS
 from ...views.frames import name_of
-from ..router.front import Front
+from ..facts import Facts
+from ..shapes import Choices, Example, OptionCard, OptionKind, RuleCard, StrategyCard, StrategyChoices
 
-Json = dict[str, Any]
-KINDS: dict[Any, str] = {bool: "boolean", int: "integer", float: "number", str: "text"}
+KINDS: dict[Any, OptionKind] = {bool: "boolean", int: "integer", float: "number", str: "text"}
 EXAMPLES = 4
 PLAIN_EXAMPLES = (
     "Write a short poem about the sea.",
@@ -21,49 +21,49 @@ PLAIN_EXAMPLES = (
 )
 
 
-def options_answer(front: Front, choices: Json) -> Json:
+def options_answer(facts: Facts, choices: StrategyChoices) -> Choices:
     """The body of `/v1/options`, around the choices that the engine leaves."""
-    card, texts = front.card, front.texts
+    card, texts = facts.card, facts.texts
     tokenizer = texts.tokenizer
     chats = texts.chat_template is not None or (tokenizer is not None and bool(tokenizer.chat_template))
     embedded = card.folder is not None and card.folder.resolve() in [tiny.path(name).resolve() for name in tiny.names()]
-    return {
-        "model": front.model,
-        "chat": chats,
-        "max_model_len": card.config.max_model_len,
-        "mask": card.config.spec.mask_id,
-        "eos": list(card.config.spec.eos_ids),
+    return Choices(
+        model=facts.model,
+        chat=chats,
+        max_model_len=card.config.max_model_len,
+        mask=card.config.spec.mask_id,
+        eos=list(card.config.spec.eos_ids),
         **choices,
-        "strategies": [],  # requests of one engine share a strategy: the core allows other options and rules only
-        "examples": examples(embedded=embedded, chats=chats),
-    }
+        strategies=[],  # requests of one engine share a strategy: the core allows other options and rules only
+        examples=examples(embedded=embedded, chats=chats),
+    )
 
 
-def examples(*, embedded: bool, chats: bool) -> list[Json]:
+def examples(*, embedded: bool, chats: bool) -> list[Example]:
     """Prompts to try: stories that the embedded models know, or plain questions."""
     if embedded:
         stories = tiny.problems(EXAMPLES)
-        return [{"name": f"{story.prompt.split()[0]}'s story", "prompt": story.prompt} for story in stories]
+        return [Example(name=f"{story.prompt.split()[0]}'s story", prompt=story.prompt) for story in stories]
     if chats:
-        return [{"name": text, "messages": [{"role": "user", "content": text}]} for text in PLAIN_EXAMPLES]
-    return [{"name": text, "prompt": text} for text in PLAIN_EXAMPLES]
+        return [Example(name=text, messages=[{"role": "user", "content": text}]) for text in PLAIN_EXAMPLES]
+    return [Example(name=text, prompt=text) for text in PLAIN_EXAMPLES]
 
 
-def choices_of(first: State) -> Json:
+def choices_of(first: State) -> StrategyChoices:
     """The strategy and the rules that it takes; a second's work."""
     strategy = first.strategy
     own = [row for row in option_rows(strategy) if row.name not in HOLDERS]
     known = options_of(strategy)
     held = known.get("rule")
     listed = [] if held is None else [found for name in rules.own() if (found := _rule(first, name)) is not None]
-    return {
-        "strategy": _part(first, strategy, strategy, own),
-        "rule": name_of(held) if isinstance(held, Options) else None,
-        "rules": listed,
-    }
+    return StrategyChoices(
+        strategy=_part(first, strategy, strategy, own),
+        rule=name_of(held) if isinstance(held, Options) else None,
+        rules=listed,
+    )
 
 
-def _rule(first: State, name: str) -> Json | None:
+def _rule(first: State, name: str) -> RuleCard | None:
     """A rule; None for one that the strategy cannot hold."""
     strategy, rule = first.strategy, rules.SHELF.value(name)
     held = options_of(strategy)["rule"]
@@ -77,47 +77,50 @@ def _rule(first: State, name: str) -> Json | None:
     rows = [
         row for part in parts_of(held if value is strategy else rule) for row in option_rows(part) if row.name not in HOLDERS
     ]
-    return {**_part(first, value, rule, rows), "per_request": not why, "why": why}
+    return RuleCard(**_part(first, value, rule, rows), per_request=not why, why=why)
 
 
-def _part(first: State, value: Strategy, part: Options, rows: list[OptionRow]) -> Json:
+def _part(first: State, value: Strategy, part: Options, rows: list[OptionRow]) -> StrategyCard:
     """A strategy or a rule, with some of its options; `value` is the strategy that they belong to."""
     known = options_of(value)
     doc = " ".join(paragraphs(part)[0].split())
-    return {"name": name_of(part), "doc": doc, "options": [_option(first, value, row, known[row.name]) for row in rows]}
+    options = [_option(first, value, row, known[row.name]) for row in rows]
+    return StrategyCard(name=name_of(part), doc=doc, options=options)
 
 
-def _option(first: State, value: Strategy, row: OptionRow, now: object) -> Json:
+def _option(first: State, value: Strategy, row: OptionRow, now: Any) -> OptionCard:
     """An option: its kind, range and value in force."""
     optional = NoneType in get_args(row.hint)
     hint = next(part for part in get_args(row.hint) if part is not NoneType) if optional else row.hint
     limits = {words: limit for words, limit in row.limits if abs(limit) < float("inf")}
-    choices: list[object] = []
+    choices: list[str] = []
     if get_origin(hint) is Literal:
         kind, choices = "choice", list(get_args(hint))
     else:
         kind = "integers" if get_origin(hint) is tuple else KINDS.get(hint, "text")
-    return {
-        "name": row.name,
-        "kind": kind,
-        "optional": optional,
-        "default": list(now) if isinstance(now, tuple) else now,
-        "least": limits.get("at least", limits.get("more than")),
-        "most": limits.get("at most", limits.get("less than")),
-        "open_least": "more than" in limits,
-        "open_most": "less than" in limits,
-        "choices": choices,
-        "doc": row.help,
-        "per_request": _changeable(first, value, row.name, kind, choices, limits, now),
-    }
+    card = OptionCard(
+        name=row.name,
+        kind=kind,
+        optional=optional,
+        default=list(now) if isinstance(now, tuple) else now,
+        least=limits.get("at least", limits.get("more than")),
+        most=limits.get("at most", limits.get("less than")),
+        open_least="more than" in limits,
+        open_most="less than" in limits,
+        choices=choices,
+        doc=row.help,
+        per_request=False,
+    )
+    card["per_request"] = _changeable(first, value, card)
+    return card
 
 
-def _changeable(first: State, value: Strategy, name: str, kind: str, choices: list[object], limits: Json, now: object) -> bool:
-    """Whether one request may change an option: whether the core takes any of some other values."""
+def _changeable(first: State, value: Strategy, card: OptionCard) -> bool:
+    """Return whether one request may change an option: whether the core takes another value."""
     refused = False
-    for other in _others(kind, choices, limits, now):
+    for other in _others(card):
         try:
-            changed = with_options(value, {name: other})
+            changed = with_options(value, {card["name"]: other})
         except ValueError:  # it does not go with the other options as they are; that says nothing of requests
             continue
         if not _misfit(first, changed):
@@ -126,16 +129,17 @@ def _changeable(first: State, value: Strategy, name: str, kind: str, choices: li
     return not refused
 
 
-def _others(kind: str, choices: list[object], limits: Json, now: object) -> list[object]:
-    """Other values of an option, to be tried."""
-    least, most = limits.get("at least", limits.get("more than")), limits.get("at most", limits.get("less than"))
-    match kind:
+def _others(card: OptionCard) -> list[object]:
+    """Return other values of an option, to be tried."""
+    least, most, default = card["least"], card["most"], card["default"]
+    now = tuple(default) if isinstance(default, list) else default
+    match card["kind"]:
         case "boolean":
             found: list[object] = [not now]
         case "choice":
-            found = list(choices)
+            found = [*card["choices"]]
         case "integer":
-            low = 1 if least is None else least
+            low = 1 if least is None else int(least)
             found = [low, low + 1, low + 2, *([now + 1, 2 * now] if isinstance(now, int) else [])]
         case "number":
             low, high = 0.0 if least is None else least, 1.0 if most is None else most

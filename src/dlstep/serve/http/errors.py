@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Mapping, Sequence as Items
+from collections.abc import Iterable, Mapping, Sequence as Items
 from typing import Any
 
 from fastapi import Request
@@ -11,6 +11,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from ..router.tickets import Ticket
+from ..shapes import ErrorBody, ErrorDetail
 
 LONGEST_NAME = 40  # characters of an option's name: messages shorten longer ones
 RETRY_SECONDS = 1
@@ -35,11 +36,11 @@ class ApiError(Exception):
         self.status, self.message, self.param, self.code, self.retry_after = status, message, param, code, retry_after
 
     @property
-    def body(self) -> dict[str, Any]:
+    def body(self) -> ErrorBody:
         """The error in OpenAI's form."""
         message = self.message if len(self.message) <= LONGEST else f"{self.message[:LONGEST]} ..."
         kind = TYPES.get(self.status, "invalid_request_error" if self.status < 500 else "server_error")
-        return {"error": {"message": message, "type": kind, "param": self.param, "code": self.code}}
+        return ErrorBody(error=ErrorDetail(message=message, type=kind, param=self.param, code=self.code))
 
     @property
     def response(self) -> Response:
@@ -48,6 +49,11 @@ class ApiError(Exception):
         if self.status == 401:
             headers["WWW-Authenticate"] = "Bearer"
         return json_response(self.body, self.status, headers)
+
+
+def first_fault(tickets: Iterable[Ticket]) -> ApiError | None:
+    """Return the error of the first ticket of whose answer nothing is worth having."""
+    return next((found for ticket in tickets if (found := fault_of(ticket)) is not None), None)
 
 
 def fault_of(ticket: Ticket) -> ApiError | None:

@@ -8,8 +8,8 @@ from ...core.options import sorted_options
 from ...engine.overrides import with_changes, with_params
 from ...engine.watchdog import limited
 from ...views.frames import joined
+from ..facts import Facts
 from ..messages import Origin, Submit
-from ..router.front import Front
 from ..router.kept import KeptRequest
 from ..router.tickets import Ticket
 from .errors import ApiError, mentions
@@ -17,14 +17,14 @@ from .schema import ForkRequest
 from .translate import Asked, strategy_options
 
 
-def forked(front: Front, kept: KeptRequest, body: ForkRequest) -> Asked:
+def forked(facts: Facts, kept: KeptRequest, body: ForkRequest) -> Asked:
     """The fork that a body asks for. Raises ApiError naming the field that is wrong."""
     if body.index >= len(kept.tickets):
         raise ApiError(400, f"index must be below {len(kept.tickets)}, the answers of the request", param="index")
     ticket = kept.tickets[body.index]
     _check_step(kept, ticket, body.seq)
     given = strategy_options(body.dlstep.model_extra or {})
-    opening = _changed(front, ticket, body, given)
+    opening = _changed(facts, ticket, body, given)
     frame = joined(ticket.frames[: body.seq - ticket.frames[0].seq + 1])
     origin = Origin(ticket.id, body.seq, sorted_options("dlstep", given), body.seed, body.temperature)
     submit = Submit(
@@ -33,7 +33,7 @@ def forked(front: Front, kept: KeptRequest, body: ForkRequest) -> Asked:
         opening.request.params,
         probabilities=ticket.submit.probabilities,
         steps=True,
-        keeps=front.kept.most > 0,
+        keeps=facts.most_kept > 0,
         origin=origin,
     )
     return Asked((submit,), (), opening.request.params.stop, ((opening, frame),))
@@ -43,8 +43,8 @@ def _check_step(kept: KeptRequest, ticket: Ticket, seq: int) -> None:
     """Raise ApiError for a step that no fork can begin at."""
     first, last = ticket.frames[0].seq, ticket.frames[-1]
     if seq < first:
-        parent = kept.head.origin or {}
-        said = f"seq must be at least {first}: earlier steps are those of request {parent.get('request')}, fork that one"
+        assert kept.head.origin is not None, "the steps of other requests begin with the first"
+        said = f"seq must be at least {first}: earlier steps are those of request {kept.head.origin['request']}, fork that one"
         raise ApiError(400, said, param="seq")
     if ticket.sent is None:
         said = "the request has not begun" if ticket.ended is None else "the request ended before it began"
@@ -56,10 +56,10 @@ def _check_step(kept: KeptRequest, ticket: Ticket, seq: int) -> None:
         raise ApiError(400, f"seq must be at most {last.seq}, the last step so far", param="seq")
 
 
-def _changed(front: Front, ticket: Ticket, body: ForkRequest, given: dict[str, object]) -> Sequence:
+def _changed(facts: Facts, ticket: Ticket, body: ForkRequest, given: dict[str, object]) -> Sequence:
     """Return the first sequence of the kept answer with the changes of the fork; it represents those of all later steps."""
     assert ticket.opening is not None, "kept requests have one"
-    first, opening = front.first, ticket.opening
+    first, opening = facts.first, ticket.opening
 
     def changed() -> Sequence:
         sequence = with_params(opening, seed=body.seed, temperature=body.temperature)
@@ -68,7 +68,7 @@ def _changed(front: Front, ticket: Ticket, body: ForkRequest, given: dict[str, o
         return sequence
 
     try:
-        return limited(front.card.user_code_timeout, changed)
+        return limited(facts.card.user_code_timeout, changed)
     except (RequestFault, UserCodeTimeout) as error:
         raise ApiError(400, described(error) if isinstance(error, UserCodeTimeout) else str(error), param="dlstep") from error
     except ValueError as error:

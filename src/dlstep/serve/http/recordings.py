@@ -1,19 +1,18 @@
 """Kept requests as clients see them: recordings, and the list of one's own requests."""
 
 from collections.abc import Iterable
-from typing import Any
 
 from ...text.detokenize import cut, decode
-from ...views.frames import Teller, recorded
+from ...views.frames import VERSION, Teller
+from ..facts import Facts
 from ..router.front import Front
 from ..router.heads import Head
 from ..router.kept import KeptRequest
 from ..router.tickets import Ticket
+from ..shapes import Recording, RequestList, RequestRow, RunOfRecording
 from .answers import Job
 from .choices import answer_head, told_frame
 from .errors import ApiError
-
-Json = dict[str, Any]
 
 
 def kept_of(front: Front, request_id: str, owner: str) -> KeptRequest:
@@ -27,42 +26,43 @@ def kept_of(front: Front, request_id: str, owner: str) -> KeptRequest:
     return found
 
 
-def recording(front: Front, kept: KeptRequest, after: int = -1) -> Json:
+def recording(facts: Facts, kept: KeptRequest, after: int = -1) -> Recording:
     """The recording of a kept request; of its frames those behind number `after`."""
-    return recorded([_run(front, kept.head, index, ticket, after) for index, ticket in enumerate(kept.tickets)])
+    runs = [_run(facts, kept.head, index, ticket, after) for index, ticket in enumerate(kept.tickets)]
+    return Recording(dlstep_recording=VERSION, runs=runs)
 
 
-def _run(front: Front, head: Head, index: int, ticket: Ticket, after: int) -> Json:
-    spec = front.card.config.spec
+def _run(facts: Facts, head: Head, index: int, ticket: Ticket, after: int) -> RunOfRecording:
+    spec = facts.card.config.spec
     teller = Teller(index, len(ticket.submit.prompt), spec.pieces)
     count = len(ticket.times)  # `times` grows last with each new frame; this thread reads while the event loop appends
     last, begin = ticket.frames[count - 1], min(count, max(0, after + 1 - ticket.frames[0].seq))
     if begin:
         teller.skip(ticket.frames[:begin])
     told = [told_frame(teller, ticket, number, head, spec) for number in range(begin, count)]
-    text = cut(decode(front.texts.tokenizer, ticket.tokens[: last.settled]), ticket.submit.params.stop)
+    text = cut(decode(facts.texts.tokenizer, ticket.tokens[: last.settled]), ticket.submit.params.stop)
     ended = last.ending is not None
-    return {"index": index, "head": answer_head(ticket, head, spec), "frames": told, "text": text, "ended": ended}
+    return RunOfRecording(index=index, head=answer_head(ticket, head, spec), frames=told, text=text, ended=ended)
 
 
-def listed(front: Front, owner: str, under_way: Iterable[Job]) -> Json:
+def listed(front: Front, owner: str, under_way: Iterable[Job]) -> RequestList:
     """The requests of an API key, the newest first."""
     kept = {request.head.id: (request.head, request.tickets) for request in front.kept.of(owner)}
     both = kept | {job.head.id: (job.head, tuple(job.tickets)) for job in under_way}
     ordered = sorted(both.values(), key=lambda each: each[0].created)
-    return {"object": "list", "data": [_row(head, tickets, head.id in kept) for head, tickets in reversed(ordered)]}
+    return RequestList(object="list", data=[_row(head, tickets, head.id in kept) for head, tickets in reversed(ordered)])
 
 
-def _row(head: Head, tickets: tuple[Ticket, ...], kept: bool) -> Json:
+def _row(head: Head, tickets: tuple[Ticket, ...], kept: bool) -> RequestRow:
     running = any(ticket.ended is None for ticket in tickets)
-    return {
-        "id": head.id,
-        "status": "running" if running else "ended",
-        "answers": len(tickets),
-        "steps": kept,
-        "created": head.created,
-        "prompt_tokens": sum(len(ticket.submit.prompt) for ticket in tickets),
-        "tokens": sum(len(ticket.tokens) for ticket in tickets),
-        "nfe": sum(ticket.nfe for ticket in tickets),
-        "forked_from": head.origin,
-    }
+    return RequestRow(
+        id=head.id,
+        status="running" if running else "ended",
+        answers=len(tickets),
+        steps=kept,
+        created=head.created,
+        prompt_tokens=sum(len(ticket.submit.prompt) for ticket in tickets),
+        tokens=sum(len(ticket.tokens) for ticket in tickets),
+        nfe=sum(ticket.nfe for ticket in tickets),
+        forked_from=head.origin,
+    )

@@ -1,7 +1,7 @@
 """Answers in OpenAI's form: whole ones by the openai package's types, chunks of streams as dictionaries of the same shape."""
 
 import json
-from collections.abc import Iterable, Sequence as Items
+from collections.abc import Iterable, Mapping, Sequence as Items
 from typing import Any
 
 from openai.types import Completion, CompletionChoice, CompletionUsage
@@ -34,42 +34,34 @@ def reply(head: Head, choices: Items[Choice], echoes: Items[str], usage: Complet
 
 
 def reply_body(head: Head, choices: Items[Choice], echoes: Items[str], usage: CompletionUsage) -> dict[str, Any]:
-    """A whole response."""
-    made = _completion(head, choices, echoes) if head.kind == "completion" else _chat(head, choices)
-    made.usage = usage
+    """Return a whole response."""
+    completes = head.kind == "completion"
+    made = (Completion if completes else ChatCompletion).model_construct(
+        id=head.id,
+        object="text_completion" if completes else "chat.completion",
+        created=head.created,
+        model=head.model,
+        choices=[_whole(head, choice, echoes[choice.index] if echoes else "") for choice in choices],
+        usage=usage,
+    )
     return made.model_dump(mode="json", exclude_unset=True)
 
 
-def _completion(head: Head, choices: Items[Choice], echoes: Items[str]) -> Completion:
-    parts = [
-        CompletionChoice.model_construct(
-            index=choice.index,
-            text=(echoes[choice.index] if echoes else "") + choice.text,
-            logprobs=_logprobs(head, choice.logs()) if head.logprobs else None,
-            finish_reason=choice.finish,
-            dlstep=choice.summary(),
-        )
-        for choice in choices
-    ]
-    return Completion.model_construct(
-        id=head.id, object="text_completion", created=head.created, model=head.model, choices=parts
-    )
+def _whole(head: Head, choice: Choice, echo: str) -> CompletionChoice | ChatChoice:
+    """Return a choice of a whole response."""
+    common = {"index": choice.index, "logprobs": _logs(head, choice.logs()), "finish_reason": choice.finish}
+    common["dlstep"] = choice.summary()
+    if head.kind == "completion":
+        return CompletionChoice.model_construct(text=echo + choice.text, **common)
+    message = ChatCompletionMessage(role="assistant", content=choice.text)
+    return ChatChoice.model_construct(message=message, **common)
 
 
-def _chat(head: Head, choices: Items[Choice]) -> ChatCompletion:
-    parts = [
-        ChatChoice.model_construct(
-            index=choice.index,
-            message=ChatCompletionMessage(role="assistant", content=choice.text),
-            logprobs=_chat_logprobs(head, choice.logs()) if head.logprobs else None,
-            finish_reason=choice.finish,
-            dlstep=choice.summary(),
-        )
-        for choice in choices
-    ]
-    return ChatCompletion.model_construct(
-        id=head.id, object="chat.completion", created=head.created, model=head.model, choices=parts
-    )
+def _logs(head: Head, logs: Iterable[TokenLog]) -> Logprobs | ChoiceLogprobs | None:
+    """Return the probabilities of tokens, if they were asked for."""
+    if not head.logprobs:
+        return None
+    return _logprobs(head, logs) if head.kind == "completion" else _chat_logprobs(head, logs)
 
 
 def _logprobs(head: Head, logs: Iterable[TokenLog]) -> Logprobs:
@@ -98,7 +90,7 @@ def chunk(head: Head, choices: list[dict[str, Any]], **more: Any) -> bytes:
     return event(body)
 
 
-def event(body: dict[str, Any]) -> bytes:
+def event(body: Mapping[str, object]) -> bytes:
     """An object as an event of a stream: a chunk, or an error that clients raise."""
     return b"data: " + json.dumps(body, separators=COMPACT).encode() + b"\n\n"
 
@@ -118,10 +110,8 @@ def piece_chunk(head: Head, choice: Choice, piece: Piece, **more: Any) -> bytes:
     if not piece.text and not piece.ended and not piece.logs:
         return chunk(head, [], **more)
     finish = choice.finish if piece.ended else None
-    logs: Any = None
-    if head.logprobs:
-        made = _logprobs(head, piece.logs) if head.kind == "completion" else _chat_logprobs(head, piece.logs)
-        logs = made.model_dump(mode="json")
+    made = _logs(head, piece.logs)
+    logs = None if made is None else made.model_dump(mode="json")
     said = {"text": piece.text} if head.kind == "completion" else {"delta": {"content": piece.text} if piece.text else {}}
     return chunk(head, [{"index": choice.index, **said, "logprobs": logs, "finish_reason": finish}], **more)
 

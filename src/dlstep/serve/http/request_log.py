@@ -3,8 +3,10 @@
 import asyncio
 import json
 import time
+from collections.abc import Callable
 
 from ..log_lines import LineWriter
+from ..router.tickets import Ticket
 from ..settings import ServeOptions
 from .answers import Job
 
@@ -19,27 +21,34 @@ class RequestLog:
         """Write the line of a request whose tickets have ended, or will now that nobody waits for them."""
         if not self._options.log_requests:
             return
-        tickets = job.tickets
-        now = asyncio.get_running_loop().time()  # the end of tickets that the engine is still to be rid of
-        row: dict[str, object] = {
-            "time": round(time.time(), 3),
-            "id": job.head.id,
-            "owner": job.owner,
-            "answers": len(tickets),
-            "prompt_tokens": sum(len(ticket.submit.prompt) for ticket in tickets),
-            "tokens": sum(len(ticket.tokens) for ticket in tickets),
-            "forwards": sum(ticket.nfe for ticket in tickets),
-            "finish_reasons": [ticket.ending.reason if ticket.ending else "abort" for ticket in tickets],
-            "queued_s": _most([ticket.sent - ticket.arrived for ticket in tickets if ticket.sent is not None]),
-            "first_token_s": _most([ticket.first - ticket.arrived for ticket in tickets if ticket.first is not None]),
-            "seconds": _most([(now if ticket.ended is None else ticket.ended) - ticket.arrived for ticket in tickets]),
-        }
-        if errors := sorted({ticket.error for ticket in tickets if ticket.error}):
-            row["errors"] = errors
+        row = _row(job, asyncio.get_running_loop().time())
         if self._options.log_prompts:
-            row |= {"prompts": [ticket.submit.prompt for ticket in tickets], "texts": [choice.text for choice in job.choices]}
+            row["prompts"] = [ticket.submit.prompt for ticket in job.tickets]
+            row["texts"] = [choice.text for choice in job.choices]
         self._lines.write(json.dumps(row))
 
 
-def _most(seconds: list[float]) -> float | None:
+def _row(job: Job, now: float) -> dict[str, object]:
+    """Return what a request took and how it ended; tickets that have not ended yet end `now`."""
+    tickets = job.tickets
+    errors = sorted({ticket.error for ticket in tickets if ticket.error})
+    return {
+        "time": round(time.time(), 3),
+        "id": job.head.id,
+        "owner": job.owner,
+        "answers": len(tickets),
+        "prompt_tokens": sum(len(ticket.submit.prompt) for ticket in tickets),
+        "tokens": sum(len(ticket.tokens) for ticket in tickets),
+        "forwards": sum(ticket.nfe for ticket in tickets),
+        "finish_reasons": [ticket.ending.reason if ticket.ending else "abort" for ticket in tickets],
+        "queued_s": _longest(tickets, lambda ticket: ticket.sent),
+        "first_token_s": _longest(tickets, lambda ticket: ticket.first),
+        "seconds": _longest(tickets, lambda ticket: now if ticket.ended is None else ticket.ended),
+        **({"errors": errors} if errors else {}),
+    }
+
+
+def _longest(tickets: list[Ticket], time_of: Callable[[Ticket], float | None]) -> float | None:
+    """Return the longest time from the arrival of a ticket to `time_of` it; None if it has none."""
+    seconds = [end - ticket.arrived for ticket in tickets if (end := time_of(ticket)) is not None]
     return round(max(seconds), 4) if seconds else None

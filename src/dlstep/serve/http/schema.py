@@ -7,7 +7,7 @@ pydantic would take 14 seconds to report them.
 import json
 from collections.abc import Iterator, Mapping
 from itertools import islice
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal, cast, get_type_hints
 
 from pydantic import (
     AfterValidator,
@@ -19,7 +19,10 @@ from pydantic import (
     model_validator,
 )
 
-from ...core.request import LAST_ID, Seed
+from ...core import SamplingParams
+from ...core.checks import limits_of
+from ...core.request import LAST_ID
+from ...engine.option_help import field_help
 
 Text = Annotated[str, Field(max_length=1 << 20)]
 Stop = Annotated[str, Field(min_length=1, max_length=1024)]
@@ -27,6 +30,14 @@ Id = Annotated[int, Field(ge=0, le=LAST_ID)]
 FEW = Field(min_length=1, fail_fast=True)
 Ids = Annotated[list[Id], FEW]
 PART = 64  # entries of a dictionary that are validated together
+HINTS, HELP = get_type_hints(SamplingParams, include_extras=True), field_help(SamplingParams)
+BOUNDS = {"at least": "ge", "more than": "gt", "at most": "le", "less than": "lt"}
+
+
+def sampled(name: str, **more: Any) -> Any:
+    """Return a field with the range and help of one of `SamplingParams`; None is its default."""
+    bounds = {BOUNDS[words]: limit for words, limit in limits_of(HINTS[name])}
+    return Field(**({"default": None} if "default_factory" not in more else {}), description=HELP[name], **(bounds | more))
 
 
 def _by_parts(given: Any, check: ValidatorFunctionWrapHandler) -> Any:
@@ -90,10 +101,10 @@ class DlstepOptions(BaseModel):
     model_config = ConfigDict(strict=True, extra="allow", allow_inf_nan=False)
 
     stream: Literal["settled", "drafts", "steps"] = "settled"
-    max_nfe: Annotated[int, Field(ge=1)] | None = None
-    max_repetition_run: Annotated[int, Field(ge=2)] | None = None
+    max_nfe: int | None = sampled("max_nfe")
+    max_repetition_run: int | None = sampled("max_repetition_run")
     pinned: Annotated[dict[Annotated[str, Field(pattern="^[0-9]{1,9}$")], Id | str], FailFast] = Field(default_factory=dict)
-    canvas: Annotated[list[Id], Field(fail_fast=True)] = Field(default_factory=list)
+    canvas: Annotated[list[Id], Field(fail_fast=True)] = sampled("canvas", default_factory=list)
 
 
 class Sampling(Strict):
@@ -101,15 +112,15 @@ class Sampling(Strict):
 
     model: str | None = None
     n: Annotated[int, Field(ge=1, le=128)] | None = None
-    max_tokens: Annotated[int, Field(ge=1)] | None = None
-    temperature: Annotated[float, Field(ge=0)] | None = None
-    top_p: Annotated[float, Field(gt=0, le=1)] | None = None
-    top_k: Annotated[int, Field(ge=-1, le=LAST_ID)] | None = None
-    min_p: Annotated[float, Field(ge=0, le=1)] | None = None
-    seed: Seed | None = None
-    stop: Stop | Annotated[list[Stop], Field(max_length=64, fail_fast=True)] | None = None
-    stop_token_ids: Annotated[list[Id], Field(max_length=1024, fail_fast=True)] | None = None
-    ignore_eos: bool | None = None
+    max_tokens: int | None = sampled("max_tokens")
+    temperature: float | None = sampled("temperature")
+    top_p: float | None = sampled("top_p")
+    top_k: int | None = sampled("top_k", ge=-1)  # -1: all, as in vLLM
+    min_p: float | None = sampled("min_p")
+    seed: int | None = sampled("seed")
+    stop: Stop | Annotated[list[Stop], Field(max_length=64, fail_fast=True)] | None = sampled("stop")
+    stop_token_ids: Annotated[list[Id], Field(max_length=1024, fail_fast=True)] | None = sampled("stop_token_ids")
+    ignore_eos: bool | None = sampled("ignore_eos")
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     dlstep: DlstepOptions = Field(default_factory=DlstepOptions)
@@ -181,7 +192,7 @@ class ChatRequest(Sampling):
     """The body of `/v1/chat/completions`."""
 
     messages: Annotated[list[Message], FEW]
-    max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
+    max_completion_tokens: int | None = sampled("max_tokens")
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=1)] | None = None
     response_format: TextFormat | None = None
@@ -205,8 +216,8 @@ class ForkRequest(Strict):
 
     index: Annotated[int, Field(ge=0)] = 0
     seq: Annotated[int, Field(ge=0)]
-    temperature: Annotated[float, Field(ge=0)] | None = None
-    seed: Seed | None = None
+    temperature: float | None = sampled("temperature")
+    seed: int | None = sampled("seed")
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     dlstep: ForkOptions = Field(default_factory=ForkOptions)

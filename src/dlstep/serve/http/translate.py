@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence as Items
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from ... import rules
@@ -19,6 +19,8 @@ from .errors import ApiError, mentions
 from .schema import ChatRequest, CompletionRequest, DlstepOptions, Message, Sampling
 
 LONGEST_TOKEN = 64  # characters that a token stands for at most, on average over a whole prompt
+SEEDS = 1 << 64
+PARAMS = tuple(field.name for field in fields(SamplingParams))
 OWN = tuple(DlstepOptions.model_fields)  # fields of `dlstep` that are no options of a strategy
 # Words of a refusal, and the field that it is about.
 SUBJECTS = (("the prompt", "prompt"), ("stop_token_ids", "stop_token_ids"), ("stop=", "stop"), ("pinned", "dlstep.pinned"),
@@ -97,35 +99,30 @@ def text_prompt(facts: Facts, prompt: str) -> tuple[int, ...]:
 def params_of(facts: Facts, body: Sampling, max_tokens: int | None) -> SamplingParams:
     """How to sample, checked by `SamplingParams` itself, in its words."""
     own = body.dlstep
-    given: dict[str, Any] = {
-        "max_tokens": max_tokens,
-        "temperature": body.temperature,
-        "top_p": body.top_p,
-        "top_k": 0 if body.top_k == -1 else body.top_k,
-        "min_p": body.min_p,
-        "seed": body.seed,
-        "stop": (body.stop,) if isinstance(body.stop, str) else tuple(body.stop or ()),
-        "stop_token_ids": tuple(body.stop_token_ids or ()),
-        "ignore_eos": body.ignore_eos,
-        "max_nfe": own.max_nfe,
-        "max_repetition_run": own.max_repetition_run,
-        "canvas": tuple(own.canvas),
-        "strategy_options": strategy_options(own.model_extra or {}),
-    }
+    known = vars(body) | vars(own) | {"max_tokens": max_tokens, "strategy_options": strategy_options(own.model_extra or {})}
+    if body.top_k == -1:
+        known["top_k"] = 0
+    if isinstance(body.stop, str):
+        known["stop"] = [body.stop]
+    given: dict[str, Any] = {name: known[name] for name in PARAMS if known.get(name) is not None}
+    given |= {name: tuple(value) for name, value in given.items() if isinstance(value, list)}
     try:
-        if len(own.pinned) > facts.card.config.max_model_len:
-            raise ValueError(
-                f"pinned has {len(own.pinned)} positions, more than max_model_len={facts.card.config.max_model_len}"
-            )
-        if own.pinned:
-            given["pinned"] = encode_pins(facts.texts, {int(offset): what for offset, what in own.pinned.items()})
-        return SamplingParams(**{name: value for name, value in given.items() if value is not None})
+        given["pinned"] = _pins(facts, own)
+        return SamplingParams(**given)
     except ValueError as error:
         said = str(error).replace("SamplingParams.", "")
         found = re.match(r"(\w+)", said)
         name = found[1] if found else None
         wrong = f"dlstep.{name}" if name in OWN or name == "pins" else name
         raise ApiError(400, said, param=wrong) from error
+
+
+def _pins(facts: Facts, own: DlstepOptions) -> dict[int, int]:
+    """Return pinned ids by offset. Raises ValueError for more positions than an answer can have."""
+    most = facts.card.config.max_model_len
+    if len(own.pinned) > most:
+        raise ValueError(f"pinned has {len(own.pinned)} positions, more than max_model_len={most}")
+    return encode_pins(facts.texts, {int(offset): what for offset, what in own.pinned.items()})
 
 
 def strategy_options(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -180,6 +177,19 @@ def _asked(
     probabilities: bool,
 ) -> Asked:
     """A submission for each answer, checked as the engine would; `n` answers to a prompt have seeds of their own."""
+    requests = _requests(facts, body, prompts, params)
+    stream = body.dlstep.stream
+    drafts, steps = bool(body.stream) and stream == "drafts", stream == "steps"
+    keeps = steps and len(requests) <= facts.most_kept
+    submits = [
+        Submit(0, request.prompt, request.params, request.index, drafts, probabilities, steps, keeps) for request in requests
+    ]
+    openings = [_opened(facts, request) for request in requests] if steps else []
+    return Asked(tuple(submits), tuple(echo for echo in echoes for _ in range(body.n or 1)), params.stop, tuple(openings))
+
+
+def _requests(facts: Facts, body: Sampling, prompts: list[tuple[int, ...]], params: SamplingParams) -> list[Request]:
+    """Return a request for each answer. Raises ApiError if the engine would reject one."""
     copies = body.n or 1
     if not all(prompts):
         param = "messages" if isinstance(body, ChatRequest) else "prompt"
@@ -188,14 +198,7 @@ def _asked(
     requests = numbered([prompt for prompt in prompts for _ in range(copies)], each * len(prompts))
     for request in requests[:: 1 if params.seed is not None else copies]:
         _check(facts.card, request, body)
-    drafts = bool(body.stream) and body.dlstep.stream == "drafts"
-    steps = body.dlstep.stream == "steps"
-    keeps = steps and len(requests) <= facts.most_kept
-    submits = [
-        Submit(0, request.prompt, request.params, request.index, drafts, probabilities, steps, keeps) for request in requests
-    ]
-    openings = [_opened(facts, request) for request in requests] if steps else []
-    return Asked(tuple(submits), tuple(echo for echo in echoes for _ in range(copies)), params.stop, tuple(openings))
+    return requests
 
 
 def _opened(facts: Facts, request: Request) -> tuple[Sequence, Frame]:
@@ -210,13 +213,11 @@ def _opened(facts: Facts, request: Request) -> tuple[Sequence, Frame]:
 
 
 def _seeded(params: SamplingParams, number: int) -> SamplingParams:
-    """The parameters of answer `number` to a prompt: seeds count up from the one given."""
+    """Return the parameters of answer `number` to a prompt: its seed is that much larger (mod 2^64)."""
     if params.seed is None or not number:
         return params
-    try:
-        return replace(params, seed=params.seed + number)
-    except ValueError as error:
-        raise ApiError(400, str(error).replace("SamplingParams.", ""), param="seed") from error
+    seed = params.seed + number
+    return replace(params, seed=seed if seed < SEEDS else seed - SEEDS)
 
 
 def _check(card: Card, request: Request, body: Sampling) -> None:

@@ -7,11 +7,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Literal
 
-from ...core import Request, State, init
+from ...core import Request
 from ...core.ledger import Ending
 from ...text.detokenize import Tokenizer
 from ..engine_process import Host
-from ..facts import Texts
+from ..facts import Facts, known_facts
 from ..messages import Cancel, Card, Drop, Load, Message, Report, Submit
 from ..settings import ServeOptions
 from .fair_queue import FairQueue
@@ -47,15 +47,10 @@ class Front:
             hosts, options, heard=self._hear, lost=self._lose, died=self._died, turned=self._turned, tell=self._tell
         )
         self._draining = self._over = False
-        self._card: Card | None = None
-        self._first: State | None = None
-        self._texts = Texts(tokenizer, "", None)
-        self._template = options.template()
+        self._facts: Facts | None = None  # of the newest engine
+        self._tokenizer, self._template = tokenizer, options.template()
         self._queue: FairQueue[Ticket] = FairQueue()
         self.kept = Kept(options.kept_requests, options.kept_positions, self._drop)
-        self._keepers: dict[int, Replica] = {}  # of kept answers that an engine has
-        self._keys: dict[int, tuple[bytes, ...]] = {}  # of the pages of prompts that wait
-        self._timers: dict[int, list[asyncio.TimerHandle]] = {}
         self._ids = count()
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -113,37 +108,11 @@ class Front:
         return bool(self.replicas.why_unmade)
 
     @property
-    def card(self) -> Card:
-        """The facts of the model. Raises NotReady before the engine has told them."""
-        if self._card is None:
+    def facts(self) -> Facts:
+        """The facts of the model. Raises NotReady before an engine has loaded it."""
+        if self._facts is None:
             raise NotReady(self.why_not_ready() or "the model is loading")
-        return self._card
-
-    @property
-    def first(self) -> State:
-        """The engine's state before any request, by which requests are looked at here. Raises NotReady as `card` does."""
-        assert self.card is self._card and self._first is not None, "it comes with the card"
-        return self._first
-
-    @property
-    def texts(self) -> Texts:
-        """How texts become tokens; known once the card is."""
-        return self._texts
-
-    @property
-    def model(self) -> str:
-        """The name of the model to clients."""
-        return self.options.served_model_name or self.card.name
-
-    @property
-    def most_answers(self) -> int:
-        """Most answers that one body may ask for: those that could wait."""
-        return self.options.max_queue
-
-    @property
-    def most_kept(self) -> int:
-        """Most answers whose steps are kept."""
-        return self.kept.most
+        return self._facts
 
     def why_not_ready(self) -> str:
         """Why no request can be answered now; empty if it can."""
@@ -188,11 +157,11 @@ class Front:
         for each in asked:
             ticket = Ticket(each._replace(id=next(self._ids), salt=salt), owner, loop.time(), changed, whole=whole)
             tickets.append(ticket)
-            if ticket.submit.origin is not None:
-                self.kept.forking(ticket.submit.origin.id)
+            if each.origin is not None:
+                ticket.parent = self.kept.forking(each.origin.id)
             elif len(self.replicas) > 1:
-                self._keys[ticket.id] = page_keys(self.first, Request(0, each.prompt, each.params, salt=salt))
-            self._timers[ticket.id] = [loop.call_later(self.options.request_timeout, self._took_too_long, ticket)]
+                ticket.keys = page_keys(self.facts.first, Request(0, each.prompt, each.params, salt=salt))
+            ticket.timers.append(loop.call_later(self.options.request_timeout, self._took_too_long, ticket))
             self._wait(ticket)
         self._pump()
         return tickets
@@ -200,8 +169,8 @@ class Front:
     def _wait(self, ticket: Ticket) -> None:
         """Put a ticket into the queue, for so long."""
         self._queue.push(ticket.owner, ticket)
-        timer = asyncio.get_running_loop().call_later(self.options.queue_timeout, self._waited_too_long, ticket)
-        self._timers[ticket.id].insert(0, timer)
+        loop = asyncio.get_running_loop()
+        ticket.queue_timer = loop.call_later(self.options.queue_timeout, self._waited_too_long, ticket)
 
     def cancel(self, tickets: Iterable[Ticket], reason: str) -> None:
         """End answers with their settled tokens. Answers that have ended stay as they are.
@@ -222,7 +191,7 @@ class Front:
             if link.silent:
                 self._abandon(ticket)
             else:
-                self._timers[ticket.id].append(asyncio.get_running_loop().call_later(GRACE, self._abandon, ticket))
+                ticket.timers.append(asyncio.get_running_loop().call_later(GRACE, self._abandon, ticket))
 
     def _abandon(self, ticket: Ticket) -> None:
         """End a cancelled answer that the engine did not end, and ignore later reports about it."""
@@ -252,20 +221,21 @@ class Front:
         now = asyncio.get_running_loop().time()
         while self._queue and (replica := self._replica_for(self._queue.first())) is not None:
             ticket = self._queue.pop()
-            self._timers[ticket.id].pop(0).cancel()
-            if ticket.submit.keeps:
-                self._keepers[ticket.id] = replica
-            replica.give(ticket, self._keys.get(ticket.id, ()), now)
-            if ticket.submit.origin is not None:
-                self.kept.forked(ticket.submit.origin.id)
+            assert ticket.queue_timer is not None, "it waited"
+            ticket.queue_timer.cancel()
+            replica.give(ticket, now)
+            if ticket.parent is not None:
+                self.kept.forked(ticket.parent)
+                ticket.parent = None
         self._observe_load()
 
     def _replica_for(self, ticket: Ticket) -> Replica | None:
         """The replica that a ticket is given to now, if there is one."""
-        if ticket.submit.origin is not None:
-            keeper = self._keepers[ticket.submit.origin.id]
+        if ticket.parent is not None:
+            assert ticket.parent.keeper is not None, "the engine that has the steps of the parent lives"
+            keeper = self.replicas[ticket.parent.keeper]
             return keeper if keeper.takes_forks else None
-        return self.replicas.taker(self._keys.get(ticket.id, ()))
+        return self.replicas.taker(ticket.keys)
 
     def _hear(self, replica: Replica, message: Message) -> None:
         match message:
@@ -279,11 +249,12 @@ class Front:
 
     async def _meet(self, replica: Replica, card: Card) -> None:
         """Get ready for a model that has just been loaded. Its tokenizer is read in a thread: that takes seconds."""
-        tokenizer = self._texts.tokenizer
-        if tokenizer is None and card.folder is not None:
-            tokenizer = await asyncio.to_thread(_tokenizer_in, card.folder)
-        self._texts = Texts(tokenizer, card.prompt_end, self._template or card.chat_template)
-        self._card, self._first = card, init(card.config, card.strategy)
+        if self._tokenizer is None and card.folder is not None:
+            self._tokenizer = await asyncio.to_thread(_tokenizer_in, card.folder)
+        options = self.options
+        self._facts = known_facts(
+            card, self._tokenizer, options.served_model_name, self._template, options.max_queue, options.kept_requests
+        )
         replica.meet(card)
         self._pump()
         self._tell()
@@ -291,7 +262,7 @@ class Front:
     def _take(self, replica: Replica, report: Report) -> None:
         now = asyncio.get_running_loop().time()
         replica.load = report.load
-        self.metrics.work(replica.number, report.work)
+        self.metrics.work(replica.number, report)
         for news in report.news:
             ticket = replica.sent.get(news.id)
             if ticket is None:
@@ -301,7 +272,7 @@ class Front:
             before = ticket.size
             ticket.take(news, now)
             if ticket.size > before:
-                self.kept.grew(ticket.id, ticket.size - before)
+                self.kept.grew(ticket, ticket.size - before)
             if ticket.ended is not None:
                 self._retire(ticket)
         self._pump()
@@ -331,12 +302,10 @@ class Front:
             else:
                 self._finish(ticket, Ending("error", 0, f"{told}; the request can be sent again"), "engine_died")
         for ticket in list(self._queue):
-            origin = ticket.submit.origin
-            if origin is not None and self._keepers[origin.id] is replica:
+            if ticket.parent is not None and ticket.parent.keeper == replica.number:
                 self._queue.remove(ticket.owner, ticket)
                 self._finish(ticket, Ending("error", 0, "the engine died, and with it the step to fork at"), "engine_died")
-        self.kept.died(lambda ticket_id: self._keepers.get(ticket_id) is replica)
-        self._keepers = {ticket_id: keeper for ticket_id, keeper in self._keepers.items() if keeper is not replica}
+        self.kept.died(replica.number)
         self._pump()
         self._tell()
 
@@ -358,11 +327,9 @@ class Front:
         if ticket.sent is not None and ticket.replica is not None:
             if ticket.id in (replica := self.replicas[ticket.replica]).sent:  # it was not abandoned
                 replica.take_back(ticket)
-        elif ticket.submit.origin is not None:
-            self.kept.forked(ticket.submit.origin.id)
-        self._keys.pop(ticket.id, None)
-        for timer in self._timers.pop(ticket.id, ()):
-            timer.cancel()
+        elif ticket.parent is not None:
+            self.kept.forked(ticket.parent)
+        ticket.release()
         self.metrics.ended(ticket)
 
     def _waited_too_long(self, ticket: Ticket) -> None:
@@ -373,10 +340,11 @@ class Front:
     def _took_too_long(self, ticket: Ticket) -> None:
         self.cancel([ticket], f"the request took longer than {self.options.request_timeout:g} seconds")
 
-    def _drop(self, ticket_id: int) -> None:
-        keeper = self._keepers.pop(ticket_id, None)
-        if keeper is not None:
-            keeper.link.send(Drop(ticket_id))
+    def _drop(self, ticket: Ticket) -> None:
+        """Make the engine that keeps the steps of an answer forget them."""
+        if ticket.keeper is not None:
+            self.replicas[ticket.keeper].link.send(Drop(ticket.id))
+            ticket.keeper = None
 
     def _observe_load(self) -> None:
         waiting = len(self._queue)

@@ -2,8 +2,10 @@
 
 import time
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 from uuid import uuid4
+
+from ..shapes import ForkOrigin
 
 Kind = Literal["completion", "chat"]
 
@@ -18,7 +20,7 @@ class Head:
     best: bool  # whether the chosen token is named as the most probable one, too
     id: str = field(default="")
     created: int = field(default_factory=lambda: int(time.time()))
-    origin: dict[str, Any] | None = None  # of a fork: the request, the answer and the step that it begins at
+    origin: ForkOrigin | None = None  # of a fork: the request, the answer and the step that it begins at
 
     def __post_init__(self) -> None:
         if not self.id:

@@ -29,29 +29,27 @@ class Kept:
     holds less. `drop` makes the engine forget an answer; while a fork of the answer waits, it is deferred.
     """
 
-    def __init__(self, most: int, positions: int, drop: Callable[[int], None]) -> None:
+    def __init__(self, most: int, positions: int, drop: Callable[[Ticket], None]) -> None:
         self.most, self._positions, self._drop = most, positions, drop
         self._requests: dict[str, OrderedDict[str, KeptRequest]] = {}  # by owner, oldest first
-        self._homes: dict[int, KeptRequest] = {}  # requests, by the ids of their answers
+        self._tickets: dict[int, Ticket] = {}  # the answers of all requests, by id
         self._answers, self._sizes = Counter[str](), Counter[str]()  # numbers of answers and positions, by owner
-        self._forks: Counter[int] = Counter()  # waiting ones, by the answer that they begin at
-        self._late: set[int] = set()  # answers to be dropped once no fork of them waits
 
     def __len__(self) -> int:
-        return len(self._homes)
+        return len(self._tickets)
 
     def add(self, request: KeptRequest) -> None:
         """Keep a request, and drop older ones above the bounds."""
         self._requests.setdefault(request.owner, OrderedDict())[request.head.id] = request
-        self._homes |= dict.fromkeys((ticket.id for ticket in request.tickets), request)
+        self._tickets |= {ticket.id: ticket for ticket in request.tickets}
         self._answers[request.owner] += len(request.tickets)
         self._sizes[request.owner] += request.size
         self._shrink()
 
-    def grew(self, ticket_id: int, positions: int) -> None:
+    def grew(self, ticket: Ticket, positions: int) -> None:
         """Note that the frames of an answer hold more positions."""
-        if (request := self._homes.get(ticket_id)) is not None:
-            self._sizes[request.owner] += positions
+        if ticket.id in self._tickets:
+            self._sizes[ticket.owner] += positions
             self._shrink()
 
     def _shrink(self) -> None:
@@ -68,13 +66,11 @@ class Kept:
         if not owned:
             del self._requests[request.owner], self._answers[request.owner], self._sizes[request.owner]
         for ticket in request.tickets:
-            del self._homes[ticket.id]
+            del self._tickets[ticket.id]
             if ticket.sent is None:
                 ticket.submit = ticket.submit._replace(keeps=False)
-            elif self._forks[ticket.id]:
-                self._late.add(ticket.id)
-            else:
-                self._drop(ticket.id)
+            elif not ticket.forks:  # otherwise `forked` drops it once no fork of it waits
+                self._drop(ticket)
 
     def find(self, request_id: str, owner: str) -> KeptRequest | None:
         """A request of this owner."""
@@ -84,22 +80,20 @@ class Kept:
         """All requests of an owner, the oldest first."""
         return list(self._requests.get(owner, {}).values())
 
-    def forking(self, ticket_id: int) -> None:
-        """A fork of an answer waits for the engine."""
-        self._forks[ticket_id] += 1
+    def forking(self, ticket_id: int) -> Ticket:
+        """Return a kept answer, of which one more fork waits for the engine."""
+        ticket = self._tickets[ticket_id]
+        ticket.forks += 1
+        return ticket
 
-    def forked(self, ticket_id: int) -> None:
-        """A fork of an answer waits no more."""
-        self._forks[ticket_id] -= 1
-        if not self._forks[ticket_id]:
-            del self._forks[ticket_id]
-            if ticket_id in self._late:
-                self._late.remove(ticket_id)
-                self._drop(ticket_id)
+    def forked(self, ticket: Ticket) -> None:
+        """Note that a fork of an answer waits no more."""
+        ticket.forks -= 1
+        if not ticket.forks and ticket.id not in self._tickets:
+            self._drop(ticket)
 
-    def died(self, had: Callable[[int], bool] = lambda ticket_id: True) -> None:
-        """An engine is gone, and with it all answers that it `had`; those that no engine saw will be kept by the next one."""
+    def died(self, number: int) -> None:
+        """Forget the requests whose steps were kept by the dead engine of this replica."""
         for request in [request for owned in self._requests.values() for request in owned.values()]:
-            if any(ticket.sent is not None and had(ticket.id) for ticket in request.tickets):
+            if any(ticket.keeper == number for ticket in request.tickets):
                 self._forget(request)
-        self._late = {ticket_id for ticket_id in self._late if not had(ticket_id)}

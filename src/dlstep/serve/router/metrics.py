@@ -2,7 +2,8 @@
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 
-from ..messages import Load, Work
+from ...core.usage import Work
+from ..messages import Load, Report
 from .tickets import Ticket
 
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 25.0, 50.0, 100.0)
@@ -100,8 +101,9 @@ class Metrics:
         for use, pages in (("owned", load.pages_owned), ("cached", load.pages_cached), ("free", load.pages_free)):
             self._held.labels(number, use).set(pages)
 
-    def work(self, number: int, work: Work) -> None:
+    def work(self, number: int, report: Report) -> None:
         """Count what the engine of a replica did."""
+        work = report.work
         self._count(number, work)
         self._forwards.labels("sampling").inc(work.sampling_forwards)
         self._forwards.labels("storing").inc(work.storing_forwards)
@@ -111,8 +113,8 @@ class Metrics:
         self._prompt.inc(work.prompt_tokens)
         self._queries.inc(work.prompt_tokens)
         self._hits.inc(work.cached_tokens)
-        self._spent.inc(work.cpu_seconds)
-        self._passed.inc(work.busy_seconds)
+        self._spent.inc(report.cpu_seconds)
+        self._passed.inc(report.busy_seconds)
 
     def load(self, load: Load, waiting: int) -> None:
         """Note who runs and waits, and who holds the pages."""

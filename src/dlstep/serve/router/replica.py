@@ -87,11 +87,12 @@ class Replica:
         self.card, self._pages = card, Pages(card.config.num_pages)
         self.set_phase("ready")
 
-    def give(self, ticket: Ticket, keys: tuple[bytes, ...], now: float) -> None:
-        """Send a ticket to the engine. `keys` belong to the pages of its prompt."""
+    def give(self, ticket: Ticket, now: float) -> None:
+        """Send a ticket to the engine."""
         ticket.sent, ticket.replica = now, self.number
+        ticket.keeper = self.number if ticket.submit.keeps else None
         self.sent[ticket.id] = ticket
-        self._pages.learn(keys)
+        self._pages.learn(ticket.keys)
         self.link.send(ticket.submit)
 
     def take_back(self, ticket: Ticket) -> None:

@@ -1,8 +1,9 @@
 """A ticket is one answer as the HTTP process knows it, from its arrival to its end."""
 
+from asyncio import TimerHandle
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, Optional
 
 from ...core import Sequence
 from ...core.ledger import Ending
@@ -43,6 +44,15 @@ class Ticket:
     replica: int | None = None  # whose engine has it, or had it last
     begun_again: bool = False
     cancelled: str = ""  # the reason to end early; empty if not cancelled
+    # Until it ends: the keys of the pages of its prompt, and the timers that end it.
+    keys: tuple[bytes, ...] = ()
+    queue_timer: TimerHandle | None = None
+    timers: list[TimerHandle] = field(default_factory=list)
+    # Of steps and forks: the replica whose engine keeps its steps, the answer that it begins at
+    # (while it waits, if it is a fork), and how many forks of it wait.
+    keeper: int | None = None
+    parent: Optional["Ticket"] = None
+    forks: int = 0
 
     @property
     def id(self) -> int:
@@ -85,6 +95,12 @@ class Ticket:
         self.probabilities.clear()
         self.cells, self.steps, self.nfe, self.cached = (), 0, 0, 0
         self.sent, self.begun_again = None, True
+
+    def release(self) -> None:
+        """Give up what only an answer under way needs."""
+        for timer in self.timers if self.queue_timer is None else (self.queue_timer, *self.timers):
+            timer.cancel()
+        self.keys, self.queue_timer, self.timers, self.parent = (), None, [], None
 
     def open(self, opening: Sequence, frame: Frame) -> None:
         """Begin to tell steps, by the frame before the first forward."""

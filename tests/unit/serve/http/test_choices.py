@@ -6,9 +6,9 @@ from hypothesis import given, strategies as st
 
 from dlstep.core import Cell, Request, SamplingParams, add
 from dlstep.core.ledger import Ending
+from dlstep.serve.facts import Texts
 from dlstep.serve.http.choices import Choice
 from dlstep.serve.messages import News, Origin, Submit
-from dlstep.serve.router.front import Texts
 from dlstep.serve.router.heads import Head
 from dlstep.serve.router.tickets import Ticket
 from dlstep.stream import window_texts

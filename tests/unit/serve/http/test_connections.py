@@ -185,3 +185,5 @@ def test_the_largest_seeds_of_the_core_are_taken() -> None:
     with served(shadow_engine()) as server, server.http() as http:
         for seed, status in (((1 << 64) - 1, 200), (-(1 << 63), 200), (1 << 64, 400), (-(1 << 63) - 1, 400)):
             assert http.post(COMPLETIONS, json=GOOD | {"seed": seed}).status_code == status
+        several = http.post(COMPLETIONS, json=GOOD | {"seed": (1 << 64) - 1, "n": 2, "temperature": 1})
+        assert several.status_code == 200, "the seed after the largest is 0"

@@ -281,7 +281,7 @@ def test_kept_steps_are_bounded_in_positions_and_dropped_in_the_engine_too() -> 
         assert states == sorted(states, reverse=True) and {*states} == {200, 404}, "the oldest ones are gone"
         assert answered(http, prompt="x", max_tokens=100, ignore_eos=True), "one that is too large is answered"
         assert {http.get(f"/v1/requests/{each}/steps").status_code for each in ids} == {404}
-        assert not server.front.kept._homes and not server.front.kept._sizes.total()
+        assert not len(server.front.kept) and not server.front.kept._sizes.total()
     with served(shadow_engine(), kept_requests=0) as server, server.http() as http:
         request_id = answered(http)
         assert http.get(f"/v1/requests/{request_id}/steps").status_code == 404

@@ -125,9 +125,9 @@ def test_owners_of_keys_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     driver, order, give = engine.driver, list[str](), Replica.give
     assert isinstance(driver, Paced)
 
-    def watched(replica: Replica, ticket: Ticket, keys: tuple[bytes, ...], now: float) -> None:
+    def watched(replica: Replica, ticket: Ticket, now: float) -> None:
         order.append(ticket.owner)
-        give(replica, ticket, keys, now)
+        give(replica, ticket, now)
 
     monkeypatch.setattr(Replica, "give", watched)
     with served(engine, keys=("first", "second"), max_queue=100) as server, server.http() as http:

@@ -1,0 +1,120 @@
+"""The work of forward passes and the share of each request, folded from the plans of a decode."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from .ledger import FinishReason
+from .plan import Plan, Span
+
+BROKEN_OFF: tuple[FinishReason, ...] = ("abort", "error")
+
+
+class Work(NamedTuple):
+    """Sums over forward passes, which have a span for each of their requests.
+
+    `wasted` rows were computed in vain: rows of positions that had been stored before and were
+    lost, and all rows of requests that were aborted or failed.
+    """
+
+    sampling_forwards: int = 0
+    storing_forwards: int = 0
+    spans: int = 0
+    rows: int = 0
+    wasted: int = 0
+    preemptions: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+
+
+@dataclass(slots=True)
+class RequestUsage:
+    """The usage of one request so far.
+
+    Attributes:
+        prompt: Length of its prompt.
+        cached: Tokens of the prompt found in pages at its first admission; None before that.
+        rows: Rows computed for it.
+        again: Those of its rows that had been stored before.
+        pages: Pages that it holds.
+        lost: Whether it lost pages since the caller last reset this flag.
+    """
+
+    prompt: int
+    cached: int | None = None
+    rows: int = 0
+    again: int = 0
+    pages: int = 0
+    lost: bool = False
+    reached: int = 0  # the end of the positions that were ever stored
+
+    def wasted(self, reason: FinishReason) -> int:
+        """Return the wasted rows of the request, which ended for this reason."""
+        return self.rows if reason in BROKEN_OFF else self.again
+
+    def lose(self) -> None:
+        """Note that the device has forgotten the pages."""
+        self.lost, self.pages = self.lost or self.pages > 0, 0
+
+    def feed(self, span: Span) -> int:
+        """Count the rows of a span. Return how many of them had been stored before."""
+        start = span.start + span.query_only
+        final, reached = start + span.final_rows, self.reached
+        again = max(0, min(reached, final) - start)
+        self.rows += len(span.tokens)
+        self.again += again
+        self.reached = max(reached, final)
+        return again
+
+
+class Usage:
+    """The usage of the open requests, by arrival number."""
+
+    def __init__(self) -> None:
+        self._requests: dict[int, RequestUsage] = {}
+
+    def open(self, arrival: int, prompt: int) -> RequestUsage:
+        """Count a request with a prompt of this length from now on."""
+        usage = self._requests[arrival] = RequestUsage(prompt)
+        return usage
+
+    def of(self, arrival: int) -> RequestUsage:
+        """Return the usage of a request; that of a new one if it is not open."""
+        return self._requests.get(arrival) or RequestUsage(0)
+
+    def close(self, arrival: int) -> None:
+        """Stop counting a request; nothing happens if it is not open."""
+        self._requests.pop(arrival, None)
+
+    def rebuild(self) -> None:
+        """Note that the device was forgotten."""
+        for usage in self._requests.values():
+            usage.lose()
+
+    def take(self, plan: Plan, page_size: int) -> Work:
+        """Count a forward pass and return its work.
+
+        Its prompt tokens, cached tokens and wasted rows are those of open requests.
+        """
+        known, prompts, cached, again = self._requests, 0, 0, 0
+        for arrival in plan.preemptions:
+            if (usage := known.get(arrival)) is not None:
+                usage.lose()
+        for admission in plan.admissions:
+            if (usage := known.get(admission.arrival)) is not None:
+                usage.pages = len(admission.shared)
+                if usage.cached is None:  # not admitted again after a preemption
+                    # A fork also finds pages of its answer.
+                    usage.cached = min(usage.pages * page_size, usage.prompt)
+                    cached += usage.cached
+        for grant in plan.grants:
+            if (usage := known.get(grant.arrival)) is not None:
+                usage.pages += len(grant.pages)
+        samples, rows = False, 0
+        for span in plan.spans:
+            samples = samples or bool(span.wanted)
+            rows += len(span.tokens)
+            if (usage := known.get(span.arrival)) is not None:
+                if not usage.rows:
+                    prompts += usage.prompt
+                again += usage.feed(span)
+        return Work(int(samples), int(not samples), len(plan.spans), rows, again, len(plan.preemptions), prompts, cached)
