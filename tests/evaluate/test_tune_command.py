@@ -1,6 +1,8 @@
 """`dlstep tune` from options to a file that other commands use; wrong options are told in one line."""
 
 import json
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -8,8 +10,8 @@ from random import Random
 import pytest
 import yaml
 
+from benchmarks.tuner import ACCURACY, SPEED, decoded, point, simulated
 from dlstep import LLM, SamplingParams
-from dlstep.bench.tune import ACCURACY, SPEED, decoded, point, simulated
 from dlstep.cli import main
 from dlstep.cli.main import parsed
 from dlstep.cli.serve import _policy
@@ -22,6 +24,7 @@ from dlstep.evaluate.tune_options import TuneOptions
 from dlstep.evaluate.tuning import Silent, tune
 from dlstep.tiny import problems, score
 
+ROOT = Path(__file__).parents[2]
 Captured = pytest.CaptureFixture[str]
 QUESTION = "Max has 53 shells. Later Max buys 39 more. How many shells does Max have?"
 ARGUMENTS = ["tune", "--over", "accept_threshold=0.3,0.9", "add_block_threshold=0.1,0.9", "--problems", "12", "--held_out", "8"]
@@ -165,7 +168,9 @@ def test_the_bench_simulates_what_the_command_finds(tmp_path: Path) -> None:
 
 
 @pytest.mark.stress
-def test_no_sampler_finds_more_than_the_tuner(capsys: Captured) -> None:
-    assert main(["bench", "tune", "--json"]) == 0
-    rows = [row for row in json.loads(capsys.readouterr().out) if row["method"] == "dlstep tune"]
+def test_no_sampler_finds_more_than_the_tuner() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.tuner", "--json"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    rows = [row for row in json.loads(done.stdout) if row["method"] == "dlstep tune"]
     assert len(rows) == 4 and all(row["area"] >= 0.93 and row["worst_area"] >= 0.88 for row in rows)

@@ -45,7 +45,7 @@ def parser() -> ArgumentParser:
     return options
 
 
-def rows(chosen: Namespace) -> list[dict[str, object]]:
+def rows(chosen: Namespace) -> list[dict[str, Any]]:
     """A row for each rate. Raises ValueError if no server answers."""
     from ..bench.serve import measure
 
@@ -55,7 +55,7 @@ def rows(chosen: Namespace) -> list[dict[str, object]]:
         raise ValueError("--rates takes numbers that are not below 0, and --seconds one above 0")
     prompts = _prompts(chosen.prompts)
     options = json.loads(json.dumps(chosen.options))
-    found: list[dict[str, object]] = []
+    found: list[dict[str, Any]] = []
     try:
         for row in measure(
             chosen.url,

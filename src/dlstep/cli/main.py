@@ -172,6 +172,8 @@ def parsed(arguments: Items[str]) -> Namespace:
         if UNDECODED.search(argument):
             raise ValueError(f"argument {number} is not UTF-8: {os.fsencode(argument)!r}")
     arguments = underscored(arguments)
+    if "bench" in arguments[:1]:
+        bench.refuse_moved(arguments[1:])
     if "serve" in arguments[:1]:
         arguments = serve.with_model_named(arguments)
     if "eval" in arguments[:1]:

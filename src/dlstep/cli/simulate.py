@@ -12,9 +12,9 @@ from jsonargparse import ArgumentParser, Namespace
 from .. import tiny
 from ..core import Config, Strategy
 from ..strategies import load
-from .bench import print_rows
 from .json_text import json_text
 from .options import new_parser
+from .rows import print_rows
 
 if TYPE_CHECKING:
     from ..simulate.figures import Figures, Fleet, Traffic
@@ -143,7 +143,7 @@ def run(options: Namespace) -> int:
     else:
         if rows:
             print(f"{rate:g} requests a second {'in all' if total else 'for each replica'}, times in milliseconds:")
-            _table([asdict(row) for row in rows], CURVE)
+            print_rows([asdict(row) for row in rows], CURVE)
         if verdict is not None:
             print(verdict.text)
     return int(verdict is not None and verdict.replicas is None)
@@ -264,17 +264,7 @@ def _say(fleet: "Fleet", comparisons: "list[Comparison]") -> None:
     if comparisons:
         print("Predicted beside measured; every column has the medians of its repetitions:")
         rows = [{**asdict(each), "error": f"{100 * each.error:+.1f} %"} for each in comparisons]
-        _table(rows, ("figure", "measured", "predicted", "error"))
-
-
-def _table(rows: list[dict[str, Any]], columns: tuple[str, ...]) -> None:
-    print_rows(columns, ([_cell(row[name]) for name in columns] for row in rows))
-
-
-def _cell(value: object) -> str:
-    if value is None:
-        return "-"
-    return f"{value:.2f}" if isinstance(value, float) else str(value)
+        print_rows(rows, ("figure", "measured", "predicted", "error"))
 
 
 def _followed(rows: "Iterable[Figures]") -> "Iterable[Figures]":
@@ -304,5 +294,5 @@ def _run_steps(options: Namespace) -> int:
     if options.json:
         print(json_text(found))
     else:
-        _table(found, tuple(found[0])[1:])
+        print_rows(found, tuple(found[0])[1:])
     return 0
