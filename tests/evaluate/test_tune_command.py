@@ -68,7 +68,7 @@ def test_what_was_chosen_is_used_by_other_commands_at_once(folder: Path, tmp_pat
     engine = yaml.safe_load((folder / "best.yml").read_text())["engine"]
     assert engine["buffer_size"] == 2 and {"accept_threshold", "add_block_threshold"} < engine.keys()
     for command in (["generate", QUESTION], ["serve"], ["eval"], ["tune"]):
-        options = parsed([*command, "--config", best])[command[0]]
+        options = parsed([*command, "--config", best])[0]
         assert {name: options[name] for name in engine} == engine
     assert main(["eval", "--config", best, "--dataset_limit", "3", "--out", str(tmp_path / "run")]) == 0
     assert f"accept_threshold={engine['accept_threshold']}" in read(tmp_path / "run").asked["key"]["engine"]["strategy"]
@@ -83,8 +83,8 @@ def test_files_for_eval_and_tune_are_read_for_their_engine(tmp_path: Path) -> No
         "engine: {accept-threshold: 0.7}\neval: {dataset_limit: 30}\ntune: {held-out: 5, over: ['buffer_size=1,2']}\n"
     )
     for command in (["generate", QUESTION], ["serve"]):
-        assert parsed([*command, f"--config={path}"])[command[0]].accept_threshold == 0.7
-    options = parsed(["tune", "--config", str(path)]).tune
+        assert parsed([*command, f"--config={path}"])[0].accept_threshold == 0.7
+    options = parsed(["tune", "--config", str(path)])[0]
     assert (options.accept_threshold, options.dataset_limit, options.held_out, options.over) == (
         0.7,
         30,

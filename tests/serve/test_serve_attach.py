@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
-from jsonargparse import Namespace
 from rich.console import Console
 from serving import Paced, questions, served, shadow_engine, tiny_llm
 
 from dlstep.cli import attach, bench_serve, generate, main, serve
+from dlstep.cli.parser import Namespace
 from dlstep.core import Abort, Add, Fail, Request, SamplingParams, Spec, State, Trace, abort, add, init
 from dlstep.core.trace import name_of
 from dlstep.core.words import harmless, piece, printable

@@ -1,17 +1,16 @@
 """`dlstep bench`: rows of measurements, as a table or as JSON."""
 
-from collections.abc import Sequence as Items
+from collections.abc import Callable, Sequence as Items
 from dataclasses import asdict
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from jsonargparse import ArgumentParser, Namespace
-
 from ..bench.answers import BATCHES, LENGTHS, SCRIPTS
 from ..strategies import ALIASES
 from . import bench_serve
 from .options import new_parser
+from .parser import ArgumentParser, Namespace
 from .rows import followed, report
 
 HOST_EXAMPLE = """dlstep bench host --json
@@ -25,7 +24,6 @@ EXAMPLES = "\n".join((HOST_EXAMPLE, DECODE_EXAMPLE, KERNELS_EXAMPLE, bench_serve
 SHAPE_COLUMNS = ("context", "batch", "rows", "step_us", "roofline_us", "ratio", "host_share", "host_us", "tokens_per_s")
 KERNEL_COLUMNS = ("kernel", "case", "equal", "us", "least_us", "share")
 SHAPES = "sdar-1.7b, sdar-8b, llada2-mini, dream-7b, fast-dllm-v2-1.5b, diffusion-gemma-26b"
-KINDS = ("host", "decode", "kernels", "serve")
 # Measurements for developers of dlstep by their old kind or option, and the module of `benchmarks` that makes them now.
 MOVED = {
     "tune": "tuner",
@@ -38,7 +36,7 @@ MOVED = {
 
 
 def parser() -> ArgumentParser:
-    """The parser of `dlstep bench`, still without its kinds."""
+    """The options of `dlstep bench` without a kind."""
     return new_parser(
         "dlstep bench KIND ...",
         "Measure host cost (no model needed), decode steps, kernels (on CUDA), or a server.",
@@ -56,35 +54,50 @@ def refuse_moved(arguments: Items[str]) -> None:
             )
 
 
-def add_kinds(options: ArgumentParser) -> None:
-    """Add the kinds of measurement; to be called once the parser has its place among the commands."""
-    kinds = options.add_subcommands(required=True, dest="kind")
+def host_parser() -> ArgumentParser:
+    """The options of `dlstep bench host`."""
     per_step = "Microseconds of schedule, lowering, unpacking and commit per request and step."
     host = new_parser("dlstep bench host [options]", per_step, HOST_EXAMPLE)
-    host.add_argument(
-        "--strategy",
-        type=str,
-        default="multi_bd",
-        help="A strategy, all, multi_bd_edit_full or dmax_full (nearly four tokens a step, not two).",
-    )
+    strategy = "A strategy, all, multi_bd_edit_full or dmax_full (nearly four tokens a step, not two)."
+    host.add_argument("--strategy", type=str, default="multi_bd", help=strategy)
     batches = f"Requests at a time, as [8,32]; None: {list(BATCHES)}."
     host.add_argument("--batches", type=list[int] | None, default=None, help=batches)
     lengths = f"Tokens of a sequence, as [512,4096]; None: {list(LENGTHS)}."
     host.add_argument("--lengths", type=list[int] | None, default=None, help=lengths)
     host.add_argument("--memory", action="store_true", help="Instead: bytes per token of a state of 1,048,576 tokens.")
-    decode = _decode_parser()
+    return _with_json(host)
+
+
+def run_host(options: Namespace) -> int:
+    """Print the host cost per request and step, or the memory of a token."""
+    if not options.memory:
+        rows = host_rows(options.strategy, tuple(options.batches or BATCHES), tuple(options.lengths or LENGTHS))
+        return report(rows, as_json=options.json)
+    ignored = {"strategy": "multi_bd", "batches": None, "lengths": None}
+    if given := [name for name, value in ignored.items() if options[name] != value]:
+        raise ValueError(f"--{given[0]} does nothing beside --memory: leave one of them out")
+    return report(memory_rows(), as_json=options.json)
+
+
+def kernels_parser() -> ArgumentParser:
+    """The options of `dlstep bench kernels`."""
     checked = "Each kernel against its twin, then its time against the limits of the CUDA device, in bfloat16."
-    kernels = new_parser("dlstep bench kernels [options]", checked, KERNELS_EXAMPLE)
-    served = bench_serve.parser()
-    for kind in (host, decode, kernels, served):
-        kind.add_argument("--json", action="store_true", help="Print a JSON list of rows, and nothing else, on stdout.")
-    kinds.add_subcommand("host", host, help="Host cost per request and step.")
-    kinds.add_subcommand("decode", decode, help="Decode steps of a model, or of random weights in the shape of one.")
-    kinds.add_subcommand("kernels", kernels, help="Kernels against their twins and the limits of the device.")
-    kinds.add_subcommand("serve", served, help="Load on a running server, at rising rates.")
+    return _with_json(new_parser("dlstep bench kernels [options]", checked, KERNELS_EXAMPLE))
 
 
-def _decode_parser() -> ArgumentParser:
+def run_kernels(options: Namespace) -> int:
+    """Print a row for each kernel; 1 if an answer is not its twin's."""
+    from ..bench.kernel.measure import measure_kernels
+
+    return report([asdict(row) for row in measure_kernels()], KERNEL_COLUMNS, as_json=options.json)
+
+
+def _with_json(options: ArgumentParser) -> ArgumentParser:
+    options.add_argument("--json", action="store_true", help="Print a JSON list of rows, and nothing else, on stdout.")
+    return options
+
+
+def decode_parser() -> ArgumentParser:
     """The options of `dlstep bench decode`."""
     share = (
         "Time of a decode step. Of a model: the share outside the network's forward. With --shape, of random weights in the "
@@ -105,33 +118,15 @@ def _decode_parser() -> ArgumentParser:
     decode.add_argument("--layers", type=int | None, default=None, help="--shape: only so many layers.")
     decode.add_argument("--profile", type=str | None, default=None, metavar="FILE", help="--shape: trace of the last batch.")
     decode.add_argument("--plot", type=str | None, default=None, metavar="FILE", help="--shape: draw the rows into this file.")
-    return decode
+    return _with_json(decode)
 
 
-def run(options: Namespace) -> int:
-    """Print the rows of one measurement; 1 if a kernel's answer is not its twin's."""
-    chosen = options[options.kind]
-    rows, columns = _measured(options.kind, chosen)
-    return report(rows, columns, as_json=chosen.json)
-
-
-def _measured(kind: str, chosen: Namespace) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
-    """The rows, and which columns a table shows; none: all."""
-    if kind == "kernels":
-        from ..bench.kernel.measure import measure_kernels
-
-        return [asdict(row) for row in measure_kernels()], KERNEL_COLUMNS
-    if kind == "serve":
-        return bench_serve.rows(chosen), bench_serve.COLUMNS
-    if kind == "decode":
-        _refuse_options_of_shapes(chosen)
-        return (shape_rows(chosen), SHAPE_COLUMNS) if chosen.shape else (decode_rows(chosen.model, chosen.device or "cpu"), ())
-    if chosen.memory:
-        ignored = {"strategy": "multi_bd", "batches": None, "lengths": None}
-        if given := [name for name, value in ignored.items() if chosen[name] != value]:
-            raise ValueError(f"--{given[0]} does nothing beside --memory: leave one of them out")
-        return memory_rows(), ()
-    return host_rows(chosen.strategy, tuple(chosen.batches or BATCHES), tuple(chosen.lengths or LENGTHS)), ()
+def run_decode(options: Namespace) -> int:
+    """Print the steps of a model, or those of random weights in a shape."""
+    _refuse_options_of_shapes(options)
+    if options.shape:
+        return report(shape_rows(options), SHAPE_COLUMNS, as_json=options.json)
+    return report(decode_rows(options.model, options.device or "cpu"), as_json=options.json)
 
 
 def host_rows(strategy: str, batches: tuple[int, ...], lengths: tuple[int, ...]) -> list[dict[str, Any]]:
@@ -150,7 +145,7 @@ def host_rows(strategy: str, batches: tuple[int, ...], lengths: tuple[int, ...])
 def _refuse_options_of_shapes(chosen: Namespace) -> None:
     """Raise ValueError for an option that does nothing without --shape."""
     names = ("contexts", "batches", "tokens_per_forward", "enforce_eager", "compile_layers", "layers", "profile", "plot")
-    without = _decode_parser()
+    without = decode_parser()
     given = [name for name in names if chosen[name] != without.get_default(name)]
     if chosen.shape is None and given:
         raise ValueError(f"--{given[0]} does nothing without --shape: give one of {SHAPES}")
@@ -203,3 +198,12 @@ def shape_rows(chosen: Namespace) -> list[dict[str, Any]]:
     if chosen.plot is not None:
         plot_decode(rows, Path(chosen.plot))
     return rows
+
+
+# Name, what it does, the parser of its options, exit code from options.
+KINDS: dict[str, tuple[str, Callable[[], ArgumentParser], Callable[[Namespace], int]]] = {
+    "host": ("Host cost per request and step.", host_parser, run_host),
+    "decode": ("Decode steps of a model, or of random weights in the shape of one.", decode_parser, run_decode),
+    "kernels": ("Kernels against their twins and the limits of the device.", kernels_parser, run_kernels),
+    "serve": ("Load on a running server, at rising rates.", bench_serve.parser, bench_serve.run),
+}

@@ -7,11 +7,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from jsonargparse import ArgumentParser, Namespace
-
 from .. import tiny
 from ..core.words import counted
 from .options import new_parser
+from .parser import ArgumentParser, Namespace
+from .rows import report
 
 EXAMPLE = """dlstep bench serve http://127.0.0.1:8000
 dlstep bench serve http://127.0.0.1:8000 --rates [0] --json
@@ -42,7 +42,13 @@ def parser() -> ArgumentParser:
     )
     options.add_argument("--warm", type=bool, default=False, help="Answer each prompt once before, which is not measured.")
     options.add_argument("--seed", type=int, default=0, help="Seed of the times between requests.")
+    options.add_argument("--json", action="store_true", help="Print a JSON list of rows, and nothing else, on stdout.")
     return options
+
+
+def run(options: Namespace) -> int:
+    """Print a row for each rate."""
+    return report(rows(options), COLUMNS, as_json=options.json)
 
 
 def rows(chosen: Namespace) -> list[dict[str, Any]]:

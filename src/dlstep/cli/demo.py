@@ -5,7 +5,6 @@ import time
 from collections.abc import Sequence as Items
 from inspect import getdoc
 
-from jsonargparse import ArgumentParser, Namespace
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group
 from rich.live import Live
@@ -22,6 +21,7 @@ from ..session import Session
 from ..views import legend, sequence_view
 from .json_text import json_text
 from .options import new_parser
+from .parser import ArgumentParser, Namespace
 
 EXAMPLES = """
     dlstep demo

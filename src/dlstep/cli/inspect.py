@@ -7,7 +7,6 @@ from inspect import getdoc
 from pathlib import Path
 from textwrap import wrap
 
-from jsonargparse import ArgumentParser, Namespace
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -23,6 +22,7 @@ from ..engine.option_help import OptionRow, option_rows, paragraphs, parts_of
 from ..engine.resolve import embedded_models_for
 from .json_text import json_text
 from .options import new_parser
+from .parser import ArgumentParser, Namespace
 from .strategy_options import title_of
 
 

@@ -7,13 +7,12 @@ from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from jsonargparse import ArgumentParser, Namespace
-
 from .. import tiny
 from ..core import Config, Strategy
 from ..strategies import load
 from .json_text import json_text
 from .options import new_parser
+from .parser import ArgumentParser, Namespace
 from .rows import print_rows
 
 if TYPE_CHECKING:

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from jsonargparse import Namespace
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
@@ -33,6 +32,7 @@ from ..evaluate.tune_options import OVER, TuneOptions
 from ..evaluate.tuning import MOST_PROBLEMS, check_folder, text_of
 from ..views.progress_bars import tuning_bar
 from .json_text import json_text
+from .parser import Namespace
 
 MOST_SETS = 64
 AT_LEAST = 0.98  # of the best accuracy, where nothing is said

@@ -26,7 +26,7 @@ _CLASS = "class"
 @cache
 def _core_classes() -> dict[str, type]:
     """The value classes of the core by name."""
-    modules = [vars(sys.modules[f"{CORE}.{module.name}"]) for module in iter_modules(sys.modules[CORE].__path__)]
+    modules = [vars(import_module(f"{CORE}.{module.name}")) for module in iter_modules(sys.modules[CORE].__path__)]
     found = [cls for names in modules for cls in names.values() if isinstance(cls, type) and is_dataclass(cls)]
     return {cls.__name__: cls for cls in found if cls.__module__.startswith(f"{CORE}.")}
 
