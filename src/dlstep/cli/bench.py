@@ -69,14 +69,23 @@ def host_parser() -> ArgumentParser:
 
 
 def run_host(options: Namespace) -> int:
-    """Print the host cost per request and step, or the memory of a token."""
-    if not options.memory:
-        rows = host_rows(options.strategy, tuple(options.batches or BATCHES), tuple(options.lengths or LENGTHS))
-        return report(rows, as_json=options.json)
-    ignored = {"strategy": "multi_bd", "batches": None, "lengths": None}
-    if given := [name for name, value in ignored.items() if options[name] != value]:
-        raise ValueError(f"--{given[0]} does nothing beside --memory: leave one of them out")
-    return report(memory_rows(), as_json=options.json)
+    """Print the host cost per request and step, the torch driver's lowering included; or the memory of a token."""
+    from ..bench import host
+    from ..bench.torch_lowering import TorchLowering
+
+    if options.memory:
+        ignored = {"strategy": "multi_bd", "batches": None, "lengths": None}
+        if given := [name for name, value in ignored.items() if options[name] != value]:
+            raise ValueError(f"--{given[0]} does nothing beside --memory: leave one of them out")
+        tokens = 1 << 20
+        return report([{"tokens": tokens, "bytes_per_token": host.memory_per_token(tokens)}], as_json=options.json)
+    chosen: str = options.strategy
+    names = list(SCRIPTS) if chosen == "all" else [ALIASES.get(chosen, chosen)]
+    if names[0] not in SCRIPTS:
+        raise ValueError(f"--strategy must be all or one of {', '.join(SCRIPTS)}, got {chosen!r}")
+    batches, lengths = tuple(options.batches or BATCHES), tuple(options.lengths or LENGTHS)
+    measured = chain.from_iterable(host.measure(name, batches, lengths, lowering=TorchLowering) for name in names)
+    return report(followed(measured, len(names) * len(batches) * len(lengths) * len(host.REGIMES)), as_json=options.json)
 
 
 def kernels_parser() -> ArgumentParser:
@@ -89,7 +98,7 @@ def run_kernels(options: Namespace) -> int:
     """Print a row for each kernel; 1 if an answer is not its twin's."""
     from ..bench.kernel.measure import measure_kernels
 
-    return report([asdict(row) for row in measure_kernels()], KERNEL_COLUMNS, as_json=options.json)
+    return report(measure_kernels(), KERNEL_COLUMNS, as_json=options.json)
 
 
 def _with_json(options: ArgumentParser) -> ArgumentParser:
@@ -123,23 +132,16 @@ def decode_parser() -> ArgumentParser:
 
 def run_decode(options: Namespace) -> int:
     """Print the steps of a model, or those of random weights in a shape."""
+    from .. import tiny
+    from ..bench.decode import measure_decode
+    from ..engine.devices import find_device
+    from ..models import load_checkpoint
+
     _refuse_options_of_shapes(options)
-    if options.shape:
+    if options.shape is not None:
         return report(shape_rows(options), SHAPE_COLUMNS, as_json=options.json)
-    return report(decode_rows(options.model, options.device or "cpu"), as_json=options.json)
-
-
-def host_rows(strategy: str, batches: tuple[int, ...], lengths: tuple[int, ...]) -> list[dict[str, Any]]:
-    """Rows of `bench.host`, the torch driver's lowering included."""
-    from ..bench import host
-    from ..bench.torch_lowering import TorchLowering
-
-    names = list(SCRIPTS) if strategy == "all" else [ALIASES.get(strategy, strategy)]
-    if names[0] not in SCRIPTS:
-        raise ValueError(f"--strategy must be all or one of {', '.join(SCRIPTS)}, got {strategy!r}")
-    total = len(names) * len(batches) * len(lengths) * len(host.REGIMES)
-    measured = chain.from_iterable(host.measure(name, batches, lengths, lowering=TorchLowering) for name in names)
-    return followed(measured, total)
+    path = tiny.path(options.model) if options.model in tiny.names() else Path(options.model)
+    return report(measure_decode(load_checkpoint(path, find_device(options.device or "cpu"))), as_json=options.json)
 
 
 def _refuse_options_of_shapes(chosen: Namespace) -> None:
@@ -149,24 +151,6 @@ def _refuse_options_of_shapes(chosen: Namespace) -> None:
     given = [name for name in names if chosen[name] != without.get_default(name)]
     if chosen.shape is None and given:
         raise ValueError(f"--{given[0]} does nothing without --shape: give one of {SHAPES}")
-
-
-def memory_rows() -> list[dict[str, Any]]:
-    """One row: the growth of this process for each token of a large state."""
-    from ..bench import host
-
-    return [{"tokens": 1 << 20, "bytes_per_token": host.memory_per_token(1 << 20)}]
-
-
-def decode_rows(model: str, device: str) -> list[dict[str, Any]]:
-    """Rows of `bench.decode`."""
-    from .. import tiny
-    from ..bench.decode import measure_decode
-    from ..engine.devices import find_device
-    from ..models import load_checkpoint
-
-    path = tiny.path(model) if model in tiny.names() else Path(model)
-    return [dict(row) for row in measure_decode(load_checkpoint(path, find_device(device)))]
 
 
 def shape_rows(chosen: Namespace) -> list[dict[str, Any]]:

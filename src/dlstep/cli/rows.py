@@ -1,9 +1,9 @@
 """Rows of measurements: progress while they are measured, then a table or JSON."""
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence as Items
+from collections.abc import Callable, Iterable, Mapping, Sequence as Items
 from dataclasses import asdict
-from typing import Any
+from typing import Any, TypeVar
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -14,33 +14,42 @@ from .json_text import json_text
 CHECKS = ("equal", "good")  # fields that say whether what was measured is right
 
 Row = Mapping[str, Any]
+R = TypeVar("R")
 
 
-def followed(measured: Iterable[Any], total: int | None = None) -> list[dict[str, Any]]:
-    """Return the rows of dataclasses. A bar on stderr, or a line for each row, shows how far the measurement is."""
-    console, rows = Console(stderr=True), list[dict[str, Any]]()
+def followed(measured: Iterable[R], total: int | None = None, named: Callable[[R], str] | None = None) -> list[R]:
+    """Return the rows. A bar on stderr, or a line for each row, shows how far the measurement is.
+
+    `named` says what a row is about, by default with its texts and whole numbers.
+    """
+    console, rows = Console(stderr=True), list[R]()
     # Rows come a few at a time, half a minute apart: a spinner and a clock show that the measurement goes on meanwhile.
     columns = (SpinnerColumn(), TextColumn("measuring"), BarColumn(20), MofNCompleteColumn(), TimeElapsedColumn())
     last = TextColumn("{task.description}")
     with Progress(*columns, last, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("", total=total)
         for row in measured:
-            rows.append(asdict(row))
-            words = {name: value for name, value in rows[-1].items() if isinstance(value, str | int)}
-            bar.update(task, advance=1, description=f"after {', '.join(map(str, words.values()))}")
+            rows.append(row)
+            words = (named or facts)(row)
+            bar.update(task, advance=1, description=f"after {words}")
             if bar.disable:
-                done = str(len(rows)) if total is None else f"{len(rows)} of {total}"
-                print(f"measured {done}: {', '.join(f'{name} {value}' for name, value in words.items())}", file=sys.stderr)
+                print(f"measured {len(rows)}{'' if total is None else f' of {total}'}: {words}", file=sys.stderr)
     return rows
 
 
-def report(rows: Items[Row], columns: Items[str] = (), *, as_json: bool) -> int:
+def facts(row: Any) -> str:
+    """The texts and whole numbers of a row."""
+    return ", ".join(f"{name} {value}" for name, value in asdict(row).items() if isinstance(value, str | int))
+
+
+def report(rows: Iterable[Any], columns: Items[str] = (), *, as_json: bool) -> int:
     """Print rows as JSON, or as a table of some columns. Return 1 if a check of a row failed, else 0."""
+    found: list[Row] = [row if isinstance(row, dict) else asdict(row) for row in rows]
     if as_json:
-        print(json_text(rows))
+        print(json_text(found))
     else:
-        print_rows(rows, columns)
-    return int(any(row.get(name) is False for row in rows for name in CHECKS))
+        print_rows(found, columns)
+    return int(any(row.get(name) is False for row in found for name in CHECKS))
 
 
 def print_rows(rows: Items[Row], columns: Items[str] = ()) -> None:
