@@ -1,6 +1,5 @@
 """Every file of configs/ is complete and fits its family; there is one for each strategy and family."""
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -8,8 +7,9 @@ from typing import Any
 import pytest
 
 from dlstep import strategies, tiny
-from dlstep.cli.eval import OWN, flattened, own_names, split, with_sections
+from dlstep.cli.eval import OWN, own_names, split
 from dlstep.cli.main import parsed
+from dlstep.cli.yaml_file import options_in
 from dlstep.core import Spec
 from dlstep.core.trainings import PROMPT_IN_FULL
 from dlstep.engine.compatibility import family_misfit
@@ -53,7 +53,7 @@ def described(name: str, model: str | None) -> Described:
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_a_file_fits_its_family(path: Path) -> None:
     family, strategy = path.stem.split(".")
-    flat = json.loads(flattened(str(path)))
+    flat = options_in(str(path), {"eval": own_names()})
     own = {name: value for name, value in flat.items() if name in own_names()}
     engine = {name: value for name, value in flat.items() if name not in own}
     EvalOptions(**own | {"tasks": tuple(own["tasks"])})
@@ -78,7 +78,7 @@ def test_published_settings_fit_their_families_and_say_what_to_expect() -> None:
     files = sorted((ROOT / "configs" / "published").glob("*.yaml"))
     assert {path.stem for path in files} == set(PUBLISHED)
     for path in files:
-        flat = json.loads(flattened(str(path)))
+        flat = options_in(str(path), {"eval": own_names()})
         own = {name: value for name, value in flat.items() if name in own_names()}
         EvalOptions(**own | {"tasks": tuple(own["tasks"])})
         facts = described(PUBLISHED[path.stem], None)
@@ -102,7 +102,7 @@ def test_there_is_one_for_each() -> None:
 
 def test_the_command_takes_a_file_and_flags_win() -> None:
     arguments = ["eval", "--config", str(ROOT / "configs/sdar.multi_bd.yaml"), "--accept-threshold", "0.5", "--max-tokens=99"]
-    chosen, engine = split(parsed(arguments)["eval"])
+    chosen, engine = split(parsed(arguments)[0])
     assert (chosen.tasks, chosen.chat, chosen.max_tokens) == (("gsm8k",), True, 99)
     assert (engine["accept_threshold"], engine["buffer_size"]) == (0.5, 4)
     assert chosen.top_p == 1.0 and engine["max_num_reqs"] == 128, "what nobody says has its default"
@@ -119,7 +119,6 @@ def test_a_file_may_be_given_twice_and_the_last_word_counts(tmp_path: Path) -> N
     (tmp_path / "a.yaml").write_text("eval: {shots: 1, max-tokens: 5}")
     (tmp_path / "b.yaml").write_text("eval: {shots: 2}\nengine: {accept_threshold: 0.5}")
     arguments = ["eval", f"--config={tmp_path / 'a.yaml'}", "--config", str(tmp_path / "b.yaml")]
-    assert with_sections(["eval", "--out", "x"]) == ["eval", "--out", "x"]
-    chosen, engine = split(parsed(arguments)["eval"])
+    chosen, engine = split(parsed(arguments)[0])
     assert (chosen.shots, chosen.max_tokens, engine["accept_threshold"]) == (2, 5, 0.5)
     assert tiny.names()

@@ -1,6 +1,6 @@
 """Everything that needs a CUDA device, in one command of less than ten minutes; text and JSON go to a folder.
 
-    PYTHONPATH=src python3 tests/gpu/run_on_device.py OUT [--only kernels,cells,decode,tests] [--seconds 580]
+    PYTHONPATH=src:. python3 tests/gpu/run_on_device.py OUT [--only kernels,cells,decode,tests] [--seconds 580]
 
 Exit code 1 if a test failed or a kernel's answer is not its twin's, 2 if there is no device. Parts that no time is left for
 are named.
@@ -104,7 +104,7 @@ def machine() -> dict[str, str]:
         "triton": triton.__version__,
         "transformers": transformers.__version__,
         "date": datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),  # noqa: UP017
-        "command": "PYTHONPATH=src python3 " + " ".join(sys.argv),
+        "command": "PYTHONPATH=src:. python3 " + " ".join(sys.argv),
     }
 
 
@@ -188,11 +188,9 @@ def run_decode(report: Report, ceilings: Any, left: Callable[[], float]) -> None
 
 def run_cells(report: Report, ceilings: Any) -> None:
     """Two networks decoded by their own samples, beside the peer's figures."""
-    import torch
+    from benchmarks.cells import measure_cells
 
-    from dlstep.bench.cells import measure_cells
-
-    report.rows("cells", measure_cells(ceilings, torch.device("cuda", 0)))
+    report.rows("cells", measure_cells(ceilings=ceilings))
 
 
 def main() -> int:

@@ -7,7 +7,7 @@ import pytest
 
 import dlstep
 
-HEAVY = ("torch", "numpy", "transformers", "triton", "rich", "jsonargparse", "yaml", "hypothesis")
+HEAVY = ("torch", "numpy", "transformers", "triton", "rich", "yaml", "hypothesis")
 
 
 def loaded(statement: str) -> set[str]:
@@ -23,6 +23,11 @@ def test_a_light_module_loads_nothing_heavy(module: str) -> None:
 
 def test_naming_the_llm_loads_no_array_library() -> None:
     assert not {"torch", "numpy", "transformers"} & loaded("import dlstep; dlstep.LLM; dlstep.Session; dlstep.EngineConfig")
+
+
+def test_the_help_of_the_command_loads_no_array_library() -> None:
+    run = "from contextlib import redirect_stdout, suppress; from io import StringIO; from dlstep.cli import main"
+    assert loaded(f"{run}\nwith suppress(SystemExit), redirect_stdout(StringIO()): main(['--help'])\nNone") == {"yaml"}
 
 
 def test_the_check_sees_a_heavy_import() -> None:

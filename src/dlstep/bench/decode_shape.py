@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 from time import perf_counter
+from typing import Any
 
 import torch
 
@@ -244,26 +245,19 @@ def _filled(checkpoint: Checkpoint, strategy: Strategy, load: Load) -> State:
 
 
 def _measured(decode: DecodeRow, network: Network, load: Load, ceilings: Ceilings, trace: Path | None) -> Decoded:
-    """The figures of one load."""
+    """Return the figures of one load."""
     decode.prefill()
     for _ in range(WARM * load.steps):
         decode.step()
-    device = decode.driver.driver.network.model.device
-    gc.collect()
-    gc.disable()
-    try:
-        decode.driver.host_s, before, captured = 0.0, decode.taken(), decode.driver.driver.graph_count
-        done = [decode.step() for _ in range(load.steps)]
-        captures = decode.driver.driver.graph_count - captured
-    finally:
-        gc.enable()
+    before, captured = decode.taken(), decode.driver.driver.graph_count
+    done = _timed_steps(decode, load.steps)
+    tokens, captures = decode.taken() - before, decode.driver.driver.graph_count - captured
     count = len(done)
     step_us = 1e6 * sum(seconds for _, seconds, _ in done) / count
     roofline_us = sum(least_us(network, plan, ceilings) for plan, _, _ in done) / count
-    tokens = (decode.taken() - before) / count
     host_us = 1e6 * (decode.driver.host_s + sum(own for _, _, own in done)) / count
-    spent = _busy(decode, min(load.steps, STEPS), trace) if device.type == "cuda" or trace else None
-    queued_us = decode.queued_us(load.steps) if device.type == "cuda" else None
+    on_device = decode.driver.driver.network.model.device.type == "cuda"
+    spent = _busy(decode, min(load.steps, STEPS), trace) if on_device or trace else None
     return Decoded(
         shape=decode.name,
         batch=load.batch,
@@ -272,19 +266,35 @@ def _measured(decode: DecodeRow, network: Network, load: Load, ceilings: Ceiling
         step_us=step_us,
         roofline_us=roofline_us,
         ratio=step_us / roofline_us,
-        device_us=None if spent is None else spent.us,
-        queued_us=queued_us,
-        host_share=None if spent is None else max(0.0, 1.0 - spent.us / step_us),
+        queued_us=decode.queued_us(load.steps) if on_device else None,
         host_us=host_us,
-        tokens_per_step=tokens / load.batch,
-        tokens_per_s=1e6 * tokens / step_us,
+        tokens_per_step=tokens / count / load.batch,
+        tokens_per_s=1e6 * tokens / count / step_us,
         slowest_us=1e6 * max(seconds for _, seconds, _ in done),
         captures=captures,
-        kinds={} if spent is None else spent.kinds,
-        launches=None if spent is None else spent.launches,
         copy_gb_s=ceilings.bytes_per_s / 1e9,
         matmul_tflop_s=ceilings.flops_per_s / 1e12,
+        **_device_figures(spent, step_us),
     )
+
+
+def _timed_steps(decode: DecodeRow, count: int) -> list[tuple[Plan, float, float]]:
+    """Run steps while no garbage is collected; return the plan of each, its seconds, and those of its host side."""
+    gc.collect()
+    gc.disable()
+    try:
+        decode.driver.host_s = 0.0
+        return [decode.step() for _ in range(count)]
+    finally:
+        gc.enable()
+
+
+def _device_figures(spent: Busy | None, step_us: float) -> dict[str, Any]:
+    """Return the fields of a row that a profile fills."""
+    if spent is None:
+        return {"device_us": None, "host_share": None, "kinds": {}, "launches": None}
+    share = max(0.0, 1.0 - spent.us / step_us)
+    return {"device_us": spent.us, "host_share": share, "kinds": spent.kinds, "launches": spent.launches}
 
 
 def _busy(decode: DecodeRow, steps: int, trace: Path | None) -> Busy | None:

@@ -34,6 +34,11 @@ class Answer:
     nfe: int = 0
     text: str = field(default="", repr=False)
 
+    @property
+    def ms(self) -> float:
+        """Milliseconds from the request to the end of its answer."""
+        return 1e3 * (self.ended - self.began)
+
 
 @dataclass(frozen=True, slots=True)
 class Load:
@@ -155,12 +160,11 @@ async def at_once(url: str, bodies: Items[dict[str, Any]], concurrency: int, key
 def row_of(
     answers: list[Answer], before: dict[str, float], after: dict[str, float], rate: float, load: Load = Load()
 ) -> ServeRow:
-    """Figures of one rate, and what it cost the server by its own metrics."""
+    """Return the figures of one rate, and what it cost the server by its metrics."""
     good = [answer for answer in answers if answer.status == 200]
     refused = sum(answer.status == 429 for answer in answers)
     took = max((answer.ended for answer in answers), default=0.0) - min((answer.began for answer in answers), default=0.0)
     first = [1e3 * (answer.first - answer.began) for answer in good if answer.first is not None]
-    each = [1e3 * (answer.ended - answer.began) / answer.tokens for answer in good if answer.tokens]
     tokens, nfe = sum(answer.tokens for answer in good), sum(answer.nfe for answer in good)
 
     def spent(name: str) -> float:
@@ -172,20 +176,25 @@ def row_of(
         len(answers),
         refused,
         len(answers) - len(good) - refused,
-        len(good) / (took or 1.0),
-        tokens / (took or 1.0),
+        _ratio(len(good), took),
+        _ratio(tokens, took),
         *_middle_and_slow(first),
-        *_middle_and_slow(each),
-        tokens / (nfe or 1),
-        1e3 * spent("dlstep_engine_cpu_seconds_total") / (forwards or 1.0),
-        1e3 * spent("process_cpu_seconds_total") / (len(answers) or 1),
-        *_middle_and_slow([1e3 * (answer.ended - answer.began) for answer in good]),
+        *_middle_and_slow([answer.ms / answer.tokens for answer in good if answer.tokens]),
+        _ratio(tokens, nfe),
+        _ratio(1e3 * spent("dlstep_engine_cpu_seconds_total"), forwards),
+        _ratio(1e3 * spent("process_cpu_seconds_total"), len(answers)),
+        *_middle_and_slow([answer.ms for answer in good]),
         int(forwards),
-        spent("dlstep_positions_computed_total") / (forwards or 1.0),
-        1e3 * spent("dlstep_engine_busy_seconds_total") / (forwards or 1.0),
+        _ratio(spent("dlstep_positions_computed_total"), forwards),
+        _ratio(1e3 * spent("dlstep_engine_busy_seconds_total"), forwards),
         tuple([(answer.prompt, answer.tokens, answer.nfe) for answer in good]),
         load,
     )
+
+
+def _ratio(total: float, count: float) -> float:
+    """Return the quotient, or the total where there is nothing to divide it by."""
+    return total / (count or 1.0)
 
 
 def _middle_and_slow(values: list[float]) -> tuple[float, float]:

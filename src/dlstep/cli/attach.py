@@ -9,7 +9,6 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import quote, urlsplit
 from urllib.request import Request, urlopen
 
-from jsonargparse import ArgumentParser, Namespace
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
@@ -17,6 +16,7 @@ from rich.text import Text
 from ..text.words import counted, harmless, printable
 from ..views import frames_view, legend
 from .options import new_parser
+from .parser import ArgumentParser, Namespace
 
 EXAMPLES = """
     dlstep attach http://127.0.0.1:8000                        list requests

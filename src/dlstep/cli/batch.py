@@ -7,11 +7,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from jsonargparse import ArgumentParser, Namespace
-
 from ..engine.config import EngineConfig, engine_config
 from ..engine.option_help import field_help
 from .options import add_config_option, add_options, new_parser
+from .parser import ArgumentParser, Namespace
 from .serve import ENGINE_FIELDS
 
 EXAMPLES = """

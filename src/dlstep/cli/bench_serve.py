@@ -1,17 +1,14 @@
 """`dlstep bench serve`: load on a running server."""
 
-import json
 import os
-import sys
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
-
-from jsonargparse import ArgumentParser, Namespace
 
 from .. import tiny
 from ..text.words import counted
 from .options import new_parser
+from .parser import ArgumentParser, Namespace
+from .rows import followed, report
 
 EXAMPLE = """dlstep bench serve http://127.0.0.1:8000
 dlstep bench serve http://127.0.0.1:8000 --rates [0] --json
@@ -42,37 +39,29 @@ def parser() -> ArgumentParser:
     )
     options.add_argument("--warm", type=bool, default=False, help="Answer each prompt once before, which is not measured.")
     options.add_argument("--seed", type=int, default=0, help="Seed of the times between requests.")
+    options.add_argument("--json", action="store_true", help="Print a JSON list of rows, and nothing else, on stdout.")
     return options
 
 
-def rows(chosen: Namespace) -> list[dict[str, object]]:
-    """A row for each rate. Raises ValueError if no server answers."""
-    from ..bench.serve import measure
+def run(options: Namespace) -> int:
+    """Print a row for each rate. Raises ValueError if no server answers."""
+    from ..bench.serve import ServeRow, measure
 
-    if not chosen.url.startswith("http://"):
-        raise ValueError(f"URL must begin with http://, got {chosen.url!r}")
-    if min(chosen.rates, default=-1.0) < 0 or chosen.seconds <= 0:
+    if not options.url.startswith("http://"):
+        raise ValueError(f"URL must begin with http://, got {options.url!r}")
+    if min(options.rates, default=-1.0) < 0 or options.seconds <= 0:
         raise ValueError("--rates takes numbers that are not below 0, and --seconds one above 0")
-    prompts = _prompts(chosen.prompts)
-    options = json.loads(json.dumps(chosen.options))
-    found: list[dict[str, object]] = []
+    prompts = _prompts(options.prompts)
+
+    def said(row: ServeRow) -> str:
+        return counted(row.requests, "request")
+
+    chosen = {name: options[name] for name in ("rates", "seconds", "max_tokens", "options", "seed", "warm")}
     try:
-        for row in measure(
-            chosen.url,
-            prompts,
-            rates=chosen.rates,
-            seconds=chosen.seconds,
-            max_tokens=chosen.max_tokens,
-            options=options,
-            seed=chosen.seed,
-            key=os.environ.get(KEY),
-            warm=chosen.warm,
-        ):
-            found.append(asdict(row))
-            print(f"measured {counted(row.requests, 'request')}", file=sys.stderr)
+        found = followed(measure(options.url, prompts, key=os.environ.get(KEY), **chosen), len(options.rates), said)
     except (OSError, ValueError, IndexError) as error:
-        raise ValueError(f"no dlstep server answers at {chosen.url}: {error}") from error
-    return found
+        raise ValueError(f"no dlstep server answers at {options.url}: {error}") from error
+    return report(found, COLUMNS, as_json=options.json)
 
 
 def _prompts(path: str | None) -> list[str]:

@@ -3,10 +3,9 @@
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from jsonargparse import ArgumentParser, Namespace
-
 from .json_text import json_text
 from .options import new_parser
+from .parser import ArgumentParser, Namespace
 
 if TYPE_CHECKING:
     from ..models.check import Report

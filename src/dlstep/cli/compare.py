@@ -8,7 +8,6 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jsonargparse import ArgumentParser, Namespace
 from rich.console import Console
 from rich.table import Table
 
@@ -19,6 +18,7 @@ from ..views.figures import interval, text_table, with_error
 from .eval import ENGINE_FIELDS
 from .json_text import json_text
 from .options import add_options, field_help, new_parser
+from .parser import ArgumentParser, Namespace
 
 if TYPE_CHECKING:
     from ..evaluate.comparing import Curve, Row

@@ -5,16 +5,14 @@ import time
 from collections.abc import Sequence as Items
 from inspect import getdoc
 
-from jsonargparse import ArgumentParser, Namespace
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group
 from rich.live import Live
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 from rich.text import Text
 
 from .. import tiny
-from ..bench.frontier import DECODERS, MAX_TOKENS, Row, as_json, measure
+from ..bench.frontier import DECODERS, MAX_TOKENS, Row, as_json, label, measure
 from ..core import SamplingParams
 from ..llm import LLM
 from ..session import Session
@@ -22,6 +20,8 @@ from ..text.words import harmless
 from ..views import legend, sequence_view
 from .json_text import json_text
 from .options import new_parser
+from .parser import ArgumentParser, Namespace
+from .rows import followed
 
 EXAMPLES = """
     dlstep demo
@@ -110,21 +110,10 @@ def picture(session: Session, title: str) -> Group:
 
 
 def measured(problems: Items[tiny.Problem], device: str | None) -> list[Row]:
-    """A row for each decoder and value, with a bar on stderr that leaves nothing behind; where there is no terminal, lines."""
-    console = Console(stderr=True)
+    """A row for each decoder and value."""
     points = [(decoder, value) for decoder in DECODERS for value in decoder.values]
-    columns = (TextColumn("measuring"), BarColumn(20), MofNCompleteColumn(), TextColumn("{task.description}"))
-    rows: list[Row] = []
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("", total=len(points))
-        for decoder, value in points:
-            said = f"{decoder.label}, {words(decoder.knob)} {value}"
-            bar.update(task, description=said)
-            rows.append(measure(decoder, value, problems, device, progress=False))
-            bar.advance(task)
-            if bar.disable:
-                print(f"measured {len(rows)} of {len(points)}: {said}", file=sys.stderr)
-    return rows
+    rows = (measure(decoder, value, problems, device, progress=False) for decoder, value in points)
+    return followed(rows, len(points), lambda row: f"{label(row.strategy, row.options)}, {words(row.option)} {row.value}")
 
 
 def words(knob: str) -> str:

@@ -1,19 +1,17 @@
 """`dlstep eval`: accuracy and speed of a model, a strategy and its options on tasks, from one YAML file."""
 
 import sys
-from collections.abc import Sequence as Items
 from contextlib import closing
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
-from jsonargparse import ArgumentParser, Namespace
 from rich.console import Console
 
 from ..engine.config import EngineConfig, engine_config
-from . import sections
 from .json_text import json_text
 from .options import OF_STRATEGY, add_config_option, add_options, field_help, new_parser
+from .parser import ArgumentParser, Namespace
 
 EXAMPLES = """
     dlstep eval                                       500 problems of the embedded task, with an embedded model
@@ -27,16 +25,6 @@ EXAMPLES = """
 TABLE = ("table.json", "table.csv")
 OWN = ("config", "json", "progress", "against")
 ENGINE_FIELDS = tuple(field for field in fields(EngineConfig) if field.name not in OF_STRATEGY)
-
-
-def with_sections(arguments: Items[str]) -> list[str]:
-    """The arguments with each file of `--config` as one text of options, its sections joined."""
-    return sections.with_sections(arguments, {"eval": own_names()})
-
-
-def flattened(source: str) -> str:
-    """The options of the sections of a YAML file, as JSON. Raises ValueError for one in the wrong section."""
-    return sections.flattened(source, {"eval": own_names()})
 
 
 def own_names() -> tuple[str, ...]:
@@ -53,7 +41,7 @@ def parser() -> ArgumentParser:
     options = new_parser(
         "dlstep eval [options]", "Accuracy and speed on tasks. Run again, it goes on; docs/evaluation.md says more.", EXAMPLES
     )
-    add_config_option(options)
+    add_config_option(options, {"eval": own_names()})
     chosen = tuple(field for field in fields(EvalOptions) if field.name != "grid")
     texts = field_help(EvalOptions)
     add_options(options, "evaluation", EvalOptions, chosen, texts)

@@ -4,8 +4,6 @@ import sys
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, replace
 
-from jsonargparse import ArgumentParser, Namespace
-
 from ..engine.config import engine_config
 from ..llm import LLM
 from ..text.chat import Conversation
@@ -21,6 +19,7 @@ from .options import (
     pins_of,
     sampling_params,
 )
+from .parser import ArgumentParser, Namespace
 
 EXAMPLES = """
     dlstep generate 'Max has 53 shells. Later Max buys 39 more. How many shells does Max have?'

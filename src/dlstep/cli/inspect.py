@@ -1,13 +1,12 @@
 """`dlstep strategies`, `dlstep rules` and `dlstep replay`: what needs no model."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from inspect import getdoc
 from pathlib import Path
 from textwrap import wrap
 
-from jsonargparse import ArgumentParser, Namespace
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -23,6 +22,7 @@ from ..engine.resolve import embedded_models_for
 from ..text.words import counted, printable
 from .json_text import json_text
 from .options import new_parser
+from .parser import ArgumentParser, Namespace
 from .strategy_options import title_of
 
 
@@ -228,16 +228,8 @@ def print_matrix(*, as_json: bool) -> int:
     if as_json:
         print(json_text([asdict(row) for row in rows]))
         return 0
-    models = Table("a network trained as", "decodes with", "and not with", title="Models and strategies")
-    for training in rows[0].models:
-        able = [row.strategy for row in rows if not row.models[training]]
-        unable = [row.strategy for row in rows if row.models[training]]
-        models.add_row(training, ", ".join(able), ", ".join(unable))
-    families = Table("family", "decodes with", "and not with", title="Families and strategies")
-    for family in rows[0].families:
-        able = [row.strategy for row in rows if not row.families[family]]
-        unable = [row.strategy for row in rows if row.families[family]]
-        families.add_row(family, ", ".join(able), ", ".join(unable))
+    models = _fitting("Models and strategies", "a network trained as", {row.strategy: row.models for row in rows})
+    families = _fitting("Families and strategies", "family", {row.strategy: row.families for row in rows})
     features = Table("strategy", *SHORT, title="What strategies do by default")
     for row in rows:
         values = asdict(row.features).values()
@@ -247,6 +239,15 @@ def print_matrix(*, as_json: bool) -> int:
     for paragraph in (getdoc(Features) or "").split("\n\n"):
         console.print(Text(f"{' '.join(paragraph.split())}\n"))
     return 0
+
+
+def _fitting(title: str, heading: str, faults: Mapping[str, Mapping[str, str]]) -> Table:
+    """A table of the strategies that fit, from what is against each of them; an empty text is nothing."""
+    table = Table(heading, "decodes with", "and not with", title=title)
+    for name in next(iter(faults.values())):
+        able = [strategy for strategy, against in faults.items() if not against[name]]
+        table.add_row(name, ", ".join(able), ", ".join(strategy for strategy in faults if strategy not in able))
+    return table
 
 
 def replay_parser() -> ArgumentParser:

@@ -7,13 +7,13 @@ from textwrap import indent
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from jsonargparse import ArgumentParser, Namespace
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from ..processes import Worker, WorkerDied
 from .json_text import json_text
 from .options import new_parser
+from .parser import ArgumentParser, Namespace
 
 if TYPE_CHECKING:
     from ..testing.trial import Limits, Verdict

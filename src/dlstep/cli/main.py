@@ -1,41 +1,22 @@
 """Parsing, dispatch, and how errors are told: one line on stderr and exit code 2."""
 
+import argparse
 import os
 import re
 import sys
-from collections.abc import Callable, Sequence as Items
+from collections.abc import Callable, Mapping, Sequence as Items
+from importlib import import_module
 from importlib.metadata import packages_distributions
-from itertools import pairwise
 from pathlib import Path
 from traceback import walk_tb
-
-from jsonargparse import ArgumentError, ArgumentParser, Namespace
+from typing import Any
 
 from .. import __version__
 from ..core import DlstepError
-from ..engine.option_errors import meant
 from ..engine.threads import spin_less
 from ..text.words import printable
-from . import (
-    attach,
-    batch,
-    bench,
-    compare,
-    demo,
-    eval as evaluation,
-    generate,
-    inspect,
-    laws,
-    models,
-    report,
-    sections,
-    serve,
-    simulate,
-    tune,
-    view,
-)
-from .options import check_yaml, new_parser
-from .strategy_options import add_strategy_options, known_names
+from .options import new_parser
+from .parser import ArgumentParser, Namespace
 
 SUMMARY = "Decode diffusion language models step by step."
 EXAMPLES = """
@@ -54,58 +35,82 @@ EXAMPLES = """
 CLOSED_PIPE = 128 + 13  # what a shell says of a process that SIGPIPE ended
 LONGEST_MESSAGE = 2000  # characters
 UNDECODED = re.compile("[\udc80-\udcff]")  # bytes that are not UTF-8, as Python keeps them
-MISSING_ARGUMENT = re.compile(r"the following arguments are required: ([\w.-]+)\.(\w+)$")
-UNKNOWN = re.compile(r"unrecognized arguments: --(\w+)|does not accept option '(\w+)'")
-WRONG_TYPE = re.compile(r'Parser key "(?:[\w-]+\.)*(\w+)": (.*?)(?:Given value type: .*?)?(?:Given|Got) value: (.*)$')
-# Types as the parser names them, and in words.
-KINDS = {
-    "class 'int'": "a whole number",
-    "class 'float'": "a number",
-    "class 'bool'": "true or false",
-    "class 'str'": "a text",
-    "class 'list'": "a list like [1,2]",
-    "list[int]": "a list like [1,2]",
-    "list[str]": "a list like [one,two]",
-    "class 'NoneType'": "null",
+# Name, what it does, and its module with `parser` and `run`; after a colon, what their names begin or end with.
+COMMANDS = {
+    "demo": ("Watch embedded models decode, then compare accuracy and speed.", "demo"),
+    "generate": ("Answer prompts.", "generate"),
+    "serve": ("Serve a model to OpenAI clients over HTTP.", "serve"),
+    "batch": ("Answer a file of requests in OpenAI's batch format.", "batch"),
+    "attach": ("Watch a running server's request.", "attach"),
+    "strategies": ("List decoding strategies and their options.", "inspect:strategies"),
+    "rules": ("List decoding rules and their options.", "inspect:rules"),
+    "compare": ("Compare decoding rules: accuracy against speed.", "compare"),
+    "eval": ("Evaluate accuracy and speed on tasks.", "eval"),
+    "report": ("Say what happened where in a run of eval.", "report"),
+    "tune": ("Find options that are accurate and fast.", "tune"),
+    "laws": ("Hold your own strategy or rule to the laws of the engine.", "laws"),
+    "models": ("List families of models, or check a checkpoint.", "models"),
+    "replay": ("Re-execute a saved trace without a model.", "inspect:replay"),
+    "view": ("Write a recording or a trace as a page that opens without a server.", "view"),
+    "simulate": ("Simulate fleets of 1 to 1,000 replicas in virtual time.", "simulate"),
+    "bench": ("Measure host cost, decode steps, kernels or a server.", "bench"),
 }
-MISSING_COMMAND = re.compile(r'expected "((?:[\w-]+\.)*)(\w+)" to be one of \{(.*)\}, but it was not provided')
-
-# Name, the parser of its options, what it does: exit code from options.
-COMMANDS: dict[str, tuple[str, Callable[[], ArgumentParser], Callable[[Namespace], int]]] = {
-    "demo": ("Watch embedded models decode, then compare accuracy and speed.", demo.parser, demo.run),
-    "generate": ("Answer prompts.", generate.parser, generate.run),
-    "serve": ("Serve a model to OpenAI clients over HTTP.", serve.parser, serve.run),
-    "batch": ("Answer a file of requests in OpenAI's batch format.", batch.parser, batch.run),
-    "attach": ("Watch a running server's request.", attach.parser, attach.run),
-    "strategies": ("List decoding strategies and their options.", inspect.strategies_parser, inspect.run_strategies),
-    "rules": ("List decoding rules and their options.", inspect.rules_parser, inspect.run_rules),
-    "compare": ("Compare decoding rules: accuracy against speed.", compare.parser, compare.run),
-    "eval": ("Evaluate accuracy and speed on tasks.", evaluation.parser, evaluation.run),
-    "report": ("Say what happened where in a run of eval.", report.parser, report.run),
-    "tune": ("Find options that are accurate and fast.", tune.parser, tune.run),
-    "laws": ("Hold your own strategy or rule to the laws of the engine.", laws.parser, laws.run),
-    "models": ("List families of models, or check a checkpoint.", models.parser, models.run),
-    "replay": ("Re-execute a saved trace without a model.", inspect.replay_parser, inspect.run_replay),
-    "view": ("Write a recording or a trace as a page that opens without a server.", view.parser, view.run),
-    "simulate": ("Simulate fleets of 1 to 1,000 replicas in virtual time.", simulate.parser, simulate.run),
-    "bench": ("Measure host cost, decode steps, kernels or a server.", bench.parser, bench.run),
-}
+WITH_STRATEGY = ("generate", "serve", "batch", "eval", "tune")  # commands with the options of a strategy
+Run = Callable[[Namespace], int]
+Kinds = Mapping[str, tuple[str, Callable[[], ArgumentParser], Run]]
 
 
-def build_parser(arguments: Items[str] = ()) -> ArgumentParser:
-    """The parser of the whole command line; the options of a strategy are those of the one that the arguments ask for."""
+def listing(parser: ArgumentParser, word: str, summaries: Mapping[str, str]) -> ArgumentParser:
+    """The parser, whose help lists what can follow."""
+    names = parser.add_subparsers(
+        title="subcommands", dest=word, metavar=word.upper(), parser_class=argparse.ArgumentParser,
+        description="For more details of each subcommand, add it as an argument followed by --help.",
+    )  # fmt: skip
+    for name, summary in summaries.items():
+        names.add_parser(name, help=summary, add_help=False)
+    return parser
+
+
+def top_parser() -> ArgumentParser:
+    """The parser of what stands in place of a command."""
     parser = new_parser("dlstep COMMAND ...", SUMMARY, EXAMPLES)
     parser.add_argument("--version", action="version", version=f"dlstep {__version__}", help="Print the version and stop.")
-    commands = parser.add_subcommands(required=True, dest="command")
-    parsers = {name: make() for name, (_, make, _) in COMMANDS.items()}
-    for name, (summary, _, _) in COMMANDS.items():
-        commands.add_subcommand(name, parsers[name], help=summary)
-    bench.add_kinds(parsers["bench"])
-    models.add_actions(parsers["models"])
-    for name in ("generate", "serve", "batch", "eval", "tune"):
-        if name in arguments[:1]:
-            add_strategy_options(parsers[name], arguments)
-    return parser
+    return listing(parser, "command", {name: summary for name, (summary, _) in COMMANDS.items()})
+
+
+def command_of(arguments: Items[str]) -> tuple[Namespace, Run]:
+    """The options that the arguments say, and what to call with them. Raises ValueError for wrong ones."""
+    command, rest = (arguments[0], arguments[1:]) if arguments else ("", arguments)
+    if command not in COMMANDS:
+        top_parser().parse_args(arguments[:1])
+        raise ValueError(f"dlstep needs a command: give one of {', '.join(COMMANDS)}")
+    module, _, which = COMMANDS[command][1].partition(":")
+    found = import_module(f".{module}", __package__)
+    if kinds := getattr(found, "KINDS", None):
+        return kind_of(found, kinds, command, rest)
+    if command == "serve":
+        rest = found.with_model_named(rest)
+    parser = getattr(found, f"{which}_parser" if which else "parser")()
+    if command in WITH_STRATEGY:
+        from .strategy_options import add_strategy_options
+
+        add_strategy_options(parser, rest)
+    return parser.parse_args(rest), getattr(found, f"run_{which}" if which else "run")
+
+
+def kind_of(found: Any, kinds: Kinds, command: str, arguments: Items[str]) -> tuple[Namespace, Run]:
+    """The same for a command of several kinds, in the module `found`."""
+    if command == "bench":
+        found.refuse_moved(arguments)
+    if kind := next((each for each in arguments if each in kinds), None):
+        _, make, run = kinds[kind]
+        place = arguments.index(kind)
+        return make().parse_args([*arguments[:place], *arguments[place + 1 :]]), run
+    parser = listing(found.parser(), "kind", {name: summary for name, (summary, _, _) in kinds.items()})
+    options = parser.parse_args(arguments)
+    if not hasattr(found, "run"):
+        raise ValueError(f"dlstep {command} needs a kind: give one of {', '.join(kinds)}")
+    return options, found.run
 
 
 def underscored(arguments: Items[str]) -> list[str]:
@@ -139,14 +144,14 @@ def main(arguments: Items[str] | None = None) -> int:
 def _run(arguments: Items[str]) -> int:
     """The exit code of a command; errors are told in a line on stderr."""
     try:
-        options = parsed(arguments)
-        return COMMANDS[options.command][2](options[options.command])
+        options, run = parsed(arguments)
+        return run(options)
     except BrokenPipeError:
         raise
-    except (ArgumentError, ValueError, OSError, DlstepError) as error:
+    except (ValueError, OSError, DlstepError) as error:
         if raised_elsewhere(error):
             raise
-        said = shortened(explained(" ".join(str(error).split()), arguments))
+        said = shortened(" ".join(str(error).split()))
         print(f"dlstep: error: {printable(said)}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
@@ -166,53 +171,12 @@ def raised_elsewhere(error: BaseException) -> bool:
     return False
 
 
-def parsed(arguments: Items[str]) -> Namespace:
-    """The options that the arguments say. Raises ArgumentError or ValueError for wrong ones."""
+def parsed(arguments: Items[str]) -> tuple[Namespace, Run]:
+    """The options that the arguments say, and what to call with them. Raises ValueError for wrong ones."""
     for number, argument in enumerate(arguments, 1):
         if UNDECODED.search(argument):
             raise ValueError(f"argument {number} is not UTF-8: {os.fsencode(argument)!r}")
-    arguments = underscored(arguments)
-    if "serve" in arguments[:1]:
-        arguments = serve.with_model_named(arguments)
-    if "eval" in arguments[:1]:
-        arguments = evaluation.with_sections(arguments)
-    elif "tune" in arguments[:1]:
-        arguments = tune.with_sections(arguments)
-    elif arguments[:1] in (["generate"], ["serve"]):
-        arguments = sections.with_sections(arguments, {})
-    for name, value in pairwise((*arguments, "")):
-        if name == "--config" and value:
-            check_yaml(value)
-        elif name.startswith("--config="):
-            check_yaml(name.partition("=")[2])
-    try:
-        return build_parser(arguments).parse_args(arguments)
-    except RecursionError as error:
-        raise ValueError("the value of an option nests lists or mappings too deeply to be read") from error
-
-
-def explained(message: str, arguments: Items[str]) -> str:
-    """The parser's message about the arguments; where something is missing, as a sentence that says what to give."""
-    if found := MISSING_ARGUMENT.search(message):
-        command, name = found[1].replace(".", " "), found[2].removesuffix("s")
-        return f"dlstep {command} needs a {name}: `dlstep {command} --help` shows examples"
-    if found := MISSING_COMMAND.search(message):
-        # The parser cuts long lists short.
-        listed = {"command": COMMANDS, "kind": bench.KINDS}.get(found[2])
-        names = ", ".join(listed) if listed else found[3].replace(",", ", ")
-        return f"{' '.join(('dlstep', *found[1].split('.')[:-1]))} needs a {found[2]}: give one of {names}"
-    own: Items[str] = evaluation.own_names() if "eval" in arguments[:1] else ()
-    if "tune" in arguments[:1]:
-        own = [name for names in tune.owners().values() for name in names]
-    if (found := UNKNOWN.search(message)) and (
-        hint := meant(found[1] or found[2], [*own, *known_names(underscored(arguments))])
-    ):
-        return f"{message}: {hint}"
-    if found := WRONG_TYPE.match(message):
-        kinds = list(dict.fromkeys(words for kind, words in KINDS.items() if kind in found[2]))
-        kinds += [f"one of {choices}" for choices in re.findall(r"Literal\[(.*?)\]", found[2])]
-        return f"--{found[1]} takes {' or '.join(kinds)}, got {found[3]!r}" if kinds else message
-    return message
+    return command_of(underscored(arguments))
 
 
 def shortened(message: str) -> str:

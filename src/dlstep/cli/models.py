@@ -3,13 +3,13 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from jsonargparse import ArgumentParser, Namespace
 from rich.console import Console
 from rich.table import Column, Table
 
 from . import check
 from .json_text import json_text
 from .options import new_parser
+from .parser import ArgumentParser, Namespace
 
 if TYPE_CHECKING:
     from ..models import Family
@@ -60,13 +60,13 @@ fields that it does not know.
 """
 
 # What can be asked beside the list: name, what it does, the parser of its options, exit code from options.
-ACTIONS: dict[str, tuple[str, Callable[[], ArgumentParser], Callable[[Namespace], int]]] = {
+KINDS: dict[str, tuple[str, Callable[[], ArgumentParser], Callable[[Namespace], int]]] = {
     "check": ("Say what a checkpoint is and what is wrong with it.", check.parser, check.run),
 }
 
 
 def parser() -> ArgumentParser:
-    """The options of `dlstep models`, still without its actions."""
+    """The options of `dlstep models`, without an action."""
     options = new_parser(
         "dlstep models [options] [ACTION ...]", "List the families of networks, or look at a checkpoint.", EXAMPLES
     )
@@ -75,17 +75,8 @@ def parser() -> ArgumentParser:
     return options
 
 
-def add_actions(options: ArgumentParser) -> None:
-    """Add the actions beside the list; to be called once the parser has its place among the commands."""
-    actions = options.add_subcommands(required=False, dest="action")
-    for name, (summary, make, _) in ACTIONS.items():
-        actions.add_subcommand(name, make(), help=summary)
-
-
 def run(options: Namespace) -> int:
-    """Print the list, or do what is asked for."""
-    if options.action is not None:
-        return ACTIONS[options.action][2](options[options.action])
+    """Print the list."""
     rows = family_rows()
     if options.json:
         print(json_text(rows))

@@ -1,22 +1,17 @@
 """Dataclasses as command-line options: one flat name per field, the same in a YAML file."""
 
 import re
-from argparse import RawDescriptionHelpFormatter
+from argparse import SUPPRESS
 from dataclasses import MISSING, Field, fields
 from inspect import cleandoc
-from pathlib import Path
-from textwrap import fill, indent
 from typing import Any, get_args, get_origin, get_type_hints
-
-import yaml
-from jsonargparse import ArgumentParser, DefaultHelpFormatter, Namespace
 
 from ..core import SamplingParams
 from ..core.checks import short
 from ..engine.config import EngineConfig
 from ..engine.option_help import field_help
-from ..text.words import WIDTH
-from . import yaml_file
+from .parser import ArgumentParser, Namespace
+from .yaml_file import Owners
 
 # `seed` is the request's here: with one caller the engine's own says nothing more. Options of the strategy have flags of their
 # own, and say what those of a request would. What is pinned may be text here, so it is an option of its own.
@@ -26,17 +21,9 @@ PINS = '{"5": 42, "9": " shells"}'
 SAMPLING_FIELDS = tuple(field for field in fields(SamplingParams) if field.name not in (*OF_STRATEGY, "pinned"))
 
 
-class HelpFormatter(RawDescriptionHelpFormatter, DefaultHelpFormatter):
-    """Keeps the line breaks of the examples."""
-
-
 def new_parser(usage: str, summary: str, examples: str) -> ArgumentParser:
     """A parser that raises instead of exiting; its help shows `usage`, a sentence and examples before the options."""
-    summary = fill(summary, WIDTH)
-    description = f"{summary}\n\nexamples:\n{indent(cleandoc(examples), '  ')}"
-    return ArgumentParser(
-        usage=usage, description=description, formatter_class=HelpFormatter, exit_on_error=False, parser_mode=yaml_file.MODE
-    )
+    return ArgumentParser(usage, summary, cleandoc(examples))
 
 
 SHORT = {"tensor_parallel_size": ("--tp",)}  # names that other servers have
@@ -59,33 +46,18 @@ def add_options(parser: ArgumentParser, title: str, owner: type, chosen: tuple[F
         group.add_argument(f"--{field.name}", *SHORT.get(field.name, ()), type=hint, default=default, help=texts[field.name])
 
 
-def check_yaml(source: str) -> dict[str, Any]:
-    """The options that the file at `source`, or `source` itself, sets.
-
-    Raises ValueError unless it is YAML of names and values, and bounded.
-    """
-    path = Path(source)
-    where, text = (f"the file {source!r}", path.read_text(encoding="utf-8")) if path.is_file() else ("the text", source)
-    try:
-        value = yaml_file.load(text)
-    except yaml_file.ImportRefused as error:
-        raise ValueError(f"--config: in {where}, {error}") from error
-    except (yaml.YAMLError, RecursionError) as error:
-        raise ValueError(f"--config: {where} is no YAML of options: {error}") from error
-    if not isinstance(value, dict):
-        absent = "" if path.is_file() else f", and there is no file {source!r}"
-        raise ValueError(f"--config: {where} holds no names and values, like `max_tokens: 32`{absent}")
-    return value
-
-
-def add_config_option(parser: ArgumentParser) -> None:
-    """`--config FILE.yaml`, whose names are those of the options."""
+def add_config_option(parser: ArgumentParser, owners: Owners | None = None) -> None:
+    """`--config FILE.yaml`, whose names are those of the options; with `owners`, all of them in sections."""
+    parser.owners = owners or {}
     parser.add_argument(
         "--config",
         action="config",
+        default=SUPPRESS,
         metavar="FILE",
         help="YAML file of options by their names, or in sections like `engine:`; options after it override it.",
     )
+    printed = "Print all options as YAML, and stop."
+    parser.add_argument("--print_config", action="print", nargs=0, default=SUPPRESS, help=printed)
 
 
 def add_engine_options(parser: ArgumentParser) -> None:

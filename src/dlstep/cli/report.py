@@ -3,13 +3,13 @@
 from dataclasses import asdict
 from pathlib import Path
 
-from jsonargparse import ArgumentParser, Namespace
 from rich.console import Console
 from rich.text import Text
 
 from ..text.words import counted
 from .json_text import json_text
 from .options import new_parser
+from .parser import ArgumentParser, Namespace
 
 MOST = 5
 EXAMPLES = """

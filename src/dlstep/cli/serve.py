@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from jsonargparse import ArgumentParser, Namespace
 
 from ..engine.config import EngineConfig, engine_config
 from ..engine.option_help import field_help
 from . import yaml_file
 from .options import OF_STRATEGY, add_config_option, add_options, new_parser
+from .parser import ArgumentParser, Namespace
 
 EXAMPLES = """
     dlstep serve --open            an embedded model, and its page in a browser
@@ -31,11 +31,9 @@ NEEDED = ("fastapi", "openai", "prometheus_client", "uvicorn")
 ENGINE_FIELDS = tuple(field for field in fields(EngineConfig) if field.name not in OF_STRATEGY)
 
 
-def with_model_named(arguments: Items[str]) -> list[str]:
+def with_model_named(arguments: Items[str]) -> Items[str]:
     """The arguments of `serve` with a model that stands in front, as its option."""
-    if arguments[1:2] and not arguments[1].startswith("-"):
-        return [arguments[0], "--model", *arguments[1:]]
-    return list(arguments)
+    return ["--model", *arguments] if arguments and not arguments[0].startswith("-") else arguments
 
 
 def parser() -> ArgumentParser:

@@ -7,14 +7,13 @@ from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from jsonargparse import ArgumentParser, Namespace
-
 from .. import tiny
 from ..core import Config, Strategy
 from ..strategies import load
-from .bench import print_rows
 from .json_text import json_text
 from .options import new_parser
+from .parser import ArgumentParser, Namespace
+from .rows import print_rows
 
 if TYPE_CHECKING:
     from ..simulate.figures import Figures, Fleet, Traffic
@@ -44,6 +43,15 @@ CURVE = ("replicas", "requests", "tokens_per_s", "latency_p50", "latency_p95", "
 COSTS = {"forward_ms": 5.0, "row_us": 20.0, "request_us": 0.0, "context_ns": 0.0, "delay_ms": 0.0}
 UNITS = {"forward_ms": 1e-3, "row_us": 1e-6, "request_us": 1e-6, "context_ns": 1e-9, "delay_ms": 1e-3}
 STEPS = ("gpus", "rows")  # options of --shape
+# Options that do nothing without another one, with advice, and those that do nothing beside another one, with the reason.
+NEEDS = {
+    **dict.fromkeys(STEPS, ("shape", "give one such as sdar-8b")),
+    "target": ("total_rate", "give both, or none"),
+    "seconds": ("total_rate", "give both, or none"),
+    "most_replicas": ("target", "give both, or none"),
+    "against": ("fit", "give the files of two other rates to it"),
+}
+IDLE = {"rate": ("total_rate", ""), "replicas": ("target", ""), **dict.fromkeys(COSTS, ("fit", ", which finds it"))}
 OPTIONS = {"block_size": 8, "buffer_size": 4}
 BUDGETS = {"page_size": 8, "num_pages": 8192, "max_model_len": 512, "max_num_batched_tokens": 4096, "max_num_reqs": 128}
 RATE, MAX_TOKENS = 4.0, 64
@@ -104,12 +112,9 @@ def run(options: Namespace) -> int:
     """Print predictions and the curve, or the steps of a shape."""
     if options.shape is not None:
         return _run_steps(options)
-    if given := [name for name in STEPS if options[name] is not None]:
-        raise ValueError(f"--{given[0]} does nothing without --shape: give one such as sdar-8b")
     _check(options)
-    from ..simulate.figures import REPLICAS, Traffic, curve
+    from ..simulate.figures import REPLICAS, curve
     from ..simulate.sizing import parse_targets
-    from ..simulate.work import Beginnings
 
     if options.plot is not None:
         from ..evaluate.pictures import check_plot
@@ -117,36 +122,57 @@ def run(options: Namespace) -> int:
         check_plot(path=Path(options.plot))
     targets = () if options.target is None else parse_targets(options.target)
     fleet, answers, comparisons = _fleet(options)
-    replicas = REPLICAS if options.replicas is None else _listed(options.replicas)
-    total = options.total_rate is not None
-    rate = next(each for each in (options.total_rate, options.rate, RATE) if each is not None)
-    seconds = (SECONDS if options.seconds is None else options.seconds) if total else None
-    beginnings = Beginnings(options.system_prompts, options.system_tokens, options.zipf)
-    limit = MAX_TOKENS if options.max_tokens is None else options.max_tokens
-    traffic = Traffic(answers, rate, options.requests, limit, beginnings, options.seed, options.fewest, seconds)
-    _check_lengths(traffic.answers, beginnings.tokens if beginnings.count else 0, limit, options.max_model_len)
+    traffic = _traffic(options, answers)
     if not options.json:
         _say(fleet, comparisons)
-    verdict = None
     if targets:
-        rows, verdict = _searched(fleet, traffic, targets, MOST if options.most_replicas is None else options.most_replicas)
+        rows, verdict = _searched(fleet, traffic, targets, _or(options.most_replicas, MOST))
     else:
-        rows = list(_followed(curve(fleet, traffic, replicas)))
+        replicas = REPLICAS if options.replicas is None else _listed(options.replicas)
+        rows, verdict = list(_followed(curve(fleet, traffic, replicas))), None
     if options.plot is not None and rows:
         from ..simulate.plot import plot_curve
 
         plot_curve(rows, Path(options.plot))
     if options.json:
-        told = {"cost": asdict(fleet.cost), "delay": fleet.delay, "tail": fleet.tail, "rate": rate, "total": total}
-        told |= {"against": [asdict(each) for each in comparisons], "curve": [asdict(row) for row in rows]}
+        told = {"cost": asdict(fleet.cost), "delay": fleet.delay, "tail": fleet.tail, "rate": traffic.rate}
+        told |= {"total": traffic.seconds is not None, "against": [asdict(each) for each in comparisons]}
+        told |= {"curve": [asdict(row) for row in rows]}
         print(json_text(told if verdict is None else {**told, "target": options.target, "replicas": verdict.replicas}))
     else:
-        if rows:
-            print(f"{rate:g} requests a second {'in all' if total else 'for each replica'}, times in milliseconds:")
-            _table([asdict(row) for row in rows], CURVE)
-        if verdict is not None:
-            print(verdict.text)
+        _print_curve(rows, traffic, verdict)
     return int(verdict is not None and verdict.replicas is None)
+
+
+def _or(value: Any, default: Any) -> Any:
+    return default if value is None else value
+
+
+def _traffic(options: Namespace, answers: "tuple[Answered, ...]") -> "Traffic":
+    """The requests of a simulation. Raises ValueError if one of them would be cut or refused."""
+    from ..simulate.figures import Traffic
+    from ..simulate.work import Beginnings
+
+    total = options.total_rate is not None
+    rate = options.total_rate if total else _or(options.rate, RATE)
+    beginnings = Beginnings(options.system_prompts, options.system_tokens, options.zipf)
+    limit, seconds = _or(options.max_tokens, MAX_TOKENS), _or(options.seconds, SECONDS) if total else None
+    beginning = beginnings.tokens if beginnings.count else 0
+    most = max(answer.prompt + beginning + max(limit, answer.tokens) for answer in answers)
+    if most > options.max_model_len:
+        told = f"--max_model_len {options.max_model_len} is less than the {most} tokens of a prompt with its answer"
+        raise ValueError(f"{told}: raise it")
+    return Traffic(answers, rate, options.requests, limit, beginnings, options.seed, options.fewest, seconds)
+
+
+def _print_curve(rows: "list[Figures]", traffic: "Traffic", verdict: "Verdict | None") -> None:
+    """Print a row for each number of replicas, and what was found."""
+    if rows:
+        whose = "for each replica" if traffic.seconds is None else "in all"
+        print(f"{traffic.rate:g} requests a second {whose}, times in milliseconds:")
+        print_rows([asdict(row) for row in rows], CURVE)
+    if verdict is not None:
+        print(verdict.text)
 
 
 class Verdict(NamedTuple):
@@ -182,23 +208,20 @@ def _searched(fleet: "Fleet", traffic: "Traffic", targets: "Items[Target]", most
 
 def _check(options: Namespace) -> None:
     """Raise ValueError for an option that is out of range or would be ignored."""
+    given = {name for name, value in vars(options).items() if value is not None}
     for name in ("requests", "fewest", "max_tokens", "rate", "total_rate", "most_replicas", "seconds"):
-        if options[name] is not None and not 0 < options[name] < float("inf"):
+        if name in given and not 0 < options[name] < float("inf"):
             raise ValueError(f"--{name} must be above 0, got {options[name]}")
-    if options.replicas is not None and (not _listed(options.replicas) or min(_listed(options.replicas)) < 1):
+    if "replicas" in given and min(_listed(options.replicas), default=0) < 1:
         raise ValueError(f"--replicas takes numbers that are at least 1, got {options.replicas}")
-    for name, needed in (("target", "total_rate"), ("seconds", "total_rate"), ("most_replicas", "target")):
-        if options[name] is not None and options[needed] is None:
-            raise ValueError(f"--{name} does nothing without --{needed}: give both, or none")
-    for name, other in (("rate", "total_rate"), ("replicas", "target")):
-        if options[name] is not None and options[other] is not None:
-            raise ValueError(f"--{name} does nothing beside --{other}: leave one of them out")
+    for name, (other, advice) in NEEDS.items():
+        if name in given and other not in given:
+            raise ValueError(f"--{name} does nothing without --{other}: {advice}")
+    for name, (other, why) in IDLE.items():
+        if name in given and other in given:
+            raise ValueError(f"--{name} does nothing beside --{other}{why}: leave one of them out")
     if bool(options.system_prompts) != bool(options.system_tokens):
         raise ValueError("--system_prompts and --system_tokens go together: give both, or none")
-    if options.fit is None and options.against is not None:
-        raise ValueError("--against does nothing without --fit: give the files of two other rates to it")
-    if options.fit is not None and (given := [name for name in COSTS if options[name] is not None]):
-        raise ValueError(f"--{given[0]} does nothing beside --fit, which finds it: leave one of them out")
 
 
 def _fleet(options: Namespace) -> "tuple[Fleet, tuple[Answered, ...], list[Comparison]]":
@@ -211,7 +234,7 @@ def _fleet(options: Namespace) -> "tuple[Fleet, tuple[Answered, ...], list[Compa
     config, strategy = _engine(options)
     given = _answers(options)
     if options.fit is None:
-        values = {name: (COSTS[name] if options[name] is None else options[name]) * unit for name, unit in UNITS.items()}
+        values = {name: _or(options[name], COSTS[name]) * unit for name, unit in UNITS.items()}
         delay = values.pop("delay_ms")
         if not 0 <= delay < float("inf"):
             raise ValueError(f"--delay_ms must not be below 0, got {options.delay_ms}")
@@ -232,7 +255,7 @@ def _answers(options: Namespace) -> "tuple[Answered, ...] | None":
     if options.answers is None:
         return None
     if options.answers in tiny.names() and not Path(options.answers).exists():
-        limit = MAX_TOKENS if options.max_tokens is None else options.max_tokens
+        limit = _or(options.max_tokens, MAX_TOKENS)
         return served.embedded_answers(options.answers, options.decoding_strategy, options.options, limit)
     return served.read_answers(Path(options.answers))
 
@@ -243,13 +266,6 @@ def _engine(options: Namespace) -> tuple[Config, Strategy]:
 
     strategy = scripted_strategy(load(options.decoding_strategy), options.options)
     return Config(scripted_spec(), **{name: options[name] for name in BUDGETS}), strategy
-
-
-def _check_lengths(answers: "Iterable[Answered]", beginning: int, limit: int, longest: int) -> None:
-    """Raise ValueError if a request would be cut or refused."""
-    most = max(answer.prompt + beginning + max(limit, answer.tokens) for answer in answers)
-    if most > longest:
-        raise ValueError(f"--max_model_len {longest} is less than the {most} tokens of a prompt with its answer: raise it")
 
 
 def _say(fleet: "Fleet", comparisons: "list[Comparison]") -> None:
@@ -264,17 +280,7 @@ def _say(fleet: "Fleet", comparisons: "list[Comparison]") -> None:
     if comparisons:
         print("Predicted beside measured; every column has the medians of its repetitions:")
         rows = [{**asdict(each), "error": f"{100 * each.error:+.1f} %"} for each in comparisons]
-        _table(rows, ("figure", "measured", "predicted", "error"))
-
-
-def _table(rows: list[dict[str, Any]], columns: tuple[str, ...]) -> None:
-    print_rows(columns, ([_cell(row[name]) for name in columns] for row in rows))
-
-
-def _cell(value: object) -> str:
-    if value is None:
-        return "-"
-    return f"{value:.2f}" if isinstance(value, float) else str(value)
+        print_rows(rows, ("figure", "measured", "predicted", "error"))
 
 
 def _followed(rows: "Iterable[Figures]") -> "Iterable[Figures]":
@@ -298,11 +304,10 @@ def _run_steps(options: Namespace) -> int:
     if given := [name for name in ignored if options[name] != without.get_default(name)]:
         raise ValueError(f"--{given[0]} does nothing beside --shape: leave one of them out")
     shape = shape_of(options.shape)
-    gpus = _listed([1, 2, 4, 8] if options.gpus is None else options.gpus)
-    rows = _listed([130, 1040, 4174] if options.rows is None else options.rows)
+    gpus, rows = _listed(_or(options.gpus, [1, 2, 4, 8])), _listed(_or(options.rows, [130, 1040, 4174]))
     found = [asdict(tensor_parallel(shape, count, many)) for many in rows for count in gpus]
     if options.json:
         print(json_text(found))
     else:
-        _table(found, tuple(found[0])[1:])
+        print_rows(found, tuple(found[0])[1:])
     return 0

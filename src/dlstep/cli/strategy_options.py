@@ -3,20 +3,17 @@
 import json
 from argparse import SUPPRESS
 from collections.abc import Iterator, Sequence as Items
-from contextlib import suppress
-from dataclasses import fields
-from itertools import pairwise
 from pathlib import Path
 
-from jsonargparse import ArgumentParser
-
 from .. import rules, strategies, tiny
-from ..core import Options, Rule, Strategy, options_of
+from ..core import Options, Rule, Strategy
 from ..core.plugins import searched
 from ..engine.config import EngineConfig
 from ..engine.option_help import option_rows, parts_of
 from ..engine.resolve import base_of, chosen, embedded_facts
-from .options import ENGINE_FIELDS, SAMPLING_FIELDS, check_yaml
+from .options import ENGINE_FIELDS, SAMPLING_FIELDS, add_config_option
+from .parser import ArgumentParser, Namespace
+from .yaml_file import Owners
 
 NAMES = ("decoding_strategy", "sampling_mode", "rule", "inner", "model")
 
@@ -33,18 +30,13 @@ def everything() -> Iterator[Options]:
     yield from (rules.SHELF.value(name) for name in rules.own())
 
 
-def said(arguments: Items[str]) -> dict[str, str]:
-    """The texts given for the options that decide which others there are; of several the last, as the parser does it."""
-    found: dict[str, str] = {}
-    for argument, following in pairwise((*arguments, "")):
-        flag, equals, value = argument.partition("=")
-        value = value if equals else following
-        if flag == "--config" and value:
-            told = check_yaml(value)
-            found |= {name: told[name] for name in NAMES if isinstance(told.get(name), str)}
-        elif flag.removeprefix("--") in NAMES and flag.startswith("--"):
-            found[flag[2:]] = value
-    return found
+def said(arguments: Items[str], owners: Owners) -> Namespace:
+    """The values given for the options that decide which others there are."""
+    parser = ArgumentParser("", partial=True)
+    for name in NAMES:
+        parser.add_argument(f"--{name}", type=str | None)
+    add_config_option(parser, owners)
+    return parser.parse_known_args(arguments, Namespace())[0]
 
 
 def own_strategy(model: str | None) -> str | None:
@@ -60,16 +52,16 @@ def own_strategy(model: str | None) -> str | None:
     return name if isinstance(name, str) and strategies.is_known(name) else None
 
 
-def strategy_of(arguments: Items[str]) -> Strategy | None:
+def strategy_of(arguments: Items[str], owners: Owners) -> Strategy | None:
     """The strategy that the arguments ask for, with the rule that they ask for; None where only the checkpoint can tell.
 
     Python looks for modules of one's own in the current folder, too.
     """
-    told = said(arguments)
-    config = EngineConfig(decoding_strategy=told.get("decoding_strategy"), sampling_mode=told.get("sampling_mode"))
+    told = said(arguments, owners)
+    config = EngineConfig(decoding_strategy=told.decoding_strategy, sampling_mode=told.sampling_mode)
     with searched(Path.cwd()):
-        asked = chosen(config, own_strategy(told.get("model")))
-        held = rules.with_values({name: told[name] for name in rules.HOLDERS if name in told})
+        asked = chosen(config, own_strategy(told.model))
+        held = rules.with_values({name: told[name] for name in rules.HOLDERS if told[name] is not None})
         return None if asked is None else base_of(asked, held)
 
 
@@ -79,7 +71,7 @@ def add_strategy_options(parser: ArgumentParser, arguments: Items[str]) -> None:
     The hidden ones are there so that an option of another strategy is told as that. Raises ValueError for a strategy that
     does not exist.
     """
-    strategy = strategy_of(arguments)
+    strategy = strategy_of(arguments, parser.owners)
     taken = {field.name for field in (*ENGINE_FIELDS, *SAMPLING_FIELDS)}
     shown = list(parts_of(strategy)) if strategy is not None else []
     added: set[str] = set()
@@ -93,13 +85,3 @@ def add_strategy_options(parser: ArgumentParser, arguments: Items[str]) -> None:
                 raise ValueError(f"{cls}.{row.name} has the name of another option: give the field another name")
             group.add_argument(f"--{row.name}", type=row.hint, default=SUPPRESS, help=row.line() if part in shown else SUPPRESS)
             added.add(row.name)
-
-
-def known_names(arguments: Items[str]) -> list[str]:
-    """Every flag that some command line could take, those of one's own strategy and rule first."""
-    own: list[str] = []
-    with suppress(ValueError):  # a strategy that does not exist has no options
-        strategy = strategy_of(arguments)
-        own = [] if strategy is None else list(options_of(strategy))
-    of_parts = [field.name for part in everything() for field in fields(part)]
-    return [*own, *(field.name for field in (*ENGINE_FIELDS, *SAMPLING_FIELDS)), *of_parts]

@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
-from jsonargparse import ArgumentParser, Namespace
 from rich.console import Console
 
 from ..engine.config import EngineConfig, engine_config
-from . import sections
 from .json_text import json_text
 from .options import OF_STRATEGY, add_config_option, add_options, field_help, new_parser
+from .parser import ArgumentParser, Namespace
 
 if TYPE_CHECKING:
     from ..evaluate.options import EvalOptions
@@ -45,11 +44,6 @@ def owners() -> Mapping[str, Items[str]]:
     return {"eval": names, "tune": [*(field.name for field in fields(TuneOptions)), *TUNED]}
 
 
-def with_sections(arguments: Items[str]) -> list[str]:
-    """The arguments with each file of `--config` as one text of options, its sections joined."""
-    return sections.with_sections(arguments, owners())
-
-
 def parser() -> ArgumentParser:
     """The options of `dlstep tune`, still without those of the strategy."""
     from ..evaluate.options import EvalOptions
@@ -60,7 +54,7 @@ def parser() -> ArgumentParser:
         "Find options of a strategy that are accurate and fast; docs/evaluation.md says how.",
         EXAMPLES,
     )
-    add_config_option(options)
+    add_config_option(options, owners())
     group = options.add_argument_group("tuning")
     texts = field_help(TuneOptions)
     group.add_argument("--over", type=str, nargs="+", default=list(OVER), metavar="NAME=VALUES", help=texts["over"])

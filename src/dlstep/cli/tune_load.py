@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from jsonargparse import Namespace
 from rich.console import Console
 
 from ..core import options_of
@@ -28,6 +27,7 @@ from ..text.words import counted, printable
 from ..views.figures import interval, text_table, with_error
 from ..views.progress_bars import tuning_bar
 from .json_text import json_text
+from .parser import Namespace
 
 MOST_SETS = 64
 AT_LEAST = 0.98  # of the best accuracy, where nothing is said

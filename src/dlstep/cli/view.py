@@ -6,8 +6,6 @@ from pathlib import Path
 from secrets import token_hex
 from typing import Any, cast
 
-from jsonargparse import ArgumentParser, Namespace
-
 from ..core import Trace
 from ..core.checks import short
 from ..core.trace import INAPPLICABLE, reason_of
@@ -15,6 +13,7 @@ from ..text.words import counted
 from ..views.frames import KIND, VERSION, recording
 from ..views.page import page_of
 from .options import new_parser
+from .parser import ArgumentParser, Namespace
 
 TRACE = "dlstep_trace"
 

@@ -1,18 +1,39 @@
-"""YAML as options may be written in it: plain values, no references, no tags, and no import by a name in a file."""
+"""YAML as options may be written in it: plain values, no references, no tags, and no import by a name in a file.
 
+A file may have its options in sections: `engine:` for every command that has an engine, the others for one command each.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence as Items
+from pathlib import Path
 from typing import Any
 
 import yaml
-from jsonargparse import get_loader, set_loader
 
-MODE = "plain_yaml"  # the name under which jsonargparse finds it
+from ..core.checks import short
+from ..engine.config import ENGINE_FIELDS
+from ..engine.option_errors import meant
+
 LONGEST = 1 << 20  # characters
 IMPORTED = ("decoding_strategy", "rule", "inner")  # options whose value may be a path to a module
 DEEPEST = 20  # lists and mappings inside one another
+ENGINE = "engine"
+SECTIONS = (ENGINE, "eval", "tune")
+Owners = Mapping[str, Items[str]]  # the names of each section beside `engine:` that a command reads
 
 
 class ImportRefused(yaml.YAMLError):
     """A text that is YAML, but would have a module imported."""
+
+
+class Loader(yaml.SafeLoader):
+    """The plain values of YAML 1.1, but that `1e-1` is a number and a date is a text."""
+
+
+Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"[-+]?[0-9][0-9_]*(\.[0-9_]*)?[eE][-+]?[0-9]+$"), list("-+0123456789")
+)
+Loader.add_constructor("tag:yaml.org,2002:timestamp", Loader.construct_yaml_str)
 
 
 def load(text: str) -> Any:
@@ -33,19 +54,67 @@ def load(text: str) -> Any:
             raise yaml.YAMLError(f"it refers to *{event.anchor}, and references are not supported: write the value out")
         if deep > DEEPEST:
             raise yaml.YAMLError(f"it is nested more than {DEEPEST} deep")
-    value = get_loader("yaml")(text)
-    if not isinstance(value, dict):
-        return value
-    named = {name.replace("-", "_") if isinstance(name, str) else name: given for name, given in value.items()}
-    if len(named) < len(value):
+    value = yaml.load(text, Loader=Loader)
+    return named(value) if isinstance(value, dict) else value
+
+
+def named(value: Mapping[Any, Any]) -> dict[Any, Any]:
+    """A mapping with underscores in its names. Raises YAMLError for a name that is there twice, or that imports a module."""
+    found = {name.replace("-", "_") if isinstance(name, str) else name: given for name, given in value.items()}
+    if len(found) < len(value):
         raise yaml.YAMLError("it says an option twice, with a hyphen and with an underscore")
     for name in IMPORTED:
-        given = named.get(name)
+        given = found.get(name)
         if isinstance(given, str) and any(mark in given for mark in "./\\:"):
             raise ImportRefused(
                 f"{name}={given!r} is a path, which imports a module: give it on the command line, as --{name} {given}"
             )
-    return named
+    return found
 
 
-set_loader(MODE, load, exceptions=(yaml.YAMLError, ValueError, RecursionError))
+def options_in(source: str, owners: Owners) -> dict[Any, Any]:
+    """The options that the file at `source`, or `source` itself, sets.
+
+    Without owners, a file may have its options outside of sections, and other commands' sections are not read. Raises
+    ValueError unless it is bounded YAML of names and values, each in its section.
+    """
+    path = Path(source)
+    where, text = (f"the file {source!r}", path.read_text(encoding="utf-8")) if path.is_file() else ("the text", source)
+    try:
+        value = load(text)
+        if not isinstance(value, dict):
+            absent = "" if path.is_file() else f", and there is no file {source!r}"
+            raise ValueError(f"--config: {where} holds no names and values, like `max_tokens: 32`{absent}")
+        if owners:
+            return named(dict(in_sections(value, short(source), owners)))
+        inside = isinstance(value.get(ENGINE), dict) and value.keys() <= {*SECTIONS}
+        return named(value[ENGINE]) if inside else value
+    except ImportRefused as error:
+        raise ValueError(f"--config: in {where}, {error}") from error
+    except (yaml.YAMLError, RecursionError) as error:
+        raise ValueError(f"--config: {where} is no YAML of options: {error}") from error
+
+
+def in_sections(sections: Mapping[Any, Any], source: str, owners: Owners) -> Iterator[tuple[str, Any]]:
+    """Yield the options of all sections. Raises ValueError for one in the wrong section."""
+    for section, options in sections.items():
+        if section not in (ENGINE, *owners):
+            right = owner_of(section, owners)
+            raise ValueError(f"--config: {source} says {section!r} outside of a section: put it below `{right}:`")
+        if not isinstance(options, dict):
+            raise ValueError(f"--config: in {source}, `{section}:` holds no names and values, got {short(options)}")
+        for name, value in options.items():
+            name = str(name).replace("-", "_")
+            if (right := owner_of(name, owners)) != section:
+                known = [each for names in owners.values() for each in names]
+                hint = "" if right != ENGINE or name in ENGINE_FIELDS else meant(name, known)
+                raise ValueError(
+                    f"--config: in {source}, {name} is in section `{section}:`, it belongs to `{right}:`"
+                    + (f", or {hint}" if hint else "")
+                )
+            yield name, value
+
+
+def owner_of(name: object, owners: Owners) -> str:
+    """The section that an option belongs to."""
+    return next((owner for owner, names in owners.items() if name in names), ENGINE)

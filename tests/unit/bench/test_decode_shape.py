@@ -9,9 +9,10 @@ from dataclasses import replace
 import pytest
 import torch
 
+from benchmarks import tune_kernels
+from dlstep.bench.busy import kind_of
 from dlstep.bench.ceilings import Ceilings
 from dlstep.bench.decode_shape import DecodeRow, Load, measure_shape
-from dlstep.bench.kernel import tune
 from dlstep.bench.shapes import SHAPES, Shape, random_checkpoint
 from dlstep.cli import main
 
@@ -86,11 +87,13 @@ def test_the_script_takes_at_least_one_token() -> None:
 
 
 def test_the_table_of_launch_parameters_is_written_as_it_stands(tmp_path) -> None:
-    text = tune.table_path().read_text(encoding="utf-8")
-    assert tune.written(json.loads(text)) == text
+    text = tune_kernels.table_path().read_text(encoding="utf-8")
+    assert tune_kernels.written(json.loads(text)) == text
     target = tmp_path / "launch.json"
-    kept = tune.Tuned("store_kv", "sm_90", "", 2.0, 2.0, None)
-    tune.write([kept, replace(kept, key="sm_100", us=1.0, parameters={"num_warps": 8})], tune.table_path(), target)
+    kept = tune_kernels.Tuned("store_kv", "sm_90", "", 2.0, 2.0, None)
+    tune_kernels.write(
+        [kept, replace(kept, key="sm_100", us=1.0, parameters={"num_warps": 8})], tune_kernels.table_path(), target
+    )
     entries = json.loads(target.read_text(encoding="utf-8"))["store_kv"]
     assert entries["sm_100"] == {"num_warps": 8}
     assert "sm_90" not in entries
@@ -110,7 +113,23 @@ def test_the_command_line(capsys: pytest.CaptureFixture[str], tmp_path, monkeypa
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
-@pytest.mark.parametrize("kind", ["kernels", "tune-kernels"])
-def test_kernels_need_a_device(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["bench", kind]) == 2
+def test_kernels_need_a_device(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "kernels"]) == 2
     assert "kernels are measured on a CUDA device" in capsys.readouterr().err
+    with pytest.raises(ValueError, match="kernels are measured on a CUDA device"):
+        next(tune_kernels.tune())
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("_attend", "attention"),
+        ("_multiply_gated", "experts"),
+        ("void cutlass::device_kernel<...>", "products"),
+        ("nvjet_sm90_tst_192x64", "products"),
+        ("_read_head", "head"),
+        ("triton_red_fused_rsqrt_0", "others"),
+    ],
+)
+def test_kernels_are_known_by_what_they_do(name: str, kind: str) -> None:
+    assert kind_of(name) == kind

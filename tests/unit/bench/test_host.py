@@ -1,28 +1,27 @@
 """Host cost is measured on the cases that it names."""
 
+import json
+import subprocess
 import sys
+from dataclasses import asdict
+from pathlib import Path
 from random import Random
 from time import process_time
 from typing import Any
 
 import pytest
 
+from benchmarks.queues import Others, begin, measure_queue, serve
+from benchmarks.rule_answers import CARRIERS, rule_scripts
+from benchmarks.rules import COLUMNS, RuleCost, known_forms, rates
+from benchmarks.sessions import after_another, in_turns, timed
 from dlstep import LLM, rules
 from dlstep.bench.answers import SCRIPTS
 from dlstep.bench.host import build, build_script
-from dlstep.bench.queue import Others, begin, measure_queue, serve
-from dlstep.bench.rule_answers import CARRIERS, rule_scripts
-from dlstep.bench.rule_cost import known_forms, rates
-from dlstep.bench.sessions import after_another, in_turns, timed
-from dlstep.cli.bench import RULE_COLUMNS, print_rows
-from dlstep.core import Sequence, commit, schedule
+from dlstep.bench.script import taken
+from dlstep.cli.rows import print_rows
+from dlstep.core import commit, schedule
 from dlstep.testing.scripted import ScriptedDriver
-
-
-def taken(sequence: Sequence) -> int:
-    """Positions in front of the window's end that hold a token."""
-    end = sequence.window[-1].end if sequence.window else sequence.final
-    return end - sum(len(block.undecided) for block in sequence.window)
 
 
 @pytest.mark.parametrize(
@@ -96,7 +95,20 @@ def test_sessions_in_turns_take_the_forwards_of_sessions_in_a_row() -> None:
 
 def test_the_table_of_rules_fits_a_narrow_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    print_rows(RULE_COLUMNS, [(form, 32768, 256, "320.00", "2.00", "1234.56", "1234.56", "4.14") for form in rule_scripts()])
+    rows = [RuleCost(form, 32768, 256, 320.0, 2.0, 1234.56, 1234.56, 1234.56, 1234.56, 4.14) for form in rule_scripts()]
+    print_rows([asdict(row) for row in rows], COLUMNS)
     heading, *lines = capsys.readouterr().out.splitlines()
     assert heading.split()[-1] == "ratio" and len(lines) == len(rule_scripts())
     assert all(line.split()[-1] == "4.14" for line in lines)
+
+
+def test_a_benchmark_is_a_command_of_the_checkout() -> None:
+    arguments = ["benchmarks.rules", "--rule", "factor", "--batches", "1", "--lengths", "64"]
+    command = [sys.executable, "-m", *arguments]
+    done = subprocess.run([*command, "--json"], cwd=Path(__file__).parents[3], capture_output=True, text=True, check=True)
+    (row,) = json.loads(done.stdout)
+    assert (row["rule"], row["batch"], row["length"]) == ("factor", 1, 64) and done.stderr.startswith("measured 1: rule factor")
+    wrong = subprocess.run(
+        [*command, "--rule", "none"], cwd=Path(__file__).parents[3], capture_output=True, text=True, check=False
+    )
+    assert wrong.returncode == 2 and "error: --rule must be all or one of threshold, factor" in wrong.stderr

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
-from jsonargparse import Namespace
 from rich.console import Console
 
 from dlstep.cli import attach, bench_serve, generate, main, serve
+from dlstep.cli.parser import Namespace
 from dlstep.core import Abort, Add, Fail, Request, SamplingParams, Spec, State, Trace, abort, add, init
 from dlstep.serve.http import server as serving_server
 from dlstep.text.output import Output

@@ -156,9 +156,10 @@ def test_the_version() -> None:
             "report, tune, laws, models, replay, view, simulate, bench",
         ),
         (["generate"], "dlstep generate needs a prompt: `dlstep generate --help` shows examples"),
+        (["batch"], "dlstep batch needs an input: `dlstep batch --help` shows examples"),
         (["replay"], "dlstep replay needs a file: `dlstep replay --help` shows examples"),
         (["models", "check"], "dlstep models check needs a path: `dlstep models check --help` shows examples"),
-        (["bench"], "dlstep bench needs a kind: give one of host, decode, kernels, tune-kernels, fingerprint, serve, tune"),
+        (["bench"], "dlstep bench needs a kind: give one of host, decode, kernels, serve"),
     ],
 )
 def test_what_is_missing_is_named(arguments: list[str], sentence: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
 
-import jsonargparse
 import pytest
 
 from dlstep import LLM, rules, strategies
@@ -180,16 +179,21 @@ def test_an_exception_while_decoding_in_ones_own_file_names_its_line(folder: Pat
 
 def test_errors_of_libraries_outside_of_site_packages_are_one_line(tmp_path: Path) -> None:
     """Libraries may lie in any folder of PYTHONPATH: what they raise is no error in a file of the user's own."""
-    source = Path(jsonargparse.__file__).parent
-    about = next(source.parent.glob("jsonargparse-*.dist-info"))
-    for found in (source, about):
-        (tmp_path / found.name).symlink_to(found)
+    (tmp_path / "odd_library.py").write_text("def meant(name, known):\n    raise ValueError(f'no {name} here')\n")
+    about = tmp_path / "odd_library-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: odd-library\nVersion: 1.0\n")
+    (about / "top_level.txt").write_text("odd_library\n")
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])}
-    script = "import jsonargparse, sys; from dlstep.cli import main; print(jsonargparse.__file__); sys.exit(main())"
+    script = "import odd_library, sys; from dlstep.cli import main, parser; parser.meant = odd_library.meant; sys.exit(main())"
     arguments = [sys.executable, "-c", script, "generate", "a", "--nonsense", "1"]
     done = subprocess.run(arguments, env=environment, capture_output=True, text=True, check=False)
-    assert done.stdout.startswith(str(tmp_path)) and done.returncode == 2
-    assert done.stderr == "dlstep: error: unrecognized arguments: --nonsense 1\n"
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", "dlstep: error: no nonsense here\n")
+    for part in about.iterdir():
+        part.unlink()
+    about.rmdir()
+    done = subprocess.run(arguments, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and "odd_library.py" in done.stderr
 
 
 SCRIPT = """

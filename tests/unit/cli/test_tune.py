@@ -1,6 +1,8 @@
 """`dlstep tune` from options to a file that other commands use; wrong options are told in one line."""
 
 import json
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -8,8 +10,8 @@ from random import Random
 import pytest
 import yaml
 
+from benchmarks.tuner import ACCURACY, SPEED, decoded, point, simulated
 from dlstep import LLM, SamplingParams
-from dlstep.bench.tune import ACCURACY, SPEED, decoded, point, simulated
 from dlstep.cli import main
 from dlstep.cli.main import parsed
 from dlstep.cli.serve import _policy
@@ -22,6 +24,7 @@ from dlstep.evaluate.space import TuneOptions
 from dlstep.evaluate.tuning import Silent, tune
 from dlstep.tiny import problems, score
 
+ROOT = Path(__file__).parents[2]
 Captured = pytest.CaptureFixture[str]
 QUESTION = "Max has 53 shells. Later Max buys 39 more. How many shells does Max have?"
 ARGUMENTS = ["tune", "--over", "accept_threshold=0.3,0.9", "add_block_threshold=0.1,0.9", "--problems", "12", "--held_out", "8"]
@@ -65,7 +68,7 @@ def test_what_was_chosen_is_used_by_other_commands_at_once(folder: Path, tmp_pat
     engine = yaml.safe_load((folder / "best.yml").read_text())["engine"]
     assert engine["buffer_size"] == 2 and {"accept_threshold", "add_block_threshold"} < engine.keys()
     for command in (["generate", QUESTION], ["serve"], ["eval"], ["tune"]):
-        options = parsed([*command, "--config", best])[command[0]]
+        options = parsed([*command, "--config", best])[0]
         assert {name: options[name] for name in engine} == engine
     assert main(["eval", "--config", best, "--dataset_limit", "3", "--out", str(tmp_path / "run")]) == 0
     assert f"accept_threshold={engine['accept_threshold']}" in read(tmp_path / "run").asked["key"]["engine"]["strategy"]
@@ -80,8 +83,8 @@ def test_files_for_eval_and_tune_are_read_for_their_engine(tmp_path: Path) -> No
         "engine: {accept-threshold: 0.7}\neval: {dataset_limit: 30}\ntune: {held-out: 5, over: ['buffer_size=1,2']}\n"
     )
     for command in (["generate", QUESTION], ["serve"]):
-        assert parsed([*command, f"--config={path}"])[command[0]].accept_threshold == 0.7
-    options = parsed(["tune", "--config", str(path)]).tune
+        assert parsed([*command, f"--config={path}"])[0].accept_threshold == 0.7
+    options = parsed(["tune", "--config", str(path)])[0]
     assert (options.accept_threshold, options.dataset_limit, options.held_out, options.over) == (
         0.7,
         30,
@@ -165,7 +168,9 @@ def test_the_bench_simulates_what_the_command_finds(tmp_path: Path) -> None:
 
 
 @pytest.mark.stress
-def test_no_sampler_finds_more_than_the_tuner(capsys: Captured) -> None:
-    assert main(["bench", "tune", "--json"]) == 0
-    rows = [row for row in json.loads(capsys.readouterr().out) if row["method"] == "dlstep tune"]
+def test_no_sampler_finds_more_than_the_tuner() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.tuner", "--json"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    rows = [row for row in json.loads(done.stdout) if row["method"] == "dlstep tune"]
     assert len(rows) == 4 and all(row["area"] >= 0.93 and row["worst_area"] >= 0.88 for row in rows)

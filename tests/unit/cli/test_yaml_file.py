@@ -55,6 +55,21 @@ def test_a_file_of_options_is_refused_in_time(
     assert not {"planted", "inside", "inside.planted"} & set(sys.modules)
 
 
+def test_options_are_printed_as_a_file_that_is_read_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def printed(*arguments: str) -> str:
+        with pytest.raises(SystemExit) as stop:
+            main(["generate", *arguments, "--print_config"])
+        assert stop.value.code == 0
+        return capsys.readouterr().out
+
+    text = printed(
+        "Hello", "--rule", "quota", "--steps_per_block", "3", "--stop+", "a", "--stop+", "b: c", "--temperature", "1"
+    )
+    (tmp_path / "options.yaml").write_text(text)
+    assert printed("--config", str(tmp_path / "options.yaml")) == text
+    assert load(text)["stop"] == ["a", "b: c"] and load(text)["temperature"] == 1.0 and load(text)["prompts"] == ["Hello"]
+
+
 def test_plain_values_are_read() -> None:
     text = "max_tokens: 4\ntemperature: 1e-1\nstop: ['a: b', \"c\"]\nmodel:\nseed: 0x10\nignore_eos: true\n"
     assert load(text) == {

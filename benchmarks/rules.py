@@ -1,4 +1,4 @@
-"""Host cost of rules per request and step, beside that of their carrier with a threshold in the same process.
+"""Measure the host cost of rules per request and step, beside that of their carrier with a threshold in the same process.
 
 Measured as in `host`, behind a prompt: grids have blocks of 32 and canvases no cache. A rule that looks at the whole answer is
 compared with a threshold over the whole answer. Rules take two tokens a step, `dilated` five in its only block.
@@ -8,16 +8,20 @@ they are compared with a threshold in a single block. `early_commit` reads the f
 published, or every position of the answer (`all`), which samples a third more positions than the threshold.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
 from random import Random
 
-from ..core import State, commit, schedule
-from ..testing.scripted import ScriptedDriver
-from .answers import Script
-from .host import STEPS, Lowering, build_script, least_times, mean_us
+from dlstep.bench.answers import Script
+from dlstep.bench.host import STEPS, build_script, least_times, mean_us
+from dlstep.bench.script import taken
+from dlstep.bench.torch_lowering import TorchLowering
+from dlstep.core import State, commit, schedule
+from dlstep.testing.scripted import ScriptedDriver
+
+from . import entry
 from .rule_answers import CARRIERS, rule_scripts
 
 
@@ -50,25 +54,21 @@ def known_forms(rule: str) -> tuple[str, ...]:
     return found
 
 
-def measure_rules(
-    forms: tuple[str, ...],
-    batches: tuple[int, ...],
-    lengths: tuple[int, ...],
-    lowering: Callable[[State], Lowering],
-) -> Iterator[RuleCost]:
-    """One row for each form of a rule, length and batch; each of them has a process of its own."""
+def measure_rules(rule: str, batches: tuple[int, ...], lengths: tuple[int, ...]) -> Iterator[RuleCost]:
+    """Yield a row for each form of a rule, length and batch, each measured in a separate process."""
+    forms = known_forms(rule)
     fresh = ProcessPoolExecutor(max_workers=1, max_tasks_per_child=1, mp_context=get_context("spawn"))
     with fresh as processes:
-        found = [processes.submit(measure_rule, form, n, b, lowering) for n in lengths for b in batches for form in forms]
+        found = [processes.submit(measure_rule, form, n, b) for n in lengths for b in batches for form in forms]
         for row in found:
             yield row.result()
 
 
-def measure_rule(form: str, length: int, batch: int, lowering: Callable[[State], Lowering]) -> RuleCost:
+def measure_rule(form: str, length: int, batch: int) -> RuleCost:
     """The row of one form of a rule; the carrier and the rule are measured in turns."""
     carrier, script = rule_scripts()[form]
     states = [(build_script(script, "prompt", length, batch), script) for script in (CARRIERS[carrier], script)]
-    plain, own = (mean_us(steps, batch) for steps in least_times(states, lowering))
+    plain, own = (mean_us(steps, batch) for steps in least_times(states, TorchLowering))
     wanted, tokens = rates(*states[1])
     planned, committed, lowered, unpacked = own
     return RuleCost(form, length, batch, wanted, tokens, planned, lowered, unpacked, committed, round(sum(own) / sum(plain), 2))
@@ -76,15 +76,23 @@ def measure_rule(form: str, length: int, batch: int, lowering: Callable[[State],
 
 def rates(state: State, script: Script) -> tuple[float, float]:
     """How many positions a step samples of a request, and how many it has more decided after it."""
-    driver, wanted, before, batch = ScriptedDriver(script.steady(Random(0))), 0, _decided(state), len(state.running)
+    driver, wanted, batch = ScriptedDriver(script.steady(Random(0))), 0, len(state.running)
+    before = sum(map(taken, state.running))
     for _ in range(STEPS):
         plan = schedule(state)
         wanted += sum(len(span.wanted) for span in plan.spans)
         state = commit(state, driver.run(plan))
-    return round(wanted / STEPS / batch, 1), round((_decided(state) - before) / STEPS / batch, 1)
+    return round(wanted / STEPS / batch, 1), round((sum(map(taken, state.running)) - before) / STEPS / batch, 1)
 
 
-def _decided(state: State) -> int:
-    """Positions in front of the windows' ends that hold a token."""
-    ends = [sequence.window[-1].end if sequence.window else sequence.final for sequence in state.running]
-    return sum(ends) - sum(len(block.undecided) for sequence in state.running for block in sequence.window)
+COLUMNS = ("rule", "length", "batch", "wanted", "tokens", "unpack_us", "commit_us", "ratio")
+
+if __name__ == "__main__":
+    entry.run(
+        __doc__,
+        measure_rules,
+        COLUMNS,
+        rule=("all", "A rule, or all."),
+        batches=((32,), "Requests at a time."),
+        lengths=((512,), "Tokens of a sequence."),
+    )

@@ -1,4 +1,4 @@
-"""Host cost of a request while many others wait, or after many others have ended; no model is needed.
+"""Measure the host cost of a request while many others wait, or after many others have ended; no model is needed.
 
 A decode is served in a steady state: for each request that ends another one is added, so that as many wait at the end as at
 the beginning. Counted is the processor time of everything but the scripted driver: adding, scheduling, committing, telling.
@@ -11,11 +11,13 @@ from random import Random
 from time import thread_time
 from typing import Literal
 
-from ..core import Config, Plan, Request, Samples, SamplingParams, State, abort, add, init
-from ..engine.decode import Decode
-from ..strategies import load
-from ..testing.scripted import ScriptedDriver
-from .answers import BLOCK, EOS, SCRIPTS
+from dlstep.bench.answers import BLOCK, EOS, SCRIPTS
+from dlstep.core import Config, Plan, Request, Samples, SamplingParams, State, abort, add, init
+from dlstep.engine.decode import Decode
+from dlstep.strategies import load
+from dlstep.testing.scripted import ScriptedDriver
+
+from . import entry
 
 WAITING = (100, 1_000, 5_000, 20_000)
 ENDED = (0, 10_000, 100_000)
@@ -105,3 +107,7 @@ def measure_queue(
                 least[place] = min(least[place], serve(state, served, prunes=others == "waiting"))
         for size, seconds in zip(sizes, least, strict=True):
             yield QueueCost(others, size, round(1e6 * seconds, 1), round(seconds / least[0], 3))
+
+
+if __name__ == "__main__":
+    entry.run(__doc__, measure_queue)

@@ -11,9 +11,11 @@ from typing import Any
 
 import torch
 
-from ..ceilings import timed_us
-from .cases import USUAL, Case, Sizes, cases
-from .measure import kernel_device
+from dlstep.bench.ceilings import timed_us
+from dlstep.bench.kernel.cases import USUAL, Case, Sizes, cases
+from dlstep.bench.kernel.measure import kernel_device
+
+from . import entry
 
 Parameters = dict[str, int]
 MODULES = (
@@ -134,3 +136,14 @@ def written(table: Mapping[str, Mapping[str, Parameters]]) -> str:
         lines = ",\n".join(f"    {json.dumps(key)}: {json.dumps(entry)}" for key, entry in entries.items())
         kernels.append(f"  {json.dumps(kernel)}: {{\n{lines}\n  }}")
     return "{\n" + ",\n".join(kernels) + "\n}\n"
+
+
+def measured(out: str) -> list[Tuned]:
+    """Return the rows, after the table is written."""
+    rows = list(tune())
+    write(rows, table_path(), Path(out) if out else None)
+    return rows
+
+
+if __name__ == "__main__":
+    entry.run(__doc__, measured, out=("", "Write the table to this file, not where kernels read it."))

@@ -4,11 +4,11 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from .. import rules
-from ..core import Rows, Rule, Span, Wants
-from ..rules.quota import Quota
-from ..rules.threshold import Threshold
-from .answers import BLOCK, BUFFER, EOS, MASK, RowsOf, Script, one_a_block, two_tokens, whole_blocks
+from dlstep import rules
+from dlstep.bench.answers import BLOCK, BUFFER, EOS, MASK, RowsOf, Script, one_a_block, two_tokens, whole_blocks
+from dlstep.core import Rows, Rule, Span, Wants
+from dlstep.rules.quota import Quota
+from dlstep.rules.threshold import Threshold
 
 ANSWER = 1 << 20  # a block size that no answer reaches: the canvas is one block
 _SURE, _ENTROPY, _DOUBT = 0.9, 0.01, 1.5  # from what probability on a position is certain; entropies of certain ones, of others

@@ -4,28 +4,34 @@ Weights are random, and heads so sharp that some positions are sure: then a thre
 `TOKENS_PER_FORWARD` positions are decided in a forward, as trained models do.
 """
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from random import Random
 from time import perf_counter
 from typing import Any
 
 import torch
 
-from ..core import Config, Plan, Request, SamplingParams, State, Strategy, add, commit, init, schedule
-from ..core.lifecycle import least_pages
-from ..driver import TorchDriver
-from ..models import Checkpoint
-from ..models.compiled import compile_layers
-from ..models.shapes import head_of
-from ..rules.threshold import Threshold
-from ..strategies.multi_bd import MultiBD
-from .busy import busy
-from .ceilings import Ceilings
-from .roofline import least_us, network_of
-from .script import taken
-from .shapes import SHAPES, random_checkpoint
+from dlstep.bench.busy import busy
+from dlstep.bench.ceilings import Ceilings, measure_ceilings
+from dlstep.bench.kernel.measure import kernel_device
+from dlstep.bench.roofline import least_us, network_of
+from dlstep.bench.script import taken
+from dlstep.bench.shapes import SHAPES, random_checkpoint
+from dlstep.core import Config, Plan, Request, SamplingParams, State, Strategy, add, commit, init, schedule
+from dlstep.core.lifecycle import least_pages
+from dlstep.driver import TorchDriver
+from dlstep.models import Checkpoint
+from dlstep.models.compiled import compile_layers
+from dlstep.models.shapes import head_of
+from dlstep.rules.threshold import Threshold
+from dlstep.strategies.multi_bd import MultiBD
 
+from . import entry
+
+NAMES = ("sdar-8b", "sdar-1.7b")
 BATCHES, CONTEXTS = (1, 8, 32), (512, 4096)
 ANSWER = 256  # tokens
 TOKENS_PER_FORWARD = 3.0
@@ -34,21 +40,7 @@ THRESHOLDS = tuple([1.0 - 0.5 ** (number / 3) for number in range(1, 32)])  # mo
 PAGE_SIZE, ROWS = 32, 8192
 PROFILED = 8  # steps, behind as many others: before any request ends
 RUNS = 3
-# Tokens a second of Diffulex 184ba97 on one H200: as it ships, and with its fastest sampler patched in.
-PEER = {
-    ("sdar-8b", 1, 512): (276, 326),
-    ("sdar-8b", 8, 512): (498, 717),
-    ("sdar-8b", 32, 512): (485, 726),
-    ("sdar-8b", 1, 4096): (126, 153),
-    ("sdar-8b", 8, 4096): (275, 427),
-    ("sdar-8b", 32, 4096): (296, 431),
-    ("sdar-1.7b", 1, 512): (292, 528),
-    ("sdar-1.7b", 8, 512): (863, 2165),
-    ("sdar-1.7b", 32, 512): (820, 2265),
-    ("sdar-1.7b", 1, 4096): (250, 275),
-    ("sdar-1.7b", 8, 4096): (531, 1104),
-    ("sdar-1.7b", 32, 4096): (611, 1178),
-}
+PEER = Path(__file__).with_name("peer.json")
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +109,7 @@ class Cells:
         if device.type == "cuda":
             torch.cuda.synchronize()
         self.start_s = perf_counter() - begin
+        self.peer = peer_of(name)
 
     def strategy(self, accept_threshold: float) -> Strategy:
         """Four blocks of 32 in flight."""
@@ -185,7 +178,7 @@ class Cells:
         profiled_s = sum(seconds for seconds, _, _ in run.steps[PROFILED : 2 * PROFILED]) / len(
             run.steps[PROFILED : 2 * PROFILED]
         )
-        stock, tuned = PEER[self.name, batch, context]
+        stock, tuned = self.peer[batch, context]
         return Cell(
             shape=self.name,
             batch=batch,
@@ -207,16 +200,30 @@ class Cells:
         )
 
 
+def peer_of(name: str) -> dict[tuple[int, int], tuple[int, int]]:
+    """Return the peer's tokens a second with a network, by batch and context: as it ships, and tuned."""
+    cells = json.loads(PEER.read_text(encoding="utf-8"))["cells"]
+    return {(row["batch"], row["context"]): (row["stock"], row["tuned"]) for row in cells if row["shape"] == name}
+
+
 def repeat(step: Callable[[], None], count: int) -> None:
     """Call `step` so many times."""
     for _ in range(count):
         step()
 
 
-def measure_cells(ceilings: Ceilings, device: torch.device, names: Sequence[str] = ("sdar-8b", "sdar-1.7b")) -> Iterator[Cell]:
-    """All rows; a network is freed before the next one is made."""
+def measure_cells(names: Sequence[str] = NAMES, ceilings: Ceilings | None = None) -> Iterator[Cell]:
+    """Yield all rows; a network is freed before the next one is made. Raises ValueError where there is no CUDA device."""
+    device = kernel_device()
+    ceilings = ceilings or measure_ceilings(device, torch.bfloat16)
     for name in names:
         cells = Cells(name, device, torch.bfloat16)
         yield from cells.rows(ceilings)
         del cells
         torch.cuda.empty_cache()
+
+
+COLUMNS = ("shape", "batch", "context", "step_ms", "limit_ms", "ratio", "tokens_per_s", "stock", "tuned")
+
+if __name__ == "__main__":
+    entry.run(__doc__, measure_cells, COLUMNS, names=(NAMES, "Networks."))

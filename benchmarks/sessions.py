@@ -1,13 +1,15 @@
 """Cost of sessions that take turns, against the same sessions one after the other."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from time import perf_counter
+from time import perf_counter, process_time
 
-from ..core import SamplingParams
-from ..llm import LLM
-from ..session import Session
-from ..tiny import problems
+from dlstep.core import SamplingParams
+from dlstep.llm import LLM
+from dlstep.session import Session
+from dlstep.tiny import problems
+
+from . import entry
 
 PARAMS = SamplingParams(max_tokens=96, ignore_eos=True)
 REPETITIONS = 5
@@ -24,19 +26,24 @@ class SessionsCost:
     ratio: float
 
 
-def measure_sessions(
-    llm: LLM, sessions: int, *, repetitions: int = REPETITIONS, clock: Callable[[], float] = perf_counter
-) -> SessionsCost:
-    """The least times over interleaved repetitions. On a CPU that others use, too, `time.process_time` is the better clock."""
+def measure_sessions(model: str, device: str, sessions: int) -> Iterator[SessionsCost]:
+    """Yield the least times over interleaved repetitions. Raises ValueError for fewer than one session.
+
+    On a CPU, which others may use too, the times are those of this process.
+    """
+    if sessions < 1:
+        raise ValueError(f"--sessions must be at least 1, got {sessions}")
+    clock = process_time if device == "cpu" else perf_counter
+    llm = LLM(model, device=device, max_sessions=sessions)  # a place on the device for each
     prompts = [problem.prompt for problem in problems(sessions, seed=3)]
     turns, one_by_one = float("inf"), float("inf")
     steps = 0
-    for _ in range(repetitions):
+    for _ in range(REPETITIONS):
         taken, steps = timed(llm, prompts, in_turns, clock)
         turns = min(turns, taken)
         taken, _ = timed(llm, prompts, after_another, clock)
         one_by_one = min(one_by_one, taken)
-    return SessionsCost(sessions, steps, round(turns, 4), round(one_by_one, 4), round(turns / one_by_one, 3))
+    yield SessionsCost(sessions, steps, round(turns, 4), round(one_by_one, 4), round(turns / one_by_one, 3))
 
 
 def timed(llm: LLM, prompts: list[str], run: Callable[[list[Session]], None], clock: Callable[[], float]) -> tuple[float, int]:
@@ -64,3 +71,8 @@ def after_another(sessions: list[Session]) -> None:
     """Each session to its end."""
     for session in sessions:
         session.run()
+
+
+if __name__ == "__main__":
+    places = {"model": ("tiny-bd", "Embedded model or checkpoint folder."), "device": ("cpu", "Device of the model.")}
+    entry.run(__doc__, measure_sessions, **places, sessions=(8, "Sessions in turns, then one after the other."))

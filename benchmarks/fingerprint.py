@@ -7,7 +7,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import perf_counter, sleep
 
-from ..models.digests import LEAST_REMEMBERED, SETTLED_NS, digests, identify
+from dlstep.models.digests import LEAST_REMEMBERED, SETTLED_NS, digests, identify
+
+from . import entry
 
 FILES = 4
 
@@ -50,3 +52,8 @@ def measure_fingerprint(gib: float) -> Iterator[FingerprintCost]:
             digests(identities, threads, Path(folder, cache))
             seconds = perf_counter() - begun
             yield FingerprintCost(remembered, threads, gib, 1e3 * seconds, 0.0 if remembered else FILES * size / seconds / 1e9)
+
+
+if __name__ == "__main__":
+    size = 1.0, "Size of four temporary files together, in GiB."
+    entry.run(__doc__, measure_fingerprint, gib=size)

@@ -1,0 +1,203 @@
+"""The parser of the command line: argparse, with values of annotated types written as YAML and options from YAML files."""
+
+import argparse
+import functools
+from collections.abc import Mapping, Sequence as Items
+from contextlib import suppress
+from itertools import takewhile
+from textwrap import fill, indent
+from types import NoneType, UnionType
+from typing import Any, Literal, NoReturn, Union, get_args, get_origin
+
+import yaml
+
+from ..engine.option_errors import meant
+from ..text.words import WIDTH
+from . import yaml_file
+
+# How messages name types, in the order in which they name those of a union.
+WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text", dict: "a mapping like {name: value}"}
+SHORT = {str: "[one,two]"}  # examples of lists, by the type of their items
+
+
+class Namespace(argparse.Namespace):
+    """Parsed options, which can also be read by name: `options["seed"]`."""
+
+    def __getitem__(self, name: str) -> Any:
+        return getattr(self, name)
+
+
+def kinds(hint: Any) -> tuple[Any, ...]:
+    """Return the members of a union, or the only type."""
+    return get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+
+
+def shown(hint: Any) -> str:
+    """Return a type as help shows it."""
+    names = {NoneType: "null", **{kind: kind.__name__ for kind in WORDS}}
+    return " | ".join(names.get(kind, str(kind).replace("typing.", "")) for kind in kinds(hint))
+
+
+def in_words(hint: Any) -> str:
+    """Return what an option of a type takes."""
+    members = kinds(hint)
+    said = [words for kind, words in WORDS.items() if kind in members or any(get_origin(each) is kind for each in members)]
+    said += [f"one of {', '.join(map(repr, get_args(each)))}" for each in members if get_origin(each) is Literal]
+    said += [f"a list like {SHORT.get(get_args(each)[0], '[1,2]')}" for each in members if get_origin(each) in (list, tuple)]
+    return " or ".join(said + ["null"] * (NoneType in members))
+
+
+def fitted(value: Any, hint: Any) -> Any:
+    """Return a value as one of a type. Raises TypeError if it is of another type; a whole number is also a number."""
+    kind, arguments = get_origin(hint) or hint, get_args(hint)
+    if kind in (Union, UnionType):
+        for each in arguments:
+            with suppress(TypeError):
+                return fitted(value, each)
+    elif kind in (list, tuple) and isinstance(value, list | tuple):
+        return kind([fitted(each, arguments[0]) for each in value])
+    elif kind is float and type(value) is int:
+        return float(value)
+    elif kind is Any or (kind is Literal and value in arguments) or (kind is not Literal and type(value) is kind):
+        return value
+    raise TypeError(f"{value!r} is not of type {hint}")
+
+
+class Store(argparse.Action):
+    """Store a value of the type `type`. Lists also have an option `--name+`, which appends to what is there."""
+
+    def __init__(self, option_strings: Items[str], dest: str, *, type: Any = str, **options: Any) -> None:
+        members = kinds(type)
+        words = get_args(type) if get_origin(type) is Literal else ("true", "false") if bool in members else ()
+        if words and options.get("nargs") != 0:
+            options["metavar"] = f"{{{','.join(map(str, (*words, *('null',) * (NoneType in members))))}}}"
+        if get_origin(type) is list:
+            options["metavar"] = "[ITEM,...]"
+        appending = [f"{name}+" for name in option_strings if any(get_origin(each) is list for each in members)]
+        super().__init__([*option_strings, *appending], dest, **options)
+        self.hint = type
+        # argparse would name missing arguments in its own words: `ArgumentParser.parse_args` looks for them.
+        self.needed, self.required = self.required, False
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
+        if values is not None:  # of a positional argument that may be left out
+            self.take(namespace, True if self.nargs == 0 else values, option_string or "")
+
+    def take(self, namespace: Any, given: Any, flag: str, *, loaded: bool = False) -> None:
+        """Set the option to what is given, or append to it where the flag ends with +."""
+        several = self.nargs == "+" and (given if isinstance(given, list) else [given])
+        value = [self.read(each, loaded) for each in several] if several else self.read(given, loaded)
+        if flag.endswith("+"):
+            both = (getattr(namespace, self.dest), value)
+            value = [item for each in both for item in (each if isinstance(each, list) else [each])]
+        setattr(namespace, self.dest, value)
+
+    def read(self, given: Any, loaded: bool) -> Any:
+        """Return what a text of the command line, or a value that is `loaded` from a file, stands for.
+
+        Raises ValueError for what is not of the option's type.
+        """
+        values = [given]
+        if isinstance(given, str) and given:
+            with suppress(yaml.YAMLError, ValueError, RecursionError):
+                meaning = yaml_file.load(given)
+                values = [given] if isinstance(meaning, str) else [given, meaning] if loaded else [meaning, given]
+        for value in values:
+            with suppress(TypeError):
+                return fitted(value, self.hint)
+        raise ValueError(f"--{self.dest} takes {in_words(self.hint)}, got {given!r}")
+
+
+class ConfigFile(argparse.Action):
+    """Set the options that a YAML file holds; options after it override them."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
+        for name, value in yaml_file.options_in(values, parser.owners).items():
+            if (action := parser.action_of(name)) is not None:
+                action.take(namespace, value, str(name), loaded=True)
+            elif not parser.partial:
+                hint = meant(str(name), parser.names())
+                raise ValueError(f"--config: `{parser.prog}` has no option {name!r}" + (f": {hint}" if hint else ""))
+
+
+class PrintConfig(argparse.Action):
+    """Have the parser print the options instead of giving them."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
+        parser.prints = True
+
+
+class HelpFormatter(argparse.RawDescriptionHelpFormatter):
+    """A formatter that keeps the line breaks of the examples and shows type and default of each option."""
+
+    def _get_help_string(self, action: argparse.Action) -> str | None:
+        if not isinstance(action, Store):
+            return action.help
+        default = "null" if action.default is None else str(action.default).replace("%", "%%")
+        facts = ["required"] if action.needed else []
+        facts += [] if action.nargs == 0 else [f"type: {shown(action.hint)}"]
+        facts += [] if action.needed or action.default is argparse.SUPPRESS else [f"default: {default}"]
+        return f"{action.help} ({', '.join(facts)})"
+
+
+class ArgumentParser(argparse.ArgumentParser):
+    """A parser that raises ValueError, a sentence about what is wrong, instead of exiting.
+
+    Its help shows `usage`, a sentence and examples before the options. With `partial`, it has only some options of a command
+    and no help: what else a file of options holds is passed over. `owners` are the names that each section of such a file may
+    hold, besides `engine:`.
+    """
+
+    def __init__(self, usage: str, summary: str = "", examples: str = "", *, partial: bool = False) -> None:
+        self.owners: Mapping[str, Items[str]] = {}
+        self.partial, self.prints = partial, False
+        description = f"{fill(summary, WIDTH)}\n\nexamples:\n{indent(examples, '  ')}"
+        prog = " ".join(takewhile(str.islower, usage.partition(" [")[0].split()))
+        super().__init__(prog, usage, description, formatter_class=HelpFormatter, add_help=False)
+        switch = functools.partial(Store, type=bool, nargs=0, default=False)
+        for name, action in ((None, Store), ("store_true", switch), ("config", ConfigFile), ("print", PrintConfig)):
+            self.register("action", name, action)
+        if not partial:
+            self.add_argument("-h", "--help", action="help", help="Show this help message and exit.")
+
+    def add_argument(self, *flags: str, **options: Any) -> Any:
+        """Add an option, as argparse does it, but with any type."""
+        return super().add_argument(*flags, **options)
+
+    def add_argument_group(self, *arguments: Any, **options: Any) -> Any:
+        """Add a group of options, as argparse does it, but with any types."""
+        return super().add_argument_group(*arguments, **options)
+
+    def error(self, message: str) -> NoReturn:
+        raise ValueError(message)
+
+    def action_of(self, name: object) -> Store | None:
+        """Return the action of an option or a positional argument by its name, None if there is none."""
+        positionals = {action.dest: action for action in self._get_positional_actions()}
+        found = self._option_string_actions.get(f"--{name}", positionals.get(str(name)))
+        return found if isinstance(found, Store) else None
+
+    def names(self) -> list[str]:
+        """Return the names of all options."""
+        return [action.dest for action in self._actions if isinstance(action, Store) and action.option_strings]
+
+    def get_defaults(self) -> dict[str, Any]:
+        """Return the default of every option."""
+        return {action.dest: action.default for action in self._actions if isinstance(action, Store)}
+
+    def parse_args(self, args: Items[str], namespace: Any = None) -> Any:  # type: ignore[override]
+        """Return the options that arguments say. Raises ValueError for wrong, unknown and missing ones."""
+        options, unknown = self.parse_known_args(args, namespace or Namespace())
+        missing = next((each for each in self._actions if getattr(each, "needed", False) and options[each.dest] is None), None)
+        if missing is not None:
+            article = "an" if missing.dest[0] in "aeio" else "a"
+            name = missing.dest.removesuffix("s")
+            raise ValueError(f"{self.prog} needs {article} {name}: `{self.prog} --help` shows examples")
+        if unknown:
+            flag = next((each[2:].partition("=")[0] for each in unknown if each.startswith("--")), "")
+            hint = meant(flag, self.names()) if flag else ""
+            raise ValueError(f"unrecognized arguments: {' '.join(unknown)}" + (f": {hint}" if hint else ""))
+        if self.prints:
+            print(yaml.safe_dump(vars(options), sort_keys=False, allow_unicode=True), end="")
+            self.exit()
+        return options

@@ -1,0 +1,73 @@
+"""Rows of measurements: progress while they are measured, then a table or JSON."""
+
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence as Items
+from dataclasses import asdict
+from typing import Any, TypeVar
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from .json_text import json_text
+
+CHECKS = ("equal", "good")  # fields that say whether what was measured is right
+
+Row = Mapping[str, Any]
+R = TypeVar("R")
+
+
+def followed(measured: Iterable[R], total: int | None = None, named: Callable[[R], str] | None = None) -> list[R]:
+    """Return the rows. A bar on stderr, or a line for each row, shows how far the measurement is.
+
+    `named` says what a row is about, by default with its texts and whole numbers.
+    """
+    console, rows = Console(stderr=True), list[R]()
+    # Rows come a few at a time, half a minute apart: a spinner and a clock show that the measurement goes on meanwhile.
+    columns = (SpinnerColumn(), TextColumn("measuring"), BarColumn(20), MofNCompleteColumn(), TimeElapsedColumn())
+    last = TextColumn("{task.description}")
+    with Progress(*columns, last, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("", total=total)
+        for row in measured:
+            rows.append(row)
+            words = (named or facts)(row)
+            bar.update(task, advance=1, description=f"after {words}")
+            if bar.disable:
+                print(f"measured {len(rows)}{'' if total is None else f' of {total}'}: {words}", file=sys.stderr)
+    return rows
+
+
+def facts(row: Any) -> str:
+    """The texts and whole numbers of a row."""
+    return ", ".join(f"{name} {value}" for name, value in asdict(row).items() if isinstance(value, str | int))
+
+
+def report(rows: Iterable[Any], columns: Items[str] = (), *, as_json: bool) -> int:
+    """Print rows as JSON, or as a table of some columns. Return 1 if a check of a row failed, else 0."""
+    found: list[Row] = [row if isinstance(row, dict) else asdict(row) for row in rows]
+    if as_json:
+        print(json_text(found))
+    else:
+        print_rows(found, columns)
+    return int(any(row.get(name) is False for row in found for name in CHECKS))
+
+
+def print_rows(rows: Items[Row], columns: Items[str] = ()) -> None:
+    """Print a table that fits a terminal of 80 columns: narrow, and its headings may wrap between words.
+
+    Without `columns`, all are shown.
+    """
+    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False)
+    for name in columns or rows[0]:
+        heading = name.replace("_", " ")
+        widest = max(map(len, [*heading.split(), *(_cell(row[name]) for row in rows)]))
+        table.add_column(heading, min_width=min(widest, 40))
+    for row in rows:
+        table.add_row(*(_cell(row[name]) for name in columns or row))
+    Console().print(table)
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.2f}" if isinstance(value, float) else str(value)
