@@ -2,6 +2,7 @@
 
 import re
 import shutil
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from dlstep.models import FAMILIES, load_checkpoint, weights
+from dlstep.views.progress_bars import loading_bar
 
 from ...helpers.tiny_families import FACTS, write_checkpoint
 
@@ -92,7 +94,7 @@ def test_small_pieces_of_files_make_the_same_network(sharded: Path, monkeypatch:
 
 
 def test_progress_is_not_drawn_where_nobody_looks(sharded: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    load_checkpoint(sharded, progress=True)
+    load_checkpoint(sharded, progress=partial(loading_bar, enabled=True))
     assert capfd.readouterr() == ("", "")
 
 
