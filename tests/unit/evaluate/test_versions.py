@@ -49,7 +49,7 @@ def test_each_source_that_decides_answers_or_scores_is_in_a_digest() -> None:
     root = f"{PACKAGE.as_posix()}/"
     covered = {part: {path.as_posix().removeprefix(root) for path in versions.sources(part)} for part in versions.PARTS}
     assert {"core/block.py", "rules/threshold.py", "strategies/multi_bd.py", "driver/torch_driver.py"} <= covered["decoding"]
-    assert {"evaluate/prompts.py", "evaluate/worked.json", "chat.py"} <= covered["prompts"]
+    assert {"evaluate/prompts.py", "evaluate/worked.json", "text/chat.py"} <= covered["prompts"]
     assert {"evaluate/scoring.py", "evaluate/maths.py", "evaluate/_jailed.py"} <= covered["scorers"]
     own = {path.relative_to(PACKAGE).as_posix() for path in (PACKAGE / "evaluate").iterdir() if path.is_file()}
     assert {f"evaluate/{name}" for name in versions.DECIDES_NOTHING} == own - set().union(*covered.values())

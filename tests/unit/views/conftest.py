@@ -1,8 +1,15 @@
 """A session that tests of views show."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import pytest
 
-from dlstep import LLM, SamplingParams, Session
+from dlstep.core import SamplingParams
+
+if TYPE_CHECKING:  # tests of frames do with the core alone
+    from dlstep import LLM, Session
 
 PROMPT = "Max has 3 <b>shells</b> & more"
 PARAMS = SamplingParams(max_tokens=40, ignore_eos=True)
