@@ -203,6 +203,22 @@ def test_a_jail_that_fails_later_is_no_verdict(held: Jail, monkeypatch: pytest.M
         jail.run(["pass"])
 
 
+def test_the_nearest_group_that_can_be_limited_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jails, "CONTROL_GROUPS", tmp_path)
+    monkeypatch.setattr(jails, "OWN", tmp_path / "own")
+    (tmp_path / "own").write_text("1:memory:/a\n0::/a/b/c\n")
+    assert parent_of_groups() is None, "no groups of version 2"
+    for path, controllers in (("", "memory pids"), ("a", "memory pids io"), ("a/b", "pids"), ("a/b/c", "")):
+        (tmp_path / path).mkdir(exist_ok=True)
+        (tmp_path / path / "cgroup.subtree_control").write_text(controllers + "\n")
+        (tmp_path / path / "cgroup.procs").write_text("")
+    assert parent_of_groups() == tmp_path / "a"
+    (tmp_path / "a" / "cgroup.procs").unlink()
+    assert parent_of_groups() == tmp_path
+    (tmp_path / "own").write_text("1:memory:/a\n")
+    assert parent_of_groups() is None, "groups of version 1 alone"
+
+
 def test_all_processes_together_have_one_limit_of_memory(held: Jail) -> None:
     if (parent := parent_of_groups()) is None:
         pytest.skip("no control groups of version 2 can be made here, so each process has a limit of its own")

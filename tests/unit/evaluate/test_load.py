@@ -6,7 +6,7 @@ import pytest
 
 from dlstep import LLM, SamplingParams
 from dlstep.evaluate.items import items_of, read_documents
-from dlstep.evaluate.load import LEAST, ROUNDS, Rate, chosen_at, joined, measured, rates
+from dlstep.evaluate.load import LEAST, ROUNDS, Rate, chosen_at, measured, rates
 from dlstep.evaluate.metrics import Answers
 from dlstep.evaluate.options import EvalOptions, grid_of
 
@@ -31,11 +31,9 @@ def test_the_fastest_that_is_accurate_enough_is_chosen_and_noise_decides_nothing
     assert dict(chosen_at(found, answers, 1.0)[8].options) == {"buffer_size": 1}
 
 
-def test_measurements_of_one_set_at_one_load_are_joined() -> None:
-    each = [rate(1, 1, 5.0), rate(2, 1, 7.0), rate(1, 8, 6.0), rate(1, 1, 9.0), rate(1, 1, 6.0)]
-    found = joined(each)
-    assert found == [rate(1, 1, 5.0, 9.0, 6.0), rate(2, 1, 7.0), rate(1, 8, 6.0)]
-    assert found[0].tokens_per_second == 6.0 and found[0].noise == pytest.approx(1.4826)
+def test_a_rate_is_a_median_and_its_noise_that_of_one_measurement() -> None:
+    found = rate(1, 1, 5.0, 9.0, 6.0)
+    assert found.tokens_per_second == 6.0 and found.noise == pytest.approx(1.4826)
 
 
 def test_the_rate_of_a_load_counts_whole_answers_over_time() -> None:
@@ -50,5 +48,7 @@ def test_the_rate_of_a_load_counts_whole_answers_over_time() -> None:
     least, most = (bound(len(output.token_ids) for output in outputs) for bound in (min, max))
     assert max(LEAST, ROUNDS * 3) * least <= found <= (max(LEAST, ROUNDS * 3) + 3) * most
     groups = {item.options: [each for each in items if each.options == item.options] for item in items}
-    each = list(rates(engine(), groups, [2, 5], 1))
+    shown: list[int] = []
+    each = rates(engine(), groups, [2, 5], 3, shown.append)
+    assert shown == list(range(1, 13)) and [len(one.each) for one in each] == [3] * 4
     assert [(one.live, dict(one.options)["buffer_size"]) for one in each] == [(2, 1), (2, 2), (5, 1), (5, 2)]
