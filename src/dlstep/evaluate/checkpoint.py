@@ -97,17 +97,23 @@ def parting(said: Any, asked: Any, name: str = "") -> str:
     return f"{name} {short(said)}, and now it is {short(asked)}"
 
 
+def _ordered(path: Path, places: Mapping[Key, int]) -> list[Line]:
+    """Return the answers in a file. Raises ValueError if one is not of this run, or comes after a later one."""
+    answered, last = answer_lines(path), -1
+    for number, row in enumerate(answered, 1):
+        if (place := places.get(key_of(row), -1)) <= last:
+            raise ValueError(f"{path}, line {number} is not an answer of this run: give another --out")
+        last = place
+    return answered
+
+
 class Checkpoint:
     """The answers of a run so far, and the files that they are written to."""
 
     def __init__(self, folder: Path, items: Items[Item]) -> None:
         self._items = items
-        answered, last = answer_lines(folder / ANSWERS), -1
         places = {item.key: place for place, item in enumerate(items)}
-        for number, row in enumerate(answered, 1):
-            if (place := places.get(key_of(row), -1)) <= last:
-                raise ValueError(f"{folder / ANSWERS}, line {number} is not an answer of this run: give another --out")
-            last = place
+        answered = _ordered(folder / ANSWERS, places)
         beside = {key_of(line) for line in beside_lines(folder) if "work" not in line}
         self.rows = [row for row in answered if key_of(row) in beside]
         ahead = [row for row in answer_lines(folder / AHEAD) if key_of(row) in beside and key_of(row) in places]

@@ -1,6 +1,6 @@
 """Entries of a comparison: strategies, each with a rule if it has one, over values of some of its options."""
 
-from collections.abc import Mapping, Sequence as Items
+from collections.abc import Iterable, Mapping, Sequence as Items
 from dataclasses import dataclass, fields, replace
 from operator import attrgetter
 from typing import Any
@@ -84,7 +84,7 @@ def entries(
     are options of an `LLM`; without a model, the embedded models decode, and defaults that only suit large models are changed
     for them (`fitted`). Raises ValueError for a duplicate, and for a rule that no strategy can use.
     """
-    given = {name_of(rule): rule for rule in (rules.available() if named is None else named)}
+    given: dict[str, str | Rule | None] = {name_of(rule): rule for rule in (rules.available() if named is None else named)}
     if named is not None and len(given) < len(named):
         raise ValueError(f"a rule is given twice in {short([*map(name_of, named)])}: compare it once, or give it its own class")
     asked = tuple(carriers or (CARRIERS if engine.get("model") is None else (None,)))
@@ -93,15 +93,21 @@ def entries(
     found: list[Entry] = []
     left_out: list[tuple[str, str]] = []  # rule, and why
     for name, llm in [(name, LLM(decoding_strategy=name, **engine)) for name in asked]:
-        held = given if isinstance(options_of(llm.state.strategy).get("rule"), Rule) else {"": None}
-        for rule, value in held.items():
+        holds_rule = isinstance(options_of(llm.state.strategy).get("rule"), Rule)
+        for rule, value in (given if holds_rule else {"": None}).items():
             try:
                 found.append(entry_of(llm, rule, value, grid, {"decoding_strategy": name, **engine}))
             except ValueError as error:
                 pair = " on ".join(filter(None, (rule, name_of(llm.state.strategy))))
                 left_out.append((rule, f"{pair}: {error}"))
+    _check_entries(found, left_out, () if named is None else given)
+    return found, [why for _, why in left_out]
+
+
+def _check_entries(found: Items[Entry], left_out: Items[tuple[str, str]], named: Iterable[str]) -> None:
+    """Raise ValueError if a named rule has no entry, if two entries have one name, or if there is none."""
     compared = {entry.rule for entry in found}
-    if named is not None and (alone := next((rule for rule in given if rule not in compared), None)) is not None:
+    if (alone := next((rule for rule in named if rule not in compared), None)) is not None:
         why = next((why for rule, why in left_out if rule == alone), "they hold none")
         raise ValueError(f"rule {short(alone)} goes with none of the strategies: {why}")
     pairs = [(entry.strategy, entry.rule) for entry in found]
@@ -109,7 +115,6 @@ def entries(
         raise ValueError(f"two strategies are called {short(twice[0])}: give the class of one another name")
     if not found:
         raise ValueError(f"nothing is left to compare: {left_out[-1][1]}")
-    return found, [why for _, why in left_out]
 
 
 def entry_of(llm: LLM, name: str, rule: str | Rule | None, grid: Mapping[str, Any] | None, told: Mapping[str, Any]) -> Entry:

@@ -5,8 +5,9 @@ from an answer as lm_eval does it, and for every usual form of an answer.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence as Items
 from dataclasses import dataclass, field
+from itertools import chain
 from textwrap import dedent
 
 from .documents import Document
@@ -147,23 +148,46 @@ def blocks_of(text: str, document: Document) -> list[str]:
     blocks: list[str] = []
     opened = ("", "", "python")  # indentation, fence and language of the open block; before any fence there may be one
     lines: list[str] = []
-    quote, begun = "", False
-    for line in [*text.splitlines(), None]:
-        fence = None if line is None or quote else _FENCE.fullmatch(line)
-        indent, mark, language = opened
-        closes = fence is not None and mark and not fence[3] and fence[2].startswith(mark) and len(fence[1]) <= len(indent)
-        if line is None or closes or (fence is not None and not mark):
-            code = dedent("\n".join(lines)) if indent or begun else "\n".join(lines)
-            if (begun and mark and language in PYTHON) or (not begun and is_code(code, document, alone=line is None)):
-                blocks.append(code if mark or not defines(dedent(code), document.entry) else dedent(code))
-            continues = not begun and fence is not None and not fence[3] and bool(blocks)
-            opened = ("", "", "") if closes or continues or fence is None else (fence[1], fence[2], fence[3].lower())
-            lines, begun = [], True
+    begun = False
+    for line, fence in chain(fenced(text), ((None, None),)):
+        closes = fence is not None and is_end(fence, opened)
+        if line is not None and not closes and (fence is None or opened[1]):
+            lines.append(line)
             continue
-        lines.append(line)
-        for found in _QUOTES.findall(line):
-            quote = "" if found == quote else quote or found
+        if (block := block_in(lines, opened, document, begun=begun, alone=line is None)) is not None:
+            blocks.append(block)
+        # A first fence without a language ends a block that the prompt opened.
+        continues = not begun and fence is not None and not fence[3] and bool(blocks)
+        opened = ("", "", "") if closes or continues or fence is None else (fence[1], fence[2], fence[3].lower())
+        lines, begun = [], True
     return blocks
+
+
+def fenced(text: str) -> Iterator[tuple[str, re.Match[str] | None]]:
+    """Yield each line with the match of its fence; None for other lines, and for a fence inside a docstring."""
+    quote = ""
+    for line in text.splitlines():
+        fence = None if quote else _FENCE.fullmatch(line)
+        yield line, fence
+        for found in [] if fence else _QUOTES.findall(line):
+            quote = "" if found == quote else quote or found
+
+
+def is_end(fence: re.Match[str], opened: tuple[str, str, str]) -> bool:
+    """Return whether a fence closes the open block."""
+    indent, mark, _ = opened
+    return bool(mark) and not fence[3] and fence[2].startswith(mark) and len(fence[1]) <= len(indent)
+
+
+def block_in(lines: Items[str], opened: tuple[str, str, str], document: Document, *, begun: bool, alone: bool) -> str | None:
+    """Return the code between two fences, None if it is not Python; `begun` is false before the first fence."""
+    _, mark, language = opened
+    code = "\n".join(lines)
+    if begun:
+        return dedent(code) if mark and language in PYTHON else None
+    if not is_code(code, document, alone=alone):
+        return None
+    return dedent(code) if defines(dedent(code), document.entry) else code
 
 
 def is_code(text: str, document: Document, *, alone: bool) -> bool:
@@ -181,7 +205,12 @@ def as_body(code: str) -> str:
     later = [line for line in lines[lines.index(first) + 1 :] if line.strip()] if first else []
     if given == 4 or not first:
         return code
-    deeper = " " * (8 if first.rstrip().endswith(":") else 4)
-    if given == 0 and later and later[0].startswith(deeper) and not first.rstrip().endswith(("(", "[", "{", ",", "\\")):
+    if given == 0 and later and lacks_indent(first, later[0]):
         return code.replace(first, f"    {first}", 1)
     return "\n".join(" " * 4 + line[given:] if line.strip() and not line[:given].strip() else line for line in lines)
+
+
+def lacks_indent(first: str, second: str) -> bool:
+    """Return whether only the first line of a body lacks its indentation, because the second is deeper without a reason."""
+    deeper = " " * (8 if first.rstrip().endswith(":") else 4)
+    return second.startswith(deeper) and not first.rstrip().endswith(("(", "[", "{", ",", "\\"))
