@@ -128,7 +128,7 @@ TESTS = {
         tuple(f"tests/unit/evaluate/test_{name}.py" for name in ("scoring", "programs", "documents", "items", "maths")),
     ),
     **dict.fromkeys(("evaluate/jail", "evaluate/_jailed", "evaluate/system_calls"), ("tests/unit/evaluate/test_jail.py",)),
-    "evaluate/items": ("tests/unit/evaluate/test_answering.py",),
+    "evaluate/items": ("tests/unit/evaluate/test_crews_answering.py",),
     "evaluate/report": ("tests/unit/evaluate/test_report.py", "tests/unit/cli/test_report.py"),
     "views/": (
         "tests/unit/cli/test_compare.py",
@@ -136,7 +136,6 @@ TESTS = {
         "tests/unit/evaluate/test_pictures.py",
         "tests/end_to_end/page/test_report.py",
     ),
-    "evaluate/frontier": ("tests/unit/evaluate/test_frontier.py",),
     **dict.fromkeys(
         ("evaluate/compari", "evaluate/table", "evaluate/entries"),
         (
