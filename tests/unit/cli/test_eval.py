@@ -2,12 +2,13 @@
 
 import csv
 import json
+import shutil
 from io import StringIO
 from pathlib import Path
 
 import pytest
 
-from dlstep import LLM, SamplingParams
+from dlstep import LLM, SamplingParams, tiny
 from dlstep.cli import main
 from dlstep.evaluate import EvalOptions
 from dlstep.evaluate.items import read_documents
@@ -73,6 +74,16 @@ def test_a_run_that_cannot_be_compared_is_shown_before_the_reason(tmp_path: Path
     told = capsys.readouterr()
     assert "right, %" in told.out and len(table(other)) == 1
     assert "no task with the same set of options in both" in told.err and "Traceback" not in told.err
+
+
+@pytest.fixture(scope="module")
+def long_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An embedded model that takes longer prompts than it was made for; with so long ones it writes nonsense."""
+    folder = tmp_path_factory.mktemp("models") / "long"
+    shutil.copytree(tiny.path("tiny-bd"), folder)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"max_position_embeddings": 4096}))
+    return folder
 
 
 @needs_data

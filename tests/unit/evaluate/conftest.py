@@ -1,13 +1,11 @@
 """Scorers that several tests share."""
 
-import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from dlstep import tiny
 from dlstep.core import DlstepError
 from dlstep.evaluate.jail import Jail, find_jail
 from dlstep.evaluate.maths import Maths
@@ -31,16 +29,6 @@ def jail() -> Jail:
         return find_jail()
     except DlstepError as error:
         pytest.skip(str(error))
-
-
-@pytest.fixture(scope="session")
-def long_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An embedded model that takes longer prompts than it was made for; with so long ones it writes nonsense."""
-    folder = tmp_path_factory.mktemp("models") / "long"
-    shutil.copytree(tiny.path("tiny-bd"), folder)
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | {"max_position_embeddings": 4096}))
-    return folder
 
 
 def copied(folder: Path, to: Path) -> Path:

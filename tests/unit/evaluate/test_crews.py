@@ -42,7 +42,7 @@ FAULTS: dict[str, tuple[Callable[[], object], str]] = {
     "stop": (lambda: os.kill(os.getpid(), signal.SIGSTOP), "sent no heartbeat for [4-9] seconds and was killed"),
     "hang": (hang, "finished no forward pass for [4-9] seconds and was killed"),
     "exit": (lambda: sys.exit(3), "ended with exit code 3"),
-    "error": (fail, r"failed: KeyError: 'no such layer' \(test_workers.py:\d+\)"),
+    "error": (fail, r"failed: KeyError: 'no such layer' \(test_crews.py:\d+\)"),
 }
 
 
