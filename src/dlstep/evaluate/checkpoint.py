@@ -203,6 +203,10 @@ class Run:
             forwards[task] += each.forwards
         return {key: self.work[key[0]].wall_seconds * ratio(each.forwards, forwards[key[0]]) for key, each in sums.items()}
 
+    def answers(self) -> Answers:
+        """Return the sums over all answers."""
+        return Answers.total(self.sums.values())
+
     def scores(self, group: Group) -> dict[str, float]:
         """Return the mean score of a group by each reading, over the answers with this reading and those that failed."""
         rows = [row["scores"] for row, _ in self.groups[group]]
