@@ -9,6 +9,12 @@ from IPython.core.interactiveshell import InteractiveShell
 from dlstep import Session, Trace, views
 
 
+@pytest.fixture(autouse=True)
+def no_other_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """IPython warns if the shell that started the tests has activated another virtual environment."""
+    monkeypatch.delenv("VIRTUAL_ENV", raising=False)
+
+
 def test_notebooks_show_states_plans_and_traces(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     shell = InteractiveShell()
     monkeypatch.setattr(sys.modules["IPython"], "get_ipython", lambda: shell)
