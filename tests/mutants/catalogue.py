@@ -367,9 +367,9 @@ MUTANTS = (
     change(
         "SystemExit of a hook that judges a request ends everything",
         LIFECYCLE,
-        "    except BaseException as error:  # noqa: BLE001 - a hook of the request's strategy or rule, which is user code\n"
+        "    except BaseException as error:  # noqa: BLE001 - a hook of user code\n"
         "        reraise_interrupt(error)\n",
-        "    except Exception as error:  # noqa: BLE001 - a hook of the request's strategy or rule, which is user code\n",
+        "    except Exception as error:  # noqa: BLE001 - a hook of user code\n",
     ),
     change(
         "what a class raises for its values ends everything",
