@@ -309,7 +309,7 @@ MUTANTS = (
     change(
         "a block is sealed although one before it is not",
         BLOCKS,
-        "            if stands < block.end:  # not it, nor any block after it\n                break\n",
+        "            if stands < block.end:  # this block may change, and so all later ones\n                break\n",
         "            if stands < block.end:\n                continue\n",
     ),
     change(
