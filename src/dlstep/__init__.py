@@ -1,7 +1,6 @@
 """dlstep decodes diffusion language models step by step.
 
-Core functions and values load at once, without an array library. `LLM`, `Session` and
-`EngineConfig` load on first use.
+Importing it needs no array library; `LLM`, `Session` and `EngineConfig` load on first use.
 """
 
 import sys

@@ -24,15 +24,11 @@ Item = TypeVar("Item")
 class LLM:
     """A model and its decoding strategy, ready to generate.
 
-    Threads may share an LLM: their calls then share forward passes. Its memory is freed once
-    the LLM, its sessions and its streams are unreferenced. Raises ValueError for options that are
-    unknown, out of range or contradict the model.
-
-    Args:
-        model: A checkpoint folder; None loads a small embedded model.
-        **options: Options of the decoding strategy and its rule, see `dlstep strategies`.
-
-    All other arguments are fields of `EngineConfig`, which documents them.
+    `model` is a checkpoint folder; None loads a small embedded model. `options` are options of the
+    decoding strategy and its rule (see `dlstep strategies`); all other arguments are fields of
+    `EngineConfig`, which documents them. Threads may share an LLM: their calls then share forward
+    passes. Its memory is freed once the LLM, its sessions and its streams are unreferenced. Raises
+    ValueError for options that are unknown, out of range or contradict the model.
     """
 
     def __init__(
@@ -113,10 +109,9 @@ class LLM:
     ) -> list[Output]:
         """Return the outputs of `prompts`, in order, decoded together.
 
-        A prompt is text or token ids; one prompt is a list of one. `sampling_params` is one value
-        for all prompts or one per prompt. `progress` shows a progress bar on stderr if that is a
-        terminal. A request that could never run gets an output with finish reason `rejected`.
-        Ctrl-C aborts the requests; the LLM stays usable.
+        Prompts are text or token ids. `sampling_params` is one value for all prompts or one per
+        prompt. `progress` shows a bar on stderr if that is a terminal. A request that could never
+        run gets finish reason `rejected`. Ctrl-C aborts the requests; the LLM stays usable.
         """
         listed = as_list(prompts)
         params = params_for(len(listed), sampling_params)
@@ -150,9 +145,8 @@ class LLM:
     ) -> list[Output]:
         """Return the assistant's next turn of each conversation; otherwise like `generate`.
 
-        A conversation is a list of messages like `{"role": "user", "content": "Hello"}`; one
-        conversation is a list of one. The prompt of an output is its token ids from the chat
-        template. Raises ValueError without a template.
+        A conversation is a list of messages like `{"role": "user", "content": "Hello"}`. The prompt
+        of an output is its token ids from the chat template. Raises ValueError without a template.
         """
         prompts = [self.chat_prompt(conversation) for conversation in as_conversations(messages)]
         return self.generate(prompts, sampling_params, progress=progress)
@@ -171,9 +165,8 @@ class LLM:
     def stream(self, prompt: Prompt, sampling_params: SamplingParams = SamplingParams()) -> Stream[str]:
         """Return an iterator of pieces of the answer; joined, they are the text of `generate`.
 
-        The request starts waiting at once and shares forward passes with all others. Leaving the
-        loop early aborts it. Iteration raises ValueError for a request that could never run, and
-        DlstepError if the model fails on it.
+        The request starts waiting at once. Leaving the loop early aborts it. Iteration raises
+        ValueError for a request that could never run, and DlstepError if the model fails on it.
         """
         return self._stream(prompt, sampling_params, Drafts.piece)
 

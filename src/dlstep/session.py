@@ -37,10 +37,9 @@ from .text.prompts import encode, params_of
 class Session:
     """A state and the events that led to it. A forward pass can be inspected, undone and repeated.
 
-    Each session of an `LLM` has its own pages, freed when the session is closed or collected. If
-    the device gave them to other sessions, the next step recomputes their content. A session keeps
-    all its states, about 50 KiB per request of 24 tokens: for many requests use `LLM.generate` or
-    several sessions in turn.
+    Each session of an `LLM` has its own pages, freed when it is closed or collected. If other
+    sessions got them, the next step recomputes their content. A session keeps all its states, about
+    50 KiB per request of 24 tokens: for many requests use `LLM.generate` or several sessions.
     """
 
     def __init__(self, engine: Engine, trace: Trace | None = None) -> None:

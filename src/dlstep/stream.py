@@ -57,10 +57,9 @@ def window_texts(cells: Iterable[Cell], pieces: tuple[bytes, ...]) -> tuple[str 
 class Stream(Generator[Item, None, Output], Generic[Item]):
     """An unfinished answer. Iteration yields items; `yield from` and `output` give the output.
 
-    The request waits from the start and shares forward passes with all others of its `LLM`. Closing
-    or collecting the stream aborts an unfinished request. An interrupt while the stream waits
-    leaves it usable; an interrupt while it converts an update closes it, as an exception closes a
-    generator. An interrupted call may lose the item that it was about to return.
+    Closing or collecting the stream aborts an unfinished request. An interrupt while the stream
+    waits leaves it usable, but an item may be lost; an interrupt while it converts an update closes
+    it, as an exception closes a generator.
     """
 
     def __init__(

@@ -1,8 +1,4 @@
-"""A block: consecutive positions that are decoded together.
-
-A block lists its undecided positions explicitly; the token at a position never implies whether it
-is decided.
-"""
+"""A block: consecutive positions that are decoded together, with explicitly listed masks."""
 
 from array import array
 from bisect import bisect_left
@@ -57,13 +53,12 @@ class Sealed:
 class Block:
     """Positions `[start, start + len(tokens))` of one request.
 
-    `undecided` lists, ascending, the positions of the answer without a token; the network gets a
-    mask there. Positions past the end of the answer are void: also fed as masks, but never sampled
-    and not in `undecided`. `probabilities` has one entry per token: 1.0 if given, 0.0 if undecided.
-    `given` is a bitmap of the offsets that the prompt or a pinned token fixed. `opened` is the
-    number of sampling forward passes of the sequence before the block opened. Every later sampling
-    pass samples the block while it has undecided positions, so `steps - opened` numbers its draws.
-    `extra` is the state that a strategy or rule keeps for the block.
+    `undecided` lists, ascending, the answer's positions without a token, which are fed as masks.
+    Positions past the answer are void: fed as masks too, but never sampled or listed.
+    `probabilities` has one entry per token: 1.0 if given, 0.0 if undecided. `given` is a bitmap of
+    the offsets that the prompt or a pinned token fixed. `opened` counts the sequence's sampling
+    passes before the block opened; all later ones sample the block until it is full, so `steps -
+    opened` numbers its draws. `extra` is the state that a strategy or rule keeps for the block.
     """
 
     start: int
@@ -199,10 +194,7 @@ def open_block(
     opened: int = 0,
     pinned: tuple[tuple[int, int], ...] = (),
 ) -> Block:
-    """Return a fresh block at `start`.
-
-    Prompt and `pinned` tokens are given; positions at `limit` and above are void.
-    """
+    """Return a fresh block: prompt and `pinned` tokens given, void from `limit` on."""
     given = max(0, min(len(prompt) - start, size))
     block = Block(
         start=start,

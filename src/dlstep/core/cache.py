@@ -1,8 +1,7 @@
 """Ownership of KV pages, as a value. The core hands out page numbers; the driver owns the bytes.
 
-A page is owned by one or more sequences (reference-counted), cached (no owner, but still findable
-by its prefix), or free. Allocation takes free pages first, then evicts the cached page that was
-released longest ago.
+A page is owned by one or more sequences (counted), cached (no owner, but findable by its prefix),
+or free. Allocation takes free pages first, then evicts the cached page released longest ago.
 """
 
 from array import array
@@ -57,9 +56,8 @@ class Cache:
     """Ownership of `num_pages` pages, and the index of cached prefixes.
 
     Pages from `fresh` on were never handed out. `owners` counts the sequences that hold a page,
-    `index` maps a prefix key to its page, and `keys` is the inverse of `index`. `slots` are the
-    free carry slots, the next one first: one per request that may run, none if the strategy carries
-    nothing.
+    `index` maps a prefix key to its page, and `keys` is its inverse. `slots` are the free carry
+    slots, the next one first: one per request that may run, none if the strategy carries nothing.
     """
 
     num_pages: int
@@ -105,10 +103,7 @@ class Cache:
         return Cache(self.num_pages, fresh, free, cached, owners, index, keys, self.slots)
 
     def share(self, pages: Iterable[int], slot: int | None = None) -> "Cache":
-        """Return the cache with one more owner for each of `pages`, and `slot` in use.
-
-        The pages must be owned or cached; they keep their prefix.
-        """
+        """Return the cache with one more owner of `pages`, owned or cached, and `slot` in use."""
         cached, owners = self.cached, self.owners
         for page in pages:
             count = owners.get(page, 0)
@@ -119,10 +114,7 @@ class Cache:
         return Cache(self.num_pages, self.fresh, self.free, cached, owners, self.index, self.keys, slots)
 
     def release(self, pages: tuple[int, ...], slot: int | None = None) -> "Cache":
-        """Return the cache after one owner releases `pages` and its `slot`.
-
-        Pages are released last first, so a cached prefix is evicted from its end.
-        """
+        """Return the cache after one owner releases `slot` and, last first, `pages`."""
         free, cached, owners = self.free, self.cached, self.owners
         for page in reversed(pages):
             count = owners[page]
@@ -163,15 +155,13 @@ class Cache:
 
 
 def prefix_keys(grid: Grid, page_size: int, page: int, key: bytes, start: int, tokens: tuple[int, ...]) -> Iterator[bytes]:
-    """Yield the keys of the pages from number `page` on, as far as the given tokens determine them.
+    """Yield the keys of the pages from number `page` on, as far as `tokens` determine them.
 
-    A page has a key if the last group that it overlaps ends within `tokens`. `key` is the key of
-    the previous page, or the salt of the request for page 0. `tokens` start at position `start`,
-    which is the end of the last group that overlaps the previous page.
-
-    Under the attention rule, all tokens up to the end of a page's last group affect its keys and
-    values, so a key depends on these tokens and on the grid. Keys are 128 bits of blake2b: two
-    prefixes collide with probability 2**-128.
+    `key` is the previous page's, or the request's salt for page 0. `tokens` start at `start`, the
+    end of the previous page's last group. A page has a key if its last group ends within them.
+    Under the attention rule, tokens up to there affect the page's keys and values, so its key
+    depends on these tokens and on the grid. Keys are 128 bits of blake2b: two prefixes collide with
+    chance 2**-128.
     """
     begin, stop = start, start + len(tokens)
     if not page:

@@ -1,9 +1,8 @@
 """Validation of user-supplied values: types and ranges are checked once, where the values come in.
 
-NumPy and torch scalars and 1-D arrays are converted to Python numbers and lists; instances of
-subclasses of Python's builtin types are converted to the builtin type. The checks come from the
-annotations of a dataclass: `Annotated` bounds, `Literal` choices, tuples, optional values, other
-dataclasses.
+NumPy and torch scalars and 1-D arrays become Python numbers and lists; instances of subclasses of
+builtin types become builtin values. The checks come from the annotations of a dataclass:
+`Annotated` bounds, `Literal` choices, tuples, optional values, other dataclasses.
 """
 
 from array import array
@@ -49,8 +48,7 @@ def plain(given: object) -> Any:
     """Return `given` as Python numbers and lists if it is an array or a scalar of a library."""
     if type(given) in _OWN:
         return given
-    # Look `tolist` up on the class, because an instance may have any attribute. Only call it for
-    # known array libraries.
+    # Only call the `tolist` of known array libraries, found on the class: instances may lie.
     owner = next((cls for cls in type(given).__mro__ if "tolist" in vars(cls)), None)
     if owner is None or str(owner.__module__).partition(".")[0] not in ARRAY_LIBRARIES:
         return given
@@ -288,8 +286,7 @@ def _holds(words: str, value: Any, limit: Any) -> bool:
 def check_ranges(value: object) -> None:
     """Check types and ranges of a dataclass's fields; store converted values. NaN always fails.
 
-    Call it in `__post_init__`. Raises ValueError with class, field and value for the first wrong
-    field.
+    Call it in `__post_init__`. Raises ValueError for the first wrong field, with class and value.
     """
     cls = type(value)
     for name, words, convert, limits in _checked_fields(cls):

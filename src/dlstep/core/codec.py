@@ -1,9 +1,8 @@
 """Core values to and from JSON data. Equal values have equal JSON text in every process.
 
-A dataclass is written with the path of its class, such as `dlstep.core:Sequence`, and the fields
-that differ from their defaults. Reading only creates core values, strategies, rules and their
-`Extra` state, and only imports strategies and rules of this package. Import the module of a
-user-defined class before reading.
+A dataclass is written as its class path, such as `dlstep.core:Sequence`, and its fields without
+defaults. Reading only creates core values, strategies, rules and their `Extra` state, and imports
+only this package: import the module of a user-defined class before reading.
 """
 
 import sys

@@ -29,10 +29,7 @@ def forgotten(sequence: Sequence, state: State) -> Sequence:
 
 
 def _transfer(state: State, plan: Plan) -> tuple[Cache, list[Sequence], WaitingQueue]:
-    """Apply the ownership changes of `plan`; return cache, running sequences and waiting queue.
-
-    Requests that ended since the plan was made are skipped.
-    """
+    """Apply the ownership changes of `plan`, except of ended requests; return what it changes."""
     cache, running, waiting = state.cache, list(state.running), state.waiting
     if plan.preemptions:
         gone = set(plan.preemptions)
@@ -69,8 +66,7 @@ def _granted(grants: tuple[Grant, ...], cache: Cache, running: list[Sequence]) -
         cache = cache.take(grant.pages)
         place = places.get(grant.arrival)
         if place is None:
-            # The request has ended, but the device wrote to these pages: any prefix they held is
-            # gone.
+            # The request has ended, but the device wrote to these pages: their prefix is gone.
             cache = cache.release(grant.pages)
             continue
         sequence = running[place]
@@ -83,10 +79,7 @@ def _granted(grants: tuple[Grant, ...], cache: Cache, running: list[Sequence]) -
 
 
 def _published(cache: Cache, sequence: Sequence, held: Storage, page_size: int) -> tuple[Cache, Storage]:
-    """Add the pages of `held` whose groups are all stored to the prefix index.
-
-    Such pages cannot change any more.
-    """
+    """Add pages of `held` to the prefix index if all their groups are stored, and so final."""
     grid = sequence.goal.grid
     page, stored = held.published, held.stored
     if grid.end((page + 1) * page_size - 1) > stored:
@@ -100,10 +93,7 @@ def _published(cache: Cache, sequence: Sequence, held: Storage, page_size: int) 
 
 
 def advanced(state: State, sequence: Sequence, span: Span, rows: Rows, any_zero: bool) -> Sequence:
-    """Return `sequence` after its sampling span: committed, and ended if a rule holds.
-
-    `any_zero` is `Samples.any_zero`.
-    """
+    """Return `sequence` after its sampling span; `any_zero` is `Samples.any_zero`."""
     spec = state.config.spec
     if any_zero and -1 in rows.tokens:
         position = span.wanted[rows.tokens.index(-1)]
@@ -124,9 +114,9 @@ def advanced(state: State, sequence: Sequence, span: Span, rows: Rows, any_zero:
 def commit(state: State, samples: Samples) -> State:
     """Return the state after `samples.plan` ran and returned `samples`.
 
-    Spans of requests that were aborted or failed since the plan are dropped. Raises SamplesMismatch
-    if the plan was made for another state. Raises RequestFault if the strategy or rule of a request
-    fails: `fail` that request, then commit the same samples again.
+    Drops spans of ended requests. Raises SamplesMismatch if the plan is of another state,
+    RequestFault if a request's strategy or rule fails: `fail` this request, then commit the samples
+    again.
     """
     plan, config = samples.plan, state.config
     if plan.step != state.step or plan.line != state.line:
@@ -158,8 +148,7 @@ def commit(state: State, samples: Samples) -> State:
             still.append(after)
             continue
         if after.ledger.ending.reason == "error":
-            # The keys and values that led to the error may not be finite: no other request may find
-            # them.
+            # Keys and values that led to the error may not be finite: stop sharing them.
             cache = cache.unpublish(before.pages)
         cache = cache.release(before.pages, before.ledger.storage.slot)
         done.append(after)
@@ -181,11 +170,7 @@ def commit(state: State, samples: Samples) -> State:
 
 
 def _releases(state: State, plan: Plan, done: list[Sequence]) -> tuple[int, ...]:
-    """Return the arrival numbers of the requests that released their pages since `plan` was made.
-
-    These are requests aborted since then, requests that `plan` admitted but that are gone, and
-    requests that `plan` finished.
-    """
+    """Return the arrival numbers that released pages: aborted since `plan`, or ended by it."""
     told = len(plan.releases)
     gone = tuple([a.arrival for a in plan.admissions if state.waiting.get(a.arrival) is None]) if plan.admissions else ()
     return state.releases[told:] + gone + tuple([sequence.goal.request.arrival for sequence in done])

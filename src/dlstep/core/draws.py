@@ -1,8 +1,7 @@
 """Counter-based random numbers: pure functions of seed, position, draw number and purpose.
 
-A draw therefore never depends on the order of calls or on the other requests of a batch. The
-generator is splitmix64 (Steele, Lea and Flood 2014), used as a hash of the counters. This file
-defines the numbers; drivers compute the same ones on the device.
+So a draw never depends on call order or other requests. The generator is splitmix64 (Steele, Lea
+and Flood 2014), used as a hash of the counters. Drivers compute the same numbers on the device.
 """
 
 from array import array
@@ -74,8 +73,7 @@ def below(seed: int, start: int, stop: int, draw: int, purpose: Purpose, chance:
 def integers(seed: int, start: int, stop: int, draw: int, purpose: Purpose, bound: int) -> tuple[int, ...]:
     """Return `integer(key(seed, position, draw, purpose), 0, bound)` for `[start, stop)`.
 
-    One large integer holds all positions, so a few big-integer operations replace a loop. Each
-    position has a 128-bit lane: 64 bits of value, and 64 bits of room for carries.
+    Computed at once in one big integer, with a lane of 64 bits and 64 carry bits per position.
     """
     _, mask, _, kept, _ = _lanes(stop - start)
     values = ((((_placed(seed, start, stop, draw, purpose) >> 33) & kept) * bound) >> 31) & mask

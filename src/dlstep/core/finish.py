@@ -1,11 +1,8 @@
-"""When and where an answer ends. The core checks these rules once after each sampling forward pass.
+"""When and where an answer ends. The core checks these rules after each sampling forward pass.
 
-- `stop`: the first end-of-sequence token, stop id or stop string with everything before it settled
-- `length`: the answer is full
-- `nfe_limit`: the request used its sampling forward passes
-- `repetition`: too many equal tokens at the settled end
-
-The first rule that holds gives the reason. Only settled tokens are emitted.
+`stop`: the first end-of-sequence token, stop id or stop string with everything before it settled;
+`length`: the answer is full; `nfe_limit`: the sampling passes are used up; `repetition`: too many
+equal settled tokens at the end. The first rule that holds counts. Only settled tokens are emitted.
 """
 
 from itertools import takewhile

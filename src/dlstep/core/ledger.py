@@ -15,10 +15,9 @@ NO_PAGES: "List[int]" = List([])
 class Storage:
     """Pages and carry slot of a sequence on the device.
 
-    `table` holds the pages, newest first so that it grows without a copy. They contain the final
-    keys and values of positions `[0, stored)`. The first `published` pages in order of position
-    have a prefix key; `prefix_key` is the last one. `slot` is where the device keeps state between
-    forward passes, for strategies that carry state.
+    `table` holds the pages, newest first so that it grows without a copy, with the final keys and
+    values of positions `[0, stored)`. The first `published` pages have a prefix key, the last one
+    `prefix_key`. `slot` is where the device keeps carried state between forward passes.
     """
 
     stored: int = 0
@@ -44,8 +43,7 @@ class Storage:
 class Watch:
     """Settled tokens that finish rules still need; kept only if the request sets such a rule.
 
-    `run` counts the equal tokens at the settled end. `tail` holds the last bytes of the answer,
-    which may begin a stop string.
+    `run` counts equal tokens at the end; `tail` are the last bytes, which may begin a stop string.
     """
 
     run: int = 0
@@ -65,8 +63,7 @@ class Ending:
 class Ledger:
     """The fields of a sequence that the core owns.
 
-    `steps` counts the forward passes that sampled a position of the request, `nfe` all passes that
-    had a span of it.
+    `steps` counts the passes that sampled a position of the request, `nfe` all with a span of it.
     """
 
     storage: Storage = Storage()

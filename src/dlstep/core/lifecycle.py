@@ -170,13 +170,11 @@ def misfit(config: Config, base: Strategy, strategy: Strategy, request: Request)
 def add(state: State, request: Request, failure: str = "") -> State:
     """Return `state` with `request` at the end of the waiting queue.
 
-    A request that could never run finishes at once with reason `rejected`, a request whose strategy
-    or rule fails with reason `error`; `error` says why. Without a seed, a request gets one that
-    depends only on its prompt, its `index` and the configured seed.
-
-    Raises ValueError if the id is in use, and RequestFault if the strategy or rule times out. In
-    the latter case call `add` again with the fault's message as `failure`: this finishes the
-    request with reason `error` and runs no user code.
+    A request that could never run finishes at once as `rejected`, one whose strategy or rule fails
+    as `error`. Without a seed, a request gets one that depends only on its prompt, its `index` and
+    the configured seed. Raises ValueError if the id is in use, and RequestFault if the strategy or
+    rule times out: then call `add` again with the fault's message as `failure`, which finishes the
+    request as `error` without running user code.
     """
     _check_id(state, request.id)
     strategy, why = (state.strategy, failure) if failure else judged(state.config, state.strategy, request)
@@ -289,8 +287,7 @@ def _broken_off(state: State, request_id: int, reason: FinishReason, words: str)
 def rebuild(state: State) -> State:
     """Return `state` for an empty device: for a new process, a rewound session or a fork.
 
-    All sequences wait without pages and the prefix index is empty, so any driver accepts the next
-    plan.
+    All sequences wait without pages or cached prefixes, so any driver accepts the next plan.
     """
     running = [forgotten(sequence, state) for sequence in state.running]
     cache = _empty_cache(state.config, state.strategy)

@@ -15,10 +15,7 @@ SHIPPING = tuple(f"{__name__.partition('.')[0]}.{package}." for package in ("str
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Base class of strategies and rules, whose fields are options.
-
-    `SWEEP` is the option that comparisons vary, with its values; None lets the comparison choose.
-    """
+    """Base class of strategies and rules, whose fields are options. `SWEEP`: what to compare."""
 
     SWEEP: ClassVar[tuple[str, tuple[Any, ...]] | None] = None
     SHIPPED: ClassVar[bool] = False
@@ -41,9 +38,8 @@ _PLAIN = (bool, int, float, str)
 def sorted_options(owner: str, given: object) -> StrategyOptions:
     """Return options from a mapping or from (name, value) pairs, sorted by name.
 
-    Raises ValueError for a name that is no text or given twice, and for a value other than a
-    number, text, bool, None, rule or list of integers. Lists become tuples; the class of a rule
-    becomes an instance with its default options.
+    Raises ValueError for a name that is no text or repeated, and for a value other than a number,
+    text, bool, None, rule or list of integers. Lists become tuples, rule classes instances.
     """
     pairs = pairs_of(given)
     if pairs is None or len(pairs) > MOST_OPTIONS:
@@ -98,10 +94,9 @@ def shown_options(value: Options) -> dict[str, Any]:
 
 
 def with_options(value: Value, options: Mapping[str, Any]) -> Value:
-    """Return `value` with some options changed.
+    """Return `value` with some options changed, a rule first, so that its own can change too.
 
-    A new rule is set first, so the same call can also set its options. Raises ValueError for an
-    unknown name or a value out of range.
+    Raises ValueError for an unknown name or a value out of range.
     """
     if not options:
         return value

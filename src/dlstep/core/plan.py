@@ -27,8 +27,7 @@ _CARRIES: dict[Carry, int] = {"none": 0, "fresh": 1, "held": 2}
 class Wants:
     """Statistics that a strategy needs for each sampled position, and its tie-breaking.
 
-    - `statistics`: `entropy` and `margin` of the sampled distribution; `noise`, a uniformly random
-      id
+    - `statistics`: `entropy` and `margin` of the sampled distribution; `noise`, a uniform random id
     - `ties`: which of equally probable ids greedy sampling selects
     - `best`: how many of the most probable ids to report with their probabilities
     - `tempered`: report probabilities after temperature and filters, otherwise of the plain softmax
@@ -60,24 +59,17 @@ class Span:
     The rows are `[start, start + len(tokens))`: first `query_only` rows, which read their keys and
     values from the pages and store nothing; then `final_rows` rows of final tokens; then the
     window. Queries see positions below `end` under `grid`; positions from the last row to `end`
-    hold what an earlier pass of the window stored.
+    hold what an earlier pass of the window stored. `wanted` are the positions (not rows) to sample,
+    ascending; `draws` has the draw number of each. A strategy plans only the window; with `joins`,
+    the core may put unstored final rows before it. `arrival` is unique; a caller may reuse an `id`.
 
-    `wanted` are the positions (not rows) to sample, ascending; `draws` has the draw number of each.
-    A strategy plans only the window; with `joins`, the core may put unstored final rows before it.
-
-    A caller may reuse an `id` but `arrival`, the arrival number, is unique: devices and `commit`
-    use it.
-
-    Only some strategies use the remaining fields:
+    Only some strategies use the other fields:
 
     - `soft`: blended inputs of window rows
     - `mode`: for networks that encode final tokens and denoise the window differently
-    - `carry`: whether the network carries state between the passes of this window, and whether this
-      pass starts (`fresh`) or continues (`held`) it
-    - `penalty`: subtracted at each wanted position from the logit of the token fed just before it
-      in its group
-    - `named`: ids whose probabilities to report, equally many per entry of `wanted`, entry by
-      entry; -1 is none
+    - `carry`: whether a pass starts (`fresh`) or continues (`held`) state carried between passes
+    - `penalty`: subtracted at wanted positions from the logit of the previous token in the group
+    - `named`: ids to report probabilities of, equally many per wanted position in turn; -1: none
     """
 
     id: int
@@ -188,10 +180,10 @@ class Grant:
 class Plan:
     """One forward pass, and the ownership changes that it needs.
 
-    Effects in order: the requests in `releases` (ended since the last plan) and `preemptions` (both
-    arrival numbers) release all pages, `admissions` open page tables, `grants` extend them, `spans`
-    run. `line` is a hash of the device history that this plan relies on. `START_LINE` relies on
-    none and allocates `num_pages` pages.
+    Effects in order: `releases` (requests ended since the last plan) and `preemptions`, both
+    arrival numbers, release all pages, `admissions` open page tables, `grants` extend them, `spans`
+    run. `line` is a hash of the device history needed; START_LINE needs none, and allocates
+    `num_pages`.
     """
 
     step: int
@@ -211,8 +203,7 @@ class Rows:
 
     A row with non-finite logits has token -1 and probability 0.0. `entropies` are in nats;
     `margins` are best minus second-best probability. `best_ids` holds the `Wants.best` most
-    probable ids of each entry in turn, the most probable first; `noise` one uniformly random id per
-    entry.
+    probable ids of each entry in turn, the most probable first; `noise` one random id per entry.
 
     `named_probabilities` has the layout of `Span.named` and the distribution of `Wants`: with
     `tempered`, an id that the filters removed has 0.0. So does -1 and, without `all_ids`, the mask

@@ -134,12 +134,10 @@ def sorted_pins(given: object, max_tokens: int) -> Pins:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One prompt to answer.
+    """One prompt to answer. Raises ValueError if it is empty.
 
-    `id` is chosen by the caller and unique in a state; `index` separates equal requests of one
-    call. `add` fills in `seed` and `arrival`, a number that the state never reuses. `salt` is
-    hashed into the prefix keys: only requests with equal salts share pages. Raises ValueError for
-    an empty prompt.
+    `id` is chosen by the caller, unique in a state; `index` separates equal requests of a call.
+    `add` fills in `seed` and `arrival`, a number never reused. Only equal `salt`s share pages.
     """
 
     id: int

@@ -30,11 +30,10 @@ class Rule(Options, ABC):
 
     @abstractmethod
     def decided(self, sequence: Sequence, block: Block, rows: Rows, begin: int, must: bool, spec: Spec) -> Block:
-        """Return the block after a forward pass.
+        """Return the block after a forward pass. With `must`, its `measure` has to decrease.
 
-        Row `begin + i` of `rows` belongs to entry i of the positions from `wanted`. `sequence`
-        already counts the pass; `draw(sequence, block)` is its number for this block. With `must`,
-        `measure` of the block must decrease: otherwise decoding might never end.
+        Row `begin + i` of `rows` is entry i of the positions from `wanted`. `sequence` already
+        counts the pass, whose number is `draw(sequence, block)`.
         """
 
     def wanted(self, block: Block, limit: int, number: int) -> tuple[int, ...]:
@@ -48,9 +47,8 @@ class Rule(Options, ABC):
     def named(self, block: Block, limit: int, number: int) -> tuple[int, ...]:
         """Return the ids whose probabilities forward pass `number` reports.
 
-        There are `wants.named` ids for each position of `wanted`, position by position (-1 is
-        none); `Rows.named_probabilities` has the same order. Called only if `wants.named` is above
-        0.
+        For each position of `wanted` in turn, `wants.named` ids (-1 is none);
+        `Rows.named_probabilities` has the same order. Called only if `wants.named` is above 0.
         """
         del block, limit, number
         return ()
@@ -93,8 +91,7 @@ class Rule(Options, ABC):
     def ends(self, sequence: Sequence, block: Block, rows: Rows, size: int) -> int:
         """Return where a block of a canvas ends, after its first pass; drop later positions.
 
-        Row i belongs to entry i of the block's wanted positions; `size` is the block size of the
-        canvas.
+        Row i is entry i of the block's wanted positions; `size` is the canvas' block size.
         """
         del sequence, rows, size
         return block.end
@@ -122,10 +119,7 @@ class Rule(Options, ABC):
         return PLAIN
 
     def measure(self, sequence: Sequence, block: Block) -> int:
-        """Return an upper bound on the forward passes that an unfinished block still needs.
-
-        It never grows, and decreases after every pass with `must`.
-        """
+        """Return a bound on the passes the block still needs; every pass with `must` lowers it."""
         del sequence
         return len(block.undecided)
 
@@ -145,10 +139,7 @@ class Choice(Rule):
 
     @abstractmethod
     def chosen(self, sequence: Sequence, block: Block, rows: Rows, begin: int, must: bool) -> list[int]:
-        """Return the rows to unmask, ascending. Row `begin + i` belongs to `undecided[i]`.
-
-        With `must`, at least one row.
-        """
+        """Return the rows to unmask, ascending, at least one if `must`, from `begin` on."""
 
     def decided(self, sequence: Sequence, block: Block, rows: Rows, begin: int, must: bool, spec: Spec) -> Block:
         """Return the block with the chosen rows unmasked."""
@@ -161,8 +152,7 @@ class Choice(Rule):
     def scores(self, sequence: Sequence, block: Block, rows: Rows, begin: int) -> Items[float]:
         """Return the score of each undecided position, in order; the rule prefers high scores.
 
-        Entry i belongs to row `begin + i`. The default score is the token's probability. Rules that
-        wrap this rule read the scores.
+        The default score is the token's probability. Rules that wrap this rule read the scores.
         """
         del sequence
         return rows.probabilities[begin : begin + len(block.undecided)]

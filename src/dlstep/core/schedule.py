@@ -1,8 +1,7 @@
 """Scheduling: the next plan, as a pure function of the state.
 
-Sequences are served in order of arrival. The first one that does not fit, for lack of rows or
-pages, ends the plan, so no younger sequence overtakes it. Only younger sequences are preempted for
-an older one, and a plan with a preemption admits nothing.
+Sequences are served in order of arrival; the first that does not fit ends the plan, so no younger
+one overtakes it. Only younger sequences are preempted, and a plan that preempts admits nothing.
 """
 
 from itertools import islice
@@ -19,15 +18,13 @@ from .state import State
 def fit(sequence: Sequence, window: Span, shift: int, budget: int) -> Span | None:
     """Return the span to feed within `budget` rows; None if nothing fits.
 
-    The span is `window`, with unstored final rows before it, or only some final rows. Final rows
-    are cut only at group ends; a span that samples is never cut.
+    It is `window`, with unstored final rows before it, or only final rows, cut at group ends.
     """
     if sequence.ledger.storage.stored < sequence.final:
         return _fit_unstored(sequence, window, budget)
     rows, start = len(window.tokens), window.start
     if shift and start and window.wanted and window.wanted[0] == start:
-        # Row start-1 predicts position start: feed it again, although its keys and values are
-        # stored.
+        # Row start-1 predicts position start: feed it again although it is stored.
         return window.behind(start - 1, sequence.tokens(start - 1, start), query_only=1) if rows < budget else None
     return window if rows <= budget else None
 
@@ -47,10 +44,7 @@ def _fit_unstored(sequence: Sequence, window: Span, budget: int) -> Span | None:
 
 
 def shared_pages(cache: Cache, sequence: Sequence, page_size: int) -> tuple[int, ...]:
-    """Return the cached pages that hold a final prefix of `sequence`.
-
-    All tokens of the groups that these pages overlap are equal and final.
-    """
+    """Return the cached pages of a prefix: all tokens of their groups are equal and final."""
     if not cache.index:
         return ()
     pages: list[int] = []
@@ -171,8 +165,7 @@ def _continue_running(state: State, draft: _Draft) -> bool:
             return False
         missing = -(-window.end // page_size) - len(sequence.ledger.storage.table)
         if missing > 0:
-            # Preempt from the youngest on, but never a sequence that already has a span in this
-            # plan.
+            # Preempt the youngest first, but never a sequence that has a span in this plan.
             while missing > draft.cache.available and count > index + 1:
                 count -= 1
                 draft.preemptions.append(running[count].goal.request.arrival)
@@ -189,8 +182,7 @@ def _continue_running(state: State, draft: _Draft) -> bool:
 def _admit_waiting(state: State, draft: _Draft) -> None:
     """Plan waiting sequences in order until one does not fit; give each the pages it needs now.
 
-    A sequence also waits if this very plan computes its next page, so that equal prefixes are
-    computed once.
+    A sequence waits if this plan already computes its next page: equal prefixes are computed once.
     """
     strategy, config = state.strategy, state.config
     room = config.max_num_reqs - len(state.running)
@@ -205,7 +197,6 @@ def _admit_waiting(state: State, draft: _Draft) -> None:
         if coming_key in coming:
             return
         missing = -(-window.end // config.page_size) - len(shared)
-        # `share` below takes the cached pages of `shared` out of the available ones.
         if missing > draft.cache.available - draft.cache.unowned(shared):
             return
         opened = sequence.holding(Storage(len(shared) * config.page_size))

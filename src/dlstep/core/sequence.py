@@ -40,15 +40,10 @@ class Goal:
 class Sequence:
     """Progress of one request.
 
-    The strategy owns these fields; the core owns `ledger`:
-
-    - `past`: finished blocks, newest first; `window`: unfinished blocks
-    - `final`: tokens and context of positions `[0, final)` can no longer change
-    - `settled`: tokens of positions `[0, settled)` can no longer change; `final <= settled`
-    - `extra`: further state of the strategy
-
-    Blocks cover the positions from the first block of `past` and `window` on; earlier positions
-    hold only the prompt.
+    The strategy owns `past` (finished blocks, newest first), `window` (unfinished blocks), `final`
+    (token and context of `[0, final)` can no longer change), `settled` (tokens of `[0, settled)`
+    can no longer change; `final <= settled`) and `extra`; the core owns `ledger`. Blocks cover all
+    positions from the first block on; earlier positions hold only the prompt.
     """
 
     goal: Goal
@@ -227,12 +222,10 @@ class Strategy(Options, ABC):
     """The decisions what to feed and what to keep. Subclass as a final frozen dataclass of options.
 
     All methods are pure. A strategy reads only its own fields: a request with options gets its own
-    copy of the strategy.
-
-    The core handles batching, pages, admission, preemption, limits and finish rules. It feeds
+    copy. The core handles batching, pages, admission, preemption, limits and finish rules. It feeds
     unstored final positions, before the window if that changes no result and alone otherwise, and
-    calls `commit` only for passes that sample. It cuts `max_tokens` of a request to the room in the
-    model's length, so the answer ends at prompt length + `max_tokens`.
+    calls `commit` only for passes that sample. It cuts `max_tokens` to the room in the model's
+    length, so the answer ends at prompt length + `max_tokens`.
     """
 
     @abstractmethod
@@ -260,11 +253,9 @@ class Strategy(Options, ABC):
         """Return an upper bound on the remaining sampling passes; each pass must lower it."""
 
     def forget(self, sequence: Sequence, spec: Spec) -> Sequence:
-        """Return the sequence for a device that lost its cache.
+        """Return the sequence for a device that lost its cache; `extra` may not depend on it.
 
-        Apart from what this method resets, `extra` must not depend on device contents. A strategy
-        that must repeat forward passes subtracts them from `steps`, so that its answer and limits
-        stay the same.
+        A strategy that repeats passes subtracts them from `steps`: answer and limits stay the same.
         """
         del spec
         return sequence
@@ -295,10 +286,7 @@ class Strategy(Options, ABC):
 
     @property
     def holds_pins(self) -> bool:
-        """Whether requests may pin tokens, which `init` and `commit` must then handle.
-
-        They open blocks with the pinned tokens and skip blocks without masks.
-        """
+        """Whether requests may pin tokens; blocks open with them, and full blocks are skipped."""
         return False
 
     @property

@@ -13,15 +13,10 @@ MergeMode = Literal["dmax_topk", "iter_smooth_topk"]
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """How to compute the embedding of a soft token.
+    """How to compute a soft token's embedding from table E, probabilities q_k and residual r.
 
-    E is the embedding table, q_k the probability of id_k, and r the residual probability.
-
-    - `dmax_topk`: s = sum q_k E[id_k] + r E[mask]; with `renormalize`, s is scaled to the norm sum
-      q_k |E[id_k]| + r |E[mask]|
-    - `iter_smooth_topk`: E[token fed] + `weight` * sum q_k E[id_k]
-
-    Source: DMax (2026) and the token merging of dInfer.
+    `dmax_topk`: s = sum q_k E[id_k] + r E[mask], scaled to the norm sum q_k |E[id_k]| + r |E[mask]|
+    if `renormalize`. `iter_smooth_topk`: E[fed] + `weight` * sum q_k E[id_k]. Source: DMax, dInfer.
     """
 
     mode: MergeMode = "dmax_topk"

@@ -23,8 +23,7 @@ class Spec:
     1, row p-1 of the network predicts position p (Dream and derived models). `accept_rule` "A"
     forces a token of a block only if the previous block is semi-complete, "B" always
     (Stable-DiffCoder). `pieces` are the bytes of each id, for stop strings; empty without a
-    tokenizer. `fingerprint` identifies configuration, weights and dtype of the network; empty
-    without a network.
+    tokenizer. `fingerprint` identifies configuration, weights and dtype; empty without a network.
     """
 
     mask_id: Annotated[int, Interval(ge=0, le=(1 << 31) - 1)] | None
@@ -54,9 +53,8 @@ class Spec:
 class Config:
     """Limits of the engine, and the facts of its model.
 
-    `max_num_batched_tokens` limits the rows of a forward pass, `max_num_reqs` the requests that
-    hold pages, `max_model_len` prompt plus answer. All requests share `num_pages` pages of
-    `page_size` positions each.
+    `max_num_batched_tokens` limits the rows of a pass, `max_num_reqs` the requests with pages, and
+    `max_model_len` prompt plus answer. All share `num_pages` pages of `page_size` positions.
     """
 
     spec: Spec

@@ -16,11 +16,10 @@ from .values import value
 class State:
     """All requests, and the ownership of pages.
 
-    `running` (with pages) and `waiting` are in order of arrival; every running sequence is older
-    than every waiting one. `finished` is by id; `ended` lists these ids, newest first. `live` maps
-    the id of a waiting or running request to its arrival number. `arrivals` counts the requests
-    added. `line` is the hash of the device history that the next plan relies on. `releases` are the
-    arrival numbers of requests that released pages since the last plan.
+    `running` (with pages) and `waiting` are in order of arrival, all running before all waiting.
+    `finished` is by id; `ended` lists these ids, newest first. `live` maps the ids of other
+    requests to arrival numbers. `arrivals` counts the requests added. `line` is the hash of the
+    required device history. `releases` are arrival numbers that released pages since the last plan.
     """
 
     config: Config

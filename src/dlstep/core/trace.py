@@ -21,10 +21,7 @@ from .values import differing, names_of, value
 
 @dataclass(frozen=True, slots=True)
 class Add:
-    """The arrival of a request. `failure` is set if its strategy or rule timed out.
-
-    Such a request ends at once, and a replay must not call its strategy or rule.
-    """
+    """The arrival of a request; `failure` is set if its strategy or rule timed out."""
 
     request: Request
     failure: str = ""
@@ -156,8 +153,7 @@ class Trace:
     def replay(self) -> State:
         """Plan every step again, compare it with the recorded plan and commit the recorded samples.
 
-        Needs no model. Raises ReplayDiverged with the event, the step and the first field that
-        differs, or with the reason why the event cannot be applied.
+        Raises ReplayDiverged with the event and the first field that differs or the reason.
         """
         state = self.first
         since = [state]  # the plan may come from any of these: requests may arrive or end after it was made

@@ -39,8 +39,7 @@ def checks(data: Any, depth: int) -> Any:
 def changed(now: Any, then: Any, path: str = "") -> str | None:
     """Return the path of the first difference of two checksum trees; None if equal.
 
-    `now` is computed from the data and determines the shape; `then` comes from a file and may hold
-    anything.
+    `now` is computed and determines the shape; `then`, from a file, may hold anything.
     """
     if isinstance(now, dict) and isinstance(then, dict):
         sums, others = cast(dict[str, Any], now), cast(dict[str, Any], then)

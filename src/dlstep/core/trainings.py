@@ -32,8 +32,7 @@ TRAININGS: dict[str, Training] = {training.name: training for training in _ENTRI
 def unsupported(strategy: str | None, training: str | None) -> str:
     """Return why a strategy cannot decode a network with this training; empty if it can.
 
-    Nothing is known, so the result is empty, for a network without a declared training and for a
-    user-defined strategy.
+    Also empty for a network without a declared training and for a user-defined strategy.
     """
     if training is None or all(strategy not in each.strategies for each in TRAININGS.values()):
         return ""

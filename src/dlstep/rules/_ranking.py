@@ -18,8 +18,7 @@ def highest(scores: Sequence[float], count: int) -> list[int]:
 def accepted(entropies: tuple[float, ...], bound: float) -> list[int]:
     """Return the indices, ascending, whose predecessors' entropies sum to at most `bound`.
 
-    The predecessors are the positions of lower entropy and, in ties, of lower index. The first
-    position is always accepted.
+    Predecessors have a lower entropy or, in ties, a lower index. The first is always accepted.
     """
     ordered = sorted(entropies)
     count = bisect_right(list(accumulate(ordered)), bound) + 1

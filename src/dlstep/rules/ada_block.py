@@ -1,12 +1,10 @@
 """Blocks that end with a phrase: a block's first pass looks for a delimiter, like a newline.
 
-A fixed block size cuts sentences and lines at arbitrary places. Here a block begins with a pass
-over the canvas. It ends after the most probable delimiter among the next positions if that is
-probable enough, otherwise after the canvas' `block_size` positions.
-
-Source: Lu et al., "AdaBlock-dLLM: Semantic-Aware Diffusion LLM Inference via Adaptive Block Size",
-2025, arXiv 2509.26432. Differences: the first of equally probable delimiters counts, and any rule
-may decode the blocks.
+A fixed block size cuts sentences and lines. Here a block begins with a pass over the canvas. It
+ends after the most probable delimiter among the next positions if that is probable enough,
+otherwise after the canvas' `block_size` positions. Source: Lu et al., "AdaBlock-dLLM:
+Semantic-Aware Diffusion LLM Inference via Adaptive Block Size", 2025, arXiv 2509.26432.
+Differences: the first of equally probable delimiters counts, and any rule may decode the blocks.
 """
 
 from dataclasses import dataclass, replace
@@ -80,10 +78,7 @@ class AdaBlock(Rule):
         return self.inner.wanted(block, limit, number) if number else block.undecided
 
     def measure(self, sequence: Sequence, block: Block) -> int:
-        """Return the number of masked positions; before the first pass, of all positions.
-
-        The first pass may shorten the block, and so drop masked positions.
-        """
+        """Return the number of masks; before the first pass, which may drop some, of positions."""
         return len(block.undecided if sequence.ledger.steps > block.opened else block.tokens)
 
     def decided(self, sequence: Sequence, block: Block, rows: Rows, begin: int, must: bool, spec: Spec) -> Block:

@@ -1,15 +1,11 @@
 """CreditDecoding: raise the probability of ids that were the most probable ones in earlier passes.
 
 Source: Wang et al., "CreditDecoding: Accelerating Parallel Decoding in Diffusion Large Language
-Models with Trace Credit", 2025, arXiv 2510.06133. The authors' code adds credits to logits; the
-probabilities here are equal, computed from the ids with credit. Differences:
-
-- Ids outside the `BEST` most probable ones have probability 0, and a position keeps credit for at
-  most `BEST` ids.
-- If no position is above the threshold, the authors' code unmasks all within 1e-5 of the best one,
-  this rule only the first best one.
-- The authors' code accepts a probability equal to the threshold (`inclusive`), and is greedy; here
-  the fused probabilities are sampled at any temperature.
+Models with Trace Credit", 2025, arXiv 2510.06133. Their code adds credits to logits; the
+probabilities here are equal. Differences: ids outside the `BEST` most probable ones have
+probability 0, and a position keeps credit for at most as many. Their code accepts a probability
+equal to the threshold (`inclusive`), unmasks all within 1e-5 of the best if none is above it (here
+one), and is greedy (here any temperature works).
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence as Items
@@ -176,8 +172,7 @@ def _after(
 def _renewed(ids: tuple[int, ...], amounts: list[float], best: int, gained: float) -> tuple[tuple[int, ...], tuple[float, ...]]:
     """Return ids and credits after a pass; `best`, the first id, gains credit. Drops credits of 0.
 
-    `amounts` are the credits after decay. If there are too many ids, the one with least credit
-    goes.
+    `amounts` are credits after decay. Of too many ids, the one with least credit goes.
     """
     if best in ids:
         place = ids.index(best)
@@ -219,8 +214,7 @@ def fused(
 def _drawn(weighted: Mapping[int, float], stream: int) -> int:
     """Return the id that Gumbel noise chooses, from the random numbers that sampled the token.
 
-    The sampled token has already won against all ids without credit, so only ids with credit can
-    beat it.
+    Ids without credit have already lost to the sampled token.
     """
     found = {token: log(chance) - log(-log(uniform(stream, token))) for token, chance in weighted.items() if chance}
     return max(found, key=found.__getitem__)

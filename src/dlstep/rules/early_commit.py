@@ -1,14 +1,12 @@
 """Early commit: unmask everything at once when the gap between the two best tokens is wide enough.
 
-The answer often no longer changes long before the last pass. Until the gap is wide enough, each
-pass unmasks its share of one part of the answer, as in LLaDA.
-
-Source: Li et al., "Diffusion Language Model Knows the Answer Before It Decodes", 2025, arXiv
-2508.19982 (Prophet), whose thresholds fall in three steps. Differences: Prophet's code measures the
-gap over the five positions after a place where its tasks force the answer to begin, and without
-such a place never ends early. Here `region` sets the positions; by default they are the whole
-answer. SchED's smooth schedules (arXiv 2512.02892) are left out, because their exact shapes could
-not be checked.
+The answer is often stable long before the last pass. Until the gap is wide enough, each pass
+unmasks its share of one part of the answer, as in LLaDA. Source: Li et al., "Diffusion Language
+Model Knows the Answer Before It Decodes", 2025, arXiv 2508.19982 (Prophet), whose thresholds fall
+in three steps. Differences: Prophet's code measures the gap over the five positions after a place
+where its tasks force the answer to begin, and otherwise never ends early. Here `region` sets the
+positions (default: all). SchED's smooth schedules (arXiv 2512.02892) are left out, because their
+exact shapes could not be checked.
 """
 
 from bisect import bisect_left, bisect_right
@@ -31,9 +29,8 @@ Gap = Annotated[float, Interval(ge=0.0, le=1e6)]
 class EarlyCommit(Rule):
     """A rule that unmasks by a schedule, and everything once the mean gap is wide enough.
 
-    A gap is the difference of the two largest logits. Which of the three thresholds applies depends
-    on the fraction of the schedule's forward passes done, including the current one. Parts of the
-    answer are decoded from left to right.
+    A gap is the difference of the two largest logits. The threshold depends on the fraction of the
+    schedule's passes done, the current one included. Parts are decoded from left to right.
     """
 
     SWEEP = ("early_gap", (7.5, 8.0, 9.0, 10.0, 12.0))
@@ -63,10 +60,7 @@ class EarlyCommit(Rule):
 
     @property
     def wants(self) -> Wants:
-        """The statistics of the schedule, and the two best probabilities of the plain softmax.
-
-        The logarithm of their ratio is the gap.
-        """
+        """The statistics of the schedule, and the two best probabilities, which give the gap."""
         return replace(self.inner.wants, best=BEST, tempered=False)
 
     def unfit(self, spec: Spec) -> str:

@@ -2,9 +2,8 @@
 
 Source: Ben-Hamu et al., "Accelerated Sampling from Masked Diffusion Models via Entropy Bounded
 Unmasking" (EB-Sampler), 2025, arXiv 2505.24857. The authors tune the bound per task; the default is
-that of `diffusion_gemma`. Here the bound is in nats, and the largest entropy is that of the
-unmasked positions. Some copies use bits, and one takes the largest entropy over other requests of
-the batch unless the order is by entropy.
+that of `diffusion_gemma`. The bound is in nats (some copies use bits), and the largest entropy is
+that of the unmasked positions (one copy's is of other requests too unless the order is entropy).
 """
 
 from collections.abc import Sequence as Items

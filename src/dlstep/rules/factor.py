@@ -1,9 +1,9 @@
 """Fast-dLLM's factor: the more positions at once, the more probable the least one must be.
 
 Source: Wu et al., "Fast-dLLM: Training-free Acceleration of Diffusion LLM by Enabling KV Cache and
-Parallel Decoding", 2025, arXiv 2505.22618. As in the authors' code, every smaller number of
-positions must also pass; the paper requires it only of the last, and strictly. Copies of the code
-also unmask a failing position if it is the block's least probable one; this rule does not.
+Parallel Decoding", 2025, arXiv 2505.22618. As in their code, every smaller number of positions must
+pass too; the paper requires it of the last only, strictly. Some copies of the code unmask a failing
+position if it is the block's least probable one.
 """
 
 from dataclasses import dataclass

@@ -35,9 +35,8 @@ def best_of_runs(positions: tuple[int, ...], probabilities: tuple[float, ...], l
 class Hierarchy(Choice):
     """A rule that unmasks the best position of each run of masks, and all certain ones.
 
-    If a position must be unmasked, the block's best one is. With `remask_threshold`, decided
-    positions whose most probable token is less probable than that become masks, and each pass
-    unmasks more of all masks than it remasks.
+    With `must`, it unmasks at least the best position. With `remask_threshold`, decided positions
+    whose best token is less probable become masks, and each pass unmasks more than it remasks.
     """
 
     SWEEP = ("low_threshold", (0.9, 0.7, 0.5, 0.4, 0.2))

@@ -1,9 +1,8 @@
 """LocalLeap: also unmask less certain positions next to certain ones.
 
 Source: Kong et al., "Accelerating Diffusion LLM Inference via Local Determinism Propagation"
-(LocalLeap), 2025, arXiv 2510.07081. In the authors' code, a relaxed threshold above the other one
-raises the bar near certain positions; here it has no effect. Neighbourhoods end at the block, and
-surround only positions unmasked in the same pass.
+(LocalLeap), 2025, arXiv 2510.07081. In their code, a relaxed threshold above the other one raises
+the bar near certain positions. Neighbourhoods end at the block, around positions of the same pass.
 """
 
 from bisect import bisect_left

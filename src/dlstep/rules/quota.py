@@ -5,11 +5,11 @@ Sources: Nie et al., "Large Language Diffusion Models" (LLaDA), 2025, arXiv 2502
 answer; `margin`, `entropy`, `independent`, random noise in the order); Cheng et al., "SDAR", 2025,
 arXiv 2510.06303 (`left`, shares with a threshold).
 
-LLaDA and Dream leave ties open; here the lowest position comes first. Dream runs passes that unmask
-nothing; here they are skipped, which changes no greedy answer. In LLaDA's code, the option to
-unmask ends of sequence last misses some of them at temperatures above 0, and also removes them from
-the softmax that ranks the other positions. SDAR's code computes shares of the whole block even if
-the prompt ends inside it. `docs/published_code.md` measures the last two.
+LLaDA and Dream leave ties open; here the lowest position comes first. Dream's passes that unmask
+nothing are skipped, which changes no greedy answer. In LLaDA's code, the option to unmask ends of
+sequence last misses some at temperatures above 0, and removes them from the softmax that ranks
+other positions. SDAR's code shares out the whole block even if the prompt ends inside it.
+`docs/published_code.md` measures the last two.
 """
 
 from bisect import bisect_left
@@ -130,10 +130,7 @@ class Quota(Choice):
         return _WANTS.get(self.order, PLAIN)
 
     def measure(self, sequence: Sequence, block: Block) -> int:
-        """Return the number of passes left in the schedule, at most one per undecided position.
-
-        With independent positions a pass may unmask none, so only the schedule counts.
-        """
+        """Return the passes left, at most one per undecided position unless independent."""
         left = self.bound(len(block.sampled(sequence.goal.limit))) - (sequence.ledger.steps - block.opened)
         return max(left if self.order == "independent" else min(left, len(block.undecided)), 1)
 
@@ -162,10 +159,7 @@ class Quota(Choice):
         return [begin + bisect_left(undecided, position) for position in hit if position in masks]
 
     def scores(self, sequence: Sequence, block: Block, rows: Rows, begin: int) -> list[float]:
-        """Return the scores of `order`, with noise if positions are sampled.
-
-        With `eos_last`, tokens that end the answer come last.
-        """
+        """Return the scores of `order`, with noise if sampled; `eos_last` puts ends last."""
         end, seed, number = begin + len(block.undecided), sequence.goal.request.seed, draw(sequence, block)
         match self.order:
             case "confidence" | "independent":

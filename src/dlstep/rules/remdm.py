@@ -1,14 +1,10 @@
 """ReMDM: remask decided tokens, in extra passes before a block is full or randomly in every pass.
 
 Source: Wang et al., "Remasking Discrete Diffusion Models with Inference-Time Scaling", 2025, arXiv
-2503.00307; `llada` is the authors' variant for LLaDA. Differences:
-
-- A step of the schedule that unmasks nothing runs no forward pass, because tokens and choices are
-  independent.
-- The last step unmasks all masks; the authors' code uses a separate pass.
-- Steps before `t_on` never exceed `alpha_on`.
-- `llada` counts seven eighths of the passes, the copies that were read count positions; both agree
-  if each pass unmasks one position.
+2503.00307; `llada` is the authors' variant for LLaDA. Differences: a step that unmasks nothing runs
+no pass, because tokens and choices are independent; the last step unmasks all masks without a
+separate pass; steps before `t_on` never exceed `alpha_on`. `llada` counts seven eighths of the
+passes, the copies that were read of the positions: the same if each pass unmasks one position.
 """
 
 from bisect import bisect_left
@@ -50,16 +46,14 @@ class ReMDM(Rule):
     `llada` unmasks even shares, the most probable first. After seven eighths of its passes follow
     `remask_forwards` more, by default as many as the block takes without them. Before each of
     these, the `remask_count` least probable tokens are remasked; the pass unmasks as many.
-    Probabilities are those when tokens were unmasked. Ties go to the lowest position, both for
-    unmasking and remasking.
+    Probabilities are those when tokens were unmasked. Ties go to the lowest position in both cases.
 
     The other variants take `steps_per_block` steps from 0 to 1 in the share of decided positions,
-    with an independent draw per position. In a step from share a to share b, each token is remasked
-    with probability sigma, and each mask unmasked with (b - (1 - sigma) a) / (1 - a). Sigma is at
-    most (1 - b) / a. `cap` uses the minimum of `eta` and this bound, `rescale` `eta` times the
-    bound, `conf` the bound times a softmax of the decided positions' negated probabilities
-    (unmasking as for sigma 0). `loop` remasks only between the times `t_on` and `t_off`, while the
-    share stays `alpha_on`.
+    with a draw per position. In a step from share a to b, a token is remasked with probability
+    sigma and a mask unmasked with (b - (1 - sigma) a) / (1 - a). Sigma is at most (1 - b) / a.
+    `cap` uses the minimum of `eta` and this bound, `rescale` their product, `conf` the bound times
+    a softmax of the decided positions' negated probabilities (unmasking as for sigma 0). `loop`
+    remasks only between the times `t_on` and `t_off`, while the share stays `alpha_on`.
     """
 
     SWEEP = ("steps_per_block", (2, 3, 4, 6, 8))

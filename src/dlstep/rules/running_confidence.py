@@ -1,9 +1,8 @@
 """Running confidence remasking: fill the block in every pass, then remask the least probable.
 
 Source: He et al., "MDPO: Overcoming the Training-Inference Divide of Masked Diffusion Language
-Models", 2025, arXiv 2508.13148, where it is called RCR. MDPO keeps confidences for the whole
-canvas, so a pass may also remask tokens of earlier blocks, which the next pass fills again:
-`segment_size`. By default, a block remasks only its own tokens.
+Models", 2025, arXiv 2508.13148 (RCR). MDPO keeps confidences for the whole canvas, so a pass may
+also remask tokens of earlier blocks: `segment_size`. By default, a block remasks only its own.
 """
 
 from dataclasses import dataclass
@@ -20,8 +19,7 @@ from ._schedule import masked
 class RunningConfidence(Rule):
     """A rule that fills all masks in each pass and keeps the most probable tokens, by a schedule.
 
-    The number of tokens kept is rounded up. A token keeps the probability with which it was
-    unmasked; ties go to the lowest position.
+    The share is rounded up. Tokens keep the probability of their unmasking; low positions win ties.
     """
 
     SWEEP = ("steps_per_block", (1, 2, 3, 4, 8))
@@ -81,10 +79,7 @@ class RunningConfidence(Rule):
         return (size - 1) * (self.steps_per_block or size) // size + 1
 
     def _segment(self, size: int, number: int) -> tuple[int, int, int]:
-        """Return the positions before pass `number`'s segment, those in it, and its passes so far.
-
-        The current pass counts; `size` positions are sampled in total.
-        """
+        """Return the positions before and in pass `number`'s segment, and its passes so far."""
         segment = min(self.segment_size or size, size)
         before = min(number // self._forwards(segment), (size - 1) // segment)
         own = min(segment, size - before * segment)

@@ -1,10 +1,9 @@
 """Saber: a threshold that follows the confidence so far, and remasking where it fell most.
 
 Source: "Saber: An Efficient Sampling with Adaptive Acceleration and Backtracking Enhanced Remasking
-for Diffusion Language Model", 2025, arXiv 2510.18165. The authors' code averages over all earlier
-blocks and also remasks their tokens; here each block starts afresh. Both agree if the answer is one
-block, as published. Their code may overwrite decided positions when few masks are left; here a pass
-unmasks only the masks left.
+for Diffusion Language Model", 2025, arXiv 2510.18165. Their code averages over all earlier blocks
+and also remasks their tokens, here each block is separate: the same if the answer is one block, as
+published. It may overwrite decided positions when few masks are left; this rule never does.
 """
 
 from dataclasses import dataclass

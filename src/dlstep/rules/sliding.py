@@ -1,16 +1,15 @@
 """Sliding windows: the inner rule always sees a fixed number of undecided positions.
 
-The last positions of a fixed block are decided before anything is known about those right after
-them. A window that starts at the first undecided position, and moves by as many positions as were
-decided, avoids this. With a cache, passes between two refreshes feed only the window.
+The last positions of a fixed block are decided before anything is known about the next ones. A
+window that starts at the first undecided position, and grows by as many positions as were decided,
+avoids this. With a cache, passes between two refreshes feed only the window.
 
 Sources: Shu et al., "Deferred Commitment Decoding for Diffusion Language Models with
 Confidence-Aware Sliding Windows", 2026, arXiv 2601.02076 (DCD); Luo et al., "DSB: Dynamic Sliding
 Block Scheduling for Diffusion LLMs", 2026, arXiv 2602.05992. DCD's code fills all positions after
-an end-of-sequence token at once. Here they stay in the window, and the answer ends when all
-positions before that token are decided, as with any rule. DCD's `delay` counts from the window's
-start one pass before and also applies after the window; here `window_delay` counts from the current
-start.
+an end of sequence at once; here the answer ends when all positions before it are decided. Its
+`delay` counts from the window's previous start, also after the window; `window_delay` from the
+current.
 """
 
 from dataclasses import dataclass
@@ -27,9 +26,8 @@ from .threshold import Threshold
 class Sliding(Rule):
     """A rule that presents the first `window` undecided positions to an inner rule as a block.
 
-    The window spans from the first undecided position to the last of these. For the inner rule,
-    decided positions in the window are given; its state and pass count continue from window to
-    window.
+    Other positions between them count as given. The inner rule's state and pass count continue from
+    window to window.
     """
 
     SWEEP = ("window", (2, 4, 8, 16, 32))

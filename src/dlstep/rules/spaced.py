@@ -19,8 +19,7 @@ from .threshold import Threshold
 class Spaced(Choice):
     """A rule that thins out the choice of `inner`: best first, each far from the others.
 
-    Far enough is `stride` positions in a fully masked block, proportionally fewer as it fills, and
-    at least two.
+    The distance is `stride` if all is masked, proportionally less as the block fills, at least two.
     """
 
     SWEEP = ("accept_threshold", (0.1, 0.3, 0.5, 0.7, 0.9))

@@ -65,10 +65,9 @@ def _retire(past: "List[Sealed]", window: tuple[Block, ...], final: int) -> tupl
 class Blocks(Strategy):
     """A window of blocks, decoded from left to right; subclasses define feeding and changes.
 
-    A block has `block_size` positions, and at most `buffer_size` blocks are unfinished. A pass
-    opens at most one block, if the last one is decided to at least `add_block_threshold`, or
-    entirely if `token_stability_threshold` is above 0. No block opens while the window holds a
-    token that ends the answer.
+    At most `buffer_size` blocks of `block_size` are unfinished. A pass opens at most one, if the
+    last one is decided to at least `add_block_threshold`, or entirely if
+    `token_stability_threshold` is above 0, and if the window holds no token that ends the answer.
     """
 
     block_size: Annotated[int, Gt(0)] = 32
@@ -122,10 +121,7 @@ class Blocks(Strategy):
         return max(self.grid(request).origin, self.block_size * self.buffer_size)
 
     def _unsealed(self, sequence: Sequence) -> tuple[tuple[Block, ...], bool]:
-        """Return the blocks that are not held, and whether their span may join final rows.
-
-        The core feeds held blocks.
-        """
+        """Return the blocks that are not held, and whether their span joins final rows."""
         blocks = tuple(block for block in sequence.window if block.start >= sequence.final)
         # A block opened while no other was open waits until all earlier positions are stored.
         steps, length = sequence.ledger.steps, len(sequence.goal.request.prompt)
@@ -137,10 +133,7 @@ class Blocks(Strategy):
         return self._advanced(sequence.moved(past, sequence.window, sequence.final, sequence.settled), window, spec)
 
     def _advanced(self, sequence: Sequence, window: tuple[Block, ...], spec: Spec) -> Sequence:
-        """Return the sequence with finished blocks sealed and the next block open.
-
-        Opens several blocks if pinned tokens fill one.
-        """
+        """Return the sequence with finished blocks sealed, and the next block with masks open."""
         past, final, limit = sequence.past, sequence.final, sequence.goal.limit
         if len(window) >= self.buffer_size and window[0].undecided:  # the common case: no block to seal, no room for another
             stands = self.stands_to(window[0], limit)
@@ -295,10 +288,7 @@ class Blockwise(Blocks):
         return tuple(blocks)
 
     def _with_accepted(self, sequence: Sequence, rows: Rows, accepted: list[int], spec: Spec) -> tuple[Block, ...]:
-        """Return the blocks with the rows `accepted` unmasked.
-
-        The rule decides only blocks without such a row that must advance.
-        """
+        """Return the blocks with `accepted` unmasked; the rule decides others that must advance."""
         blocks: list[Block] = []
         begin = first = 0
         count = len(accepted)

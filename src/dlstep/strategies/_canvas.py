@@ -89,10 +89,7 @@ class Canvas(Strategy):
         return self._advanced(sequence, self._opened(sequence, length, spec), spec)
 
     def schedule(self, sequence: Sequence, spec: Spec) -> Span:
-        """Return a span of the canvas, of the block, or of the block and all that follows.
-
-        It samples what the rule needs in the block.
-        """
+        """Return a span of the canvas or of the block (and later ones), sampling for the rule."""
         goal, (block, *rest) = sequence.goal, sequence.window
         start, request = block.start, goal.request
         number = sequence.ledger.steps - block.opened

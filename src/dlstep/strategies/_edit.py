@@ -30,9 +30,8 @@ PINNED = Revision(ready=True, stable=1.0)  # of a block without masks when it op
 class Revising(Blocks):
     """Blocks whose tokens are revised until they are ready; each keeps a `Revision` as state.
 
-    `revised` is the rule. It must make a block ready, without undecided positions, in its pass
-    number `most_forwards` and in later ones. `token_stability_threshold` is compared with the share
-    of tokens that the last pass kept.
+    `revised`, the rule, must make a block ready, without masks, by its pass number `most_forwards`.
+    `token_stability_threshold` is compared with the share of tokens that the last pass kept.
     """
 
     @property

@@ -9,8 +9,7 @@ from ..core import Extra, Sequence
 class Warm(Extra):
     """Keys and values of all positions that the block's passes see are on the device.
 
-    They may come from different passes. `undecided` is the number of the block's undecided
-    positions at the last refresh, for rules that need it.
+    `undecided` is the number of the block's masks at the last refresh, for rules that need it.
     """
 
     undecided: int = 0

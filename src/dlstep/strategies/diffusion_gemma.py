@@ -3,14 +3,13 @@
 The network encodes final tokens causally and denoises the canvas after them bidirectionally. It has
 no mask token, so any token may be noise, and nothing is decided before the canvas is committed.
 Each pass samples the whole canvas: it accepts positions in order of entropy up to the bound, and
-replaces the others by fresh noise. The next pass may reject positions that this one accepted. When
-the most probable tokens are stable and the canvas is confident, or after `max_denoising_steps`
-passes, the most probable tokens (not the sampled ones) are committed, and the core encodes them.
-Pinned positions always hold their token; predictions for them are ignored.
+renoises the others, even ones accepted before. When the most probable tokens are stable and the
+canvas is confident, or after `max_denoising_steps` passes, the most probable tokens (not the
+sampled ones) are committed, and the core encodes them. Predictions for pinned positions are
+ignored.
 
-Sources: `DiffusionGemmaForBlockDiffusion.generate` of transformers; the entropy bound is that of
-Ben-Hamu et al., "Accelerated Sampling from Masked Diffusion Models via Entropy Bounded Unmasking",
-2025, arXiv 2505.24857.
+Sources: `DiffusionGemmaForBlockDiffusion.generate` of transformers; the entropy bound: Ben-Hamu et
+al., "Accelerated Sampling from Masked Diffusion Models via Entropy Bounded Unmasking", arXiv 2505.24857.
 """
 
 from dataclasses import dataclass, replace
@@ -80,11 +79,10 @@ def _fp32(number: float) -> float:
 class DiffusionGemma(Strategy):
     """Canvases of `canvas_length` positions, each denoised in at most `max_denoising_steps` passes.
 
-    The temperature falls linearly from `t_max` to just above `t_min`. `entropy_bound` limits the
-    sum of the entropies of accepted positions, without the largest. A canvas is done once its most
-    probable tokens equal those of the `stability_threshold` previous passes and its mean entropy is
-    below `confidence_threshold`. Entropies are in nats, of the sampled distribution. Requests may
-    not set temperature or filters.
+    The temperature falls linearly from `t_max` to just above `t_min`; requests set none, and no
+    filter. `entropy_bound` limits the sum of accepted entropies (nats, sampled distribution),
+    without the largest. A canvas is done once its most probable tokens equal those of the
+    `stability_threshold` previous passes and its mean entropy is below `confidence_threshold`.
     """
 
     SWEEP = ("entropy_bound", (0.03, 0.1, 0.3, 1.0, 3.0))
@@ -171,10 +169,7 @@ class DiffusionGemma(Strategy):
         return sequence.moved(sequence.past, (block,), sequence.final, sequence.settled)
 
     def forget(self, sequence: Sequence, spec: Spec) -> Sequence:
-        """Return the sequence with its canvas restarted, as the network's carried state is lost.
-
-        The draws repeat, so the answer stays the same.
-        """
+        """Return the sequence with its canvas restarted; equal draws give the same answer."""
         opened = sequence.window[0].opened
         sequence = sequence.with_ledger(replace(sequence.ledger, steps=opened))
         block = self._opened(sequence, sequence.window[0].start, spec)

@@ -1,10 +1,9 @@
 """DMax: fill blocks from the left, refresh all tokens, feed soft tokens until convergence.
 
-The input of a decided position blends its token's embedding with the mask's, weighted by the
-network's confidence, so that wrong tokens can still be corrected. A block is ready when a pass
-changes nothing in it or is confident everywhere. Source: Chen et al., "DMax: Aggressive Parallel
-Decoding for dLLMs", 2026, arXiv 2604.08302; for `iter_smooth_topk`, the iteration smoothing of
-dInfer.
+The input of a decided position blends its token's embedding with the mask's by the network's
+confidence, so that wrong tokens can be corrected. A block is ready when a pass changes nothing or
+is confident everywhere. Source: Chen et al., "DMax: Aggressive Parallel Decoding for dLLMs", 2026,
+arXiv 2604.08302; for `iter_smooth_topk`, the iteration smoothing of dInfer.
 """
 
 from dataclasses import dataclass

@@ -1,10 +1,10 @@
 """Fast-dLLM v2: one block at a time, sub-blocks strictly from left to right, cached within a block.
 
-The model sees its whole block and all earlier ones, and row p-1 predicts position p. Three spans
-decode a block. The *seed* samples the block's first token from the last row of the previous block,
-while that is stored as final. A *whole* pass feeds the block and refreshes all its keys and values.
-A *part* feeds only the current sub-block and reads the others as last stored. Source: Wu et al.,
-"Fast-dLLM v2: Efficient Block-Diffusion LLM", 2025, arXiv 2509.26328.
+The model sees its block and all earlier ones; row p-1 predicts position p. Three spans decode a
+block: the *seed* samples its first token from the previous block's last row, while that is stored
+as final; a *whole* pass feeds the block and refreshes its KV; a *part* feeds only the current
+sub-block and reads the others as last stored. Source: Wu et al., "Fast-dLLM v2: Efficient
+Block-Diffusion LLM", 2025, arXiv 2509.26328.
 """
 
 from bisect import bisect_left

@@ -1,8 +1,7 @@
 """Multi-block diffusion: several unfinished blocks in flight, on the absolute block grid.
 
-Prompt and answer share one grid of blocks counted from position 0. Attention is bidirectional
-inside a block and causal between blocks, as in SDAR, LLaDA2 and other block-diffusion models.
-`buffer_size=1` is single-block diffusion.
+Blocks are counted from position 0, prompt included. Attention is bidirectional inside a block and
+causal between blocks, as in SDAR and LLaDA2. `buffer_size=1` is single-block diffusion.
 """
 
 from dataclasses import dataclass

@@ -1,9 +1,8 @@
 """Multi-block diffusion with edit sampling: fill masks and edit tokens until a block is stable.
 
-Every pass fills the certain masks, at least one, and replaces tokens that it now predicts
-differently. A block is ready when a pass changes nothing in it, or after enough passes. Source: Bie
-et al., "LLaDA2.1: Speeding Up Text Diffusion via Token Editing", 2026, arXiv 2602.08676; SGLang
-calls the rule `joint_threshold`.
+Every pass fills at least one mask, and replaces tokens that it predicts differently. A block is
+ready when a pass changes nothing in it, or after enough passes. Source: Bie et al., "LLaDA2.1:
+Speeding Up Text Diffusion via Token Editing", 2026, arXiv 2602.08676; SGLang's `joint_threshold`.
 """
 
 from dataclasses import dataclass, replace

@@ -64,8 +64,7 @@ def _source(cls: type) -> tuple[str, list[ast.AST]]:
 def unasked_reads(value: Options) -> list[tuple[str, str]]:
     """Return the requestable fields of `Rows` that user classes' files read, each with a warning.
 
-    Files whose `wants` depends on options are skipped: they may read a field only if it is
-    requested.
+    Skips files whose `wants` depends on options, which may match the fields that they read.
     """
     found: dict[str, str] = {}
     for owner in owners(value):

@@ -45,9 +45,7 @@ def user_frames(error: BaseException) -> list[traceback.FrameSummary]:
 def description(error: BaseException, seconds: float) -> str:
     """Return a sentence about the failure, then the frames of user code as Python prints them.
 
-    Args:
-        error: The exception from a law.
-        seconds: The time limit of a case, to describe a timeout.
+    `error` is the exception from a law, `seconds` the time limit of a case.
     """
     frames = user_frames(error)
     hook = _hook(error)

@@ -1,7 +1,6 @@
 """Hypothesis generators of engines, strategies, requests and arrivals, with small sizes.
 
-Generators that do not depend on a value are made once: Hypothesis checks each generator when it first draws from it,
-which takes longer than the decode of a case.
+Generators without parameters are created once, because Hypothesis validates each on first use.
 """
 
 from collections.abc import Iterator
@@ -134,8 +133,7 @@ def _number_type(hint: Any) -> type[int] | type[float] | None:
 def _open(hint: Any, default: object) -> tuple[type[int] | type[float], int, int] | None:
     """Return the number type and a small range if a numeric type lacks a bound; else None.
 
-    A loop over an unbounded number could take any time, and users do not see failures that need a
-    number like 10**18.
+    A loop over an unbounded number could take any time; users rarely need one like 10**18.
     """
     kind, limits = _number_type(hint), dict(limits_of(hint))
     if kind is None or len(limits) > 1:

@@ -1,7 +1,6 @@
 """The laws of the engine: functions of a strategy (class or value) and Hypothesis' `data`.
 
-A law raises AssertionError for a strategy for which it does not hold. `LAWS` lists all laws, `docs/structure.md`
-describes them.
+A law raises AssertionError if it does not hold. `docs/structure.md` describes all `LAWS`.
 """
 
 import pickle

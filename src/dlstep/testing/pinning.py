@@ -11,8 +11,7 @@ from .harness import run_case
 def pinned(kind: Kind, data: DataObject) -> None:
     """20. Pinned tokens are given: fed unchanged, not sampled (but in a canvas), in the answer.
 
-    A canvas is denoised whole, pins included, and starts from the request's ids. An answer without
-    masks takes no pass.
+    A canvas is denoised whole and starts from the request's ids; a full answer takes no pass.
     """
     case = data.draw(cases(kind, pinned=True))
     run = run_case(case)

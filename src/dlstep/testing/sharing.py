@@ -135,12 +135,7 @@ def check_device(state: State, device: ShadowDriver) -> None:
 
 
 def check_forwards(before: State, events: list[Event]) -> None:
-    """Check that a step ran one forward pass at most; after a loss, only as many as needed.
-
-    Args:
-        before: The state before the step.
-        events: The events of the step.
-    """
+    """Check that `events` of a step have one forward pass, or after a loss as many as needed."""
     forwards = sum(isinstance(event, Samples) for event in events)
     under_way = [sequence.request.arrival for sequence in before.running]
     if Rebuild() not in events or not under_way:

@@ -107,8 +107,7 @@ class Finished:
 def serve(connection: Connection, name: str, only: list[str], limits: Limits, dump: str) -> None:
     """Try the laws `only` on a strategy or rule and send messages, at last Refused or Finished.
 
-    This is the target of the worker process. `dump` is the file for the stack if `faulthandler`
-    ends it.
+    The target of the worker process; `dump` is the file for a stack from `faulthandler`.
     """
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # discard what user code writes past sys.stdout
     set_hypothesis_home_dir(Path(dump).parent)  # no .hypothesis folder in the current one
@@ -199,8 +198,7 @@ class Output(TextIOBase):
 def time_limit(seconds: float, dump: TextIO) -> Iterator[None]:
     """Raise UserCodeTimeout in the block after `seconds`; end the process after twice as long.
 
-    Call it in the main thread. The exception is raised repeatedly, because user code may catch it.
-    Without SIGALRM (Windows), only the process ends.
+    For the main thread. Raises repeatedly, because user code may catch it; not on Windows.
     """
     faulthandler.dump_traceback_later(2 * seconds, exit=True, file=dump)
     timer = hasattr(signal, "setitimer")
