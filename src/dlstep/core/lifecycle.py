@@ -107,14 +107,14 @@ def _unpinnable(config: Config, request: Request) -> str:
     room = config.max_model_len - len(request.prompt)
     for offset, token in params.pinned:
         if offset >= room:
-            return f"pinned[{offset}]={token} is behind the answer: max_model_len={config.max_model_len} leaves {room} tokens"
+            return f"pinned[{offset}]={token} is past the answer: max_model_len={config.max_model_len} leaves {room} tokens"
         if token == spec.mask_id:
-            return f"pinned[{offset}]={token} is the mask id, which stands for no token"
+            return f"pinned[{offset}]={token} is the mask id, which is not a token"
         if token >= spec.vocab_size:
             return f"pinned[{offset}]={token} is outside [0, {spec.vocab_size}), the ids of the tokenizer"
     for token in params.canvas:
         if not 0 <= token < spec.vocab_size or token == spec.mask_id:
-            return f"canvas holds {token}, and ids are in [0, {spec.vocab_size}) without the mask's"
+            return f"canvas holds {token}: ids must be in [0, {spec.vocab_size}) and not the mask id"
     return ""
 
 
@@ -161,9 +161,9 @@ def misfit(config: Config, base: Strategy, strategy: Strategy, request: Request)
         return f"{name} must feed {rows} rows of this request at once; max_num_batched_tokens={config.max_num_batched_tokens}"
     params = request.params
     if params.pinned and not strategy.holds_pins:
-        return f"pinned={dict(params.pinned)} has no effect in {name}, which decodes around no pinned tokens: give none"
+        return f"pinned={dict(params.pinned)} has no effect in {name}, which does not support pinned tokens: leave it out"
     if params.canvas and not strategy.takes_canvas:
-        return f"canvas has no effect in {name}, which starts from no canvas of random tokens: give none"
+        return f"canvas has no effect in {name}, which has no canvas of random tokens: leave it out"
     return strategy.refuses(request)
 
 

@@ -137,5 +137,5 @@ def unknown_option(owner: str, name: str, value: object, known: Iterable[str], h
     """Return the message for an unknown option, hinting at the nearest name or all names."""
     known = sorted(known)
     near = get_close_matches(name, known, 1)
-    hint = hint or (f"did you mean {near[0]}?" if near else f"it knows {', '.join(known)}")
+    hint = hint or (f"did you mean {near[0]}?" if near else f"options are {', '.join(known)}")
     return f"{owner} has no option {short(name)}, but {name[:40]}={short(value)} is given: {hint}"

@@ -209,7 +209,7 @@ def difference(planned: Plan, recorded: Plan, last: int | None = None) -> str:
         forgot, kept = (
             ("the trace", "the recorded decode") if planned.line == START_LINE else ("the recorded decode", "the trace")
         )
-        cause = f"in front of it {forgot} begins or forgets the device, {kept} does not: an event was lost or added"
+        cause = f"before this step {forgot} resets the device, {kept} does not: an event was lost or added"
     elif last is None:
         cause = "the first state is not the one that was recorded"
     else:

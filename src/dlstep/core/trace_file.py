@@ -114,17 +114,13 @@ def read(path: str | PathLike[str]) -> tuple[Any, tuple[Any, ...]]:
     if expected is None:
         raise ValueError(f"{path}: the file is empty, a trace has at least its first state")
     if len(events) != expected:
-        raise ValueError(
-            f"{path}: {len(events)} events are there, {expected} were written: the file is cut off or put together"
-        )
+        raise ValueError(f"{path}: the file holds {len(events)} of {expected} events: it was cut off or joined from several")
     return first, tuple(events)
 
 
 def _other_format(found: object) -> str:
     if type(found) is int:
-        return (
-            f"it is a trace of format {found}, this version reads format {FORMAT}: save it anew with the version that wrote it"
-        )
+        return f"it is a trace of format {found}, this version reads format {FORMAT}: load it with the version that wrote it"
     return f"it has no format number of a trace, dlstep_trace, which is {FORMAT}"
 
 

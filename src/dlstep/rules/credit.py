@@ -92,7 +92,7 @@ class Credit(Rule):
     def _chosen(
         self, bounds: Items[float], raising: float, answered: Callable[[int], tuple[int, float]], must: bool
     ) -> dict[int, tuple[int, float]]:
-        """Return token and probability of the places to unmask, ascending; one at least if `must`."""
+        """Return the places to unmask with token and probability; at least one if `must`."""
         accept, inclusive = self.accept_threshold, self.inclusive
         found = {place: answered(place) for place in _promising(bounds, raising, accept)}
         chosen = {place: pair for place, pair in found.items() if pair[1] > accept or (inclusive and pair[1] == accept)}

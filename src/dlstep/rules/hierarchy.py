@@ -79,7 +79,7 @@ class Hierarchy(Choice):
         )
 
     def wanted(self, block: Block, limit: int, number: int) -> tuple[int, ...]:
-        """Return all positions that were not given if decided ones may be remasked, else the masked."""
+        """Return all sampled positions if decided ones may be remasked, else the masked."""
         del number
         return block.sampled(limit) if self.remask_threshold else block.undecided
 

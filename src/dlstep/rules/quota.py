@@ -150,7 +150,7 @@ class Quota(Choice):
         return share(size, self.steps_per_block, number)
 
     def _independent(self, sequence: Sequence, block: Block, begin: int, number: int, size: int) -> list[int]:
-        """Return the rows whose random number is below this pass's chance; in the last pass, all."""
+        """Return rows whose random number is below this pass's chance; all in the last pass."""
         undecided, forwards, seed = block.undecided, self.steps_per_block or size, sequence.goal.request.seed
         if number >= forwards - 1:
             return list(range(begin, begin + len(undecided)))

@@ -1,10 +1,10 @@
 """Fast-dLLM's threshold: unmask every position whose token is probable enough; with two variants.
 
 Source: Wu et al., "Fast-dLLM: Training-free Acceleration of Diffusion LLM by Enabling KV Cache and
-Parallel Decoding", 2025, arXiv 2505.22618. The entropy test is d3LLM's (2026, arXiv 2601.07568),
-whose code also unmasks the least uncertain of all open positions; here each block that must advance
-unmasks its own. The falling threshold is Streaming-dLLM's (2026, arXiv 2601.17917), whose code also
-counts the suffix after the block (`docs/published_code.md`).
+Parallel Decoding", 2025, arXiv 2505.22618. The entropy test is that of d3LLM, 2026, arXiv
+2601.07568, whose code also unmasks the least uncertain of all open positions; here each block that
+must advance unmasks its own. The falling threshold is that of Streaming-dLLM, 2026, arXiv
+2601.17917, whose code also counts the suffix after the block (`docs/published_code.md`).
 """
 
 from collections.abc import Sequence as Items

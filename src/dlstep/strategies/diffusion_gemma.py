@@ -8,8 +8,9 @@ canvas is confident, or after `max_denoising_steps` passes, the most probable to
 sampled ones) are committed, and the core encodes them. Predictions for pinned positions are
 ignored.
 
-Sources: `DiffusionGemmaForBlockDiffusion.generate` of transformers; the entropy bound: Ben-Hamu et
-al., "Accelerated Sampling from Masked Diffusion Models via Entropy Bounded Unmasking", arXiv 2505.24857.
+Sources: `DiffusionGemmaForBlockDiffusion.generate` of transformers; for the bound, Ben-Hamu et al.,
+"Accelerated Sampling from Masked Diffusion Models via Entropy Bounded Unmasking", 2025, arXiv
+2505.24857.
 """
 
 from dataclasses import dataclass, replace

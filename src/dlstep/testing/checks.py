@@ -82,7 +82,7 @@ def check_order(step: Step) -> None:
     arrivals = [sequence.request.arrival for sequence in (*planned.running, *planned.waiting)]
     assert arrivals == sorted(arrivals)
     served = [span.id for span in plan.spans]
-    assert served == live[: len(served)], "somebody was overtaken"
+    assert served == live[: len(served)], "a request was overtaken"
     assert live == [] or served, "the oldest got no span"
     assert not plan.preemptions or not plan.admissions
     running = [sequence.request.arrival for sequence in planned.running]

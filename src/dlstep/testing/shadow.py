@@ -61,7 +61,7 @@ class ShadowHistory:
         for grant in plan.grants:
             for page in grant.pages:
                 if self.owners.get(page):
-                    raise ShadowError(f"request {grant.arrival} is granted page {page}, which somebody holds")
+                    raise ShadowError(f"request {grant.arrival} is granted page {page}, which a request holds")
                 for offset in range(page_size):
                     self.slots.pop((page, offset), None)
                 self._own(grant.arrival, page)
@@ -76,7 +76,7 @@ class ShadowHistory:
             self._own(admission.arrival, page)
         if admission.slot is not None:
             if admission.slot in self.carriers.values():
-                raise ShadowError(f"request {admission.arrival} is given carry slot {admission.slot}, which somebody holds")
+                raise ShadowError(f"request {admission.arrival} is given carry slot {admission.slot}, which a request holds")
             self.carriers[admission.arrival] = admission.slot
             self.carried = {place: kept for place, kept in self.carried.items() if place[0] != admission.slot}
 
@@ -219,7 +219,7 @@ class ShadowDriver:
         if span.carry == "held":
             start, kept = self.now.carried.get((self._carrier(span), span.draws[0] - 1), (-1, 0))
             if start != span.start:
-                raise ShadowError(f"request {span.arrival} goes on with what nobody carried over to position {span.start}")
+                raise ShadowError(f"request {span.arrival} continues state that no pass carried to position {span.start}")
             found = {place: _hash(state, kept) for place, state in found.items()}
         if span.mode == "denoise":
             found = {place: _hash(state, DENOISED) for place, state in found.items()}

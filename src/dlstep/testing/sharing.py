@@ -306,7 +306,7 @@ class Fold:
 
     def hear(self, told: tuple[Update, ...]) -> None:
         """Check and add the updates of one step."""
-        assert len({update.id for update in told}) == len(told), "a request is told of twice"
+        assert len({update.id for update in told}) == len(told), "two updates of one request"
         for update in told:
             known, length = self.tokens.get(update.id, ()), len(update.sequence.request.prompt)
             assert update.start == length + len(known), "an update leaves tokens out, or repeats some"
@@ -323,7 +323,7 @@ class Fold:
         for request_id in state.finished:
             sequence, last = state.finished[request_id], self.last[request_id]
             assert self.tokens[request_id] == sequence.answer and self.probabilities[request_id] == sequence.probabilities
-            assert self.endings[request_id] == 1, "an ending is told of once"
+            assert self.endings[request_id] == 1, "an ending is reported twice"
             assert (last.ending, last.steps, last.nfe) == (sequence.ending, sequence.steps, sequence.nfe)
 
 
@@ -358,7 +358,7 @@ def told(kind: Kind, data: DataObject) -> None:
             news = decode.step()
         except Fault:
             continue
-        assert not decode.state.finished, "what has ended is told of and forgotten"
+        assert not decode.state.finished, "an ended request is not pruned"
         live.hear(news)
         seen |= {update.id: update.sequence for update in news if update.ending}
         if number >= max((*case.arrive, 0)) and decode.state.done:

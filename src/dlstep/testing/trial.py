@@ -163,7 +163,7 @@ def subjects(name: str) -> list[tuple[str, Strategy]]:
     spec = Spec(mask_id=0, eos_ids=(1,), vocab_size=50)
     able = [(title, value) for title, value in found if not value.unfit(spec)]
     if not able:
-        raise ValueError(f"rule {name} goes with none of {', '.join(CARRIERS)}: {found[0][1].unfit(spec)}")
+        raise ValueError(f"rule {name} fits none of {', '.join(CARRIERS)}: {found[0][1].unfit(spec)}")
     return able
 
 
