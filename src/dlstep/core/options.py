@@ -15,7 +15,7 @@ SHIPPING = tuple(f"{__name__.partition('.')[0]}.{package}." for package in ("str
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Base class of strategies and rules, whose fields are options. `SWEEP`: what to compare."""
+    """Base of strategies and rules. Fields are options; comparisons vary the option in `SWEEP`."""
 
     SWEEP: ClassVar[tuple[str, tuple[Any, ...]] | None] = None
     SHIPPED: ClassVar[bool] = False

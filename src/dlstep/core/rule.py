@@ -22,7 +22,7 @@ class Rule(Options, ABC):
     """
 
     SAMPLES_MASKED: ClassVar[bool] = True
-    """Whether each block samples its masked positions: no `wanted` or `named` overridden."""
+    """Whether `wanted` and `named` are inherited, so each block samples its masked positions."""
 
     def __init_subclass__(cls) -> None:
         super(Rule, cls).__init_subclass__()  # `slots=True` makes a second class, in which a bare super() fails
@@ -89,7 +89,7 @@ class Rule(Options, ABC):
         return size
 
     def ends(self, sequence: Sequence, block: Block, rows: Rows, size: int) -> int:
-        """Return where a block of a canvas ends, after its first pass; drop later positions.
+        """Return where a canvas block ends, after its first pass; later positions are dropped.
 
         Row i is entry i of the block's wanted positions; `size` is the canvas' block size.
         """

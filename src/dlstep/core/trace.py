@@ -179,7 +179,7 @@ class Trace:
         return state
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write JSON lines: the first state, then one event per line. Atomic."""
+        """Write JSON lines: the first state, then one event per line. Replaces an old file."""
         write(path, self.first, self.events)
 
     @staticmethod

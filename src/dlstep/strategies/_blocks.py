@@ -266,7 +266,7 @@ class Blockwise(Blocks):
         return 0.0 if self._open(block, limit) else 1.0
 
     def decided(self, sequence: Sequence, rows: Rows, spec: Spec) -> tuple[Block, ...]:
-        """Return the blocks after the rule; the previous one, as fed, decides if one must advance."""
+        """Return the blocks after the rule; the predecessor as fed decides if one must advance."""
         rule, forced, steps, limit = self.rule, spec.accept_rule == "B", sequence.ledger.steps, sequence.goal.limit
         must, shipped, simple = True, rule.shipped, rule.SAMPLES_MASKED
         accepted = rule.accepted(rows) if shipped else None
