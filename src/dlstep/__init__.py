@@ -1,6 +1,6 @@
 """dlstep decodes diffusion language models step by step.
 
-The pure functions and values load at once and need no array library; `LLM`, `Session` and `EngineConfig` load when used.
+Importing it needs no array library; `LLM`, `Session` and `EngineConfig` load on first use.
 """
 
 import sys
@@ -44,7 +44,7 @@ _LATER = {"EngineConfig": "engine.config", "LLM": "llm", "Draft": "llm", "Output
 
 
 def __getattr__(name: str) -> object:
-    """The public names that are heavier than the core, imported at first use."""
+    """Import a public name that is heavier than the core on first use."""
     if name not in _LATER:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return vars(import_module(f".{_LATER[name]}", __name__))[name]
@@ -55,14 +55,14 @@ def __dir__() -> list[str]:
 
 
 def _text(self: Any) -> str:
-    """Return `str` of a value of the core. The core has no texts: `views` writes them, and loads at first use."""
+    """Return the `str` of a core value. `views`, which writes it, loads on first use."""
     return import_module(".views.texts", __name__).text_of(self)
 
 
 for _kind in (State, Plan, Samples, Trace):
     _kind.__str__ = _text
 
-if "IPython" in sys.modules:  # a notebook: states, plans and traces are drawn
+if "IPython" in sys.modules:  # show states, plans and traces as pictures in notebooks
     from .views.notebook import register
 
     register()

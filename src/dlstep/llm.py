@@ -1,4 +1,4 @@
-"""`LLM`: text in, text out, on top of the loop. It keeps a state between calls, so that equal prefixes are found again."""
+"""`LLM`: text in, text out. It keeps its state between calls, so equal prefixes are cached."""
 
 from collections.abc import Callable, Mapping, Sequence as Items
 from functools import partial
@@ -22,12 +22,13 @@ Item = TypeVar("Item")
 
 
 class LLM:
-    """A model and its decoding strategy, ready to generate; threads may share it, their calls then share forwards.
+    """A model and its decoding strategy, ready to generate.
 
-    `LLM()` is an embedded model, `LLM(folder)` a checkpoint. Keywords are the fields of `EngineConfig`, which explains each.
-    Further ones are options of the decoding strategy and of its rule, as `dlstep strategies` and `dlstep rules` list them.
-    Its memory is free as soon as nobody holds it, its sessions or its streams. Raises ValueError for options that are unknown,
-    out of range or contradict the model.
+    `model` is a checkpoint folder; None loads a small embedded model. `options` are options of the
+    decoding strategy and its rule (see `dlstep strategies`); all other arguments are fields of
+    `EngineConfig`, which documents them. Threads may share an LLM: their calls then share forward
+    passes. Its memory is freed once the LLM, its sessions and its streams are unreferenced. Raises
+    ValueError for options that are unknown, out of range or contradict the model.
     """
 
     def __init__(
@@ -76,24 +77,24 @@ class LLM:
 
     @classmethod
     def from_config(cls, config: EngineConfig) -> "LLM":
-        """The LLM that a configuration describes."""
+        """Return the LLM for a configuration."""
         return cls.of(load_engine(config))
 
     @classmethod
     def of(cls, engine: Engine) -> "LLM":
-        """An LLM around an engine that was put together by hand, on any driver."""
+        """Return an LLM for an engine that was assembled by hand, with any driver."""
         llm = cls.__new__(cls)
         llm._start(engine)
         return llm
 
     @property
     def engine(self) -> Engine:
-        """The parts of this LLM."""
+        """The model, tokenizer and driver of this LLM."""
         return self._engine
 
     @property
     def state(self) -> State:
-        """The state now: requests under way, and the pages of earlier ones as far as they can be found again."""
+        """The current state: unfinished requests, and the cached pages of earlier ones."""
         return self._shared.state
 
     def __repr__(self) -> str:
@@ -106,11 +107,11 @@ class LLM:
         *,
         progress: bool = True,
     ) -> list[Output]:
-        """The answers to `prompts`, in their order, decoded together.
+        """Return the outputs of `prompts`, in order, decoded together.
 
-        A prompt is text or token ids; one prompt is a list of one. `sampling_params` are shared, or one for each prompt. The
-        progress bar is drawn on stderr, and only if that is a terminal. A request that could never run gives an output with
-        finish reason `rejected`. Ctrl-C aborts the requests; the LLM can be used again.
+        Prompts are text or token ids. `sampling_params` is one value for all prompts or one per
+        prompt. `progress` shows a bar on stderr if that is a terminal. A request that could never
+        run gets finish reason `rejected`. Ctrl-C aborts the requests; the LLM stays usable.
         """
         listed = as_list(prompts)
         params = params_for(len(listed), sampling_params)
@@ -142,35 +143,35 @@ class LLM:
         *,
         progress: bool = True,
     ) -> list[Output]:
-        """The next turns of the assistant in conversations, otherwise like `generate`.
+        """Return the assistant's next turn of each conversation; otherwise like `generate`.
 
-        A conversation is a list of messages like `{"role": "user", "content": "Hello"}`; one conversation is a list of one.
-        The prompt of an output is the token ids that the chat template makes of it. Raises ValueError without a template.
+        A conversation is a list of messages like `{"role": "user", "content": "Hello"}`. The prompt
+        of an output is its token ids from the chat template. Raises ValueError without a template.
         """
         prompts = [self.chat_prompt(conversation) for conversation in as_conversations(messages)]
         return self.generate(prompts, sampling_params, progress=progress)
 
     def chat_prompt(self, messages: Conversation) -> tuple[int, ...]:
-        """The token ids to which an answer is the next turn after `messages`: a prompt for `stream` and sessions, too."""
+        """Return the prompt (token ids) whose answer is the assistant's turn after `messages`."""
         return chat_prompt(self._engine.tokenizer, self._engine.chat_template, messages)
 
     def pins(self, texts: Mapping[int, str | int]) -> dict[int, int]:
-        """Token ids for `SamplingParams(pinned=...)`: texts as their tokens, from their offset on, and ids.
+        """Return token ids for `SamplingParams(pinned=...)` from texts or ids by offset.
 
-        Raises ValueError for a text without tokens, and where two of them meet.
+        Raises ValueError for a text without tokens, and for texts that overlap.
         """
         return encode_pins(self._engine, texts)
 
     def stream(self, prompt: Prompt, sampling_params: SamplingParams = SamplingParams()) -> Stream[str]:
-        """Pieces of the answer as they become final; joined they are the text of `generate`. Returns the output.
+        """Return an iterator of pieces of the answer; joined, they are the text of `generate`.
 
-        The request waits from now on and shares forwards with all others. Leaving the loop early aborts it. Raises ValueError
-        for a request that could never run, DlstepError when the model fails on it.
+        The request starts waiting at once. Leaving the loop early aborts it. Iteration raises
+        ValueError for a request that could never run, and DlstepError if the model fails on it.
         """
         return self._stream(prompt, sampling_params, Drafts.piece)
 
     def stream_drafts(self, prompt: Prompt, sampling_params: SamplingParams = SamplingParams()) -> Stream[Draft]:
-        """Like `stream`, with a draft after every forward: the piece that became final, and the window as it is now."""
+        """Return an iterator of drafts, one per pass: new final text, and the current window."""
         return self._stream(prompt, sampling_params, Drafts.draft)
 
     def _stream(self, prompt: Prompt, params: SamplingParams, items: Callable[[Drafts, Update], list[Item]]) -> Stream[Item]:
@@ -181,22 +182,21 @@ class LLM:
         return Stream(self._shared, feed, partial(items, drafts), prompt, tokenizer)
 
     def session(self) -> Session:
-        """A decode to be stepped through by hand; it shares the driver with this LLM."""
+        """Return a decode to step through by hand; it shares the driver with this LLM."""
         return Session(self._engine)
 
     def resume(self, source: Trace | State) -> Session:
-        """Return a session that continues a saved trace or state, made in any process. It ends in the same tokens.
+        """Return a session that continues a saved trace or state of any process, to equal tokens.
 
         The number of pages is that of the saved decode. Raises ValueError if the state was made for
-        another model, with other weights or another dtype, or for other budgets than those of this
-        LLM, and for any other kind of value. Raises ReplayDiverged if replaying the trace gives
-        another plan than it holds.
+        another model, weights, dtype or limits than this LLM's, and for any other type. Raises
+        ReplayDiverged if replaying the trace gives another plan than the recorded one.
         """
         return resumed(self._engine, source)
 
 
 def params_for(count: int, given: SamplingParams | Items[SamplingParams]) -> list[SamplingParams]:
-    """Parameters for each of `count` prompts, from shared ones or one for each."""
+    """Return parameters for each of `count` prompts, from a shared value or one per prompt."""
     many = items_of(given)
     if many is None:
         return [params_of(given)] * count

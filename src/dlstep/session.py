@@ -1,4 +1,4 @@
-"""`Session`: a decode that is stepped through by hand, rewound, forked, saved and resumed."""
+"""`Session`: a decode to step through by hand, rewind, fork, save and resume."""
 
 from collections.abc import Callable
 from dataclasses import fields, replace
@@ -35,11 +35,11 @@ from .text.prompts import encode, params_of
 
 
 class Session:
-    """A state and the events that led to it. A forward pass can be inspected, undone, and repeated with other options.
+    """A state and the events that led to it. A forward pass can be inspected, undone and repeated.
 
-    Each session of an `LLM` has its own pages, which are freed when the session is closed or collected. If the device
-    gave them to others, the next step recomputes their content. A session keeps all its states, about 50 KiB for each
-    request of 24 tokens: for many requests, use `LLM.generate`, or one session after another.
+    Each session of an `LLM` has its own pages, freed when it is closed or collected. If other
+    sessions got them, the next step recomputes their content. A session keeps all its states, about
+    50 KiB per request of 24 tokens: for many requests use `LLM.generate` or several sessions.
     """
 
     def __init__(self, engine: Engine, trace: Trace | None = None) -> None:
@@ -57,12 +57,12 @@ class Session:
 
     @classmethod
     def resume(cls, *given: object) -> NoReturn:
-        """Refuse: the method has moved."""
+        """Raise AttributeError: the method has moved."""
         raise AttributeError("Session.resume(llm, source) is now llm.resume(source)")
 
     @property
     def state(self) -> State:
-        """The state now."""
+        """The current state."""
         return self._decode.state
 
     @property
@@ -72,12 +72,12 @@ class Session:
 
     @property
     def samples(self) -> Samples | None:
-        """The samples of the last forward; None before the first."""
+        """The samples of the last forward pass; None before the first."""
         return self._samples
 
     @property
     def trace(self) -> Trace:
-        """The first state and all events up to now."""
+        """The first state and all events so far."""
         return Trace(self._first, tuple(self._events))
 
     def __repr__(self) -> str:
@@ -95,11 +95,11 @@ class Session:
         return request_id
 
     def abort(self, request_id: int, reason: str = "") -> None:
-        """End a request; nothing happens if it has ended."""
+        """End a request; do nothing if it has ended."""
         self._decode.abort(request_id, reason)
 
     def output(self, request_id: int) -> Output:
-        """Return the answer as far as it is certain. Raises ValueError for an id that was never submitted."""
+        """Return the final part of the answer. Raises ValueError for an id never submitted."""
         request_id = plain(request_id)
         sequence = self.state.find(request_id) if type(request_id) is int else None
         if sequence is None:
@@ -107,11 +107,11 @@ class Session:
         return output_of(sequence, self._prompts.get(request_id, sequence.request.prompt), self._engine.tokenizer)
 
     def step(self) -> State:
-        """Run one forward pass and return the state after it.
+        """Run one forward pass and return the new state.
 
-        If the device has lost the session's cache, run as many forward passes as it takes to get further than before.
-        If the driver raises, the session stays as it was and can step again. Raises ValueError if no request waits or
-        runs.
+        If the device has lost the session's cache, run as many passes as it takes to advance. If
+        the driver raises, the session is unchanged and can step again. Raises ValueError if no
+        request is waiting or running.
         """
         if self.state.done:
             raise ValueError("no request waits or runs: submit a prompt first")
@@ -129,7 +129,7 @@ class Session:
         return self.state
 
     def run(self) -> State:
-        """Step until every request has ended, and return the state. Ctrl-C during a step undoes that step."""
+        """Step until every request has ended; return the state. Ctrl-C undoes the current step."""
         while not self.state.done:
             self.step()
         return self.state
@@ -148,22 +148,22 @@ class Session:
         return state
 
     def close(self) -> None:
-        """Free the session's pages. It can still be inspected, and its next step allocates pages again."""
+        """Free the session's pages. It can still be inspected; its next step allocates new ones."""
         self._decode.close()
 
     def fork(self, *, seed: int | None = None, **changes: Any) -> "Session":
-        """Return a second session that begins at this state, with changed options of the strategy. Both can continue.
+        """Return a second session from this state with changed strategy options. Both can continue.
 
-        `changes` are flat options, as `LLM` takes them: `fork(rule="quota", steps_per_block=4)`. They may change
-        everything except the layout of the blocks. They also apply to requests under way, even to those that brought
-        their own options. `seed` replaces the seed of the requests under way: all noise from here on depends on it, and
-        a canvas of random tokens that is not committed is drawn again. Raises ValueError for a name that the strategy
-        does not have, and for a change that the blocks under way do not allow.
+        `changes` are flat options as for `LLM`: `fork(rule="quota", steps_per_block=4)`. They may
+        change everything except the layout of blocks, and override the options of unfinished
+        requests. `seed` replaces the seed of unfinished requests: later noise depends on it, and an
+        uncommitted canvas of random tokens is drawn again. Raises ValueError for an unknown name,
+        and for a change that unfinished blocks do not allow.
         """
         state = changed(self.state, changes)
         if seed is not None:
             state = reseeded(state, seed)
-        # Both can read the same pages, unless changed options also change what an inexact cache may hold.
+        # Both may read the same pages, unless new options change what an inexact cache may hold.
         if state.line != START_LINE and not ((state.strategy.exact or not changes) and self._decode.fork()):
             state = rebuild(state)
         branch = Session(self._engine, Trace(state))
@@ -196,18 +196,18 @@ def first_state(engine: Engine) -> State:
 
 
 def reseeded(state: State, seed: int) -> State:
-    """Return `state` with another seed for all requests under way. Raises ValueError for an invalid seed."""
+    """Return `state` with another seed for all unfinished requests. Raises ValueError."""
     SamplingParams(seed=seed)  # raises ValueError for an invalid seed
     spec = state.config.spec
     running = tuple([with_params(sequence, seed=seed) for sequence in state.running])
-    # Waiting requests hold nothing on a device, but may have a canvas of the old seed.
+    # Waiting requests have no pages, but may have a canvas drawn with the old seed.
     waiting = _mapped(state.waiting, lambda one: one.goal.strategy.forget(with_params(one, seed=seed), spec))
     state = replace(state, running=running, waiting=waiting)
     return rebuild(state) if state.strategy.carries else state
 
 
 def _mapped(queue: WaitingQueue, change: Callable[[Sequence], Sequence]) -> WaitingQueue:
-    """Return the queue with `change` applied to each sequence; those at its front stay there."""
+    """Return the queue with `change` applied to each sequence; preempted ones stay in front."""
     mapped = WaitingQueue().push_front([change(sequence) for sequence in queue.front])
     for sequence in islice(queue, len(queue.front), None):
         mapped = mapped.push(change(sequence))
@@ -215,9 +215,9 @@ def _mapped(queue: WaitingQueue, change: Callable[[Sequence], Sequence]) -> Wait
 
 
 def changed(state: State, changes: dict[str, Any]) -> State:
-    """Return `state` with `changes` of the strategy's options, which also apply to requests under way.
+    """Return `state` with changed strategy options, also for unfinished requests.
 
-    Raises ValueError for a name that the strategy does not have, and if a request under way could not continue.
+    Raises ValueError for an unknown name, and if an unfinished request could not continue.
     """
     changes = rules.with_values(dict(sorted_options("fork", changes)))
     after = replace(state, strategy=changed_strategy(state.strategy, changes))
@@ -225,12 +225,12 @@ def changed(state: State, changes: dict[str, Any]) -> State:
     def moved(sequence: Sequence) -> Sequence:
         return with_changes(sequence, changes, state.config, after.strategy)
 
-    init(state.config, after.strategy)  # raises what the strategy cannot do with this model, these pages and these rows
+    init(state.config, after.strategy)  # raises ValueError if strategy, model, pages and rows do not fit
     return replace(after, running=tuple(map(moved, state.running)), waiting=_mapped(state.waiting, moved))
 
 
 def changed_strategy(strategy: Strategy, changes: dict[str, Any]) -> Strategy:
-    """Return `strategy` with some options changed, first its rule.
+    """Return `strategy` with some options changed, its rule first.
 
     Raises ValueError for a name that the strategy with that rule does not have.
     """

@@ -1,4 +1,4 @@
-"""Streams of answers: pieces of text that are certain, and drafts of text that may still change."""
+"""Streams of answers: final pieces of text, and drafts of text that may still change."""
 
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
@@ -16,10 +16,10 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """An answer after one forward pass: the text that became certain, and that of each later position in the window.
+    """An answer after a forward pass: the new final text, and the text of each window position.
 
-    The text of an undecided position is None. The text of a decided position may still change, or vanish if the answer
-    ends before it. A character that consists of several tokens is at the last of them.
+    The text of an undecided position is None. The text of a decided position may still change, or
+    vanish if the answer ends before it. A character of several tokens is at the last of them.
     """
 
     piece: str
@@ -27,21 +27,21 @@ class Draft:
 
 
 class Drafts:
-    """Turns updates of one request into drafts; joined pieces are the text of the output."""
+    """A converter from updates of one request to drafts; joined pieces are the output's text."""
 
     def __init__(self, tokenizer: Tokenizer | None, spec: Spec, stops: tuple[str, ...]) -> None:
         self._text = TextStream(tokenizer, stops)
         self._spec = spec
 
     def piece(self, update: Update) -> list[str]:
-        """Return the text that `update` makes certain, if there is any. The cost grows with the new tokens only."""
+        """Return the text that `update` makes final, if any. Linear in the new tokens."""
         piece = self._text.push(update.tokens) if update.ending is None else self._text.close(update.sequence.answer)
         return [piece] if piece else []
 
     def draft(self, update: Update) -> list[Draft]:
         """Return the draft after `update`; none if the answer ends without new text.
 
-        The cost grows with the new tokens and the window.
+        Linear in the new tokens and the window.
         """
         piece = "".join(self.piece(update))
         if update.ending is None:
@@ -50,16 +50,16 @@ class Drafts:
 
 
 def window_texts(cells: Iterable[Cell], pieces: tuple[bytes, ...]) -> tuple[str | None, ...]:
-    """Return the text of each cell, None if it is undecided. Consecutive decided cells may share a character."""
+    """Return the text of each cell, or None. Consecutive decided cells may share a character."""
     return tuple(Pieces(pieces).texts(cell.token for cell in cells))
 
 
 class Stream(Generator[Item, None, Output], Generic[Item]):
-    """An answer under way. Iteration gives items; at the end, `yield from` and `output` give the output.
+    """An unfinished answer. Iteration yields items; `yield from` and `output` give the output.
 
-    The request waits from the start and shares forwards with all others of its `LLM`. Closing the stream, or collecting it,
-    aborts a request that has not ended. An interrupt while the stream waits leaves it usable; one while it converts an update
-    closes it, as an exception closes a generator. A call that is interrupted may lose the item that it was about to return.
+    Closing or collecting the stream aborts an unfinished request. An interrupt while the stream
+    waits leaves it usable, but an item may be lost; an interrupt while it converts an update closes
+    it, as an exception closes a generator.
     """
 
     def __init__(
@@ -73,12 +73,12 @@ class Stream(Generator[Item, None, Output], Generic[Item]):
         self._shared, self._feed, self._take = shared, feed, take
         self._prompt, self._tokenizer = prompt, tokenizer
         self._items: deque[Item] = deque()
-        self._converted: Update | None = None  # the last update whose items are in `_items`, or were
+        self._converted: Update | None = None  # the last update whose items went to `_items`
         self._converting = self._closed = False
 
     @property
     def output(self) -> Output:
-        """The answer as far as it is certain now."""
+        """The final part of the answer."""
         if self._feed.latest is None:
             raise ValueError("nothing is known of this answer before its first forward: iterate the stream first")
         return output_of(self._feed.sequence, self._prompt, self._tokenizer)
@@ -90,7 +90,7 @@ class Stream(Generator[Item, None, Output], Generic[Item]):
         """
         del value
         while not self._items:
-            if self._converting:  # an interrupted call left the text half converted
+            if self._converting:  # an interrupted call converted only part of an update
                 self.close()
             if self._closed or (self._converted is not None and self._converted.ending is not None):
                 raise StopIteration(self.output if self._feed.ended else None)
@@ -114,13 +114,13 @@ class Stream(Generator[Item, None, Output], Generic[Item]):
         return updates[0] if updates and updates[0] is not self._converted else None
 
     def throw(self, typ: Any, val: Any = None, tb: Any = None) -> Item:
-        """Abort the request and raise the given exception, as a generator that does not catch it would."""
+        """Abort the request and raise the exception, like a generator that does not catch it."""
         self.close()
         error = typ if val is None else val
         raise error if tb is None else error.with_traceback(tb)
 
     def close(self) -> None:
-        """Abort the request if it has not ended; the stream is over."""
+        """Abort the request if it is unfinished, and end the stream."""
         self._closed = True
         self._items.clear()
         self._shared.abandon(self._feed)

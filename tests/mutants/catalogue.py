@@ -309,7 +309,7 @@ MUTANTS = (
     change(
         "a block is sealed although one before it is not",
         BLOCKS,
-        "            if stands < block.end:  # not it, nor any block after it\n                break\n",
+        "            if stands < block.end:  # this block may change, and so all later ones\n                break\n",
         "            if stands < block.end:\n                continue\n",
     ),
     change(
@@ -367,9 +367,9 @@ MUTANTS = (
     change(
         "SystemExit of a hook that judges a request ends everything",
         LIFECYCLE,
-        "    except BaseException as error:  # noqa: BLE001 - a hook of the request's strategy or rule, which is user code\n"
+        "    except BaseException as error:  # noqa: BLE001 - a hook of user code\n"
         "        reraise_interrupt(error)\n",
-        "    except Exception as error:  # noqa: BLE001 - a hook of the request's strategy or rule, which is user code\n",
+        "    except Exception as error:  # noqa: BLE001 - a hook of user code\n",
     ),
     change(
         "what a class raises for its values ends everything",

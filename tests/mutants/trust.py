@@ -236,7 +236,7 @@ MUTANTS: tuple[Mutant, ...] = (
     change(
         "a plan of an earlier step is replayed",
         TRACE,
-        "                since = []  # no earlier plan goes on from here\n",
+        "                since = []  # no later plan can come from an earlier state\n",
         "                pass\n",
     ),
     change(

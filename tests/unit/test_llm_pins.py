@@ -49,7 +49,7 @@ def test_pins_are_kept_in_order_whatever_they_are_given_as() -> None:
     [
         ({3: 1}, r"pinned\[3\]=1 is the mask id"),
         ({3: 9999}, r"pinned\[3\]=9999 is outside \[0, 139\)"),
-        ({600: 5}, r"pinned\[600\]=5 is behind the answer: max_model_len=512 leaves \d+ tokens"),
+        ({600: 5}, r"pinned\[600\]=5 is past the answer: max_model_len=512 leaves \d+ tokens"),
     ],
 )
 def test_pins_that_can_be_in_no_answer_are_rejected(llm: LLM, pinned: Any, words: str) -> None:

@@ -1,6 +1,7 @@
-"""The pure core: immutable values and the functions between them. No arrays, no clock, no randomness of its own.
+"""The pure core: immutable values and functions, without tensors, clocks or random state.
 
-Reading order: request, spec, grid, block, plan, sequence, rule, cache, state, then lifecycle, schedule, finish, commit.
+Reading order: request, spec, grid, block, plan, sequence, rule, cache, state, then lifecycle,
+schedule, finish, commit.
 """
 
 from .block import Block as Block, Extra as Extra, Sealed as Sealed, open_block as open_block, positions as positions

@@ -1,4 +1,4 @@
-"""A block: consecutive positions that are decoded together. Which of them are decided is said, never read off a token."""
+"""A block: consecutive positions that are decoded together, with explicitly listed masks."""
 
 from array import array
 from bisect import bisect_left
@@ -7,26 +7,26 @@ from dataclasses import dataclass, replace
 
 from .values import maker, value
 
-# Positions as objects that all sequences share, so that a batch touches less memory in every step.
+# All sequences share these integer objects, so a batch touches less memory in every step.
 _SHARED = tuple(range(1 << 18))
 
 
 def positions(start: int, stop: int) -> tuple[int, ...]:
-    """Positions `[start, stop)`."""
+    """Return the positions `[start, stop)`, ascending."""
     return _SHARED[start:stop] if stop <= len(_SHARED) else tuple(range(start, stop))
 
 
 @dataclass(frozen=True, slots=True)
 class Extra:
-    """Base of what a strategy keeps for itself in a block or a sequence, as frozen dataclasses of its own."""
+    """Base of the state that a strategy or rule keeps in a block or sequence."""
 
 
 @value
 class Sealed:
-    """A finished block: consecutive positions from `start` on, all decided. What long answers are kept as.
+    """A finished block in compact form: consecutive positions from `start` on, all decided.
 
-    `packed_tokens` are native 64-bit integers, `packed_probabilities` native doubles: a third of the size of Python's
-    numbers, and nothing in them holds on to the samples they came from.
+    `packed_tokens` are native 64-bit integers and `packed_probabilities` native doubles. They take
+    a third of the memory of Python numbers, and keep no reference to the samples they came from.
     """
 
     start: int
@@ -45,7 +45,7 @@ class Sealed:
 
     @property
     def probabilities(self) -> tuple[float, ...]:
-        """The probability each token had when it was decided; 1.0 for given ones."""
+        """The probability of each token when it was decided; 1.0 for given tokens."""
         return tuple(array("d", self.packed_probabilities))
 
 
@@ -53,11 +53,12 @@ class Sealed:
 class Block:
     """Positions `[start, start + len(tokens))` of one request.
 
-    `undecided` lists, ascending, the positions of the answer that hold no token yet; they are fed as masks. Positions past
-    the end of the answer are void: fed as masks, never wanted and not listed. `probabilities` go with `tokens`: 1.0 for given
-    ones, 0.0 for undecided ones. `given` is a bitmap of the offsets that the prompt or a pinned token fixed. `opened` is the
-    number of sampling forwards that the sequence had taken when the block opened: each one after it samples the block, as long
-    as positions are undecided, so that its draw number is the difference. `extra` is what a strategy keeps about the block.
+    `undecided` lists, ascending, the answer's positions without a token, which are fed as masks.
+    Positions past the answer are void: fed as masks too, but never sampled or listed.
+    `probabilities` has one entry per token: 1.0 if given, 0.0 if undecided. `given` is a bitmap of
+    the offsets that the prompt or a pinned token fixed. `opened` counts the sequence's sampling
+    passes before the block opened; all later ones sample the block until it is full, so `steps -
+    opened` numbers its draws. `extra` is the state that a strategy or rule keeps for the block.
     """
 
     start: int
@@ -75,7 +76,7 @@ class Block:
 
     @property
     def decided(self) -> int:
-        """Bitmap of the offsets that hold a token which was given or sampled, or that are void."""
+        """Bitmap of the offsets that hold a given or sampled token, or that are void."""
         full = (1 << len(self.tokens)) - 1
         for position in self.undecided:
             full &= ~(1 << (position - self.start))
@@ -83,18 +84,18 @@ class Block:
 
     @property
     def progress(self) -> float:
-        """Share of the positions that are decided, in [0, 1]; given ones count."""
+        """The share of decided positions, in [0, 1]; given positions count as decided."""
         return 1.0 - len(self.undecided) / len(self.tokens)
 
     def sealed(self) -> Sealed:
-        """The block as it is kept once it is finished; nothing in it is undecided."""
+        """Return the compact form of this block, which must have no undecided position."""
         tokens, probabilities = array("q", self.tokens), array("d", self.probabilities)
         return Sealed(self.start, tokens.tobytes(), probabilities.tobytes())
 
     def decide(self, chosen: Sequence[int], begin: int, tokens: Sequence[int], probabilities: Sequence[float]) -> "Block":
-        """The block after a forward that decided the rows `chosen`, ascending.
+        """Return the block after a forward pass that decided the rows `chosen`, ascending.
 
-        Row `begin + i` of `tokens` and `probabilities` answers entry i of `undecided`.
+        Row `begin + i` of `tokens` and `probabilities` belongs to `undecided[i]`.
         """
         start = self.start
         undecided = list(self.undecided)
@@ -107,7 +108,7 @@ class Block:
         return _block(start, tuple(new_tokens), tuple(undecided), tuple(new_probabilities), self.given, self.opened, self.extra)
 
     def take(self, taken: Sequence[int], tokens: Sequence[int], probabilities: Sequence[float]) -> "Block":
-        """The block with its undecided positions `taken`, ascending, decided: a token and a probability for each."""
+        """Return the block with the undecided positions `taken` (ascending) set to `tokens`."""
         start, undecided = self.start, list(self.undecided)
         new_tokens, new_probabilities = list(self.tokens), list(self.probabilities)
         for position, token, probability in zip(taken, tokens, probabilities, strict=True):
@@ -116,7 +117,7 @@ class Block:
         return Block(start, tuple(new_tokens), tuple(undecided), tuple(new_probabilities), self.given, self.opened, self.extra)
 
     def mask(self, chosen: Sequence[int], mask_id: int) -> "Block":
-        """The block with its decided positions `chosen` undecided again: the inverse of `decide`."""
+        """Return the block with the decided positions `chosen` remasked: inverts `decide`."""
         start = self.start
         tokens, probabilities = list(self.tokens), list(self.probabilities)
         for position in chosen:
@@ -125,13 +126,13 @@ class Block:
         return Block(start, tuple(tokens), undecided, tuple(probabilities), self.given, self.opened, self.extra)
 
     def remembering(self, extra: Extra | None) -> "Block":
-        """The block with nothing but its memory changed."""
+        """Return the block with `extra` replaced."""
         return Block(self.start, self.tokens, self.undecided, self.probabilities, self.given, self.opened, extra)
 
     def part(self, start: int, end: int, opened: int, *, anew: bool = False) -> "Block":
-        """The positions `[start, end)` as a block of their own, which opened after `opened` sampling forwards.
+        """Return the positions `[start, end)` as a block opened after `opened` sampling passes.
 
-        With `anew`, what is decided in it counts as given.
+        With `anew`, its decided positions count as given.
         """
         begin, stop = start - self.start, end - self.start
         undecided = self.undecided[bisect_left(self.undecided, start) : bisect_left(self.undecided, end)]
@@ -140,7 +141,7 @@ class Block:
         return replace(part, given=part.decided) if anew else part
 
     def with_part(self, part: "Block") -> "Block":
-        """The block with the tokens, the undecided positions and the memory of a part of it as they are in `part`."""
+        """Return the block with tokens, undecided positions and `extra` of its `part`."""
         begin, stop = part.start - self.start, part.end - self.start
         before, behind = bisect_left(self.undecided, part.start), bisect_left(self.undecided, part.end)
         return Block(
@@ -160,14 +161,14 @@ class Block:
         return self.start + (~given & (given + 1)).bit_length() - 1
 
     def sampled(self, limit: int) -> tuple[int, ...]:
-        """The positions below `limit` that were not given: those that forwards may decide."""
+        """Return the positions below `limit` that were not given, ascending."""
         given, stop = self.given, min(self.end, limit)
-        if given & (given + 1):  # not only in front
+        if given & (given + 1):  # given tokens also follow a gap
             return tuple([p for p in positions(self.start, stop) if not given >> (p - self.start) & 1])
         return positions(self.start + given.bit_length(), stop)
 
     def pinning(self, pinned: Sequence[tuple[int, int]], origin: int) -> "Block":
-        """The block, which is fresh, with those of the `pinned` tokens given that fall into it; offsets count from `origin`."""
+        """Return this fresh block with its `pinned` tokens given; offsets count from `origin`."""
         first, last = (bisect_left(pinned, (place - origin,)) for place in (self.start, self.end))
         if first == last:
             return self
@@ -193,7 +194,7 @@ def open_block(
     opened: int = 0,
     pinned: tuple[tuple[int, int], ...] = (),
 ) -> Block:
-    """A fresh block at `start`: tokens of the prompt and `pinned` ones are given, positions at `limit` and above are void."""
+    """Return a fresh block: prompt and `pinned` tokens given, void from `limit` on."""
     given = max(0, min(len(prompt) - start, size))
     block = Block(
         start=start,

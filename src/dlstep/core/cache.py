@@ -1,7 +1,7 @@
-"""Who holds which page, as a value. Pages are numbers; their bytes are the driver's.
+"""Ownership of KV pages, as a value. The core hands out page numbers; the driver owns the bytes.
 
-A page is owned by one or more sequences (counted), or cached (owned by none, its keys and values still findable by their
-prefix), or free. Handing out takes free pages first, then evicts the cached page that was released longest ago.
+A page is owned by one or more sequences (counted), cached (no owner, but findable by its prefix),
+or free. Allocation takes free pages first, then evicts the cached page released longest ago.
 """
 
 from array import array
@@ -18,7 +18,7 @@ _NO_STAMPS: "HashTrieMap[int, int]" = HashTrieMap()
 
 @value
 class StampedQueue:
-    """A queue of distinct pages, first in first out, from whose middle a page can be taken. Every call costs O(log n)."""
+    """A FIFO queue of distinct pages with removal from the middle. Calls cost O(log n)."""
 
     pages: "HashTrieMap[int, int]" = _NO_STAMPS  # stamp to page
     stamps: "HashTrieMap[int, int]" = _NO_STAMPS  # page to stamp
@@ -32,32 +32,32 @@ class StampedQueue:
         return page in self.stamps
 
     def push(self, page: int) -> "StampedQueue":
-        """The queue with `page` at its end."""
+        """Return the queue with `page` appended."""
         return StampedQueue(self.pages.insert(self.tail, page), self.stamps.insert(page, self.tail), self.head, self.tail + 1)
 
     def remove(self, page: int) -> "StampedQueue":
-        """The queue without `page`, which must be in it."""
+        """Return the queue without `page`, which must be in it."""
         stamp = self.stamps[page]
         pages, stamps = self.pages.remove(stamp), self.stamps.remove(page)
         head = self.head
         if stamp == head:
-            # Stamps passed here are never looked at again, so that skipping costs O(1) per push over the queue's life.
+            # The head never moves back, so skipping stamps costs amortized O(1) per push.
             while head < self.tail and head not in pages:
                 head += 1
         return StampedQueue(pages, stamps, head, self.tail)
 
     def __iter__(self) -> Iterator[int]:
-        """Pages in the order in which they leave."""
+        """Yield the pages, oldest first."""
         return (page for stamp in range(self.head, self.tail) if (page := self.pages.get(stamp)) is not None)
 
 
 @value
 class Cache:
-    """Ownership of `num_pages` pages and the index of stored prefixes.
+    """Ownership of `num_pages` pages, and the index of cached prefixes.
 
-    Pages from `fresh` on were never handed out. `owners` counts the sequences that hold a page, `index` finds a page by its
-    prefix key and `keys` is its inverse. `slots` are the free carry slots, next one first; at most one for each request that
-    may run, and none for strategies that carry nothing.
+    Pages from `fresh` on were never handed out. `owners` counts the sequences that hold a page,
+    `index` maps a prefix key to its page, and `keys` is its inverse. `slots` are the free carry
+    slots, the next one first: one per request that may run, none if the strategy carries nothing.
     """
 
     num_pages: int
@@ -71,11 +71,11 @@ class Cache:
 
     @property
     def available(self) -> int:
-        """How many pages could be handed out now."""
+        """The number of pages that can be handed out now."""
         return self.num_pages - self.fresh + len(self.free) + len(self.cached)
 
     def next_pages(self, count: int) -> tuple[int, ...]:
-        """The `count` pages that are handed out next; at most `available`."""
+        """Return the next `count` pages to hand out; `count` is at most `available`."""
         pages: list[int] = []
         fresh = range(self.fresh, self.num_pages)
         for source in (self.free, fresh, self.cached):
@@ -86,7 +86,7 @@ class Cache:
         return tuple(pages)
 
     def take(self, pages: Iterable[int]) -> "Cache":
-        """`pages`, all unowned, get one owner; cached ones among them lose their prefix."""
+        """Return the cache with one owner for `pages`, all unowned; cached ones lose their key."""
         fresh, free, cached = self.fresh, self.free, self.cached
         owners, index, keys = self.owners, self.index, self.keys
         for page in pages:
@@ -103,7 +103,7 @@ class Cache:
         return Cache(self.num_pages, fresh, free, cached, owners, index, keys, self.slots)
 
     def share(self, pages: Iterable[int], slot: int | None = None) -> "Cache":
-        """`pages`, all owned or cached, get one more owner and keep their prefix; a free `slot` gets its only one."""
+        """Return the cache with one more owner of `pages`, owned or cached, and `slot` in use."""
         cached, owners = self.cached, self.owners
         for page in pages:
             count = owners.get(page, 0)
@@ -114,7 +114,7 @@ class Cache:
         return Cache(self.num_pages, self.fresh, self.free, cached, owners, self.index, self.keys, slots)
 
     def release(self, pages: tuple[int, ...], slot: int | None = None) -> "Cache":
-        """One owner gives `pages` and its `slot` back; the last page first, so that a prefix is evicted from its end."""
+        """Return the cache after one owner releases `slot` and, last first, `pages`."""
         free, cached, owners = self.free, self.cached, self.owners
         for page in reversed(pages):
             count = owners[page]
@@ -130,7 +130,7 @@ class Cache:
         return Cache(self.num_pages, self.fresh, free, cached, owners, self.index, self.keys, slots)
 
     def publish(self, pages: Iterable[tuple[int, bytes]]) -> "Cache":
-        """Owned pages become findable by their keys; a key that is there already keeps its page."""
+        """Return the cache with owned pages findable by key. An existing key keeps its page."""
         index, keys = self.index, self.keys
         for page, key in pages:
             if key not in index:
@@ -138,7 +138,7 @@ class Cache:
         return self._indexed(index, keys)
 
     def unpublish(self, pages: Iterable[int]) -> "Cache":
-        """Owned `pages` can no longer be found."""
+        """Return the cache with owned `pages` removed from the prefix index."""
         index, keys = self.index, self.keys
         for page in pages:
             key = keys.get(page)
@@ -150,17 +150,18 @@ class Cache:
         return Cache(self.num_pages, self.fresh, self.free, self.cached, self.owners, index, keys, self.slots)
 
     def unowned(self, pages: Iterable[int]) -> int:
-        """How many of `pages` nobody owns."""
+        """Return how many of `pages` have no owner."""
         return sum(page not in self.owners for page in pages)
 
 
 def prefix_keys(grid: Grid, page_size: int, page: int, key: bytes, start: int, tokens: tuple[int, ...]) -> Iterator[bytes]:
-    """Keys of the pages from number `page` on that end, with the last group they overlap, inside the given tokens.
+    """Yield the keys of the pages from number `page` on, as far as `tokens` determine them.
 
-    `key` is that of the page before, for the first page the salt of the request; `tokens` are those of positions from `start`
-    on, `start` being the end of the last group that overlaps the page before. A key depends on the grid and on all tokens up
-    to the end of the last group that overlaps its page, because under the attention rule these decide its keys and values.
-    128 bits of blake2b: two prefixes share a key with a chance of 2**-128.
+    `key` is the previous page's, or the request's salt for page 0. `tokens` start at `start`, the
+    end of the previous page's last group. A page has a key if its last group ends within them.
+    Under the attention rule, tokens up to there affect the page's keys and values, so its key
+    depends on these tokens and on the grid. Keys are 128 bits of blake2b: two prefixes collide with
+    chance 2**-128.
     """
     begin, stop = start, start + len(tokens)
     if not page:

@@ -1,8 +1,8 @@
-"""The door: values that users give are checked for type and range where they come in, once, with one shape of message.
+"""Validation of user-supplied values: types and ranges are checked once, where the values come in.
 
-NumPy and torch scalars and 1-D arrays are taken for the numbers that they hold; instances of subclasses of Python's own types
-are kept as plain ones. The annotations of a dataclass say all there is to check: `Annotated` bounds, `Literal` choices,
-tuples, optional values, other dataclasses.
+NumPy and torch scalars and 1-D arrays become Python numbers and lists; instances of subclasses of
+builtin types become builtin values. The checks come from the annotations of a dataclass:
+`Annotated` bounds, `Literal` choices, tuples, optional values, other dataclasses.
 """
 
 from array import array
@@ -19,15 +19,15 @@ from annotated_types import Ge, Gt, Interval, Le, Lt
 
 _WORD = 1 << 63
 _Limit = tuple[str, Any]
-_Convert = Callable[[Any], Any]  # the value as it is kept; raises TypeError for what it cannot be
+_Convert = Callable[[Any], Any]  # returns the value to store; raises TypeError for a wrong type
 
-LONGEST = 1 << 24  # items of a sequence that may be none of memory, like a range
+LONGEST = 1 << 24  # items of a sequence; a range could have any length without using memory
 _OWN = {int, float, bool, str, bytes, list, tuple, dict, NoneType}
 ARRAY_LIBRARIES = ("numpy", "torch", "array", "jax", "jaxlib", "cupy", "pandas")
 
 
 class _Short(Repr):
-    """Reprs of one short line, whatever the object does."""
+    """A formatter of one-line reprs that works for every object."""
 
     def repr1(self, x: Any, level: int) -> str:
         if type(x).__module__ == "builtins":
@@ -40,26 +40,26 @@ class _Short(Repr):
 
 
 def short(given: object) -> str:
-    """`given` in a few words, for messages."""
+    """Return a short repr of `given` for messages."""
     return " ".join(_Short().repr(given).split())
 
 
 def plain(given: object) -> Any:
-    """`given` as Python's own numbers and lists, where it is an array or a scalar of a library."""
+    """Return `given` as Python numbers and lists if it is an array or a scalar of a library."""
     if type(given) in _OWN:
         return given
-    # Looked up in the class, because objects may answer to any name; only libraries of arrays are trusted with the call.
+    # Only call the `tolist` of known array libraries, found on the class: instances may lie.
     owner = next((cls for cls in type(given).__mro__ if "tolist" in vars(cls)), None)
     if owner is None or str(owner.__module__).partition(".")[0] not in ARRAY_LIBRARIES:
         return given
     try:
         return cast(Any, given).tolist()
-    except (RuntimeError, TypeError, ValueError):  # a tensor without values, or of a layout without lists
+    except (RuntimeError, TypeError, ValueError):  # no data, or a layout without `tolist`
         return given
 
 
 def listed(given: object) -> list[Any] | tuple[Any, ...] | None:
-    """The items of a list, a tuple, an array or another sequence that is no text and no bytes; None for anything else."""
+    """Return the items of a sequence or array; None for anything else, and for text and bytes."""
     items: Any = plain(given)
     if type(items) is list or type(items) is tuple:
         return cast("list[Any] | tuple[Any, ...]", items)
@@ -69,12 +69,12 @@ def listed(given: object) -> list[Any] | tuple[Any, ...] | None:
 
 
 def pairs_of(given: object) -> list[Any] | tuple[Any, ...] | None:
-    """The pairs of a dictionary, or the items of a list; None for anything else."""
+    """Return the pairs of a dictionary or the items of a list; None for anything else."""
     return list(cast("dict[Any, Any]", given).items()) if isinstance(given, dict) else listed(given)
 
 
 def text_of(given: object) -> str | None:
-    """A text that UTF-8 can hold, as a plain `str`; None for anything else."""
+    """Return `given` as a plain `str` if it is text that UTF-8 can encode; None otherwise."""
     given = plain(given)
     if not isinstance(given, str):
         return None
@@ -94,7 +94,7 @@ def _real(given: Any) -> float:
     if type(given) is not int and type(given) is not float:
         raise TypeError
     try:
-        return float(given) + 0.0  # no negative zero, which equals zero and prints otherwise
+        return float(given) + 0.0  # turns -0.0, which prints differently, into 0.0
     except OverflowError as error:
         raise TypeError from error
 
@@ -126,7 +126,7 @@ def _nothing(given: Any) -> None:
 
 
 def _instance(kind: type) -> _Convert:
-    """Instances of an abstract class are those of its subclasses; a subclass of a value class may hold anything."""
+    """Return a check for instances of `kind`, or of any subclass if `kind` is abstract."""
 
     def convert(given: Any) -> Any:
         if not (isinstance(given, kind) if isabstract(kind) else type(given) is kind):
@@ -146,7 +146,7 @@ def _subclass(kind: type) -> _Convert:
 
 
 def _fits(numbers: list[Any] | tuple[Any, ...]) -> bool:
-    """Whether all of these integers have 64 bits and a sign."""
+    """Return whether all of these integers fit in a signed 64-bit integer."""
     try:
         array("q", numbers)
     except OverflowError:
@@ -160,7 +160,7 @@ def _items(item: _Convert, kind: object) -> _Convert:
         if many is None:
             raise TypeError
         if set(map(type, many)) == {kind} and (kind is bytes or (kind is int and _fits(many))):
-            return tuple(many)  # vocabularies and prompts, without a call for each item
+            return tuple(many)  # vocabularies and prompts: no call for each item
         return tuple([item(part) for part in many])
 
     return convert
@@ -170,7 +170,7 @@ _whole_numbers = _items(_whole, int)
 
 
 def whole_numbers(given: object) -> tuple[int, ...] | None:
-    """The items of a list of whole numbers of 64 bits; None for anything else."""
+    """Return the items of a list of 64-bit integers; None for anything else."""
     try:
         return _whole_numbers(given)
     except TypeError:
@@ -210,7 +210,7 @@ _PLAIN: dict[Any, tuple[str, _Convert]] = {
 
 
 def _reading(hint: Any) -> tuple[str, _Convert] | None:
-    """The words for a type hint, and the function that takes a value for it; None for hints that are not looked at."""
+    """Return the description and converter of a type hint; None for an unchecked one."""
     if hint in _PLAIN:
         return _PLAIN[hint]
     origin, arguments = get_origin(hint), get_args(hint)
@@ -231,7 +231,7 @@ def _reading(hint: Any) -> tuple[str, _Convert] | None:
 
 
 def _reading_of_union(ways: list[tuple[str, _Convert] | None]) -> tuple[str, _Convert] | None:
-    """The words and the function of a union; None if one of its members is not looked at."""
+    """Return the description and converter of a union; None if a member is unchecked."""
     known = [way for way in ways if way is not None]
     if len(known) < len(ways):
         return None
@@ -239,7 +239,7 @@ def _reading_of_union(ways: list[tuple[str, _Convert] | None]) -> tuple[str, _Co
 
 
 def _limits(bound: object) -> Iterator[_Limit]:
-    """The bound as pairs of words and number."""
+    """Yield each limit of a bound as its description and its number."""
     match bound:
         case Ge(ge=limit):
             yield "at least", limit
@@ -257,7 +257,7 @@ def _limits(bound: object) -> Iterator[_Limit]:
 
 
 def limits_of(hint: Any) -> tuple[_Limit, ...]:
-    """The bounds of a hint; those of `Annotated[...] | None` count too."""
+    """Return the bounds of a hint, including those of `Annotated[...] | None`."""
     alternatives = (hint,) if get_origin(hint) is Annotated else get_args(hint)
     bounds = [bound for part in alternatives if get_origin(part) is Annotated for bound in get_args(part)[1:]]
     return tuple(limit for bound in bounds for limit in _limits(bound))
@@ -265,7 +265,7 @@ def limits_of(hint: Any) -> tuple[_Limit, ...]:
 
 @cache
 def _checked_fields(cls: type) -> tuple[tuple[str, str, _Convert, tuple[_Limit, ...]], ...]:
-    """Each field of a dataclass that can be checked: its name, what it must be, how it is taken, its limits."""
+    """Return name, description, converter and limits of each field that can be checked."""
     hints = get_type_hints(cls, include_extras=True)
     readings = [(field.name, _reading(hints[field.name])) for field in fields(cls) if field.init]
     return tuple((name, *reading, limits_of(hints[name])) for name, reading in readings if reading is not None)
@@ -284,9 +284,9 @@ def _holds(words: str, value: Any, limit: Any) -> bool:
 
 
 def check_ranges(value: object) -> None:
-    """Raise ValueError naming class, field and value for the first field of a dataclass of a wrong type or out of range.
+    """Check types and ranges of a dataclass's fields; store converted values. NaN always fails.
 
-    To be called in `__post_init__`. Fields are kept as Python's own numbers and tuples. NaN is in no range.
+    Call it in `__post_init__`. Raises ValueError for the first wrong field, with class and value.
     """
     cls = type(value)
     for name, words, convert, limits in _checked_fields(cls):

@@ -1,8 +1,8 @@
-"""Values of the core as plain JSON data and back: equal values, equal text, in every process.
+"""Core values to and from JSON data. Equal values have equal JSON text in every process.
 
-Dataclasses carry the path of their class, `dlstep.core:Sequence`, and only the fields that differ from the defaults. Reading
-makes values of the core, strategies, rules and what these keep, and nothing else; it imports strategies and rules of this
-package only. One's own can be read once their module is imported.
+A dataclass is written as its class path, such as `dlstep.core:Sequence`, and its fields without
+defaults. Reading only creates core values, strategies, rules and their `Extra` state, and imports
+only this package: import the module of a user-defined class before reading.
 """
 
 import sys
@@ -25,7 +25,7 @@ _CLASS = "class"
 
 @cache
 def _core_classes() -> dict[str, type]:
-    """The value classes of the core by name."""
+    """Return the value classes of the core by name."""
     modules = [vars(import_module(f"{CORE}.{module.name}")) for module in iter_modules(sys.modules[CORE].__path__)]
     found = [cls for names in modules for cls in names.values() if isinstance(cls, type) and is_dataclass(cls)]
     return {cls.__name__: cls for cls in found if cls.__module__.startswith(f"{CORE}.")}
@@ -33,18 +33,18 @@ def _core_classes() -> dict[str, type]:
 
 @cache
 def class_path(cls: type) -> str:
-    """Where a class is found again."""
+    """Return the path by which `from_json` finds a class."""
     return f"{CORE if _core_classes().get(cls.__name__) is cls else cls.__module__}:{cls.__qualname__}"
 
 
 @cache
 def _written(cls: type) -> tuple[tuple[str, Any], ...]:
-    """Names and defaults of the fields of a dataclass that are written."""
+    """Return names and defaults of the fields of a dataclass that are written."""
     return tuple((field.name, field.default) for field in fields(cls) if field.init)
 
 
 def to_json(value: Any) -> Any:
-    """`value` as JSON data. Raises TypeError for what is no value of the core."""
+    """Return `value` as JSON data. Raises TypeError for a value of another type."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, bytes):
@@ -74,7 +74,7 @@ def _dataclass_json(value: object) -> dict[str, Any]:
 
 
 def from_json(data: Any) -> Any:
-    """The value that `to_json` wrote. Raises ValueError for data that names an unknown class or field."""
+    """Return the value that `to_json` wrote. Raises ValueError for an unknown class or field."""
     match data:
         case list():
             return tuple(from_json(item) for item in cast(list[Any], data))
@@ -100,7 +100,7 @@ def from_json(data: Any) -> Any:
 
 @cache
 def _own_modules(package: str) -> frozenset[str]:
-    """Names of the modules of one of this package's parts."""
+    """Return the module names of a subpackage of dlstep."""
     return frozenset(module.name for module in iter_modules(import_module(package).__path__))
 
 

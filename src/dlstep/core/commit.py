@@ -1,4 +1,4 @@
-"""The state after a forward. Costs the work of the window for each span, and of what changes hands."""
+"""The state after a forward pass. Linear in the windows of spans and in ownership changes."""
 
 from itertools import islice
 
@@ -17,7 +17,7 @@ from .state import State
 
 
 def forgotten(sequence: Sequence, state: State) -> Sequence:
-    """`sequence` when the device holds nothing of it any more."""
+    """Return `sequence` after the device has dropped its cache. Raises RequestFault."""
     strategy, sequence = sequence.goal.strategy, sequence.holding(NOTHING_STORED)
     try:
         after = strategy.forget(sequence, state.config.spec)
@@ -29,7 +29,7 @@ def forgotten(sequence: Sequence, state: State) -> Sequence:
 
 
 def _transfer(state: State, plan: Plan) -> tuple[Cache, list[Sequence], WaitingQueue]:
-    """Ownership as `plan` changes it: the cache, who runs, who waits. Requests that are gone since the plan are passed over."""
+    """Apply the ownership changes of `plan`, except of ended requests; return what it changes."""
     cache, running, waiting = state.cache, list(state.running), state.waiting
     if plan.preemptions:
         gone = set(plan.preemptions)
@@ -52,7 +52,7 @@ def _transfer(state: State, plan: Plan) -> tuple[Cache, list[Sequence], WaitingQ
 
 
 def _admitted(sequence: Sequence, admission: Admission, cache: Cache, page_size: int) -> Sequence:
-    """Return `sequence` with the pages that it shares, all of which are full."""
+    """Return `sequence` with its shared pages, all of which are full."""
     pages = admission.shared
     key = cache.keys[pages[-1]] if pages else b""
     stored = len(pages) * page_size
@@ -60,13 +60,13 @@ def _admitted(sequence: Sequence, admission: Admission, cache: Cache, page_size:
 
 
 def _granted(grants: tuple[Grant, ...], cache: Cache, running: list[Sequence]) -> Cache:
-    """Append granted pages to the tables of the sequences in `running`; return the cache without these pages."""
+    """Append granted pages to the tables in `running`; return the cache without these pages."""
     places = {sequence.goal.request.arrival: place for place, sequence in enumerate(running)}
     for grant in grants:
         cache = cache.take(grant.pages)
         place = places.get(grant.arrival)
         if place is None:
-            # The device has stored to them, whatever prefix they held before.
+            # The request has ended, but the device wrote to these pages: their prefix is gone.
             cache = cache.release(grant.pages)
             continue
         sequence = running[place]
@@ -79,7 +79,7 @@ def _granted(grants: tuple[Grant, ...], cache: Cache, running: list[Sequence]) -
 
 
 def _published(cache: Cache, sequence: Sequence, held: Storage, page_size: int) -> tuple[Cache, Storage]:
-    """Make every page of `held` findable whose groups are all stored: nothing can change what it holds any more."""
+    """Add pages of `held` to the prefix index if all their groups are stored, and so final."""
     grid = sequence.goal.grid
     page, stored = held.published, held.stored
     if grid.end((page + 1) * page_size - 1) > stored:
@@ -93,7 +93,7 @@ def _published(cache: Cache, sequence: Sequence, held: Storage, page_size: int) 
 
 
 def advanced(state: State, sequence: Sequence, span: Span, rows: Rows, any_zero: bool) -> Sequence:
-    """`sequence`, already counted, after its sampling span ran: committed and judged; `any_zero` as in `Samples`."""
+    """Return `sequence` after its sampling span; `any_zero` is `Samples.any_zero`."""
     spec = state.config.spec
     if any_zero and -1 in rows.tokens:
         position = span.wanted[rows.tokens.index(-1)]
@@ -112,10 +112,11 @@ def advanced(state: State, sequence: Sequence, span: Span, rows: Rows, any_zero:
 
 
 def commit(state: State, samples: Samples) -> State:
-    """The state after `samples.plan` ran and answered `samples`.
+    """Return the state after `samples.plan` ran and returned `samples`.
 
-    Spans of requests that were aborted or failed since the plan are dropped. Raises SamplesMismatch if the plan is of another
-    state, and RequestFault where the strategy or rule of a request fails: fail that request, and commit the samples then.
+    Drops spans of ended requests. Raises SamplesMismatch if the plan is of another state,
+    RequestFault if a request's strategy or rule fails: `fail` this request, then commit the samples
+    again.
     """
     plan, config = samples.plan, state.config
     if plan.step != state.step or plan.line != state.line:
@@ -133,7 +134,7 @@ def commit(state: State, samples: Samples) -> State:
             still.append(before)
             continue
         span, rows = answer
-        # A span that samples leaves nothing final unstored: the core put those rows in front of it.
+        # A span that samples also stores all final rows: `fit` put them before the window.
         stored = before.final if span.wanted else span.stop
         held = before.ledger.storage
         if stored != held.stored:
@@ -147,7 +148,7 @@ def commit(state: State, samples: Samples) -> State:
             still.append(after)
             continue
         if after.ledger.ending.reason == "error":
-            # Keys and values that led to it may not be finite either: nobody else shall find them.
+            # Keys and values that led to the error may not be finite: stop sharing them.
             cache = cache.unpublish(before.pages)
         cache = cache.release(before.pages, before.ledger.storage.slot)
         done.append(after)
@@ -169,7 +170,7 @@ def commit(state: State, samples: Samples) -> State:
 
 
 def _releases(state: State, plan: Plan, done: list[Sequence]) -> tuple[int, ...]:
-    """Who gave pages back since `plan`: those aborted meanwhile, admitted by it or before, and those it finished."""
+    """Return the arrival numbers that released pages: aborted since `plan`, or ended by it."""
     told = len(plan.releases)
     gone = tuple([a.arrival for a in plan.admissions if state.waiting.get(a.arrival) is None]) if plan.admissions else ()
     return state.releases[told:] + gone + tuple([sequence.goal.request.arrival for sequence in done])

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from .rule import Rule
 
 
-MOST_IDS = 1 << 31  # devices keep ids in 32 bits; those past the vocabulary have probability 0
+MOST_IDS = 1 << 31  # devices store ids in 32 bits; ids past the vocabulary have probability 0
 
 
 def whole(numbers: Any) -> bool:
@@ -34,7 +34,7 @@ def ascending(numbers: Any) -> bool:
 
 
 def check_chosen(rule: "Rule", chosen: Any, block: Block, begin: int, must: bool) -> None:
-    """Check the rows that `chosen` returned: ascending rows of masked positions of the block, at least one if `must`."""
+    """Check the rows from `chosen`: ascending, masked in the block, at least one if `must`."""
     last = begin + len(block.undecided) - 1
     if not ascending(chosen) or (chosen and not begin <= chosen[0] <= chosen[-1] <= last):
         raise WrongAnswer(rule, "chosen", f"{short(chosen)}: it must be a list of ascending rows from {begin} to {last}")
@@ -43,7 +43,7 @@ def check_chosen(rule: "Rule", chosen: Any, block: Block, begin: int, must: bool
 
 
 def check_wanted(rule: "Rule", wanted: Any, block: Block, limit: int) -> None:
-    """Check the positions that `wanted` returned: ascending, at least one, and none of a given token."""
+    """Check the positions from `wanted`: ascending, at least one, no given token."""
     if type(wanted) is not tuple or not wanted or not ascending(wanted) or not _sampled(block, limit, wanted):
         what = f"{short(cast(object, wanted))}: it must be a tuple of ascending positions that the block samples, at least one"
         raise WrongAnswer(rule, "wanted", what)
@@ -55,7 +55,7 @@ def _sampled(block: Block, limit: int, wanted: Any) -> bool:
 
 
 def check_block(rule: "Rule", sequence: Sequence, before: Block, after: Any, rows: Rows, must: bool, spec: Spec) -> None:
-    """Check the block that `decided` made from `before`: same positions and given tokens, and a lower measure if `must`."""
+    """Check the block from `decided`: same layout as `before`, and a lower measure if `must`."""
     wrong = partial(WrongAnswer, rule, "decided")
     if not isinstance(after, Block):
         raise wrong(f"{short(after)}: it must be a Block")
@@ -69,7 +69,7 @@ def check_block(rule: "Rule", sequence: Sequence, before: Block, after: Any, row
 
 
 def _check_cells(rule: "Rule", sequence: Sequence, before: Block, after: Block, rows: Rows, spec: Spec) -> None:
-    """Check that the blocks have the same layout, and that each position holds its token, a sampled one or a mask."""
+    """Check that layouts are equal, and that every token is given, masked or was sampled."""
     wrong = partial(WrongAnswer, rule, "decided")
     size, start = len(before.tokens), before.start
     layout = (after.start, len(after.tokens), len(after.probabilities), after.given, after.opened)
@@ -88,7 +88,7 @@ def _check_cells(rule: "Rule", sequence: Sequence, before: Block, after: Block, 
 
 
 def check_span(strategy: Strategy, sequence: Sequence, span: Any, spec: Spec) -> None:
-    """Check the span that `schedule` returned: it belongs to this request, and a driver can run its positions and ids."""
+    """Check the span from `schedule`: of this request, with positions and ids a driver can run."""
     wrong = partial(WrongAnswer, strategy, "schedule")
     if not isinstance(span, Span):
         raise wrong(f"{short(span)}: it must be a Span")
@@ -101,7 +101,7 @@ def check_span(strategy: Strategy, sequence: Sequence, span: Any, spec: Spec) ->
 
 
 def _check_layout(strategy: Strategy, sequence: Sequence, span: Span) -> None:
-    """Check types, and that the span is one of this request whose rows lie between `final` and `reach`."""
+    """Check the types, the request, and that all rows lie between `final` and `reach`."""
     wrong = partial(WrongAnswer, strategy, "schedule")
     for name, numbers in (("tokens", span.tokens), ("wanted", span.wanted), ("draws", span.draws), ("named", span.named)):
         if type(numbers) is not tuple or not whole(numbers):
@@ -129,7 +129,7 @@ def _check_wanted_rows(strategy: Strategy, span: Span) -> None:
 
 
 def check_sequence(strategy: Strategy, hook: str, before: Sequence, after: Any) -> None:
-    """Check the sequence that a strategy made from `before`: it changed only its own fields and kept all settled tokens."""
+    """Check the sequence from a strategy: only its own fields differ, settled tokens do not."""
     wrong = partial(WrongAnswer, strategy, hook)
     if not isinstance(after, Sequence):
         raise wrong(f"{short(after)}: it must be a Sequence")
@@ -138,14 +138,14 @@ def check_sequence(strategy: Strategy, hook: str, before: Sequence, after: Any) 
         raise wrong("a sequence of another request, or another ledger, which is the core's to write")
     _check_progress(strategy, hook, before, after, 0 if forgets else before.settled)
     if hook == "commit" and after.ledger.steps > limit - len(after.goal.request.prompt) and after.settled < limit:
-        # The request has used more forward passes than it has tokens: from here on, each pass must lower the measure.
+        # With more passes than tokens, every further pass must lower the measure.
         was, now = strategy.measure(_before_forward(before)), strategy.measure(after)
         if not _falls(was, now):
             raise wrong(f"a sequence of measure {short(now)} after {short(was)}: every forward must lower it")
 
 
 def _check_progress(strategy: Strategy, hook: str, before: Sequence, after: Sequence, least: int) -> None:
-    """Check the blocks of `after`, and that it has settled at least `least` positions, none of them masked."""
+    """Check the blocks of `after`; it must settle at least `least` positions, none masked."""
     wrong, limit = partial(WrongAnswer, strategy, hook), before.goal.limit
     if not _blocks(after.window):
         raise wrong(f"window={short(after.window)}: it must be a tuple of Blocks")
@@ -170,5 +170,5 @@ def _blocks(window: Any) -> bool:
 
 
 def _before_forward(sequence: Sequence) -> Sequence:
-    """The sequence without the forward pass that it has just counted: measures may depend on that number."""
+    """Return the sequence before the pass just counted: a measure may depend on that count."""
     return sequence.with_ledger(replace(sequence.ledger, steps=sequence.ledger.steps - 1))

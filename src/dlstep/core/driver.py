@@ -1,4 +1,4 @@
-"""The one effect of a decode: a driver answers a plan. Everything around it is a pure function of the core."""
+"""The only side effect of decoding: a driver runs a plan. All code around it is pure."""
 
 from typing import Protocol, runtime_checkable
 
@@ -6,21 +6,21 @@ from .plan import Plan, Samples
 
 
 class Driver(Protocol):
-    """A device that runs plans. It owns weights, and the bytes of keys and values; the core owns their names."""
+    """A device that runs plans. It owns weights and KV bytes; the core owns page numbers."""
 
     def run(self, plan: Plan) -> Samples:
-        """The samples of `plan`. Raises LineMismatch for a plan that relies on a history which the device does not hold."""
+        """Run `plan` and return its samples. Raises LineMismatch without the plan's history."""
         ...
 
 
 @runtime_checkable
 class HistoryDriver(Driver, Protocol):
-    """A driver that holds histories and takes hints about them; none changes an answer, all save work or memory."""
+    """A driver that keeps histories and accepts hints, which save work but change no answer."""
 
     def fork(self, line: int) -> bool:
-        """Copy the history that is on `line`, so that two states can go on from it; False if there is none or no room."""
+        """Copy the history of `line`, so that two states can continue it. Return False if not."""
         ...
 
     def release(self, line: int) -> None:
-        """Forget the history that is on `line`, if there is one: no state will go on from it."""
+        """Drop the history of `line`, if there is one: no state will continue from it."""
         ...

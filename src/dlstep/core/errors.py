@@ -1,17 +1,17 @@
-"""Errors between the core and whoever drives it. Bad arguments of a caller are ValueErrors."""
+"""Errors between the core and its callers. Invalid arguments raise ValueError instead."""
 
 
 class DlstepError(Exception):
-    """Base of the errors below."""
+    """Base class of all dlstep errors."""
 
 
 class SamplesMismatch(DlstepError):
-    """The samples do not answer the plan, or the plan is not of this state."""
+    """Samples that do not match their plan, or a plan that was made for another state."""
 
 
 class LineMismatch(DlstepError):
-    """A driver was given a plan that relies on another history than its own; `rebuild(state)` gives one it accepts."""
+    """A plan that needs a history the driver lacks. `rebuild(state)` needs none."""
 
 
 class ReplayDiverged(DlstepError):
-    """A replayed trace planned something else than was recorded."""
+    """A replayed trace whose plan differs from the recorded one."""

@@ -26,7 +26,7 @@ LONGEST = 300  # characters of an exception's message that a reason quotes
 
 
 class RequestFault(DlstepError):
-    """A failure of the strategy or the rule of one request; the message is the reason shown to the user.
+    """A failure of the strategy or rule of one request; users see its message.
 
     Args:
         request_id: The caller's id of the request.
@@ -39,7 +39,7 @@ class RequestFault(DlstepError):
 
 
 class UserCodeTimeout(BaseException):
-    """A timeout: a strategy or a rule did not return within `user_code_timeout`. The watchdog raises it in the stepping thread.
+    """A strategy or rule that exceeded `user_code_timeout`. Raised by the watchdog.
 
     It derives from BaseException, so an `except Exception` in user code does not catch it.
     """
@@ -59,7 +59,7 @@ class WrongAnswer(Exception):
 
 
 def fault_of(sequence: "Sequence", step: int, error: BaseException) -> RequestFault:
-    """Return the fault of the request of `sequence`, whose strategy or rule raised `error` in `step`.
+    """Return the fault of the request whose strategy or rule raised `error` in `step`.
 
     Every exception becomes a fault, including SystemExit, which would otherwise end a server. Only KeyboardInterrupt, which
     comes from the keyboard, is raised again unchanged.
@@ -76,7 +76,7 @@ def reraise_interrupt(error: BaseException) -> None:
 
 
 def measured(sequence: "Sequence", step: int) -> int:
-    """Return the strategy's bound on the sampling forward passes that a sequence still needs. Raises RequestFault."""
+    """Return the strategy's bound on the remaining sampling passes. Raises RequestFault."""
     try:
         return sequence.goal.strategy.measure(sequence)
     except BaseException as error:
@@ -84,7 +84,7 @@ def measured(sequence: "Sequence", step: int) -> int:
 
 
 def described(error: BaseException) -> str:
-    """Return one line that names the exception, the hook that the core called, and the innermost frame of user code."""
+    """Return a line with the exception, the hook that was called and the innermost user frame."""
     if isinstance(error, WrongAnswer):
         return str(error)
     raised = " ".join("".join(format_exception_only(error)).split())[:LONGEST]
@@ -105,7 +105,7 @@ def _user_frames(traceback: TracebackType | None) -> Iterator[tuple[CodeType, in
 
 
 def _defined(owner: type, hook: str) -> str:
-    """Return the file and line of a method for a message; an empty string if `hook` is not a plain method."""
+    """Return file and line of a method for a message; empty if `hook` is no plain method."""
     method = next((vars(cls)[hook] for cls in owner.__mro__ if hook in vars(cls)), None)
     code = method.__code__ if isinstance(method, FunctionType) else None
     return f" ({_place(code.co_filename, code.co_firstlineno)})" if code is not None else ""

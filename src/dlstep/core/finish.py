@@ -1,8 +1,8 @@
-"""When an answer ends, and where. One list of rules for all strategies, judged once after each sampling forward.
+"""When and where an answer ends. The core checks these rules after each sampling forward pass.
 
-`stop`: the first end-of-sequence token, stop id or stop string, everything before it being settled; `length`: the answer
-is full; `nfe_limit`: as many sampling forwards as allowed; `repetition`: too many equal tokens at the settled end. The
-first rule that holds gives the reason. Tokens that are not settled are never emitted.
+`stop`: the first end-of-sequence token, stop id or stop string with everything before it settled;
+`length`: the answer is full; `nfe_limit`: the sampling passes are used up; `repetition`: too many
+equal settled tokens at the end. The first rule that holds counts. Only settled tokens are emitted.
 """
 
 from itertools import takewhile
@@ -14,23 +14,23 @@ from .spec import Config, Spec
 
 
 def answer_limit(request: Request, config: Config) -> int:
-    """First position past the answer: prompt length + min(max_tokens, max_model_len - prompt length)."""
+    """Return the first position past the answer, from `max_tokens` and `max_model_len`."""
     return min(len(request.prompt) + request.params.max_tokens, config.max_model_len)
 
 
 def stop_ids(params: SamplingParams, spec: Spec) -> tuple[int, ...]:
-    """Ids that end an answer, ascending."""
+    """Return the ids that end an answer, ascending."""
     ids = params.stop_token_ids if params.ignore_eos else params.stop_token_ids + spec.eos_ids
     return tuple(sorted(set(ids)))
 
 
 def ended(sequence: Sequence, reason: FinishReason, end: int, error: str = "") -> Sequence:
-    """The sequence with its answer ended in front of position `end`; it holds nothing any more."""
+    """Return the sequence with its answer ended before position `end`, and no pages."""
     return sequence.ended(Ending(reason, end, error))
 
 
 def judge(sequence: Sequence, since: int, spec: Spec) -> Sequence:
-    """`sequence` with the tokens of `[since, settled)` looked at, and ended if a rule holds. Costs those tokens only."""
+    """Return `sequence` after checking the tokens of `[since, settled)`, ended if a rule holds."""
     goal = sequence.goal
     params = goal.request.params
     settled = sequence.settled
@@ -58,7 +58,7 @@ def judge(sequence: Sequence, since: int, spec: Spec) -> Sequence:
 
 
 def _count_run(sequence: Sequence, since: int, new: tuple[int, ...]) -> Sequence:
-    """The sequence with the run of equal tokens at its settled end counted; prompt tokens do not count."""
+    """Return the sequence with the run of equal answer tokens at its settled end counted."""
     run = sum(1 for _ in takewhile(lambda token: token == new[-1], reversed(new)))
     if run == len(new) and sequence.tokens(since - 1, since) == new[-1:]:
         run += sequence.ledger.watch.run
@@ -66,7 +66,7 @@ def _count_run(sequence: Sequence, since: int, new: tuple[int, ...]) -> Sequence
 
 
 def _match_stops(sequence: Sequence, since: int, new: tuple[int, ...], spec: Spec) -> tuple[Sequence, int | None]:
-    """The sequence with its tail moved over `new`, and the position after the token that completes a stop string."""
+    """Return the sequence with its tail moved past `new`, and the end of the first stop string."""
     stops = [text.encode() for text in sequence.request.params.stop]
     keep = max(len(stop) for stop in stops) - 1
     tail = sequence.ledger.watch.tail

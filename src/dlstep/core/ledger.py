@@ -1,4 +1,4 @@
-"""The core's side of a sequence: pages, counts, and how it ended."""
+"""The fields of a sequence that the core owns: pages, counts, and how it ended."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -13,11 +13,11 @@ NO_PAGES: "List[int]" = List([])
 
 @value
 class Storage:
-    """Pages and carry slot of a sequence on the device, as the core accounts for them.
+    """Pages and carry slot of a sequence on the device.
 
-    Final keys and values of positions `[0, stored)` are in the pages of `table`, newest first: it grows without being
-    copied. The first `published` pages in order of position have a prefix key, `prefix_key` being the last. `slot` is where
-    the device keeps what it carries from forward to forward, for strategies that carry something.
+    `table` holds the pages, newest first so that it grows without a copy, with the final keys and
+    values of positions `[0, stored)`. The first `published` pages have a prefix key, the last one
+    `prefix_key`. `slot` is where the device keeps carried state between forward passes.
     """
 
     stored: int = 0
@@ -27,23 +27,23 @@ class Storage:
     slot: int | None = None
 
     def reaching(self, stored: int) -> "Storage":
-        """The storage once positions `[0, stored)` are stored."""
+        """Return the storage with positions `[0, stored)` stored."""
         return Storage(stored, self.table, self.published, self.prefix_key, self.slot)
 
     def growing(self, table: "List[int]") -> "Storage":
-        """The storage with more pages."""
+        """Return the storage with more pages."""
         return Storage(self.stored, table, self.published, self.prefix_key, self.slot)
 
     def publishing(self, published: int, prefix_key: bytes) -> "Storage":
-        """The storage with more pages that have a prefix key."""
+        """Return the storage with more pages that have a prefix key."""
         return Storage(self.stored, self.table, published, prefix_key, self.slot)
 
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """Settled tokens that finish rules still need, kept only if a request asks for them.
+    """Settled tokens that finish rules still need; kept only if the request sets such a rule.
 
-    `run` counts the equal tokens at the settled end, `tail` are the bytes there that a stop string may still need.
+    `run` counts equal tokens at the end; `tail` are the last bytes, which may begin a stop string.
     """
 
     run: int = 0
@@ -52,7 +52,7 @@ class Watch:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """Why an answer ended, in front of which position, and in words if something went wrong."""
+    """Why an answer ended and before which position; `error` explains a failure."""
 
     reason: FinishReason
     end: int
@@ -61,9 +61,9 @@ class Ending:
 
 @value
 class Ledger:
-    """The core's side of a sequence: what is stored, forwards counted, settled tokens watched, and how it ended.
+    """The fields of a sequence that the core owns.
 
-    `steps` counts the forwards that sampled a position of the request, `nfe` all forwards it took part in.
+    `steps` counts the passes that sampled a position of the request, `nfe` all with a span of it.
     """
 
     storage: Storage = Storage()

@@ -1,4 +1,4 @@
-"""Entering and leaving: init, add, adopt, abort, fail, rebuild, prune."""
+"""Functions that add and remove requests: init, add, adopt, abort, fail, rebuild, prune."""
 
 from dataclasses import replace
 
@@ -22,11 +22,11 @@ _SHORT = SamplingParams(max_tokens=1)
 
 
 def init(config: Config, strategy: Strategy) -> State:
-    """A state without requests.
+    """Return a state without requests.
 
-    Raises ValueError, naming the fields and the least that would do, if some admitted request could never run: the pages
-    must hold all that the longest request may feed, and one forward must hold the window of any request; or if the strategy
-    cannot decode such a model.
+    Raises ValueError, with the fields and their minimum, if an admitted request could never run:
+    the pages must hold the longest request, and a forward pass must hold the window of any request.
+    Also raises ValueError if the strategy cannot decode this model.
     """
     why = strategy.unfit(config.spec)
     if why:
@@ -48,18 +48,18 @@ def init(config: Config, strategy: Strategy) -> State:
 
 
 def probe(spec: Spec, params: SamplingParams = _SHORT) -> Request:
-    """Return a request to ask a strategy or `refusal` about. Its prompt is one token that is not the mask."""
+    """Return a request for asking a strategy or `refusal`. Its prompt is one non-mask token."""
     return Request(0, (int(spec.mask_id == 0),), params)
 
 
 def least_pages(strategy: Strategy, max_model_len: int, page_size: int) -> int:
-    """Return the number of pages that every request of at most `max_model_len` tokens can run with."""
+    """Return the number of pages with which every request of `max_model_len` tokens can run."""
     return -(-farthest(strategy, max_model_len) // page_size)
 
 
 def farthest(strategy: Strategy, max_model_len: int) -> int:
-    """First position that no request of at most `max_model_len` tokens feeds, whatever its prompt's length."""
-    # Where groups begin depends on the prompt's length, at most up to as many positions as are fed at once.
+    """Return the first position that no request of at most `max_model_len` tokens feeds."""
+    # The prompt's length shifts the group boundaries, with a period of at most `atom` positions.
     atom = strategy.atom(Request(0, (0,), SamplingParams(max_tokens=1)))
     lengths = range(1, min(max_model_len, atom + 1))
     return max(
@@ -72,18 +72,18 @@ def _empty_cache(config: Config, strategy: Strategy) -> Cache:
 
 
 def sized(request: Request, max_model_len: int) -> Request:
-    """`request` with `max_tokens` cut to what `max_model_len` leaves; 1 at least, for prompts that leave nothing."""
+    """Return `request` with `max_tokens` cut to the room in `max_model_len`, but at least 1."""
     room = max(1, min(request.params.max_tokens, max_model_len - len(request.prompt)))
     return replace(request, params=request.params.shortened(room))
 
 
 def refusal(config: Config, strategy: Strategy, request: Request) -> str:
-    """Why `add` would reject `request` in every state of `config` and `strategy`; empty if it would not."""
+    """Return why `add` would always reject `request` under `config`; empty if it would not."""
     return judged(config, strategy, request)[1]
 
 
 def _unrunnable(config: Config, request: Request) -> str:
-    """Why `request` could never run, whatever decodes it; empty if it can."""
+    """Return why `request` could never run under any strategy; empty if it can."""
     spec, params = config.spec, request.params
     length = len(request.prompt)
     if length >= config.max_model_len:
@@ -102,27 +102,27 @@ def _unrunnable(config: Config, request: Request) -> str:
 
 
 def _unpinnable(config: Config, request: Request) -> str:
-    """Why the request's pinned tokens, or its canvas, can be in no answer; empty if they can."""
+    """Return why the pinned tokens or the canvas of the request are invalid; empty if valid."""
     spec, params = config.spec, request.params
     room = config.max_model_len - len(request.prompt)
     for offset, token in params.pinned:
         if offset >= room:
-            return f"pinned[{offset}]={token} is behind the answer: max_model_len={config.max_model_len} leaves {room} tokens"
+            return f"pinned[{offset}]={token} is past the answer: max_model_len={config.max_model_len} leaves {room} tokens"
         if token == spec.mask_id:
-            return f"pinned[{offset}]={token} is the mask id, which stands for no token"
+            return f"pinned[{offset}]={token} is the mask id, which is not a token"
         if token >= spec.vocab_size:
             return f"pinned[{offset}]={token} is outside [0, {spec.vocab_size}), the ids of the tokenizer"
     for token in params.canvas:
         if not 0 <= token < spec.vocab_size or token == spec.mask_id:
-            return f"canvas holds {token}, and ids are in [0, {spec.vocab_size}) without the mask's"
+            return f"canvas holds {token}: ids must be in [0, {spec.vocab_size}) and not the mask id"
     return ""
 
 
 def judged(config: Config, base: Strategy, request: Request) -> tuple[Strategy, str]:
-    """Return the strategy that would decode `request`, and why the request could never run (empty if it can).
+    """Return the strategy for `request`, and why the request could never run (empty if it can).
 
-    The strategy is `base`, or `base` changed by the options of the request. Raises RequestFault for a hook that does not
-    return.
+    The strategy is `base`, or `base` changed by the options of the request. Raises RequestFault if
+    a method of the strategy or rule times out.
     """
     strategy, why = base, _unrunnable(config, request)
     try:
@@ -134,14 +134,14 @@ def judged(config: Config, base: Strategy, request: Request) -> tuple[Strategy, 
         why = why or misfit(config, base, strategy, request)
     except UserCodeTimeout as error:
         raise RequestFault(request.id, described(error)) from error
-    except BaseException as error:  # noqa: BLE001 - a hook of the request's strategy or rule, which is user code
+    except BaseException as error:  # noqa: BLE001 - a hook of user code
         reraise_interrupt(error)
         why = described(error)
     return (base if why else strategy), why
 
 
 def misfit(config: Config, base: Strategy, strategy: Strategy, request: Request) -> str:
-    """Why `strategy` cannot decode `request` beside other requests, which `base` decodes; empty if it can."""
+    """Return why `strategy` cannot decode `request` in a batch of `base`; empty if it can."""
     name = type(base).__name__
     sizes = sized(request, config.max_model_len)
     if strategy is not base:
@@ -161,20 +161,20 @@ def misfit(config: Config, base: Strategy, strategy: Strategy, request: Request)
         return f"{name} must feed {rows} rows of this request at once; max_num_batched_tokens={config.max_num_batched_tokens}"
     params = request.params
     if params.pinned and not strategy.holds_pins:
-        return f"pinned={dict(params.pinned)} has no effect in {name}, which decodes around no pinned tokens: give none"
+        return f"pinned={dict(params.pinned)} has no effect in {name}, which does not support pinned tokens: leave it out"
     if params.canvas and not strategy.takes_canvas:
-        return f"canvas has no effect in {name}, which starts from no canvas of random tokens: give none"
+        return f"canvas has no effect in {name}, which has no canvas of random tokens: leave it out"
     return strategy.refuses(request)
 
 
 def add(state: State, request: Request, failure: str = "") -> State:
-    """Return `state` with `request` waiting after all others.
+    """Return `state` with `request` at the end of the waiting queue.
 
-    A request that could never run is finished at once with reason `rejected` and a sentence in `error`; a request whose
-    strategy or rule fails is finished with reason `error`. A request without a seed gets one that only depends on its prompt,
-    its `index` and the seed of the configuration. Raises ValueError if its id is in use, and RequestFault if its strategy or
-    rule does not return. In this case call `add` again with the message of the fault as `failure`: it finishes the request
-    with reason `error` and calls no user code.
+    A request that could never run finishes at once as `rejected`, one whose strategy or rule fails
+    as `error`. Without a seed, a request gets one that depends only on its prompt, its `index` and
+    the configured seed. Raises ValueError if the id is in use, and RequestFault if the strategy or
+    rule times out: then call `add` again with the fault's message as `failure`, which finishes the
+    request as `error` without running user code.
     """
     _check_id(state, request.id)
     strategy, why = (state.strategy, failure) if failure else judged(state.config, state.strategy, request)
@@ -199,7 +199,7 @@ def add(state: State, request: Request, failure: str = "") -> State:
         if isinstance(error, UserCodeTimeout):
             raise fault from error
         return _filed(state, ended(failed, "error", length, str(fault)))
-    if sequence.settled > length:  # by pinned tokens, which may be the whole answer
+    if sequence.settled > length:  # pinned tokens may settle positions, even the whole answer
         sequence = judge(sequence, length, state.config.spec)
         if sequence.ending is not None:
             return _filed(state, sequence)
@@ -207,18 +207,18 @@ def add(state: State, request: Request, failure: str = "") -> State:
 
 
 def _filed(state: State, sequence: Sequence) -> State:
-    """`state` with the newest sequence among those that ended."""
+    """Return `state` with the newest sequence filed as finished."""
     done, order, live = state.filed((sequence,))
     return replace(state, finished=done, ended=order, live=live, arrivals=state.arrivals + 1)
 
 
 def adopt(state: State, sequence: Sequence, request_id: int, failure: str = "") -> State:
-    """Return `state` with an unfinished sequence, of this state or another of the same model, waiting after all others.
+    """Return `state` with an unfinished sequence of any state of this model waiting last.
 
-    The sequence continues under a new id, with the same parameters, including its seed. If its strategy or rule fails, it is
-    finished with reason `error`. Raises ValueError for an id in use, an answer that has ended, and a sequence that could not
-    run here. Raises RequestFault if its strategy or rule does not return: call `adopt` again with the message as `failure`
-    then.
+    The sequence continues under a new id with the same parameters, including its seed. If its
+    strategy or rule fails, it finishes with reason `error`. Raises ValueError if the id is in use,
+    the answer has ended, or the sequence could not run here. Raises RequestFault if its strategy or
+    rule times out: then call `adopt` again with the message as `failure`.
     """
     _check_id(state, request_id)
     if sequence.ending is not None:
@@ -248,22 +248,22 @@ def _check_id(state: State, request_id: int) -> None:
 
 
 def _queued(state: State, sequence: Sequence) -> State:
-    """`state` with the newest sequence behind all others."""
+    """Return `state` with the newest sequence at the end of the waiting queue."""
     request = sequence.goal.request
     waiting, live = state.waiting.push(sequence), state.live.insert(request.id, request.arrival)
     return replace(state, waiting=waiting, live=live, arrivals=state.arrivals + 1)
 
 
 def abort(state: State, request_id: int, reason: str = "") -> State:
-    """`state` with the request finished by reason `abort`, holding nothing; unchanged if it is not live.
+    """Return `state` with the request finished as `abort`; unchanged if it is not live.
 
-    `reason`, in words, is what its `error` says.
+    `reason` becomes the request's `error`.
     """
     return _broken_off(state, request_id, "abort", reason)
 
 
 def fail(state: State, request_id: int, error: str) -> State:
-    """`state` with the request finished by reason `error`, holding nothing; unchanged if it is not live."""
+    """Return `state` with the request finished as `error`, without pages; unchanged if not live."""
     return _broken_off(state, request_id, "error", error)
 
 
@@ -285,9 +285,9 @@ def _broken_off(state: State, request_id: int, reason: FinishReason, words: str)
 
 
 def rebuild(state: State) -> State:
-    """`state` when no device holds anything: for a new process, a rewound session, a fork.
+    """Return `state` for an empty device: for a new process, a rewound session or a fork.
 
-    Every sequence is forgotten and waits again, the prefix index is empty, and the next plan is one that any driver accepts.
+    All sequences wait without pages or cached prefixes, so any driver accepts the next plan.
     """
     running = [forgotten(sequence, state) for sequence in state.running]
     cache = _empty_cache(state.config, state.strategy)
@@ -295,5 +295,5 @@ def rebuild(state: State) -> State:
 
 
 def prune(state: State) -> State:
-    """`state` without its finished requests, so that a long-lived engine does not grow; their ids may be used again."""
+    """Return `state` without finished requests, to bound memory; their ids become free."""
     return replace(state, finished=type(state.finished)(), ended=type(state.ended)())

@@ -1,4 +1,4 @@
-"""Options: the fields of a strategy and of the rule that it holds, by flat names."""
+"""Options: the fields of a strategy and of its rule, in one flat namespace."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, dataclass, fields, replace
@@ -15,33 +15,31 @@ SHIPPING = tuple(f"{__name__.partition('.')[0]}.{package}." for package in ("str
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Base of values whose fields are options: strategies and rules. `SWEEP` names the option that comparisons vary, and its
-    values; None leaves the choice to them.
-    """
+    """Base of strategies and rules. Fields are options; comparisons vary the option in `SWEEP`."""
 
     SWEEP: ClassVar[tuple[str, tuple[Any, ...]] | None] = None
     SHIPPED: ClassVar[bool] = False
-    """Whether the class is part of this package, whose laws prove its answers; the core checks those of all others."""
+    """Whether this package ships the class. The core checks what other classes return."""
 
     def __init_subclass__(cls) -> None:
         cls.SHIPPED = cls.__module__.startswith(SHIPPING)
 
     def __post_init__(self) -> None:
-        if self.SHIPPED:  # the hints of other classes may not resolve; these call `check_ranges` themselves
+        if self.SHIPPED:  # user classes call `check_ranges` themselves: hints may not resolve
             check_ranges(self)
 
 
 Value = TypeVar("Value", bound=Options)
-StrategyOptions = tuple[tuple[str, Any], ...]  # in order of names, so that equal options are equal values
+StrategyOptions = tuple[tuple[str, Any], ...]  # sorted by name, so that equal options are equal values
 MOST_OPTIONS = 1000
 _PLAIN = (bool, int, float, str)
 
 
 def sorted_options(owner: str, given: object) -> StrategyOptions:
-    """Options from a mapping, or from pairs of name and value, in order of names.
+    """Return options from a mapping or from (name, value) pairs, sorted by name.
 
-    Raises ValueError unless names are texts, given once, and values are numbers, texts, truth values, None, rules, or whole
-    numbers in a list, which are kept as a tuple; the class of a rule stands for the value with its defaults.
+    Raises ValueError for a name that is no text or repeated, and for a value other than a number,
+    text, bool, None, rule or list of integers. Lists become tuples, rule classes instances.
     """
     pairs = pairs_of(given)
     if pairs is None or len(pairs) > MOST_OPTIONS:
@@ -60,7 +58,7 @@ def sorted_options(owner: str, given: object) -> StrategyOptions:
 
 
 def _option(owner: str, given: object) -> Any:
-    """Return the value of an option as it is kept. Raises ValueError for what no option can be."""
+    """Return the stored form of an option's value. Raises ValueError for an invalid value."""
     option: Any = plain(given)
     if isinstance(given, type) and issubclass(given, Options) and not isabstract(given):
         option = by_default(given)
@@ -75,7 +73,7 @@ def _option(owner: str, given: object) -> Any:
 
 
 def by_default(cls: type[Value]) -> Value:
-    """The value of a class with its default options. Raises ValueError for an option that has no default."""
+    """Return an instance with default options. Raises ValueError if one has no default."""
     for field in fields(cls):
         if field.init and field.default is MISSING and field.default_factory is MISSING:
             raise ValueError(f"{cls.__name__}.{field.name} has no default: each option of a strategy or rule needs one")
@@ -83,22 +81,22 @@ def by_default(cls: type[Value]) -> Value:
 
 
 def options_of(value: Options) -> dict[str, Any]:
-    """Every option of `value` by name: its fields, then those of the values that they hold, such as a rule's."""
+    """Return every option of `value` by name: its fields, and those of the rules in its fields."""
     own = {field.name: attrgetter(field.name)(value) for field in fields(value)}
     held = [options_of(part) for part in own.values() if isinstance(part, Options)]
     return {name: option for part in held for name, option in part.items()} | own
 
 
 def shown_options(value: Options) -> dict[str, Any]:
-    """Every option of `value` by name; of a rule that it holds, the name stands in its place."""
+    """Return every option of `value` by name, with class names in place of rules."""
     shown = {name: type(part).__name__ if isinstance(part, Options) else part for name, part in options_of(value).items()}
     return dict(sorted(shown.items()))
 
 
 def with_options(value: Value, options: Mapping[str, Any]) -> Value:
-    """`value` with some options changed; a rule that is given is put in first, so that its options can be given beside it.
+    """Return `value` with some options changed, a rule first, so that its own can change too.
 
-    Raises ValueError for a name that is no option, and for values out of range.
+    Raises ValueError for an unknown name or a value out of range.
     """
     if not options:
         return value
@@ -119,14 +117,14 @@ def with_options(value: Value, options: Mapping[str, Any]) -> Value:
 def _taken(part: Options, rest: dict[str, Any]) -> dict[str, Any]:
     """Remove the options of `part` from `rest`, and return them."""
     known = set(options_of(part))
-    # A rule that is given for a rule within this one brings its options with it.
+    # A rule that replaces a rule nested in `part` adds its options.
     for name in known.intersection(rest):
         known.update(options_of(rest[name]) if isinstance(rest[name], Options) else ())
     return {name: rest.pop(name) for name in list(rest) if name in known}
 
 
 def _changed(value: Value, options: Mapping[str, Any]) -> Value:
-    """Return `value` with some fields changed. Raises ValueError, whatever the class itself raises for these values."""
+    """Return `value` with some fields changed. Turns any error of its class into ValueError."""
     try:
         return replace(value, **options)
     except (ValueError, KeyboardInterrupt, UserCodeTimeout):
@@ -136,8 +134,8 @@ def _changed(value: Value, options: Mapping[str, Any]) -> Value:
 
 
 def unknown_option(owner: str, name: str, value: object, known: Iterable[str], hint: str = "") -> str:
-    """A sentence for an option that `owner` does not have; without a `hint` it suggests the most similar name, or lists all."""
+    """Return the message for an unknown option, hinting at the nearest name or all names."""
     known = sorted(known)
     near = get_close_matches(name, known, 1)
-    hint = hint or (f"did you mean {near[0]}?" if near else f"it knows {', '.join(known)}")
+    hint = hint or (f"did you mean {near[0]}?" if near else f"options are {', '.join(known)}")
     return f"{owner} has no option {short(name)}, but {name[:40]}={short(value)} is given: {hint}"

@@ -1,4 +1,4 @@
-"""A plan says everything a device must do in one forward; samples are its answer."""
+"""A plan describes one forward pass completely; samples are its results."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -18,20 +18,21 @@ Statistic = Literal["entropy", "margin", "noise"]
 Ties = Literal["highest", "lowest"]
 Mode = Literal["encode", "denoise"]
 Carry = Literal["none", "fresh", "held"]
-# Numbers, because strings hash differently in every process.
+# Numbers, because hashes of strings differ between processes.
 _MODES: dict[Mode, int] = {"encode": 0, "denoise": 1}
 _CARRIES: dict[Carry, int] = {"none": 0, "fresh": 1, "held": 2}
 
 
 @value
 class Wants:
-    """Statistics that a strategy needs for each sampled position, and how ties are broken.
+    """Statistics that a strategy needs for each sampled position, and its tie-breaking.
 
-    `statistics`: `entropy` and `margin` of the distribution sampled from, `noise` a uniformly random id. `best` is how many
-    most probable ids are reported with their probabilities. `named` is the largest number of ids that a span names for each
-    sampled position, whose probabilities are reported. `ties` says which of equally probable ids greedy sampling takes.
-    Probabilities are those of the distribution sampled from, or unless `tempered` those of the plain softmax of the allowed
-    ids' logits. With `all_ids`, the mask id and ids beyond the vocabulary are also allowed, as in published likelihoods.
+    - `statistics`: `entropy` and `margin` of the sampled distribution; `noise`, a uniform random id
+    - `ties`: which of equally probable ids greedy sampling selects
+    - `best`: how many of the most probable ids to report with their probabilities
+    - `tempered`: report probabilities after temperature and filters, otherwise of the plain softmax
+    - `named`: the most ids per sampled position whose probabilities a span may request by name
+    - `all_ids`: also allow the mask id and ids beyond the vocabulary, as published likelihoods do
     """
 
     statistics: frozenset[Statistic] = frozenset()
@@ -42,7 +43,7 @@ class Wants:
     all_ids: bool = False
 
     def covers(self, other: "Wants") -> bool:
-        """Whether rows with these statistics hold those of `other`, computed alike."""
+        """Return whether rows with these statistics contain those of `other`."""
         alike = (self.ties, self.tempered, self.all_ids) == (other.ties, other.tempered, other.all_ids)
         enough = self.best >= other.best and self.named >= other.named
         return alike and enough and self.statistics >= other.statistics
@@ -53,22 +54,22 @@ PLAIN = Wants()
 
 @value
 class Span:
-    """Consecutive positions of one request to feed in one forward.
+    """Consecutive positions of one request to feed in one forward pass.
 
-    Rows are `[start, start + len(tokens))`: first `query_only` rows whose keys and values are read from the pages and not
-    stored, then `final_rows` rows of final tokens, then the window's. Queries see positions below `end` under `grid`; those
-    from the last row on hold what an earlier forward of the window stored.
-    `wanted` are the positions (not rows) to sample, ascending, and `draws` the draw number of each. A strategy plans the
-    window alone; `joins` lets the core put final rows that are not stored yet in front of it.
+    The rows are `[start, start + len(tokens))`: first `query_only` rows, which read their keys and
+    values from the pages and store nothing; then `final_rows` rows of final tokens; then the
+    window. Queries see positions below `end` under `grid`; positions from the last row to `end`
+    hold what an earlier pass of the window stored. `wanted` are the positions (not rows) to sample,
+    ascending; `draws` has the draw number of each. A strategy plans only the window; with `joins`,
+    the core may put unstored final rows before it. `arrival` is unique; a caller may reuse an `id`.
 
-    `id` is the caller's and may be used again; `arrival`, the request's arrival number, never is. Devices and `commit` go by
-    `arrival`.
+    Only some strategies use the other fields:
 
-    Only some strategies use the rest: `soft` inputs of window rows; `mode`, for networks that encode final tokens and
-    denoise the window differently; `carry`, whether the network carries something from this window's forward to the next,
-    and whether this one begins (`fresh`) or goes on (`held`); `penalty`, taken from the logit that a wanted position gives
-    to the token fed in front of it in its group; `named` ids, equally many for each entry of `wanted` and at most
-    `Wants.named`, one entry after the other (-1 is none), whose probabilities are wanted.
+    - `soft`: blended inputs of window rows
+    - `mode`: for networks that encode final tokens and denoise the window differently
+    - `carry`: whether a pass starts (`fresh`) or continues (`held`) state carried between passes
+    - `penalty`: subtracted at wanted positions from the logit of the previous token in the group
+    - `named`: ids to report probabilities of, equally many per wanted position in turn; -1: none
     """
 
     id: int
@@ -96,9 +97,9 @@ class Span:
         return self.start + len(self.tokens)
 
     def named_width(self, most: int) -> int:
-        """How many ids are named for each wanted position.
+        """Return how many ids are named for each wanted position.
 
-        Raises DlstepError if they are more than `most`, or not equally many for each.
+        Raises DlstepError if there are more than `most`, or not equally many for each.
         """
         wanted, named = len(self.wanted), len(self.named)
         if named > wanted * most or (named and named % wanted):
@@ -109,16 +110,16 @@ class Span:
         return named // wanted if named else 0
 
     def behind(self, start: int, tokens: tuple[int, ...], *, query_only: int = 0, final_rows: int = 0) -> "Span":
-        """The span with rows of `tokens`, from `start` on, put in front of its own."""
+        """Return the span with rows of `tokens`, from `start` on, before its own rows."""
         return Span(
             self.id, self.arrival, start, tokens + self.tokens, self.end, self.grid, self.wanted, self.draws, self.params,
             self.seed, query_only, final_rows, self.joins, self.soft, self.mode, self.carry, self.penalty, self.named,
         )  # fmt: skip
 
     def mark(self) -> int:
-        """A number that differs where what the span puts on a device differs; the same in every process.
+        """Return a hash of everything that the span writes to the device, equal in every process.
 
-        `wanted`, `named` and `penalty` only choose what is answered: they leave nothing on the device.
+        `wanted`, `named` and `penalty` only affect the results, so they are left out.
         """
         grid, extra = self.grid, 0
         if self.soft is not None or self.carry != "none" or self.mode != "encode":
@@ -130,7 +131,7 @@ class Span:
 
 
 def storing_span(request: Request, start: int, tokens: tuple[int, ...], grid: Grid) -> Span:
-    """A span that stores final `tokens` of `request` from `start` on, and wants nothing."""
+    """Return a span that stores final `tokens` of `request` from `start` on and samples nothing."""
     stop = start + len(tokens)
     return Span(
         request.id, request.arrival, start, tokens, stop, grid, (), (), request.params, request.seed, final_rows=len(tokens)
@@ -149,7 +150,7 @@ def span_of(
     joins: bool = True,
     named: tuple[int, ...] = (),
 ) -> Span:
-    """A span of `request` that feeds `tokens` from `start` on and sees everything up to their end, or up to `end`."""
+    """Return a span that feeds `tokens` from `start` on and sees positions below `end`."""
     end = start + len(tokens) if end is None else end
     params, seed = request.params, request.seed
     return Span(request.id, request.arrival, start, tokens, end, grid, wanted, draws, params, seed, joins=joins, named=named)
@@ -157,9 +158,9 @@ def span_of(
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """A request, by arrival number, starts to hold pages: `shared` are full final pages of its prefix that it may only read.
+    """The start of a request's page table: `shared` are full final pages of its prefix, read-only.
 
-    `slot` is where the network keeps what it carries from forward to forward; None if the strategy carries nothing.
+    `slot` is where the device keeps state between passes; None if the strategy carries no state.
     """
 
     arrival: int
@@ -169,7 +170,7 @@ class Admission:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """Pages appended to the table of the request of this arrival number; nobody else holds them."""
+    """Pages appended to the page table of the request with this arrival number, its only owner."""
 
     arrival: int
     pages: tuple[int, ...]
@@ -177,11 +178,12 @@ class Grant:
 
 @value
 class Plan:
-    """One forward, and the changes of ownership that make it possible.
+    """One forward pass, and the ownership changes that it needs.
 
-    Order of effects: `releases` (requests that ended since the last plan) and `preemptions`, both arrival numbers, give all
-    their pages back, `admissions` open tables, `grants` extend them, `spans` run. `line` names the history of the device this
-    plan relies on; `START_LINE` relies on none and takes a place for `num_pages` pages.
+    Effects in order: `releases` (requests ended since the last plan) and `preemptions`, both
+    arrival numbers, release all pages, `admissions` open page tables, `grants` extend them, `spans`
+    run. `line` is a hash of the device history needed; START_LINE needs none, and allocates
+    `num_pages`.
     """
 
     step: int
@@ -197,15 +199,15 @@ class Plan:
 
 @value
 class Rows:
-    """The answer to one span, entry by entry of its `wanted`: sampled token and its probability, plus statistics asked for.
+    """Results of one span, one entry per position in `wanted`: token, probability, and statistics.
 
-    A row of non-finite logits is token -1, probability 0.0. `entropies` are in nats, `margins` are best minus second-best
-    probability. `best_ids` holds the `Wants.best` most probable ids of each entry, one entry after the other and the most
-    probable first, `noise` a uniformly random id for each.
+    A row with non-finite logits has token -1 and probability 0.0. `entropies` are in nats;
+    `margins` are best minus second-best probability. `best_ids` holds the `Wants.best` most
+    probable ids of each entry in turn, the most probable first; `noise` one random id per entry.
 
-    `named_probabilities` has the layout of `Span.named`. Each is the id's probability under the same distribution as
-    `probabilities`: after temperature and filters where `Wants.tempered`, so that an id the filters removed has 0.0, and of
-    the plain softmax otherwise. -1 has 0.0; without `Wants.all_ids`, the mask id and ids beyond the vocabulary also have 0.0.
+    `named_probabilities` has the layout of `Span.named` and the distribution of `Wants`: with
+    `tempered`, an id that the filters removed has 0.0. So does -1 and, without `all_ids`, the mask
+    id and ids beyond the vocabulary.
     """
 
     tokens: tuple[int, ...]
@@ -218,7 +220,7 @@ class Rows:
     named_probabilities: tuple[float, ...] = ()
 
     def at(self, rows: Sequence[int], best: int) -> "Rows":
-        """Some of the rows, in this order; `best` is how many most probable ids each of them has."""
+        """Return these rows in this order; `best` is the number of most probable ids per row."""
         within = [index for row in rows for index in range(row * best, row * best + best)]
         return Rows(
             tuple([self.tokens[row] for row in rows]),
@@ -231,9 +233,9 @@ class Rows:
         )
 
     def trimmed(self, held: "Wants", wanted: "Wants") -> "Rows":
-        """The rows as if less had been asked for: those of `held` as a strategy gets them that asks for `wanted`.
+        """Return rows made for `held` as a strategy that asks for `wanted` would get them.
 
-        Named ids are the span's own, so that their probabilities stay.
+        Named ids belong to the span, so their probabilities stay.
         """
         ids, probabilities = self.best_ids, self.best_probabilities
         if wanted.best != held.best:
@@ -257,16 +259,16 @@ NO_ROWS = Rows((), ())
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """The answer to `plan`: `rows[i]` answers `plan.spans[i]`; `line` is that of the state after them.
+    """Results of `plan`: `rows[i]` belongs to `plan.spans[i]`; `line` is that of the next state.
 
-    Raises SamplesMismatch when the numbers of rows and wanted positions differ, and for what is no probability.
+    Raises SamplesMismatch for a wrong number of rows or an invalid probability.
     """
 
     plan: Plan
     rows: tuple[Rows, ...] = field(default=())
     line: int = field(init=False, repr=False, compare=False)
     any_zero: bool = field(init=False, repr=False, compare=False)
-    """Whether some probability is 0.0 (or no more than 2e-305), as that of a failed row is."""
+    """Whether a probability is 0.0 (or at most 2e-305), as in a failed row."""
 
     def __post_init__(self) -> None:
         any_zero = False
@@ -316,8 +318,9 @@ class Samples:
                     )
 
 
-# The highest byte of a double holds its sign and most of its exponent. A negative number sets the sign, so the byte is not an
-# ASCII character; NaN and infinity set all bits of the exponent. Looking at these bytes takes half as long as `min` and `sum`.
+# The highest byte of a double holds its sign and most of its exponent. A negative number sets the
+# top bit, so the byte is not ASCII; NaN and infinity make it 0x7F. Checking these bytes takes half
+# as long as `min` and `sum`.
 _HIGHEST_BYTES = slice(7, None, 8) if byteorder == "little" else slice(0, None, 8)
 
 
@@ -331,10 +334,10 @@ START_LINE = 0
 
 
 def next_line(plan: Plan, rows: tuple[Rows, ...]) -> int:
-    """The line of the state after `plan` was answered with `rows`, never START_LINE: equal for equal histories only.
+    """Return the line after `plan` returned `rows`: equal only for equal histories.
 
-    Folded in is all that the plan put on the device and who owns it since, and the sampled tokens. Only numbers are hashed,
-    whose hashes are the same in every process.
+    It hashes everything the plan put on the device, who owns it, and the sampled tokens. Only
+    numbers are hashed: their hashes are the same in every process.
     """
     parts = [span.mark() for span in plan.spans]
     parts += [hash(answer.tokens) for answer in rows]

@@ -1,4 +1,4 @@
-"""Strategies and rules by name: modules of this package, entry points, and a user's files. Nothing is registered."""
+"""Lookup of strategies and rules by name: modules of this package, entry points and user files."""
 
 import pkgutil
 import sys
@@ -17,15 +17,15 @@ from .checks import short
 from .options import Options, by_default
 
 Kind = TypeVar("Kind", bound=Options)
-LONGEST_NAME = 200  # that messages quote in full
+LONGEST_NAME = 200  # characters of a name that messages quote in full
 
 
 @dataclass(frozen=True, slots=True)
 class Shelf(Generic[Kind]):
-    """The classes of one kind that can be named.
+    """All classes of one kind (strategies or rules), found by name.
 
-    `word` is the kind in messages, `constant` the name that a module gives its class, `package` the path of the package with
-    one module for each class; entry points are announced in the group of the same name.
+    `word` is the kind in messages, `constant` the module attribute that holds the class, and
+    `package` the package with one module per class, which is also the entry point group.
     """
 
     word: str
@@ -35,22 +35,22 @@ class Shelf(Generic[Kind]):
     aliases: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def own(self) -> tuple[str, ...]:
-        """Names in this package, found without importing any."""
+        """Return the names in this package, without importing any module."""
         path = import_module(self.package).__path__
         return tuple(module.name for module in pkgutil.iter_modules(path) if not module.name.startswith("_"))
 
     def available(self) -> tuple[str, ...]:
-        """Names in this package and those that installed packages announce, found without importing any."""
+        """Return the names in this package and of installed entry points, without importing any."""
         return tuple(sorted({*self.own(), *self._announced()}))
 
     def is_known(self, name: str) -> bool:
-        """Whether this name alone is enough, without a path to a module."""
+        """Return whether this name needs no path to a module."""
         return self.aliases.get(name, name) in self.available()
 
     def load(self, name: str) -> type[Kind]:
-        """The class with this name: a module here, an entry point, a dotted module path, `module:Class`, or a .py file.
+        """Return the class for a module here, entry point, dotted path, `module:Class` or file.
 
-        Raises ValueError for a name that leads nowhere; what the code of a module raises is raised as it is.
+        Raises ValueError for an unknown name; errors of the module's own code propagate unchanged.
         """
         name = self.aliases.get(name, name)
         if name in self.own():
@@ -71,7 +71,7 @@ class Shelf(Generic[Kind]):
         return self._class(name, vars(module), own_class or self.constant)
 
     def value(self, given: str | type[Kind] | Kind) -> Kind:
-        """A value as it is, a class or a name with its default options. Raises ValueError for what cannot be made so."""
+        """Return a value as is, or a class or name with defaults. Raises ValueError otherwise."""
         if isinstance(given, self.base):
             return given
         cls = self.load(given) if isinstance(given, str) else given
@@ -80,7 +80,7 @@ class Shelf(Generic[Kind]):
         return by_default(cls)
 
     def name_of(self, cls: type) -> str | None:
-        """The name in this package by which a class is found; None for one from elsewhere."""
+        """Return the name of a class in this package; None for a class from elsewhere."""
         package, _, name = cls.__module__.rpartition(".")
         return name if package == self.package and name in self.own() and self.load(name) is cls else None
 
@@ -88,7 +88,7 @@ class Shelf(Generic[Kind]):
         return {point.name: point for point in entry_points(group=self.package)}
 
     def _class(self, name: str, found: Mapping[str, Any], constant: str) -> type[Kind]:
-        """The class that a module calls `constant`. Raises ValueError if it is none, or none of this kind."""
+        """Return the class that a module calls `constant`. Raises ValueError if there is none."""
         if constant not in found:
             others = [each for each in ("STRATEGY", "RULE") if each in found]
             more = f" (it has a {others[0]}, which is another kind)" if others and constant == self.constant else ""
@@ -103,7 +103,7 @@ class Shelf(Generic[Kind]):
         return cast("type[Kind]", cls)
 
     def _module(self, name: str, path: str) -> ModuleType:
-        """The module with this dotted path."""
+        """Return the module with this dotted path."""
         parts = path.split(".")
         parents = {".".join(parts[:count]) for count in range(1, len(parts) + 1)}
         try:
@@ -119,7 +119,7 @@ class Shelf(Generic[Kind]):
             ) from error
 
     def _file(self, name: str, path: Path) -> ModuleType:
-        """The module in a file, under the name of the file, so that what it defines can be saved and read again."""
+        """Return the module in a file, named after the file so that its values can be saved."""
         if not path.exists():
             raise ValueError(f"{self.word} {_quoted(name)} is unknown: it must be the path of a .py file, and there is none")
         if not path.is_file() or path.suffix != ".py" or not path.stem.isidentifier():
@@ -136,7 +136,7 @@ class Shelf(Generic[Kind]):
         spec = spec_from_file_location(place.stem, place)
         assert spec is not None and spec.loader is not None
         module = module_from_spec(spec)
-        sys.modules[place.stem] = module  # dataclasses look their module up
+        sys.modules[place.stem] = module  # dataclasses look up their module here
         done = False
         try:
             with searched(place.parent):
@@ -160,7 +160,7 @@ def _quoted(name: str) -> str:
 
 @contextmanager
 def searched(folder: Path) -> Generator[None]:
-    """Python looks for modules in `folder` first."""
+    """Make Python search `folder` for modules first."""
     entry = str(folder)
     sys.path.insert(0, entry)
     try:

@@ -1,4 +1,4 @@
-"""Sequences that wait, as a persistent queue: every call costs the same, however many wait."""
+"""The waiting queue of sequences, as a persistent value whose calls take constant time."""
 
 from collections.abc import Iterable, Iterator
 
@@ -12,9 +12,9 @@ _NOBODY: "HashTrieMap[int, Sequence]" = HashTrieMap()
 
 @value
 class WaitingQueue:
-    """Sequences that hold no pages, in order of arrival.
+    """Sequences without pages, in order of arrival.
 
-    `front` are those that held pages before; all of them are older than those of `back`, which maps arrival numbers in
+    `front` are preempted sequences, all older than those in `back`, which maps arrival numbers in
     `[head, tail)` to sequences.
     """
 
@@ -27,7 +27,7 @@ class WaitingQueue:
         return len(self.front) + len(self.back)
 
     def __iter__(self) -> Iterator[Sequence]:
-        """The sequences, oldest first."""
+        """Yield the sequences, oldest first."""
         yield from self.front
         for arrival in range(self.head, self.tail):
             sequence = self.back.get(arrival)
@@ -35,24 +35,24 @@ class WaitingQueue:
                 yield sequence
 
     def get(self, arrival: int) -> Sequence | None:
-        """The sequence with this arrival number; None if it does not wait."""
+        """Return the sequence with this arrival number; None if it is not waiting."""
         found = self.back.get(arrival)
         if found is not None:
             return found
         return next((sequence for sequence in self.front if sequence.goal.request.arrival == arrival), None)
 
     def push(self, sequence: Sequence) -> "WaitingQueue":
-        """The queue with a new sequence, younger than all others, at its end."""
+        """Return the queue with a new sequence, younger than all others, at its end."""
         arrival = sequence.goal.request.arrival
         head = self.head if self.back else arrival
         return WaitingQueue(self.front, self.back.insert(arrival, sequence), head, arrival + 1)
 
     def push_front(self, sequences: Iterable[Sequence]) -> "WaitingQueue":
-        """The queue with sequences that held pages, older than all others and in order, in front."""
+        """Return the queue with preempted sequences, in order and older than all, in front."""
         return WaitingQueue((*sequences, *self.front), self.back, self.head, self.tail)
 
     def remove(self, arrivals: Iterable[int]) -> "WaitingQueue":
-        """The queue without the sequences that have these arrival numbers; numbers of nobody are passed over."""
+        """Return the queue without the sequences of these arrival numbers; ignore unknown ones."""
         gone = set(arrivals)
         front = tuple([sequence for sequence in self.front if sequence.goal.request.arrival not in gone])
         back, head = self.back, self.head
@@ -60,7 +60,7 @@ class WaitingQueue:
             if arrival in back:
                 back = back.remove(arrival)
                 if arrival == head:
-                    # Numbers passed here are never looked at again, so that skipping costs O(1) per push over the queue's life.
+                    # The head never moves back, so skipping numbers costs amortized O(1) per push.
                     while head < self.tail and head not in back:
                         head += 1
         return WaitingQueue(front, back, head, self.tail)

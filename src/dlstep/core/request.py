@@ -1,4 +1,4 @@
-"""A request: a prompt, how to sample, and when to stop. These values never change."""
+"""A request: its prompt, how to sample, and when to stop. All values are immutable."""
 
 from dataclasses import dataclass, field, fields, replace
 from operator import attrgetter
@@ -10,17 +10,17 @@ from .checks import check_ranges, listed, pairs_of, plain, short
 from .options import StrategyOptions, sorted_options
 
 Probability = Annotated[float, Interval(ge=0.0, le=1.0)]
-Seed = Annotated[int, Interval(ge=-(1 << 63), le=(1 << 64) - 1)]  # 64 bits, signed or not
-Pins = tuple[tuple[int, int], ...]  # offset in the answer and token id, by offset
+Seed = Annotated[int, Interval(ge=-(1 << 63), le=(1 << 64) - 1)]  # 64 bits, signed or unsigned
+Pins = tuple[tuple[int, int], ...]  # (offset in the answer, token id) pairs, sorted by offset
 LAST_ID = (1 << 31) - 1
-COLDEST = 1e-30  # logits divided by it, less the greatest of them, are still numbers in single precision
+COLDEST = 1e-30  # with a lower temperature, scaled logits overflow single precision
 
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """Thresholds of one request; what is None is taken from the strategy.
+    """Thresholds of one request; None uses the strategy's value.
 
-    Giving one that the strategy has no field for gets the request rejected.
+    A request that sets a threshold that its strategy does not have is rejected.
     """
 
     accept_threshold: Probability | None = None
@@ -55,31 +55,31 @@ class SamplingParams:
     temperature: Annotated[float, Interval(ge=0.0, le=1e30)] = 0.0
     """0 samples the most probable token; higher values flatten the distribution."""
     top_k: Annotated[int, Interval(ge=0, le=(1 << 31) - 1)] = 0
-    """Sample among so many most probable tokens; 0: all."""
+    """Sample from this many most probable tokens; 0 samples from all."""
     top_p: Annotated[float, Interval(gt=0.0, le=1.0)] = 1.0
-    """Sample among the most probable tokens that together have this probability."""
+    """Sample from the most probable tokens that together have this probability."""
     min_p: Probability = 0.0
-    """Sample among tokens that have at least this share of the best one's probability."""
+    """Sample from tokens with at least this fraction of the best token's probability."""
     seed: Seed | None = None
-    """Seed of the samples. By default it follows from the engine's seed and the prompt."""
+    """Seed of the samples. By default it is derived from the engine's seed and the prompt."""
     ignore_eos: bool = False
     """Continue after an end-of-sequence token."""
     stop_token_ids: tuple[int, ...] = ()
     """Ids that end an answer."""
     stop: tuple[str, ...] = ()
-    """Texts that end an answer, which is cut off before the first of them (needs a tokenizer)."""
+    """Texts that end an answer; the answer is cut before the first one (needs a tokenizer)."""
     max_nfe: Annotated[int, Ge(1)] | None = None
     """Maximum number of sampling forward passes."""
     max_repetition_run: Annotated[int, Gt(1)] | None = None
-    """End an answer whose last so many tokens are equal."""
+    """End an answer once this many tokens in a row are equal."""
     thresholds: Thresholds = field(default=NO_THRESHOLDS)
-    """Six options of the strategy with their types, for this request alone."""
+    """Six typed options of the strategy, for this request only."""
     strategy_options: StrategyOptions = ()
-    """Options of the strategy by name, for this request alone."""
+    """Options of the strategy by name, for this request only."""
     pinned: Pins = ()
-    """Ids by offset in the answer, counted from 0; given like the prompt, they never change."""
+    """Token ids by offset in the answer, counted from 0; fixed like the prompt."""
     canvas: tuple[int, ...] = ()
-    """Ids that a canvas of random tokens starts from instead (diffusion_gemma); pins win."""
+    """Ids of the initial canvas instead of random ones (diffusion_gemma); pinned tokens win."""
 
     def __post_init__(self) -> None:
         check_ranges(self)
@@ -95,22 +95,22 @@ class SamplingParams:
 
     @property
     def options(self) -> dict[str, Any]:
-        """Options of the strategy that this request brings: those of `thresholds` and of `strategy_options`."""
+        """The strategy options of this request, from `thresholds` and `strategy_options`."""
         if self.thresholds is NO_THRESHOLDS and not self.strategy_options:
             return {}
         return {**self.thresholds.given, **dict(self.strategy_options)}
 
     def shortened(self, max_tokens: int) -> "SamplingParams":
-        """The parameters with fewer tokens to emit, and without the pinned tokens that are then behind the end."""
+        """Return the parameters with fewer tokens, without pinned tokens past the new end."""
         if not self.pinned:
             return replace(self, max_tokens=max_tokens)
         return replace(self, max_tokens=max_tokens, pinned=[pin for pin in self.pinned if pin[0] < max_tokens])
 
 
 def sorted_pins(given: object, max_tokens: int) -> Pins:
-    """Pinned tokens from a mapping, or from pairs of offset and id, in order of offsets.
+    """Return pinned tokens from a mapping or from (offset, id) pairs, sorted by offset.
 
-    Raises ValueError for what is no offset of the answer, no id, or given twice.
+    Raises ValueError for an invalid or repeated offset, and for an invalid id.
     """
     name = "SamplingParams.pinned"
     pairs = pairs_of(given)
@@ -134,10 +134,10 @@ def sorted_pins(given: object, max_tokens: int) -> Pins:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One prompt to answer. `id` is the caller's, unique in a state; `index` tells equal requests of one call apart.
+    """One prompt to answer. Raises ValueError if it is empty.
 
-    `add` fills in `seed` and `arrival`, a number of the state's own that is never used again. Raises ValueError for an empty
-    prompt: there is nothing to condition on. `salt` is hashed into the prefix keys: only requests of equal salts share pages.
+    `id` is chosen by the caller, unique in a state; `index` separates equal requests of a call.
+    `add` fills in `seed` and `arrival`, a number never reused. Only equal `salt`s share pages.
     """
 
     id: int

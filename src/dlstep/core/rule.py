@@ -1,4 +1,4 @@
-"""A decoding rule: which positions of a block to take after a forward, and which to take back. Carriers feed it."""
+"""A decoding rule: which positions to unmask after each forward pass, and which to remask."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence as Items
@@ -15,14 +15,14 @@ from .spec import Spec
 
 @dataclass(frozen=True, slots=True)
 class Rule(Options, ABC):
-    """Turns a block and the rows of a forward into the block after it. A concrete rule is a final frozen dataclass.
+    """A pure function from a block and its rows to the next block. Subclass as a frozen dataclass.
 
-    Pure, and a carrier may call it for several blocks of one forward. What it remembers of a block is an `Extra` in
-    `block.extra`, which must be true without a device.
+    A strategy may call a rule for several blocks of one forward pass. A rule may keep state in
+    `block.extra`, as an `Extra` that does not depend on device contents.
     """
 
     SAMPLES_MASKED: ClassVar[bool] = True
-    """Whether the class overrides neither `wanted` nor `named`, so each block samples just its masked positions."""
+    """Whether `wanted` and `named` are inherited, so each block samples its masked positions."""
 
     def __init_subclass__(cls) -> None:
         super(Rule, cls).__init_subclass__()  # `slots=True` makes a second class, in which a bare super() fails
@@ -30,119 +30,119 @@ class Rule(Options, ABC):
 
     @abstractmethod
     def decided(self, sequence: Sequence, block: Block, rows: Rows, begin: int, must: bool, spec: Spec) -> Block:
-        """The block after a forward; row `begin + i` of `rows` answers entry i of the block's wanted positions.
+        """Return the block after a forward pass. With `must`, its `measure` has to decrease.
 
-        The forward counts in `sequence` already; `draw(sequence, block)` is its number for this block. `must` says that
-        `measure` of the block must fall: nothing else would end the decode.
+        Row `begin + i` of `rows` is entry i of the positions from `wanted`. `sequence` already
+        counts the pass, whose number is `draw(sequence, block)`.
         """
 
     def wanted(self, block: Block, limit: int, number: int) -> tuple[int, ...]:
-        """The positions that forward `number` of the unfinished block samples, ascending; at least one.
+        """Return the positions that pass `number` (from 0) samples: ascending, at least one.
 
-        `number` counts from 0, positions at `limit` and above are void.
+        Positions at `limit` and above are void.
         """
         del limit, number
         return block.undecided
 
     def named(self, block: Block, limit: int, number: int) -> tuple[int, ...]:
-        """The ids whose probabilities forward `number` reports: `wants.named` for each position of `wanted`, -1 is none.
+        """Return the ids whose probabilities forward pass `number` reports.
 
-        They stand one position after the other; `Rows.named_probabilities` answers in the same order. Asked only of a rule
-        whose `wants.named` is above 0.
+        For each position of `wanted` in turn, `wants.named` ids (-1 is none);
+        `Rows.named_probabilities` has the same order. Called only if `wants.named` is above 0.
         """
         del block, limit, number
         return ()
 
     def accepted(self, rows: Rows) -> list[int] | None:
-        """Return the rows that this rule unmasks whatever block they belong to, ascending; None if that depends on the block.
+        """Return the rows to unmask in any block, ascending; None if they depend on the block.
 
-        A rule that returns rows promises that `decided` unmasks exactly those of its block, and one more only if `must` is true
-        and the block has none. Blockwise strategies then call `decided` only in that last case. They use this method of shipped
-        rules alone.
+        A rule that returns rows promises that `decided` unmasks exactly those of its block, and one
+        more only if `must` is true and the block has none. Blockwise strategies then call `decided`
+        only in that case. They use this method only for shipped rules.
         """
         del rows
         return None
 
     @property
     def shipped(self) -> bool:
-        """Whether this package ships the rule, and all rules that it holds; the core checks what others answer."""
+        """Whether this package ships the rule and its inner rules; the core checks all others."""
         return self.SHIPPED
 
     @property
     def whole(self) -> bool:
-        """Whether the answer must be a single block, which a canvas alone can offer."""
+        """Whether the whole answer must be one block, which only canvas strategies support."""
         return False
 
     @property
     def grids(self) -> bool:
-        """Whether the blocks of a grid will do; a rule that looks beyond them needs a canvas."""
+        """Whether grid blocks suffice; a rule that looks beyond a block needs a canvas."""
         return not self.whole
 
     @property
     def windowed(self) -> bool:
-        """Whether a rule that looks at the whole answer may feed a part of the canvas, the one that `fed` names."""
+        """Whether a rule on the whole answer may feed just the part of the canvas from `fed`."""
         return False
 
     def opens(self, size: int, answer: int) -> int:
-        """How many positions a canvas opens as a block, where blocks have `size` and the answer has `answer` positions."""
+        """Return how many positions a canvas opens as a block, given `answer` positions."""
         del answer
         return size
 
     def ends(self, sequence: Sequence, block: Block, rows: Rows, size: int) -> int:
-        """Where a block of a canvas ends, asked behind its first forward; what lies behind the end is given back.
+        """Return where a canvas block ends, after its first pass; later positions are dropped.
 
-        Row i answers entry i of the block's wanted positions; `size` is that of the canvas' blocks.
+        Row i is entry i of the block's wanted positions; `size` is the canvas' block size.
         """
         del sequence, rows, size
         return block.end
 
     def fed(self, block: Block, since: int) -> tuple[int, int] | None:
-        """First and last but one position that a forward between two refreshes of a canvas feeds; None: a refresh is due.
+        """Return start and end of the positions that a pass between two canvas refreshes feeds.
 
-        `since` counts the positions of the block that were decided by the last refresh and after it.
+        None requests a refresh. `since` counts the positions decided by the last refresh and since.
         """
         del since
         return block.start, block.end
 
     @property
     def revokes(self) -> bool:
-        """Whether decided positions may become masks again; a block is then settled when it is finished, not before."""
+        """Whether decided positions may be remasked; then only finished blocks are settled."""
         return False
 
     def finished(self, block: Block) -> bool:
-        """Whether nothing of the block changes any more. Asked only of a rule that revokes, and of full blocks."""
+        """Return whether a full block can no longer change. Called only if `revokes`."""
         return not block.undecided
 
     @property
     def wants(self) -> Wants:
-        """Statistics that the rule reads beside token and probability, and how ties are broken."""
+        """Statistics that the rule needs besides token and probability, and its tie-breaking."""
         return PLAIN
 
     def measure(self, sequence: Sequence, block: Block) -> int:
-        """The most forwards that an unfinished block may still take; it never grows, and falls where `must` holds."""
+        """Return a bound on the passes the block still needs; every pass with `must` lowers it."""
         del sequence
         return len(block.undecided)
 
     def bound(self, size: int) -> int:
-        """The most forwards that a block of `size` undecided positions takes."""
+        """Return an upper bound on the forward passes of a block of `size` undecided positions."""
         return size
 
     def unfit(self, spec: Spec) -> str:
-        """Why no model like this can be decoded by the rule, in words; empty if it can."""
+        """Return why the rule cannot decode such a model; empty if it can."""
         del spec
         return ""
 
 
 @dataclass(frozen=True, slots=True)
 class Choice(Rule):
-    """A rule that takes positions for good, each with the token that was sampled there."""
+    """A rule that never remasks, and unmasks each position with the token sampled there."""
 
     @abstractmethod
     def chosen(self, sequence: Sequence, block: Block, rows: Rows, begin: int, must: bool) -> list[int]:
-        """The rows that the block takes, ascending, at least one if `must`; row `begin + i` answers `block.undecided[i]`."""
+        """Return the rows to unmask, ascending, at least one if `must`, from `begin` on."""
 
     def decided(self, sequence: Sequence, block: Block, rows: Rows, begin: int, must: bool, spec: Spec) -> Block:
-        """The block with what was chosen."""
+        """Return the block with the chosen rows unmasked."""
         del spec
         chosen = self.chosen(sequence, block, rows, begin, must)
         if not self.SHIPPED:
@@ -150,20 +150,20 @@ class Choice(Rule):
         return block.decide(chosen, begin, rows.tokens, rows.probabilities) if chosen else block
 
     def scores(self, sequence: Sequence, block: Block, rows: Rows, begin: int) -> Items[float]:
-        """Return the number by which this rule ranks each undecided position, in order; it prefers large numbers.
+        """Return the score of each undecided position, in order; the rule prefers high scores.
 
-        Entry i belongs to row `begin + i`. By default, it is the probability of the token. A rule that wraps this one reads it.
+        The default score is the token's probability. Rules that wrap this rule read the scores.
         """
         del sequence
         return rows.probabilities[begin : begin + len(block.undecided)]
 
 
 def draw(sequence: Sequence, block: Block) -> int:
-    """The number of the forward that `sequence` has just counted among those that sampled the block, from 0 on."""
+    """Return the number (from 0) of the pass just counted among those that sampled the block."""
     return sequence.ledger.steps - block.opened - 1
 
 
 def best(rows: Rows, begin: int, end: int) -> int:
-    """The row of `[begin, end)` with the most probable token, of equally probable ones the first."""
+    """Return the row of `[begin, end)` with the most probable token; the first of equal ones."""
     of_block = rows.probabilities[begin:end]
     return begin + of_block.index(max(of_block))

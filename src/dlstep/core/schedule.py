@@ -1,7 +1,7 @@
 """Scheduling: the next plan, as a pure function of the state.
 
-Sequences are served in order of arrival. Whoever gets no span, for lack of rows or pages, ends the plan: nothing overtakes
-it. Only a younger sequence is preempted for an older one, and while one is, nothing is admitted.
+Sequences are served in order of arrival; the first that does not fit ends the plan, so no younger
+one overtakes it. Only younger sequences are preempted, and a plan that preempts admits nothing.
 """
 
 from itertools import islice
@@ -16,26 +16,26 @@ from .state import State
 
 
 def fit(sequence: Sequence, window: Span, shift: int, budget: int) -> Span | None:
-    """The span to feed within `budget` rows: `window` with what it needs in front, or only a part of the final rows.
+    """Return the span to feed within `budget` rows; None if nothing fits.
 
-    None if nothing fits. Final rows are cut at the ends of groups only; a span that samples is never cut.
+    It is `window`, with unstored final rows before it, or only final rows, cut at group ends.
     """
     if sequence.ledger.storage.stored < sequence.final:
         return _fit_unstored(sequence, window, budget)
     rows, start = len(window.tokens), window.start
     if shift and start and window.wanted and window.wanted[0] == start:
-        # Row start-1 predicts position start, so it is fed again; its keys and values are stored.
+        # Row start-1 predicts position start: feed it again although it is stored.
         return window.behind(start - 1, sequence.tokens(start - 1, start), query_only=1) if rows < budget else None
     return window if rows <= budget else None
 
 
 def _fit_unstored(sequence: Sequence, window: Span, budget: int) -> Span | None:
-    """Return what `fit` returns for a sequence with final rows that are not stored."""
+    """Return what `fit` returns for a sequence with unstored final rows."""
     stored, final, grid = sequence.ledger.storage.stored, sequence.final, sequence.goal.grid
     if window.joins and window.start == final and window.grid == grid and window.stop - stored <= budget:
         # One forward both stores the final rows and samples the window.
         return window.behind(stored, sequence.tokens(stored, final), final_rows=final - stored)
-    # The final rows go alone, as many whole groups as there is room for; the window waits.
+    # Store as many whole groups of final rows as fit; the window waits for a later pass.
     reach = stored + budget
     stop = final if reach >= final else grid.start(reach)
     if stop <= stored:  # not even one group fits
@@ -44,11 +44,11 @@ def _fit_unstored(sequence: Sequence, window: Span, budget: int) -> Span | None:
 
 
 def shared_pages(cache: Cache, sequence: Sequence, page_size: int) -> tuple[int, ...]:
-    """Pages that hold a prefix of `sequence`: all tokens of the groups they overlap are equal, known and final."""
+    """Return the cached pages of a prefix: all tokens of their groups are equal and final."""
     if not cache.index:
         return ()
     pages: list[int] = []
-    # Tokens are fetched in growing pieces: most lookups miss on the first page.
+    # Hash tokens in growing pieces, because most lookups miss on the first page.
     grid, length, key, start = sequence.goal.grid, 4 * page_size, sequence.goal.request.salt, 0
     while start < sequence.final:
         tokens = sequence.tokens(start, min(start + length, sequence.final))
@@ -68,7 +68,7 @@ def shared_pages(cache: Cache, sequence: Sequence, page_size: int) -> tuple[int,
 
 
 def next_key(sequence: Sequence, published: int, key: bytes, page_size: int) -> bytes | None:
-    """The prefix key of page `published` of a sequence, `key` being that of the page before; None unless all of it is final."""
+    """Return the prefix key of page `published` after `key`; None unless it is all final."""
     grid = sequence.goal.grid
     end = grid.end((published + 1) * page_size - 1)
     if end > sequence.final:
@@ -79,7 +79,7 @@ def next_key(sequence: Sequence, published: int, key: bytes, page_size: int) -> 
 
 
 class _Draft:
-    """The plan while it is being made; lives only inside `schedule`."""
+    """A plan under construction, used only inside `schedule`."""
 
     __slots__ = ("admissions", "budget", "cache", "grants", "preemptions", "spans")
 
@@ -92,22 +92,22 @@ class _Draft:
         self.admissions: list[Admission] = []
 
     def grant(self, arrival: int, count: int) -> None:
-        """Hand out `count` pages, which must be available."""
+        """Allocate `count` pages, which must be available."""
         pages = self.cache.next_pages(count)
         self.cache = self.cache.take(pages)
         self.grants.append(Grant(arrival, pages))
 
     def run(self, span: Span) -> None:
-        """Add `span` to the forward."""
+        """Add `span` to the forward pass."""
         self.spans.append(span)
         self.budget -= len(span.tokens)
 
 
 def schedule(state: State) -> Plan:
-    """The next forward; a plan without spans means that the state is done.
+    """Return the plan of the next forward pass. A plan without spans means that the state is done.
 
-    Raises RequestFault where the strategy or rule of a request fails, or plans what never fits; no other error on a state
-    that can be reached.
+    Raises RequestFault if the strategy or rule of a request fails, or returns a span that can never
+    fit. Raises no other error for a reachable state.
     """
     draft = _Draft(state)
     if _continue_running(state, draft) and state.waiting and not draft.preemptions:
@@ -129,7 +129,7 @@ def schedule(state: State) -> Plan:
 
 
 def window_of(state: State, sequence: Sequence) -> Span:
-    """The span that the strategy schedules for a sequence."""
+    """Return the checked span that the strategy schedules. Raises RequestFault."""
     strategy, spec = sequence.goal.strategy, state.config.spec
     try:
         span = strategy.schedule(sequence, spec)
@@ -141,7 +141,7 @@ def window_of(state: State, sequence: Sequence) -> Span:
 
 
 def _stuck(state: State) -> RequestFault:
-    """The fault of the oldest request when nothing can run: alone on the device, its span does not fit."""
+    """Return the fault of the oldest request, whose span does not fit even on an empty device."""
     sequence = state.running[0] if state.running else next(iter(state.waiting))
     span, config = window_of(state, sequence), state.config
     what = (
@@ -152,7 +152,7 @@ def _stuck(state: State) -> RequestFault:
 
 
 def _continue_running(state: State, draft: _Draft) -> bool:
-    """Plan the running sequences; whether each of them that keeps its pages got a span."""
+    """Plan the running sequences. Return whether all that keep their pages got a span."""
     page_size, shift = state.config.page_size, state.config.spec.head_shift
     running, spans = state.running, draft.spans
     count = len(running)
@@ -165,6 +165,7 @@ def _continue_running(state: State, draft: _Draft) -> bool:
             return False
         missing = -(-window.end // page_size) - len(sequence.ledger.storage.table)
         if missing > 0:
+            # Preempt the youngest first, but never a sequence that has a span in this plan.
             while missing > draft.cache.available and count > index + 1:
                 count -= 1
                 draft.preemptions.append(running[count].goal.request.arrival)
@@ -179,9 +180,9 @@ def _continue_running(state: State, draft: _Draft) -> bool:
 
 
 def _admit_waiting(state: State, draft: _Draft) -> None:
-    """Plan waiting sequences in order until one does not fit; an admitted one gets all pages it needs so far.
+    """Plan waiting sequences in order until one does not fit; give each the pages it needs now.
 
-    One whose next page is being computed in this very forward waits for it, so that equal prefixes are computed once.
+    A sequence waits if this plan already computes its next page: equal prefixes are computed once.
     """
     strategy, config = state.strategy, state.config
     room = config.max_num_reqs - len(state.running)
@@ -214,7 +215,7 @@ def _admit_waiting(state: State, draft: _Draft) -> None:
 
 
 def _coming_keys(state: State) -> set[bytes]:
-    """For each running sequence that still stores final pages, the prefix key of the next one."""
+    """Return the prefix key of the next page of each running sequence with unstored final rows."""
     if not state.config.enable_prefix_caching:
         return set()
     page_size = state.config.page_size

@@ -1,4 +1,4 @@
-"""Soft inputs: a position fed as a blend of embeddings instead of one token's. The core carries them; drivers blend."""
+"""Soft inputs: positions whose input is a blend of embeddings. Drivers compute the blend."""
 
 from dataclasses import dataclass
 from typing import Annotated, Literal
@@ -13,10 +13,10 @@ MergeMode = Literal["dmax_topk", "iter_smooth_topk"]
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """How a soft token becomes an embedding, E being the embedding table, q its probabilities and r its residual.
+    """How to compute a soft token's embedding from table E, probabilities q_k and residual r.
 
-    `dmax_topk`: s = sum q_k E[id_k] + r E[mask], and with `renormalize` scaled to the norm sum q_k |E[id_k]| + r |E[mask]|.
-    `iter_smooth_topk`: E[token fed] + `weight` * sum q_k E[id_k]. Source: DMax (2026) and the token merging of dInfer.
+    `dmax_topk`: s = sum q_k E[id_k] + r E[mask], scaled to the norm sum q_k |E[id_k]| + r |E[mask]|
+    if `renormalize`. `iter_smooth_topk`: E[fed] + `weight` * sum q_k E[id_k]. Source: DMax, dInfer.
     """
 
     mode: MergeMode = "dmax_topk"
@@ -29,7 +29,7 @@ class Merge:
 
 @value
 class SoftTokens:
-    """Soft inputs of some positions, ascending; `ids` and `probabilities` hold equally many entries for each of them."""
+    """Soft inputs of ascending `positions`, each with equally many of `ids` and `probabilities`."""
 
     positions: tuple[int, ...]
     ids: tuple[int, ...]
@@ -37,9 +37,9 @@ class SoftTokens:
     merge: Merge
 
     def mark(self) -> int:
-        """A number that differs where the blends differ; the same in every process. Residuals follow from probabilities."""
+        """Return a hash of the blends (residuals follow from them), equal in every process."""
         at = self.positions
-        # Most lie side by side: first and last then say them all.
+        # Positions are mostly consecutive: then the first and the last identify all.
         where = (at[0], at[-1]) if at and at[-1] - at[0] < len(at) else at
         merge = self.merge
         how = (merge.mode == "dmax_topk", merge.renormalize, merge.weight)
@@ -47,12 +47,12 @@ class SoftTokens:
 
     @property
     def width(self) -> int:
-        """Ids for each position."""
+        """The number of ids per position."""
         return len(self.ids) // len(self.positions) if self.positions else 0
 
     @property
     def residuals(self) -> tuple[float, ...]:
-        """The rest of each position's probability; drivers work it out for all rows at once."""
+        """One minus the sum of each position's probabilities."""
         width, sums = self.width, self.probabilities
         if width > 1:
             sums = tuple([sum(sums[index : index + width]) for index in range(0, len(sums), width)])

@@ -1,4 +1,4 @@
-"""Facts of the model and budgets of the engine, which every decision depends on."""
+"""Facts of the model and limits of the engine."""
 
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
@@ -9,21 +9,21 @@ from .checks import check_ranges
 from .request import Seed
 
 AcceptRule = Literal["A", "B"]
-Count = Annotated[int, Interval(ge=1, le=(1 << 31) - 1)]  # what devices count in 32 bits
-Seats = Annotated[int, Interval(ge=1, le=1 << 20)]  # each takes memory of its own
+Count = Annotated[int, Interval(ge=1, le=(1 << 31) - 1)]  # devices count in 32 bits
+Seats = Annotated[int, Interval(ge=1, le=1 << 20)]  # each seat takes memory
 Length = Annotated[int, Interval(ge=2, le=(1 << 31) - 1)]
 
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """Facts of a model, as data.
+    """Facts of a model.
 
-    `vocab_size` counts the ids the tokenizer knows: ids past it and `mask_id` are never sampled. `mask_id` None is a
-    uniform-state model, whose undecided positions hold random ids. `head_shift` 1 means that
-    row p-1 of the network predicts position p (Dream and its relatives). `accept_rule` "A" forces a token of a block only
-    when the block before it is semi-complete, "B" always (Stable-DiffCoder). `pieces` are the bytes of each id, for stop
-    strings; empty when the tokenizer is not known. `fingerprint` tells the configuration, weights and dtype of the network
-    apart from others; empty where there are none.
+    `vocab_size` counts the tokenizer's ids: later ids and `mask_id` are never sampled. A `mask_id`
+    of None is a uniform-state model, whose undecided positions hold random ids. With `head_shift`
+    1, row p-1 of the network predicts position p (Dream and derived models). `accept_rule` "A"
+    forces a token of a block only if the previous block is semi-complete, "B" always
+    (Stable-DiffCoder). `pieces` are the bytes of each id, for stop strings; empty without a
+    tokenizer. `fingerprint` identifies configuration, weights and dtype; empty without a network.
     """
 
     mask_id: Annotated[int, Interval(ge=0, le=(1 << 31) - 1)] | None
@@ -31,7 +31,7 @@ class Spec:
     vocab_size: Count
     head_shift: Literal[0, 1] = 0
     accept_rule: AcceptRule = "A"
-    pieces: tuple[bytes, ...] = field(default=(), repr=False)  # one for each id: nobody reads them
+    pieces: tuple[bytes, ...] = field(default=(), repr=False)  # one per id: too long to show
     fingerprint: str = ""
 
     def __post_init__(self) -> None:
@@ -44,17 +44,17 @@ class Spec:
             )
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
-        """Notebooks and Hypothesis show `repr`, not all fields."""
+        """Print `repr`, which leaves out some fields, in notebooks and Hypothesis."""
         del cycle
         printer.text(repr(self))
 
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """Budgets of the engine and the facts of its model.
+    """Limits of the engine, and the facts of its model.
 
-    `max_num_batched_tokens` bounds the rows fed by one forward, `max_num_reqs` the requests that hold pages at a time,
-    `max_model_len` prompt plus answer. `num_pages` pages of `page_size` positions each are shared by all requests.
+    `max_num_batched_tokens` limits the rows of a pass, `max_num_reqs` the requests with pages, and
+    `max_model_len` prompt plus answer. All share `num_pages` pages of `page_size` positions.
     """
 
     spec: Spec

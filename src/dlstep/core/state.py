@@ -1,4 +1,4 @@
-"""Everything the engine knows, as one value."""
+"""The complete state of the engine, as one value."""
 
 from collections.abc import Iterable, Iterator
 
@@ -14,12 +14,12 @@ from .values import value
 
 @value
 class State:
-    """All requests and who holds which page.
+    """All requests, and the ownership of pages.
 
-    `running` (they hold pages) and `waiting` are in order of arrival, every running one older than every waiting one.
-    `finished` is looked up by id, `ended` are their ids, newest first; `live` finds the arrival number of an id that waits
-    or runs. `arrivals` counts the requests added, `line` names the device history the next plan relies on, `releases` are
-    the arrival numbers of those that gave their pages back since the last plan.
+    `running` (with pages) and `waiting` are in order of arrival, all running before all waiting.
+    `finished` is by id; `ended` lists these ids, newest first. `live` maps the ids of other
+    requests to arrival numbers. `arrivals` counts the requests added. `line` is the hash of the
+    required device history. `releases` are arrival numbers that released pages since the last plan.
     """
 
     config: Config
@@ -36,23 +36,23 @@ class State:
     releases: tuple[int, ...] = ()
 
     def sequences(self) -> Iterator[tuple[Sequence, bool]]:
-        """All requests, each with whether it waits."""
+        """Yield all sequences, each with whether it is waiting."""
         yield from ((sequence, False) for sequence in self.running)
         yield from ((sequence, True) for sequence in self.waiting)
         yield from ((sequence, False) for sequence in self.finished.values())
 
     @property
     def done(self) -> bool:
-        """Whether no request waits or runs."""
+        """Whether no request is waiting or running."""
         return not self.running and not self.waiting
 
     def find(self, request_id: int) -> Sequence | None:
-        """The sequence of a request, live or finished; None when there is none. Costs the number of running requests."""
+        """Return the sequence of a request, or None. Linear in the running requests."""
         arrival = self.live.get(request_id)
         return self.finished.get(request_id) if arrival is None else self.sequence(arrival)
 
     def filed(self, sequences: Iterable[Sequence]) -> "tuple[HashTrieMap[int, Sequence], List[int], HashTrieMap[int, int]]":
-        """`finished`, `ended` and `live` once `sequences` have ended."""
+        """Return `finished`, `ended` and `live` after `sequences` have ended."""
         finished, ended, live = self.finished, self.ended, self.live
         for sequence in sequences:
             request_id = sequence.goal.request.id
@@ -62,7 +62,7 @@ class State:
         return finished, ended, live
 
     def sequence(self, arrival: int) -> Sequence | None:
-        """The live sequence with this arrival number; None when there is none. Costs the number of running requests."""
+        """Return the live sequence with this arrival number; None if there is none."""
         for sequence in self.running:
             if sequence.goal.request.arrival == arrival:
                 return sequence

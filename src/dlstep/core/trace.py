@@ -1,4 +1,4 @@
-"""A decode as a value: the state it began with and what happened since. Folding the events gives every later state."""
+"""A decode as a value: its first state and its events, which fold to every later state."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ from .values import differing, names_of, value
 
 @dataclass(frozen=True, slots=True)
 class Add:
-    """A request arrived. A `failure` ends it at once: its strategy or rule did not return, so a replay must not call it."""
+    """The arrival of a request; `failure` is set if its strategy or rule timed out."""
 
     request: Request
     failure: str = ""
@@ -32,7 +32,7 @@ class Add:
 
 @dataclass(frozen=True, slots=True)
 class Adopt:
-    """An unfinished sequence of another state arrived under a new id; `failure` as in `Add`."""
+    """The arrival of a sequence of another state under a new id; `failure` as in `Add`."""
 
     sequence: Sequence
     id: int
@@ -44,7 +44,7 @@ class Adopt:
 
 @dataclass(frozen=True, slots=True)
 class Abort:
-    """A request was aborted, for a `reason` in words."""
+    """The abort of a request; `reason` is a message."""
 
     id: int
     reason: str = ""
@@ -55,7 +55,7 @@ class Abort:
 
 @dataclass(frozen=True, slots=True)
 class Fail:
-    """A request ended by an error that did not come from the network."""
+    """The end of a request by an error that did not come from the network."""
 
     id: int
     error: str
@@ -66,15 +66,15 @@ class Fail:
 
 @value
 class Rebuild:
-    """The device was forgotten."""
+    """The loss of all device contents."""
 
 
 @value
 class Prune:
-    """Finished requests were forgotten."""
+    """The removal of finished requests."""
 
 
-# Exceptions of `apply` for an event of an edited file: its checksums can be valid while its values have wrong types.
+# Errors of `apply` for an edited file: valid checksums do not imply values of the right types.
 INAPPLICABLE = (
     *(ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError, RecursionError, TypeError, ValueError),
     DlstepError,
@@ -85,7 +85,7 @@ Event = Add | Adopt | Abort | Fail | Rebuild | Prune | Samples
 
 
 def apply(state: State, event: Event) -> State:
-    """The state after `event`."""
+    """Return the state after `event`."""
     match event:
         case Add():
             return add(state, event.request, event.failure)
@@ -104,9 +104,9 @@ def apply(state: State, event: Event) -> State:
 
 
 def applied(state: State, event: Event, number: int) -> State:
-    """Return the state after `event`, the event at index `number` of a trace.
+    """Return the state after `event`, which is at index `number` of a trace.
 
-    Raises ReplayDiverged, naming the event, if it cannot be applied: the values of an edited file may have any type.
+    Raises ReplayDiverged if `event` cannot be applied: an edited file may hold values of any type.
     """
     try:
         return apply(state, event)
@@ -120,7 +120,7 @@ def _inapplicable(event: Event, number: int, error: Exception) -> ReplayDiverged
 
 
 def folded(state: State, events: Iterable[Event], first: int = 0) -> State:
-    """Return the state after `events`, which begin at index `first` of a trace. Raises ReplayDiverged like `applied`."""
+    """Return the state after `events`, the first at index `first`. Raises ReplayDiverged."""
     for number, event in enumerate(events, first):
         state = applied(state, event, number)
     return state
@@ -128,17 +128,17 @@ def folded(state: State, events: Iterable[Event], first: int = 0) -> State:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """The first state of a decode and its events, oldest first."""
+    """The first state of a decode, and its events, oldest first."""
 
     first: State
     events: tuple[Event, ...] = ()
 
     def extended(self, event: Event) -> "Trace":
-        """The trace with one more event."""
+        """Return the trace with one more event."""
         return Trace(self.first, (*self.events, event))
 
     def states(self) -> Iterator[State]:
-        """Yield the first state, then the state after each event. Raises ReplayDiverged for an event that cannot be applied."""
+        """Yield the first state, then the state after each event. Raises ReplayDiverged."""
         state = self.first
         yield state
         for number, event in enumerate(self.events):
@@ -147,28 +147,29 @@ class Trace:
 
     @property
     def state(self) -> State:
-        """The last state. Raises ReplayDiverged for an event that cannot be applied."""
+        """The last state. Raises ReplayDiverged if an event cannot be applied."""
         return folded(self.first, self.events)
 
     def replay(self) -> State:
-        """Plan every step anew, compare with the recorded plan, and commit the recorded samples; no model is needed.
+        """Plan every step again, compare it with the recorded plan and commit the recorded samples.
 
-        Raises ReplayDiverged with the event, the step and the first field that differs, or why the event cannot be applied.
+        Raises ReplayDiverged with the event and the first field that differs or the reason.
         """
         state = self.first
-        since = [state]  # states from which this plan may have been made: arrivals and aborts may follow a plan
-        last = None  # number of the last samples
+        since = [state]  # the plan may come from any of these: requests may arrive or end after it was made
+        last = None  # index of the last samples
         for number, event in enumerate(self.events):
             try:
                 if isinstance(event, Samples):
-                    # Newest first, so that a state in which a request failed is not planned again.
+                    # Newest first, so that a state with a request that failed later is not planned
+                    # again.
                     if all(schedule(earlier) != event.plan for earlier in reversed(since)):
                         raise ReplayDiverged(
                             f"event {number}, step {state.step}: {difference(schedule(state), event.plan, last)}"
                         )
                     last = number
                 if isinstance(event, Samples | Rebuild):
-                    since = []  # no earlier plan goes on from here
+                    since = []  # no later plan can come from an earlier state
                 state = apply(state, event)
             except ReplayDiverged:
                 raise
@@ -178,12 +179,12 @@ class Trace:
         return state
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write JSON lines: the first state, then one event a line. A file that was there is replaced once all is written."""
+        """Write JSON lines: the first state, then one event per line. Replaces an old file."""
         write(path, self.first, self.events)
 
     @staticmethod
     def load(path: str | PathLike[str]) -> "Trace":
-        """Read what `save` wrote. Raises ValueError naming the file, the line and the field that is not as it was written."""
+        """Read what `save` wrote. Raises ValueError with file, line and field if it was changed."""
         first, events = read(path)
         if not isinstance(first, State) or not all(isinstance(event, Event) for event in events):
             raise ValueError(f"{path}: not a trace: its first value must be a state, and all others events")
@@ -191,15 +192,15 @@ class Trace:
 
 
 def reason_of(error: Exception) -> str:
-    """Return the message of an error on one line, with the class of an error whose message is not written for users."""
+    """Return an error message on one line, with the class unless the message is meant for users."""
     text = " ".join(str(error).split())[:LONGEST_REASON]
     return text if isinstance(error, ValueError | DlstepError) else f"{type(error).__name__}: {text}"
 
 
 def difference(planned: Plan, recorded: Plan, last: int | None = None) -> str:
-    """In words, how two different plans came to differ, and the first field in which they do.
+    """Return a message with the cause of a difference between two plans and the first such field.
 
-    `last` is the number of the event that holds the samples before them; None if these are the first.
+    `last` is the index of the last samples before them; None if there are none.
     """
     effect = _effect(planned, recorded)
     if planned.line == recorded.line:
@@ -208,7 +209,7 @@ def difference(planned: Plan, recorded: Plan, last: int | None = None) -> str:
         forgot, kept = (
             ("the trace", "the recorded decode") if planned.line == START_LINE else ("the recorded decode", "the trace")
         )
-        cause = f"in front of it {forgot} begins or forgets the device, {kept} does not: an event was lost or added"
+        cause = f"before this step {forgot} resets the device, {kept} does not: an event was lost or added"
     elif last is None:
         cause = "the first state is not the one that was recorded"
     else:
@@ -217,7 +218,7 @@ def difference(planned: Plan, recorded: Plan, last: int | None = None) -> str:
 
 
 def _effect(planned: Plan, recorded: Plan) -> str:
-    """The first field, other than the line, in which two plans differ; empty if there is none."""
+    """Return the first field, other than the line, in which two plans differ; empty if none."""
     for name in names_of(planned):
         now, then = attrgetter(name)(planned), attrgetter(name)(recorded)
         if name == "line" or now == then:
@@ -233,7 +234,7 @@ def _effect(planned: Plan, recorded: Plan) -> str:
 
 
 def _sides(now: object, then: object) -> str:
-    """Two different values; of tuples of one length the first entry that differs."""
+    """Describe two different values; for tuples of equal length, the first entry that differs."""
     if isinstance(now, tuple) and isinstance(then, tuple):
         one, two = cast(tuple[object, ...], now), cast(tuple[object, ...], then)
         if len(one) == len(two):

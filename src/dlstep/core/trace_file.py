@@ -1,7 +1,7 @@
-"""Traces as files: JSON lines that say of every field whether it is still as it was written.
+"""Trace files: JSON lines with a checksum (CRC-32 of its JSON) for every field.
 
-The first line holds the first state and the number of events, each other line an event; beside each lie checksums (CRC-32 of
-the field's JSON) under the names of the fields, the number of the event, and beside samples the line that they lead to.
+The first line holds the first state and the number of events; every other line holds an event, with
+its number and, for samples, the resulting line. Checksums are stored under the names of the fields.
 """
 
 import json
@@ -19,8 +19,8 @@ from .plan import Samples
 
 FORMAT = 2
 DESCRIPTORS, STANDARD = ("/dev/fd", "/proc/self/fd"), ("/dev/stdout", "/dev/stderr")
-LONGEST = 500  # letters of what is wrong with a line, which may quote it
-STATE_DEPTH, EVENT_DEPTH = 2, 5  # down to the fields of a configuration, and of a span of a plan of samples
+LONGEST = 500  # characters of a message, which may quote the line
+STATE_DEPTH, EVENT_DEPTH = 2, 5  # down to the fields of a configuration, and of a span of the plan of samples
 
 
 def _text(data: Any) -> str:
@@ -28,7 +28,7 @@ def _text(data: Any) -> str:
 
 
 def checks(data: Any, depth: int) -> Any:
-    """Checksums of `data`: of each field by itself, down to `depth` values within values."""
+    """Return checksums of `data`: one for each field down to `depth` nested values."""
     if depth and isinstance(data, dict):
         return {name: checks(part, depth - 1) for name, part in cast(dict[str, Any], data).items()}
     if depth and isinstance(data, list) and data and all(isinstance(part, dict) for part in cast(list[Any], data)):
@@ -37,9 +37,9 @@ def checks(data: Any, depth: int) -> Any:
 
 
 def changed(now: Any, then: Any, path: str = "") -> str | None:
-    """Return the path of the first difference between two trees of checksums, None if they are equal.
+    """Return the path of the first difference of two checksum trees; None if equal.
 
-    `now` is computed from the data and determines the shape of the tree; `then` was read from a file and may hold anything.
+    `now` is computed and determines the shape; `then`, from a file, may hold anything.
     """
     if isinstance(now, dict) and isinstance(then, dict):
         sums, others = cast(dict[str, Any], now), cast(dict[str, Any], then)
@@ -58,7 +58,7 @@ def changed(now: Any, then: Any, path: str = "") -> str | None:
 
 
 def write(path: str | PathLike[str], first: Any, events: Iterable[Any]) -> None:
-    """Write a trace: into a new file that then takes the place of an old one, so that there is always a whole one."""
+    """Write a trace to a new file, then replace the old one, so a complete file always exists."""
     given, listed = Path(path), list(events)
     state = to_json(first)
     lines: list[dict[str, Any]] = [{"dlstep_trace": FORMAT, "events": len(listed), "first": state}]
@@ -71,7 +71,7 @@ def write(path: str | PathLike[str], first: Any, events: Iterable[Any]) -> None:
         with given.open("a", encoding="utf-8") as file:
             file.writelines(_text(line) + "\n" for line in lines)
         return
-    path = given.resolve()  # a link stays, the file that it leads to is replaced
+    path = given.resolve()  # replace the target of a link, not the link
     target = path.with_name(f".{path.name[:100]}.{token_hex(4)}")
     try:
         with target.open("x", encoding="utf-8") as file:
@@ -82,15 +82,15 @@ def write(path: str | PathLike[str], first: Any, events: Iterable[Any]) -> None:
 
 
 def _is_stream(path: Path) -> bool:
-    """Whether a file is written to as it is: a pipe, a device, or what a descriptor of this process leads to."""
+    """Return whether to append to a path: a pipe, a device or a descriptor of this process."""
     descriptor = path.absolute().parent in map(Path, DESCRIPTORS) or path.absolute() in map(Path, STANDARD)
     return descriptor or (path.exists() and not path.is_file() and not path.is_dir())
 
 
 def read(path: str | PathLike[str]) -> tuple[Any, tuple[Any, ...]]:
-    """The first value and the events of a trace.
+    """Return the first value and the events of a trace.
 
-    Raises ValueError naming the file, the line and what is wrong with it, if it can be told the field.
+    Raises ValueError with the file, the line and, if known, the field that is wrong.
     """
     first: Any = None
     events: list[Any] = []
@@ -114,17 +114,13 @@ def read(path: str | PathLike[str]) -> tuple[Any, tuple[Any, ...]]:
     if expected is None:
         raise ValueError(f"{path}: the file is empty, a trace has at least its first state")
     if len(events) != expected:
-        raise ValueError(
-            f"{path}: {len(events)} events are there, {expected} were written: the file is cut off or put together"
-        )
+        raise ValueError(f"{path}: the file holds {len(events)} of {expected} events: it was cut off or joined from several")
     return first, tuple(events)
 
 
 def _other_format(found: object) -> str:
     if type(found) is int:
-        return (
-            f"it is a trace of format {found}, this version reads format {FORMAT}: save it anew with the version that wrote it"
-        )
+        return f"it is a trace of format {found}, this version reads format {FORMAT}: load it with the version that wrote it"
     return f"it has no format number of a trace, dlstep_trace, which is {FORMAT}"
 
 
@@ -145,7 +141,7 @@ def _value(data: Any, name: str, depth: int) -> Any:
 
 
 def _told(data: Any, place: str) -> str:
-    """A field, with the step and the request that it belongs to where it is one of samples."""
+    """Return the name of a field, with its step and request if it belongs to samples."""
     path = place.split(".")
     step, request = "", ""
     match data:

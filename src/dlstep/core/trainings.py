@@ -1,11 +1,11 @@
-"""Ways of training a network: what it was taught to see and to say decides which strategies can decode it."""
+"""Ways of training a network; they determine which strategies can decode it."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """One way of training, and the strategies of this package that decode such a network, its own first."""
+    """A way of training, and this package's strategies for it, the preferred one first."""
 
     name: str
     strategies: tuple[str, ...]
@@ -30,9 +30,9 @@ TRAININGS: dict[str, Training] = {training.name: training for training in _ENTRI
 
 
 def unsupported(strategy: str | None, training: str | None) -> str:
-    """Why a network of such training cannot be decoded with the strategy of this name; empty if it can.
+    """Return why a strategy cannot decode a network with this training; empty if it can.
 
-    Nothing is known of a network that does not say how it was trained, nor of a strategy from elsewhere.
+    Also empty for a network without a declared training and for a user-defined strategy.
     """
     if training is None or all(strategy not in each.strategies for each in TRAININGS.values()):
         return ""

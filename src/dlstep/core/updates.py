@@ -1,4 +1,4 @@
-"""Updates: the difference between two states, request by request. Streams, servers and pages fold them."""
+"""Updates: the difference between two states by request, for streams and servers."""
 
 from itertools import islice
 
@@ -10,7 +10,7 @@ from .values import value
 
 @value
 class Cell:
-    """A position of the window that is not settled: `token` is None while it is undecided, `probability` then 0."""
+    """An unsettled position of the window; an undecided one has token None, probability 0."""
 
     token: int | None
     probability: float
@@ -18,10 +18,10 @@ class Cell:
 
 @value
 class Update:
-    """News of one request: `sequence` as it is now, and the position `start` up to which its answer was known before.
+    """The progress of one request: its current `sequence`, and the `start` of its new tokens.
 
-    Everything else is worked out of the sequence when it is asked for, at the cost of what is new. The tokens of all updates
-    of a request, one after the other, are its answer.
+    The properties compute everything else on demand, in time linear in the new tokens. The tokens
+    of all updates of a request, joined, are its answer.
     """
 
     sequence: Sequence
@@ -29,12 +29,12 @@ class Update:
 
     @property
     def id(self) -> int:
-        """The request's id."""
+        """The id of the request."""
         return self.sequence.goal.request.id
 
     @property
     def stop(self) -> int:
-        """First position whose token is not settled, or that is no part of the answer."""
+        """The end of the settled tokens of the answer."""
         ending = self.sequence.ledger.ending
         return max(self.start, self.sequence.settled if ending is None else ending.end)
 
@@ -45,12 +45,12 @@ class Update:
 
     @property
     def probabilities(self) -> tuple[float, ...]:
-        """The probability that each of `tokens` had when it was decided."""
+        """The probability of each of `tokens` when it was decided."""
         return self.sequence.probabilities_of(self.start, self.stop)
 
     @property
     def window(self) -> tuple[Cell, ...]:
-        """The positions behind the settled ones, up to the end of the window or of the answer; empty once it has ended."""
+        """The unsettled positions of the window within the answer; empty once it has ended."""
         sequence = self.sequence
         if sequence.ledger.ending is not None:
             return ()
@@ -65,32 +65,32 @@ class Update:
 
     @property
     def steps(self) -> int:
-        """Forwards so far that sampled a position of the request."""
+        """The number of forward passes so far that sampled a position of the request."""
         return self.sequence.ledger.steps
 
     @property
     def nfe(self) -> int:
-        """All forwards so far that the request took part in."""
+        """The number of forward passes so far with a span of the request."""
         return self.sequence.ledger.nfe
 
     @property
     def ending(self) -> Ending | None:
-        """How the answer ended; None while it has not."""
+        """How the answer ended; None while it is unfinished."""
         return self.sequence.ledger.ending
 
 
 def updates(before: State, after: State) -> tuple[Update, ...]:
-    """The news of each request from `before` to `after`, a later state of the same decode; those that ended come first.
+    """Return an update for each request that changed; requests that ended come first.
 
-    Between the two lie any additions, aborts and forwards, but no `prune`. Costs the number of running requests and of those
-    that ended.
+    `after` is a later state of the same decode, with no `prune` in between. The cost is linear in
+    the running requests and in those that ended.
     """
     known = {sequence.goal.request.arrival: sequence for sequence in before.running}
 
     def update(sequence: Sequence) -> Update:
         request = sequence.goal.request
         earlier = known.get(request.arrival) or before.waiting.get(request.arrival)
-        # Nobody was told of what pinned tokens settled before the first forward.
+        # Pinned tokens may settle positions before the first pass; no update has reported them yet.
         if earlier is None or not earlier.ledger.nfe:
             return Update(sequence, len(request.prompt))
         return Update(sequence, max(earlier.settled, len(request.prompt)))

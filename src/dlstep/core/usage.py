@@ -10,9 +10,9 @@ BROKEN_OFF: tuple[FinishReason, ...] = ("abort", "error")
 
 
 class Work(NamedTuple):
-    """Sums over forward passes, which have a span for each of their requests.
+    """Sums over forward passes, each with one span per request in the batch.
 
-    `wasted` rows were computed in vain: rows of positions that had been stored before and were
+    `wasted` rows did not contribute to an answer: rows of positions whose stored KV entries were
     lost, and all rows of requests that were aborted or failed.
     """
 
@@ -102,8 +102,8 @@ class Usage:
         for admission in plan.admissions:
             if (usage := known.get(admission.arrival)) is not None:
                 usage.pages = len(admission.shared)
-                if usage.cached is None:  # not admitted again after a preemption
-                    # A fork also finds pages of its answer.
+                if usage.cached is None:  # the first admission, not one after a preemption
+                    # A fork also finds pages with tokens of its answer.
                     usage.cached = min(usage.pages * page_size, usage.prompt)
                     cached += usage.cached
         for grant in plan.grants:

@@ -1,8 +1,8 @@
-"""Frozen, slotted dataclasses that are quick to make: what a step makes by the dozen.
+"""Frozen, slotted dataclasses that are fast to create, for values that every step creates.
 
-`dataclass(frozen=True)` assigns each field through `object.__setattr__`, about 0.12 us a field. Here a new instance is filled
-while it belongs to an ordinary class of the same slots, and becomes frozen with its last assignment: about a third of the
-time. Everything else (equality, hash, repr, pickling, `replace`) is the dataclass's own.
+`dataclass(frozen=True)` assigns each field by `object.__setattr__`, about 0.12 us each. Here an
+instance of an ordinary class with the same slots is filled, then its class changes to the frozen
+one: about a third of the time. Equality, hash, repr, pickling and `replace` are the dataclass's.
 """
 
 from collections.abc import Iterable
@@ -15,9 +15,9 @@ _Class = TypeVar("_Class")
 
 @dataclass_transform(frozen_default=True)
 def value(cls: type[_Class]) -> type[_Class]:
-    """`cls` as a frozen, slotted dataclass. It must have no `__post_init__` and no default factories.
+    """Return `cls` as a frozen, slotted dataclass, like its base if it has one.
 
-    Its base, if it has one, is a frozen, slotted dataclass too.
+    It must have no `__post_init__` and no default factories.
     """
     frozen: Any = dataclass(frozen=True, slots=True)(cls)
     frozen.__init__ = _written(frozen, "self", "_become(self, _filling)")
@@ -25,16 +25,16 @@ def value(cls: type[_Class]) -> type[_Class]:
 
 
 def maker(cls: type[_Class]) -> type[_Class]:
-    """Return a function that makes instances of a `value` class from the same arguments, in 0.6 of the time.
+    """Return a function that creates instances of a `value` class in 0.6 of the time.
 
-    Python calls a function of its own without leaving the interpreter, but a class through C and back. It is typed as the
-    class that it stands for, and meant for the few places that every step passes for every request.
+    Python calls functions faster than classes, which go through C. The type is that of the class.
+    Use it only where every step creates an instance for every request.
     """
     return _written(cls, "", "self = _filling()", "return self")
 
 
 def _written(frozen: Any, first: str, begin: str, end: str = "") -> Any:
-    """A function that fills all fields; written out like the dataclass's own `__init__`, because a loop would cost more."""
+    """Return a function that assigns all fields, written out because a loop would be slower."""
     named = [(field.name, field.default) for field in fields(frozen)]
     parameters = [name if default is MISSING else f"{name}=_default_{name}" for name, default in named]
     plain = {"__setattr__": object.__setattr__, "__delattr__": object.__delattr__, "__init__": object.__init__}
@@ -59,5 +59,5 @@ def names_of(value: Any) -> list[str]:
 
 def differing(old: Any, new: Any, names: Iterable[str]) -> list[str]:
     """Return the fields among `names` that differ."""
-    # Not by `!=`: persistent maps define equality only.
+    # `!=` does not work: persistent maps define only equality.
     return [name for name in names if not eq(attrgetter(name)(old), attrgetter(name)(new))]

@@ -1,4 +1,4 @@
-"""Decoding rules, one file each: which positions a block takes after a forward. The module name is the key."""
+"""Decoding rules, one file each, found by module name."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,13 +9,13 @@ from ..core.plugins import Shelf
 SHELF = Shelf("rule", "RULE", Rule, __name__)
 own, available, is_known, load, name_of = SHELF.own, SHELF.available, SHELF.is_known, SHELF.load, SHELF.name_of
 
-HOLDERS = ("rule", "inner")  # options whose value is a rule: that of a strategy, and that which another rule wraps
+HOLDERS = ("rule", "inner")  # options that hold a rule (of strategies, of rules)
 
 
 def with_values(options: Mapping[str, Any]) -> dict[str, Any]:
-    """`options` with every rule that is given by its name or class made a value, with default options.
+    """Return `options` with each rule given by name or class replaced by its default instance.
 
-    Raises ValueError for a name that leads nowhere.
+    Raises ValueError for an unknown name.
     """
     named = {name: given for name, given in options.items() if name in HOLDERS and isinstance(given, str | type)}
     return {**options, **{name: SHELF.value(given) for name, given in named.items()}}

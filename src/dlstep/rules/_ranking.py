@@ -1,4 +1,4 @@
-"""Choices that several rules share: the rows of a block that score highest, and the entropy bound."""
+"""Selections that several rules share: the highest scores, and the entropy bound."""
 
 from bisect import bisect_right
 from collections.abc import Sequence
@@ -6,7 +6,7 @@ from itertools import accumulate
 
 
 def highest(scores: Sequence[float], count: int) -> list[int]:
-    """Indices of the `count` largest scores, ascending; of equal ones the lowest indices first."""
+    """Return the indices of the `count` largest scores, ascending; ties go to the lowest index."""
     if count == 1:
         return [scores.index(max(scores))]
     if count >= len(scores):
@@ -16,9 +16,9 @@ def highest(scores: Sequence[float], count: int) -> list[int]:
 
 
 def accepted(entropies: tuple[float, ...], bound: float) -> list[int]:
-    """Indices that are accepted, ascending: each iff the entropies of those before it sum to at most `bound`.
+    """Return the indices, ascending, whose predecessors' entropies sum to at most `bound`.
 
-    Before it are the less uncertain ones, and of equally uncertain ones those at lower indices. At least one is accepted.
+    Predecessors have a lower entropy or, in ties, a lower index. The first is always accepted.
     """
     ordered = sorted(entropies)
     count = bisect_right(list(accumulate(ordered)), bound) + 1
@@ -28,6 +28,6 @@ def accepted(entropies: tuple[float, ...], bound: float) -> list[int]:
     kept = [index for index, entropy in enumerate(entropies) if entropy <= largest]
     if len(kept) == count:
         return kept
-    # As uncertain as the last one that is accepted, but behind it.
+    # In a tie with the last accepted entropy, drop the highest indices.
     gone = [index for index in kept if entropies[index] == largest][count - len(kept) :]
     return [index for index in kept if index not in gone]

@@ -1,4 +1,4 @@
-"""Parts that fixed schedules share: the sizes of even shares, and masks."""
+"""Helpers of fixed schedules: even shares and remasking."""
 
 from collections.abc import Sequence
 
@@ -6,26 +6,26 @@ from ..core import Block, Spec
 
 
 def due(size: int, steps: int | None, forwards: int) -> int:
-    """How many of `size` positions the first `forwards` of `steps` forwards take; what is left over goes to the first ones.
+    """Return how many of `size` positions the first `forwards` of `steps` passes unmask.
 
-    None: one position for each forward. No forward takes less than one position while some are left.
+    The remainder goes to the first passes; `steps` None means one position per pass.
     """
     share, over = divmod(size, steps or size)
     return min(size, share * forwards + min(over, forwards))
 
 
 def share(size: int, steps: int | None, number: int) -> int:
-    """How many of `size` positions forward `number` of `steps` takes, by the same shares; at least one."""
+    """Return how many of `size` positions pass `number` of `steps` unmasks; at least one."""
     even, over = divmod(size, steps or size)
     return max(even + (number < over), 1)
 
 
 def length(size: int, steps: int | None) -> int:
-    """How many forwards a schedule of `steps` takes for `size` positions."""
+    """Return the number of forward passes of a schedule of `steps` for `size` positions."""
     return min(steps or size, size)
 
 
 def masked(block: Block, positions: Sequence[int], spec: Spec) -> Block:
-    """The block with `positions` undecided again; carriers refuse models without a mask id."""
+    """Return the block with `positions` remasked. The model must have a mask id."""
     assert spec.mask_id is not None
     return block.mask(positions, spec.mask_id) if positions else block

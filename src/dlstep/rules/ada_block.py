@@ -1,11 +1,10 @@
-"""Blocks that end where a phrase does: the first forward of each looks for a delimiter, such as a newline.
+"""Blocks that end with a phrase: a block's first pass looks for a delimiter, like a newline.
 
-A block of fixed size cuts sentences and lines where it happens to end. Here a block begins with a forward over the canvas,
-and ends with the most probable delimiter of the positions that are next, if that is probable enough; else it has the canvas'
-own `block_size`.
-
-Source: Lu et al., "AdaBlock-dLLM: Semantic-Aware Diffusion LLM Inference via Adaptive Block Size", 2025, arXiv 2509.26432.
-Different here: of equally probable delimiters the first counts, and the blocks behind it are left to any rule.
+A fixed block size cuts sentences and lines. Here a block begins with a pass over the canvas. It
+ends after the most probable delimiter among the next positions if that is probable enough,
+otherwise after the canvas' `block_size` positions. Source: Lu et al., "AdaBlock-dLLM:
+Semantic-Aware Diffusion LLM Inference via Adaptive Block Size", 2025, arXiv 2509.26432.
+Differences: the first of equally probable delimiters counts, and any rule may decode the blocks.
 """
 
 from dataclasses import dataclass, replace
@@ -22,21 +21,21 @@ from .threshold import Threshold
 @final
 @dataclass(frozen=True, slots=True)
 class AdaBlock(Rule):
-    """Chooses where each block ends, and leaves the block to another rule, the first forward included.
+    """Chooses where each block ends; the inner rule decodes the block, from its first pass on.
 
-    Of equally probable delimiters the first counts.
+    The first of equally probable delimiters counts.
     """
 
     SWEEP = ("accept_threshold", (0.5, 0.7, 0.8, 0.9, 0.95))
 
     delimiters: tuple[int, ...] = (198,)
-    """Ids that may end a block; the default is a newline in LLaDA's vocabulary. None: all blocks have the canvas' size."""
+    """Ids that may end a block (default: newline of LLaDA); empty: all have the block size."""
     delimiter_threshold: Probability = 0.3
-    """A delimiter of at least this probability ends the block."""
+    """A delimiter with at least this probability ends the block."""
     look_ahead: Annotated[float, Interval(gt=0.0, le=1.0)] = 0.25
-    """Share of the answer's length that is searched for a delimiter: the positions behind what is decided."""
+    """Fraction of the answer's length, after the decided positions, to search for a delimiter."""
     inner: Choice = Threshold(inclusive=True)
-    """The rule that decides positions of the block."""
+    """The rule that unmasks positions of the block."""
 
     def __post_init__(self) -> None:
         check_ranges(self)
@@ -46,25 +45,25 @@ class AdaBlock(Rule):
 
     @property
     def grids(self) -> bool:
-        """A grid's blocks have the size that the model was trained on."""
+        """False: blocks of a grid have the size that the model was trained on."""
         return False
 
     @property
     def wants(self) -> Wants:
-        """The statistics of the inner rule, and the most probable id: the sampled one may be another."""
+        """The statistics of the inner rule, and the best id, as the sampled one may differ."""
         wants = self.inner.wants
         return wants if wants.best else replace(wants, best=1)
 
     def unfit(self, spec: Spec) -> str:
-        """Models that the other rule cannot decode."""
+        """Return why the inner rule cannot decode such a model; empty if it can."""
         return self.inner.unfit(spec)
 
     def opens(self, size: int, answer: int) -> int:
-        """A block of the canvas' size, or all that is searched for a delimiter."""
+        """Return the block size of the canvas, or the length of the search if that is larger."""
         return max(size, floor(self.look_ahead * answer))
 
     def ends(self, sequence: Sequence, block: Block, rows: Rows, size: int) -> int:
-        """Behind the most probable delimiter, or where a block of the canvas' size ends."""
+        """Return the end of the most probable delimiter, or of a block of the canvas' size."""
         answer = sequence.goal.limit - len(sequence.goal.request.prompt)
         searched = min(floor(self.look_ahead * answer), len(rows.tokens))
         ids, chances, best = rows.best_ids, rows.best_probabilities, self.wants.best
@@ -75,15 +74,15 @@ class AdaBlock(Rule):
         return block.start + end + 1
 
     def wanted(self, block: Block, limit: int, number: int) -> tuple[int, ...]:
-        """Everything in the first forward, then what the other rule looks at."""
+        """Return all masked positions for the first pass, then what the inner rule samples."""
         return self.inner.wanted(block, limit, number) if number else block.undecided
 
     def measure(self, sequence: Sequence, block: Block) -> int:
-        """The undecided positions; before the first forward, which may give positions back, pinned ones, too."""
+        """Return the number of masks; before the first pass, which may drop some, of positions."""
         return len(block.undecided if sequence.ledger.steps > block.opened else block.tokens)
 
     def decided(self, sequence: Sequence, block: Block, rows: Rows, begin: int, must: bool, spec: Spec) -> Block:
-        """The block as the other rule leaves it; behind the first forward the block has its end already."""
+        """Return the block as the inner rule leaves it; `ends` has already cut the block."""
         if draw(sequence, block) == 0:
             asked = self.inner.wanted(block, sequence.goal.limit, 0)
             if asked != block.undecided:

@@ -1,11 +1,11 @@
-"""CreditDecoding: ids that were the most probable ones before are trusted more, so that tokens are taken earlier.
+"""CreditDecoding: raise the probability of ids that were the most probable ones in earlier passes.
 
-Source: Wang et al., "CreditDecoding: Accelerating Parallel Decoding in Diffusion Large Language Models with Trace Credit",
-2025, arXiv 2510.06133. Its code adds credits to logits; the probabilities here are the same, worked out from the ids with
-credit and their probabilities. Ids outside of the `BEST` most probable ones count as probability 0, and a position keeps
-credit for so many ids at most. Its code takes all positions within 1e-5 of the best one where none is above the threshold,
-here the first of the best. It accepts a probability that equals the threshold (`inclusive`). Its code is greedy; here the
-token is drawn from the fused probabilities at any temperature.
+Source: Wang et al., "CreditDecoding: Accelerating Parallel Decoding in Diffusion Large Language
+Models with Trace Credit", 2025, arXiv 2510.06133. Their code adds credits to logits; the
+probabilities here are equal. Differences: ids outside the `BEST` most probable ones have
+probability 0, and a position keeps credit for at most as many. Their code accepts a probability
+equal to the threshold (`inclusive`), unmasks all within 1e-5 of the best if none is above it (here
+one), and is greedy (here any temperature works).
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence as Items
@@ -26,7 +26,7 @@ WANTS = Wants(best=BEST)
 @final
 @value
 class Credits(Extra):
-    """Of each undecided position of a block, the ids that have credit, and how much."""
+    """The ids with credit at each undecided position of a block, and their credits."""
 
     ids: tuple[tuple[int, ...], ...]
     amounts: tuple[tuple[float, ...], ...]
@@ -35,23 +35,23 @@ class Credits(Extra):
 @final
 @dataclass(frozen=True, slots=True)
 class Credit(Rule):
-    """Takes every position whose token is probable enough once the credit of its past is counted in.
+    """A rule that unmasks each position whose token is probable enough with its credit.
 
-    In each forward all credits shrink by `credit_decay`, and each position's most probable id gains its probability to the
-    power `credit_power`. The probability of an id with credit C is multiplied by (1 + C) to the power `credit_weight`, and
-    all are normalised.
+    In each pass all credits shrink by `credit_decay`, and each position's most probable id gains
+    its probability to the power `credit_power`. The probability of an id with credit C is
+    multiplied by (1 + C) ** `credit_weight`, then all are normalised.
     """
 
     accept_threshold: Probability = 0.9
-    """A position is decided when the probability of its token is above this."""
+    """Unmask a position when the probability of its token is above this."""
     inclusive: bool = False
-    """A probability that equals the threshold is enough."""
+    """A probability equal to the threshold is enough."""
     credit_weight: Annotated[float, Interval(ge=0.0, le=16.0)] = 0.7
-    """How much credit counts; 0: not at all."""
+    """Exponent of (1 + credit); 0 ignores credit."""
     credit_power: Annotated[float, Interval(ge=0.0, le=16.0)] = 0.2
-    """Power of a probability that is gained as credit; 0: one for every forward."""
+    """Power of a probability that is gained as credit; 0 gains one per forward pass."""
     credit_decay: Probability = 0.8
-    """Share of a credit that is left after a forward."""
+    """Fraction of a credit that is left after a forward pass."""
 
     @property
     def wants(self) -> Wants:
@@ -59,11 +59,11 @@ class Credit(Rule):
         return WANTS
 
     def decided(self, sequence: Sequence, block: Block, rows: Rows, begin: int, must: bool, spec: Spec) -> Block:
-        """The block with what is probable enough, or else the best position, and the credit of the others."""
+        """Return the block with certain positions unmasked, or the best one, and new credits."""
         del spec
         undecided, memory = block.undecided, block.extra
         count = len(undecided)
-        if not isinstance(memory, Credits) or len(memory.ids) != count:  # none, or another rule has been at the block since
+        if not isinstance(memory, Credits) or len(memory.ids) != count:  # none, or of another rule
             memory = Credits(((),) * count, ((),) * count)
         end = begin + count
         most_probable = rows.best_probabilities[begin * BEST : end * BEST : BEST]
@@ -75,7 +75,7 @@ class Credit(Rule):
         raising = (1.0 + most) ** self.credit_weight
 
         def answered(place: int) -> tuple[int, float]:
-            """Token and probability of an undecided position."""
+            """Return token and probability of an undecided position."""
             row = begin + place
             return self._answer(sequence, block, rows, row, undecided[place], ids[place], amounts[place])
 
@@ -92,13 +92,13 @@ class Credit(Rule):
     def _chosen(
         self, bounds: Items[float], raising: float, answered: Callable[[int], tuple[int, float]], must: bool
     ) -> dict[int, tuple[int, float]]:
-        """Return the places to decide with their tokens and probabilities, ascending; at least one if `must`."""
+        """Return the places to unmask with token and probability; at least one if `must`."""
         accept, inclusive = self.accept_threshold, self.inclusive
         found = {place: answered(place) for place in _promising(bounds, raising, accept)}
         chosen = {place: pair for place, pair in found.items() if pair[1] > accept or (inclusive and pair[1] == accept)}
         if chosen or not must:
             return chosen
-        _, least = answered(bounds.index(max(bounds)))  # no place below this can be the best one
+        _, least = answered(bounds.index(max(bounds)))  # those with a lower bound cannot be best
         found = {place: answered(place) for place in _promising(bounds, raising, least)}
         best = max(found, key=lambda place: found[place][1])
         return {best: found[best]}
@@ -113,7 +113,7 @@ class Credit(Rule):
         ids: tuple[int, ...],
         amounts: tuple[float, ...],
     ) -> tuple[int, float]:
-        """The token of a position and its probability, both with the credits counted in."""
+        """Return the token of a position and its probability, both with credit."""
         best_ids = rows.best_ids[row * BEST : row * BEST + BEST]
         best_probabilities = rows.best_probabilities[row * BEST : row * BEST + BEST]
         weighted, total = fused(best_ids, best_probabilities, ids, amounts, self.credit_weight)
@@ -127,25 +127,25 @@ class Credit(Rule):
 
 
 def _promising(bounds: Items[float], raising: float, least: float) -> list[int]:
-    """Places whose probability may come to `least`, where no id of place i is more probable than `bounds[i]`.
+    """Return the places whose probability with credit may reach `least`.
 
-    A probability p that is multiplied by r, and all then normalised, comes to p r / (1 - p + p r) at most, and no r is above
-    `raising`.
+    `bounds[i]` is at least the probability of any id at place i. An id of probability p that is
+    multiplied by r gets at most p r / (1 - p + p r), and no r is above `raising`.
     """
-    lowest = least / (least + raising * (1.0 - least)) * (1.0 - 1e-9)  # what rounding could hide
+    lowest = least / (least + raising * (1.0 - least)) * (1.0 - 1e-9)  # allow for rounding
     return [place for place, bound in enumerate(bounds) if bound >= lowest]
 
 
 def _after(
     memory: Credits, best_ids: Items[int], gains: Iterable[float], decay: float
 ) -> tuple[list[tuple[int, ...]], list[tuple[float, ...]], float]:
-    """Ids with credit and their credit after a forward, position by position, and the largest credit of all."""
+    """Return the ids with credit and their credits after a pass, and the largest credit."""
     ids, places = list(memory.ids), range(len(memory.ids))
     amounts: list[tuple[float, ...]] = []
     most, add = 0.0, amounts.append
     for place, own, held, best, gained in zip(places, memory.ids, memory.amounts, best_ids, gains, strict=True):
         size = len(own)
-        if size == 2 and best in own:  # in most positions one id or two take turns; without calls
+        if size == 2 and best in own:  # fast path: mostly one or two ids alternate
             one, two = held
             if own[0] == best:
                 one, two = one * decay + gained, two * decay
@@ -170,9 +170,9 @@ def _after(
 
 
 def _renewed(ids: tuple[int, ...], amounts: list[float], best: int, gained: float) -> tuple[tuple[int, ...], tuple[float, ...]]:
-    """The ids with credit and their credit after a forward: `best`, the first of them, gains some. Spent credits are left out.
+    """Return ids and credits after a pass; `best`, the first id, gains credit. Drops credits of 0.
 
-    `amounts` are the credits as they have shrunk. Of more ids than are kept, the one with the least credit goes.
+    `amounts` are credits after decay. Of too many ids, the one with least credit goes.
     """
     if best in ids:
         place = ids.index(best)
@@ -191,10 +191,10 @@ def _renewed(ids: tuple[int, ...], amounts: list[float], best: int, gained: floa
 def fused(
     ids: Items[int], probabilities: Items[float], credited: Items[int], amounts: Items[float], weight: float
 ) -> tuple[dict[int, float], float]:
-    """Probabilities of those of `ids` that are `credited`, as their credits raise them, and what all ids then sum to.
+    """Return the raised probabilities of the `credited` ids, and the new sum over all ids.
 
-    The most probable of all ids is among them, because the most probable one without credit has just gained some. Equally
-    probable ones are in the order of `ids`.
+    They include the most probable id, because the most probable id without credit has just gained
+    some. Ties are in the order of `ids`.
     """
     if len(credited) == 1:  # the first of `ids`
         raised = probabilities[0] * (1.0 + amounts[0]) ** weight
@@ -212,9 +212,9 @@ def fused(
 
 
 def _drawn(weighted: Mapping[int, float], stream: int) -> int:
-    """The id that Gumbel noise chooses, with the numbers that sampled the token.
+    """Return the id that Gumbel noise chooses, from the random numbers that sampled the token.
 
-    Against ids without credit the sampled token has won already, so that those with credit are all that can beat it.
+    Ids without credit have already lost to the sampled token.
     """
     found = {token: log(chance) - log(-log(uniform(stream, token))) for token, chance in weighted.items() if chance}
     return max(found, key=found.__getitem__)

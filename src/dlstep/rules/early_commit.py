@@ -1,13 +1,12 @@
-"""Early commit: once the gap between the two best tokens is wide enough, all that is undecided is taken at once.
+"""Early commit: unmask everything at once when the gap between the two best tokens is wide enough.
 
-Often the answer stands long before the last forward. Until the gap is wide enough, each part of the answer takes its share in
-each forward, as in LLaDA.
-
-Source: Li et al., "Diffusion Language Model Knows the Answer Before It Decodes", 2025, arXiv 2508.19982 (Prophet), whose
-thresholds fall in three steps.
-Different here: Prophet's code measures the gap over five positions from where its tasks force the answer to begin, and never
-ends early without such a place. Here `region` names one, and without it all of the answer counts. SchED's smooth schedules
-(arXiv 2512.02892) are left out: their exact shapes could not be checked.
+The answer is often stable long before the last pass. Until the gap is wide enough, each pass
+unmasks its share of one part of the answer, as in LLaDA. Source: Li et al., "Diffusion Language
+Model Knows the Answer Before It Decodes", 2025, arXiv 2508.19982 (Prophet), whose thresholds fall
+in three steps. Differences: Prophet's code measures the gap over the five positions after a place
+where its tasks force the answer to begin, and otherwise never ends early. Here `region` sets the
+positions (default: all). SchED's smooth schedules (arXiv 2512.02892) are left out, because their
+exact shapes could not be checked.
 """
 
 from bisect import bisect_left, bisect_right
@@ -21,31 +20,31 @@ from annotated_types import Gt, Interval
 from ..core import Block, Rows, Rule, Sequence, Spec, Wants, check_ranges, draw
 from .quota import Quota
 
-BEST = 2  # no schedule reads any
+BEST = 2  # the gap needs two; no schedule needs any
 Gap = Annotated[float, Interval(ge=0.0, le=1e6)]
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class EarlyCommit(Rule):
-    """Takes the shares of a schedule, and everything as soon as the mean gap of the region is as wide as is due.
+    """A rule that unmasks by a schedule, and everything once the mean gap is wide enough.
 
-    A gap is the difference of the two largest logits. Which of the three gaps is due depends on the share of the forwards that
-    the schedule takes for the whole answer, this one included. Parts of the answer are taken from left to right.
+    A gap is the difference of the two largest logits. The threshold depends on the fraction of the
+    schedule's passes done, the current one included. Parts are decoded from left to right.
     """
 
     SWEEP = ("early_gap", (7.5, 8.0, 9.0, 10.0, 12.0))
 
     early_gap: Gap | None = 7.5
-    """Mean gap that ends the decode in the first 33 % of all forwards; None: nothing ends it there."""
+    """Mean gap that ends decoding during the first 33 % of all passes; None: no early end there."""
     middle_gap: Gap | None = 5.0
-    """The same from 33 % on."""
+    """The same between 33 % and 67 %."""
     late_gap: Gap | None = 2.5
     """The same from 67 % on."""
     region: tuple[int, ...] = ()
-    """Offset in the answer and length of the positions whose gaps count, decided or not; empty: all positions of the answer."""
+    """Offset and length of the answer positions whose gaps count; empty: the whole answer."""
     part_size: Annotated[int, Gt(0)] = 32
-    """Positions of a part; the schedule of the next one begins when it is full."""
+    """Positions of a part; the next part begins when it is full."""
     inner: Quota = Quota()
     """The schedule of each part."""
 
@@ -56,20 +55,20 @@ class EarlyCommit(Rule):
 
     @property
     def whole(self) -> bool:
-        """All positions are taken when the decode ends early."""
+        """True: decoding may end with any position."""
         return True
 
     @property
     def wants(self) -> Wants:
-        """The statistics of the schedule, and the two most probable tokens of the plain softmax, whose logits the gap is of."""
+        """The statistics of the schedule, and the two best probabilities, which give the gap."""
         return replace(self.inner.wants, best=BEST, tempered=False)
 
     def unfit(self, spec: Spec) -> str:
-        """Models that the schedule cannot decode."""
+        """Return why the schedule cannot decode such a model; empty if it can."""
         return self.inner.unfit(spec)
 
     def wanted(self, block: Block, limit: int, number: int) -> tuple[int, ...]:
-        """All undecided positions, and those of the region."""
+        """Return all undecided positions, and those of the region."""
         region = self._region(block, limit)
         if not self.region or not region:
             return block.undecided if self.region else region
@@ -78,7 +77,7 @@ class EarlyCommit(Rule):
         return undecided[:before] + region + undecided[behind:]
 
     def decided(self, sequence: Sequence, block: Block, rows: Rows, begin: int, must: bool, spec: Spec) -> Block:
-        """The block with everything taken, or with what is due in the part that is under way."""
+        """Return the block with everything unmasked, or with the current part's share."""
         limit, number = sequence.goal.limit, draw(sequence, block)
         region = self._region(block, limit)
         asked = self.wanted(block, limit, number) if self.region else region
@@ -95,16 +94,16 @@ class EarlyCommit(Rule):
         return block.with_part(self.inner.decided(sequence, part, found, 0, must, spec))
 
     def measure(self, sequence: Sequence, block: Block) -> int:
-        """The forwards that the schedule has left."""
+        """Return the number of passes that the schedule has left."""
         return self.bound(len(block.tokens)) - (sequence.ledger.steps - block.opened)
 
     def bound(self, size: int) -> int:
-        """The forwards that the schedule takes for all parts."""
+        """Return the number of passes that the schedule takes for all parts."""
         full, rest = divmod(size, self.part_size)
         return full * self.inner.bound(self.part_size) + (self.inner.bound(rest) if rest else 0)
 
     def due(self, progress: float) -> float | None:
-        """The mean gap that ends the decode in a forward; `progress` is the share of all forwards, this one included."""
+        """Return the mean gap that ends decoding; `progress` includes the current pass."""
         if progress < 0.33:
             return self.early_gap
         return self.middle_gap if progress < 0.67 else self.late_gap
@@ -115,10 +114,10 @@ class EarlyCommit(Rule):
 
 
 def _gap(region: tuple[int, ...], asked: tuple[int, ...], rows: Rows, begin: int) -> float:
-    """The mean gap of the region; below any other if the answer ends in front of the region."""
+    """Return the mean gap of the region; minus infinity if the answer ends before it."""
     if not region:
         return -inf
-    first = (begin + bisect_left(asked, region[0])) * BEST  # the rows of a region lie one behind the other
+    first = (begin + bisect_left(asked, region[0])) * BEST  # the rows of a region are consecutive
     stop = first + len(region) * BEST
     one, two = rows.best_probabilities[first:stop:BEST], rows.best_probabilities[first + 1 : stop : BEST]
     return fsum(map(log, map(truediv, one, two))) / len(region) if all(two) else inf

@@ -1,9 +1,9 @@
-"""The entropy bound: positions are taken in an order as long as their entropies, all but the largest, sum to little enough.
+"""The entropy bound: unmask positions while their entropies, less the largest, sum to it.
 
-Source: Ben-Hamu et al., "Accelerated Sampling from Masked Diffusion Models via Entropy Bounded Unmasking" (EB-Sampler), 2025,
-arXiv 2505.24857. The authors tune the bound for each task; the default is that of `diffusion_gemma`. Some copies give it in
-bits, and one takes the largest entropy from other requests of the batch unless the order is that of entropies; here it is
-in nats, and of the positions that are taken.
+Source: Ben-Hamu et al., "Accelerated Sampling from Masked Diffusion Models via Entropy Bounded
+Unmasking" (EB-Sampler), 2025, arXiv 2505.24857. The authors tune the bound per task; the default is
+that of `diffusion_gemma`. The bound is in nats (some copies use bits), and the largest entropy is
+that of the unmasked positions (one copy's is of other requests too unless the order is entropy).
 """
 
 from collections.abc import Sequence as Items
@@ -21,17 +21,17 @@ _ENTROPY, _BOTH = Wants(statistics=frozenset({"entropy"})), Wants(statistics=fro
 @final
 @dataclass(frozen=True, slots=True)
 class EntropyBound(Choice):
-    """Takes the longest run of positions, in `order`, whose entropies less the largest sum to at most `entropy_bound`."""
+    """A rule that unmasks the longest run in `order` within `entropy_bound`."""
 
     SWEEP = ("entropy_bound", (0.03, 0.1, 0.3, 1.0, 3.0))
 
     entropy_bound: Annotated[float, Interval(ge=0.0, lt=float("inf"))] = 0.1
-    """The most that the entropies of positions taken at once sum to, all but the largest, in nats."""
+    """Limit in nats for the sum of the entropies unmasked at once, without the largest."""
     order: Literal["entropy", "confidence", "margin"] = "entropy"
     """Which positions come first: small entropies, probable tokens or large margins."""
 
     def chosen(self, sequence: Sequence, block: Block, rows: Rows, begin: int, must: bool) -> list[int]:
-        """The rows within the bound; the first of the order always is."""
+        """Return the rows within the bound; the first in the order always is."""
         end = begin + len(block.undecided)
         entropies, bound = rows.entropies[begin:end], self.entropy_bound
         if self.order == "entropy":
@@ -48,7 +48,7 @@ class EntropyBound(Choice):
         return sorted(chosen)
 
     def scores(self, sequence: Sequence, block: Block, rows: Rows, begin: int) -> Items[float]:
-        """Return the numbers of `order`: entropies with their sign changed, probabilities or margins."""
+        """Return the scores of `order`: negated entropies, probabilities or margins."""
         end = begin + len(block.undecided)
         if self.order == "entropy":
             return [-entropy for entropy in rows.entropies[begin:end]]
@@ -56,7 +56,7 @@ class EntropyBound(Choice):
 
     @property
     def wants(self) -> Wants:
-        """Entropies, and margins where they are ordered by."""
+        """Entropies, and margins if they define the order."""
         return _BOTH if self.order == "margin" else _ENTROPY
 
 

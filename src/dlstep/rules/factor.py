@@ -1,8 +1,9 @@
-"""Fast-dLLM's factor: the more positions are taken at once, the more probable the least probable of them must be.
+"""Fast-dLLM's factor: the more positions at once, the more probable the least one must be.
 
-Source: Wu et al., "Fast-dLLM: Training-free Acceleration of Diffusion LLM by Enabling KV Cache and Parallel Decoding", 2025,
-arXiv 2505.22618. As in the authors' code, every smaller number of positions must pass, too; the paper asks it of the last
-alone, and strictly. Copies of the code take a position that fails if it is the block's least probable one; here none does.
+Source: Wu et al., "Fast-dLLM: Training-free Acceleration of Diffusion LLM by Enabling KV Cache and
+Parallel Decoding", 2025, arXiv 2505.22618. As in their code, every smaller number of positions must
+pass too; the paper requires it of the last only, strictly. Some copies of the code unmask a failing
+position if it is the block's least probable one.
 """
 
 from dataclasses import dataclass
@@ -17,18 +18,18 @@ from ._ranking import highest
 @final
 @dataclass(frozen=True, slots=True)
 class Factor(Choice):
-    """Takes the most probable positions, as long as the k-th of them has a probability of at least 1 - `factor` / (k + 1).
+    """A rule that unmasks while the k-th best position has 1 - `factor` / (k + 1) or more.
 
-    The first is taken in any case where one must be taken.
+    If a position must be unmasked, the first one always is.
     """
 
     SWEEP = ("factor", (0.25, 0.5, 1.0, 2.0, 4.0))
 
     factor: Annotated[float, Interval(ge=0.0, lt=float("inf"))] = 1.0
-    """How much doubt k positions may have: the k-th is taken at a probability of 1 - this / (k + 1) or more."""
+    """The k-th position needs a probability of at least 1 - factor / (k + 1)."""
 
     def chosen(self, sequence: Sequence, block: Block, rows: Rows, begin: int, must: bool) -> list[int]:
-        """The most probable rows, up to the first that fails."""
+        """Return the most probable rows, up to the first that fails."""
         factor = self.factor
         probabilities = rows.probabilities[begin : begin + len(block.undecided)]
         count = 0

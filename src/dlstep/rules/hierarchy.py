@@ -1,8 +1,8 @@
-"""dInfer's hierarchical decoding: the best position of every stretch of masks, so that what is taken at once lies apart.
+"""dInfer's hierarchical decoding: unmask the best position of each run of masks.
 
-Source: Ma et al., "dInfer: An Efficient Inference Framework for Diffusion Language Models", 2025, arXiv 2510.08666. Where
-several positions of a stretch are equally probable, the authors' code takes them all; here the lowest is taken. Their form that
-takes tokens back is `remask_threshold`.
+Source: Ma et al., "dInfer: An Efficient Inference Framework for Diffusion Language Models", 2025,
+arXiv 2510.08666. Of equally probable positions of a run, the authors' code unmasks all, this rule
+the lowest. `remask_threshold` selects their variant with remasking.
 """
 
 from bisect import bisect_left
@@ -14,7 +14,7 @@ from ._schedule import masked
 
 
 def best_of_runs(positions: tuple[int, ...], probabilities: tuple[float, ...], low: float) -> list[int]:
-    """Indices of the most probable of each stretch of consecutive `positions`, where it is above `low`."""
+    """Return the indices of the best position of each run of `positions`, if above `low`."""
     found: list[int] = []
     top, highest, before = 0, -1.0, -1
     for index, position in enumerate(positions):
@@ -33,30 +33,29 @@ def best_of_runs(positions: tuple[int, ...], probabilities: tuple[float, ...], l
 @final
 @dataclass(frozen=True, slots=True)
 class Hierarchy(Choice):
-    """Takes the best position of each stretch of consecutive masks if it is above `low_threshold`, and all that are certain.
+    """A rule that unmasks the best position of each run of masks, and all certain ones.
 
-    The block's best one is taken in any case where one must be. With a `remask_threshold`, decided positions whose most
-    probable token is less probable than that count as masks: of them and the others, more are taken than were doubted.
+    With `must`, it unmasks at least the best position. With `remask_threshold`, decided positions
+    whose best token is less probable become masks, and each pass unmasks more than it remasks.
     """
 
     SWEEP = ("low_threshold", (0.9, 0.7, 0.5, 0.4, 0.2))
 
     low_threshold: Probability = 0.4
-    """The best position of a stretch of masks is decided when the probability of its token is above this."""
+    """Unmask the best position of a run of masks if the probability of its token is above this."""
     accept_threshold: Probability = 1.0
-    """Any position is decided when the probability of its token is above this; 1: only the best of stretches are."""
+    """Unmask any position if its token's probability is above this; 1: only the best of runs."""
     remask_threshold: Probability = 0.0
-    """A decided position becomes a mask when the most probable token there, be it its own or not, is less probable than this,
-    unless it is taken anew; 0: never."""
+    """Remask a decided position if the best token there is less probable than this; 0: never."""
 
     def chosen(self, sequence: Sequence, block: Block, rows: Rows, begin: int, must: bool) -> list[int]:
-        """The rows that are best of their stretch, and the certain ones."""
+        """Return the best rows of runs, and the certain ones."""
         end = begin + len(block.undecided)
         taken = self._taken(block.undecided, rows.probabilities[begin:end])
         return [begin + index for index in taken] or ([best(rows, begin, end)] if must else [])
 
     def decided(self, sequence: Sequence, block: Block, rows: Rows, begin: int, must: bool, spec: Spec) -> Block:
-        """The block with what was chosen, less what is doubted."""
+        """Return the block with chosen positions unmasked, and uncertain ones remasked."""
         if not self.remask_threshold:
             return Choice.decided(self, sequence, block, rows, begin, must, spec)
         sampled, doubt, doubted = block.sampled(sequence.goal.limit), self.remask_threshold, list[int]()
@@ -80,17 +79,17 @@ class Hierarchy(Choice):
         )
 
     def wanted(self, block: Block, limit: int, number: int) -> tuple[int, ...]:
-        """All positions of the answer where decided ones may be doubted, the undecided ones otherwise."""
+        """Return all sampled positions if decided ones may be remasked, else the masked."""
         del number
         return block.sampled(limit) if self.remask_threshold else block.undecided
 
     @property
     def revokes(self) -> bool:
-        """With a `remask_threshold`."""
+        """True with a `remask_threshold`."""
         return self.remask_threshold > 0.0
 
     def _taken(self, positions: tuple[int, ...], probabilities: tuple[float, ...]) -> list[int]:
-        """Indices of the positions that are sure enough, ascending."""
+        """Return the indices of the positions that are certain enough, ascending."""
         accept, taken = self.accept_threshold, best_of_runs(positions, probabilities, self.low_threshold)
         if accept < 1.0:
             certain = [index for index, probability in enumerate(probabilities) if probability > accept]

@@ -1,8 +1,8 @@
-"""LocalLeap: near positions that are certain, less certain ones are taken, too.
+"""LocalLeap: also unmask less certain positions next to certain ones.
 
-Source: Kong et al., "Accelerating Diffusion LLM Inference via Local Determinism Propagation" (LocalLeap), 2025, arXiv
-2510.07081. In its code a relaxed threshold above the other one raises the bar near certain positions. Neighbourhoods end at
-the block, and only positions decided in the same forward have one.
+Source: Kong et al., "Accelerating Diffusion LLM Inference via Local Determinism Propagation"
+(LocalLeap), 2025, arXiv 2510.07081. In their code, a relaxed threshold above the other one raises
+the bar near certain positions. Neighbourhoods end at the block, around positions of the same pass.
 """
 
 from bisect import bisect_left
@@ -17,22 +17,22 @@ from ..core import Block, Choice, Probability, Rows, Sequence, best
 @final
 @dataclass(frozen=True, slots=True)
 class LocalLeap(Choice):
-    """Takes every position of at least `accept_threshold`, and those of at least `relaxed_threshold` near one of them.
+    """A rule that unmasks certain positions, and less certain ones near them.
 
-    If there is none, the best one is taken where one must be.
+    If there are none and a position must be unmasked, the best one is.
     """
 
     SWEEP = ("relaxed_threshold", (0.9, 0.75, 0.6, 0.45, 0.3))
 
     accept_threshold: Probability = 0.9
-    """A position is decided when the probability of its token is this or more."""
+    """Unmask a position when the probability of its token is at least this."""
     relaxed_threshold: Probability = 0.75
-    """The probability that is enough near a decided position; it adds nothing where it is `accept_threshold` or more."""
+    """The probability that is enough near a certain position, at most `accept_threshold`."""
     radius: Annotated[int, Ge(0)] = 4
-    """The farthest that two positions near one another are apart."""
+    """The largest distance between neighbours."""
 
     def chosen(self, sequence: Sequence, block: Block, rows: Rows, begin: int, must: bool) -> list[int]:
-        """The certain rows and the likely ones near them."""
+        """Return the certain rows and the likely rows near them."""
         undecided, accept, relaxed, radius = block.undecided, self.accept_threshold, self.relaxed_threshold, self.radius
         end = begin + len(undecided)
         probabilities = rows.probabilities[begin:end]
@@ -46,7 +46,8 @@ class LocalLeap(Choice):
                 chosen.append(row)
             elif probability >= relaxed:
                 position = undecided[row - begin]
-                # The first anchor that is not too far on the left; those after it are farther on the right.
+                # The leftmost anchor within `radius` on the left; later anchors are farther to the
+                # right.
                 first = bisect_left(anchors, position - radius)
                 if first <= last and anchors[first] <= position + radius:
                     chosen.append(row)

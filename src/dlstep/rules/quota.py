@@ -1,14 +1,15 @@
-"""Fixed schedules: each forward of a block takes its share of the positions, the first ones of an order.
+"""Fixed schedules: each pass unmasks its share of a block, in a given order.
 
-Sources: Nie et al., "Large Language Diffusion Models" (LLaDA), 2025, arXiv 2502.09992 (even shares; `confidence`, `random`);
-Ye et al., "Dream 7B", 2025, arXiv 2508.15487 (one schedule over the whole answer; `margin`, `entropy`, `independent`, random
-numbers in the order); Cheng et al., "SDAR", 2025, arXiv 2510.06303 (`left`, the threshold beside the shares).
+Sources: Nie et al., "Large Language Diffusion Models" (LLaDA), 2025, arXiv 2502.09992 (even shares;
+`confidence`, `random`); Ye et al., "Dream 7B", 2025, arXiv 2508.15487 (one schedule over the whole
+answer; `margin`, `entropy`, `independent`, random noise in the order); Cheng et al., "SDAR", 2025,
+arXiv 2510.06303 (`left`, shares with a threshold).
 
-LLaDA and Dream leave the order among equals open; here the lowest position comes first. Dream runs forwards that take
-nothing; here they are left out, which changes no greedy answer. LLaDA's option to take ends of sequence last has no effect on
-some of them with a temperature above 0 in its code; here it always has. Its code also takes them out of the softmax that
-ranks the other positions, and SDAR's shares out the whole block where the prompt ends inside it: `docs/published_code.md`
-measures both.
+LLaDA and Dream leave ties open; here the lowest position comes first. Dream's passes that unmask
+nothing are skipped, which changes no greedy answer. In LLaDA's code, the option to unmask ends of
+sequence last misses some at temperatures above 0, and removes them from the softmax that ranks
+other positions. SDAR's code shares out the whole block even if the prompt ends inside it.
+`docs/published_code.md` measures the last two.
 """
 
 from bisect import bisect_left
@@ -26,23 +27,23 @@ from ._ranking import highest
 from ._schedule import length, share
 
 Order = Literal["confidence", "margin", "entropy", "random", "left", "independent"]
-LAST = 0.001  # the share of masks that Dream's schedule counts with behind its last forward
+LAST = 0.001  # Dream's schedule ends with this fraction of masks
 _BEHIND = float("-inf")
 _WANTS = {"margin": Wants(statistics=frozenset({"margin"})), "entropy": Wants(statistics=frozenset({"entropy"}))}
 
 
 def hazard(forward: int, forwards: int) -> float:
-    """The share of what is still masked that forward `forward` of Dream's schedule takes."""
+    """Return the fraction of the masks that pass `forward` of Dream's schedule unmasks."""
     masked, after = (1 + count * (LAST - 1) / forwards for count in (forward, forward + 1))
     return 1 - after / masked
 
 
 @lru_cache(maxsize=1024)
 def dream_shares(size: int, forwards: int) -> tuple[int, ...]:
-    """How many of `size` positions each forward of Dream's schedule takes; those that would take none are left out."""
+    """Return how many of `size` positions Dream's non-empty passes unmask."""
     left, forward, shares = size, 0, list[int]()
     while left:
-        # The forwards before this one take less than one position each.
+        # Skip passes that would unmask less than one position each.
         forward = max(forward, min(ceil(forwards / (1 - LAST)) - left - 2, forwards - 1))
         taken = left if forward >= forwards - 1 else int(left * hazard(forward, forwards))
         if taken:
@@ -52,36 +53,36 @@ def dream_shares(size: int, forwards: int) -> tuple[int, ...]:
 
 
 def _numbers(seed: int, block: Block, number: int) -> list[float]:
-    """A uniform number in (0, 1) for each undecided position, of forward `number`."""
+    """Return a uniform number in (0, 1) for each undecided position in pass `number`."""
     start = block.start
-    drawn = integers(seed, start, block.end, number, "choose", 1 << 23)  # of the same positions in each forward: quicker
+    drawn = integers(seed, start, block.end, number, "choose", 1 << 23)  # cached, as all draw for the same positions
     return [(drawn[position - start] + 0.5) * 2.0**-23 for position in block.undecided]
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Quota(Choice):
-    """Takes a share of a block in each of `steps_per_block` forwards, the positions that come first in `order`.
+    """A rule that unmasks a share of a block in each of `steps_per_block` passes, in an order.
 
-    Equal ones: the lowest position first. The positions that were not given when the block opened are shared out; what is left
-    over of even shares goes to the first forwards.
+    Ties go to the lowest position. Shares are of the positions that were not given when the block
+    opened; the remainder of even shares goes to the first passes.
     """
 
     SWEEP = ("steps_per_block", (1, 2, 3, 4, 8))
 
     steps_per_block: Annotated[int, Gt(0)] | None = None
-    """Forwards that a block takes; None: one for each position."""
+    """Forward passes per block; None: one per position."""
     schedule: Literal["even", "dream"] = "even"
-    """Even shares, or Dream's, which go over the whole answer at once and need a canvas without a cache."""
+    """Even shares, or Dream's, which cover the whole answer and need a canvas without a cache."""
     order: Order = "confidence"
-    """Which positions come first: probable tokens, large margins, small entropies, random ones or those on the left;
-    independent: each position is taken by a random number of its own, with Dream's schedule only."""
+    """Which positions come first: probable tokens, large margins, small entropies, random ones
+    or those on the left; independent: one random draw per position (Dream's schedule only)."""
     order_temperature: Annotated[float, Interval(ge=1e-6, lt=float("inf"))] | None = None
-    """Draws the positions at random, in proportion to exp(number that is ordered by / this); None: the first ones."""
+    """Sample positions in proportion to exp(score / this); None: take the first ones."""
     dynamic_threshold: Probability | None = None
-    """A forward takes every position with a probability above this, if they are not fewer than its share (SDAR)."""
+    """Unmask all with a probability above this if they are at least a pass's share (SDAR)."""
     eos_last: bool = False
-    """Tokens that end the answer are taken behind all others of the block."""
+    """Unmask tokens that end the answer after all others of the block."""
 
     def __post_init__(self) -> None:
         check_ranges(self)
@@ -100,7 +101,7 @@ class Quota(Choice):
             raise ValueError("Quota.eos_last=True has no effect with order='independent': give another order")
 
     def chosen(self, sequence: Sequence, block: Block, rows: Rows, begin: int, must: bool) -> list[int]:
-        """The first rows of the order, as many as are due."""
+        """Return the first rows of the order, as many as this pass's share."""
         number, end = draw(sequence, block), begin + len(block.undecided)
         size = len(block.sampled(sequence.goal.limit))
         if self.order == "independent":
@@ -120,21 +121,21 @@ class Quota(Choice):
 
     @property
     def whole(self) -> bool:
-        """With Dream's schedule."""
+        """True with Dream's schedule."""
         return self.schedule == "dream"
 
     @property
     def wants(self) -> Wants:
-        """The number that is ordered by."""
+        """The statistic that defines the order."""
         return _WANTS.get(self.order, PLAIN)
 
     def measure(self, sequence: Sequence, block: Block) -> int:
-        """The forwards of the schedule that are left; each takes a position, unless positions are taken independently."""
+        """Return the passes left, at most one per undecided position unless independent."""
         left = self.bound(len(block.sampled(sequence.goal.limit))) - (sequence.ledger.steps - block.opened)
         return max(left if self.order == "independent" else min(left, len(block.undecided)), 1)
 
     def bound(self, size: int) -> int:
-        """The forwards of the schedule."""
+        """Return the number of passes of the schedule."""
         if self.order == "independent":
             return self.steps_per_block or size
         if self.schedule == "dream":
@@ -142,14 +143,14 @@ class Quota(Choice):
         return length(size, self.steps_per_block)
 
     def _due(self, size: int, number: int) -> int:
-        """How many positions forward `number` of a block takes."""
+        """Return how many positions pass `number` of a block unmasks."""
         if self.schedule == "dream":
             shares = dream_shares(size, self.steps_per_block or size)
             return shares[number] if number < len(shares) else size
         return share(size, self.steps_per_block, number)
 
     def _independent(self, sequence: Sequence, block: Block, begin: int, number: int, size: int) -> list[int]:
-        """The rows of the positions whose own number is below the chance of this forward; all of them in the last one."""
+        """Return rows whose random number is below this pass's chance; all in the last pass."""
         undecided, forwards, seed = block.undecided, self.steps_per_block or size, sequence.goal.request.seed
         if number >= forwards - 1:
             return list(range(begin, begin + len(undecided)))
@@ -158,7 +159,7 @@ class Quota(Choice):
         return [begin + bisect_left(undecided, position) for position in hit if position in masks]
 
     def scores(self, sequence: Sequence, block: Block, rows: Rows, begin: int) -> list[float]:
-        """Return the numbers of `order`, with noise if positions are drawn; with `eos_last`, ends of the answer are last."""
+        """Return the scores of `order`, with noise if sampled; `eos_last` puts ends last."""
         end, seed, number = begin + len(block.undecided), sequence.goal.request.seed, draw(sequence, block)
         match self.order:
             case "confidence" | "independent":
@@ -172,7 +173,7 @@ class Quota(Choice):
             case "left":
                 scores = [-float(position) for position in block.undecided]
         if (scale := self.order_temperature) is not None:
-            # The largest of score and Gumbel noise is a draw without replacement.
+            # The largest scores with Gumbel noise are a sample without replacement.
             noise = map(log, map(neg, map(log, _numbers(seed, block, number))))
             scores = [score / scale - own for score, own in zip(scores, noise, strict=True)]
         if self.eos_last:

@@ -1,10 +1,10 @@
-"""ReMDM: decided tokens become masks again, in loops before a block is full or by chance in every forward.
+"""ReMDM: remask decided tokens, in extra passes before a block is full or randomly in every pass.
 
-Source: Wang et al., "Remasking Discrete Diffusion Models with Inference-Time Scaling", 2025, arXiv 2503.00307; `llada` is the
-authors' form for LLaDA. Differences: a step of the schedule that takes nothing runs no forward, because tokens and choices are
-independent; the last step takes all masks, which the authors' code does in a forward of its own; steps in front of `t_on`
-never go past `alpha_on`. `llada` counts seven eighths of the forwards, the copies that were read count positions; the two are
-one where a forward takes one position.
+Source: Wang et al., "Remasking Discrete Diffusion Models with Inference-Time Scaling", 2025, arXiv
+2503.00307; `llada` is the authors' variant for LLaDA. Differences: a step that unmasks nothing runs
+no pass, because tokens and choices are independent; the last step unmasks all masks without a
+separate pass; steps before `t_on` never exceed `alpha_on`. `llada` counts seven eighths of the
+passes, the copies that were read of the positions: the same if each pass unmasks one position.
 """
 
 from bisect import bisect_left
@@ -33,7 +33,7 @@ ETA: dict[Variant, float] = {"cap": 0.008, "rescale": 0.015, "loop": 0.02}
 @final
 @dataclass(frozen=True, slots=True)
 class Walk(Extra):
-    """Steps of the schedule that lie behind a block, with and without a forward."""
+    """The number of schedule steps done for a block, with or without a forward pass."""
 
     steps: int
 
@@ -41,39 +41,39 @@ class Walk(Extra):
 @final
 @dataclass(frozen=True, slots=True)
 class ReMDM(Rule):
-    """Fills a block by a schedule, and masks tokens again on the way.
+    """A rule that fills a block by a schedule and remasks tokens on the way.
 
-    `llada` takes even shares, the most probable first. After seven eighths of its forwards come `remask_forwards` more, by
-    default as many as the block takes without them: before each, the `remask_count` least probable tokens become masks, and
-    it takes as many. Probabilities are those that tokens had when they were taken; of equal ones the lowest position is
-    taken, and masked, first.
+    `llada` unmasks even shares, the most probable first. After seven eighths of its passes follow
+    `remask_forwards` more, by default as many as the block takes without them. Before each of
+    these, the `remask_count` least probable tokens are remasked; the pass unmasks as many.
+    Probabilities are those when tokens were unmasked. Ties go to the lowest position in both cases.
 
-    The other variants walk in `steps_per_block` steps from share 0 to share 1 of decided positions, every position by a draw
-    of its own. From share a to share b, a token becomes a mask with the probability sigma and a mask is taken with
-    (b - (1 - sigma) a) / (1 - a). No sigma is above (1 - b) / a: `cap` is the lesser of `eta` and this bound, `rescale` is
-    `eta` times the bound, `conf` the bound times a softmax over the decided positions of minus their probabilities, where
-    masks are taken as with sigma 0. `loop` masks nothing but between the times `t_on` and `t_off`, in which the share stays
-    `alpha_on`.
+    The other variants take `steps_per_block` steps from 0 to 1 in the share of decided positions,
+    with a draw per position. In a step from share a to b, a token is remasked with probability
+    sigma and a mask unmasked with (b - (1 - sigma) a) / (1 - a). Sigma is at most (1 - b) / a.
+    `cap` uses the minimum of `eta` and this bound, `rescale` their product, `conf` the bound times
+    a softmax of the decided positions' negated probabilities (unmasking as for sigma 0). `loop`
+    remasks only between the times `t_on` and `t_off`, while the share stays `alpha_on`.
     """
 
     SWEEP = ("steps_per_block", (2, 3, 4, 6, 8))
 
     variant: Variant = "llada"
-    """How tokens are chosen that become masks again."""
+    """How to choose the tokens that are remasked."""
     steps_per_block: Annotated[int, Gt(0)] | None = None
-    """Forwards that a block takes, those that mask again not counted; None: one for each position."""
+    """Forward passes per block without those that remask; None: one per position."""
     remask_forwards: Annotated[int, Ge(0)] | None = None
-    """Forwards of `llada` that mask again; None: as many as the block has without them."""
+    """Passes of `llada` that remask; None: as many as the block has without them."""
     remask_count: Annotated[int, Gt(0)] | None = None
-    """Tokens that one of them masks; None: 1."""
+    """Tokens that each of these passes remasks; None: 1."""
     eta: Probability | None = None
-    """Strength of masking; None: 0.008 for `cap`, 0.015 for `rescale`, 0.02 for `loop`."""
+    """Strength of remasking; None: 0.008 for `cap`, 0.015 for `rescale`, 0.02 for `loop`."""
     t_on: Annotated[float, Interval(ge=0.0, lt=1.0)] | None = None
-    """Time at which `loop` begins to mask, where a block begins at 1 and ends at 0; None: 0.55."""
+    """Time at which `loop` starts to remask; a block begins at time 1 and ends at 0; None: 0.55."""
     t_off: Annotated[float, Interval(ge=0.0, lt=1.0)] | None = None
-    """Time at which `loop` stops to mask; None: 0.05."""
+    """Time at which `loop` stops to remask; None: 0.05."""
     alpha_on: Annotated[float, Interval(gt=0.0, lt=1.0)] | None = None
-    """Share of decided positions while `loop` masks; None: 0.9."""
+    """Share of decided positions while `loop` remasks; None: 0.9."""
 
     def __post_init__(self) -> None:
         check_ranges(self)
@@ -96,11 +96,11 @@ class ReMDM(Rule):
 
     @property
     def revokes(self) -> bool:
-        """Tokens become masks again."""
+        """True: tokens may be remasked."""
         return True
 
     def decided(self, sequence: Sequence, block: Block, rows: Rows, begin: int, must: bool, spec: Spec) -> Block:
-        """The block with what was taken, and with masks for what the next forward shall predict anew."""
+        """Return the block with tokens unmasked, and with remasked ones for the next pass."""
         del must
         if self.variant == "llada":
             return self._looped(sequence, block, rows, begin, spec)
@@ -117,20 +117,20 @@ class ReMDM(Rule):
         return block.remembering(Walk(step) if step < total else None)
 
     def measure(self, sequence: Sequence, block: Block) -> int:
-        """Forwards of the schedule that are left."""
+        """Return the number of passes left in the schedule."""
         total = self.bound(len(block.sampled(sequence.goal.limit)))
         done = sequence.ledger.steps - block.opened if self.variant == "llada" else _behind(block)
         return max(total - done, 1)
 
     def bound(self, size: int) -> int:
-        """The schedule's length, and the forwards put in."""
+        """Return the length of the schedule, with the passes that remask."""
         return self._length(size) + (self._loops(size) if self.variant == "llada" else 0)
 
     def _length(self, size: int) -> int:
         return length(size, self.steps_per_block) if self.variant == "llada" else self.steps_per_block or size
 
     def _early(self, size: int) -> int:
-        """Forwards in front of those that mask again."""
+        """Return the number of passes before those that remask."""
         return max(self._length(size) * 7 // 8, 1)
 
     def _loops(self, size: int) -> int:
@@ -138,15 +138,15 @@ class ReMDM(Rule):
 
     @property
     def _stage(self) -> tuple[float, float]:
-        """Begin and end of the stage of `loop` that masks."""
+        """Start and end of the time in which `loop` remasks."""
         return 0.55 if self.t_on is None else self.t_on, 0.05 if self.t_off is None else self.t_off
 
     def _looped(self, sequence: Sequence, block: Block, rows: Rows, begin: int, spec: Spec) -> Block:
-        """The block after a forward of `llada`, and the masks of the next one, if it is one that masks again."""
+        """Return the block after a pass of `llada`, remasked if the next pass remasks."""
         sampled, number = block.sampled(sequence.goal.limit), draw(sequence, block)
         size, steps, count = len(sampled), self.steps_per_block, self.remask_count or 1
         early, loops = self._early(size), self._loops(size)
-        usual = number if number < early else max(early, number - loops)  # forwards of the schedule before this one
+        usual = number if number < early else max(early, number - loops)  # schedule passes before this one
         if number + 1 >= self.bound(size):
             number_taken = size
         elif early <= number < early + loops:
@@ -163,7 +163,7 @@ class ReMDM(Rule):
         return masked(block, sorted(held, key=lambda position: probabilities[position - start])[:count], spec)
 
     def _chances(self, step: int, total: int) -> tuple[float, float, float]:
-        """Probabilities of a step: that a mask is taken, that a token becomes a mask, and the bound of the latter."""
+        """Return a step's chances of unmasking and of remasking, and the latter's bound."""
         if step + 1 >= total:
             return 1.0, 0.0, 0.0
         staying = False
@@ -189,7 +189,7 @@ class ReMDM(Rule):
         return ETA[self.variant] if self.eta is None else self.eta
 
     def _share(self, step: int, total: int) -> float:
-        """The share of decided positions that the schedule wants before a step."""
+        """Return the share of decided positions before a step of the schedule."""
         if self.variant != "loop":
             return step / total
         (begin, end), high = self._stage, 0.9 if self.alpha_on is None else self.alpha_on
@@ -199,7 +199,7 @@ class ReMDM(Rule):
         return high if time > end else 1.0 - time * (1.0 - high) / end
 
     def lucky(self, block: Block, step: int, total: int, seed: int) -> list[int]:
-        """The masks that a step takes."""
+        """Return the positions that a step unmasks."""
         chance, _, _ = self._chances(step, total)
         if chance >= 1.0 or not block.undecided:
             return list(block.undecided)
@@ -208,7 +208,7 @@ class ReMDM(Rule):
         return [position for position in hit if position in masks]
 
     def unlucky(self, block: Block, sampled: tuple[int, ...], step: int, total: int, seed: int) -> list[int]:
-        """The tokens that become masks in a step."""
+        """Return the positions that a step remasks."""
         _, sigma, bound = self._chances(step, total)
         start = block.start
         if self.variant != "conf":
@@ -221,7 +221,7 @@ class ReMDM(Rule):
             return []
         weights = [exp(-block.probabilities[position - start]) for position in held]
         scale = bound / fsum(weights)
-        # No weight is above 1, so that only those below `scale` can be chosen.
+        # No weight is above 1, so only positions with a number below `scale` can be chosen.
         hit = below(seed, start, block.end, step, "remask", scale)
         weight_of = dict(zip(held, weights, strict=True)) if hit else {}
         return [p for p in hit if p in weight_of and uniform(key(seed, p, step, "remask"), 0) < scale * weight_of[p]]

@@ -1,9 +1,9 @@
-"""Saber: a threshold that follows the confidence so far, and tokens taken back whose confidence fell most.
+"""Saber: a threshold that follows the confidence so far, and remasking where it fell most.
 
-Source: "Saber: An Efficient Sampling with Adaptive Acceleration and Backtracking Enhanced Remasking for Diffusion Language
-Model", 2025, arXiv 2510.18165. Its code takes the mean over all earlier blocks and remasks tokens of these, too; here each
-block begins anew. The two are one where the answer is one block, as published. Its code may overwrite decided positions when
-few masks are left; here a forward takes those that there are.
+Source: "Saber: An Efficient Sampling with Adaptive Acceleration and Backtracking Enhanced Remasking
+for Diffusion Language Model", 2025, arXiv 2510.18165. Their code averages over all earlier blocks
+and also remasks their tokens, here each block is separate: the same if the answer is one block, as
+published. It may overwrite decided positions when few masks are left; this rule never does.
 """
 
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ NEVER = -1.0
 @final
 @dataclass(frozen=True, slots=True)
 class Confidences(Extra):
-    """Confidences of the positions that were not given: `taken` when last taken, `before` in the last forward."""
+    """Confidences of the sampled positions: when last unmasked, and in the previous pass."""
 
     taken: tuple[float, ...]
     before: tuple[float, ...]
@@ -30,30 +30,30 @@ class Confidences(Extra):
 @final
 @dataclass(frozen=True, slots=True)
 class Saber(Rule):
-    """Takes what is surer than the mean of all tokens taken so far, and takes back the tokens that lost most confidence.
+    """A rule that unmasks above the mean confidence so far, and remasks what lost most confidence.
 
-    The number taken back is an eighth of those taken, at least half of `least_taken`, and less than were taken.
-    A decided position's confidence is the probability of the token that a forward samples there, be it its own or not.
-    Equal values: the lowest position first.
+    It remasks an eighth of the tokens that a pass unmasked, at least half of `least_taken`, and
+    fewer than were unmasked. The confidence of a decided position is the probability of the token
+    sampled there, even a different one. Ties go to the lowest position.
     """
 
     SWEEP = ("least_taken", (1, 2, 3, 4, 8))
 
     least_taken: Annotated[int, Gt(0)] = 2
-    """A forward takes at least so many positions, as long as they are there."""
+    """Minimum number of positions that a pass unmasks, as long as there are masks."""
 
     @property
     def revokes(self) -> bool:
-        """Tokens become masks again."""
+        """True: tokens may be remasked."""
         return True
 
     def wanted(self, block: Block, limit: int, number: int) -> tuple[int, ...]:
-        """All positions that were not given."""
+        """Return all positions that were not given."""
         del number
         return block.sampled(limit)
 
     def decided(self, sequence: Sequence, block: Block, rows: Rows, begin: int, must: bool, spec: Spec) -> Block:
-        """The block with what was taken and taken back; the difference is at least one position."""
+        """Return the block after unmasking and remasking; the net gain is at least one position."""
         del must
         sampled, least = block.sampled(sequence.goal.limit), self.least_taken
         size, extra = len(sampled), block.extra
@@ -76,7 +76,7 @@ class Saber(Rule):
         return block.remembering(Confidences(tuple(taken), now))
 
     def _chosen(self, memory: Confidences, masks: list[int], now: tuple[float, ...]) -> list[int]:
-        """Return the masked places above the mean of all tokens taken so far, or the surest ones if those are too few."""
+        """Return the masked places above the mean confidence, or the best ones if too few are."""
         known = [confidence for confidence in memory.taken if confidence != NEVER]
         threshold = fsum(known) / len(known) if known else 1.0
         chosen = [place for place in masks if now[place] > threshold]

@@ -1,7 +1,7 @@
-"""Spacing: of the positions that another rule chooses, those are taken that are far enough from one another.
+"""Spacing: of the positions that an inner rule chooses, unmask those far enough apart.
 
-Source: Luxembourg et al., "Plan for Speed: Dilated Scheduling for Masked Diffusion Language Models" (DUS), 2025, arXiv
-2506.19037, section 4.4.
+Source: Luxembourg et al., "Plan for Speed: Dilated Scheduling for Masked Diffusion Language Models"
+(DUS), 2025, arXiv 2506.19037, section 4.4.
 """
 
 from collections.abc import Sequence as Items
@@ -17,9 +17,9 @@ from .threshold import Threshold
 @final
 @dataclass(frozen=True, slots=True)
 class Spaced(Choice):
-    """Goes through the choice of `inner` in its order, the best position first, and takes those far enough from all taken.
+    """A rule that thins out the choice of `inner`: best first, each far from the others.
 
-    Far enough is `stride` positions in a block that is all masks, fewer in proportion as it fills, and never less than two.
+    The distance is `stride` if all is masked, proportionally less as the block fills, at least two.
     """
 
     SWEEP = ("accept_threshold", (0.1, 0.3, 0.5, 0.7, 0.9))
@@ -27,7 +27,7 @@ class Spaced(Choice):
     inner: Choice = Threshold()
     """The rule whose choice is thinned out."""
     stride: Annotated[int, Gt(0)] | None = None
-    """How far apart positions are that a block of masks takes at once; None: half of the block."""
+    """The distance of positions unmasked at once in a fully masked block; None: half the block."""
 
     def __post_init__(self) -> None:
         check_ranges(self)
@@ -35,7 +35,7 @@ class Spaced(Choice):
             raise ValueError(f"Spaced.inner must take positions for good, but {self.inner!r} takes some back: give another")
 
     def chosen(self, sequence: Sequence, block: Block, rows: Rows, begin: int, must: bool) -> list[int]:
-        """The rows of the inner rule that keep their distance."""
+        """Return the rows of the inner rule that keep their distance."""
         chosen = self.inner.chosen(sequence, block, rows, begin, must)
         if not self.inner.shipped:
             check_chosen(self.inner, chosen, block, begin, must)
@@ -64,16 +64,16 @@ class Spaced(Choice):
 
     @property
     def shipped(self) -> bool:
-        """Whether the inner rule is shipped, too."""
+        """Whether this package ships the rule and the inner rule."""
         return self.SHIPPED and self.inner.shipped
 
     @property
     def whole(self) -> bool:
-        """Whether the inner rule looks at the whole answer."""
+        """Whether the inner rule needs the whole answer as one block."""
         return self.inner.whole
 
     def unfit(self, spec: Spec) -> str:
-        """Models that the inner rule cannot decode."""
+        """Return why the inner rule cannot decode such a model; empty if it can."""
         return self.inner.unfit(spec)
 
 

@@ -1,10 +1,10 @@
-"""Fast-dLLM's threshold: every position whose token is probable enough is taken; with d3LLM's and Streaming-dLLM's forms.
+"""Fast-dLLM's threshold: unmask every position whose token is probable enough; with two variants.
 
-Source: Wu et al., "Fast-dLLM: Training-free Acceleration of Diffusion LLM by Enabling KV Cache and Parallel Decoding", 2025,
-arXiv 2505.22618. The test by entropy is that of d3LLM, 2026, arXiv 2601.07568, whose code also takes the least
-uncertain of all open positions; here each block that must advance takes its own. The falling threshold is that of
-Streaming-dLLM, 2026, arXiv 2601.17917, whose released code also counts the suffix after the block
-(`docs/published_code.md`).
+Source: Wu et al., "Fast-dLLM: Training-free Acceleration of Diffusion LLM by Enabling KV Cache and
+Parallel Decoding", 2025, arXiv 2505.22618. The entropy test is that of d3LLM, 2026, arXiv
+2601.07568, whose code also unmasks the least uncertain of all open positions; here each block that
+must advance unmasks its own. The falling threshold is that of Streaming-dLLM, 2026, arXiv
+2601.17917, whose code also counts the suffix after the block (`docs/published_code.md`).
 """
 
 from collections.abc import Sequence as Items
@@ -22,22 +22,22 @@ _ENTROPY = Wants(statistics=frozenset({"entropy"}))
 @final
 @dataclass(frozen=True, slots=True)
 class Threshold(Choice):
-    """Takes every position that is certain enough. If none is and the block must advance, takes the most certain one.
+    """A rule that unmasks every certain position; if none is and the block must advance, the best.
 
-    With order="confidence", a position is certain enough if the probability of its token is above a threshold; with
-    order="entropy", if the entropy of its distribution is below another threshold.
+    With order="confidence", a position is certain if the probability of its token is above a
+    threshold; with order="entropy", if the entropy of its distribution is below another one.
     """
 
     accept_threshold: Probability = 0.9
-    """A position is decided when the probability of its token is above this."""
+    """Unmask a position when the probability of its token is above this."""
     inclusive: bool = False
-    """A probability or an entropy that equals the threshold is enough."""
+    """A probability or an entropy equal to the threshold is enough."""
     order: Literal["confidence", "entropy"] = "confidence"
-    """Which value is compared with the threshold: the token's probability, or the entropy of its distribution."""
+    """The value to compare with the threshold: token probability, or distribution entropy."""
     entropy_threshold: Annotated[float, Interval(ge=0.0, lt=float("inf"))] = 0.5
-    """A position is decided when its entropy, in nats, is below this; read with order="entropy"."""
+    """Unmask a position when its entropy, in nats, is below this; only with order="entropy"."""
     falling: Probability = 0.0
-    """How far the threshold falls while a block fills: with 0.3, almost to 0.7 times `accept_threshold` at the end."""
+    """How far the threshold falls as a block fills: 0.3 ends near 0.7 * `accept_threshold`."""
 
     def __post_init__(self) -> None:
         check_ranges(self)
@@ -51,7 +51,7 @@ class Threshold(Choice):
                 )
 
     def chosen(self, sequence: Sequence, block: Block, rows: Rows, begin: int, must: bool) -> list[int]:
-        """Return the rows that are certain enough; if there are none and `must` is true, the most certain one."""
+        """Return the rows that are certain enough; if none is and `must`, the most certain one."""
         end, accept = begin + len(block.undecided), self.accept_threshold
         if self.falling:
             accept *= 1.0 - self.falling * (1.0 - len(block.undecided) / len(block.sampled(sequence.goal.limit)))
@@ -71,24 +71,24 @@ class Threshold(Choice):
         return [row for row, probability in enumerate(rows.probabilities) if probability > accept]  # called for every span
 
     def _above(self, probabilities: tuple[float, ...], accept: float, begin: int) -> list[int]:
-        """Return the rows whose probability is high enough; `begin` is the row of the first probability."""
+        """Return the rows that are probable enough; `begin` is the row of the first probability."""
         if self.inclusive:
             return [row for row, probability in enumerate(probabilities, begin) if probability >= accept]
         return [row for row, probability in enumerate(probabilities, begin) if probability > accept]
 
     def scores(self, sequence: Sequence, block: Block, rows: Rows, begin: int) -> Items[float]:
-        """Return probabilities, or with order="entropy" entropies with their sign changed."""
+        """Return probabilities, or negated entropies with order="entropy"."""
         if self.order == "confidence":
             return Choice.scores(self, sequence, block, rows, begin)
         return [-entropy for entropy in rows.entropies[begin : begin + len(block.undecided)]]
 
     @property
     def wants(self) -> Wants:
-        """Entropies with order="entropy", or else nothing."""
+        """Entropies with order="entropy", otherwise nothing."""
         return PLAIN if self.order == "confidence" else _ENTROPY
 
     def _certain(self, entropies: tuple[float, ...], begin: int, must: bool) -> list[int]:
-        """Return the rows whose entropy is low enough; if none is and `must` is true, the first of least entropy."""
+        """Return the rows with low enough entropy; if none and `must`, the first with the least."""
         most = self.entropy_threshold
         if self.inclusive:
             chosen = [row for row, entropy in enumerate(entropies, begin) if entropy <= most]

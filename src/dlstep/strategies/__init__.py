@@ -1,4 +1,4 @@
-"""Decoding strategies, one file each. The module name is the key: no registry, no import side effect."""
+"""Decoding strategies, one file each, found by module name. Nothing is registered on import."""
 
 from typing import Any
 
@@ -12,8 +12,8 @@ own, available, is_known, load, name_of = SHELF.own, SHELF.available, SHELF.is_k
 
 
 def make(name: str, **options: Any) -> Strategy:
-    """The strategy of this name with options by their flat names, those of its rule included.
+    """Return the strategy of this name with flat options, including those of its rule.
 
-    Raises ValueError for an unknown name, an option that it does not have, or a value out of range.
+    Raises ValueError for an unknown name or option, and for a value out of range.
     """
     return with_options(SHELF.value(name), options)

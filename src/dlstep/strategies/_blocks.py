@@ -1,11 +1,10 @@
-"""Operations that blockwise strategies share: open a block, feed the window, decide, seal and retire.
+"""Operations that blockwise strategies share: open, feed, decide, seal and retire blocks.
 
-A block is *open* while its tokens may change, and *sealed* once neither it nor any block before it can change. If
-decided positions never become masks again, a block can no longer change once all its positions are decided. Sealed
-blocks are
-final: the core stores their keys and values with the next forward pass. With `fold_commits`, a sealed block leaves the
-window immediately, so that the next block can open in its place; without it, the block is *held*: it keeps its place
-for one more sampling forward pass.
+A block is *open* while its tokens may change, and *sealed* once neither it nor any earlier block
+can change. Without remasking, a block can no longer change once all its positions are decided.
+Sealed blocks are final: the core stores their keys and values with the next forward pass. With
+`fold_commits`, a sealed block leaves the window at once, so that the next block can open. Without
+it, the block is *held*: it stays in the window for one more sampling pass.
 """
 
 from abc import abstractmethod
@@ -51,7 +50,7 @@ def masked_only(spec: Spec) -> str:
 
 
 def still_open(rule: Rule, block: Block, limit: int) -> bool:
-    """Return whether the rule may still change a full block; never if all tokens of the block were given."""
+    """Return whether the rule may still change a full block; False if all of it was given."""
     return rule.revokes and bool(block.sampled(limit)) and not rule.finished(block)
 
 
@@ -64,31 +63,31 @@ def _retire(past: "List[Sealed]", window: tuple[Block, ...], final: int) -> tupl
 
 @dataclass(frozen=True, slots=True)
 class Blocks(Strategy):
-    """A window of blocks, decided from left to right. Subclasses define what is fed, and what a forward pass changes.
+    """A window of blocks, decoded from left to right; subclasses define feeding and changes.
 
-    A block has `block_size` positions, and at most `buffer_size` blocks are unfinished at a time. A forward pass opens
-    at most one block, if the last one is decided to at least `add_block_threshold`, or entirely if
-    `token_stability_threshold` is above 0. No block opens while the window holds a token that ends the answer.
+    At most `buffer_size` blocks of `block_size` are unfinished. A pass opens at most one, if the
+    last one is decided to at least `add_block_threshold`, or entirely if
+    `token_stability_threshold` is above 0, and if the window holds no token that ends the answer.
     """
 
     block_size: Annotated[int, Gt(0)] = 32
     """Positions of a block."""
     buffer_size: Annotated[int, Gt(0)] = 4
-    """Blocks that may be unfinished at a time; 1 is single-block diffusion."""
+    """Maximum number of unfinished blocks; 1 is single-block diffusion."""
     add_block_threshold: Probability = 0.1
-    """The next block opens when this share of the last one is decided."""
+    """Open the next block when this fraction of the last one is decided."""
     token_stability_threshold: Probability = 0.0
-    """Above 0: the next block opens only when the last one is decided entirely."""
+    """Above 0: open the next block only when the last one is decided entirely."""
     fold_commits: bool = True
-    """Store a finished block during the next block's forward, not in one of its own."""
+    """Store a finished block in the next block's forward pass instead of a separate one."""
 
     @abstractmethod
     def decided(self, sequence: Sequence, rows: Rows, spec: Spec) -> tuple[Block, ...]:
-        """The blocks of `sequence.window` after a forward."""
+        """Return the blocks of `sequence.window` after a forward pass."""
 
     @abstractmethod
     def stands_to(self, block: Block, limit: int) -> int:
-        """Return the first position of a block that may change while nothing before the block does; else its end."""
+        """Return the end of the block's tokens that cannot change if nothing before them does."""
 
     @abstractmethod
     def stable_share(self, block: Block, limit: int) -> float:
@@ -102,7 +101,7 @@ class Blocks(Strategy):
         return masked_only(spec)
 
     def init(self, sequence: Sequence, spec: Spec) -> Sequence:
-        """Open the window at the last group boundary of the prompt; all positions before it are final."""
+        """Open the window at the prompt's last group boundary; all earlier positions are final."""
         request = sequence.goal.request
         length = len(request.prompt)
         first = sequence.goal.grid.start(length)
@@ -112,44 +111,44 @@ class Blocks(Strategy):
         return self._advanced(sequence.moved(sequence.past, (), first, length), (block,), spec)
 
     def commit(self, sequence: Sequence, span: Span, rows: Rows, spec: Spec) -> Sequence:
-        """Decide, seal what is complete, open the next block."""
+        """Apply the results, seal complete blocks and open the next block."""
         del span
         window = self.decided(sequence, rows, spec)
         return self._advanced(sequence, window, spec) if self.fold_commits else self._retired(sequence, window, spec)
 
     def atom(self, request: Request) -> int:
-        """Return the size of a full window of blocks, or of the prompt's group if that is larger."""
+        """Return the size of a full window, or of the prompt's group if that is larger."""
         return max(self.grid(request).origin, self.block_size * self.buffer_size)
 
     def _unsealed(self, sequence: Sequence) -> tuple[tuple[Block, ...], bool]:
-        """Return the blocks that are not held, and whether their span joins final rows. The core feeds held blocks."""
+        """Return the blocks that are not held, and whether their span joins final rows."""
         blocks = tuple(block for block in sequence.window if block.start >= sequence.final)
-        # A block that was opened while no other was open waits until the positions before it are stored.
+        # A block opened while no other was open waits until all earlier positions are stored.
         steps, length = sequence.ledger.steps, len(sequence.goal.request.prompt)
         return blocks, len(blocks) < len(sequence.window) or any(b.opened < steps or b.start < length for b in blocks)
 
     def _retired(self, sequence: Sequence, window: tuple[Block, ...], spec: Spec) -> Sequence:
-        """Retire blocks that are stored, then advance the sequence; for strategies without `fold_commits`."""
-        past, window = _retire(sequence.past, window, sequence.final)  # held, and stored by the forward that just ran
+        """Retire stored blocks, then advance the sequence; for use without `fold_commits`."""
+        past, window = _retire(sequence.past, window, sequence.final)  # held blocks, which the last pass stored
         return self._advanced(sequence.moved(past, sequence.window, sequence.final, sequence.settled), window, spec)
 
     def _advanced(self, sequence: Sequence, window: tuple[Block, ...], spec: Spec) -> Sequence:
-        """Return the sequence with finished blocks sealed and one more open, or several if pinned tokens fill one."""
+        """Return the sequence with finished blocks sealed, and the next block with masks open."""
         past, final, limit = sequence.past, sequence.final, sequence.goal.limit
-        if len(window) >= self.buffer_size and window[0].undecided:  # most forwards: no block to seal, no room for another
+        if len(window) >= self.buffer_size and window[0].undecided:  # the common case: no block to seal, no room for another
             stands = self.stands_to(window[0], limit)
             return sequence.moved(past, window, final, stands if stands < limit else limit)
-        while True:  # each turn seals what is complete, and opens one block
+        while True:  # each iteration seals complete blocks and opens at most one
             final, settled = self._settled(window, final, limit)
             if self.fold_commits:
                 past, window = _retire(past, window, final)
             if settled >= limit:  # the answer is complete
                 break
             before, window = window, self._opened(sequence, window, final, spec)
-            if window and window[-1].start < final:  # all blocks are held and none is open, so hold none any longer
+            if window and window[-1].start < final:  # all blocks are held, none is open: retire them now
                 past, window = _retire(past, window, final)
                 window = self._opened(sequence, window, final, spec)
-            if window is before or settled < window[-1].start:  # no block opened, or an earlier one is not complete
+            if window is before or settled < window[-1].start:  # no block opened, or an earlier one is incomplete
                 break
             if window[-1].undecided:
                 settled = self.stands_to(window[-1], limit)  # the block may begin with pinned tokens
@@ -158,19 +157,19 @@ class Blocks(Strategy):
         return sequence.moved(past, window, final, settled)
 
     def _settled(self, window: tuple[Block, ...], final: int, limit: int) -> tuple[int, int]:
-        """Return the ends of the final and of the settled positions, where those before `final` are final already."""
+        """Return the ends of final and of settled positions; those before `final` are final."""
         settled = final
         for block in window:
             stands = self.stands_to(block, limit)
             settled = min(stands, limit)
-            if stands < block.end:  # not it, nor any block after it
+            if stands < block.end:  # this block may change, and so all later ones
                 break
             if block.end <= limit:  # void positions never become final
                 final = block.end
         return final, settled
 
     def _opened(self, sequence: Sequence, window: tuple[Block, ...], final: int, spec: Spec) -> tuple[Block, ...]:
-        """Return `window` with a new block at its end, if there is room and the last block and the answer allow it."""
+        """Return `window` with a new block, if there is room and nothing forbids it."""
         if len(window) >= self.buffer_size:
             return window
         goal = sequence.goal
@@ -192,40 +191,40 @@ class Blocks(Strategy):
 
 @dataclass(frozen=True, slots=True)
 class Blockwise(Blocks):
-    """A grid of blocks that a rule decides.
+    """A grid of blocks that a rule decodes.
 
-    The first unfinished block must get further in each forward; a later one must if the block before it is decided to at
-    least `semi_complete_threshold` (accept rule "A") or in any case (rule "B").
+    The first unfinished block must advance in each pass; a later one only if the previous block is
+    decided to at least `semi_complete_threshold` (accept rule "A"), or always (rule "B").
     """
 
     rule: Rule = Threshold()
-    """Which positions a block takes after a forward."""
+    """The rule that selects positions to unmask after a forward pass."""
     semi_complete_threshold: Annotated[float, Interval(gt=0.0, le=1.0)] = 0.9
-    """A block must get further in each forward once this share of the block before it is decided."""
+    """A block must advance in each pass once this fraction of the previous block is decided."""
 
     def unfit(self, spec: Spec) -> str:
-        """Return why the rule or the model does not fit: it needs a canvas, has no masks, or the rule says why."""
+        """Return why the rule or the model does not fit; empty if both do."""
         if not self.rule.grids:
             return f"{type(self.rule).__name__} looks at more than a block, which a grid does not offer: it needs a canvas"
         return masked_only(spec) or self.rule.unfit(spec)
 
     @property
     def wants(self) -> Wants:
-        """The statistics that the rule reads."""
+        """The statistics that the rule needs."""
         return self.rule.wants
 
     @property
     def shipped(self) -> bool:
-        """Whether the strategy and its rule are part of this package."""
+        """Whether this package ships the strategy and its rule."""
         return self.SHIPPED and self.rule.shipped
 
     @property
     def holds_pins(self) -> bool:
-        """Whether requests may pin tokens: they may, because rules sample only positions that are not pinned."""
+        """True: rules sample only positions that are not pinned."""
         return True
 
     def schedule(self, sequence: Sequence, spec: Spec) -> Span:
-        """Return a span of all open blocks that samples what the rule reads in unfinished ones."""
+        """Return a span of all open blocks that samples what the rule needs in unfinished ones."""
         del spec
         final, steps, rule, limit = sequence.final, sequence.ledger.steps, self.rule, sequence.goal.limit
         blocks, joins = (sequence.window, True) if self.fold_commits else self._unsealed(sequence)
@@ -253,7 +252,7 @@ class Blockwise(Blocks):
         )  # fmt: skip
 
     def stands_to(self, block: Block, limit: int) -> int:
-        """Return the end of the tokens that cannot change; with a rule that remasks, an unfinished block has none."""
+        """Return the end of the tokens that cannot change; a revoking rule may change any."""
         undecided = block.undecided
         if not undecided and not still_open(self.rule, block, limit):
             return block.end
@@ -267,7 +266,7 @@ class Blockwise(Blocks):
         return 0.0 if self._open(block, limit) else 1.0
 
     def decided(self, sequence: Sequence, rows: Rows, spec: Spec) -> tuple[Block, ...]:
-        """Return the blocks as the rule leaves them. Whether one must advance depends on the one before it, as fed."""
+        """Return the blocks after the rule; the predecessor as fed decides if one must advance."""
         rule, forced, steps, limit = self.rule, spec.accept_rule == "B", sequence.ledger.steps, sequence.goal.limit
         must, shipped, simple = True, rule.shipped, rule.SAMPLES_MASKED
         accepted = rule.accepted(rows) if shipped else None
@@ -289,7 +288,7 @@ class Blockwise(Blocks):
         return tuple(blocks)
 
     def _with_accepted(self, sequence: Sequence, rows: Rows, accepted: list[int], spec: Spec) -> tuple[Block, ...]:
-        """Return the blocks with the rows `accepted` unmasked; the rule decides only blocks without one that must advance."""
+        """Return the blocks with `accepted` unmasked; the rule decides others that must advance."""
         blocks: list[Block] = []
         begin = first = 0
         count = len(accepted)
@@ -307,7 +306,7 @@ class Blockwise(Blocks):
         return tuple(blocks)
 
     def measure(self, sequence: Sequence) -> int:
-        """Return the most forward passes that the rule may still take for the open blocks and those to come."""
+        """Return a bound on the passes for the open blocks and for those to come."""
         rule, size, limit = self.rule, self.block_size, sequence.goal.limit
         opened = sequence.window[-1].end if sequence.window else sequence.final
         full, rest = divmod(max(0, limit - opened), size)

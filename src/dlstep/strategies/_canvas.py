@@ -1,4 +1,4 @@
-"""A canvas under full attention: the prompt and the whole answer, which a rule decides block by block from left to right."""
+"""A canvas under full attention: prompt and answer, decoded block by block from left to right."""
 
 from dataclasses import dataclass
 from typing import Annotated, Literal
@@ -31,18 +31,18 @@ Cached = Literal["none", "prefix", "dual"]
 
 @dataclass(frozen=True, slots=True)
 class Canvas(Strategy):
-    """Blocks of `block_size`, counted from the prompt's end, one at a time; `cache` says what their forwards read from stores.
+    """Blocks of `block_size` from the prompt's end, one at a time; `cache` selects cached KV.
 
-    A rule that looks at the whole answer gets it as a single block, whatever `block_size` is. It reads from stores only if it
-    says which part of the canvas is fed beside them, and when everything is stored anew.
+    A rule on the whole answer gets a single block, whatever `block_size` is. It can use a cache
+    only if it defines which part of the canvas to feed, and when to refresh everything.
     """
 
     block_size: Annotated[int, Gt(0)] = 32
     """Positions of a block."""
     cache: Cached = "dual"
-    """Keys and values kept while a block is decoded: none, those before it, or those on both sides."""
+    """KV kept while a block is decoded: none, that of earlier positions, or of both sides."""
     rule: Rule = Threshold(inclusive=True)
-    """Which positions a block takes after a forward."""
+    """The rule that selects positions to unmask after a forward pass."""
 
     def __post_init__(self) -> None:
         check_ranges(self)
@@ -54,42 +54,42 @@ class Canvas(Strategy):
 
     @property
     def shipped(self) -> bool:
-        """Whether the strategy and its rule are."""
+        """Whether this package ships the strategy and its rule."""
         return self.SHIPPED and self.rule.shipped
 
     @property
     def exact(self) -> bool:
-        """Only without a cache: what is read from stores was computed for an older canvas."""
+        """Whether there is no cache: cached KV was computed for an older canvas."""
         return self.cache == "none"
 
     @property
     def wants(self) -> Wants:
-        """The statistics that the rule reads."""
+        """The statistics that the rule needs."""
         return self.rule.wants
 
     def unfit(self, spec: Spec) -> str:
-        """A model without masks, or one that the rule cannot decode."""
+        """Return why a model has no masks or the rule cannot decode it; empty if neither."""
         return masked_only(spec) or self.rule.unfit(spec)
 
     def grid(self, request: Request) -> Grid:
-        """The canvas is one group; no part of it is final before the end."""
+        """Return one group for the whole canvas, no part of which is final before the end."""
         return Grid(self.reach(request), 1)
 
     def atom(self, request: Request) -> int:
-        """The canvas."""
+        """Return the length of the canvas."""
         return self.reach(request)
 
     def reach(self, request: Request) -> int:
-        """The canvas' end."""
+        """Return the end of the canvas."""
         return len(request.prompt) + request.params.max_tokens
 
     def init(self, sequence: Sequence, spec: Spec) -> Sequence:
-        """The first block behind the prompt, and the rest of the canvas."""
+        """Open the first block after the prompt, and the rest of the canvas."""
         length = len(sequence.goal.request.prompt)
         return self._advanced(sequence, self._opened(sequence, length, spec), spec)
 
     def schedule(self, sequence: Sequence, spec: Spec) -> Span:
-        """The canvas, the block, or the block and what follows, wanting what the rule looks at in the block."""
+        """Return a span of the canvas or of the block (and later ones), sampling for the rule."""
         goal, (block, *rest) = sequence.goal, sequence.window
         start, request = block.start, goal.request
         number = sequence.ledger.steps - block.opened
@@ -99,7 +99,7 @@ class Canvas(Strategy):
         if self.rule.windowed:
             start, tokens = self._window(sequence, block, wanted[0] - spec.head_shift)
         elif sequence.extra is None or (spec.head_shift and wanted[0] == start):
-            # With a shifted head, the row in front of the block is computed by refreshes only.
+            # With a shifted head, only refreshes compute the row before the block.
             start, tokens = 0, sequence.tokens(0, goal.limit)
         elif self.cache == "prefix" and rest:
             tokens = block.tokens + rest[0].tokens
@@ -109,10 +109,10 @@ class Canvas(Strategy):
         return span_of(request, start, tokens, goal.grid, wanted, (number,) * len(wanted), end=goal.limit, named=named)
 
     def commit(self, sequence: Sequence, span: Span, rows: Rows, spec: Spec) -> Sequence:
-        """Decide positions of the block; behind a full one the next opens, which begins with a refresh."""
+        """Apply the rule to the block; after a full block open the next, with a refresh."""
         block, *rest = sequence.window
-        if sequence.ledger.steps - block.opened == 1:  # its first forward
-            # Pinned tokens alone are no block that a forward could decide.
+        if sequence.ledger.steps - block.opened == 1:  # the block's first pass
+            # Pinned tokens alone do not make a block: nothing would be left to decide.
             end = max(self.rule.ends(sequence, block, rows, self.block_size), block.undecided[0] + 1)
             if end < block.end:
                 block, rest = block.part(block.start, end, block.opened), list(self._rest(sequence, end, spec))
@@ -131,7 +131,7 @@ class Canvas(Strategy):
         return self._advanced(sequence, (block, *rest), spec)
 
     def _advanced(self, sequence: Sequence, window: tuple[Block, ...], spec: Spec) -> Sequence:
-        """The sequence at its first block that is not finished, or at the last one; blocks that are pinned are passed by."""
+        """Return the sequence at its first unfinished block or the last one; skip pinned blocks."""
         past, limit = sequence.past, sequence.goal.limit
         while not self._open(window[0], limit):
             block, *rest = window
@@ -142,27 +142,27 @@ class Canvas(Strategy):
         return sequence.moved(past, window, 0, block.first if self.rule.revokes else block.undecided[0])
 
     def measure(self, sequence: Sequence) -> int:
-        """The forwards that the rule may still take for the block, and for those to come."""
+        """Return a bound on the passes for the block and for those to come."""
         block, *rest = sequence.window
         full, left = divmod(len(rest[0].tokens) if rest else 0, self.block_size)
         to_come = full * self.rule.bound(self.block_size) + (self.rule.bound(left) if left else 0)
         return (self.rule.measure(sequence, block) if self._open(block, sequence.goal.limit) else 0) + to_come
 
     def forget(self, sequence: Sequence, spec: Spec) -> Sequence:
-        """Nothing of the canvas is stored any more."""
+        """Return the sequence without a cache, so that the next pass refreshes the canvas."""
         del spec
         return cooled(sequence)
 
     @property
     def holds_pins(self) -> bool:
-        """All forwards see them."""
+        """True: every pass sees pinned tokens."""
         return True
 
     def _open(self, block: Block, limit: int) -> bool:
         return bool(block.undecided) or still_open(self.rule, block, limit)
 
     def _opened(self, sequence: Sequence, start: int, spec: Spec) -> tuple[Block, ...]:
-        """The block at `start` and, as another one, what is left of the canvas behind it."""
+        """Return the block at `start`, and the rest of the canvas as a second block."""
         limit, request = sequence.goal.limit, sequence.goal.request
         prompt, pinned = request.prompt, request.params.pinned
         end = limit if self.rule.whole else min(start + self.rule.opens(self.block_size, limit - len(prompt)), limit)
@@ -170,14 +170,14 @@ class Canvas(Strategy):
         return (block, *self._rest(sequence, end, spec))
 
     def _rest(self, sequence: Sequence, end: int, spec: Spec) -> tuple[Block, ...]:
-        """The rest of the canvas from `end` on, as a block that is not opened; nothing if nothing is left."""
+        """Return the rest of the canvas from `end` on as an unopened block; () if empty."""
         limit, request = sequence.goal.limit, sequence.goal.request
         if end >= limit:
             return ()
         return (open_block(end, limit - end, limit, request.prompt, mask_of(spec), pinned=request.params.pinned),)
 
     def _window(self, sequence: Sequence, block: Block, first: int) -> tuple[int, tuple[int, ...]]:
-        """The part of the canvas that the rule wants to be fed, from its first position on; `first` is a row that it needs."""
+        """Return start and tokens of the part of the canvas to feed, which contains row `first`."""
         limit, part = sequence.goal.limit, None
         if isinstance(sequence.extra, Warm):
             part = self.rule.fed(block, sequence.extra.undecided - len(block.undecided))

@@ -1,8 +1,8 @@
-"""Moves that strategies share which revise a block: its tokens may change until the block is sealed.
+"""Operations that strategies share which revise a block: tokens may change until it is sealed.
 
-All answer positions of all open blocks but the pinned ones are sampled in every forward, decided or not. A block is ready
-when its rule says so after a forward, and sealed if it is ready in a forward that leaves all blocks before it sealed; until
-then it is revised.
+Every pass samples all answer positions of all open blocks except pinned ones, decided or not. The
+rule decides after a pass whether a block is ready. A ready block is sealed once all earlier blocks
+are; until then it is revised further.
 """
 
 from abc import abstractmethod
@@ -16,47 +16,47 @@ from ._blocks import Blocks
 
 @dataclass(frozen=True, slots=True)
 class Revision(Extra):
-    """State of a revised block after its last forward: whether it was `ready`, and which share of its tokens stayed."""
+    """State of a revised block: whether it is `ready`, and the share of tokens just kept."""
 
     ready: bool = False
     stable: float = 0.0
 
 
 NEW = Revision()
-PINNED = Revision(ready=True, stable=1.0)  # of a block that opens without gaps
+PINNED = Revision(ready=True, stable=1.0)  # of a block without masks when it opens
 
 
 @dataclass(frozen=True, slots=True)
 class Revising(Blocks):
-    """Blocks whose tokens are revised until they are ready; the rule is `revised`, its state a `Revision` in each block.
+    """Blocks whose tokens are revised until they are ready; each keeps a `Revision` as state.
 
-    `revised` must make a block ready, without undecided positions, in its forward number `most_forwards` and in each later
-    one. `token_stability_threshold` looks at the share of a block's tokens that the last forward did not want changed.
+    `revised`, the rule, must make a block ready, without masks, by its pass number `most_forwards`.
+    `token_stability_threshold` is compared with the share of tokens that the last pass kept.
     """
 
     @property
     @abstractmethod
     def most_forwards(self) -> int:
-        """Forwards after which a block is ready in any case."""
+        """The number of passes after which a block is ready in any case."""
 
     @abstractmethod
     def revised(self, sequence: Sequence, blocks: tuple[Block, ...], rows: Rows, spec: Spec) -> tuple[Block, ...]:
-        """The open `blocks` after a forward whose row `i` answers entry `i` of `wanted_of(blocks)`.
+        """Return the open `blocks` after a pass; row `i` is entry `i` of `wanted_of(blocks)`.
 
-        Without pinned tokens, that is position `first_wanted(blocks) + i`.
+        Without pinned tokens, this is position `first_wanted(blocks) + i`.
         """
 
     def soft(self, blocks: tuple[Block, ...]) -> SoftTokens | None:
-        """Soft inputs of the open blocks."""
+        """Return the soft inputs of the open blocks."""
         del blocks
         return None
 
     def penalty(self) -> float:
-        """The number taken from the logit that a position gives to the token in front of it."""
+        """Return the penalty on the logit of the token just before a position."""
         return 0.0
 
     def decided(self, sequence: Sequence, rows: Rows, spec: Spec) -> tuple[Block, ...]:
-        """Blocks that are held as they are, then the revised ones."""
+        """Return held blocks unchanged, then the revised ones."""
         window = sequence.window
         if self.fold_commits:
             return self.revised(sequence, window, rows, spec)
@@ -65,21 +65,21 @@ class Revising(Blocks):
 
     @property
     def holds_pins(self) -> bool:
-        """Only what is no pin is sampled and revised."""
+        """True: pinned positions are neither sampled nor revised."""
         return True
 
     def stands_to(self, block: Block, limit: int) -> int:
-        """All of a ready block, of another one what was given."""
+        """Return the end of a ready block, otherwise the end of its leading given tokens."""
         del limit
         return block.end if revision(block).ready else block.first
 
     def stable_share(self, block: Block, limit: int) -> float:
-        """The share of tokens that stayed; 0 for a block that no forward has sampled."""
+        """Return the share of tokens that the last pass kept; 0 for a block not yet sampled."""
         del limit
         return revision(block).stable
 
     def schedule(self, sequence: Sequence, spec: Spec) -> Span:
-        """All open blocks, wanting every position of the answer."""
+        """Return a span of all open blocks that samples every position of the answer."""
         del spec
         goal, final, steps = sequence.goal, sequence.final, sequence.ledger.steps
         blocks, joins = (sequence.window, True) if self.fold_commits else self._unsealed(sequence)
@@ -102,31 +102,31 @@ class Revising(Blocks):
         )  # fmt: skip
 
     def measure(self, sequence: Sequence) -> int:
-        """Forwards that the blocks not sealed may take one after the other, the first of them having used up its age."""
+        """Return a bound: blocks to seal one after the other, less the passes of the first one."""
         remaining = -(-(sequence.limit - sequence.final) // self.block_size)
         age = next((sequence.steps - block.opened for block in sequence.window if block.start >= sequence.final), 0)
         return remaining * self.most_forwards - age
 
 
 def revision(block: Block) -> Revision:
-    """State of the block; empty for a new one."""
+    """Return the state of the block; an initial one for a new block."""
     if isinstance(block.extra, Revision):
         return block.extra
     return NEW if block.undecided else PINNED
 
 
 def first_wanted(blocks: tuple[Block, ...]) -> int:
-    """The position that the first row of a forward answers; the others follow with no gap but at pinned tokens."""
+    """Return the position of a pass's first row; later rows are consecutive except at pins."""
     return blocks[0].first
 
 
 def wanted_of(blocks: tuple[Block, ...], limit: int) -> tuple[int, ...]:
-    """All positions of the answer in `blocks` that are not pinned."""
+    """Return all positions of the answer in `blocks` that are not pinned."""
     return tuple(chain.from_iterable([block.sampled(limit) for block in blocks]))
 
 
 def without_gaps(rows: Rows, blocks: tuple[Block, ...], limit: int) -> Rows:
-    """The rows as if pinned positions behind the first wanted one were sampled, too: as they are, with probability 1."""
+    """Return the rows with added rows for pinned positions: their token, with probability 1."""
     first, end = first_wanted(blocks), min(blocks[-1].end, limit)
     held = tuple(chain.from_iterable([block.tokens for block in blocks]))
     tokens, probabilities = list(held[first - blocks[0].start : end - blocks[0].start]), [1.0] * (end - first)

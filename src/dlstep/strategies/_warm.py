@@ -1,4 +1,4 @@
-"""Whether the device holds keys and values of a window that may be read although they are not final."""
+"""Whether the device holds non-final keys and values of a window that later passes may read."""
 
 from dataclasses import dataclass, replace
 
@@ -7,9 +7,9 @@ from ..core import Extra, Sequence
 
 @dataclass(frozen=True, slots=True)
 class Warm(Extra):
-    """Keys and values of all positions that the block's forwards see are on the device, each as some forward stored it.
+    """Keys and values of all positions that the block's passes see are on the device.
 
-    `undecided` is how many positions of the block were undecided when all of them were stored, for those who ask.
+    `undecided` is the number of the block's masks at the last refresh, for rules that need it.
     """
 
     undecided: int = 0
@@ -19,15 +19,15 @@ WARM = Warm()
 
 
 def warmed(sequence: Sequence) -> Sequence:
-    """`sequence` after a forward that stored all that the next ones of its block may read."""
+    """Return `sequence` after a pass that stored all that later passes of its block may read."""
     return sequence if sequence.extra is not None else replace(sequence, extra=WARM)
 
 
 def refreshed(sequence: Sequence, undecided: int) -> Sequence:
-    """`sequence` after a forward that stored everything, with so many positions of the block undecided."""
+    """Return `sequence` after a refresh with this many undecided positions in the block."""
     return replace(sequence, extra=Warm(undecided))
 
 
 def cooled(sequence: Sequence) -> Sequence:
-    """`sequence` when its next forward must store everything: a block begins, or the device holds nothing of it."""
+    """Return `sequence` with a refresh due: a block begins, or the device lost the cache."""
     return sequence if sequence.extra is None else replace(sequence, extra=None)

@@ -1,14 +1,16 @@
-"""DiffusionGemma: canvases of uniformly random tokens, denoised as a whole, committed as a whole.
+"""DiffusionGemma: canvases of random tokens, each denoised and committed as a whole.
 
-The network encodes final tokens causally and denoises a canvas behind them in both directions; it has no mask token, so any
-token may be noise, and nothing is decided before the canvas is committed. Each forward samples the whole canvas. Positions
-are accepted in order of their entropy until the bound is used up, the others become fresh noise, and acceptance is not
-sticky: every forward decides anew. When the most probable tokens have stayed the same and the canvas is confident, or after
-`max_denoising_steps` forwards, the most probable tokens (not the sampled ones) are committed; the core then encodes them.
-Pinned positions hold their token throughout: the network says something of them too, which nobody looks at.
+The network encodes final tokens causally and denoises the canvas after them bidirectionally. It has
+no mask token, so any token may be noise, and nothing is decided before the canvas is committed.
+Each pass samples the whole canvas: it accepts positions in order of entropy up to the bound, and
+renoises the others, even ones accepted before. When the most probable tokens are stable and the
+canvas is confident, or after `max_denoising_steps` passes, the most probable tokens (not the
+sampled ones) are committed, and the core encodes them. Predictions for pinned positions are
+ignored.
 
-Sources: `DiffusionGemmaForBlockDiffusion.generate` of transformers; the entropy bound is that of Ben-Hamu et al.,
-"Accelerated Sampling from Masked Diffusion Models via Entropy Bounded Unmasking", 2025, arXiv 2505.24857.
+Sources: `DiffusionGemmaForBlockDiffusion.generate` of transformers; for the bound, Ben-Hamu et al.,
+"Accelerated Sampling from Masked Diffusion Models via Entropy Bounded Unmasking", 2025, arXiv
+2505.24857.
 """
 
 from dataclasses import dataclass, replace
@@ -46,14 +48,14 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True, slots=True)
 class Draft(Extra):
-    """The most probable tokens of a canvas after its last forward, and how many forwards in a row have given them."""
+    """The most probable tokens of a canvas in its last pass, and for how many passes in a row."""
 
     tokens: tuple[int, ...]
     run: int
 
 
 def renoised(tokens: tuple[int, ...], noise: tuple[int, ...], kept: list[int]) -> tuple[int, ...]:
-    """`noise` with the sampled `tokens` at the indices `kept`."""
+    """Return `noise` with the sampled `tokens` at the indices `kept`."""
     if len(kept) == len(tokens):
         return tokens
     canvas = list(noise)
@@ -62,26 +64,26 @@ def renoised(tokens: tuple[int, ...], noise: tuple[int, ...], kept: list[int]) -
     return tuple(canvas)
 
 
-@lru_cache(maxsize=1024)  # checking the ranges again would cost half of `schedule`
+@lru_cache(maxsize=1024)  # validating again would take half the time of `schedule`
 def _at(temperature: float) -> SamplingParams:
-    """All that a forward reads of parameters: those of requests, which may hold long texts, are not kept here."""
+    """Return the parameters that a pass reads. Excludes a request's long texts from the cache."""
     return SamplingParams(temperature=temperature)
 
 
 def _fp32(number: float) -> float:
-    """`number` rounded to single precision."""
+    """Return `number` rounded to single precision."""
     return _FP32.unpack(_FP32.pack(number))[0]
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class DiffusionGemma(Strategy):
-    """Canvases of `canvas_length` positions, each denoised in at most `max_denoising_steps` forwards.
+    """Canvases of `canvas_length` positions, each denoised in at most `max_denoising_steps` passes.
 
-    The temperature falls linearly from `t_max` to just above `t_min`. `entropy_bound` is what the entropies of accepted
-    positions, all but the largest, may sum to. A canvas is done once its most probable tokens equal those of the
-    `stability_threshold` forwards before and its mean entropy is below `confidence_threshold`. Entropies are in nats, of
-    the distribution sampled from. Requests set no temperature and no filter: the schedule rules.
+    The temperature falls linearly from `t_max` to just above `t_min`; requests set none, and no
+    filter. `entropy_bound` limits the sum of accepted entropies (nats, sampled distribution),
+    without the largest. A canvas is done once its most probable tokens equal those of the
+    `stability_threshold` previous passes and its mean entropy is below `confidence_threshold`.
     """
 
     SWEEP = ("entropy_bound", (0.03, 0.1, 0.3, 1.0, 3.0))
@@ -89,15 +91,15 @@ class DiffusionGemma(Strategy):
     canvas_length: Annotated[int, Gt(0)] = 256
     """Positions of a canvas, fixed by the model."""
     max_denoising_steps: Annotated[int, Gt(0)] = 48
-    """Most forwards that denoise a canvas."""
+    """Maximum number of passes per canvas."""
     entropy_bound: Annotated[float, Interval(gt=0.0, lt=float("inf"))] = 0.1
-    """The surest positions keep their token up to this sum of entropies, in nats; the rest are re-randomised."""
+    """Accept the most certain positions up to this sum of entropies in nats; renoise others."""
     t_min: Annotated[float, Interval(ge=0.0, le=1e29)] = 0.4
     """The temperature falls from `t_max` towards this."""
     t_max: Annotated[float, Interval(gt=0.0, le=1e29)] = 0.8
-    """Temperature of the first forward of a canvas."""
+    """Temperature of the first pass of a canvas."""
     stability_threshold: Annotated[int, Ge(0)] = 1
-    """A canvas may end when its most probable tokens have stayed the same for so many forwards."""
+    """A canvas may end when its most probable tokens have been stable for this many passes."""
     confidence_threshold: Annotated[float, Interval(gt=0.0, lt=float("inf"))] = 0.005
     """A canvas may end when its mean entropy is below this, in nats."""
 
@@ -112,18 +114,18 @@ class DiffusionGemma(Strategy):
             )
 
     def temperature(self, remaining: int) -> float:
-        """The temperature of the forward after which `remaining - 1` may follow, in single precision throughout."""
+        """Return a pass's temperature in single precision. `remaining` counts the pass."""
         share = _fp32(max(remaining, 1) / self.max_denoising_steps)
         return _fp32(_fp32(self.t_min) + _fp32(_fp32(self.t_max - self.t_min) * share))
 
     def init(self, sequence: Sequence, spec: Spec) -> Sequence:
-        """The prompt is final; the first canvas opens behind it."""
+        """Mark the prompt as final and open the first canvas."""
         length = len(sequence.goal.request.prompt)
         sequence = sequence.moved(sequence.past, (), length, length)
         return self._behind(sequence, self._opened(sequence, length, spec), spec)
 
     def schedule(self, sequence: Sequence, spec: Spec) -> Span:
-        """The whole canvas, fed and wanted; what is final is never fed with it, because that is encoded."""
+        """Return a span that samples the whole canvas. Final rows never join it."""
         del spec
         block, request = sequence.window[0], sequence.goal.request
         taken = sequence.ledger.steps - block.opened
@@ -135,7 +137,7 @@ class DiffusionGemma(Strategy):
             tokens=block.tokens,
             end=block.end,
             grid=Grid(block.start, count),
-            wanted=positions(block.start, block.end),  # also behind the answer's end: a canvas is denoised whole
+            wanted=positions(block.start, block.end),  # positions past the answer too: a canvas is denoised whole
             draws=(taken,) * count,
             params=_at(self.temperature(self.max_denoising_steps - taken)),
             seed=request.seed,
@@ -145,7 +147,7 @@ class DiffusionGemma(Strategy):
         )
 
     def commit(self, sequence: Sequence, span: Span, rows: Rows, spec: Spec) -> Sequence:
-        """Accept and renoise, or commit the most probable tokens if this forward was the canvas's last."""
+        """Accept and renoise, or after the canvas's last pass commit the most probable tokens."""
         del span
         block = sequence.window[0]
         best, chances, entropies = rows.best_ids, rows.best_probabilities, rows.entropies
@@ -157,7 +159,7 @@ class DiffusionGemma(Strategy):
         before = block.extra
         run = before.run + 1 if isinstance(before, Draft) and before.tokens == best else 1
         stable = run > self.stability_threshold
-        last = sequence.ledger.steps - block.opened >= self.max_denoising_steps  # more if they were lowered meanwhile
+        last = sequence.ledger.steps - block.opened >= self.max_denoising_steps  # "more" if the option was lowered meanwhile
         if last or (stable and fsum(entropies) / (len(best) - len(pinned)) < self.confidence_threshold):
             done = Block(block.start, best, (), chances, block.given, block.opened)
             return self._behind(sequence.moved(sequence.past, (), sequence.final, sequence.settled), done, spec)
@@ -168,28 +170,28 @@ class DiffusionGemma(Strategy):
         return sequence.moved(sequence.past, (block,), sequence.final, sequence.settled)
 
     def forget(self, sequence: Sequence, spec: Spec) -> Sequence:
-        """The canvas begins anew: what the network carries is lost. Its draws are the same, so the answer is too."""
+        """Return the sequence with its canvas restarted; equal draws give the same answer."""
         opened = sequence.window[0].opened
         sequence = sequence.with_ledger(replace(sequence.ledger, steps=opened))
         block = self._opened(sequence, sequence.window[0].start, spec)
         return sequence.moved(sequence.past, (block,), sequence.final, sequence.settled)
 
     def grid(self, request: Request) -> Grid:
-        """Final tokens are encoded causally."""
+        """Return single positions as groups: final tokens are encoded causally."""
         del request
         return Grid(0, 1)
 
     def atom(self, request: Request) -> int:
-        """A canvas."""
+        """Return the length of a canvas."""
         del request
         return self.canvas_length
 
     def reach(self, request: Request) -> int:
-        """The end of the last canvas, which is denoised whole."""
+        """Return the end of the last canvas, which is denoised whole."""
         return len(request.prompt) - (-request.params.max_tokens // self.canvas_length) * self.canvas_length
 
     def measure(self, sequence: Sequence) -> int:
-        """Forwards that the canvases up to the answer's end may still take."""
+        """Return a bound on the passes for the canvases up to the answer's end."""
         if not sequence.window:
             return 0
         block = sequence.window[0]
@@ -197,13 +199,13 @@ class DiffusionGemma(Strategy):
         return canvases * self.max_denoising_steps - (sequence.steps - block.opened)
 
     def unfit(self, spec: Spec) -> str:
-        """A model with a mask token, or with a shift head."""
+        """Return why a model with a mask token or a shifted head does not fit; empty for others."""
         if spec.mask_id is not None:
             return f"it has a mask token, id {spec.mask_id}; a canvas starts from uniformly random tokens"
         return "its head is shifted; a canvas row predicts its own position" if spec.head_shift else ""
 
     def refuses(self, request: Request) -> str:
-        """A temperature or filter of the request's own, and a canvas that covers neither a canvas nor the answer."""
+        """Return why a temperature, filter or canvas length is refused; else empty."""
         params = request.params
         if params.canvas and len(params.canvas) not in (self.canvas_length, params.max_tokens):
             return (
@@ -222,26 +224,26 @@ class DiffusionGemma(Strategy):
 
     @property
     def wants(self) -> Wants:
-        """Sampled token, entropy, noise and most probable token of each position."""
+        """Entropy, noise and the most probable token of each position."""
         return _WANTS
 
     @property
     def holds_pins(self) -> bool:
-        """They hold their place in each canvas."""
+        """True: each canvas holds its pinned tokens."""
         return True
 
     @property
     def takes_canvas(self) -> bool:
-        """Its ids stand for the random ones of that many positions."""
+        """True: the ids replace the random ones of as many positions."""
         return True
 
     @property
     def carries(self) -> bool:
-        """The network carries what it predicted to its next forward of the canvas (self-conditioning)."""
+        """True: predictions are inputs of the canvas's next pass (self-conditioning)."""
         return True
 
     def _opened(self, sequence: Sequence, start: int, spec: Spec) -> Block:
-        """A canvas at `start`, of random ids where the request brings none; a position always gets the same id."""
+        """Return a canvas at `start`, of the request's or of random ids, fixed per position."""
         goal, length = sequence.goal, self.canvas_length
         stop, request = start + length, goal.request
         params, origin = request.params, len(request.prompt)
@@ -254,7 +256,7 @@ class DiffusionGemma(Strategy):
         return block.pinning(params.pinned, origin) if params.pinned else block
 
     def _behind(self, sequence: Sequence, block: Block, spec: Spec) -> Sequence:
-        """The sequence at `block`, or if all of that is decided, at the next canvas that is not.
+        """Return the sequence at `block`, or if it is decided, at the next undecided canvas.
 
         A decided canvas is final unless the answer ends inside it.
         """
@@ -270,12 +272,12 @@ class DiffusionGemma(Strategy):
 
 
 def _offsets(bitmap: int) -> tuple[int, ...]:
-    """The offsets of a bitmap."""
+    """Return the offsets of the set bits."""
     return tuple([offset for offset in range(bitmap.bit_length()) if bitmap >> offset & 1])
 
 
 def _with(values: tuple[Item, ...], others: tuple[Item, ...], offsets: tuple[int, ...]) -> tuple[Item, ...]:
-    """`values` with those of `others` at the `offsets`."""
+    """Return `values` with those of `others` at the `offsets`."""
     mixed = list(values)
     for offset in offsets:
         mixed[offset] = others[offset]

@@ -1,9 +1,10 @@
-"""Fast-dLLM v2: one block at a time, its sub-blocks strictly from left to right, with a cache inside the block.
+"""Fast-dLLM v2: one block at a time, sub-blocks strictly from left to right, cached within a block.
 
-The model sees its own block in full and those before it, and predicts position p by row p-1. Three spans decode a block: the
-*seed* is its first token, predicted by the last row of the block before it while that is stored for good; a *whole* forward
-feeds the block and refreshes the keys and values of all its positions; a *part* feeds the sub-block in work only, and sees the
-others as they were stored last. Source: Wu et al., "Fast-dLLM v2: Efficient Block-Diffusion LLM", 2025, arXiv 2509.26328.
+The model sees its block and all earlier ones; row p-1 predicts position p. Three spans decode a
+block: the *seed* samples its first token from the previous block's last row, while that is stored
+as final; a *whole* pass feeds the block and refreshes its KV; a *part* feeds only the current
+sub-block and reads the others as last stored. Source: Wu et al., "Fast-dLLM v2: Efficient
+Block-Diffusion LLM", 2025, arXiv 2509.26328.
 """
 
 from bisect import bisect_left
@@ -20,11 +21,11 @@ from ._warm import cooled, warmed
 @final
 @dataclass(frozen=True, slots=True)
 class FastDLLMV2(Strategy):
-    """Sub-blocks of `block_size` positions; a diffusion block, the model's own, is `buffer_size` of them.
+    """Sub-blocks of `block_size` positions; the model's diffusion block is `buffer_size` of them.
 
-    The sub-block in work takes every position whose probability is above `accept_threshold`, or else its best one, the lowest
-    if several are. With `fdv2_use_block_cache` a sub-block whose first token is decided is fed alone; without it, every forward
-    feeds the diffusion block.
+    The current sub-block unmasks every position with a probability above `accept_threshold`, or
+    else its first best one. With `fdv2_use_block_cache`, a sub-block whose first token is decided
+    is fed alone; without it, every pass feeds the diffusion block.
     """
 
     block_size: Annotated[int, Gt(0)] = 8
@@ -32,9 +33,9 @@ class FastDLLMV2(Strategy):
     buffer_size: Annotated[int, Gt(1)] = 4
     """Sub-blocks of a block."""
     accept_threshold: Probability = 0.9
-    """A position is decided when the probability of its token is above this."""
+    """Unmask a position when the probability of its token is above this."""
     fdv2_use_block_cache: bool = True
-    """Refine a sub-block against keys and values that earlier forwards stored of the others."""
+    """Decode a sub-block with the keys and values that earlier passes stored for the others."""
 
     @property
     def diffusion_block(self) -> int:
@@ -43,43 +44,43 @@ class FastDLLMV2(Strategy):
 
     @property
     def exact(self) -> bool:
-        """Not with the block cache: a part sees keys and values of tokens that have changed since."""
+        """False with the block cache: a part reads KV entries of tokens that have changed."""
         return not self.fdv2_use_block_cache
 
     def unfit(self, spec: Spec) -> str:
-        """A model without masks, or one whose rows predict their own positions."""
+        """Return why a model without masks or with an unshifted head does not fit; else empty."""
         if spec.head_shift != 1:
             return f"its head_shift is {spec.head_shift}; the first token of a block is predicted by the row before it"
         return masked_only(spec)
 
     def grid(self, request: Request) -> Grid:
-        """Diffusion blocks from position 0 on."""
+        """Return diffusion blocks from position 0 on."""
         del request
         return Grid(0, self.block_size * self.buffer_size)
 
     def atom(self, request: Request) -> int:
-        """A diffusion block."""
+        """Return the size of a diffusion block."""
         del request
         return self.block_size * self.buffer_size
 
     def reach(self, request: Request) -> int:
-        """The end of the answer: positions behind it are never fed."""
+        """Return the end of the answer; later positions are never fed."""
         return len(request.prompt) + request.params.max_tokens
 
     def init(self, sequence: Sequence, spec: Spec) -> Sequence:
-        """Diffusion blocks that the prompt fills are final; the rest of it is given in the first open block."""
+        """Mark diffusion blocks of prompt tokens as final; open the block with the rest."""
         length = len(sequence.goal.request.prompt)
         first = sequence.goal.grid.start(length)
         return sequence.moved(sequence.past, (self._opened(sequence, first, spec),), first, length)
 
     def schedule(self, sequence: Sequence, spec: Spec) -> Span:
-        """The seed, the whole block, or the first sub-block with undecided positions, as the block's state asks for."""
+        """Return the seed, whole or part span that the block's state requires."""
         del spec
         goal, (block,) = sequence.goal, sequence.window
         start, end, undecided = block.start, block.end, block.undecided
         first = undecided[0]
         if first == start:
-            # No row of its own block predicts it: the core feeds the row in front.
+            # No row of its own block predicts it: the core feeds the row before it.
             tokens, wanted, end = (), (first,), start
         else:
             sub = first - (first - start) % self.block_size
@@ -94,7 +95,7 @@ class FastDLLMV2(Strategy):
         return span_of(request, start, tokens, goal.grid, wanted, draws, end=end)
 
     def commit(self, sequence: Sequence, span: Span, rows: Rows, spec: Spec) -> Sequence:
-        """Decide positions of one sub-block; a full block becomes final and the next one opens."""
+        """Unmask positions of one sub-block; a full block becomes final and the next one opens."""
         (block,) = sequence.window
         start, probabilities = block.start, rows.probabilities
         accept = self.accept_threshold
@@ -111,17 +112,17 @@ class FastDLLMV2(Strategy):
         return cooled(sequence).moved(past, window, end, end)
 
     def measure(self, sequence: Sequence) -> int:
-        """Undecided positions of the answer: each forward decides at least one."""
+        """Return the masked positions of the answer: each pass unmasks at least one."""
         (block,) = sequence.window
         return len(block.undecided) + sequence.goal.limit - block.end
 
     def forget(self, sequence: Sequence, spec: Spec) -> Sequence:
-        """Nothing of the block is stored any more."""
+        """Return the sequence without a block cache: the next pass feeds the whole block."""
         del spec
         return cooled(sequence)
 
     def _opened(self, sequence: Sequence, start: int, spec: Spec) -> Block:
-        """The block at `start`, as far as the answer goes."""
+        """Return the block at `start`, cut at the answer's end."""
         goal = sequence.goal
         size = min(self.block_size * self.buffer_size, goal.limit - start)
         return open_block(start, size, goal.limit, goal.request.prompt, mask_of(spec), sequence.ledger.steps)

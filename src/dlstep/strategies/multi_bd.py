@@ -1,7 +1,7 @@
 """Multi-block diffusion: several unfinished blocks in flight, on the absolute block grid.
 
-The prompt and the answer share one grid of blocks counted from position 0; attention is bidirectional inside a block and
-causal between blocks, as in SDAR, LLaDA2 and other block-diffusion models. `buffer_size=1` is single-block diffusion.
+Blocks are counted from position 0, prompt included. Attention is bidirectional inside a block and
+causal between blocks, as in SDAR and LLaDA2. `buffer_size=1` is single-block diffusion.
 """
 
 from dataclasses import dataclass
@@ -14,10 +14,10 @@ from ._blocks import Blockwise
 @final
 @dataclass(frozen=True, slots=True)
 class MultiBD(Blockwise):
-    """Blocks on the grid of the model, decided by a rule; see `Blocks` and `Blockwise` for the fields."""
+    """Blocks on the model's grid, decoded by a rule; see `Blocks` and `Blockwise` for fields."""
 
     def grid(self, request: Request) -> Grid:
-        """Groups of `block_size` from position 0 on."""
+        """Return groups of `block_size` from position 0 on."""
         del request
         return Grid(0, self.block_size)
 

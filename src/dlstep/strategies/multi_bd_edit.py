@@ -1,8 +1,8 @@
-"""Multi-block diffusion with edit sampling: masks are filled and tokens edited until a block stops changing.
+"""Multi-block diffusion with edit sampling: fill masks and edit tokens until a block is stable.
 
-Every forward fills the masks it is sure of, at least one, and replaces tokens that it now says otherwise. A block is ready when
-a forward changes nothing in it, or after enough forwards. Source: Bie et al., "LLaDA2.1: Speeding Up Text Diffusion via Token
-Editing", 2026, arXiv 2602.08676; SGLang calls the rule `joint_threshold`.
+Every pass fills at least one mask, and replaces tokens that it predicts differently. A block is
+ready when a pass changes nothing in it, or after enough passes. Source: Bie et al., "LLaDA2.1:
+Speeding Up Text Diffusion via Token Editing", 2026, arXiv 2602.08676; SGLang's `joint_threshold`.
 """
 
 from dataclasses import dataclass, replace
@@ -22,9 +22,9 @@ REMASK_THRESHOLD = 0.4
 
 @value
 class Edited(Revision):
-    """State of an edited block: `post` counts forwards that found no mask in it.
+    """State of an edited block.
 
-    `remasked` is a bitmap of the offsets that were turned back into a mask.
+    `post` counts passes without a mask in it; `remasked` is a bitmap of its remasked offsets.
     """
 
     post: int = 0
@@ -37,7 +37,7 @@ STEADY = Edited(stable=1.0)
 
 @value
 class _Rule:
-    """Thresholds in force for one request; `remask` is 0 if tokens are never turned back into masks."""
+    """The thresholds of one request; `remask` is 0 without remasking."""
 
     edit: float
     remask: float
@@ -48,30 +48,31 @@ class _Rule:
 @final
 @dataclass(frozen=True, slots=True)
 class MultiBDEdit(Revising):
-    """Blocks on the grid of the model, filled and edited; see `Blockwise` for the fields not told of here.
+    """Blocks on the model's grid, filled and edited; see `Blocks` for the other fields.
 
-    A mask is filled if the probability of its token is above `accept_threshold`, the surest one of a block in any case. A
-    token is replaced if that of another one is above `edit_threshold`. A block is ready when neither happens, when more than
-    `max_post_edit_steps` forwards found no mask in it, whose edits are then dropped, or after `block_size` +
-    `max_post_edit_steps` forwards and one more, which fills all masks. `penalty_lambda` is taken from the logit of the token
-    in front of a position in its block, which keeps tokens from being repeated.
+    A mask is filled if its token's probability is above `accept_threshold`, and a block's most
+    certain one always. A token is replaced if another one is best with a probability above
+    `edit_threshold`. A block is ready when neither happens, when more than `max_post_edit_steps`
+    passes found no mask in it (the last edits are dropped), or after `block_size` +
+    `max_post_edit_steps` passes and one more, which fills all masks. `penalty_lambda` is subtracted
+    from the logit of the preceding token in the block, against repetition.
 
-    With `remasking`, a position becomes a mask again, once, if the likeliest token there has a probability below
-    `remask_threshold` (0.4 if None), be it another one or not.
+    With `remasking`, a position is remasked, once, if the best token there (even the same one) has
+    a probability below `remask_threshold` (0.4 if None).
     """
 
     accept_threshold: Probability = 0.9
-    """A position is decided when the probability of its token is above this."""
+    """Fill a mask when the probability of its token is above this."""
     edit_threshold: Probability = 0.0
-    """A decided token is replaced when another one is best and its probability is above this."""
+    """Replace a decided token when another one is best with a probability above this."""
     max_post_edit_steps: Annotated[int, Ge(0)] = 16
-    """Forwards that may still change a block once it holds no mask."""
+    """Passes that may still change a block once it has no mask."""
     penalty_lambda: Annotated[float, Interval(ge=0.0, lt=float("inf"))] = 0.0
-    """Subtracted from the logit of the token in front of a position, so that tokens are not repeated."""
+    """Subtracted from the logit of the token before a position, against repetition."""
     remasking: bool = False
-    """Mask a position again, at most once, when its probability falls below `remask_threshold`."""
+    """Remask a position, at most once, when its probability falls below `remask_threshold`."""
     remask_threshold: Probability | None = None
-    """With `remasking`: the probability below which a position is masked again; None: 0.4."""
+    """With `remasking`: remask below this probability; None: 0.4."""
 
     def __post_init__(self) -> None:
         Revising.__post_init__(self)
@@ -79,26 +80,26 @@ class MultiBDEdit(Revising):
             raise ValueError(f"MultiBDEdit.remask_threshold={self.remask_threshold} does nothing without remasking=True")
 
     def grid(self, request: Request) -> Grid:
-        """Groups of `block_size` from position 0 on."""
+        """Return groups of `block_size` from position 0 on."""
         del request
         return Grid(0, self.block_size)
 
     @property
     def wants(self) -> Wants:
-        """Ties go to the lowest id; probabilities are those at temperature 1."""
+        """Lowest id in ties, untempered probabilities."""
         return WANTS
 
     @property
     def most_forwards(self) -> int:
-        """A position each, the edits after, and the one that fills what is left."""
+        """One pass per position, the later edits, and one that fills all masks."""
         return self.block_size + self.max_post_edit_steps + 1
 
     def penalty(self) -> float:
-        """`penalty_lambda`."""
+        """Return `penalty_lambda`."""
         return self.penalty_lambda
 
     def revised(self, sequence: Sequence, blocks: tuple[Block, ...], rows: Rows, spec: Spec) -> tuple[Block, ...]:
-        """The open blocks with their masks filled and their tokens edited."""
+        """Return the open blocks with their masks filled and their tokens edited."""
         first, late = first_wanted(blocks), sequence.ledger.steps - self.most_forwards
         if sequence.goal.request.params.pinned:
             rows = without_gaps(rows, blocks, sequence.goal.limit)
@@ -106,7 +107,7 @@ class MultiBDEdit(Revising):
         calm = not (changes or self.remasking)
         revised: list[Block] = []
         for block, fills in zip(blocks, chosen, strict=True):
-            if calm and fills:  # without remasking, a block with masks has never been full, nor is its time over
+            if calm and fills:  # without remasking, such a block was never full, and its passes are not used up
                 revised.append(_rewritten(block, first, fills, [], rows, STEADY))
             else:
                 mine = [position for position in changes if block.start <= position < block.end]
@@ -124,10 +125,10 @@ class MultiBDEdit(Revising):
 
 
 def _compared(blocks: tuple[Block, ...], first: int, rows: Rows, accept: float, mask: int) -> tuple[list[list[int]], list[int]]:
-    """The masks to fill, block by block, and the positions of all blocks whose token is another one now.
+    """Return the masks to fill, block by block, and all positions whose token differs now.
 
-    Filled are the masks of a block that are surer than `accept`, else its surest, of equally sure ones the first. Row `i`
-    answers position `first + i`.
+    A block fills the masks above `accept`, otherwise the first most certain one. Row `i` is
+    position `first + i`.
     """
     probabilities, now = rows.probabilities, list(rows.tokens)
     chosen: list[list[int]] = []
@@ -138,7 +139,7 @@ def _compared(blocks: tuple[Block, ...], first: int, rows: Rows, accept: float, 
         most, surest = -1.0, 0
         for position in undecided:
             row = position - first
-            now[row] = mask  # nothing is changed where no token is
+            now[row] = mask  # a mask is no change
             probability = probabilities[row]
             if probability > most:
                 most, surest = probability, position
@@ -146,17 +147,17 @@ def _compared(blocks: tuple[Block, ...], first: int, rows: Rows, accept: float, 
             chosen.append([position for position in undecided if probabilities[position - first] > accept])
         else:
             chosen.append([surest] if undecided else [])
-    del held[: first - blocks[0].start], held[len(now) :]  # what is given, what is void
+    del held[: first - blocks[0].start], held[len(now) :]  # given and void positions
     if held == now:
         return chosen, []
     return chosen, list(compress(positions(first, first + len(now)), map(ne, held, now)))
 
 
 def _edited(block: Block, first: int, fills: list[int], changes: list[int], end: int, rows: Rows, rule: _Rule) -> Block:
-    """The block after a forward whose row `i` answers position `first + i`.
+    """Return the block after a pass; row `i` belongs to position `first + i`.
 
-    `fills` are the masks to fill, `changes` its tokens that differ now. Its last wanted position is the one in front of
-    `end`.
+    `fills` are the masks to fill, `changes` its tokens that differ now. `end` is the end of its
+    sampled positions.
     """
     before = block.extra if isinstance(block.extra, Edited) else NEW
     undecided, probabilities = block.undecided, rows.probabilities
@@ -173,7 +174,7 @@ def _edited(block: Block, first: int, fills: list[int], changes: list[int], end:
 
 
 def _timed_out(block: Block, first: int, changes: list[int], rows: Rows, rule: _Rule) -> Block:
-    """The block with every mask filled and the last edits."""
+    """Return the block with every mask filled and the last edits."""
     before = block.extra if isinstance(block.extra, Edited) else NEW
     edits = [position for position in changes if rows.probabilities[position - first] > rule.edit]
     after = Edited(True, 1.0, before.post + (not block.undecided), before.remasked)
@@ -181,7 +182,7 @@ def _timed_out(block: Block, first: int, changes: list[int], rows: Rows, rule: _
 
 
 def _unsure(block: Block, first: int, end: int, rows: Rows, rule: _Rule) -> tuple[int, ...]:
-    """The positions to mask again: decided ones that are unsure now, and were not masked again before."""
+    """Return the positions to remask: decided, now unsure, and never remasked before."""
     start = block.first
     probabilities = rows.probabilities[start - first : end - first]
     if not probabilities or min(probabilities) >= rule.remask:
@@ -193,7 +194,7 @@ def _unsure(block: Block, first: int, end: int, rows: Rows, rule: _Rule) -> tupl
 
 
 def _remasked(block: Block, unsure: tuple[int, ...], mask: int) -> Block:
-    """The block with masks at the positions `unsure`."""
+    """Return the block with the positions `unsure` remasked."""
     extra = block.extra
     assert isinstance(extra, Edited)
     done = sum(1 << (position - block.start) for position in unsure)
@@ -201,7 +202,7 @@ def _remasked(block: Block, unsure: tuple[int, ...], mask: int) -> Block:
 
 
 def _rewritten(block: Block, first: int, fills: list[int], edits: list[int], rows: Rows, extra: Edited) -> Block:
-    """The block with the masks `fills` and the tokens `edits` written; row `i` answers position `first + i`."""
+    """Return the block with `fills` and `edits` written; row `i` is position `first + i`."""
     start, tokens, probabilities = block.start, rows.tokens, rows.probabilities
     undecided = list(block.undecided)
     new_tokens, new_probabilities = list(block.tokens), list(block.probabilities)

@@ -1,4 +1,4 @@
-"""Devices without a model, and the laws that every strategy must pass; shipped, so that outside strategies get them too.
+"""Devices without a model, and the laws that every strategy must pass, also for user code.
 
 `laws`, `generators` and `harness` need hypothesis; the drivers do not.
 """

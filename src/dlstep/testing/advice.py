@@ -1,4 +1,4 @@
-"""Warnings about a user's strategy or rule: numbers without bounds, and fields of `Rows` that `wants` does not ask for."""
+"""Warnings about user code: numbers without bounds, and fields of `Rows` missing from `wants`."""
 
 import ast
 import inspect
@@ -10,7 +10,7 @@ from typing import Any
 from ..core import Options
 from .generators import open_fields
 
-# Fields of `Rows` that are empty unless `wants` asks for them: how to ask for each, and whether a `Wants` does.
+# Fields of `Rows` that are empty unless requested: the `Wants` to use, and a test for it.
 ASKED: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "entropies": ('Wants(statistics=frozenset({"entropy"}))', lambda wants: "entropy" in wants.statistics),
     "margins": ('Wants(statistics=frozenset({"margin"}))', lambda wants: "margin" in wants.statistics),
@@ -22,7 +22,7 @@ ASKED: dict[str, tuple[str, Callable[[Any], bool]]] = {
 
 
 def owners(value: Options) -> Iterator[Options]:
-    """Yield a strategy or rule and those that it holds, without the ones of this package."""
+    """Yield a strategy or rule and its inner rules, except those of this package."""
     if not value.SHIPPED:
         yield value
     for part in map(attrgetter, value.__dataclass_fields__):
@@ -31,7 +31,7 @@ def owners(value: Options) -> Iterator[Options]:
 
 
 def open_field_warnings(value: Options) -> Iterator[str]:
-    """Yield a sentence for each numeric field of a user's class that has no upper or no lower bound."""
+    """Yield a warning for each numeric field of a user's class without upper or lower bound."""
     for owner in owners(value):
         cls = type(owner)
         for name, kind, low, high in open_fields(owner):
@@ -43,7 +43,7 @@ def open_field_warnings(value: Options) -> Iterator[str]:
 
 
 def _declared(cls: type, name: str) -> str:
-    """Return the file and line of a field's declaration; the name of the module if its source is not there."""
+    """Return file and line of a field's declaration, or the module's name without source."""
     for owner in cls.__mro__:
         if name in vars(owner).get("__annotations__", {}):
             file, nodes = _source(owner)
@@ -54,7 +54,7 @@ def _declared(cls: type, name: str) -> str:
 
 
 def _source(cls: type) -> tuple[str, list[ast.AST]]:
-    """Return the name of the file of a class and the nodes of its syntax tree; no nodes if the source is not there."""
+    """Return a class's file name and its syntax tree's nodes; no nodes without source."""
     file = inspect.getsourcefile(cls)
     if file is None:
         return "", []
@@ -62,9 +62,9 @@ def _source(cls: type) -> tuple[str, list[ast.AST]]:
 
 
 def unasked_reads(value: Options) -> list[tuple[str, str]]:
-    """Return the fields of `Rows` that the files of user classes read and that must be asked for, each with a sentence.
+    """Return the requestable fields of `Rows` that user classes' files read, each with a warning.
 
-    Files whose `wants` depends on options are left out: they may read a field only under the options that ask for it.
+    Skips files whose `wants` depends on options, which may match the fields that they read.
     """
     found: dict[str, str] = {}
     for owner in owners(value):

@@ -1,4 +1,4 @@
-"""Checks of one state, one answer, one plan, one trace. Each check raises AssertionError."""
+"""Checks of a state, an answer, a plan or a trace. Each check raises AssertionError."""
 
 from collections import Counter
 from dataclasses import replace
@@ -9,7 +9,7 @@ from .harness import Step
 
 
 def check_ownership(state: State) -> None:
-    """Every page is owned as often as tables hold it, or cached, or free; a cached page can be found."""
+    """Check that each page is owned as often as tables hold it, or cached and findable, or free."""
     cache = state.cache
     held = Counter(page for sequence in state.running for page in sequence.pages)
     assert dict(held) == {page: cache.owners[page] for page in cache.owners}, "owners differ from tables"
@@ -24,7 +24,7 @@ def check_ownership(state: State) -> None:
 
 
 def _check_requests(state: State) -> None:
-    """Requests are found by their ids, and only those that run hold pages, each page once."""
+    """Check that requests are found by id, and only running ones hold pages, each page once."""
     for sequence in state.running:
         assert len(set(sequence.pages)) == len(sequence.pages), "a page twice in a table"
         assert sequence.stored <= sequence.final <= max(sequence.settled, sequence.final)
@@ -39,7 +39,7 @@ def _check_requests(state: State) -> None:
 
 
 def check_answer(state: State, request: Request) -> None:
-    """The answer of a finished request is what its reason says."""
+    """Check that the answer of a finished request agrees with its finish reason."""
     sequence = state.finished[request.id]
     spec, answer = state.config.spec, sequence.answer
     limit = answer_limit(request, state.config) - len(request.prompt)
@@ -56,7 +56,7 @@ def check_answer(state: State, request: Request) -> None:
 
 
 def _check_reason(sequence: Sequence, params: SamplingParams, spec: Spec, limit: int) -> None:
-    """The answer, of `limit` tokens at most, ends as its reason says."""
+    """Check that the answer, of at most `limit` tokens, ends as its reason requires."""
     answer = sequence.answer
     text = b"".join(spec.pieces[token] for token in answer)
     stopped = any(stop.encode() in text for stop in params.stop)
@@ -76,13 +76,13 @@ def _check_reason(sequence: Sequence, params: SamplingParams, spec: Spec, limit:
 
 
 def check_order(step: Step) -> None:
-    """The plan of one step respects the order of arrival."""
+    """Check that the plan of a step respects the order of arrival."""
     planned, plan = step.planned, step.plan
     live = [sequence.id for sequence in (*planned.running, *planned.waiting)]
     arrivals = [sequence.request.arrival for sequence in (*planned.running, *planned.waiting)]
     assert arrivals == sorted(arrivals)
     served = [span.id for span in plan.spans]
-    assert served == live[: len(served)], "somebody was overtaken"
+    assert served == live[: len(served)], "a request was overtaken"
     assert live == [] or served, "the oldest got no span"
     assert not plan.preemptions or not plan.admissions
     running = [sequence.request.arrival for sequence in planned.running]
@@ -94,7 +94,7 @@ def check_order(step: Step) -> None:
 
 
 def check_tampering(trace: Trace) -> None:
-    """A replay notices that a recorded plan is not the one that is planned."""
+    """Check that a replay detects a changed plan."""
     for number, event in enumerate(trace.events):
         if isinstance(event, Samples):
             wants = event.plan.wants

@@ -1,4 +1,4 @@
-"""Descriptions of failed laws: what went wrong, the user's own frames, and the case, without frames of dlstep or Hypothesis."""
+"""Descriptions of failed laws: the failure, the user's frames and the case."""
 
 import re
 import sysconfig
@@ -34,7 +34,7 @@ def timed_out(error: BaseException) -> bool:
 
 
 def user_frames(error: BaseException) -> list[traceback.FrameSummary]:
-    """Return the frames of user code, outermost first, of the first exception of the chain that has any."""
+    """Return the user frames, outermost first, of the first exception of the chain with any."""
     for each in chain(error):
         frames = [frame for frame in traceback.extract_tb(each.__traceback__) if not frame.filename.startswith(OURS)]
         if any(not frame.filename.startswith(LIBRARY) for frame in frames):
@@ -43,11 +43,9 @@ def user_frames(error: BaseException) -> list[traceback.FrameSummary]:
 
 
 def description(error: BaseException, seconds: float) -> str:
-    """Return a sentence that says what failed, then the frames of user code as Python prints them.
+    """Return a sentence about the failure, then the frames of user code as Python prints them.
 
-    Args:
-        error: What a law raised.
-        seconds: The time limit of a case, for the sentence about a timeout.
+    `error` is the exception from a law, `seconds` the time limit of a case.
     """
     frames = user_frames(error)
     hook = _hook(error)
@@ -68,7 +66,7 @@ def description(error: BaseException, seconds: float) -> str:
 
 
 def dumped_frames(dump: str) -> str:
-    """Return the frames of user code in what `faulthandler` wrote when it ended the process; empty if there are none."""
+    """Return the user frames of a `faulthandler` dump; empty if there are none."""
     found = [traceback.FrameSummary(file, int(line), name) for file, line, name in DUMPED.findall(dump)]
     own = [frame for frame in found if not frame.filename.startswith((*OURS, LIBRARY))]
     return "\n".join(_printed(own[:MOST_FRAMES][::-1]))
@@ -87,7 +85,7 @@ def shown(value: Any) -> str:
 
 
 def case_shown(drawn: list[Any]) -> str:
-    """Return the values that a law drew, one value or one field of a `Case` per line, strategies first."""
+    """Return the drawn values, one value or one field of a `Case` per line, strategies first."""
     lines = [line for value in drawn for line in (_fields_shown(value) if isinstance(value, Case) else [shown(value)])]
     return "\n".join(f"  {line}" for line in sorted(lines, key=lambda line: not line.startswith("strategy=")))
 
@@ -104,7 +102,7 @@ def _fields_shown(value: Any) -> list[str]:
 
 
 def _hook(error: BaseException) -> str:
-    """Return the qualified name of the outermost function of user code in the traceback, such as `MyRule.chosen`."""
+    """Return the qualified name of the outermost user function, such as `MyRule.chosen`."""
     for each in chain(error):
         for frame, _ in traceback.walk_tb(each.__traceback__):
             if not frame.f_code.co_filename.startswith((*OURS, LIBRARY)):
@@ -123,7 +121,7 @@ def _expression(error: AssertionError) -> str:
 
 
 def _printed(frames: list[traceback.FrameSummary]) -> list[str]:
-    """Return frames as Python prints them, with file names relative to the current folder where they are inside it."""
+    """Return frames as Python prints them, with file names relative to the current folder."""
     plain = [traceback.FrameSummary(_relative(frame.filename), frame.lineno, frame.name) for frame in frames]
     return "".join(traceback.StackSummary.from_list(plain).format()).splitlines()
 

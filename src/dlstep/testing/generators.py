@@ -1,7 +1,6 @@
-"""Hypothesis generators of engines, strategies, requests and their arrivals. Sizes are small: bugs are at edges.
+"""Hypothesis generators of engines, strategies, requests and arrivals, with small sizes.
 
-Generators that do not depend on a value are made once: Hypothesis checks each generator when it first draws from it,
-which takes longer than the decode of a case.
+Generators without parameters are created once, because Hypothesis validates each on first use.
 """
 
 from collections.abc import Iterator
@@ -37,7 +36,7 @@ SMALL: dict[str, st.SearchStrategy[Any]] = {
     "credit_weight": st.sampled_from([0.0, 0.7, 4.0]),
     "credit_power": st.sampled_from([0.0, 0.2, 1.0]),
     "credit_decay": st.sampled_from([0.0, 0.8, 1.0]),
-    # Only some variants of a rule read each of these; the others refuse it.
+    # Only some variants of a rule accept each of these options.
     "remask_forwards": st.sampled_from([None, None, None, 0, 3]),
     "remask_count": st.sampled_from([None, None, None, 2, 9]),
     "eta": st.sampled_from([None, None, None, 0.3, 1.0]),
@@ -72,12 +71,12 @@ SMALL: dict[str, st.SearchStrategy[Any]] = {
     "late_gap": GAPS,
 }
 Value = TypeVar("Value", bound=Options)
-Kind = type[Strategy] | Strategy  # a class, or a value, which stands for its class and the class of its rule
+Kind = type[Strategy] | Strategy  # a class, or a value that stands for its class and its rule's class
 THRESHOLDS = st.sampled_from([0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99, 1.0])
 THRESHOLD_NAMES = frozenset(field.name for field in fields(Thresholds))
 LOW = {"semi_complete_threshold": 0.1}  # above 0
 IDS = st.integers(0, EOS)
-MANY_STOPS = tuple(range(0, EOS, 6))  # so many that one forward pass often settles two of them: the first in the text counts
+MANY_STOPS = tuple(range(0, EOS, 6))  # so many that one pass often settles two; the first in the text counts
 PINNED = st.one_of(st.integers(0, 9), IDS)
 LONGEST = st.binary(min_size=MAX_MODEL_LEN, max_size=MAX_MODEL_LEN).map(lambda given: tuple([byte % MASK for byte in given]))
 PROMPTS = st.lists(IDS, min_size=1, max_size=12).map(tuple)
@@ -88,7 +87,7 @@ SALTS = st.sampled_from([b"", b"", b"other"])
 
 
 def specs(strategy: Strategy) -> st.SearchStrategy[Spec]:
-    """Generate specs of models that a strategy can decode: with masks and without, both heads, both accept rules."""
+    """Generate specs that a strategy can decode: with and without masks, all heads and rules."""
     return st.sampled_from(_decodable(strategy))
 
 
@@ -116,7 +115,7 @@ def _fields(cls: type[Options], held: frozenset[str]) -> dict[str, st.SearchStra
 
 
 def _typed(hint: Any, default: object) -> st.SearchStrategy[Any]:
-    """Generate values of a type; for a number that lacks a bound, those of a small range around the default."""
+    """Generate values of a type; for unbounded numbers, a small range around the default."""
     if (found := _open(hint, default)) is None:
         return st.from_type(hint)
     kind, low, high = found
@@ -125,16 +124,16 @@ def _typed(hint: Any, default: object) -> st.SearchStrategy[Any]:
 
 
 def _number_type(hint: Any) -> type[int] | type[float] | None:
-    """Return the type of number that a hint allows, besides None; None if it allows anything else."""
+    """Return the number type that a hint allows besides None; None if it allows others."""
     parts = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
     kinds = {get_args(part)[0] if get_origin(part) is Annotated else part for part in parts} - {type(None)}
     return next((kind for kind in (int, float) if kinds == {kind}), None)
 
 
 def _open(hint: Any, default: object) -> tuple[type[int] | type[float], int, int] | None:
-    """Return the kind of number and a small range for it, if a numeric type lacks a bound; None for other types.
+    """Return the number type and a small range if a numeric type lacks a bound; else None.
 
-    A loop over an unbounded number could take any time, and users do not meet failures that need a number like 10**18.
+    A loop over an unbounded number could take any time; users rarely need one like 10**18.
     """
     kind, limits = _number_type(hint), dict(limits_of(hint))
     if kind is None or len(limits) > 1:
@@ -149,7 +148,7 @@ def _open(hint: Any, default: object) -> tuple[type[int] | type[float], int, int
 
 
 def open_fields(value: Options) -> Iterator[tuple[str, type[int] | type[float], int, int]]:
-    """Yield the fields that have no upper or no lower bound: name, type, and the least and greatest number that is drawn."""
+    """Yield name, type and drawn range of each field without upper or lower bound."""
     hints = get_type_hints(type(value), include_extras=True)
     for field in fields(value):
         if field.name not in SMALL and not field.name.endswith("_threshold"):
@@ -160,9 +159,9 @@ def open_fields(value: Options) -> Iterator[tuple[str, type[int] | type[float], 
 
 @st.composite
 def hyperparameters(draw: st.DrawFn, like: type[Value] | Value) -> Value:
-    """Generate strategies or rules with small sizes, and all else as the field's type and bounds allow.
+    """Generate strategies or rules with small sizes; other options as type and bounds allow.
 
-    If `like` is a value, they have its class, and the rules that they hold have the classes of those that it holds.
+    If `like` is a value, they have its class, and their rules the classes of its rules.
     """
     example = like() if isinstance(like, type) else like
     plainly = {field.name: attrgetter(field.name)(example) for field in fields(example)}
@@ -194,7 +193,7 @@ def thresholds(known: frozenset[str]) -> st.SearchStrategy[Thresholds]:
 
 @st.composite
 def params(draw: st.DrawFn, strategy: Strategy, *, often: bool = False) -> SamplingParams:
-    """Generate limits and stops of all kinds, most of them absent in most requests. Pin tokens rarely, or `often`."""
+    """Generate all kinds of limits and stops, most of them unset. Pin tokens rarely, or `often`."""
     plain = draw(_unpinned(frozenset(options_of(strategy).keys() & THRESHOLD_NAMES)))
     if draw(st.integers(0, 1 if often else 7)):
         return plain
@@ -203,7 +202,7 @@ def params(draw: st.DrawFn, strategy: Strategy, *, often: bool = False) -> Sampl
 
 @st.composite
 def pins(draw: st.DrawFn, max_tokens: int) -> dict[int, int]:
-    """Generate pinned tokens: a few, whole stretches or the whole answer; occasionally one that must be refused."""
+    """Generate pinned tokens: few, long runs or the whole answer; occasionally an invalid one."""
     offsets = draw(st.sets(st.integers(0, max_tokens - 1), max_size=6))
     if draw(st.booleans()):
         begin = draw(st.integers(0, max_tokens - 1))
@@ -215,7 +214,7 @@ def pins(draw: st.DrawFn, max_tokens: int) -> dict[int, int]:
 
 
 def _canvases(strategy: Strategy, max_tokens: int) -> st.SearchStrategy[tuple[int, ...]]:
-    """Generate canvases to start from, if the strategy takes them; some have a length that must be refused."""
+    """Generate initial canvases if the strategy takes them; some have an invalid length."""
     if not strategy.takes_canvas:
         return st.just(())
     lengths = [max_tokens, *(each for name, each in options_of(strategy).items() if name == "canvas_length"), 3]
@@ -240,7 +239,7 @@ def _unpinned(known: frozenset[str]) -> st.SearchStrategy[SamplingParams]:
 
 @st.composite
 def batches(draw: st.DrawFn, strategy: Strategy, most: int = 5, *, pinned: bool = False) -> tuple[Request, ...]:
-    """Generate requests whose prompts often share a prefix; some are too long, or hold a mask, and must be refused.
+    """Generate requests whose prompts often share a prefix; some must be rejected.
 
     Tokens are pinned rarely, or often if `pinned`.
     """
@@ -256,26 +255,26 @@ def batches(draw: st.DrawFn, strategy: Strategy, most: int = 5, *, pinned: bool 
 
 
 def ample(spec: Spec) -> Config:
-    """Return the configuration of an engine that never runs short of anything and shares no prefixes."""
+    """Return the configuration of an engine with ample resources and no prefix sharing."""
     return Config(spec, 4, 400, MAX_MODEL_LEN, 4000, 16, enable_prefix_caching=False)
 
 
 def most_rows(strategy: Strategy, requests: tuple[Request, ...], spec: Spec) -> int:
-    """Return how many rows one forward pass must hold so that each of `requests` can run."""
+    """Return the rows that a forward pass needs so that each of `requests` can run."""
     return max(strategy.atom(sized(request, MAX_MODEL_LEN)) for request in requests) + spec.head_shift
 
 
 def _rows(least: int) -> st.SearchStrategy[int]:
-    """Generate row budgets that always suffice for one request, but often lack a single row for two or three."""
+    """Generate row budgets that suffice for one request, but often not quite for two or three."""
     return st.integers(least, 3 * least) | st.sampled_from([2 * least - 1, 3 * least - 1])
 
 
 @st.composite
 def tight(draw: st.DrawFn, spec: Spec, strategy: Strategy, requests: tuple[Request, ...]) -> Config:
-    """Generate configurations in which pages, rows and places may be as few as possible."""
+    """Generate configurations with few pages, rows and places, down to the minimum."""
     page_size = draw(st.sampled_from([1, 3, 4, 8]))
     pages_needed = least_pages(strategy, MAX_MODEL_LEN, page_size)
-    # Occasionally a request's atom exceeds the budget, so that the request must be refused.
+    # Occasionally a request's atom exceeds the budget, so that it must be rejected.
     runnable = requests if draw(st.integers(0, 4)) else ()
     least_rows = most_rows(strategy, (probe(spec), *runnable), spec)
     return Config(
@@ -291,11 +290,11 @@ def tight(draw: st.DrawFn, spec: Spec, strategy: Strategy, requests: tuple[Reque
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """An engine, and what happens to it.
+    """An engine and its events.
 
-    `requests[i]` arrives before step `arrive[i]`. For each pair (s, id), `aborts` ends a request before step s, and
-    `late_aborts` ends it between `schedule` and `commit` of step s. `rebuilds` are the steps before which the device
-    loses everything.
+    `requests[i]` arrives before step `arrive[i]`. For each pair (s, id), `aborts` ends a request
+    before step s, and `late_aborts` ends it between `schedule` and `commit` of step s. `rebuilds`
+    are the steps before which the device loses its contents.
     """
 
     config: Config
@@ -309,7 +308,7 @@ class Case:
 
 @st.composite
 def cases(draw: st.DrawFn, kind: Kind, *, aborts: bool = True, rebuilds: bool = True, pinned: bool = False) -> Case:
-    """Generate cases of one strategy with random arrivals, aborts, budgets, thresholds and device losses."""
+    """Generate cases of a strategy with random arrivals, aborts, limits and device losses."""
     strategy = draw(hyperparameters(kind))
     spec = draw(specs(strategy))
     requests = draw(batches(strategy, pinned=pinned))
@@ -329,7 +328,7 @@ def cases(draw: st.DrawFn, kind: Kind, *, aborts: bool = True, rebuilds: bool = 
 
 @st.composite
 def crowds(draw: st.DrawFn, kind: Kind) -> Case:
-    """Generate cases of many requests on few pages and rows: most plans must let a request wait or preempt one."""
+    """Generate cases of many requests on few pages and rows, so that most plans wait or preempt."""
     strategy = draw(hyperparameters(kind))
     spec = draw(specs(strategy))
     requests = tuple(Request(number, draw(PROMPTS), draw(LONG)) for number in range(draw(st.integers(4, 8))))

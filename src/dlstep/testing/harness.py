@@ -1,4 +1,4 @@
-"""Run a case on a device, and keep every step of it for the laws to look at."""
+"""A harness that runs a case on a device and records every step for the laws."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -28,7 +28,7 @@ MOST_STEPS = 5000
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One forward: the state it was planned from, the plan, its samples, the state they were committed to and the next."""
+    """One forward pass: the states around `schedule` and `commit`, the plan and its samples."""
 
     planned: State
     plan: Plan
@@ -56,7 +56,7 @@ class Run:
         self.state = apply(self.state, event)
 
     def enter(self, number: int) -> None:
-        """Arrivals, aborts and rebuilds before step `number`."""
+        """Apply the arrivals, aborts and rebuilds before step `number`."""
         for request, arrival in zip(self.case.requests, self.case.arrive, strict=True):
             if arrival == number:
                 self._event(Add(request))
@@ -70,7 +70,7 @@ class Run:
                 self._event(Abort(request_id))
 
     def forward(self, number: int) -> None:
-        """Schedule, run, commit; late aborts come in between."""
+        """Schedule, apply late aborts, run and commit."""
         planned = self.state
         plan = schedule(planned)
         self._abort(self.case.late_aborts, number)
@@ -82,12 +82,12 @@ class Run:
 
 
 def shadow(config: Config, strategy: Strategy, eos_share: float = 0.05) -> ShadowDriver:
-    """A shadow device of the right size, as strict as the strategy says it is exact."""
+    """Return a shadow device of the right size, strict if the strategy is exact."""
     return ShadowDriver(config.page_size, config.num_pages, config.spec, eos_share, exact=strategy.exact)
 
 
 def run_case(case: Case, driver: Driver | None = None, watch: Callable[[Run], None] = lambda run: None) -> Run:
-    """Run `case` to its end; `watch` sees the run after every step. Raises AssertionError if it does not end."""
+    """Run `case` to its end, calling `watch` after each step. Raises AssertionError if endless."""
     run = Run(case, init(case.config, case.strategy), driver or shadow(case.config, case.strategy))
     last = max((*case.arrive, *(step for step, _ in case.aborts)), default=0)
     for number in range(MOST_STEPS):
@@ -100,12 +100,12 @@ def run_case(case: Case, driver: Driver | None = None, watch: Callable[[Run], No
 
 
 def alone(config: Config, strategy: Strategy, request: Request, driver: Driver | None = None) -> Run:
-    """`request` as the only one of an engine."""
+    """Run `request` as the only one of an engine."""
     return run_case(Case(config, strategy, (request,), (0,)), driver)
 
 
 def disturbed(run: Run) -> set[int]:
-    """Ids that lost what the device held of them at some time: only exact strategies answer them as if they had not."""
+    """Return the ids that were preempted: only exact strategies answer these unchanged."""
     ids = {sequence.request.arrival: sequence.id for step in run.steps for sequence in step.planned.running}
     return {ids[arrival] for step in run.steps for arrival in step.plan.preemptions}
 
@@ -114,5 +114,5 @@ Outcome = tuple[tuple[int, ...], str | None, tuple[float, ...]]
 
 
 def outcomes(state: State) -> dict[int, Outcome]:
-    """Answer, finish reason and probabilities of every finished request."""
+    """Return answer, finish reason and probabilities of every finished request."""
     return {key: (s.answer, s.finish, s.probabilities) for key, s in state.finished.items()}

@@ -1,7 +1,6 @@
-"""The laws of the engine. Each is a function of a strategy (a class, or a value with a rule) and Hypothesis' `data`.
+"""The laws of the engine: functions of a strategy (class or value) and Hypothesis' `data`.
 
-A law raises AssertionError for a strategy for which it does not hold. `LAWS` lists all laws, `docs/structure.md`
-describes them.
+A law raises AssertionError if it does not hold. `docs/structure.md` describes all `LAWS`.
 """
 
 import pickle
@@ -41,7 +40,7 @@ Law = Callable[[Kind, DataObject], None]
 
 
 def functions(kind: Kind, data: DataObject) -> None:
-    """1. `schedule` and `commit` are functions: equal values in, equal values out, arguments unchanged, also after pickling."""
+    """1. `schedule` and `commit` are pure functions, also after pickling."""
     for step in run_case(data.draw(cases(kind))).steps:
         frozen = pickle.dumps((step.planned, step.before, step.samples))
         planned, before, samples = pickle.loads(frozen)
@@ -54,13 +53,13 @@ def functions(kind: Kind, data: DataObject) -> None:
 
 
 def ownership(kind: Kind, data: DataObject) -> None:
-    """2. Pages: owned with multiplicity + cached + free = all; no page twice in a table; nothing owned at the end."""
+    """2. Owned (counted), cached and free pages add up; tables repeat no page; all end unowned."""
     run = run_case(data.draw(cases(kind)), watch=lambda run: check_ownership(run.state))
     assert not len(run.state.cache.owners)
 
 
 def single_writer(kind: Kind, data: DataObject) -> None:
-    """3. Two sequences never store to one page; a shared page is full, final, read-only (the shadow raises)."""
+    """3. No two sequences store to one page; shared pages are full, final and read-only."""
 
     def watch(run: Run) -> None:
         state = run.steps[-1].after
@@ -74,7 +73,7 @@ def single_writer(kind: Kind, data: DataObject) -> None:
 
 
 def written_before_read(kind: Kind, data: DataObject) -> None:
-    """4. Every slot that is read or is below `stored` holds its position's final token (the shadow raises)."""
+    """4. Every slot that is read or below `stored` holds its position's final token."""
 
     def watch(run: Run) -> None:
         device = run.driver
@@ -110,9 +109,9 @@ def _is_cut(grid: Grid, position: int) -> bool:
 
 
 def _check_draws(span: Span, sequence: Sequence, drawn: Counter[tuple[int, int]]) -> None:
-    """Each wanted position is in a block of the window, and its draw counts the earlier forwards that sampled the block.
+    """Check that wanted positions are in the window and draws count earlier passes of their block.
 
-    `drawn` holds those counts by request and start of block. A `fresh` window counts from 0 again.
+    `drawn` holds these counts by request and start of block. A `fresh` window restarts at 0.
     """
     draws = dict(zip(span.wanted, span.draws, strict=True))
     for block in sequence.window:
@@ -125,7 +124,7 @@ def _check_draws(span: Span, sequence: Sequence, drawn: Counter[tuple[int, int]]
 
 
 def _check_rows(span: Span, sequence: Sequence, exact: bool) -> None:
-    """Rows hold the sequence's tokens, those before the window are final, and cuts are at ends of groups."""
+    """Check that rows hold the right tokens, and that spans start and end where they may."""
     assert span.tokens == sequence.tokens(span.start, span.stop)
     assert span.wanted or _is_cut(span.grid, span.stop), "cut inside a group"
     if exact or not span.wanted:
@@ -139,7 +138,7 @@ def _check_rows(span: Span, sequence: Sequence, exact: bool) -> None:
 
 
 def _check_wanted(span: Span, sequence: Sequence, shift: int) -> None:
-    """Wanted positions ascend, each has a row, and as many ids are named for each as the strategy says."""
+    """Check that wanted positions ascend and have rows, and the number of ids named for them."""
     assert list(span.wanted) == sorted(set(span.wanted))
     assert len(span.named) == sequence.goal.strategy.wants.named * len(span.wanted), "ids are named for other rows"
     for position in span.wanted:
@@ -148,7 +147,7 @@ def _check_wanted(span: Span, sequence: Sequence, shift: int) -> None:
 
 
 def spans_are_sound(kind: Kind, data: DataObject) -> None:
-    """5. Rows hold the sequence's tokens, are cut at group ends only, serve every wanted position, and number its draws."""
+    """5. Rows hold the right tokens, end at groups, serve wanted positions, number draws."""
     case = data.draw(cases(kind))
     drawn: Counter[tuple[int, int]] = Counter()
     for step in run_case(case).steps:
@@ -162,7 +161,7 @@ def spans_are_sound(kind: Kind, data: DataObject) -> None:
 
 
 def progress(kind: Kind, data: DataObject) -> None:
-    """6. Every forward stores or samples; each sampling one lowers the measure; both are bounded."""
+    """6. Every pass stores or samples; sampling passes lower the measure; both are bounded."""
     case = data.draw(cases(kind))
     storing: Counter[int] = Counter()
     losses: Counter[int] = Counter()
@@ -210,9 +209,9 @@ def outputs(kind: Kind, data: DataObject) -> None:
 
 
 def transparency(kind: Kind, data: DataObject) -> None:
-    """8. Memory pressure, prefix hits, batch mates, chunking, preemption and `rebuild` change no request's answer.
+    """8. Memory pressure, batching, chunking, preemption and `rebuild` change no answer.
 
-    If a strategy is not exact, the answers of preempted requests may change, but no others.
+    If a strategy is not exact, only answers of preempted requests may change.
     """
     case = data.draw(cases(kind, aborts=False))
     if not case.strategy.exact:
@@ -232,7 +231,7 @@ def transparency(kind: Kind, data: DataObject) -> None:
 
 
 def second_turns(kind: Kind, data: DataObject) -> None:
-    """8. A prompt that continues an earlier answer may reuse its stored pages; its answer is the same without them."""
+    """8. A prompt that continues an earlier answer may reuse its pages, with the same answer."""
     value = data.draw(hyperparameters(kind))
     spec = data.draw(specs(value))
     prompt = data.draw(lists(integers(0, 9), min_size=1, max_size=5).map(tuple))
@@ -251,13 +250,13 @@ def second_turns(kind: Kind, data: DataObject) -> None:
 
 
 def order(kind: Kind, data: DataObject) -> None:
-    """9. First come, first served: nothing overtakes a sequence without a span; only younger ones are preempted."""
+    """9. First come, first served: nothing overtakes; only younger sequences are preempted."""
     for step in run_case(data.draw(cases(kind) | crowds(kind))).steps:
         check_order(step)
 
 
 def aborts(kind: Kind, data: DataObject) -> None:
-    """10. An abort frees only what its request held; other answers stay the same; a second abort changes nothing."""
+    """10. An abort only frees what its request held; other answers and a second abort stay same."""
     case = data.draw(cases(kind, rebuilds=False))
     run = run_case(case, watch=lambda run: check_ownership(run.state))
     gone = {request_id for _, request_id in case.aborts + case.late_aborts}
@@ -280,7 +279,7 @@ def aborts(kind: Kind, data: DataObject) -> None:
 
 
 def accounting(kind: Kind, data: DataObject) -> None:
-    """11. `measure` at the start bounds the sampling forwards, and pages never exceed what the answer's end needs."""
+    """11. The first `measure` bounds the sampling passes; pages never exceed the answer's needs."""
     case = data.draw(cases(kind))
     run = run_case(case)
     for step in run.steps:
@@ -294,7 +293,7 @@ def accounting(kind: Kind, data: DataObject) -> None:
 
 
 def traces(kind: Kind, data: DataObject) -> None:
-    """12. Folding the trace gives the run, also from a file; a rebuilt state of the run ends in the same answers."""
+    """12. Folding the trace, also from a file, gives the run; a rebuilt state the same answers."""
     case = data.draw(cases(kind))
     run = run_case(case)
     assert run.trace.state == run.trace.replay() == run.state
@@ -329,7 +328,7 @@ def batch_is_its_members(kind: Kind, data: DataObject) -> None:
 
 
 def overrides(kind: Kind, data: DataObject) -> None:
-    """17. A request's options give the answer that the same options give engine-wide."""
+    """17. Options of a request give the same answer as the same options of the engine."""
     value = data.draw(hyperparameters(kind))
     spec = data.draw(specs(value))
     (request, *_) = data.draw(batches(value, most=1))
@@ -345,7 +344,7 @@ def overrides(kind: Kind, data: DataObject) -> None:
 
 
 def folding(kind: Kind, data: DataObject) -> None:
-    """8. With one block at a time, storing a finished block with the next one's forward changes no answer, only `nfe`."""
+    """8. With one block at a time, `fold_commits` changes no answer, only `nfe`."""
     if not {"fold_commits", "buffer_size"} <= {field.name for field in fields(kind)}:
         return
     value = replace(data.draw(hyperparameters(kind)), buffer_size=1)

@@ -1,4 +1,4 @@
-"""The law of pinned tokens and of canvases that requests bring."""
+"""The law of pinned tokens and of initial canvases."""
 
 from hypothesis.strategies import DataObject
 
@@ -9,10 +9,9 @@ from .harness import run_case
 
 
 def pinned(kind: Kind, data: DataObject) -> None:
-    """20. Pinned tokens are given: every forward that feeds one feeds it as it is, none samples it, the answer holds it.
+    """20. Pinned tokens are given: fed unchanged, not sampled (but in a canvas), in the answer.
 
-    A canvas is denoised whole, pins included, and opens with the tokens that the request brings. An answer without gaps takes
-    no forward.
+    A canvas is denoised whole and starts from the request's ids; a full answer takes no pass.
     """
     case = data.draw(cases(kind, pinned=True))
     run = run_case(case)
@@ -32,7 +31,7 @@ def pinned(kind: Kind, data: DataObject) -> None:
 
 
 def _check_span(span: Span, request: Request) -> None:
-    """The span feeds the tokens that the request brings, and samples no pinned position."""
+    """Check that the span feeds the request's tokens, and samples no pinned position."""
     length = len(request.prompt)
     brought = dict(enumerate(request.params.canvas, length)) if span.carry == "fresh" else {}
     pins = {length + offset: token for offset, token in request.params.pinned}
@@ -43,7 +42,7 @@ def _check_span(span: Span, request: Request) -> None:
 
 
 def _check_answer(case: Case, request: Request, done: Sequence) -> None:
-    """The answer holds the pinned tokens, and takes no forward if nothing else is left of it."""
+    """Check that the answer holds the pinned tokens, and takes no pass if they fill it."""
     pinned = dict(request.params.pinned)
     assert case.strategy.holds_pins or not pinned, "pinned tokens are ignored"
     assert case.strategy.takes_canvas or not request.params.canvas, "a canvas is ignored"
@@ -56,7 +55,7 @@ def _check_answer(case: Case, request: Request, done: Sequence) -> None:
 
 
 def pins_in_window(sequence: Sequence) -> dict[int, int]:
-    """Pinned tokens of a request, by position, as far as its blocks reach."""
+    """Return the pinned tokens of a request by position, as far as its blocks reach."""
     length = len(sequence.request.prompt)
     end = max([sequence.final, *(block.end for block in sequence.window)])
     pins = {length + offset: token for offset, token in sequence.request.params.pinned}

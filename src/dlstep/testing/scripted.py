@@ -1,4 +1,4 @@
-"""A driver without a device: rows come from a pure function of the span, or logits from a pure function of the row."""
+"""A driver without a device: a pure function of the span gives its rows."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -27,18 +27,18 @@ RowsOf = Callable[[Span], Rows]
 
 
 class ScriptedDriver:
-    """Answers every span that wants something with `rows_of(span)`; keeps nothing, so any plan is accepted."""
+    """A driver that returns `rows_of(span)` for sampling spans; stateless, so any plan is valid."""
 
     def __init__(self, rows_of: RowsOf) -> None:
         self.rows_of = rows_of
 
     def run(self, plan: Plan) -> Samples:
-        """The scripted samples of `plan`."""
+        """Return the scripted samples of `plan`."""
         return Samples(plan, tuple(self.rows_of(span) if span.wanted else NO_ROWS for span in plan.spans))
 
 
 def taken(rule: Rule, rows: Rows, seed: int = 0) -> tuple[int, ...]:
-    """Offsets that `rule` takes in the first forward of a block whose positions are answered by `rows`, all of them."""
+    """Return the offsets that `rule` unmasks in the first pass of a block with these `rows`."""
     size, mask = len(rows.tokens), max(rows.tokens) + 1
     strategy = DualCache(block_size=size, cache="none", rule=rule)
     state = init(Config(Spec(mask, (mask + 1,), mask + 2)), strategy)
@@ -51,11 +51,11 @@ def taken(rule: Rule, rows: Rows, seed: int = 0) -> tuple[int, ...]:
 def sample_row(
     logits: Sequence[float], span: Span, position: int, draw: int, spec: Spec, ties: Ties = "highest"
 ) -> tuple[int, float]:
-    """Token and probability of one row, in plain Python: what drivers compute on a device.
+    """Return token and probability of one row, in plain Python: what drivers compute on a device.
 
-    The mask id and ids past the tokenizer never come out; temperature 0 is greedy, otherwise Gumbel-max with the
-    counter-based numbers of the core. Filters (top-k, top-p, min-p) are not applied here. A row that is not finite gives
-    (-1, 0.0).
+    Never samples the mask id or ids past the tokenizer. Temperature 0 is greedy, otherwise
+    Gumbel-max with the core's counter-based numbers. Does not apply top-k, top-p or min-p. A
+    non-finite row gives (-1, 0.0).
     """
     if not all(math.isfinite(value) for value in logits):
         return -1, 0.0
@@ -73,7 +73,7 @@ def sample_row(
 
 
 def named_row(logits: Sequence[float], ids: Sequence[int], temperature: float, spec: Spec) -> tuple[float, ...]:
-    """Probabilities of `ids` in one row, in plain Python, as `sample_row` has them; 0.0 for ids that are never sampled."""
+    """Return the probabilities of `ids` in one row as in `sample_row`; 0.0 if never sampled."""
     if not all(math.isfinite(value) for value in logits):
         return (0.0,) * len(ids)
     scaled = _scaled(logits, temperature, spec)
@@ -83,6 +83,6 @@ def named_row(logits: Sequence[float], ids: Sequence[int], temperature: float, s
 
 
 def _scaled(logits: Sequence[float], temperature: float, spec: Spec) -> dict[int, float]:
-    """Logits of the ids that may be sampled, divided by the temperature unless that is 0."""
+    """Return the logits of the allowed ids, divided by the temperature unless it is 0."""
     allowed = {i: value for i, value in enumerate(logits[: spec.vocab_size]) if i != spec.mask_id}
     return {i: value / temperature for i, value in allowed.items()} if temperature else allowed

@@ -1,8 +1,8 @@
-"""A device made of dictionaries: it follows plans, refuses every lie in them, and answers with hashes of what it saw.
+"""A device made of dictionaries: it runs plans, rejects wrong ones and samples hashes of its input.
 
-Two layers of "keys and values" are kept per slot. The state of a row is a hash of its token, position and everything it
-sees, so a wrong, stale, unwritten or doubly counted slot changes the answer, and a slot that does not hold what it should
-raises at once.
+Each slot stores two layers of "keys and values". The state of a row is a hash of its token, its
+position and all that it sees. A wrong, stale, unwritten or doubly counted slot therefore changes
+the samples, and reading a slot with other contents than expected raises at once.
 """
 
 from copy import deepcopy
@@ -14,12 +14,12 @@ from ..core.plan import START_LINE
 
 
 class ShadowError(AssertionError):
-    """A plan asks for something that a device could not do right."""
+    """A plan that a device could not run correctly."""
 
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """Content of a slot: whose row stored it, for which position and token, and whether as final."""
+    """Content of a slot: the request, position and token of its row, and whether it is final."""
 
     id: int
     position: int
@@ -28,9 +28,9 @@ class Slot:
     states: tuple[int, ...]
 
 
-BROKEN_LINE = -1  # no state is on it
-DENOISED, SPREAD, NAMED = 11, 12, 13  # numbers, because strings hash differently in every process
-LISTED = 8  # most probable ids that a device knows if ids are named, whatever it is asked to list
+BROKEN_LINE = -1  # no state has this line
+DENOISED, SPREAD, NAMED = 11, 12, 13  # numbers, because hashes of strings differ between processes
+LISTED = 8  # number of most probable ids that the device computes if ids are named
 
 
 def _hash(*parts: object) -> int:
@@ -39,7 +39,7 @@ def _hash(*parts: object) -> int:
 
 @dataclass
 class ShadowHistory:
-    """All that the device knows of one line; ids are arrival numbers."""
+    """All that the device holds for one line; ids are arrival numbers."""
 
     num_pages: int
     line: int = START_LINE
@@ -48,10 +48,10 @@ class ShadowHistory:
     tables: dict[int, list[int]] = field(default_factory=dict)
     owners: dict[int, int] = field(default_factory=dict)
     carriers: dict[int, int] = field(default_factory=dict)  # request to carry slot
-    carried: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)  # slot and draw to window start and content
+    carried: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)  # (slot, draw) to (window start, content)
 
     def follow(self, plan: Plan, page_size: int) -> None:
-        """Take over the ownership of pages and carry slots as `plan` has it."""
+        """Apply the plan's changes in ownership of pages and carry slots."""
         for arrival in (*plan.releases, *plan.preemptions):
             for page in self.tables.pop(arrival, ()):
                 self.owners[page] -= 1
@@ -61,7 +61,7 @@ class ShadowHistory:
         for grant in plan.grants:
             for page in grant.pages:
                 if self.owners.get(page):
-                    raise ShadowError(f"request {grant.arrival} is granted page {page}, which somebody holds")
+                    raise ShadowError(f"request {grant.arrival} is granted page {page}, which a request holds")
                 for offset in range(page_size):
                     self.slots.pop((page, offset), None)
                 self._own(grant.arrival, page)
@@ -76,7 +76,7 @@ class ShadowHistory:
             self._own(admission.arrival, page)
         if admission.slot is not None:
             if admission.slot in self.carriers.values():
-                raise ShadowError(f"request {admission.arrival} is given carry slot {admission.slot}, which somebody holds")
+                raise ShadowError(f"request {admission.arrival} is given carry slot {admission.slot}, which a request holds")
             self.carriers[admission.arrival] = admission.slot
             self.carried = {place: kept for place, kept in self.carried.items() if place[0] != admission.slot}
 
@@ -88,7 +88,7 @@ class ShadowHistory:
         table.append(page)
 
     def at(self, slot: tuple[int, int]) -> Slot:
-        """Content of a slot. Raises ShadowError for an empty one."""
+        """Return the content of a slot. Raises ShadowError for an empty one."""
         try:
             return self.slots[slot]
         except KeyError:
@@ -96,13 +96,14 @@ class ShadowHistory:
 
 
 class ShadowDriver:
-    """Runs plans without a model; `page_size` and `spec` must be those of the states it serves.
+    """A driver without a model; `page_size` and `spec` must be those of its states.
 
-    `eos_share` of the rows say end of sequence. `run` raises ShadowError for a plan that breaks a rule of ownership or reads
-    a slot that does not hold what it should, LineMismatch for one that relies on a history that is not there. Unless `exact`,
-    window positions that are not fed may hold what an earlier forward of the same sequence stored for another token.
-    `places` histories are held, the least recently used one is dropped for a new one. A `blind` device answers by position
-    and draw only: it says the same to prompts that differ.
+    `eos_share` is the fraction of rows that sample end of sequence. `run` raises ShadowError for a
+    plan that breaks ownership or reads a slot with wrong contents, and LineMismatch for an unknown
+    history. Unless `exact`, unfed window positions may hold what an earlier pass of the sequence
+    stored for another token. The device keeps `places` histories, and drops the least recently used
+    one for a new one. A `blind` device samples by position and draw only, so different prompts get
+    equal samples.
     """
 
     layers = 2
@@ -125,10 +126,10 @@ class ShadowDriver:
         self.now = ShadowHistory(num_pages)
 
     def run(self, plan: Plan) -> Samples:
-        """The samples of `plan`: a function of what its rows could see."""
+        """Return the samples of `plan`: a function of what its rows could see."""
         self.now = history = self._place(plan)
         if plan.line == START_LINE or plan != history.last:
-            # Should this forward fail, no plan may go on from it.
+            # If this pass fails, no plan may continue from it.
             history.line, history.last = BROKEN_LINE, None
             history.follow(plan, self.page_size)
         samples = Samples(plan, self._forward(plan))
@@ -136,7 +137,7 @@ class ShadowDriver:
         return samples
 
     def fork(self, line: int) -> bool:
-        """Copy the history on `line`, if there is one and a place for it."""
+        """Copy the history of `line`, if there is one and room for it."""
         found = self._on(line)
         if found is None or len(self.histories) >= self.places:
             return False
@@ -144,7 +145,7 @@ class ShadowDriver:
         return True
 
     def release(self, line: int) -> None:
-        """Forget the history on `line`."""
+        """Drop the history of `line`."""
         found = self._on(line)
         if found is not None:
             self.histories.remove(found)
@@ -153,7 +154,7 @@ class ShadowDriver:
         return next((history for history in self.histories if history.line == line), None)
 
     def _place(self, plan: Plan) -> ShadowHistory:
-        """The history that `plan` goes on from, or repeats, or begins."""
+        """Return the history that `plan` continues, repeats or begins."""
         if plan.line == START_LINE:
             found = ShadowHistory(plan.num_pages)
             broken = [history for history in self.histories if history.line == BROKEN_LINE]
@@ -168,7 +169,7 @@ class ShadowDriver:
         return found
 
     def slot(self, arrival: int, position: int) -> tuple[int, int]:
-        """Page and offset of a position of a live request."""
+        """Return page and offset of a position of a live request."""
         table = self.now.tables.get(arrival)
         if table is None or position // self.page_size >= len(table):
             raise ShadowError(f"request {arrival} has no page for position {position}")
@@ -198,7 +199,7 @@ class ShadowDriver:
         return self.now.carriers[span.arrival]
 
     def _embeddings(self, span: Span) -> dict[tuple[int, int], int]:
-        """Input of the first layer for each row: position and token, and where there is one the soft or carried input."""
+        """Return the first layer's input of each row: position, token, soft and carried input."""
         final_rows = span.query_only + span.final_rows
         if span.final_rows and span.mode != "encode":
             raise ShadowError(f"request {span.arrival} stores final rows in mode {span.mode}")
@@ -218,14 +219,14 @@ class ShadowDriver:
         if span.carry == "held":
             start, kept = self.now.carried.get((self._carrier(span), span.draws[0] - 1), (-1, 0))
             if start != span.start:
-                raise ShadowError(f"request {span.arrival} goes on with what nobody carried over to position {span.start}")
+                raise ShadowError(f"request {span.arrival} continues state that no pass carried to position {span.start}")
             found = {place: _hash(state, kept) for place, state in found.items()}
         if span.mode == "denoise":
             found = {place: _hash(state, DENOISED) for place, state in found.items()}
         return found
 
     def _store(self, span: Span, history: dict[tuple[int, int], tuple[int, ...]]) -> None:
-        """Store the rows of `span` as far as this layer knows them."""
+        """Store the rows of `span` with the states up to this layer."""
         final_stop = span.start + span.query_only + span.final_rows
         for row in range(span.query_only, len(span.tokens)):
             position = span.start + row
@@ -239,7 +240,7 @@ class ShadowDriver:
             self.now.slots[slot] = held
 
     def _attend(self, span: Span, layer: int, states: dict[tuple[int, int], int]) -> dict[tuple[int, int], int]:
-        """The new state of each row: its old one and all that its group sees."""
+        """Return the new state of each row: a hash of the old one and all that its group sees."""
         first_fed = span.start + span.query_only
         seen: list[tuple[int, int]] = []  # group and state of each visible position
         for position in range(span.end):
@@ -264,7 +265,7 @@ class ShadowDriver:
         return new
 
     def _sample(self, span: Span, states: dict[tuple[int, int], int], wants: Wants) -> Rows:
-        """The answer for each wanted position; it depends on the draw number, as a device's noise would."""
+        """Return the rows of a span; like a device's noise, they depend on the draw number."""
         drawn: list[tuple[int, float]] = []
         best: list[tuple[int, float]] = []
         spread: list[float] = []
@@ -303,18 +304,18 @@ class ShadowDriver:
         return tuple([integer(noise, 0, self.vocab_size) for noise in keys])
 
     def _listed(self, parts: tuple[object, ...], count: int, first: tuple[int, float] | None) -> list[tuple[int, float]]:
-        """`count` + 1 most probable ids and their probabilities, which fall; greedy sampling gives the `first` one."""
+        """Return the `count` + 1 most probable ids, falling; greedy sampling gives `first`."""
         first = self._choice(*parts, 1) if first is None else first
         others = enumerate([self._choice(*parts, rank) for rank in range(2, count + 2)], 1)
         return [first, *((token, first[1] * chance / 2**rank) for rank, (token, chance) in others)]
 
     def _chance(self, token: int, left: float, *parts: object) -> float:
-        """The probability of an id that is neither drawn nor listed; all of them together have at most `left`."""
+        """Return the probability of an id neither drawn nor listed; all together at most `left`."""
         allowed = 0 <= token < self.vocab_size and token != self.mask_id
         return left * _hash(*parts, NAMED, token) / 2**64 / self.vocab_size if allowed else 0.0
 
     def _choice(self, *parts: object) -> tuple[int, float]:
-        """A token and its probability, drawn for `parts`."""
+        """Return a token and its probability, drawn for `parts`."""
         token, chance, end = (_hash(*parts, purpose) for purpose in range(3))
         token %= self.vocab_size
         if token == self.mask_id or end / 2**64 < self.eos_share:

@@ -1,4 +1,4 @@
-"""Laws of a device that several states share, and of the updates of a decode while it runs."""
+"""Laws of a device that several states share, and of the updates of a running decode."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -43,13 +43,13 @@ class Fault(Exception):
 
 @dataclass
 class FaultyDriver:
-    """Raises before or after some forward passes of another driver, which are counted from 0."""
+    """A driver that raises before or after some passes (counted from 0) of another driver."""
 
     driver: ShadowDriver
     before: frozenset[int] = frozenset()
     after: frozenset[int] = frozenset()
     forwards: int = -1
-    answered: Samples | None = None  # samples of the last forward pass, even if `run` raised after it
+    answered: Samples | None = None  # samples of the last pass, even if `run` raised after it
 
     def run(self, plan: Plan) -> Samples:
         """Return the samples of `plan`, or raise Fault."""
@@ -64,14 +64,14 @@ class FaultyDriver:
 
 
 class Follower:
-    """A leader, and the state of a rank that it leads. That rank moves on even if the leader gets a Fault."""
+    """A leader that also keeps the state of a second rank, which advances even after a Fault."""
 
     def __init__(self, driver: FaultyDriver, state: State) -> None:
         self._driver, self._state = driver, state
         self.changes: list[Event | State] = []
 
     def hear(self, event: Event) -> None:
-        """Keep an event for the other rank, except samples, which that rank gets itself."""
+        """Keep an event for the other rank, except samples, which this rank gets itself."""
         if not isinstance(event, Samples):
             self.changes.append(event)
 
@@ -80,7 +80,7 @@ class Follower:
         self.changes = [state]
 
     def run(self, plan: Plan) -> Samples:
-        """Return the samples of a plan. Check first that the other rank makes the same plan."""
+        """Return the samples of a plan, after checking that the other rank makes the same plan."""
         for change in self.changes:
             self._state = change if isinstance(change, State) else apply(self._state, change)
         self.changes = []
@@ -93,12 +93,12 @@ class Follower:
                 self._state = commit(self._state, self._driver.answered)
 
     def fork(self, line: int) -> bool:
-        """Leave no copy."""
+        """Return False: no copy is made."""
         del line
         return False
 
     def release(self, line: int) -> None:
-        """Forget a history."""
+        """Drop a history."""
         self._driver.driver.release(line)
 
 
@@ -114,17 +114,17 @@ class LeadingDriver(FaultyDriver):
         """Do nothing: no rank is ever lost."""
 
     def fork(self, line: int) -> bool:
-        """Leave no copy."""
+        """Return False: no copy is made."""
         del line
         return False
 
     def release(self, line: int) -> None:
-        """Forget a history."""
+        """Drop a history."""
         self.driver.release(line)
 
 
 def check_device(state: State, device: ShadowDriver) -> None:
-    """Check that the device last ran the history of `state`: its pages hold the tokens of their owners."""
+    """Check that the device last ran the history of `state`, with the right tokens in its pages."""
     history = device.now
     for sequence in state.running:
         arrival = sequence.request.arrival
@@ -135,12 +135,7 @@ def check_device(state: State, device: ShadowDriver) -> None:
 
 
 def check_forwards(before: State, events: list[Event]) -> None:
-    """Check that a step ran at most one forward pass; after a loss, as few as bring the requests further than before.
-
-    Args:
-        before: The state before the step.
-        events: What the step did.
-    """
+    """Check that `events` of a step have one forward pass, or after a loss as many as needed."""
     forwards = sum(isinstance(event, Samples) for event in events)
     under_way = [sequence.request.arrival for sequence in before.running]
     if Rebuild() not in events or not under_way:
@@ -148,7 +143,7 @@ def check_forwards(before: State, events: list[Event]) -> None:
         return
 
     def left(state: State) -> int:
-        """Return the most sampling forward passes that these requests may still take, by their own strategies."""
+        """Return the strategies' bounds on the remaining sampling passes of these requests."""
         live = [sequence for arrival in under_way if (sequence := state.sequence(arrival)) is not None]
         return sum(sequence.goal.strategy.measure(sequence) for sequence in live)
 
@@ -161,10 +156,10 @@ def check_forwards(before: State, events: list[Event]) -> None:
 
 
 def _requests(config: Config, strategy: Strategy, data: DataObject) -> tuple[Request, ...]:
-    """Return requests of short answers; half of them bring a rule or other options of their own."""
+    """Return requests of short answers; half of them set a rule or other options."""
 
     def bringing(request: Request, options: dict[str, Any]) -> list[Request]:
-        """Return the request with these options, or nothing where they do not fit or change whether answers are exact."""
+        """Return the request with these options; nothing if they misfit or change exactness."""
         try:
             own = replace(request, params=replace(request.params, strategy_options=options))
             if with_options(strategy, options).exact != strategy.exact or refusal(config, strategy, own):
@@ -185,7 +180,7 @@ def _requests(config: Config, strategy: Strategy, data: DataObject) -> tuple[Req
 
 
 def _users(strategy: Strategy, config: Config, data: DataObject) -> list[tuple[Config, tuple[Request, ...]]]:
-    """Engines that share a device, with requests of the same ids and often of the same lengths, but of other prompts."""
+    """Return engines that share a device, with equal ids, similar lengths and other prompts."""
     first = _requests(config, strategy, data)
     users = [(config, first)]
     for _ in range(data.draw(integers(1, 2))):
@@ -205,7 +200,7 @@ def short(requests: tuple[Request, ...]) -> tuple[Request, ...]:
 
 @dataclass
 class User:
-    """A decode on a shared device, the requests that it has not added yet, and those that it aborted under way."""
+    """A decode on a shared device, its requests still to come, and those that it aborted."""
 
     decode: Decode
     coming: list[Request]
@@ -213,7 +208,7 @@ class User:
 
     @property
     def done(self) -> bool:
-        """Whether all requests have come and ended."""
+        """Whether all requests have arrived and ended."""
         return not self.coming and self.decode.state.done
 
     def add(self) -> None:
@@ -222,7 +217,7 @@ class User:
             self.decode.add(self.coming.pop(0))
 
     def act(self, data: DataObject) -> None:
-        """Add a request, abort one that need not exist, both or neither."""
+        """Add a request, abort one that may not exist, both or neither."""
         if self.coming and data.draw(booleans()):
             self.add()
         if data.draw(integers(0, 19)) == 0:
@@ -233,11 +228,11 @@ class User:
 
 
 def histories(kind: Kind, data: DataObject) -> None:
-    """14. Any number of states that take turns on one device answer as each would alone, whatever they do in between.
+    """14. States that take turns on one device get the same answers as each would alone.
 
-    The device may be blind to prompts: different prompts then get equal samples, and only the stored tokens tell their
-    states apart. If the device has several ranks, each makes the same plan as the first one. A step after a loss takes
-    as few forward passes as lead further than before.
+    A device may be blind to prompts: different prompts then get equal samples, and only the stored
+    tokens differ. If the device has several ranks, each makes the same plan as the first one. After
+    a loss, a step runs only as many forward passes as it needs to advance.
     """
     value = data.draw(hyperparameters(kind))
     spec = data.draw(specs(value))
@@ -256,7 +251,7 @@ def histories(kind: Kind, data: DataObject) -> None:
         if number < len(turns):
             user = users[turns[number]]
             user.act(data)
-        else:  # no more surprises: what has not come comes, and all goes on to its end
+        else:  # no more random events: add the rest and run to the end
             user = users[number % len(users)]
             user.add()
         if not user.decode.state.done and not _stepped(user.decode, events, device):
@@ -272,7 +267,7 @@ def histories(kind: Kind, data: DataObject) -> None:
 
 
 def _stepped(decode: Decode, events: list[Event], device: ShadowDriver) -> bool:
-    """Take a step and check what it did, unless the driver fails; return whether it did not."""
+    """Take a step and check it; return False if the driver fails."""
     before = decode.state
     events.clear()
     try:
@@ -286,7 +281,7 @@ def _stepped(decode: Decode, events: list[Event], device: ShadowDriver) -> bool:
 
 
 def _check_answers(user: User, requests: tuple[Request, ...], value: Strategy, blind: bool) -> None:
-    """Each request that was neither aborted nor rejected has the answer that it gets alone."""
+    """Check that requests neither aborted nor rejected have the same answers as alone."""
     state = user.decode.state
     for request in requests:
         if request.id not in user.aborted and state.finished[request.id].finish != "rejected":
@@ -294,14 +289,14 @@ def _check_answers(user: User, requests: tuple[Request, ...], value: Strategy, b
 
 
 def _calm(value: Strategy, request: Request, state: State, blind: bool) -> Outcome:
-    """Return the outcome of a request that runs alone, on a device that is `blind` or not."""
+    """Return the outcome of a request that runs alone, on a possibly `blind` device."""
     config = ample(state.config.spec)
     device = ShadowDriver(config.page_size, config.num_pages, config.spec, exact=value.exact, blind=blind)
     return outcomes(alone(config, value, request, device).state)[request.id]
 
 
 class Fold:
-    """The answers of a decode, put together from its updates."""
+    """The answers of a decode, assembled from its updates."""
 
     def __init__(self) -> None:
         self.tokens: dict[int, tuple[int, ...]] = {}
@@ -311,7 +306,7 @@ class Fold:
 
     def hear(self, told: tuple[Update, ...]) -> None:
         """Check and add the updates of one step."""
-        assert len({update.id for update in told}) == len(told), "a request is told of twice"
+        assert len({update.id for update in told}) == len(told), "two updates of one request"
         for update in told:
             known, length = self.tokens.get(update.id, ()), len(update.sequence.request.prompt)
             assert update.start == length + len(known), "an update leaves tokens out, or repeats some"
@@ -328,7 +323,7 @@ class Fold:
         for request_id in state.finished:
             sequence, last = state.finished[request_id], self.last[request_id]
             assert self.tokens[request_id] == sequence.answer and self.probabilities[request_id] == sequence.probabilities
-            assert self.endings[request_id] == 1, "an ending is told of once"
+            assert self.endings[request_id] == 1, "an ending is reported twice"
             assert (last.ending, last.steps, last.nfe) == (sequence.ending, sequence.steps, sequence.nfe)
 
 
@@ -343,7 +338,7 @@ def _check_window(update: Update) -> None:
 
 
 def told(kind: Kind, data: DataObject) -> None:
-    """15. Folding the updates of a run, or of its trace, gives the run's outputs; settled text never changes."""
+    """15. Folding the updates of a run or its trace gives its outputs; settled text is final."""
     case = data.draw(cases(kind))
     run = run_case(case)
     of_trace = Fold()
@@ -363,7 +358,7 @@ def told(kind: Kind, data: DataObject) -> None:
             news = decode.step()
         except Fault:
             continue
-        assert not decode.state.finished, "what has ended is told of and forgotten"
+        assert not decode.state.finished, "an ended request is not pruned"
         live.hear(news)
         seen |= {update.id: update.sequence for update in news if update.ending}
         if number >= max((*case.arrive, 0)) and decode.state.done:
@@ -376,7 +371,7 @@ def told(kind: Kind, data: DataObject) -> None:
 
 
 def _arrive_and_abort(case: Case, decode: Decode, number: int) -> None:
-    """Add, abort and fail the requests of `case` for which it is time before step `number`."""
+    """Add, abort and fail the requests of `case` that are due before step `number`."""
     for request, arrival in zip(case.requests, case.arrive, strict=True):
         if arrival == number:
             decode.add(request)

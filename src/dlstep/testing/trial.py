@@ -1,8 +1,8 @@
-"""Trials of the laws on user code, in a worker process and within time limits; `dlstep laws` shows their messages.
+"""Trials of the laws on user code, in a worker process with time limits, for `dlstep laws`.
 
-User code may do anything: never return, catch every exception, print, exit. SIGALRM interrupts a case at its time limit, also
-in `time.sleep`. Code that ignores the interrupt, or that stays inside C, ends at twice the limit: `faulthandler` then writes
-the stack to a file and ends the process.
+User code may never return, catch every exception, print or exit. SIGALRM interrupts a case at its
+time limit, also in `time.sleep`. Code that ignores the interrupt, or stays inside C, ends at twice
+the limit: `faulthandler` then writes the stack to a file and ends the process.
 """
 
 import faulthandler
@@ -32,10 +32,10 @@ from .generators import Case
 from .laws import LAWS, Law, progress
 
 CARRIERS = ("multi_bd", "dual_cache")
-# If `progress` does not hold, other laws may never end. So it comes first, and if it fails, the others are not tried.
+# Without `progress`, other laws may never end: try it first, and stop if it fails.
 KNOWN: dict[str, Law] = {law.__name__: law for law in sorted(LAWS, key=lambda law: law is not progress)}
-REPORT_SECONDS = 0.1  # between two counts that are sent
-PRINTED = 1000  # characters of a failing case's output that are kept
+REPORT_SECONDS = 0.1  # minimum time between two counts
+PRINTED = 1000  # maximum number of characters kept of a failing case's output
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +43,11 @@ class Limits:
     """Limits of a trial.
 
     Attributes:
-        examples: Random cases for each law.
+        examples: Random cases per law.
         seed: Seed of the cases.
-        case_timeout: Seconds for one case.
-        shrink_timeout: Seconds to look for a smaller failing case.
-        law_timeout: Seconds for all cases of a law; the law then counts as tried on those that were finished.
+        case_timeout: Seconds per case.
+        shrink_timeout: Seconds to search for a smaller failing case.
+        law_timeout: Seconds per law; the law then counts as tried on the finished cases.
     """
 
     examples: int
@@ -59,7 +59,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A message: the laws of `subject` follow."""
+    """A message before the laws of `subject`."""
 
     subject: str
     warnings: tuple[str, ...]
@@ -67,7 +67,7 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class Began:
-    """A message: the cases of `law` follow."""
+    """A message before the cases of `law`."""
 
     law: str
     summary: str
@@ -75,7 +75,7 @@ class Began:
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """A message: how many cases held; or, once a case failed (`shrinking`), how many smaller cases were tried."""
+    """A message with the number of cases that held or, if `shrinking`, of smaller cases tried."""
 
     cases: int
     shrinking: bool
@@ -83,7 +83,7 @@ class Counted:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A message: the end of a law, which holds if `failure` is empty. If `last`, it is the last of its subject."""
+    """The verdict on a law, which holds if `failure` is empty; `last` ends its subject."""
 
     cases: int
     failure: str
@@ -94,30 +94,30 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The last message: the file or the name cannot be tried."""
+    """The last message if the file or name cannot be tried."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """The last message: every law has its verdict."""
+    """The last message if every law has its verdict."""
 
 
 def serve(connection: Connection, name: str, only: list[str], limits: Limits, dump: str) -> None:
-    """Try the laws `only` on the strategy or rule `name`; send messages, the last is `Refused` or `Finished`.
+    """Try the laws `only` on a strategy or rule and send messages, at last Refused or Finished.
 
-    The target of a worker. `dump` is the file for the stack of a process that `faulthandler` ends.
+    The target of the worker process; `dump` is the file for a stack from `faulthandler`.
     """
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what user code writes past sys.stdout
-    set_hypothesis_home_dir(Path(dump).parent)  # not a folder .hypothesis in the current one
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # discard what user code writes past sys.stdout
+    set_hypothesis_home_dir(Path(dump).parent)  # no .hypothesis folder in the current one
     with open(dump, "w", encoding="utf-8") as file:
         faulthandler.enable(file)
         connection.send(tried(name, only, limits, connection.send, file))
 
 
 def tried(name: str, only: list[str], limits: Limits, send: Callable[[object], None], dump: TextIO) -> Refused | Finished:
-    """Try laws on a strategy or a rule, in the main thread, and pass messages to `send`; return the last message."""
+    """Try laws in the main thread and pass messages to `send`; return the last message."""
     output = Output()
     try:
         with output.captured(), time_limit(limits.case_timeout, dump):
@@ -144,9 +144,9 @@ def tried(name: str, only: list[str], limits: Limits, send: Callable[[object], N
 
 
 def subjects(name: str) -> list[tuple[str, Strategy]]:
-    """Return the strategy of this name, or the rule on each strategy that can hold it, with titles.
+    """Return the strategy of this name, or the rule in each strategy that fits, with titles.
 
-    Raises ValueError if nothing has this name.
+    Raises ValueError for an unknown name.
     """
     try:
         return [(name, strategies.SHELF.value(name))]
@@ -163,12 +163,12 @@ def subjects(name: str) -> list[tuple[str, Strategy]]:
     spec = Spec(mask_id=0, eos_ids=(1,), vocab_size=50)
     able = [(title, value) for title, value in found if not value.unfit(spec)]
     if not able:
-        raise ValueError(f"rule {name} goes with none of {', '.join(CARRIERS)}: {found[0][1].unfit(spec)}")
+        raise ValueError(f"rule {name} fits none of {', '.join(CARRIERS)}: {found[0][1].unfit(spec)}")
     return able
 
 
 def carried(carrier: str, rule: Rule) -> Strategy:
-    """Return a strategy that holds `rule`."""
+    """Return a strategy with this rule."""
     base = strategies.SHELF.value(carrier)
     equal = {"cache": "none"} if "cache" in options_of(base) else {}
     return replace(base, rule=rule, **equal)  # pyright: ignore[reportCallIssue]
@@ -188,7 +188,7 @@ class Output(TextIOBase):
 
     @contextmanager
     def captured(self) -> Iterator[None]:
-        """Empty the stream and let stdout and stderr go to it."""
+        """Empty the stream and redirect stdout and stderr to it."""
         self.tail = ""
         with redirect_stdout(cast("TextIO", self)), redirect_stderr(cast("TextIO", self)):
             yield
@@ -196,9 +196,9 @@ class Output(TextIOBase):
 
 @contextmanager
 def time_limit(seconds: float, dump: TextIO) -> Iterator[None]:
-    """Raise UserCodeTimeout in the block after `seconds`, and end the process after twice as long. For the main thread.
+    """Raise UserCodeTimeout in the block after `seconds`; end the process after twice as long.
 
-    The exception is raised again and again, because user code may catch it. Windows has no SIGALRM; there, the process ends.
+    For the main thread. Raises repeatedly, because user code may catch it; not on Windows.
     """
     faulthandler.dump_traceback_later(2 * seconds, exit=True, file=dump)
     timer = hasattr(signal, "setitimer")
@@ -218,11 +218,11 @@ def _interrupt(number: int, frame: object) -> None:
 
 
 class _Stop(BaseException):
-    """Raised to end a law whose time is up; Hypothesis lets it through."""
+    """An exception that ends a law whose time is up; Hypothesis lets it through."""
 
 
 class _Recorded:
-    """Hypothesis' `data` that records in `drawn` what was drawn, and in `wants` the `wants` of each drawn strategy."""
+    """A wrapper of Hypothesis' `data` that records drawn values and their strategies' `wants`."""
 
     def __init__(self, data: DataObject, wants: set[Wants]) -> None:
         self._data, self._wants = data, wants
@@ -239,13 +239,13 @@ class _Recorded:
 
 
 class Trial:
-    """One law, tried on random cases of one strategy until a case fails, all hold or the time is up."""
+    """One law, tried on random cases until a case fails, all hold or the time is up."""
 
     def __init__(
         self, law: Law, value: Strategy, limits: Limits, send: Callable[[object], None], output: Output, dump: TextIO
     ) -> None:
         self._law, self._value, self._limits, self._send, self._output, self._dump = law, value, limits, send, output, dump
-        self._held = self._shrunk = 0  # cases that held, and cases that were tried to make the failing one smaller
+        self._held = self._shrunk = 0  # cases that held; smaller cases tried after a failure
         self._end = monotonic() + limits.law_timeout
         self._reported = 0.0
         self._failure: tuple[int, str] | None = None  # length and text of the smallest failing case
@@ -281,7 +281,7 @@ class Trial:
         return Verdict(self._held, description(error, self._limits.case_timeout), last=True)
 
     def _case(self, data: DataObject) -> None:
-        """Try one case; raise what Hypothesis must see."""
+        """Try one case; re-raise for Hypothesis."""
         if monotonic() > self._end:
             self._stopped = True
             raise _Stop
@@ -299,7 +299,7 @@ class Trial:
         self._held += self._failure is None
 
     def _fail(self, error: BaseException, drawn: list[Any]) -> None:
-        """Keep the smallest failing case. The first failure limits the time that is left."""
+        """Keep the smallest failing case. The first failure starts the time limit for shrinking."""
         if self._failure is None:
             self._end = monotonic() + self._limits.shrink_timeout
             self._reported = 0.0
@@ -311,7 +311,7 @@ class Trial:
             printed = self._output.tail.rstrip("\n")
             parts += [f"It printed:\n{printed}"] if printed else []
             self._failure = len(case), "\n".join(parts)
-        if self._stopped:  # smaller cases would take as long
+        if self._stopped:  # smaller cases would time out as well
             raise _Stop from None
 
     def _report(self) -> None:

@@ -81,11 +81,11 @@ def test_a_replay_says_in_words_where_it_parts(trace_path: Path, capsys: Capture
     out = diverged(trace_path, Trace(trace.first, tampered), capsys)
     assert f"event {second}, step 2: the samples of event {first}, or its plan, are not those" in out
     lost = Trace(trace.first, (*trace.events[:first], Rebuild(), *trace.events[first:]))
-    assert "the trace begins or forgets the device, the recorded decode does not" in diverged(trace_path, lost, capsys)
+    assert "the trace resets the device, the recorded decode does not" in diverged(trace_path, lost, capsys)
     later = Trace(trace.first, (*trace.events[: steps[0]], *trace.events[first:]))
     assert f"event {steps[0]}, step 0: " in diverged(trace_path, later, capsys)
     began = Trace(replace(trace.first, line=5), trace.events)
-    assert "the recorded decode begins or forgets the device" in diverged(trace_path, began, capsys)
+    assert "the recorded decode resets the device" in diverged(trace_path, began, capsys)
     plan = replace(samples.plan, spans=(replace(samples.plan.spans[0], seed=3),))
     seeded = (*trace.events[:first], Samples(plan, samples.rows), *trace.events[first + 1 :])
     found = diverged(trace_path, Trace(trace.first, seeded), capsys)

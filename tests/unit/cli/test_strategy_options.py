@@ -239,7 +239,7 @@ def test_strategies_and_rules_are_listed_and_explained(capsys: Captured, monkeyp
         "name": "accept_threshold",
         "default": 0.9,
         "allowed": "at least 0.0, at most 1.0",
-        "help": "A position is decided when the probability of its token is above this.",
+        "help": "Unmask a position when the probability of its token is above this.",
     }
     assert options["rule"]["default"] == "threshold"
     assert "--accept_threshold" in text("rules", "threshold")

@@ -253,7 +253,7 @@ def test_a_file_with_another_number_of_events_is_refused(tmp_path: Path) -> None
     one_more = json.dumps({**json.loads(lines[-1]), "number": count}).encode()
     for there in (*range(count), count + 1):  # whole lines: each by itself is as it was written
         path.write_bytes(b"".join([*lines, one_more][: there + 1]))
-        with pytest.raises(ValueError, match=f"{there} events are there, {count} were written"):
+        with pytest.raises(ValueError, match=f"the file holds {there} of {count} events"):
             Trace.load(path)
 
 

@@ -98,7 +98,7 @@ def test_default_pages_are_capped_but_hold_the_longest_request(facts: Facts) -> 
         ({"block_size": 0}, "^MultiBD.block_size must be more than 0, got 0"),
         ({"blocksize": 8}, "'multi_bd' has no option 'blocksize', but blocksize=8 is given: did you mean block_size?"),
         ({"max_model_length": 8}, "has no option 'max_model_length', .*: did you mean max_model_len?"),
-        ({"nonsense": 8}, "has no option 'nonsense', .*: it knows accept_threshold, .*, block_size, .*, rule, "),
+        ({"nonsense": 8}, "has no option 'nonsense', .*: options are accept_threshold, .*, block_size, .*, rule, "),
         (
             {"steps_per_block": 8},
             NEEDS_QUOTA,
