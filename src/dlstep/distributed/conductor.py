@@ -25,8 +25,7 @@ from .wire import RanksDisagree, Wire, connect
 class Forward:
     """The next forward pass of decode number `decode`, after its `changes` since the last one.
 
-    A state in `changes` replaces the current one. `released` are lines, `gone` are decodes that
-    ended.
+    A state in `changes` replaces the current one. `released` are lines, `gone` are ended decodes.
     """
 
     decode: int
@@ -60,7 +59,7 @@ class RankDriver(Protocol):
         ...
 
     def run(self, plan: Plan, meanwhile: Callable[[], None]) -> Samples:
-        """Return the samples of a plan. Call `meanwhile` before returning or raising LineMismatch."""
+        """Return a plan's samples. Call `meanwhile` before returning or raising LineMismatch."""
         ...
 
     def fork(self, line: int) -> bool:
@@ -200,7 +199,7 @@ def _committed(state: State, samples: Samples) -> State:
 
 
 def follow(driver: RankDriver, ranks: Ranks) -> None:
-    """Execute rank 0's commands until End. Raises RanksDisagree, or RuntimeError for a lost rank."""
+    """Execute rank 0's commands until End. Raises RanksDisagree, or RuntimeError if one is lost."""
     states: dict[int, State] = {}
     wire = connect(ranks)
     while True:

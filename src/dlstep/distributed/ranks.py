@@ -99,8 +99,7 @@ def join_ranks(rank: int, size: int, meeting: Path | None, timeout: float = TIME
 def break_off() -> None:
     """Stop all device operations that wait for other ranks: a lost rank would be awaited forever.
 
-    NCCL stops at once, but `abort` only returns when no graph holds its operations, so a thread
-    calls it.
+    NCCL stops at once, but `abort` blocks while graphs hold its operations, so a thread calls it.
     """
     give_up()
     with _aborting:

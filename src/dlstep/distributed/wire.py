@@ -1,7 +1,6 @@
 """Connections between rank 0 and the other ranks of one host.
 
-Rank 0 sends messages. For a check, each rank sends a value to rank 0, which replies with the
-verdict.
+Rank 0 sends messages. For a check, each rank sends a value to rank 0, which sends the verdict.
 """
 
 import socket
@@ -108,8 +107,7 @@ def silent(rank: str, seconds: float) -> RankLost:
 def connect(ranks: Ranks, check: Callable[[], None] = lambda: None) -> Wire:
     """Connect all ranks of a group; every rank calls this. Rank 0 calls `check` while it waits.
 
-    Raises ValueError if ranks are on several hosts, RankLost if a rank takes longer than
-    `ranks.timeout`, and whatever `check` raises.
+    Raises ValueError for several hosts, RankLost after `ranks.timeout`, and what `check` raises.
     """
     hosts = sorted(set(ranks.told(node())))
     if len(hosts) > 1:

@@ -13,8 +13,7 @@ _TYPES = {np.dtype(np.int64): torch.int64, np.dtype(np.int32): torch.int32, np.d
 class Arena:
     """Named arrays in one buffer on the host and one on a device.
 
-    Fill `hosts`, call `send` to copy everything, and read `tensors`. The caller must not refill
-    `hosts` before the copy is done.
+    Fill `hosts`, call `send`, read `tensors`. Do not refill `hosts` before the copy is done.
     """
 
     def __init__(self, sizes: Mapping[str, tuple[np.dtype, int]], device: torch.device) -> None:

@@ -61,8 +61,7 @@ class Bucket:
 def rounded(count: int) -> int:
     """Round up a number of rows where padding is nearly free, because of tiles of matrix products.
 
-    Up to 128 rows take as long as 128, because reading the weights dominates. From 256 rows on,
-    tiles have 64 rows or more.
+    Up to 128 rows, reading the weights dominates. From 256 rows on, tiles have 64 rows or more.
     """
     if count <= 128:
         return max(16, 1 << (count - 1).bit_length())
@@ -102,8 +101,7 @@ def sized(kind: Kind, rows: int, spans: int, longest: int, canvas: int, page_siz
     """Return the smallest bucket of this kind for these rows and spans.
 
     `longest` is the largest number of positions that a span sees, `width` the pages of a page
-    table. With few rows, a smaller number of pages is a separate bucket, because attention then
-    splits the keys among programs.
+    table. With few rows, few pages make a separate bucket: attention then splits the keys.
     """
     if canvas:
         spans = spans if spans <= 8 else -(-spans // 4) * 4

@@ -19,8 +19,7 @@ class History:
     """The KV cache of one line of plans, and which requests own its pages.
 
     `line` is the line of the state that may continue from here, `last` the plan that led to it
-    (which may be run again), and `placed` the rows of its last forward pass. `executor` runs on
-    `memory`.
+    (which may be run again), and `placed` its last forward's rows. `executor` runs on `memory`.
     """
 
     num_pages: int
@@ -59,8 +58,7 @@ class Histories:
     """A main history for states of `main.num_pages` pages, and up to `most` others, made on demand.
 
     A plan that starts a line gets the main history if its number of pages matches. Otherwise it
-    gets, in this order, a free history, a new one, or the least recently used one, whose state then
-    gets a LineMismatch from its next plan.
+    gets a free history, a new one, or the least recently used one, whose state loses its cache.
     """
 
     def __init__(self, main: History, make: Callable[[int], History], most: int) -> None:

@@ -89,8 +89,7 @@ def gather(
     """Return the host arrays of `plan`, which has spans; `tables` and `slots` have applied it.
 
     `before` is the placement of an earlier plan, reused if the same rows are fed; no page may have
-    changed its owner since. Raises DlstepError if the row that predicts a wanted position is not
-    fed.
+    changed its owner since. Raises DlstepError if a wanted position's row is not fed.
     """
     spans = plan.spans
     rows = tables.rows

@@ -100,8 +100,7 @@ class TorchDriver:
         """Return the samples of `plan`. Running the same plan again returns the same samples.
 
         `meanwhile` is called once, while the device works if the forward passes only replay graphs,
-        else before they start. Raises LineMismatch if the plan's history is not here, and
-        DlstepError if there is no room to begin one.
+        else before. Raises LineMismatch if the history is not here, DlstepError if out of room.
         """
         with self._lock:
             self._forget_released()

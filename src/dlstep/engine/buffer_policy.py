@@ -23,8 +23,7 @@ class BufferPolicy:
 
     `rungs` are (limit, options) pairs in ascending order of limit. The first rung whose limit is at
     least the number of live requests applies; a limit of None matches any number. The chosen
-    options are stored in the request, so later load does not change them and a trace replays
-    without the policy.
+    options are stored in the request, so later load has no effect and a trace needs no policy.
     """
 
     rungs: tuple[Rung, ...]

@@ -13,8 +13,7 @@ BLOCK = "bd_size"  # size of a block that is divided into sub-blocks; for checkp
 def check_name(model: str, declared: str, *, option: str = "decoding_strategy") -> None:
     """Raise ValueError unless `declared` is the name of a known strategy (or rule).
 
-    A dotted path is rejected, because it could import a module from the checkpoint folder. Only the
-    caller may give a dotted path.
+    Only the caller may give a dotted path: it could import a module from the checkpoint folder.
     """
     shelf = strategies.SHELF if option == "decoding_strategy" else rules.SHELF
     if not shelf.is_known(declared):

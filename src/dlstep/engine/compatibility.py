@@ -1,7 +1,6 @@
 """The compatibility matrix: strategies by model families and training methods, and their features.
 
-The rows are computed by calling the code that decodes and the code that rejects, never listed by
-hand.
+The rows are computed by calling the code that decodes and the code that rejects.
 """
 
 from dataclasses import dataclass
@@ -28,8 +27,7 @@ class Features:
     `sampling_mode`: "edit" if unmasked tokens may change, else "naive". `blocks_in_flight`: maximum
     number of unfinished blocks. `exact`: preemption never changes an answer. `shares_prefixes`:
     equal prompts share KV pages. `cuts_prompts`: long prompts may be prefilled in pieces.
-    `temperature`: requests may set one. `carries`: the network carries state between forward
-    passes.
+    `temperature`: requests may set one. `carries`: forward passes carry over state.
     """
 
     sampling_mode: str

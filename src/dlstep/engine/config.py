@@ -1,7 +1,6 @@
 """Options of the engine: names, meaning and bounds. `resolve` fills in what depends on the model.
 
-Options of a strategy are the fields of its class and of its rule's class, and are defined only
-there.
+Options of a strategy are defined only by the fields of its class and of its rule's class.
 """
 
 from collections.abc import Mapping

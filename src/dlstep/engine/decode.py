@@ -66,8 +66,7 @@ class Decode:
     Every change of the state is an event of the core, passed to `record`; applying the events in
     order to the first state yields `state`. Unless `prunes` is False, ended requests are forgotten
     once a step has reported them. A forward pass holds `turn`, which decodes on the same driver may
-    share. A method of a strategy or a rule fails after `user_code_timeout` seconds. Not
-    thread-safe.
+    share. A method of a strategy or rule fails after `user_code_timeout` seconds. Not thread-safe.
     """
 
     def __init__(
@@ -214,8 +213,7 @@ class Decode:
     def _catch_up(self) -> None:
         """Rebuild the cache and run until the running requests have advanced further than before.
 
-        A single forward pass might only restore the lost cache. Another state could then evict it
-        again, and neither would ever make progress.
+        One forward pass might only restore the cache: two states could evict each other forever.
         """
         under_way = [sequence.request.arrival for sequence in self._state.running]
         before = self._without_faulty(lambda: self._ahead(under_way))

@@ -1,7 +1,6 @@
 """Load an engine: the parts that an `LLM`, a `Session` and a server run on.
 
-`_load` lists the stages in order. Options are checked before the weights are read, the slowest
-stage.
+`_load` lists the stages in order. Options are checked before the slow reading of weights.
 """
 
 from collections.abc import Callable
@@ -47,8 +46,7 @@ class Engine:
     is appended to text prompts that do not end with it. `chat_template` renders conversations if
     the tokenizer has no template. `turn` is held during each step of an `LLM` or a session, so no
     other thread can take their pages in the middle of a step. `folder` is the checkpoint's, or None
-    for an engine built by hand. `ranks` share the network. `buffer_policy` applies to an `LLM` and
-    a server, never to a session.
+    for an engine built by hand. `ranks` share the network. Sessions ignore `buffer_policy`.
     """
 
     first: State
@@ -93,8 +91,7 @@ def load_engine(config: EngineConfig) -> Engine:
 
     With several ranks, this process is rank 0 and starts the others. A process that torchrun
     started as a non-zero rank follows rank 0 until it ends, and then exits. Raises ValueError for
-    an unusable checkpoint or options that contradict it, and DlstepError if a rank cannot be
-    started.
+    an unusable checkpoint or contradicting options, DlstepError if a rank cannot be started.
     """
     place = None
     if config.tensor_parallel_size > 1:
@@ -125,8 +122,7 @@ def run_rank(place: "Place", config: EngineConfig) -> None:
 def load_with(config: EngineConfig, gather: Callable[[], "Crew"]) -> Engine:
     """Return the engine of this rank. If loading fails, end the group of ranks and free memory.
 
-    On failure, the error's traceback keeps this frame alive. Only the frame of `_load`, which can
-    be cleared, may refer to the network.
+    The error's traceback keeps this frame, so only `_load`'s frame may refer to the network.
     """
     with ExitStack() as undone:
         engine = _load(config, gather, undone)

@@ -1,7 +1,6 @@
 """Combine options with a model's facts into a complete, consistent configuration.
 
-All functions are pure. `resolve` makes every choice and rejects contradictions; `build` only
-constructs.
+All functions are pure. `resolve` chooses and rejects contradictions; `build` only constructs.
 """
 
 import json
@@ -30,8 +29,7 @@ SAMPLING_MODES = {EDIT: "edit", "dmax": "edit"}
 class Description(Protocol):
     """The facts of a model that options depend on. A loaded checkpoint satisfies this protocol.
 
-    `options` are strategy options that the checkpoint was made for or requests. `training` names
-    how it was trained.
+    `options` are strategy options that the checkpoint states, `training` names how it was trained.
     """
 
     @property
@@ -175,8 +173,7 @@ def base_of(asked: Asked, options: Mapping[str, Any]) -> Strategy:
 def _block_sizes(name: str | None, base: Strategy, model: Description, given: dict[str, Any]) -> dict[str, Any]:
     """Return block sizes that follow from `bd_size`, the width of block attention, unless set.
 
-    fast_dllm_v2 divides `bd_size` into sub-blocks, by default of eight positions; other strategies
-    use it as the block size.
+    fast_dllm_v2 divides `bd_size` into sub-blocks (by default of 8); others use it as block size.
     """
     whole = model.options.get(BLOCK)
     if whole is None or "block_size" in model.options or {"block_size", "buffer_size"} <= set(given):

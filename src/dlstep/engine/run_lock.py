@@ -24,8 +24,7 @@ class RunLock:
     """An exclusive lock on the folder of a run, held until `close` or until the process ends.
 
     The kernel holds the lock (`flock`), so `kill -9` also releases it, and a stopped process keeps
-    it. The file is never deleted, because two processes could then lock two different files of that
-    name.
+    it. The file is never deleted, or two processes could lock two different files of that name.
 
     Args:
         folder: the folder of the run; created if it does not exist.

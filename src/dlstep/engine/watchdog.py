@@ -2,8 +2,7 @@
 
 The core has no clock, so a watchdog thread checks the stepping threads a few times a second. It
 raises UserCodeTimeout in a thread that has been in the same call of user code for too long, and the
-core turns this into a fault of the request that made the call. The overhead of a step is a few
-dictionary updates.
+core turns this into a fault of the request. The overhead of a step is a few dictionary updates.
 
 The watchdog can interrupt only Python code. A call that stays in C, such as a regular expression
 that backtracks forever, ends only when the server kills its engine at `engine_timeout`.
@@ -82,8 +81,7 @@ class Watchdog:
 
         Inspecting a stack links its frames to their callers, so an exception that holds one frame
         then holds all of them, and their device memory. The watchdog therefore inspects a thread
-        only after its step has taken `seconds`, so a call that does not return ends after about
-        twice that time.
+        only after its step has taken `seconds`, so a hanging call ends after about twice that time.
         """
         due = [thread for thread, seconds in list(self._limits.items()) if now - self._entered.get(thread, now) >= seconds]
         frames = sys._current_frames() if due else {}
@@ -107,8 +105,7 @@ WATCHDOG = Watchdog()
 def limited(seconds: float, call: Callable[[], Result]) -> Result:
     """Return the result of `call`; raise UserCodeTimeout in user code that exceeds `seconds`.
 
-    This is not a context manager, because its generator would keep the frames of an exception that
-    passes through, and with them device memory.
+    This is not a context manager: its generator would keep an exception's frames and device memory.
     """
     outer = WATCHDOG.enter(seconds)
     try:

@@ -106,8 +106,7 @@ def apply_adapter(
 
     `stored` are names and shapes of the checkpoint's tensors. With `merge`, updates are computed in
     float32 and rounded once; otherwise peft modules replace the adapted modules. Biases and whole
-    modules in the adapter replace the network's in both cases. Raises the errors of `plan_adapter`,
-    before any change.
+    modules in the adapter always replace the network's. First raises the errors of `plan_adapter`.
     """
     whole = empty_network(type(network), network.config, network.dtype) if ranks.several else network
     plan = plan_adapter(whole, adapter, rules, stored, merge=merge)

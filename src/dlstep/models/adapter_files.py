@@ -116,8 +116,7 @@ class Adapter:
 def read_adapter(folder: Path) -> Adapter:
     """Return the adapter in `folder`.
 
-    Raises FileNotFoundError for a missing file, ValueError for a missing peft or unsupported
-    options.
+    Raises FileNotFoundError for a missing file, ValueError without peft or for unsupported options.
     """
     try:
         from peft import LoraConfig

@@ -27,7 +27,6 @@ class Report:
 
     `description` is None if the folder cannot be described; then `parameters` is 0 and `kv_shapes`
     is empty. Tied parameters count once. `stored_bytes` is the size of all tensors in files.
-    `warnings` do not prevent loading.
     """
 
     folder: Path

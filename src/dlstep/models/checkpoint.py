@@ -82,8 +82,7 @@ def load_checkpoint(
     `model_name` names the family if config.json is ambiguous; a `description` replaces both `path`
     and `model_name`. Each of several `ranks` reads its shard. `progress` is as in `load_network`.
     Raises the errors of `read_description`, FileNotFoundError if there are no safetensors weights,
-    and ValueError naming every tensor that is missing, unused or misshaped, or if ranks cannot
-    share the network.
+    and ValueError naming tensors that are missing, unused or misshaped, or if ranks do not fit.
     """
     description = description or read_description(path, model_name, mask_token_id=mask_token_id)
     family = description.family

@@ -26,8 +26,7 @@ def compile_layers(network: PreTrainedModel, *, backend: Backend = "inductor") -
     """Compile every layer of `network` on its first run, and merge products of the same rows.
 
     Layers of one class share the result, for any number of rows (a single row is compiled
-    separately). `backend` is as in torch.compile. Results are cached in ~/.cache, unless
-    TORCHINDUCTOR_CACHE_DIR is set.
+    separately). `backend` is torch.compile's. TORCHINDUCTOR_CACHE_DIR defaults to ~/.cache/dlstep.
     """
     # torch's default is a temporary folder, which a reboot may delete.
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(Path.home() / ".cache" / "dlstep" / "compiled"))
@@ -55,8 +54,7 @@ def _compiled(kind: type[nn.Module], backend: Backend) -> type[nn.Module]:
     """Return a subclass of `kind` with compiled forward, for any number of rows.
 
     The code must be dynamic from the start: bits must not depend on the first number of rows. It
-    compiles the class's forward, since a bound method would hold the layer's weights until
-    collection.
+    compiles the class's forward, since a bound method would hold the layer's weights.
     """
     compiled: Callable[..., Any] = torch.compile(kind.forward, dynamic=True, backend=_merging(backend))
 

@@ -80,9 +80,9 @@ def rope(facts: Facts, *, partial: float | None = None) -> Arguments:
     check_rope({"rope_theta": facts.get("rope_theta")})
     bases = {base for base in (stated.get("rope_theta"), facts.get("rope_theta")) if base is not None}
     if not bases:
-        raise ValueError("it states rope_theta neither directly nor in rope_parameters")
+        raise ValueError("it does not state rope_theta, neither by itself nor in rope_parameters")
     if len(bases) > 1:
-        raise ValueError(f"rope_theta has two values, {' and '.join(map(str, sorted(bases)))}")
+        raise ValueError(f"rope_theta is stated twice, as {' and '.join(map(str, sorted(bases)))}")
     kind = stated.get("rope_type", stated.get("type", "default"))
     if kind not in ROPE_TYPES:
         raise ValueError(f"rope_type={kind!r} is not supported: choose one of {', '.join(ROPE_TYPES)}")
@@ -282,6 +282,6 @@ def diffusion_gemma(facts: Facts) -> Arguments:
     accept(vision, {"model_type": ("gemma4_vision",)})
     for kind in ("full_attention", "sliding_attention"):
         if part(stated, kind).get("rope_theta") is None:
-            raise ValueError(f"rope_parameters of its text_config does not state rope_theta for {kind}")
+            raise ValueError(f"it does not state rope_theta for {kind}, in rope_parameters of its text_config")
         check_rope(part(stated, kind))
     return _own_facts(facts)

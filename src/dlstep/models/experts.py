@@ -36,8 +36,7 @@ def _(hidden: Tensor, chosen: Tensor, weights: Tensor, gate_up: Tensor, down: Te
 def mix(module: nn.Module, hidden: Tensor, chosen: Tensor, weights: Tensor) -> Tensor:
     """Return the output of the experts of `module` for n rows; `fits(module)` must hold.
 
-    Shapes: `hidden` [n, hidden], `chosen` and `weights` [n, k]. Not annotated, since compilers
-    trace this.
+    Shapes: `hidden` [n, hidden], `chosen`, `weights` [n, k]; not annotated: compilers trace this.
     """
     experts: Any = module
     return _mix_experts(hidden, chosen, weights, experts.gate_up_proj, experts.down_proj, _ACTIVATIONS[type(experts.act_fn)])

@@ -35,8 +35,7 @@ class Signs:
 
     `classes` are regexes for class and module names in `architectures` and `auto_map`,
     `model_types` values of `model_type`. Among families that share these, `tensor` (a regex for a
-    whole name) requires a tensor in the files, `published` a part of the folder's name or of
-    `_name_or_path`.
+    whole name) requires a tensor in the files, `published` a part of the folder or original name.
     """
 
     classes: tuple[str, ...] = ()
@@ -54,8 +53,7 @@ class Family:
     checkpoint names none; `ends` are added to those it names. `masked` False: there is no mask
     token, whatever the tokenizer says. `block_option` is the config.json field of the block size.
     `training` is one of `TRAININGS`; None: only the folder can tell. `options` are the authors';
-    the checkpoint overrides them. `qkv_biased` is the class for checkpoints with
-    `include_qkv_bias`.
+    the checkpoint overrides them. `qkv_biased` is the class used with `include_qkv_bias`.
     """
 
     name: str

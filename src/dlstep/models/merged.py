@@ -2,8 +2,7 @@
 
 With few rows, a device spends its time reading weights, and reads them faster in larger pieces.
 Each merged layer becomes a slice of the whole product. A compiler sees that its neighbours are
-slices of the same product and computes it once; without a compiler, each layer multiplies with its
-part of the weight.
+slices of one product and computes it once; else each layer multiplies with its part of the weight.
 """
 
 from itertools import accumulate, pairwise

@@ -226,8 +226,7 @@ def ids_of(network: PreTrainedModel, ranks: Ranks) -> IdCut:
 def regions(cut: Cut, shape: tuple[int, ...], *, half: int | None, rows: tuple[int, int] | None) -> Iterator[tuple[slice, ...]]:
     """Yield slices of a checkpoint tensor with a rank's shard of a part of shape `shape`.
 
-    `rows` are the part's rows in that tensor (None: all). If the part has both halves, the shards
-    of both are yielded in order.
+    `rows` are the part's rows in that tensor (None: all). Shards of both halves come in order.
     """
     assert cut.dim is not None, "what is whole is read whole"
     dim = len(shape) + cut.dim

@@ -6,8 +6,7 @@ from .families import Token
 def find_token(token: Token, vocabulary: dict[str, int], embedded: int) -> int | None:
     """Return the vocabulary's id of one of the token's texts, else the published id, else None.
 
-    The published id is used only if it is below `embedded` and no other token of the vocabulary has
-    it.
+    The published id must be below `embedded` and not the id of another token of the vocabulary.
     """
     for text in token.texts:
         if text in vocabulary:

@@ -58,8 +58,7 @@ def _end_with_parent() -> None:
     """Make this process end with its parent, even in the middle of a forward pass or while stopped.
 
     A thread waits for the parent. It does not run while the process is stopped, so on Linux the
-    kernel also kills the process. A forkserver is its children's parent for the kernel: they use
-    the thread.
+    kernel also kills the process, unless its parent for the kernel is a forkserver.
     """
     parent = parent_process()
     assert parent is not None, "a worker is started by another process"

@@ -53,8 +53,7 @@ class Heart:
 class Silence:
     """The parent's record of how long a worker with a `Heart` has been silent or without progress.
 
-    The parent adds the time with `wait`, so time in which the parent itself was paused does not
-    count.
+    The parent adds the time with `wait`, so time in which the parent was paused does not count.
 
     Attributes:
         seconds: Seconds since the last message of any kind.
@@ -80,7 +79,7 @@ class Silence:
         return True
 
     def longer(self, seconds: float) -> bool:
-        """Return whether no message came for `seconds`, or the minimum before the first heartbeat."""
+        """Return whether no message came for `seconds`, or a minimum before the first heartbeat."""
         return self.seconds > (max(seconds, IMPORT_SECONDS) if self._progress < 0 else seconds)
 
     def stuck(self, seconds: float) -> bool:

@@ -2,8 +2,7 @@
 
 Linux ties a worker to the *thread* that started it (PR_SET_PDEATHSIG) and kills the worker when
 that thread ends. So a single thread, which lives as long as this process, starts all workers. It
-blocks the signals that only the parent handles; workers inherit this, so Ctrl-C during imports does
-not end them.
+blocks the signals that only the parent handles, also for its workers while they import.
 """
 
 import os

@@ -1,8 +1,7 @@
 """The parent's handle of one worker process.
 
 The parent enforces all deadlines. It cannot know why a worker is silent (stopped, stuck in a
-kernel, waiting for a device), so it kills a worker that misses a deadline, with SIGKILL, because
-SIGTERM does not end a stopped process.
+kernel, waiting), so it kills a worker that misses a deadline. SIGTERM would not end a stopped one.
 """
 
 import atexit
@@ -178,8 +177,7 @@ def _ending(code: int) -> str:
 def disconnect(connection: Connection) -> None:
     """Shut down a connection on both sides: waiting threads wake, received data stays readable.
 
-    Closing it would not wake the threads, and the kernel could reuse the descriptor for another
-    file.
+    Closing it would not wake the threads, and the kernel could reuse the descriptor.
     """
     with suppress(OSError), socket.socket(fileno=os.dup(connection.fileno())) as end:  # already closed, or a pipe on Windows
         end.shutdown(socket.SHUT_RDWR)

@@ -173,8 +173,7 @@ def score(problem: Problem, text: str) -> Score:
     """Score an answer, given without the prompt and the end symbol.
 
     `answer` requires that the last number is right. `chain` requires one true equation per event,
-    each continuing from the previous result with the story's amount, and one of the closing
-    sentences.
+    each continuing from the previous result with the story's amount, and a closing sentence.
     """
     numbers = _NUMBER.findall(text)
     answer = bool(numbers) and numbers[-1] == str(problem.answer)

@@ -114,7 +114,7 @@ def test_the_rotary_embedding_may_be_stated_in_either_way(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("facts", "changes", "message"),
     [
-        (SDAR_8B, {"rope_theta": None}, "it states rope_theta neither"),
+        (SDAR_8B, {"rope_theta": None}, "it does not state rope_theta"),
         (SDAR_8B, {"rope_parameters": {"rope_type": "default", "rope_theta": 1.0}}, "rope_theta is stated twice"),
         (SDAR_8B, {"rope_scaling": {"type": "dynamic", "factor": 2.0}}, "rope_type='dynamic' is not supported"),
         (SDAR_8B, {"rope_scaling": {"rope_type": "spiral"}}, "rope_type='spiral' is not supported"),

@@ -19,8 +19,7 @@ class Carry:
     """Indices of the carried state that each canvas of a denoising batch reads and writes.
 
     A carry slot has two places, for even and odd draws. A draw reads one and writes the other, so
-    that a plan can be run again. A `fresh` canvas reads zeros. Padding uses place 0, which belongs
-    to no slot.
+    that a plan can be run again. A `fresh` canvas reads zeros. Place 0 is for padding.
     """
 
     found: Int64[Tensor, " s"]
@@ -34,8 +33,7 @@ class Batch:
 
     `slot_mapping` is where each row's keys and values go (-1: nowhere), `layouts` what rows see, by
     view. `wanted` are the rows that predict the wanted positions, in plan order; entries from
-    `filled` on are padding. `soft` are rows with blended embeddings, `carry` is the state of
-    canvases.
+    `filled` on are padding. `soft` are rows with blended embeddings, `carry` is canvas state.
     """
 
     tokens: Int64[Tensor, "1 n"]
