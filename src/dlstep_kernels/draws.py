@@ -35,7 +35,7 @@ def draw_keys(
 
 
 def uniform(keys: Int64[Tensor, " n"], *, count: int, first: int = 0) -> Float32[Tensor, "n count"]:
-    """Return numbers `first` to `first + count - 1` of each stream: odd multiples of 2**-24."""
+    """Return `count` numbers of each stream from `first` on: odd multiples of 2**-24 in (0, 1)."""
     index = mix(torch.arange(first, first + count, device=keys.device))
     bits = _shifted(mix(keys[:, None] ^ index), 41)
     return (bits.to(torch.float32) + 0.5) * 2.0**-23

@@ -31,7 +31,7 @@ def merge_embeddings(
 ) -> Float[Tensor, "n width"]:
     """Return `embedded` with blended soft rows; all other rows stay bitwise equal.
 
-    `dmax_topk`: s = sum q_k E[id_k] + r E[mask], scaled by `renormalize` to the norm sum q_k
+    `dmax_topk`: s = sum q_k E[id_k] + r E[mask], with `renormalize` scaled to norm sum q_k
     |E[id_k]| + r |E[mask]|. `iter_smooth_topk`: the row plus `weight` * sum q_k E[id_k]. Blended in
     fp32, rounded once. Source: soft decoding of DMax (2026); iteration smoothing of dInfer.
     """

@@ -1,4 +1,4 @@
-"""Attention layouts for kernels: tiles of query rows in int32, in sizes that can be fixed.
+"""Attention layouts for kernels: tiles of query rows in int32, with sizes known in advance.
 
 A tile is a run of packed rows of one span; its keys and values are read once for all its rows and
 all query heads of a group. All numbers of a forward pass are in one array, copied to the device at

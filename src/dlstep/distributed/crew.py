@@ -158,7 +158,7 @@ class Crew:
             call(lost)
 
     def before_leaving(self, drop: Callable[[], None]) -> None:
-        """Call `drop` before rank 0 leaves. It must free what holds NCCL operations: graphs."""
+        """Call `drop` before rank 0 leaves. It must free graphs that hold NCCL operations."""
         self._drops.append(drop)
 
     def end(self) -> None:

@@ -145,7 +145,7 @@ def call(address: str, rank: int) -> Connection:
 
 
 def _answered(door: socket.socket, seconds: float) -> tuple[int, Connection]:
-    """Accept a connection with timeouts of `seconds`; return the rank's number and it."""
+    """Accept a connection with timeouts of `seconds`; return the rank and the connection."""
     line, _ = door.accept()
     span = pack("ll", int(seconds), int(seconds % 1 * 1e6))
     line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, span)

@@ -33,7 +33,7 @@ NOTHING = Pending(None)
 
 
 class Executor:
-    """Run forward passes of `network` over `memory`, without padding or graphs."""
+    """An executor of forward passes of `network` over `memory`, without padding or graphs."""
 
     def __init__(self, network: PagedNetwork, memory: Memory, target: Target) -> None:
         self._network, self._memory, self._target = network, memory, target

@@ -32,7 +32,7 @@ class Captured:
 
 
 class PaddedExecutor(Executor):
-    """Pads forward passes that sample to buckets, and captures graphs of buckets if `captures`.
+    """An executor that pads sampling forward passes to buckets, and captures them if `captures`.
 
     A bucket is captured by `capture`, or else when it occurs for the second time. Forward passes
     without a graph are padded too, so results are bitwise equal regardless of what ran before.

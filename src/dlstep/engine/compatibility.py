@@ -103,7 +103,7 @@ def unfit_strategies(model: Description) -> dict[str, str]:
 
 
 def declared_problem(model: Description) -> str:
-    """Return why the declared strategy cannot decode the model; empty if it can, or if none is."""
+    """Return why the declared strategy cannot decode the model; empty if there is no problem."""
     return "" if model.decoding_strategy is None else _refusal(EngineConfig(), model)
 
 

@@ -42,7 +42,7 @@ DEFAULT_MEMORY_SHARE = 0.9
 class Engine:
     """Parts of an `LLM`: the state before any request, the driver, and the tokenizer.
 
-    `session_pages`: KV cache pages of a session; 0 for enough for one longest request. `prompt_end`
+    `session_pages`: KV cache pages of a session; 0: enough for one longest request. `prompt_end`
     is appended to text prompts that do not end with it. `chat_template` renders conversations if
     the tokenizer has no template. `turn` is held during each step of an `LLM` or a session, so no
     other thread can take their pages in the middle of a step. `folder` is the checkpoint's, or None
@@ -281,7 +281,7 @@ def _adapt(config: EngineConfig, checkpoint: "Checkpoint", adapter: "Adapter | N
 
 
 def _size_pages(options: EngineConfig, checkpoint: "Checkpoint") -> EngineConfig:
-    """Return options with `num_pages` measured if it is -1. Raises ValueError for too many."""
+    """Return options, with `num_pages` measured if -1. Raises ValueError if they do not fit."""
     from ..models.shapes import kv_bytes_per_token, kv_shapes
 
     if options.num_pages == -1:

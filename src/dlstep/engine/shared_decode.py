@@ -50,7 +50,7 @@ class Feed:
     @property
     def sequence(self) -> Sequence:
         """Return the sequence of the last update."""
-        assert self.latest is not None, "a request that ended was told of"
+        assert self.latest is not None, "an ended request has an update"
         return self.latest.sequence
 
     def push(self, update: Update) -> None:
@@ -135,7 +135,7 @@ class SharedDecode:
                 mine.release()
 
     def _settle(self) -> None:
-        """Add, deliver, abort. The next call completes what an interrupted call began."""
+        """Add requests, deliver updates, abort. The next call completes an interrupted one."""
         live = len(self._decode.state.live) + len(self._entering)
         while self._entering:
             self._enter(self._entering[0], live)

@@ -23,7 +23,7 @@ from .sharding import cuts_of
 from .shards import read_contents
 from .weights import Shares, empty_network, part_of, wanted_by
 
-PARTS = ("lora_A.weight", "lora_B.weight", "lora_magnitude_vector")  # of a module; the last: DoRA
+PARTS = ("lora_A.weight", "lora_B.weight", "lora_magnitude_vector")  # per module; last: DoRA only
 ADAPTER = "default"  # peft's name for the only adapter
 
 
@@ -106,7 +106,7 @@ def apply_adapter(
 
     `stored` are names and shapes of the checkpoint's tensors. With `merge`, updates are computed in
     float32 and rounded once; otherwise peft modules replace the adapted modules. Biases and whole
-    modules in the adapter always replace the network's. First raises the errors of `plan_adapter`.
+    modules always replace the network's. Raises the errors of `plan_adapter` before any change.
     """
     whole = empty_network(type(network), network.config, network.dtype) if ranks.several else network
     plan = plan_adapter(whole, adapter, rules, stored, merge=merge)

@@ -26,7 +26,7 @@ class Report:
     """What loading a checkpoint would yield, and every problem that prevents it.
 
     `description` is None if the folder cannot be described; then `parameters` is 0 and `kv_shapes`
-    is empty. Tied parameters count once. `stored_bytes` is the size of all tensors in files.
+    is empty. Tied parameters count once; `stored_bytes` are in files. `warnings` prevent nothing.
     """
 
     folder: Path
@@ -61,7 +61,8 @@ def check(path: str | Path, model_name: str | None = None, lora_path: str | Path
     if network is not None:
         parameters = sum(parameter.numel() for parameter in network.parameters())
         shapes = kv_shapes(network.config)
-        if contents.tensors and not contents.problems:  # else many would be missing
+        # Otherwise all tensors of damaged files would be reported as missing.
+        if contents.tensors and not contents.problems:
             _plan(problems, network, family, contents, adapter)
     warnings = [
         f"config.json states {name}, which dlstep ignores: see in the published code whether it matters"

@@ -267,7 +267,7 @@ def native(facts: Facts) -> Arguments:
 
 
 def native_moe(facts: Facts) -> Arguments:
-    """As `native`, for a class where all layers have a sliding window or none: that is rejected."""
+    """Return options as `native` does, without sliding windows: they would apply to all layers."""
     accept(facts, {"use_sliding_window": (False,)})
     return native(facts)
 

@@ -100,7 +100,7 @@ class Worker:
 
     @contextmanager
     def deadline(self, seconds: float | None, task: str) -> Iterator[None]:
-        """Kill the process if the block takes longer than `seconds`, which unblocks its threads.
+        """Kill the process if the block exceeds `seconds`, which unblocks threads waiting for it.
 
         The reason then states that the process did not do its `task`, such as "answer", in time.
         """

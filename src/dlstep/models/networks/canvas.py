@@ -2,7 +2,7 @@
 
 Both are unmodified transformers classes. They expect a cache, so they get an empty one: keys and
 values go through the pages. The decoder recomputes its self-conditioning signal from the previous
-logits; here the smaller signal is stored (by the ratio of vocabulary to hidden size).
+logits; here the signal is stored, which is smaller by the ratio of vocabulary to hidden size.
 """
 
 from collections.abc import Iterator
