@@ -1,4 +1,4 @@
-"""Device functions. Plain torch defines what each returns; `gpu` holds Triton kernels that return the same."""
+"""Device functions. Plain PyTorch twins define the results; `gpu` has equivalent Triton kernels."""
 
 from .attention import (
     AttentionBatch as AttentionBatch,

@@ -4,8 +4,8 @@ A query at position i sees a key at position j iff
 
     j < end  and  group(j) <= group(i)  and  (window is None  or  j > start(group(i)) - window)
 
-Groups are runs of positions, so a row sees one range of them, which `visible_range` gives. What does not depend on a
-layer (which slots to read, who sees what) is made once a forward by `lay_out` and shared by all layers.
+Groups are runs of positions, so a row sees one range, which `visible_range` returns. `lay_out`
+computes once per forward pass what all layers share: the slots to read, and who sees what.
 """
 
 from dataclasses import dataclass
@@ -17,17 +17,16 @@ from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-MORE_BATCH = 4096  # padded (query, key) pairs that cost as much as the calls of one more batch
+MORE_BATCH = 4096  # padded (query, key) pairs that cost as much as another batch
 
 
 @dataclass(frozen=True, slots=True)
 class Spans:
     """Runs of consecutive packed rows, each of one sequence.
 
-    `query_lens` are rows of a span, `context_lens` how many positions of its sequence may be read at all, `block_tables` its
-    pages in order. Row r sees positions `[since[r], until[r])` of its sequence, none behind the context; `since` None means 0
-    for all.
-    Pages past the last one that `context_lens` reach are not looked at.
+    `query_lens` are rows per span, `context_lens` readable positions of its sequence,
+    `block_tables` its pages in order (unused past `context_lens`). Row r sees positions `[since[r],
+    until[r])` of its sequence, within the context; `since` None means 0 for all.
     """
 
     query_lens: Int64[np.ndarray, " s"]
@@ -42,9 +41,9 @@ class Spans:
 class AttentionBatch:
     """Spans of similar size as one rectangle of `b` spans, `q` rows and `k` positions.
 
-    `rows` are the packed rows [b * q] of the rectangle (None: all rows in their order), `slots` the slots [b * k] of
-    its positions, `bias` is 0 where a row sees a position and -inf elsewhere. Padding repeats a row or slot of the same
-    span, so that nothing is read across sequences.
+    `rows` are the packed rows of the rectangle (None: all rows in order), `slots` the slots of its
+    positions. `bias` is 0 where a row sees a position, else -inf. Padding repeats a row or slot of
+    the same span, so that nothing is read across sequences.
     """
 
     rows: Int64[Tensor, " bq"] | None
@@ -54,10 +53,10 @@ class AttentionBatch:
 
 @dataclass(frozen=True, slots=True)
 class AttentionLayout:
-    """All rows of a forward as batches.
+    """All rows of a forward pass as batches.
 
-    `order` is where each packed row lies in the concatenated rectangles (None: in place), `blank` are rows that see
-    nothing (None: there are none).
+    `order` is the place of each packed row in the concatenated rectangles (None: unchanged),
+    `blank` marks rows that see nothing (None: no such row).
     """
 
     batches: tuple[AttentionBatch, ...]
@@ -73,7 +72,7 @@ def visible_range(
     *,
     window: int | None = None,
 ) -> tuple[Int64[np.ndarray, " n"] | None, Int64[np.ndarray, " n"]]:
-    """First visible position of each row (None: 0 for all) and the one after its last, by the rule above."""
+    """Return each row's first visible position (None: 0 for all) and its last one plus 1."""
     starts = positions - (positions - origins) % sizes
     in_front = positions < origins
     until = np.minimum(np.where(in_front, origins, starts + sizes), ends)
@@ -83,7 +82,7 @@ def visible_range(
 
 
 def _similar(counts: Int64[np.ndarray, " s"], ends: Int64[np.ndarray, " s"]) -> list[Int64[np.ndarray, " _"] | slice]:
-    """Which spans go together, so that padding wastes little more than one more batch would cost."""
+    """Group spans such that padding costs little more than another batch would."""
     widest, deepest = int(counts.max()), int(ends.max())
     if len(counts) * widest * deepest <= int(counts @ ends) + MORE_BATCH:
         return [slice(None)]
@@ -102,20 +101,20 @@ def _similar(counts: Int64[np.ndarray, " s"], ends: Int64[np.ndarray, " s"]) -> 
 
 
 def _staged(arrays: list[np.ndarray], device: torch.device) -> tuple[Tensor, ...]:
-    """The arrays as flat int64 tensors on the device, by one copy."""
+    """Return the arrays as flat int64 tensors on the device, by one copy."""
     flat = torch.from_numpy(np.concatenate([array.ravel() for array in arrays])).to(device, non_blocking=True)
     return flat.split_with_sizes([array.size for array in arrays])
 
 
 def lay_out(spans: Spans, *, dtype: torch.dtype, device: torch.device) -> AttentionLayout:
-    """The layout of `spans`, for queries of `dtype` on `device`. There must be at least one row."""
+    """Return the layout of `spans`, for queries of `dtype` on `device`. Needs at least one row."""
     counts, ends = spans.query_lens, spans.context_lens
     firsts = np.cumsum(counts) - counts
     since, until = spans.since, spans.until
     blank = None
     empty = until <= (0 if since is None else since)
     if empty.any():
-        # A row without keys has no softmax: it reads one key of its own and is blanked afterwards.
+        # A row without keys has no softmax: it reads one key of its span and is zeroed afterwards.
         since = None if since is None else np.where(empty, 0, since)
         until = np.where(empty, 1, until)
         blank = torch.from_numpy(empty).to(device)
@@ -129,7 +128,7 @@ def lay_out(spans: Spans, *, dtype: torch.dtype, device: torch.device) -> Attent
         heights, reach = counts[group], ends[group]
         b, q, k = len(heights), int(heights.max()), max(1, int(reach.max()))
         arrays.append(_slots(spans.block_tables[group], reach, k, spans.page_size))
-        if even:  # one rectangle of all rows in their order
+        if even:  # one rectangle of all rows in order
             unseen, beyond = k - until, None if since is None else k - since
         else:
             column = np.arange(q)
@@ -153,15 +152,15 @@ def lay_out(spans: Spans, *, dtype: torch.dtype, device: torch.device) -> Attent
 def _slots(
     tables: Int64[np.ndarray, "b pages"], ends: Int64[np.ndarray, " b"], k: int, page_size: int
 ) -> Int64[np.ndarray, "b k"]:
-    """Slots of the first `k` positions of each span; positions past its end repeat its first slot."""
+    """Return the slots of each span's first `k` positions; padding repeats its first slot."""
     first_of_page = tables[:, : -(-k // page_size)] * page_size
     slots = (first_of_page[:, :, None] + np.arange(page_size)).reshape(len(tables), -1)[:, :k]
     return np.where(np.arange(k) < ends[:, None], slots, slots[:, :1])
 
 
 def _batch(tensors: tuple[Tensor, ...], shape: tuple[int, int, int], even: bool, dtype: torch.dtype) -> AttentionBatch:
-    """One rectangle from its slots, its rows (not if `even`), how many last positions a row does not see and, with a
-    window, from how many before the end on it does.
+    """Return one rectangle from its slots, its rows (unless `even`), the number of last positions
+    each row does not see and, with a window, how far before the end its visible positions begin.
     """
     b, q, k = shape
     slots, *others = tensors
@@ -173,8 +172,9 @@ def _batch(tensors: tuple[Tensor, ...], shape: tuple[int, int, int], even: bool,
 
 
 def _staircase(width: int, left: float, right: float, device: torch.device, dtype: torch.dtype) -> Float[Tensor, "steps width"]:
-    """Row i is `right` in its last i places and `left` before them; a view of few numbers, several times faster to pick
-    rows from than to compare positions.
+    """Return rows of which row i is `right` in its last i places and `left` before them.
+
+    A strided view of few numbers: picking its rows is faster than comparing positions.
     """
     half = 1 << (width - 1).bit_length()
     return _edge(half, left, right, device, dtype).as_strided((width + 1, width), (1, 1), half - width)
@@ -182,8 +182,8 @@ def _staircase(width: int, left: float, right: float, device: torch.device, dtyp
 
 @lru_cache(maxsize=64)
 def _edge(half: int, left: float, right: float, device: torch.device, dtype: torch.dtype) -> Float[Tensor, " places"]:
-    """`half` times `left`, then `half` times `right`; made once for all widths up to the next power of two."""
-    with torch.inference_mode(False):  # so that it may be used in either mode
+    """Return `half` times `left`, then `half` times `right`; shared by all widths up to `half`."""
+    with torch.inference_mode(False):  # usable inside and outside inference mode
         edge = torch.full((2 * half,), left, dtype=dtype, device=device)
         edge[half:] = right
     return edge
@@ -197,9 +197,10 @@ def paged_attention(
     *,
     scale: float,
 ) -> Float[Tensor, "n heads head_dim"]:
-    """Attention output of each packed row: the mean of the values it sees, weighted by softmax(scale * query @ key).
+    """Return the attention output of each packed row; a row that sees nothing returns zeros.
 
-    Head h reads key and value head `h // (heads // kv_heads)`. A row that sees nothing reads zeros.
+    The output is the mean of visible values weighted by softmax(scale * query @ key). Head h reads
+    key and value head `h // (heads // kv_heads)`.
     """
     heads, head_dim = queries.shape[1:]
     kv_heads = key_pages.shape[1]

@@ -1,4 +1,4 @@
-"""Memory that the ranks of a group, each on a device of its own, have in common, and what is added up through it."""
+"""Device memory that the ranks of a group share, one device each, and the layout of sums in it."""
 
 from dataclasses import dataclass
 from math import prod
@@ -6,20 +6,20 @@ from math import prod
 import torch
 from torch import Tensor
 
-LARGEST = 64 << 20  # bytes of a tensor
-WHOLE = 4 << 20  # bytes up to which two ranks send all they have
-SAVED = 1 << 20  # bytes that cross a wire in the time of the second signal: measured at NVLink of an H200
-MOST = 256  # programs
+LARGEST = 64 << 20  # maximum bytes of a tensor
+WHOLE = 4 << 20  # bytes up to which two ranks send whole tensors
+SAVED = 1 << 20  # bytes sent in the time of the second signal; measured with NVLink of an H200
+MOST = 256  # maximum number of programs
 ALIGNED = 256  # bytes
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 
 
 @dataclass(frozen=True, slots=True)
 class Commons:
-    """Memory of every rank, in their order, and memory of this one: a room is for numbers, a pad for signals, zeros at first.
+    """Memory of all ranks, in rank order: rooms hold numbers, pads hold signals (initially zero).
 
-    `counts` of this rank alone say how many sums each program had (zeros at first, and one more that counts looks). The word
-    `gone`, in memory of the host, ends all waiting once it is not 0. Every rank's device runs `programs` at a time or more.
+    `counts`, local to this rank, has the number of sums of each program, and one counter of polls.
+    A nonzero `gone`, in host memory, ends all waiting. Each device can run `programs` concurrently.
     """
 
     rank: int
@@ -28,31 +28,31 @@ class Commons:
     counts: Tensor
     gone: Tensor
     programs: int
-    owner: object = None  # of the memory: these tensors only point to it
+    owner: object = None  # keeps the memory alive, to which these tensors only point
 
     @property
     def size(self) -> int:
-        """How many ranks there are."""
+        """Return the number of ranks."""
         return len(self.rooms)
 
 
 def room_bytes(size: int) -> int:
-    """How large a room is for `size` ranks."""
+    """Return the bytes of a room for `size` ranks."""
     return parts_bytes(size) + 2 * (size - 1) * whole_bytes(size)
 
 
 def pad_shape(size: int) -> tuple[int, int, int]:
-    """Signals of a pad, which are int64: the first or the second, of which program, from which rank."""
+    """Return the shape of a pad's int64 signals: first or second, program, sending rank."""
     return 2, MOST, size
 
 
 def pad_bytes(size: int) -> int:
-    """How large a pad is, with what keeps the room behind it aligned."""
+    """Return the bytes of a pad, aligned for the room that follows."""
     return _aligned(8 * prod(pad_shape(size)))
 
 
 def suits(tensor: Tensor, size: int) -> bool:
-    """Whether `add_up` takes what every rank has such a tensor of."""
+    """Return whether `add_up` supports a sum of tensors like this one on `size` ranks."""
     count = tensor.numel()
     return tensor.dtype in DTYPES and 0 < count * tensor.itemsize <= LARGEST and count % (16 * size) == 0
 
@@ -62,11 +62,11 @@ def _aligned(count: int) -> int:
 
 
 def parts_bytes(size: int) -> int:
-    """The bytes of a room that are for parts and for sums of parts, of which one's own stay at home."""
+    """Return the bytes in a room for parts and sums of parts of the other ranks."""
     return _aligned(2 * (size - 1) * -(-LARGEST // size))
 
 
 def whole_bytes(size: int) -> int:
-    """The largest tensor that goes whole: beyond it more crosses the wires than the second signal is worth."""
-    more = (size - 1) * (size - 2)  # ranks - 1 times the bytes, instead of 2 (ranks - 1) / ranks times
+    """Return the bytes up to which tensors are sent whole: beyond, transfers outweigh a signal."""
+    more = (size - 1) * (size - 2)  # excess bytes sent, times size / bytes
     return _aligned(min(WHOLE, SAVED * size // more) if more else WHOLE)

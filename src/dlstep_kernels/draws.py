@@ -1,13 +1,13 @@
-"""Counter-based random numbers on a device: splitmix64 used as a hash, with 64-bit integers that wrap around.
+"""Counter-based random numbers: splitmix64 as a hash, in wrapping 64-bit integers.
 
-The numbers are those of the engine's core, bit for bit, and of any kernel: they depend on the counters alone.
+Numbers depend only on the counters; core and kernels produce the same bits.
 """
 
 import torch
 from jaxtyping import Float32, Int64
 from torch import Tensor
 
-SAMPLE, RENOISE = 0, 1  # the numbers of these purposes among the counters
+SAMPLE, RENOISE = 0, 1  # counters that separate streams by purpose
 
 _GOLDEN = 0x9E3779B97F4A7C15 - (1 << 64)  # the constants of splitmix64 as signed integers
 _FIRST = 0xBF58476D1CE4E5B9 - (1 << 64)
@@ -15,12 +15,12 @@ _SECOND = 0x94D049BB133111EB - (1 << 64)
 
 
 def _shifted(value: Int64[Tensor, "..."], count: int) -> Int64[Tensor, "..."]:
-    """`value` as 64 unsigned bits, shifted right; torch shifts signed integers."""
+    """Shift `value` right as 64 unsigned bits; torch shifts signed integers."""
     return (value >> count) & ((1 << (64 - count)) - 1)
 
 
 def mix(value: Int64[Tensor, "..."]) -> Int64[Tensor, "..."]:
-    """The splitmix64 step of each element: a bijection of 64-bit integers."""
+    """Return the splitmix64 step of each element: a bijection of 64-bit integers."""
     value = value + _GOLDEN
     value = (value ^ _shifted(value, 30)) * _FIRST
     value = (value ^ _shifted(value, 27)) * _SECOND
@@ -30,18 +30,18 @@ def mix(value: Int64[Tensor, "..."]) -> Int64[Tensor, "..."]:
 def draw_keys(
     seeds: Int64[Tensor, " n"], positions: Int64[Tensor, " n"], draws: Int64[Tensor, " n"], *, purpose: int = SAMPLE
 ) -> Int64[Tensor, " n"]:
-    """The key of each row's stream. `seeds` are 64 bits, read as signed integers."""
+    """Return the key of each row's stream. `seeds` are 64 bits, read as signed integers."""
     return mix(mix(mix(mix(seeds) ^ positions) ^ draws) ^ purpose)
 
 
 def uniform(keys: Int64[Tensor, " n"], *, count: int, first: int = 0) -> Float32[Tensor, "n count"]:
-    """Numbers `first` to `first + count - 1` of the stream of each key: odd multiples of 2**-24 in (0, 1)."""
+    """Return `count` numbers of each stream from `first` on: odd multiples of 2**-24 in (0, 1)."""
     index = mix(torch.arange(first, first + count, device=keys.device))
     bits = _shifted(mix(keys[:, None] ^ index), 41)
     return (bits.to(torch.float32) + 0.5) * 2.0**-23
 
 
 def integers(keys: Int64[Tensor, " n"], bound: int) -> Int64[Tensor, " n"]:
-    """Number 0 of the stream of each key as an integer in [0, bound); `bound` is at most 2**31."""
+    """Return number 0 of each stream as an integer in [0, bound); `bound` is at most 2**31."""
     zero = mix(torch.zeros((), dtype=torch.int64, device=keys.device))
     return (_shifted(mix(keys ^ zero), 33) * bound) >> 31

@@ -1,4 +1,4 @@
-"""Mixtures of experts: each row goes through the gated products of the experts chosen for it."""
+"""Mixture of experts: gated products of each row with the weights of its chosen experts."""
 
 from collections.abc import Callable
 from typing import Literal
@@ -29,10 +29,10 @@ def mix_experts(
     *,
     activation: Activation,
 ) -> Float[Tensor, "n hidden"]:
-    """The sum, over the choices e of a row x, of weight * down[e] @ (activation(gate) * up); gate, up = gate_up[e] @ x.
+    """Return sum_e weight_e * down[e] @ (activation(gate) * up); gate, up = gate_up[e] @ row.
 
-    Computed in fp32, but that the factor of `down` is rounded to its dtype, and the answer to that of `hidden`. Choices are
-    summed in their order. One that is no expert's number adds nothing.
+    Computed in fp32, except that the input of `down` is rounded to its dtype and the result to that
+    of `hidden`. Choices are summed in order; a choice that is not an expert's number adds nothing.
     """
     (rows, count), width = chosen.shape, hidden.shape[1]
     every = chosen.flatten()

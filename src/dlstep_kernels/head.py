@@ -1,4 +1,4 @@
-"""Sampling straight from hidden states and the weight of the head that makes logits of them."""
+"""Sample directly from hidden states and the head's weight."""
 
 from typing import Any
 
@@ -43,11 +43,11 @@ def head_and_sample(
     filled: Int64[Tensor, "1"] | None = None,
     share: Share | None = None,
 ) -> Drawn:
-    """`sample` of the logits `hidden @ weight.T + bias`, which `softcap` c bends to `c * tanh(logits / c)`.
+    """Return `sample` of logits hidden @ weight.T + bias, or softcap * tanh(logits / softcap).
 
-    Products are summed in fp32 and the logits stay in fp32: a head that rounds them to its own dtype makes ties, this one
-    does not. Answers of rows from `filled` on may be anything; None: there are none. The kernel never writes the logits.
-    Ranks of which each has a `share` of the weight, and of the bias, all get the answer for the whole.
+    Products are summed in fp32 and logits stay in fp32: rounding them to the head's dtype would
+    create ties. Rows from `filled` on are undefined. The kernel never writes logits to memory. If
+    each rank has a `share` of weight and bias, all ranks get the result for the whole.
     """
     del filled
     logits = logits_of(hidden, weight, bias)
@@ -62,13 +62,13 @@ def head_and_sample(
 def logits_of(
     hidden: Float[Tensor, "n hidden"], weight: Float[Tensor, "vocab hidden"], bias: Float[Tensor, " vocab"] | None
 ) -> Float32[Tensor, "n vocab"]:
-    """hidden @ weight.T + bias in fp32."""
+    """Return hidden @ weight.T + bias in fp32."""
     logits = _product(hidden, weight)
     return logits if bias is None else logits + bias.float()
 
 
 def _product(hidden: Float[Tensor, "n hidden"], weight: Float[Tensor, "vocab hidden"]) -> Float32[Tensor, "n vocab"]:
-    """hidden @ weight.T in fp32."""
+    """Return hidden @ weight.T in fp32."""
     if hidden.is_cuda and hidden.dtype == weight.dtype != torch.float32:
-        return torch.mm(hidden, weight.T, out_dtype=torch.float32)  # without a copy of the weight in fp32
+        return torch.mm(hidden, weight.T, out_dtype=torch.float32)  # no fp32 copy of the weight
     return hidden.float() @ weight.float().T

@@ -1,4 +1,4 @@
-"""The mean embedding under a row's distribution: what a denoising forward tells the next one."""
+"""The mean embedding under a row's distribution: a canvas carries it to its next forward pass."""
 
 import torch
 from jaxtyping import Float, Float32
@@ -11,9 +11,9 @@ from .choice import with_kernel
 def mean_embeddings(
     logits: Float[Tensor, "n vocab"], temperatures: Float32[Tensor, " n"], table: Float[Tensor, "vocab width"]
 ) -> Float[Tensor, "n width"]:
-    """softmax(logits / temperature) @ table, rounded to the table's dtype after each of the three operations.
+    """Return softmax(logits / temperature) @ table, rounded to its dtype after each operation.
 
-    The softmax itself is computed in fp32 from the rounded quotients, the sums of the product too.
+    The softmax is computed in fp32 from the rounded quotients; the product also sums in fp32.
     """
     scaled = (logits / temperatures[:, None]).to(table.dtype)
     return scaled.softmax(dim=-1, dtype=torch.float32).to(table.dtype) @ table

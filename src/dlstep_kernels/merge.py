@@ -1,4 +1,4 @@
-"""Soft inputs: rows whose embedding is a blend of several tokens' embeddings."""
+"""Soft inputs: rows whose embedding blends the embeddings of several tokens."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -14,9 +14,7 @@ MergeMode = Literal["dmax_topk", "iter_smooth_topk"]
 
 @dataclass(frozen=True, slots=True)
 class SoftRows:
-    """Which rows of a forward are soft, and the ids, probabilities and residual probability that each blends; a row of -1 is
-    padding.
-    """
+    """The soft rows (-1: padding), and the ids, probabilities and residual that each blends."""
 
     rows: Int64[Tensor, " m"]
     ids: Int64[Tensor, "m k"]
@@ -31,11 +29,11 @@ class SoftRows:
 def merge_embeddings(
     embedded: Float[Tensor, "n width"], table: Float[Tensor, "vocab width"], mask_id: int, soft: SoftRows
 ) -> Float[Tensor, "n width"]:
-    """`embedded` with its soft rows replaced by their blends; all other rows are bit for bit the same.
+    """Return `embedded` with blended soft rows; all other rows stay bitwise equal.
 
-    `dmax_topk`: s = sum q_k E[id_k] + r E[mask], with `renormalize` scaled to the norm sum q_k |E[id_k]| + r |E[mask]|.
-    `iter_smooth_topk`: the row plus `weight` * sum q_k E[id_k]. Blended in fp32 and rounded once. Source: the soft decoding
-    of DMax (2026), and the iteration smoothing of dInfer.
+    `dmax_topk`: s = sum q_k E[id_k] + r E[mask], with `renormalize` scaled to norm sum q_k
+    |E[id_k]| + r |E[mask]|. `iter_smooth_topk`: the row plus `weight` * sum q_k E[id_k]. Blended in
+    fp32, rounded once. Source: soft decoding of DMax (2026); iteration smoothing of dInfer.
     """
     kept = soft.rows >= 0
     rows, shares = soft.rows[kept], soft.probabilities[kept, :, None]

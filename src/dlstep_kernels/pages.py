@@ -1,4 +1,4 @@
-"""Pages of keys and values: who owns a slot is decided elsewhere."""
+"""Write keys and values to pages. The core decides which request owns a slot."""
 
 from jaxtyping import Float, Int64
 from torch import Tensor
@@ -16,9 +16,9 @@ def store_kv(
 ) -> None:
     """Write row i to slot `slots[i]` of the pages, in place; a row of slot -1 is not stored.
 
-    A slot is `page * page_size + offset`. The last slot of the pages is scratch, held by no page: its content is
-    undefined after any call. Slots other than -1 are distinct.
+    A slot is `page * page_size + offset`. The last slot is scratch, which belongs to no page; its
+    content is undefined. Slots other than -1 must be distinct.
     """
-    # A negative index counts from the end, so that -1 lands in the scratch slot without a look at the numbers.
+    # Index -1 is the last slot, the scratch slot, so unstored rows need no mask.
     key_pages.index_put_((slots,), keys)
     value_pages.index_put_((slots,), values)

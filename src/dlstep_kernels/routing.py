@@ -1,4 +1,4 @@
-"""Which experts each row goes to, and with what weights: groups first, then the best experts of the best groups."""
+"""Choose experts and their weights: the best experts of the best groups."""
 
 import torch
 from jaxtyping import Float, Float32, Int64
@@ -35,11 +35,11 @@ def choose_experts(
     normalised: bool,
     scale: float,
 ) -> tuple[Int64[Tensor, "n count"], Float32[Tensor, "n count"]]:
-    """The `count` experts of the best rating, best first, and their weights; all computed in fp32.
+    """Return the `count` best-rated experts, best first, and their weights, all computed in fp32.
 
-    An expert's score is the logistic function of hidden @ weight.T, its rating that plus its bias. Experts lie in `groups` of
-    equal size, of which only the `kept_groups` are asked whose two best ratings have the largest sums. Weights are scores,
-    divided by their sum if `normalised`, times `scale`. Of equals the lower number is better; NaN is better than any number.
+    Scores are sigmoid(hidden @ weight.T); ratings are scores + bias. Experts form `groups` of equal
+    size; only the `kept_groups` with the largest sums of their two best ratings are used. Weights
+    are scores, divided by their sum if `normalised`, times `scale`. Ties: lowest number; NaN wins.
     """
     scores = linear(hidden.float(), weight.float()).sigmoid()
     ratings = scores + bias
@@ -56,5 +56,5 @@ def choose_experts(
 
 
 def _best(ratings: Float32[Tensor, "n many"], count: int) -> Int64[Tensor, "n count"]:
-    """Numbers of the `count` largest, which `topk` would give in any order among equals."""
+    """Return the numbers of the `count` largest; unlike `topk`, ties are in ascending order."""
     return ratings.sort(dim=1, descending=True, stable=True).indices[:, :count]

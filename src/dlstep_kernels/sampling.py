@@ -1,4 +1,4 @@
-"""From logits to one token a row, in fp32: the order of the filters, ties, noise and what counts as broken."""
+"""Sample one token per row from logits, in fp32: filters, ties, noise and broken rows."""
 
 from collections.abc import Mapping, Set as AbstractSet
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ class Noise:
 
 @dataclass(frozen=True, slots=True)
 class Penalty:
-    """A number taken from one id's logit in each row; id -1 is none."""
+    """An amount to subtract from one id's logit in each row; id -1 means none."""
 
     ids: Int64[Tensor, " n"]
     amounts: Float32[Tensor, " n"]
@@ -35,11 +35,11 @@ class Penalty:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How to sample each row; a field is None where no row needs it.
+    """How to sample each row; a field is None if no row needs it.
 
-    `temperatures` 0 is greedy, `top_k` 0, `top_p` 1 and `min_p` 0 keep every id. `noise` is needed with `temperatures` and
-    for the statistic of that name. `penalty` comes before everything else. `named` are ids whose probabilities are wanted,
-    equally many in each row; -1 is none.
+    Neutral values: `temperatures` 0 (greedy), `top_k` 0, `top_p` 1, `min_p` 0. `noise` is required
+    with `temperatures` and for the statistic `noise`. `penalty` is applied first. `named` are ids
+    whose probabilities are returned, equally many per row; -1 means none.
     """
 
     temperatures: Float32[Tensor, " n"] | None = None
@@ -52,9 +52,9 @@ class Settings:
 
     @classmethod
     def of(cls, tensors: Mapping[str, Tensor], rows: int) -> "Settings":
-        """Return the settings of `rows` rows from their tensors by name; those that no row needs are missing.
+        """Return the settings of `rows` rows from named tensors; settings not needed are missing.
 
-        The fields of `noise` are `seeds`, `sampled` and `draws`, those of `penalty` are `penalised` and `penalties`.
+        `seeds`, `sampled` and `draws` make `noise`; `penalised` and `penalties` make `penalty`.
         """
         return cls(
             **{name: tensors.get(name) for name in ("temperatures", "top_k", "top_p", "min_p")},
@@ -66,11 +66,11 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class SamplerConfig:
-    """The statistics to report for each row in addition to token and probability, and how to compute them.
+    """The statistics to report per row besides token and probability, and how to compute them.
 
-    `best` is the number of most probable ids; `ties` selects which of equal ids counts as larger. Probabilities are those of
-    the distribution sampled from, or unless `tempered` of the plain softmax over the allowed ids. With `all_ids` the caller
-    allows every id: `vocab_size` is then the width of the head and `mask_id` None.
+    `best` is the number of most probable ids; `ties` is which of equal ids counts as larger.
+    Probabilities are those of the sampled distribution if `tempered`, else of the plain softmax
+    over allowed ids. With `all_ids`, pass the head's width as `vocab_size` and `mask_id` None.
     """
 
     statistics: AbstractSet[Statistic] = frozenset()
@@ -85,7 +85,7 @@ SIMPLE = SamplerConfig()
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """The answer for each row: its token, the token's probability, and the statistics that were asked for."""
+    """The result for each row: token, its probability, and the requested statistics."""
 
     tokens: Int64[Tensor, " n"]
     probabilities: Float32[Tensor, " n"]
@@ -98,13 +98,13 @@ class Drawn:
     named_probabilities: Float32[Tensor, "n k"] | None = None
 
 
-MAX_BEST = 8  # most probable ids that a kernel lists
+MAX_BEST = 8  # maximum of `best` in kernels
 
 
 def sampled_by_kernel(
     logits: Tensor, settings: Settings, *, vocab_size: int, mask_id: int | None, sampler: SamplerConfig = SIMPLE
 ) -> bool:
-    """Whether the kernel covers what is asked: filters need all logits of a row in order, which the twin sorts."""
+    """Return whether the kernel supports the settings; filters need the twin's sorted logits."""
     del logits, vocab_size, mask_id
     filtered = settings.top_k is not None or settings.top_p is not None or settings.min_p is not None
     return not filtered and sampler.best <= MAX_BEST and (settings.temperatures is None or settings.noise is not None)
@@ -119,17 +119,18 @@ def sample(
     mask_id: int | None,
     sampler: SamplerConfig = SIMPLE,
 ) -> Drawn:
-    """One token of each row's distribution, and its probability there.
+    """Sample one token per row; return it with its probability.
 
-    The distribution: penalties are taken off; ids from `vocab_size` on and `mask_id` are forbidden; logits are divided by
-    the temperature (greedy rows: by 1); ids after the first whose cumulative probability exceeds `top_p` are dropped, equal
-    logits in ascending order of id; then logits below the `top_k`-th largest; then probabilities below `min_p` of the
-    largest. Greedy rows take the largest logit, the others the largest of logit plus Gumbel noise; `sampler.ties` says which
-    id of equal ones. A row with NaN or +inf, or in which nothing allowed is finite, gets token -1, probability 0 and
-    statistics 0. `entropies` are in nats, `margins` are largest minus second largest probability, `noise` are uniformly
-    random ids below `vocab_size`, `log_sums` the logarithms of what exponentials were divided by to get probabilities.
-    Probable ids are ordered by logit; a place of probability 0 may hold any id. `named_probabilities` are under the same
-    distribution as `probabilities`; forbidden and dropped ids have 0. All is computed in fp32.
+    The distribution: subtract penalties; forbid ids from `vocab_size` on and `mask_id`; divide
+    logits by the temperature (greedy rows: by 1); drop ids after the first whose cumulative
+    probability exceeds `top_p` (equal logits in ascending order of id); then logits below the
+    `top_k`-th largest; then probabilities below `min_p` times the largest. Greedy rows take the
+    largest logit, other rows the largest logit plus Gumbel noise; `sampler.ties` selects among
+    equal ones. A row with NaN or +inf, or without an allowed finite logit, is broken: token -1,
+    probability 0, statistics 0. `entropies` are in nats, `margins` are largest minus second largest
+    probability, `noise` are uniform ids below `vocab_size`, `log_sums` are logarithms of the
+    denominators of probabilities. Best ids are ordered by logit; with probability 0 the id is
+    arbitrary. `named_probabilities` use the same distribution; forbidden and dropped ids have 0.
     """
     logits = logits.float()
     largest = logits.amax(-1)  # NaN if there is one
@@ -139,7 +140,7 @@ def sample(
     if mask_id is not None and mask_id < allowed.shape[1]:
         allowed[:, mask_id] = float("-inf")
     best = allowed.amax(-1)
-    # Shifting by the best keeps tiny temperatures from making infinities.
+    # Subtract the maximum, so that tiny temperatures cannot cause infinities.
     plain = allowed - best[:, None]
     scores = _filtered(plain, settings)
     tokens = first_best(perturbed(scores, settings), sampler.ties)
@@ -160,14 +161,14 @@ def sample(
 
 
 def penalise(allowed: Float32[Tensor, "n vocab"], penalty: Penalty) -> None:
-    """Take each row's penalty off, in place."""
+    """Subtract each row's penalty, in place."""
     penalised = (penalty.ids >= 0) & (penalty.ids < allowed.shape[1])
     ids = penalty.ids.clamp(0, allowed.shape[1] - 1)[:, None]
     allowed.scatter_add_(1, ids, torch.where(penalised, -penalty.amounts, 0.0)[:, None])
 
 
 def _filtered(scores: Float32[Tensor, "n vocab"], settings: Settings) -> Float32[Tensor, "n vocab"]:
-    """`scores`, whose largest is 0, at the rows' temperatures and after their filters; what is dropped becomes -inf."""
+    """Apply temperatures and filters to `scores`, whose maximum is 0; dropped ids become -inf."""
     if settings.temperatures is not None:
         scores = scores / divisors(settings.temperatures)[:, None]
     if settings.top_p is not None or settings.top_k is not None:
@@ -178,21 +179,21 @@ def _filtered(scores: Float32[Tensor, "n vocab"], settings: Settings) -> Float32
 
 
 def divisors(temperatures: Float32[Tensor, " n"]) -> Float32[Tensor, " n"]:
-    """Divisors of logits: 1 in greedy rows."""
+    """Return the divisors of logits: 1 in greedy rows."""
     return torch.where(temperatures > 0, temperatures, 1.0).clamp(min=torch.finfo(torch.float32).tiny)
 
 
 def _statistics(
     weights: Float32[Tensor, "n vocab"], broken: Bool[Tensor, " n"], statistics: AbstractSet[Statistic]
 ) -> tuple[Float32[Tensor, " n"] | None, Float32[Tensor, " n"] | None]:
-    """Entropies and margins, as far as they are wanted."""
+    """Return entropies and margins; None if not requested."""
     entropies = margins = None
     if "entropy" in statistics or "margin" in statistics:
         probabilities = weights / weights.sum(-1, keepdim=True)
         if "entropy" in statistics:
             entropies = torch.special.entr(probabilities).sum(-1).masked_fill(broken, 0.0)
         if "margin" in statistics:
-            # A second id that is not there has probability 0.
+            # A missing second id has probability 0.
             pair = pad(probabilities, (0, 1)).topk(2, -1).values
             margins = (pair[:, 0] - pair[:, 1]).masked_fill(broken, 0.0)
     return entropies, margins
@@ -205,7 +206,7 @@ def _log_sums(
     sampler: SamplerConfig,
     broken: Bool[Tensor, " n"],
 ) -> Float32[Tensor, " n"]:
-    """Logarithms of sums of exponentials, `total` being those of what was shifted by the best."""
+    """Return logarithms of sums of exponentials; `total` sums those shifted by the best."""
     if settings.temperatures is not None and sampler.tempered:
         best = best / divisors(settings.temperatures)
     return (best + total.log()).masked_fill(broken, 0.0)
@@ -218,7 +219,7 @@ def _best(
     broken: Bool[Tensor, " n"],
     sampler: SamplerConfig,
 ) -> dict[str, Tensor]:
-    """The most probable ids of each row and their probabilities; ids past the vocabulary's end have probability 0."""
+    """Return the most probable ids of each row and their probabilities (0 past the vocabulary)."""
     count, width = sampler.best, ranked.shape[1]
     if not count:
         return {}
@@ -241,7 +242,7 @@ def _best(
 def _named(
     measured: Float32[Tensor, "n vocab"], total: Float32[Tensor, " n"], ids: Int64[Tensor, "n k"], broken: Bool[Tensor, " n"]
 ) -> Float32[Tensor, "n k"]:
-    """The probability of each named id; 0 for one that is not there."""
+    """Return the probability of each named id; 0 for one that is not there."""
     last = measured.shape[1] - 1
     found = measured.gather(1, ids.clamp(0, last)) / total[:, None]
     return found.masked_fill((ids < 0) | (ids > last) | broken[:, None], 0.0)
@@ -254,12 +255,12 @@ def random_ids(settings: Settings, vocab_size: int) -> Int64[Tensor, " n"]:
 
 
 def _truncated(scores: Float32[Tensor, "n vocab"], settings: Settings) -> Float32[Tensor, "n vocab"]:
-    """`scores` after top-p, then top-k; what is dropped becomes -inf."""
+    """Apply top-p, then top-k to `scores`; dropped ids become -inf."""
     ordered, ids = scores.sort(dim=-1, descending=True, stable=True)
     if settings.top_p is not None:
         before = pad(ordered.softmax(-1).cumsum(-1)[:, :-1], (1, 0))
         top_p = settings.top_p[:, None]
-        # The sum of all may round to more than 1.
+        # With top_p = 1 drop nothing: cumulative sums may round to more than 1.
         ordered = ordered.masked_fill((before > top_p) & (top_p < 1.0), float("-inf"))
     if settings.top_k is not None:
         count = ordered.shape[1]
@@ -269,7 +270,7 @@ def _truncated(scores: Float32[Tensor, "n vocab"], settings: Settings) -> Float3
 
 
 def perturbed(scores: Float32[Tensor, "n vocab"], settings: Settings, first: int = 0) -> Float32[Tensor, "n vocab"]:
-    """`scores` of the ids from `first` on, with Gumbel noise in the rows that are not greedy."""
+    """Add Gumbel noise to `scores` of the ids from `first` on, except in greedy rows."""
     if settings.temperatures is None or settings.noise is None:
         return scores
     noise = settings.noise
@@ -279,7 +280,7 @@ def perturbed(scores: Float32[Tensor, "n vocab"], settings: Settings, first: int
 
 
 def first_best(scores: Float32[Tensor, "n vocab"], ties: Ties) -> Int64[Tensor, " n"]:
-    """The id of the largest score; `argmax` takes the first of equal ones."""
+    """Return the id of the largest score; `argmax` returns the first of equal ones."""
     if ties == "lowest":
         return scores.argmax(-1)
     return scores.shape[1] - 1 - scores.flip(-1).argmax(-1)

@@ -1,8 +1,8 @@
-"""Who reads what in a forward, as kernels take it: tiles of query rows in int32, of sizes that can be fixed beforehand.
+"""Attention layouts for kernels: tiles of query rows in int32, with sizes known in advance.
 
-A tile is a run of packed rows of one span; its keys and values are read once for all its rows and for all query heads of a
-group. All numbers of a forward lie in one array, which one copy brings to the device: into the same memory each time if a
-captured graph reads it there.
+A tile is a run of packed rows of one span; its keys and values are read once for all its rows and
+all query heads of a group. All numbers of a forward pass are in one array, copied to the device at
+once, into fixed memory if a captured graph reads it there.
 """
 
 from dataclasses import dataclass
@@ -16,15 +16,15 @@ from torch import Tensor
 from .attention import Spans
 from .choice import with_kernel
 
-TILE_HEIGHT = 128  # the most pairs of a row and a head of one group that make up a tile
+TILE_HEIGHT = 128  # maximum (row, query head of one group) pairs of a tile
 
 
 @dataclass(frozen=True, slots=True)
 class TileShape:
-    """How much room there is for everything, and what a kernel is compiled or launched for.
+    """The sizes for which memory is allocated and a kernel is compiled and launched.
 
-    `tiles` of up to `tile_rows` rows, of which `busy` are full when all rows are there; `longest` is the most positions that a
-    row may see, by which the work is divided.
+    There are `tiles` of up to `tile_rows` rows; `busy` of them are full if all rows are used.
+    `longest` is the maximum number of positions that a row sees, by which work is divided.
     """
 
     rows: int
@@ -39,17 +39,17 @@ class TileShape:
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """How many numbers each part takes, in the order of the fields of `Tiles`."""
+        """Return the number of elements of each part, in the order of the fields of `Tiles`."""
         return (*[self.tiles] * 6, self.spans * self.pages, self.rows, self.rows if self.windowed else 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Tiles:
-    """Tile t is the rows `first_rows[t]` to `first_rows[t] + counts[t]`, of the sequence whose pages are row `spans[t]` of
-    `tables`; a tile of no rows is padding. Row r sees positions `[since[r], until[r])`; `since` None means 0 for all.
+    """Tile t has rows `first_rows[t]` to `first_rows[t] + counts[t]`, on pages `tables[spans[t]]`.
 
-    No row of tile t sees anything outside `[begins[t], ends[t])`. Without a window, rows that see anything see all that is
-    below `clear[t]`.
+    A tile without rows is padding. Row r sees positions `[since[r], until[r])`; `since` None means
+    0 for all. No row of tile t sees anything outside `[begins[t], ends[t])`. Without a window, rows
+    that see anything see everything below `clear[t]`.
     """
 
     first_rows: Int32[Tensor, " t"]
@@ -65,12 +65,12 @@ class Tiles:
 
 
 def rows_of_tile(group: int, widest: int) -> int:
-    """How many rows a tile holds where `group` query heads share a key head and no span has more than `widest` rows."""
+    """Return the rows per tile for `group` query heads per key head, at most `widest`."""
     return max(1, min(TILE_HEIGHT // group, widest))
 
 
 def exact_shape(spans: Spans, *, group: int) -> TileShape:
-    """Room for just these spans."""
+    """Return the shape for exactly these spans."""
     tile_rows = rows_of_tile(group, int(spans.query_lens.max()))
     tiles = int((-(-spans.query_lens // tile_rows)).sum())
     longest = int(spans.context_lens.max())
@@ -88,13 +88,13 @@ def exact_shape(spans: Spans, *, group: int) -> TileShape:
 
 
 def bucket_shape(rows: int, spans: int, widest: int, *, group: int, page_size: int, pages: int, windowed: bool) -> TileShape:
-    """Room for up to `spans` spans of up to `widest` rows and `pages` pages, `rows` rows in all; what is left is padding."""
+    """Return the shape for spans within these limits, with `rows` rows in all, or padding."""
     tile_rows = rows_of_tile(group, widest)
     return TileShape(
         rows=rows,
         spans=spans,
         pages=pages,
-        tiles=rows // tile_rows + (spans + 1 if tile_rows > 1 else 0),  # a span, and the padding, may leave a tile partly empty
+        tiles=rows // tile_rows + (spans + 1 if tile_rows > 1 else 0),  # each may end in a partial tile
         tile_rows=tile_rows,
         page_size=page_size,
         windowed=windowed,
@@ -104,9 +104,9 @@ def bucket_shape(rows: int, spans: int, widest: int, *, group: int, page_size: i
 
 
 def tile_numbers(spans: Spans, shape: TileShape) -> Int32[np.ndarray, " numbers"]:
-    """All numbers of `Tiles`, one part after the other. Rows that no span has see nothing, and are given tiles as well.
+    """Return all numbers of `Tiles`, concatenated. Rows without a span see nothing, but get tiles.
 
-    Raises ValueError if `shape` has no room for the spans.
+    Raises ValueError if the spans do not fit into `shape`.
     """
     counts = spans.query_lens
     rest = shape.rows - len(spans.until)
@@ -140,9 +140,9 @@ def tile_numbers(spans: Spans, shape: TileShape) -> Int32[np.ndarray, " numbers"
 def _ranges(
     firsts: Int32[np.ndarray, " t"], until: Int32[np.ndarray, " n"], since: Int32[np.ndarray, " m"]
 ) -> tuple[Int32[np.ndarray, " t"], ...]:
-    """`begins`, `ends` and `clear` of each tile."""
+    """Return `begins`, `ends` and `clear` of each tile."""
     most = np.iinfo(np.int32).max
-    if not since.size:  # nothing is negative here, and 0 sees nothing
+    if not since.size:  # `until` is never negative, and 0 sees nothing
         ends = np.maximum.reduceat(until, firsts)
         return np.zeros_like(ends), ends, np.minimum(np.minimum.reduceat(np.where(until, until, most), firsts), ends)
     sees = since < until
@@ -152,7 +152,7 @@ def _ranges(
 
 
 def tiles_over(numbers: Int32[Tensor, " numbers"], shape: TileShape) -> Tiles:
-    """The tiles whose numbers lie in this memory, now or later."""
+    """Return tiles as views into this memory; later writes change them."""
     first_rows, counts, spans, begins, ends, clear, tables, until, since = numbers.split_with_sizes(list(shape.sizes))
     return Tiles(
         first_rows,
@@ -169,7 +169,7 @@ def tiles_over(numbers: Int32[Tensor, " numbers"], shape: TileShape) -> Tiles:
 
 
 def lay_tiles(spans: Spans, *, group: int, device: torch.device, shape: TileShape | None = None) -> Tiles:
-    """The tiles of `spans` on `device`, where `group` query heads share a key head; by default in an exact shape."""
+    """Return the tiles of `spans` on `device` for `group` query heads per key head."""
     shape = shape or exact_shape(spans, group=group)
     return tiles_over(torch.from_numpy(tile_numbers(spans, shape)).to(device, non_blocking=True), shape)
 
@@ -183,9 +183,10 @@ def tiled_attention(
     *,
     scale: float,
 ) -> Float[Tensor, "n heads head_dim"]:
-    """Attention output of each row: the mean of the values it sees, weighted by softmax(scale * query @ key), computed in fp32.
+    """Return the attention output of each row, in fp32; zeros if it sees nothing or has no tile.
 
-    Head h reads key and value head `h // (heads // kv_heads)`. A row that sees nothing, or is in no tile, reads zeros.
+    The output is the mean of visible values weighted by softmax(scale * query @ key). Head h reads
+    key and value head `h // (heads // kv_heads)`.
     """
     n, heads, head_dim = queries.shape
     kv_heads, page_size = key_pages.shape[1], tiles.shape.page_size

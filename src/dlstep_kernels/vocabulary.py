@@ -1,8 +1,8 @@
-"""Sampling from logits that are cut by vocabulary: each rank measures its own ids, and their parts merge into one answer.
+"""Sample from logits that are sharded by vocabulary: ranks evaluate their ids, and merge the parts.
 
-Two small exchanges replace that of the logits. The first finds the largest logit of each row, which perturbed scores are
-relative to; with it every rank computes the very scores that `sample` computes of whole rows, so ties and draws are exact.
-Filters need whole rows: for them logits are gathered.
+Two small exchanges replace one of all logits. The first finds each row's maximum, to which
+perturbed scores are relative; with it, every rank computes exactly the scores that `sample`
+computes for whole rows, so ties and draws are exact. For filters, logits are gathered.
 """
 
 from collections.abc import Callable, Iterator
@@ -28,12 +28,12 @@ from .sampling import (
     sample,
 )
 
-Exchange = Callable[[Tensor], list[Tensor]]  # what each rank gives, in the order of ranks
+Exchange = Callable[[Tensor], list[Tensor]]  # returns the tensors of all ranks, in rank order
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """The ids of one rank: `count` of `total`, from `first` on. All ranks but the last ones have `most`."""
+    """The ids of a rank: `count` of `total`, from `first` on. All but the last have `most`."""
 
     first: int
     count: int
@@ -43,21 +43,21 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """The part of one rank in an answer for all ids: those whose weights it has, and its exchange with the other ranks."""
+    """One rank's part in a result for all ids: the ids of its weights, and its exchange."""
 
     cut: Cut
     exchange: Exchange
 
 
 def cut_of(total: int, rank: int, size: int) -> Cut:
-    """The ids of rank number `rank` of `size`; the last ranks may have fewer, or none."""
+    """Return the ids of rank `rank` of `size`; the last ranks may have fewer, or none."""
     each = -(-total // size)
     first = min(rank * each, total)
     return Cut(first, min(each, total - first), total, each)
 
 
 def filtered(settings: Settings) -> bool:
-    """Whether a filter needs the logits of whole rows."""
+    """Return whether a filter needs the logits of whole rows."""
     return settings.top_k is not None or settings.top_p is not None or settings.min_p is not None
 
 
@@ -71,7 +71,7 @@ def sample_cut(
     mask_id: int | None,
     sampler: SamplerConfig = SIMPLE,
 ) -> Drawn:
-    """The answer of `sample` for whole rows, from this rank's columns of them; all ranks get the same bits."""
+    """Return the result of `sample` for whole rows, bitwise equal on all ranks."""
     if filtered(settings):
         whole = gather_columns(logits, cut, exchange)
         return sample(whole, settings, vocab_size=vocab_size, mask_id=mask_id, sampler=sampler)
@@ -82,17 +82,17 @@ def sample_cut(
 
 
 def gather_columns(logits: Float[Tensor, "n own"], cut: Cut, exchange: Exchange) -> Float[Tensor, "n total"]:
-    """Whole rows of logits from each rank's columns."""
+    """Return whole rows of logits from each rank's columns."""
     return torch.cat(exchange(pad(logits, (0, cut.most - cut.count))), dim=1)[:, : cut.total]
 
 
 def own_peaks(
     logits: Float[Tensor, "n own"], settings: Settings, cut: Cut, *, vocab_size: int, mask_id: int | None
 ) -> tuple[Float32[Tensor, "n ids"], Float32[Tensor, "2 n"]]:
-    """The logits of this rank's ids, -inf where forbidden, and the largest of all and of the allowed ones in each row."""
+    """Return this rank's logits (-inf: forbidden), and row maxima of all and of allowed ones."""
     logits = logits.float()
     allowed = logits[:, : max(vocab_size - cut.first, 0)].clone()
-    if not allowed.shape[1]:  # a place for this rank's answer, which loses everywhere
+    if not allowed.shape[1]:  # a dummy id, which never wins
         allowed = torch.full((len(logits), 1), float("-inf"), device=logits.device)
     elif settings.penalty is not None:
         penalise(allowed, Penalty(settings.penalty.ids - cut.first, settings.penalty.amounts))
@@ -103,14 +103,14 @@ def own_peaks(
 
 
 def merged_peaks(peaks: list[Float32[Tensor, "2 n"]]) -> Float32[Tensor, "2 n"]:
-    """Peaks of whole rows; NaN of any rank wins."""
+    """Return the maxima of whole rows; NaN of any rank wins."""
     return torch.stack(peaks).amax(0)
 
 
 def own_part(
     allowed: Float32[Tensor, "n ids"], peaks: Float32[Tensor, "2 n"], settings: Settings, cut: Cut, sampler: SamplerConfig
 ) -> Float32[Tensor, "w n"]:
-    """The facts of this rank's ids that `merged` needs, one line for each number. Ids are exact: they are below 2**24."""
+    """Return what `merged` needs of these ids, a line per number. Ids below 2**24 are exact."""
     plain = allowed - peaks[1][:, None]
     scores = plain if settings.temperatures is None else plain / divisors(settings.temperatures)[:, None]
     raced = perturbed(scores, settings, cut.first)
@@ -136,7 +136,7 @@ def own_part(
 def _ranked(
     ranked: Float32[Tensor, "n ids"], measured: Float32[Tensor, "n ids"], sampler: SamplerConfig, cut: Cut
 ) -> list[Tensor]:
-    """Lines of values, then ids, then weights of the best ids here."""
+    """Return lines of values, then ids, then weights of this rank's best ids."""
     count = sampler.best
     more = max(0, count - ranked.shape[1])
     ranked, measured = pad(ranked, (0, more), value=float("-inf")), pad(measured, (0, more))
@@ -145,7 +145,7 @@ def _ranked(
 
 
 def _in_order(values: Float32[Tensor, "n k"], ties: Ties) -> Int64[Tensor, "n k"]:
-    """Places of `values`, largest first; of equal ones the last comes first, unless `ties` are lowest."""
+    """Return the places of `values`, largest first; among equals, last first unless "lowest"."""
     if ties == "lowest":
         return values.sort(dim=-1, descending=True, stable=True).indices
     return values.shape[1] - 1 - values.flip(-1).sort(dim=-1, descending=True, stable=True).indices
@@ -159,8 +159,8 @@ def merged(
     vocab_size: int,
     sampler: SamplerConfig,
 ) -> Drawn:
-    """One answer for each row from the parts of all ranks, in their order."""
-    lines = iter(torch.stack(parts).unbind(1))  # of each number, those of all ranks
+    """Return one result per row from the parts of all ranks, in rank order."""
+    lines = iter(torch.stack(parts).unbind(1))  # each line has one number of all ranks
     raced, tokens, chosen, totals = (next(lines) for _ in range(4))
     broken = ~((peaks[0] < float("inf")) & (peaks[1] > float("-inf")))
     place = first_best(raced.T, sampler.ties)[None]
@@ -193,7 +193,7 @@ def merged(
 
 
 def _statistics(lines: Iterator[Tensor], broken: Tensor, sampler: SamplerConfig) -> tuple[Tensor | None, Tensor | None]:
-    """Entropies and margins from the next lines; None for what is not asked for, which has no lines."""
+    """Return entropies and margins from the next lines; None, without lines, if not requested."""
     entropies = margins = None
     moment = next(lines).sum(0) if "entropy" in sampler.statistics else None
     weight = next(lines).sum(0) if {"entropy", "margin"} & sampler.statistics else None
@@ -208,8 +208,8 @@ def _statistics(lines: Iterator[Tensor], broken: Tensor, sampler: SamplerConfig)
 def _best(
     lists: list[Float32[Tensor, "ranks n best"]], total: Float32[Tensor, " n"], broken: Tensor, sampler: SamplerConfig
 ) -> tuple[Tensor, Tensor]:
-    """The most probable ids of all lists: values, ids, weights. Each list has equal values in the order that ties ask for."""
-    ordered = [each.flip(0) if sampler.ties == "highest" else each for each in lists]  # ranks that win ties come first
+    """Return the most probable ids of all lists (values, ids, weights), each sorted by `ties`."""
+    ordered = [each.flip(0) if sampler.ties == "highest" else each for each in lists]
     values, ids, weights = (each.transpose(0, 1).flatten(1) for each in ordered)
     places = _in_order(values, "lowest")[:, : sampler.best]
     probabilities = weights.gather(1, places) / total[:, None]

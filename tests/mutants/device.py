@@ -55,7 +55,7 @@ MUTANTS: tuple[Mutant, ...] = (
     change(
         "at high temperatures a range keeps weights of logits far below",
         SAMPLING_KERNELS,
-        "    sunk = before - base  # not bounded: a high temperature divides it\n",
+        "    sunk = before - base  # unbounded, since a high temperature shrinks it\n",
         "    sunk = tl.maximum(before - base, LEAST)\n",
     ),
     change(

@@ -65,7 +65,7 @@ MUTANTS: tuple[Mutant, ...] = (
     change(
         "the history that ran last holds its memory",
         DRIVER,
-        "        self._now = self._histories.main  # the one",
+        "        self._now = self._histories.main  # drop the reference",
         "        # the one",
     ),
     change(
@@ -114,7 +114,7 @@ MUTANTS: tuple[Mutant, ...] = (
     change(
         "pages get memory that forwards keep",
         "driver/memory.py",
-        "    free, _ = torch.cuda.mem_get_info(device)  # forwards keep memory that torch does not count: sums of ranks, NCCL\n",
+        "    free, _ = torch.cuda.mem_get_info(device)  # torch does not count all memory, e.g. NCCL's\n",
         "",
     ),
     change("only the last forward of a plan runs", DRIVER, "for gathered in forwards:", "for gathered in forwards[-1:]:"),

@@ -14,7 +14,7 @@ from dlstep.core import Rebuild
 from ..helpers.shadow_llm import Faulty, make_llm
 
 NEEDS_QUOTA = (
-    "steps_per_block is an option of the rules quota, remdm and running_confidence: give one of them beside it, as rule='quota'"
+    "steps_per_block is an option of the rules quota, remdm and running_confidence: give one of them as well, as rule='quota'"
 )
 
 PROMPT = "Max has 53 shells. Later Max buys 39 more."
@@ -120,7 +120,7 @@ def test_a_changed_threshold_wins_over_that_of_a_request(llm: LLM) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"temperature": 1.0}, r"MultiBD has no option 'temperature', .*: it is said for each request, as SamplingParams\("),
+        ({"temperature": 1.0}, r"MultiBD has no option 'temperature', .*: it is set for each request, as SamplingParams\("),
         ({"acept_threshold": 0.5}, "MultiBD has no option 'acept_threshold', .*: did you mean accept_threshold"),
         (
             {"steps_per_block": 3},

@@ -1,5 +1,7 @@
-"""One decode on several ranks: rank 0 has the requests and tells what changed; every rank runs the core on it, and its share
-of the forward. No plan goes over: equal lines prove before every forward that the ranks agree.
+"""Run one decode on several ranks: rank 0 holds the requests and sends changes of the state.
+
+Every rank runs the core on these changes, and its shard of the forward pass. Plans are never sent:
+before each forward pass the ranks compare lines (hashes of the history) to prove that they agree.
 """
 
 from collections import deque
@@ -21,9 +23,9 @@ from .wire import RanksDisagree, Wire, connect
 
 @dataclass(frozen=True, slots=True)
 class Forward:
-    """Changes of decode number `decode` since its last forward, and of others; then its next forward.
+    """The next forward pass of decode number `decode`, after its `changes` since the last one.
 
-    A state among the `changes` takes the place of the one before. `released` are lines, `gone` are decodes.
+    A state in `changes` replaces the current one. `released` are lines, `gone` are ended decodes.
     """
 
     decode: int
@@ -34,7 +36,7 @@ class Forward:
 
 @dataclass(frozen=True, slots=True)
 class Fork:
-    """Copy the history on a line."""
+    """A command to copy the history on a line."""
 
     line: int
     released: tuple[int, ...]
@@ -42,7 +44,7 @@ class Fork:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """No more commands."""
+    """A command to end: no more commands follow."""
 
 
 Message = Forward | Fork | End
@@ -50,18 +52,18 @@ Message = Forward | Fork | End
 
 @runtime_checkable
 class RankDriver(Protocol):
-    """A driver of histories that lets ranks compare their lines while its device works."""
+    """A driver of histories that lets ranks compare their lines while the device computes."""
 
     def holds(self, plan: Plan) -> bool:
         """Return whether this driver holds the history that `plan` continues, or `plan` begins a new one."""
         ...
 
     def run(self, plan: Plan, meanwhile: Callable[[], None]) -> Samples:
-        """The samples of a plan; `meanwhile` has been called before they are known, or before LineMismatch is raised."""
+        """Return a plan's samples. Call `meanwhile` before returning or raising LineMismatch."""
         ...
 
     def fork(self, line: int) -> bool:
-        """Copy the history on a line."""
+        """Copy the history on a line. Return False if that is impossible."""
         ...
 
     def release(self, line: int) -> None:
@@ -69,12 +71,12 @@ class RankDriver(Protocol):
         ...
 
     def drop_graphs(self) -> None:
-        """Free what was captured."""
+        """Free all captured graphs."""
         ...
 
 
 class Conductor:
-    """The driver of rank 0. Whatever goes wrong in a forward ends the group: ranks that wait for one another cannot retry."""
+    """The driver of rank 0. An error in a forward pass ends the group: ranks cannot retry alone."""
 
     def __init__(self, driver: RankDriver, crew: Crew) -> None:
         self._driver, self._crew, self._lock = driver, crew, Lock()
@@ -86,22 +88,22 @@ class Conductor:
         finalize(self, _close, crew, self._wire)
 
     def run(self, plan: Plan) -> Samples:
-        """Refuse: without its state no other rank knows this plan."""
+        """Raise DlstepError: the other ranks cannot know this plan without its state."""
         raise DlstepError(f"step {plan.step}: a plan runs on several ranks through a Decode only")
 
     def lead(self, state: State) -> "Baton":
-        """The leader of a decode."""
+        """Return the leader of a new decode that begins with `state`."""
         number = next(self._numbers)
         baton = Baton(self, number, state)
         finalize(baton, self._gone.append, number).atexit = False
         return baton
 
     def when_lost(self, call: Callable[[str], None]) -> None:
-        """Have `call` told why once a rank is gone."""
+        """Call `call` with the reason once a rank is lost."""
         self._crew.when_lost(call)
 
     def fork(self, line: int) -> bool:
-        """Copy a history on all ranks."""
+        """Copy a history on all ranks. Return whether that succeeded."""
         with self._lock, held_back(), self._whole():
             self._wire.tell(Fork(line, self._forget()))
             forked = self._driver.fork(line)
@@ -109,23 +111,23 @@ class Conductor:
             return forked
 
     def release(self, line: int) -> None:
-        """Forget a history before the next forward."""
+        """Release a history before the next forward pass."""
         self._released.append(line)
 
     def forward(self, number: int, changes: tuple[Event | State, ...], plan: Plan) -> Samples:
-        """Run a forward of a decode on all ranks."""
+        """Run a forward pass of decode `number` on all ranks."""
         with self._lock, held_back(), self._whole():
             gone = tuple([self._gone.popleft() for _ in range(len(self._gone))])
             self._wire.tell(Forward(number, changes, self._forget(), gone))
             return _run(self._driver, plan, self._wire)
 
     def dismiss(self) -> None:
-        """Let the other ranks go on to something else."""
+        """Send End to the other ranks."""
         self._wire.tell(End())
 
     @contextmanager
     def _whole(self) -> Iterator[None]:
-        """End the group if the block is not done as a whole. Raises DlstepError if it has ended."""
+        """End the group if the block fails midway. Raises DlstepError if it has already ended."""
         self._crew.check()
         try:
             with self._crew.working():
@@ -136,7 +138,7 @@ class Conductor:
             raise self._crew.ended_by(error) from error
         except BaseException as error:
             how = "interrupted twice" if isinstance(error, KeyboardInterrupt) else f"ended by {type(error).__name__}"
-            self._crew.ended_by(DlstepError(f"a forward of several ranks was {how}: make the LLM anew"))
+            self._crew.ended_by(DlstepError(f"a forward pass of several ranks was {how}: create the LLM again"))
             raise
 
     def _forget(self) -> tuple[int, ...]:
@@ -147,7 +149,7 @@ class Conductor:
 
 
 def _close(crew: Crew, wire: Wire) -> None:
-    """End a group that nobody can use any more; ranks that torchrun started do so when they are told."""
+    """End a group that is no longer used. Ranks started by torchrun exit on receiving End."""
     if crew.lost is None and not crew.pids:
         with suppress(RuntimeError, DlstepError):  # a lost rank has already ended
             wire.tell(End())
@@ -155,23 +157,23 @@ def _close(crew: Crew, wire: Wire) -> None:
 
 
 class Baton:
-    """The leader of one decode: keeps what changed until the next forward."""
+    """The leader of one decode. It collects changes until the next forward pass."""
 
     def __init__(self, conductor: Conductor, number: int, state: State) -> None:
         self._conductor, self._number = conductor, number
         self._changes: list[Event | State] = [state]
 
     def hear(self, event: Event) -> None:
-        """Keep an event; samples are known to all ranks."""
+        """Collect an event, except samples, which all ranks compute."""
         if not isinstance(event, Samples):
             self._changes.append(event)
 
     def rewind(self, state: State) -> None:
-        """Keep a state in place of all that came before."""
+        """Replace all collected changes by a state."""
         self._changes = [state]
 
     def run(self, plan: Plan) -> Samples:
-        """The samples of a plan of this decode."""
+        """Return the samples of a plan of this decode."""
         changes, self._changes = tuple(self._changes), []
         return self._conductor.forward(self._number, changes, plan)
 
@@ -180,14 +182,14 @@ class Baton:
         return self._conductor.fork(line)
 
     def release(self, line: int) -> None:
-        """Forget a history before the next forward."""
+        """Release a history before the next forward pass."""
         self._conductor.release(line)
 
 
 def _committed(state: State, samples: Samples) -> State:
-    """Return the state after `samples`, with every request failed whose strategy or rule raises.
+    """Return the state after `samples`; requests whose strategy or rule raises are failed.
 
-    Rank 0 fails the same requests; its later messages about them change nothing here.
+    Rank 0 fails the same requests, so its later messages about them change nothing here.
     """
     while True:
         try:
@@ -197,7 +199,7 @@ def _committed(state: State, samples: Samples) -> State:
 
 
 def follow(driver: RankDriver, ranks: Ranks) -> None:
-    """Do as rank 0 says, until it ends. Raises RanksDisagree, or RuntimeError once another rank is gone."""
+    """Execute rank 0's commands until End. Raises RanksDisagree, or RuntimeError if one is lost."""
     states: dict[int, State] = {}
     wire = connect(ranks)
     while True:
@@ -225,7 +227,7 @@ def follow(driver: RankDriver, ranks: Ranks) -> None:
 def _run(driver: RankDriver, plan: Plan, wire: Wire) -> Samples:
     """Run this rank's share of a forward pass.
 
-    Raises LineMismatch if no rank holds the history, and RanksDisagree if only some ranks do.
+    Raises LineMismatch if no rank has the history, and RanksDisagree if only some ranks have it.
     """
     held = driver.holds(plan)
     check = wire.check(f"step {plan.step}", plan.line if held else f"no history on line {plan.line}")

@@ -1,4 +1,4 @@
-"""The processes of all ranks except rank 0, which are started, watched and ended together."""
+"""Start, watch and end the processes of all ranks except rank 0."""
 
 import os
 import sys
@@ -26,7 +26,7 @@ ARRIVED, REFUSED = "arrived", "refused"  # messages of ranks; `REFUSED` means th
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The place of a process in a group: its rank, the group's `size`, and the rendezvous file (None under torchrun).
+    """A process's place in a group: rank, `size` of the group, rendezvous file (None: torchrun).
 
     `tell` notifies rank 0 that this rank is about to join.
     """
@@ -76,14 +76,14 @@ class Member(Pulse):
 
 
 class Crew:
-    """Rank 0's view of the ranks. `lost` is the reason why the group has ended, in words; None while it has not."""
+    """Rank 0's view of the ranks. `lost` is the reason why the group has ended, or None."""
 
     def __init__(self, ranks: Ranks, members: Items[Member] = (), folder: Path | None = None) -> None:
         self.ranks = ranks
         self.lost: str | None = None
         self._error: DlstepError | None = None
         self._members, self._folder = tuple(members), folder
-        self._changed = threading.Condition()  # notified when a rank arrives and when the group ends
+        self._changed = threading.Condition()  # notified when a rank arrives or the group ends
         self._ending = threading.Event()
         self._working: float | None = None  # seconds that the current forward pass has taken so far
         self._calls: list[Callable[[str], None]] = []
@@ -98,7 +98,7 @@ class Crew:
         return tuple([member.worker.pid for member in self._members])
 
     def meet(self) -> None:
-        """Wait until all ranks are about to join, then join them. Raises DlstepError if a rank does not arrive."""
+        """Wait until all ranks arrive, then join them. Raises DlstepError if one does not."""
         with self._changed:
             self._changed.wait_for(lambda: self.lost is not None or self._complete, START)
         if self.lost is None and not self._complete:
@@ -119,7 +119,7 @@ class Crew:
 
     @contextmanager
     def starting(self) -> Iterator[None]:
-        """If a rank was lost, replace a RuntimeError of the block by the reason."""
+        """Replace a RuntimeError of the block by the reason of the loss if a rank was lost."""
         try:
             yield
         except RuntimeError:
@@ -130,7 +130,7 @@ class Crew:
 
     @contextmanager
     def working(self) -> Iterator[None]:
-        """Time the block as a forward pass; the watching thread ends the group if it exceeds the timeout."""
+        """Time the block as a forward pass, so that the watching thread can enforce the timeout."""
         self._working = 0.0
         try:
             yield
@@ -138,13 +138,13 @@ class Crew:
             self._working = None
 
     def ended_by(self, error: BaseException) -> DlstepError:
-        """End all other ranks after `error` was raised on rank 0, and return the error that says why the group ended."""
+        """End the group after `error` on rank 0; return the error that explains why it ended."""
         if isinstance(error, DlstepError):
             said = error
-        else:  # a lost rank may be the cause
+        else:  # wait: a lost rank may be the cause
             self._await_end()
             own = str(error) if isinstance(error, RuntimeError) else f"{type(error).__name__}: {error}"
-            said = self._error or DlstepError(f"a forward failed on rank 0: {own}")
+            said = self._error or DlstepError(f"a forward pass failed on rank 0: {own}")
         self._lose(said)
         self.end()
         return said
@@ -158,20 +158,20 @@ class Crew:
             call(lost)
 
     def before_leaving(self, drop: Callable[[], None]) -> None:
-        """Call `drop` before rank 0 leaves the group. It must free what holds exchanges, such as graphs."""
+        """Call `drop` before rank 0 leaves. It must free graphs that hold NCCL operations."""
         self._drops.append(drop)
 
     def end(self) -> None:
-        """End all other ranks, and leave the group. Further calls do nothing."""
+        """End all other ranks, and leave the group. Safe to call more than once."""
         if self._ending.is_set():
             return
         self._ending.set()
         if self.lost is None:
-            self.lost = "the group of ranks was closed: make the LLM anew"
+            self.lost = "the group of ranks was closed: create the LLM again"
         for member in self._members:
             member.worker.end(0)
         if self._members:
-            break_off()  # NCCL would say goodbye to them
+            break_off()  # otherwise NCCL would wait for these ranks
         for drop in self._drops:
             drop()
         leave_ranks()
@@ -183,7 +183,7 @@ class Crew:
             self._changed.wait_for(lambda: self.lost is not None, GRACE)
 
     def _watch(self) -> None:
-        """Wait until a rank ends or stops answering, or a forward pass exceeds the timeout; then end the group."""
+        """End the group once a rank ends or is silent, or a forward pass exceeds the timeout."""
         clock = Clock()
         while not self._ending.is_set():
             error = self._fault(clock.wait([member.worker for member in self._members]))
@@ -196,7 +196,7 @@ class Crew:
                 self._changed.notify_all()
 
     def _fault(self, passed: float) -> DlstepError | None:
-        """Return why the group has to end, or None. `passed` is the time in seconds since the last call."""
+        """Return why the group has to end, or None. `passed` is in seconds since the last call."""
         timeout = self.ranks.timeout
         for member in self._members:
             if (error := member.fault(passed, timeout)) is not None:
@@ -205,7 +205,7 @@ class Crew:
             self._working = working + passed
             if working > timeout + 2 * HEARTBEAT_SECONDS:
                 return RankLost(
-                    f"a forward of {self.ranks.size} ranks took longer than {timeout:g} seconds (rank_timeout); {AGAIN}"
+                    f"a forward pass of {self.ranks.size} ranks took longer than {timeout:g} seconds (rank_timeout); {AGAIN}"
                 )
         return None
 
@@ -223,7 +223,7 @@ class Crew:
 
 
 def gather_crew(size: int, target: Callable[..., None], *given: Any, timeout: float = TIMEOUT) -> Crew:
-    """Start ranks 1 to `size` - 1 as processes that run `target(place, *given)`, and meet them as rank 0.
+    """Start ranks 1 to `size` - 1 as processes that run `target(place, *given)`, and join them.
 
     Raises DlstepError if a rank ends or stops answering before it joins.
     """

@@ -1,4 +1,4 @@
-"""Ctrl-C between forwards of several ranks, not within: what one rank leaves half done puts all others out of step."""
+"""Delay Ctrl-C until a forward pass of several ranks is complete, so that ranks stay in step."""
 
 import signal
 import threading
@@ -9,10 +9,10 @@ from types import FrameType
 
 @contextmanager
 def held_back() -> Iterator[None]:
-    """Let an interrupt wait for the end of the block; a second one raises KeyboardInterrupt at once."""
+    """Delay an interrupt to the end of the block. A second one raises KeyboardInterrupt at once."""
     before = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or before in (None, signal.SIG_IGN, signal.SIG_DFL):
-        yield  # no interrupt is raised here
+        yield  # Python raises no KeyboardInterrupt here
         return
     waiting: list[int] = []
 

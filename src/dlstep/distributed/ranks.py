@@ -1,4 +1,4 @@
-"""Ranks of a tensor-parallel group, and the four exchanges between them: they compile, and are captured in graphs."""
+"""Ranks of a tensor-parallel group, and four exchanges that support compilation and CUDA graphs."""
 
 import os
 from dataclasses import dataclass
@@ -18,9 +18,9 @@ TIMEOUT = 300.0  # seconds; `EngineConfig.rank_timeout` is the option
 
 @dataclass(frozen=True, slots=True)
 class Ranks:
-    """This process's place in a group: number `rank` of `size`, and the name that torch knows the group by.
+    """This process's place in a group: number `rank` of `size`, and torch's name of the `group`.
 
-    A rank waits for another one for at most `timeout` seconds while both work.
+    A rank waits at most `timeout` seconds for another one while both run.
     """
 
     rank: int = 0
@@ -30,26 +30,26 @@ class Ranks:
 
     @property
     def several(self) -> bool:
-        """Whether there are other ranks."""
+        """Return whether there are other ranks."""
         return self.size > 1
 
     def add_up(self, tensor: Tensor) -> Tensor:
-        """The sum over all ranks, the same bits on each. Plain tensors: a compiler traces this."""
+        """Return the sum over all ranks, bitwise equal. Not annotated: compilers trace it."""
         if self.size == 1:
             return tensor
         return add_up(tensor, self.group) if tensor.is_cuda else sum_by_torch(tensor, self.group)
 
     def exchange(self, tensor: Tensor) -> list[Tensor]:
-        """The tensors of all ranks, which have one shape, in their order."""
+        """Return the tensors of all ranks, which have the same shape, in rank order."""
         if self.size == 1:
             return [tensor]
         functional: Any = torch.ops._c10d_functional
-        flat = tensor.contiguous().view(1, -1)  # so that no shape has a dimension of 0 in front
+        flat = tensor.contiguous().view(1, -1)  # so that the first dimension is never 0
         every = functional.wait_tensor(functional.all_gather_into_tensor(flat, self.size, self.group))
         return [own.view(tensor.shape) for own in every.unbind(0)]
 
     def told(self, value: Any) -> list[Any]:
-        """A plain value of each rank, in their order."""
+        """Return the picklable values of all ranks, in rank order."""
         if self.size == 1:
             return [value]
         every: list[Any] = [None] * self.size
@@ -57,7 +57,7 @@ class Ranks:
         return every
 
     def first_of(self, tensor: Tensor) -> Tensor:
-        """The tensor of rank 0."""
+        """Return rank 0's tensor."""
         if self.size == 1:
             return tensor
         functional: Any = torch.ops._c10d_functional
@@ -65,24 +65,24 @@ class Ranks:
 
 
 ALONE = Ranks()
-PARTING = 5.0  # seconds in which NCCL takes its memory back, once no graph needs it
-_aborts: list[Thread] = []  # of the group, once it was broken off
+PARTING = 5.0  # seconds for NCCL to free its memory once no graph uses it
+_aborts: list[Thread] = []  # the thread that aborts the group, if `break_off` was called
 _aborting = Lock()
 
 
 def join_ranks(rank: int, size: int, meeting: Path | None, timeout: float = TIMEOUT) -> Ranks:
-    """Meet the other ranks in the file `meeting`, or where the environment of torchrun says (None), and form a group.
+    """Join the other ranks through the file `meeting`, or torchrun's environment if it is None.
 
-    Tensors on a CPU go through gloo, those on CUDA devices through NCCL, sums of these through memory that the devices have in
-    common, if they can. Raises ValueError in a process that has a group, and RuntimeError, here and in each exchange on a CPU,
-    after `timeout` seconds of waiting for another rank.
+    CPU tensors use gloo, CUDA tensors NCCL, and sums on CUDA shared device memory if possible.
+    Raises ValueError if the process already has a group, and RuntimeError (also in each CPU
+    exchange) after waiting `timeout` seconds for another rank.
     """
     if dist.is_initialized():
         raise ValueError(
-            "tensor_parallel_size: this process belongs to a group of ranks already: close the other LLM first, or run it in "
+            "tensor_parallel_size: this process already belongs to a group of ranks: close the other LLM first, or run it in "
             "another process"
         )
-    os.environ.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0")  # or else torch ends this process with the rank that is gone
+    os.environ.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0")  # else torch exits, too
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
     place = "env://" if meeting is None else f"file://{meeting}"
     try:
@@ -90,16 +90,16 @@ def join_ranks(rank: int, size: int, meeting: Path | None, timeout: float = TIME
     except RuntimeError:
         if dist.is_initialized():
             dist.destroy_process_group()
-        dist.distributed_c10d._world.group_count = 0  # or else the next group is named after this one, on this rank only
+        dist.distributed_c10d._world.group_count = 0  # else names of later groups differ
         raise
     world: Any = dist.group.WORLD
     return Ranks(rank, size, world.group_name, timeout)
 
 
 def break_off() -> None:
-    """Let nothing on a device wait for other ranks any more: one that is gone would be waited for for ever.
+    """Stop all device operations that wait for other ranks: a lost rank would be awaited forever.
 
-    NCCL lets go at once, but its call returns only when no graph holds its exchanges, so that a thread waits for that.
+    NCCL stops at once, but `abort` blocks while graphs hold its operations, so a thread calls it.
     """
     give_up()
     with _aborting:
@@ -111,13 +111,13 @@ def break_off() -> None:
 
 
 def leave_ranks() -> None:
-    """Leave the group that `join_ranks` formed, which has to have no graphs any more: NCCL would wait for their end."""
+    """Leave the group of `join_ranks`. Free all graphs first, or NCCL would wait for them."""
     forget()
     with _aborting:
         while _aborts:
             abort = _aborts.pop()
             abort.join(PARTING)
-            if abort.is_alive():  # graphs are left: to wait for it would be for ever
+            if abort.is_alive():  # graphs are left: waiting would take forever
                 return
     if dist.is_initialized():
         dist.destroy_process_group()

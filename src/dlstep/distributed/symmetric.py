@@ -1,6 +1,6 @@
-"""Sums over the ranks of a group: through memory that their devices have in common, through NCCL where there is none.
+"""Sum over ranks through shared device memory, or through NCCL if there is none.
 
-A group has it if its ranks are on one host, each on a device of its own, and the devices reach one another's memory.
+Shared memory needs all ranks on one host, each on its own device, with peer access between devices.
 """
 
 from dataclasses import replace
@@ -14,21 +14,21 @@ from torch import Tensor
 from dlstep_kernels.choice import has_kernels
 from dlstep_kernels.commons import MOST, Commons, pad_bytes, pad_shape, room_bytes, suits
 
-_commons: dict[str, Commons | None] = {}  # of a group, once it was asked for
-_stuck: list[Commons] = []  # of devices that failed, and cannot free it
-_meetings: list[str] = []  # groups that met in this process: torch counts them, and a rank that was started anew has had none
+_commons: dict[str, Commons | None] = {}  # by group, once requested
+_stuck: list[Commons] = []  # memory of failed devices, which cannot free it
+_meetings: list[str] = []  # groups so far: torch counts them, so a restarted rank differs
 
 
 @torch.library.custom_op("dlstep::add_up", mutates_args=())
 def add_up(tensor: Tensor, group: str) -> Tensor:
-    """The sum over all ranks of a group, the same bits on each, of a tensor on a CUDA device.
+    """Return the sum of a CUDA tensor over all ranks of a group, bitwise equal on each.
 
-    All ranks add up tensors of one shape and dtype in one order, each on one stream.
+    All ranks must sum the same shapes and dtypes in the same order, each on one stream.
     """
     tensor = tensor.contiguous()
     commons = _commons_of(tensor.device, group)
     if commons is not None and suits(tensor, commons.size):
-        from dlstep_kernels.gpu.add_up import add_up as by_kernel  # triton is there where memory in common is
+        from dlstep_kernels.gpu.add_up import add_up as by_kernel  # triton is installed here
 
         return by_kernel(tensor, commons)
     return sum_by_torch(tensor, group)
@@ -41,42 +41,42 @@ def _(tensor: Tensor, group: str) -> Tensor:
 
 
 def sum_by_torch(tensor: Tensor, group: str) -> Tensor:
-    """The same of a tensor on any device, by the library that the group has for it."""
+    """Return the sum of a tensor on any device over the ranks, by the group's backend."""
     functional: Any = torch.ops._c10d_functional
     return functional.wait_tensor(functional.all_reduce(tensor.contiguous(), "sum", group))
 
 
 def give_up() -> None:
-    """Let no sum wait for other ranks any more: those that do end within milliseconds, and their answers mean nothing."""
+    """Make all waiting sums end within milliseconds, with meaningless results."""
     for commons in list(_commons.values()):
         if commons is not None:
             commons.gone.fill_(1)
 
 
 def forget() -> None:
-    """Free the memory of all groups; sums that still wait are given up."""
+    """Free the shared memory of all groups, after giving up sums that still wait."""
     give_up()
     while _commons:
         _, commons = _commons.popitem()
         if commons is not None:
             try:
                 torch.cuda.synchronize(commons.counts.device)
-            except RuntimeError:  # to free it would end the process
+            except RuntimeError:  # freeing the memory would crash the process
                 _stuck.append(commons)
 
 
 def _commons_of(device: torch.device, group: str) -> Commons | None:
-    """The memory of a group, made when it is first asked for, which all ranks do at the same forward."""
+    """Return a group's memory, allocated on first use, in the same forward pass on all ranks."""
     if group not in _commons:
-        if torch.cuda.is_current_stream_capturing():  # a forward was run before, but who knows
+        if torch.cuda.is_current_stream_capturing():  # never allocate in a capture
             return None
-        with torch.inference_mode(False):  # tensors that any thread may write to
+        with torch.inference_mode(False):  # so that threads in any mode may write to it
             _commons[group] = _made(device, group)
     return _commons[group]
 
 
 def _made(device: torch.device, group: str) -> Commons | None:
-    """Memory for a group; None, on all ranks, if one of them cannot have it."""
+    """Return memory for a group, or None on all ranks if any rank cannot have it."""
     whole = _allocated(device) if has_kernels(device) and not _meetings else None
     properties = torch.cuda.get_device_properties(device)
     kind = properties.major, properties.minor
@@ -96,14 +96,14 @@ def _made(device: torch.device, group: str) -> Commons | None:
 
 
 def _reach_one_another(devices: tuple[int, ...]) -> bool:
-    """Whether each of these devices reads and writes the others' memory, as far as this process sees them."""
+    """Return whether all these devices can access each other's memory, as seen by this process."""
     if max(devices) >= torch.cuda.device_count():
         return False
     return all(torch.cuda.can_device_access_peer(one, other) for one in devices for other in devices if one != other)
 
 
 def _allocated(device: torch.device) -> Tensor | None:
-    """A pad of zeros and a room, which others can be given access to; None if there is no room for them."""
+    """Return shareable memory for a zeroed pad and a room; None if it does not fit."""
     from torch.distributed import _symmetric_memory as symmetric
 
     size = dist.get_world_size()
@@ -117,7 +117,7 @@ def _allocated(device: torch.device) -> Tensor | None:
 
 
 def _met(whole: Tensor, group: str) -> Commons:
-    """Pads and rooms in the memory that all ranks allocated. Raises RuntimeError if a device cannot reach it."""
+    """Map the memory of all ranks. Raises RuntimeError if a device cannot reach it."""
     from torch.distributed import _symmetric_memory as symmetric
 
     handle: Any = symmetric.rendezvous(whole, group)  # pyright: ignore[reportArgumentType]

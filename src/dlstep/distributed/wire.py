@@ -1,6 +1,6 @@
-"""Connections between rank 0 and the other ranks on one host.
+"""Connections between rank 0 and the other ranks of one host.
 
-Rank 0 sends messages; each rank sends back a value to compare, and rank 0 replies with the verdict.
+Rank 0 sends messages. For a check, each rank sends a value to rank 0, which sends the verdict.
 """
 
 import socket
@@ -18,18 +18,18 @@ from ..core import DlstepError
 from . import RankLost
 from .ranks import Ranks
 
-AGAIN = "make the LLM anew, or let the server restart it"
-GLANCE = 0.2  # seconds between two checks that the group still exists
+AGAIN = "create the LLM again, or let the server restart it"
+GLANCE = 0.2  # seconds between checks that the group still exists
 
 
 class RanksDisagree(DlstepError):
-    """Two ranks would have gone on from different histories."""
+    """An error on all ranks: their histories differ."""
 
 
 class Wire:
-    """The connections of one rank: rank 0 has one to each other rank, they have one to rank 0.
+    """The connections of one rank: rank 0 has one to each other rank, which have one to rank 0.
 
-    Raises RuntimeError if the rank at the other end is gone, and RankLost if rank 0 waits for a rank longer than
+    Methods raise RuntimeError if the other rank is gone, and RankLost if rank 0 waits longer than
     `ranks.timeout`.
     """
 
@@ -37,7 +37,7 @@ class Wire:
         self.ranks, self._connections = ranks, connections
 
     def tell(self, message: object) -> None:
-        """Send a message of rank 0 to all others."""
+        """Send a message from rank 0 to all other ranks."""
         packed = ForkingPickler.dumps(message)
         for number, connection in enumerate(self._connections, start=1):
             try:
@@ -46,11 +46,11 @@ class Wire:
                 raise self._fault(number, error) from error
 
     def hear(self) -> Any:
-        """Return the next message of rank 0."""
+        """Return the next message from rank 0."""
         return self._received(self._connections[0], 0)
 
     def check(self, what: str, value: int | str) -> "Check":
-        """Return a check that all ranks have the same value. Ranks other than 0 send theirs immediately."""
+        """Return a check that all ranks have the same value. Other ranks send theirs to rank 0."""
         if self.ranks.rank:
             try:
                 self._connections[0].send(value)
@@ -59,7 +59,7 @@ class Wire:
         return Check(self, what, value)
 
     def values(self) -> list[int | str]:
-        """Return the values that the other ranks send, in the order of ranks."""
+        """Return the values that the other ranks send, in rank order."""
         return [self._received(connection, number) for number, connection in enumerate(self._connections, start=1)]
 
     def _received(self, connection: Connection, number: int) -> Any:
@@ -75,7 +75,7 @@ class Wire:
 
 
 class Check:
-    """A comparison that raises RanksDisagree on every rank unless all values are equal; later calls do nothing."""
+    """A comparison that raises RanksDisagree on all ranks unless values are equal; runs once."""
 
     def __init__(self, wire: Wire, what: str, value: int | str) -> None:
         self._wire, self._what, self._value, self._done = wire, what, value, False
@@ -100,14 +100,14 @@ class Check:
 
 
 def silent(rank: str, seconds: float) -> RankLost:
-    """Return the error for a rank, such as "rank 1 of 2", that has not answered for `seconds`."""
+    """Return the error for a rank, such as "rank 1 of 2", that was silent for `seconds`."""
     return RankLost(f"{rank} did not answer for {seconds:g} seconds (rank_timeout); {AGAIN}")
 
 
 def connect(ranks: Ranks, check: Callable[[], None] = lambda: None) -> Wire:
-    """Connect all ranks of a group; every rank calls this. Rank 0 calls `check` while it waits; an exception ends the wait.
+    """Connect all ranks of a group; every rank calls this. Rank 0 calls `check` while it waits.
 
-    Raises ValueError if the ranks are not on one host, and RankLost if a rank does not connect within `ranks.timeout` seconds.
+    Raises ValueError for several hosts, RankLost after `ranks.timeout`, and what `check` raises.
     """
     hosts = sorted(set(ranks.told(node())))
     if len(hosts) > 1:
@@ -136,7 +136,7 @@ def connect(ranks: Ranks, check: Callable[[], None] = lambda: None) -> Wire:
 
 
 def call(address: str, rank: int) -> Connection:
-    """Connect a non-zero rank to rank 0 and return the connection."""
+    """Return a connection of a non-zero rank to rank 0."""
     line = socket.socket(socket.AF_UNIX)
     line.connect(address)
     connection = Connection(line.detach())
@@ -145,7 +145,7 @@ def call(address: str, rank: int) -> Connection:
 
 
 def _answered(door: socket.socket, seconds: float) -> tuple[int, Connection]:
-    """Accept a connection; return the number of the rank and the connection, with `seconds` as its read and write timeout."""
+    """Accept a connection with timeouts of `seconds`; return the rank and the connection."""
     line, _ = door.accept()
     span = pack("ll", int(seconds), int(seconds % 1 * 1e6))
     line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, span)

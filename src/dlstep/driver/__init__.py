@@ -1,4 +1,4 @@
-"""The torch side of a step: a plan becomes tensors, one forward, one copy back."""
+"""The torch side of a step: turn a plan into tensors, run a forward pass, copy the samples back."""
 
 from .tables import PageTables as PageTables
 from .torch_driver import TorchDriver as TorchDriver

@@ -1,4 +1,4 @@
-"""Many arrays brought to a device by one copy."""
+"""Copy many arrays to a device with one transfer."""
 
 from collections.abc import Mapping
 
@@ -6,14 +6,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-_ALIGNED = 16  # bytes; kernels read whole words of so many
+_ALIGNED = 16  # bytes; kernels load words of this size
 _TYPES = {np.dtype(np.int64): torch.int64, np.dtype(np.int32): torch.int32, np.dtype(np.float32): torch.float32}
 
 
 class Arena:
-    """Memory for arrays on the host and on a device, under names. `hosts` are filled, `send` copies all, `tensors` are read.
+    """Named arrays in one buffer on the host and one on a device.
 
-    The host's side may be filled again once a copy is done, which whoever fills it makes sure of.
+    Fill `hosts`, call `send`, read `tensors`. Do not refill `hosts` before the copy is done.
     """
 
     def __init__(self, sizes: Mapping[str, tuple[np.dtype, int]], device: torch.device) -> None:
@@ -29,12 +29,12 @@ class Arena:
         self.tensors = {name: self._device[slice(*places[name])].view(_TYPES[dtype]) for name, (dtype, _) in sizes.items()}
 
     def send(self) -> None:
-        """Start to copy the host's side to the device."""
+        """Start an asynchronous copy of the host buffer to the device."""
         self._device.copy_(self._host, non_blocking=True)
 
 
 def staged(arrays: Mapping[str, np.ndarray], device: torch.device) -> dict[str, Tensor]:
-    """The arrays as tensors on `device`."""
+    """Return the arrays as tensors on `device`, copied in one transfer."""
     if device.type == "cpu":
         return {name: torch.from_numpy(array) for name, array in arrays.items()}
     arena = Arena({name: (array.dtype, array.size) for name, array in arrays.items()}, device)

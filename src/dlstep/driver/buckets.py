@@ -1,4 +1,4 @@
-"""Sizes that forwards are padded to, and the arrays of a padded forward."""
+"""Bucket sizes that forward passes are padded to, and the arrays of a padded forward pass."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,22 +22,22 @@ PADDING = {
     "soft_rows": -1,
     "temperatures": 1,
     "fresh": 1,
-}  # of other arrays it is 0
-OF_SPANS: tuple[str, ...] = ("found", "left", "fresh")
-OF_SOFT: tuple[str, ...] = ("soft_ids", "soft_probabilities")  # for each id that a row blends
-NARROW = 16  # rows of a span; if one is wider, tiles are as high as they can be
-LEAST_ROWS = {NARROW: 8, TILE_HEIGHT: 16}  # of a span, on average: so rows alone say how many spans there can be
+}  # other arrays are padded with 0
+OF_SPANS: tuple[str, ...] = ("found", "left", "fresh")  # arrays with one entry per span
+OF_SOFT: tuple[str, ...] = ("soft_ids", "soft_probabilities")  # arrays with an entry per blended id
+NARROW = 16  # rows of a span; if one has more, tiles have the maximum height
+LEAST_ROWS = {NARROW: 8, TILE_HEIGHT: 16}  # assumed mean rows of a span, to bound the spans
 FEW_ROWS, FEW_POSITIONS = 256, 1024
-MAX_PADDED_ROWS = 8192  # a larger forward keeps a device busy without
-Laid = Mapping[int | None, Spans]
+MAX_PADDED_ROWS = 8192  # larger forward passes keep the device busy without graphs
+Laid = Mapping[int | None, Spans]  # the spans that tiles were laid for, by sliding window
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """Facts that forwards of any size share: `names` of arrays, and what is asked of the rows that are sampled.
+    """Properties that forward passes of any size share: `names` of arrays, sampler and merge rule.
 
-    `widest` is the most rows of a span, one of two numbers; `named` and `soft` are numbers of ids for each wanted and each
-    soft row, 0 where there are none.
+    `widest` is the maximum number of rows of a span, NARROW or TILE_HEIGHT. `named` and `soft` are
+    the numbers of ids per wanted row and per soft row; 0 if there are none.
     """
 
     widest: int
@@ -50,7 +50,7 @@ class Kind:
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """The sizes that a graph is captured for: of `rows` all may be wanted and soft, and `pages` are those of a request."""
+    """The sizes of a captured graph. All `rows` may be wanted or soft; `pages` is per request."""
 
     rows: int
     spans: int
@@ -59,9 +59,9 @@ class Bucket:
 
 
 def rounded(count: int) -> int:
-    """`count` rows rounded up, to as many as tiles of products have, where more would take longer.
+    """Round up a number of rows where padding is nearly free, because of tiles of matrix products.
 
-    Up to 128 rows cost what 128 do, as weights are read in any case; from 256 on a product has tiles of 64 rows and more.
+    Up to 128 rows, reading the weights dominates. From 256 rows on, tiles have 64 rows or more.
     """
     if count <= 128:
         return max(16, 1 << (count - 1).bit_length())
@@ -70,12 +70,12 @@ def rounded(count: int) -> int:
 
 
 def row_sizes(most: int) -> list[int]:
-    """Every value of `rounded` for up to `most` rows, the largest first."""
+    """Return all values of `rounded` for up to `most` rows, largest first."""
     return sorted({rounded(count) for count in range(16, rounded(most) + 1, 16)}, reverse=True)
 
 
 def kind_of(gathered: Gathered) -> Kind:
-    """The kind of a forward."""
+    """Return the kind of a forward pass."""
     arrays, spans = gathered.arrays, next(iter(gathered.spans.values()))
     widest = int(spans.query_lens.max())
     return Kind(
@@ -89,7 +89,7 @@ def kind_of(gathered: Gathered) -> Kind:
 
 
 def bucket_of(gathered: Gathered, canvas: int) -> Bucket:
-    """The least bucket that has room for all that was gathered; spans of a `canvas` have all as many rows, unless that is 0."""
+    """Return the smallest bucket that fits `gathered`. `canvas` is the rows of every span, or 0."""
     spans = next(iter(gathered.spans.values()))
     rows, count = len(gathered.arrays["tokens"]), len(spans.query_lens)
     return sized(
@@ -98,9 +98,10 @@ def bucket_of(gathered: Gathered, canvas: int) -> Bucket:
 
 
 def sized(kind: Kind, rows: int, spans: int, longest: int, canvas: int, page_size: int, width: int) -> Bucket:
-    """The least bucket of this kind for so many rows and spans, the `longest` of which sees so many positions.
+    """Return the smallest bucket of this kind for these rows and spans.
 
-    A table holds `width` pages. That there are fewer counts where there are few rows: keys are then divided among programs.
+    `longest` is the largest number of positions that a span sees, `width` the pages of a page
+    table. With few rows, few pages make a separate bucket: attention then splits the keys.
     """
     if canvas:
         spans = spans if spans <= 8 else -(-spans // 4) * 4
@@ -115,7 +116,7 @@ def sized(kind: Kind, rows: int, spans: int, longest: int, canvas: int, page_siz
 
 
 def room_for(bucket: Bucket, gathered: Gathered, target: Target) -> Arena:
-    """Memory for anything that fits into the bucket, as `gathered` does."""
+    """Return memory for any forward pass of this bucket, with the arrays of `gathered`."""
     kind = bucket.kind
     counts: dict[str, int] = dict.fromkeys(OF_SPANS, bucket.spans) | dict.fromkeys(OF_SOFT, bucket.rows * kind.soft)
     counts["named"] = bucket.rows * kind.named
@@ -127,10 +128,10 @@ def room_for(bucket: Bucket, gathered: Gathered, target: Target) -> Arena:
 
 @region("fill")
 def fill(arena: Arena, bucket: Bucket, gathered: Gathered, target: Target, laid: Laid | None = None) -> None:
-    """Send what was gathered, and padding behind it, to where the bucket's graph reads.
+    """Copy `gathered`, followed by padding, into the memory that the bucket's graph reads.
 
-    What rows see changes when a block opens or ends, which is in few steps: tiles of the same spans, those that `laid` holds,
-    are left as they are.
+    Most steps do not change which positions rows see. If the spans equal those of `laid`, the tiles
+    in the arena are still valid and are not recomputed.
     """
     for name, array in gathered.arrays.items():
         place = arena.hosts[name]
@@ -145,7 +146,7 @@ def fill(arena: Arena, bucket: Bucket, gathered: Gathered, target: Target, laid:
 
 
 def _equal(first: Spans, second: Spans) -> bool:
-    """Whether rows see the same, on the same pages."""
+    """Return whether rows see the same positions on the same pages."""
     pairs = [(first.until, second.until), (first.context_lens, second.context_lens), (first.query_lens, second.query_lens)]
     pairs.append((first.block_tables, second.block_tables))
     if first.since is not None and second.since is not None:
@@ -154,7 +155,7 @@ def _equal(first: Spans, second: Spans) -> bool:
 
 
 def batch_in(arena: Arena, bucket: Bucket, target: Target) -> Batch:
-    """The batch whose arrays lie in the arena, now or later."""
+    """Return a batch of views into the arena; later fills of the arena change the batch."""
     layouts = {view: tiles_over(arena.tensors[_name(view)], tile_shape(bucket, view, target)) for view in target.views}
     return batch_of(arena.tensors, layouts, bucket.kind.sampler, bucket.kind.merge)
 
@@ -164,7 +165,7 @@ def _name(view: View) -> str:
 
 
 def tile_shape(bucket: Bucket, view: View, target: Target) -> TileShape:
-    """Tiles for any spans that fit into the bucket."""
+    """Return the tile shape for any spans that fit into the bucket."""
     window, group = view
     sizes = {"rows": bucket.rows, "spans": bucket.spans, "widest": bucket.kind.widest, "pages": bucket.pages}
     return bucket_shape(**sizes, group=group, page_size=target.page_size, windowed=window is not None)

@@ -1,4 +1,4 @@
-"""Executors: they take what was gathered for a forward, and answer with packed samples once the device is done."""
+"""Executors: start a forward pass, and return packed samples once the device is done."""
 
 from dataclasses import dataclass
 
@@ -17,13 +17,13 @@ Packed = Float32[Tensor, "k w"]
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """An answer on its way to the host, which may work meanwhile. `packed` is None where nothing was wanted."""
+    """Packed samples on their way to the host. `packed` is None if no row is wanted."""
 
     packed: Packed | None
     copied: torch.cuda.Event | None = None
 
     def wait(self) -> Packed | None:
-        """The answer, once it is there."""
+        """Block until the samples have arrived and return them."""
         if self.copied is not None:
             self.copied.synchronize()
         return self.packed
@@ -33,32 +33,32 @@ NOTHING = Pending(None)
 
 
 class Executor:
-    """Runs forwards of `network` over `memory`, each in its own sizes."""
+    """An executor of forward passes of `network` over `memory`, without padding or graphs."""
 
     def __init__(self, network: PagedNetwork, memory: Memory, target: Target) -> None:
         self._network, self._memory, self._target = network, memory, target
-        self.padding = 0  # rows that forwards had too much, so far
-        self.graph_count = 0  # graphs that are there
+        self.padding = 0  # total padding rows of all forward passes
+        self.graph_count = 0  # number of captured graphs
 
     @torch.inference_mode()
     def submit(self, gathered: Gathered) -> Pending:
-        """Start a forward and the sampling of its wanted rows."""
+        """Start a forward pass and the sampling of its wanted rows."""
         packed = self._step(self._lowered(gathered))
         return NOTHING if packed is None else to_host(packed)
 
     def replays(self, gathered: Gathered) -> bool:
-        """Whether `submit` only launches a graph, and so never waits for the device."""
+        """Return whether `submit` only launches a graph, and so never waits for the device."""
         del gathered
         return False
 
     def drop_graphs(self) -> None:
-        """Nothing: there are none."""
+        """Free all graphs; this executor has none."""
 
     def capture(self, idle: Gathered, bucket: Bucket) -> None:
-        """Nothing: forwards in their own sizes are not captured."""
+        """Capture a graph for `bucket`; this executor captures none."""
 
     def _step(self, batch: Batch) -> Packed | None:
-        """A forward and the sampling of its wanted rows, on the device: the part that graphs capture."""
+        """Run a forward pass and sample its wanted rows on the device. Graphs capture this part."""
         answer = self._forward(batch)
         return None if answer is None else self._sample(batch, answer)
 
@@ -72,12 +72,12 @@ class Executor:
 
     @region("sample")
     def _sample(self, batch: Batch, answer: Answer) -> Packed:
-        """Samples; of several ranks all take those of the first, so that a last bit cannot part them."""
+        """Return samples. All ranks use rank 0's, so that rounding cannot make them diverge."""
         return self._network.ranks.first_of(pack(self._network.sample(batch, answer)))
 
 
 def to_host(packed: Packed, received: Packed | None = None) -> Pending:
-    """`packed` on its way to the host, into `received` if that is given, which lies in pinned memory."""
+    """Start copying `packed` to the host, into `received` (pinned memory) if given."""
     if packed.device.type != "cuda":
         return Pending(packed)
     if received is None:

@@ -1,6 +1,6 @@
-"""Forwards in sizes rounded up to buckets, captured as CUDA graphs: launched as one, from memory that stays in place.
+"""Forward passes padded to bucket sizes, captured as CUDA graphs and replayed from fixed memory.
 
-What a bucket has too much is padding: rows that are stored nowhere and see nothing, wanted rows whose answer is dropped.
+Padding rows store nothing and see nothing; the samples of padding rows that are wanted are dropped.
 """
 
 import gc
@@ -17,13 +17,13 @@ from .executor import Executor, Packed, Pending, to_host
 from .lowering import Gathered, Target
 from .profile import region
 
-# Filters sort all logits of a row; what they are given changes what is launched.
+# Filters sort all logits of a row, and their values change which kernels are launched.
 UNCAPTURED = {"top_k", "top_p", "min_p"}
 
 
 @dataclass(frozen=True, slots=True)
 class Captured:
-    """A graph, where it reads and where it leaves its answer."""
+    """A graph, the arena that it reads, and the tensors on device and host that it writes."""
 
     graph: torch.cuda.CUDAGraph
     arena: Arena
@@ -32,10 +32,10 @@ class Captured:
 
 
 class PaddedExecutor(Executor):
-    """Pads forwards that sample to buckets. If it `captures`, buckets are captured as graphs: before they are needed, or else
-    when they are met for the second time.
+    """An executor that pads sampling forward passes to buckets, and captures them if `captures`.
 
-    A forward that is not captured is padded like one that is: results are the same bits, whatever was run before.
+    A bucket is captured by `capture`, or else when it occurs for the second time. Forward passes
+    without a graph are padded too, so results are bitwise equal regardless of what ran before.
     """
 
     def __init__(self, network: PagedNetwork, memory: Memory, target: Target, *, captures: bool) -> None:
@@ -43,30 +43,33 @@ class PaddedExecutor(Executor):
         self._captures = captures
         self._met: set[Bucket] = set()
         self._captured: dict[Bucket, Captured] = {}
-        self._laid: dict[Bucket, Laid] = {}  # what the tiles of captured ones were last made of
+        self._laid: dict[Bucket, Laid] = {}  # spans that each arena's tiles were laid for
         self._pool: Any = torch.cuda.graph_pool_handle() if captures else None
 
     @torch.inference_mode()
     def submit(self, gathered: Gathered) -> Pending:
-        """Start a forward, padded if it wants something, and not too much, and replayed if it is captured."""
+        """Start a forward pass: padded if it samples and is not too large, replayed if captured."""
         return self._padded(gathered) if _pads(gathered) else super().submit(gathered)
 
     def replays(self, gathered: Gathered) -> bool:
-        """Whether a graph is there for these sizes."""
+        """Return whether a graph for this forward pass is captured."""
         return _pads(gathered) and bucket_of(gathered, self._network.canvas_length) in self._captured
 
     @torch.inference_mode()
     def capture(self, idle: Gathered, bucket: Bucket) -> None:
-        """Capture `bucket` with a forward of its kind that feeds nothing. Raises torch.OutOfMemoryError if there is no room."""
+        """Capture `bucket` with an empty forward pass of its kind, unless it is captured.
+
+        Raises torch.OutOfMemoryError if the graph does not fit.
+        """
         if self._captures and bucket not in self._captured:
             self._captured[bucket] = self._capture(bucket, idle)
 
     def drop_graphs(self) -> None:
-        """Free all graphs, once the device has run them."""
-        with suppress(RuntimeError):  # a device that failed runs none
+        """Free all graphs, after the device has finished."""
+        with suppress(RuntimeError):  # a failed device runs no graph
             torch.cuda.synchronize(self._target.device)
         for captured in self._captured.values():
-            captured.graph.reset()  # frames of an error may hold it
+            captured.graph.reset()  # the frames of an error may still refer to the graph
         self._captured.clear()
         self._laid.clear()
         self.graph_count = 0
@@ -88,7 +91,7 @@ class PaddedExecutor(Executor):
         return Pending(captured.received[:, :wanted], pending.copied)
 
     def _is_due(self, bucket: Bucket) -> bool:
-        """Whether a bucket that is not captured should be: the second time it is met."""
+        """Return whether to capture this bucket now: when it occurs for the second time."""
         if bucket in self._met:
             return self._captures
         self._met.add(bucket)
@@ -100,24 +103,24 @@ class PaddedExecutor(Executor):
         return answer
 
     def _filled(self, bucket: Bucket, gathered: Gathered) -> tuple[Arena, Batch]:
-        """Memory of its own for what was gathered, and the batch in it."""
+        """Return new memory filled with `gathered`, and the batch in it."""
         arena = room_for(bucket, gathered, self._target)
         fill(arena, bucket, gathered, self._target)
         return arena, batch_in(arena, bucket, self._target)
 
     @region("capture")
     def _capture(self, bucket: Bucket, gathered: Gathered) -> Captured:
-        """Run the step once for what was gathered, then capture it."""
+        """Run the step once for `gathered`, then capture it."""
         device = self._target.device
         arena, batch = self._filled(bucket, gathered)
         aside = torch.cuda.Stream(device)
         aside.wait_stream(torch.cuda.current_stream(device))
-        with torch.cuda.stream(aside):  # what is compiled or allocated on first use is not captured
+        with torch.cuda.stream(aside):  # warm up: compilation must not be captured
             self._answer(batch)
         torch.cuda.current_stream(device).wait_stream(aside)
         graph = torch.cuda.CUDAGraph()
         collects = gc.isenabled()
-        gc.disable()  # another graph that is freed meanwhile would spoil this one
+        gc.disable()  # freeing another graph during a capture would invalidate it
         try:
             with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
                 answer = self._answer(batch)
@@ -129,6 +132,6 @@ class PaddedExecutor(Executor):
 
 
 def _pads(gathered: Gathered) -> bool:
-    """Whether a forward is padded: it wants something, and not too much."""
+    """Return whether to pad a forward pass: it samples, is not too large, and filters no logits."""
     arrays = gathered.arrays
     return bool(len(arrays["wanted"])) and len(arrays["tokens"]) <= MAX_PADDED_ROWS and not UNCAPTURED & arrays.keys()

@@ -1,4 +1,4 @@
-"""Histories: what a device knows of each line of plans, in pages of their own. None can read what another stored."""
+"""Histories: separate KV caches, one per line of plans, so that no state reads another's."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -11,15 +11,15 @@ from .executor import Executor
 from .lowering import Placed
 from .tables import CarrySlots, PageTables
 
-FREE_LINE = -1  # no state is on it
+FREE_LINE = -1  # no state continues this history
 
 
 @dataclass(eq=False)
 class History:
-    """Keys and values of one line of plans, and who owns them.
+    """The KV cache of one line of plans, and which requests own its pages.
 
-    `line` is that of the state that may go on from here, `last` the plan that led there, which may be run again, `placed` the
-    rows of its last forward. `executor` runs forwards over this memory.
+    `line` is the line of the state that may continue from here, `last` the plan that led to it
+    (which may be run again), and `placed` its last forward's rows. `executor` runs on `memory`.
     """
 
     num_pages: int
@@ -32,9 +32,9 @@ class History:
     placed: Placed | None = None
 
     def follow(self, plan: Plan) -> None:
-        """Take over the ownership of pages and carry slots as `plan` has it, once.
+        """Apply the changes of page and slot ownership in `plan`, unless it repeats the last plan.
 
-        Should the forward fail, only the same plan may go on from here, or one that starts a line.
+        If the forward pass then fails, only the same plan, or one that starts a line, may follow.
         """
         if plan.line != START_LINE and (plan is self.last or plan == self.last):
             return
@@ -47,7 +47,7 @@ class History:
         self.last = plan
 
     def copy(self, other: "History") -> None:
-        """Hold what `other` holds, which has as many pages."""
+        """Copy the content of `other`, which must have the same number of pages."""
         self.memory.copy(other.memory)
         self.tables.copy(other.tables)
         self.slots.slots = dict(other.slots.slots)
@@ -55,21 +55,21 @@ class History:
 
 
 class Histories:
-    """One history for the states of `main.num_pages` pages, and up to `most` others, made when they are needed.
+    """A main history for states of `main.num_pages` pages, and up to `most` others, made on demand.
 
-    A new line takes the main one or, for another number of pages, a free one, then a new one, then the one that was not used
-    for longest. Whoever was on that gets a LineMismatch from its next plan.
+    A plan that starts a line gets the main history if its number of pages matches. Otherwise it
+    gets a free history, a new one, or the least recently used one, whose state loses its cache.
     """
 
     def __init__(self, main: History, make: Callable[[int], History], most: int) -> None:
         self.main, self._make, self._most = main, make, most
-        self._others: list[History] = []  # not used for longest first
+        self._others: list[History] = []  # least recently used first
 
     def __iter__(self) -> Iterator[History]:
         return iter((self.main, *self._others))
 
     def place(self, plan: Plan) -> History:
-        """The history that `plan` goes on from, repeats, or begins. Raises LineMismatch if it is not there."""
+        """Return the history that `plan` continues, repeats or begins, or raise LineMismatch."""
         if plan.line == START_LINE:
             found = self.main if plan.num_pages == self.main.num_pages else self._new(plan.num_pages)
         else:
@@ -85,11 +85,11 @@ class Histories:
         return found
 
     def holds(self, plan: Plan) -> bool:
-        """Whether `place` finds or begins a history for `plan`."""
+        """Return whether `place` would find or begin a history for `plan`."""
         return plan.line == START_LINE or self._behind(plan) is not None
 
     def fork(self, line: int) -> bool:
-        """Copy the history on `line`; False if there is none, or no room for another one."""
+        """Copy the history on `line`; return False if there is none, or no room for a copy."""
         found = self._on(line)
         if found is None or len(self._others) >= self._most:
             return False
@@ -102,7 +102,7 @@ class Histories:
         return True
 
     def release(self, line: int) -> None:
-        """Forget the history on `line`; the memory of all but the main one is given back."""
+        """Forget the history on `line`, and free its memory unless it is the main one."""
         found = self._on(line)
         if found is self.main:
             self.main.line, self.main.last = FREE_LINE, None
@@ -119,7 +119,7 @@ class Histories:
         fits = [history for history in self._others if history.line == FREE_LINE and history.num_pages == num_pages]
         if fits:
             return fits[0]
-        # No name is left for those that go: their memory is needed.
+        # Drop references before allocating, so that the memory of dropped histories is free.
         self._others = [history for history in self._others if history.line != FREE_LINE]
         while len(self._others) >= self._most and self._others:
             if self._others[0].num_pages == num_pages:

@@ -1,6 +1,6 @@
-"""From the spans of a plan to the tensors of one forward, and from its answer to samples.
+"""Lower the spans of a plan to the tensors of a forward pass, and convert its answer to samples.
 
-Costs a few array operations a step, none a token.
+The work is a few array operations per step, none per token.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -24,12 +24,12 @@ from .arena import staged
 from .tables import PageTables
 
 _SIGN = 1 << 63
-NO_SLOTS: Mapping[int, int] = {}  # of plans without canvases
+NO_SLOTS: Mapping[int, int] = {}  # for plans without canvases
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The target of lowering: sizes of pages, shift of the head, what layers see, and where it runs."""
+    """What lowering depends on: page size, head shift, views of attention layers, device, dtype."""
 
     page_size: int
     head_shift: int
@@ -40,10 +40,11 @@ class Target:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Placed:
-    """Rows that are fed and what they see, whatever they hold: it changes when a block opens or ends, which is in few steps.
+    """The positions of rows and what they see, which most steps leave unchanged.
 
-    `facts` are of each span: rows, start, end, origin and size of the grid, rows that are not stored, row of the page tables.
-    `starts` are positions, `firsts` packed rows; `spans` say what rows see under each sliding window.
+    `facts` has per span: rows, start, end, grid origin, grid size, rows that are not stored, and
+    row in the page tables. `starts` are the spans' first positions, `firsts` their first packed
+    rows. `spans` has what rows see under each sliding window.
     """
 
     facts: Int64[np.ndarray, "7 s"]
@@ -56,10 +57,7 @@ class Placed:
 
 @dataclass(frozen=True, slots=True)
 class Gathered:
-    """One plan as arrays on the host.
-
-    `arrays` are those that `batch_of` takes, under the same names; `merge` says how soft rows are blended.
-    """
+    """One plan as host arrays, named as for `batch_of`; `merge` is the rule for soft rows."""
 
     arrays: dict[str, np.ndarray]
     placed: Placed
@@ -68,12 +66,12 @@ class Gathered:
 
     @property
     def spans(self) -> dict[int | None, Spans]:
-        """The positions that rows see under each sliding window."""
+        """Return the positions that rows see, by sliding window."""
         return self.placed.spans
 
 
 def lower(gathered: Gathered, target: Target) -> Batch:
-    """The tensors of what was gathered, in its own sizes."""
+    """Return `gathered` as tensors on the target device, without padding."""
     layouts: dict[View, AttentionLayout | Tiles] = {}
     for window, group in target.views:
         spans = gathered.spans[window]
@@ -88,10 +86,10 @@ def lower(gathered: Gathered, target: Target) -> Batch:
 def gather(
     plan: Plan, tables: PageTables, target: Target, slots: Mapping[int, int] = NO_SLOTS, before: Placed | None = None
 ) -> Gathered:
-    """The arrays of `plan`, which must have spans; `tables` and carry `slots` are as the plan left them.
+    """Return the host arrays of `plan`, which has spans; `tables` and `slots` have applied it.
 
-    What `before` holds, of an earlier plan since which no page changed hands, is taken over if the same rows are fed. Raises
-    DlstepError if a wanted position is predicted by a row that is not fed.
+    `before` is the placement of an earlier plan, reused if the same rows are fed; no page may have
+    changed its owner since. Raises DlstepError if a wanted position's row is not fed.
     """
     spans = plan.spans
     rows = tables.rows
@@ -116,10 +114,10 @@ def gather(
 
 
 def placed_of(facts: Int64[np.ndarray, "7 s"], tables: PageTables, target: Target) -> Placed:
-    """Where the rows of spans with these facts are, and what they see."""
+    """Return where the rows of spans with these facts are, and what they see."""
     counts, starts, _, _, _, query_only, row_of = facts
     firsts = np.cumsum(counts) - counts
-    # Facts of the span that each row belongs to.
+    # The facts of each row's span.
     row_starts, row_ends, origins, sizes, row_tables, row_firsts = np.repeat(
         np.stack((starts, facts[2], facts[3], facts[4], row_of, firsts)), counts, axis=1
     )
@@ -147,13 +145,13 @@ def _refuse(plan: Plan, head_shift: int) -> None:
 
 
 def _soft(spans: tuple[Span, ...]) -> dict[str, np.ndarray]:
-    """The soft rows of all spans, as `batch_of` names them; they blend equally many ids, by one rule."""
+    """Return the soft rows of all spans, named as for `batch_of`, with equally many ids each."""
     firsts = accumulate((len(span.tokens) for span in spans), initial=0)
     found = [(span.soft, first - span.start) for span, first in zip(spans, firsts, strict=False) if span.soft is not None]
 
     probabilities = np.array(list(chain.from_iterable(soft.probabilities for soft, _ in found)), dtype=np.float64)
     rows = [first + position for soft, first in found for position in soft.positions]
-    # Rounded probabilities may add up to a little more than 1.
+    # Rounded probabilities may sum to slightly more than 1.
     residuals = np.maximum(1.0 - probabilities.reshape(len(rows), -1).sum(axis=1), 0.0)
     return {
         "soft_rows": np.array(rows, dtype=np.int64),
@@ -164,7 +162,7 @@ def _soft(spans: tuple[Span, ...]) -> dict[str, np.ndarray]:
 
 
 def _carried(spans: tuple[Span, ...], slots: Mapping[int, int]) -> dict[str, np.ndarray]:
-    """The places of all canvases, as `batch_of` names them; nothing where nothing is carried."""
+    """Return the carry slots that each canvas reads and writes, named as for `batch_of`."""
     if spans[0].carry == "none":
         return {}
     facts = np.array(
@@ -173,7 +171,7 @@ def _carried(spans: tuple[Span, ...], slots: Mapping[int, int]) -> dict[str, np.
     return {"found": facts[0] + 1 - facts[1], "left": facts[0] + facts[1], "fresh": facts[2]}
 
 
-# Sampling settings of a request: name, value that changes nothing, dtype, and the request's own value.
+# Sampling settings of a request: name, neutral value, dtype, and how to get the request's value.
 _SETTINGS: tuple[tuple[str, float, type[np.generic], Callable[[SamplingParams], float]], ...] = (
     ("temperatures", 0.0, np.float32, attrgetter("temperature")),
     ("top_k", 0, np.int64, attrgetter("top_k")),
@@ -183,7 +181,7 @@ _SETTINGS: tuple[tuple[str, float, type[np.generic], Callable[[SamplingParams], 
 
 
 def _settings(plan: Plan, positions: Int64[np.ndarray, " w"]) -> dict[str, np.ndarray]:
-    """Return the sampling settings of each wanted row, as `Settings.of` names them; those that no row needs are left out."""
+    """Return the sampling settings that any wanted row needs, named as for `Settings.of`."""
     spans = [span for span in plan.spans if span.wanted]
     params = [span.params for span in spans]
     penalties = [span.penalty for span in spans]
@@ -191,7 +189,7 @@ def _settings(plan: Plan, positions: Int64[np.ndarray, " w"]) -> dict[str, np.nd
     found = _named(plan) if plan.wants.named else {}
     for name, neutral, dtype, of in _SETTINGS:
         values = [*map(of, params)]
-        if penalised and name == "temperatures":  # what is penalised is unmasked greedily
+        if penalised and name == "temperatures":  # penalised spans are decoded greedily
             values = [0.0 if penalty else value for penalty, value in zip(penalties, values, strict=True)]
         if values.count(neutral) < len(values):
             found[name] = _per_row(spans, values, dtype)
@@ -204,18 +202,18 @@ def _settings(plan: Plan, positions: Int64[np.ndarray, " w"]) -> dict[str, np.nd
 
 
 def _noise(spans: list[Span], positions: Int64[np.ndarray, " w"]) -> dict[str, np.ndarray]:
-    """Return the counters of the random numbers of each wanted row."""
+    """Return the arguments of the counter-based random numbers of each wanted row."""
     draws = np.fromiter(chain.from_iterable(span.draws for span in spans), np.int64, len(positions))
     return {"seeds": _per_row(spans, [_signed(span.seed) for span in spans], np.int64), "sampled": positions, "draws": draws}
 
 
 def _per_row(spans: list[Span], values: list[float] | list[int], dtype: type[np.generic]) -> np.ndarray:
-    """Return the value of each span for each of its wanted positions."""
+    """Repeat the value of each span for each of its wanted positions."""
     return np.repeat(np.array(values, dtype=dtype), [len(span.wanted) for span in spans])
 
 
 def _named(plan: Plan) -> dict[str, np.ndarray]:
-    """Named ids, as many for each wanted row as any span names; nothing if none does. Raises DlstepError if some do not fit."""
+    """Return named ids, padded per wanted row to the largest number of any span."""
     spans = plan.spans
     width = max(span.named_width(plan.wants.named) for span in spans)
     named = np.array(list(chain.from_iterable(_padded(span, width) for span in spans)), dtype=np.int64)
@@ -223,7 +221,7 @@ def _named(plan: Plan) -> dict[str, np.ndarray]:
 
 
 def _padded(span: Span, width: int) -> Iterable[int]:
-    """The named ids of a span, -1 behind those of each row that are fewer than `width`."""
+    """Return the named ids of a span, padded with -1 to `width` ids per row."""
     count = len(span.wanted)
     if len(span.named) == count * width:
         return span.named
@@ -233,7 +231,7 @@ def _padded(span: Span, width: int) -> Iterable[int]:
 
 
 def _predecessors(span: Span) -> list[int]:
-    """For each wanted position, the token fed in front of it if that is in its group; -1 where there is none."""
+    """Return, for each wanted position, the token before it if both are in one block, else -1."""
     return [
         span.tokens[position - 1 - span.start] if span.start < position != span.grid.start(position) else -1
         for position in span.wanted
@@ -241,12 +239,12 @@ def _predecessors(span: Span) -> list[int]:
 
 
 def _signed(seed: int) -> int:
-    """The lower 64 bits of a seed, as a signed integer."""
+    """Return the lower 64 bits of a seed as a signed integer."""
     return ((seed + _SIGN) & (2 * _SIGN - 1)) - _SIGN
 
 
 def unpack(plan: Plan, packed: Float32[Tensor, "k w"] | None) -> Samples:
-    """The samples of `plan` from what `pack` made of the answer."""
+    """Return the samples of `plan` from the output of `pack`."""
     if packed is None:
         return Samples(plan, tuple(Rows((), ()) for _ in plan.spans))
     statistics, best = plan.wants.statistics, plan.wants.best
@@ -258,10 +256,10 @@ def unpack(plan: Plan, packed: Float32[Tensor, "k w"] | None) -> Samples:
     margins = next(lines).tolist() if "margin" in statistics else []
     noise = next(lines).astype(np.int64).tolist() if "noise" in statistics else []
     rest = numbers[len(numbers) - 2 * best :]
-    # Made numbers of Python span by span, while they are in the processor's inner caches: there are many.
+    # Converted to Python numbers span by span, while the data is in the CPU's inner caches.
     best_ids = rest[:best].T.reshape(-1).astype(np.int64)
     best_probabilities = rest[best:].T.reshape(-1)
-    named = list(lines) if plan.wants.named else []  # and behind them lists of best ids
+    named = list(lines) if plan.wants.named else []  # the lines of best ids follow, unread
     bounds = pairwise(accumulate((len(span.wanted) for span in plan.spans), initial=0))
     return Samples(
         plan,
@@ -282,13 +280,13 @@ def unpack(plan: Plan, packed: Float32[Tensor, "k w"] | None) -> Samples:
 
 
 def _named_of(span: Span, named: list[Float32[np.ndarray, " w"]], begin: int, end: int) -> tuple[float, ...]:
-    """The probabilities of the ids that the span named, without padding; `named` has a line for each place of a row."""
+    """Return the probabilities of a span's named ids, without the padding of `named`."""
     width = len(span.named) // (end - begin or 1)
     return tuple(np.stack(named[:width], axis=1)[begin:end].reshape(-1).tolist()) if width else ()
 
 
 def pack(drawn: Drawn) -> Float32[Tensor, "k w"]:
-    """The answer as one tensor of a line for each number asked for. Ids are exact in fp32: they are below 2**24."""
+    """Stack the answer into one fp32 tensor, a line per number. Ids below 2**24 stay exact."""
     lines = [drawn.tokens, drawn.probabilities, drawn.entropies, drawn.margins, drawn.noise]
     kept = [line.float() for line in lines if line is not None]
     if drawn.named_probabilities is not None:

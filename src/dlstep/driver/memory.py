@@ -1,4 +1,4 @@
-"""How many pages of keys and values there is memory for."""
+"""Compute how many KV cache pages fit into memory."""
 
 from dataclasses import replace
 
@@ -14,12 +14,12 @@ from .warmup_plans import largest_forwards
 def pages_for(
     checkpoint: Checkpoint, config: Config, strategy: Strategy, *, gib: float | None, share: float, captures: bool = True
 ) -> int:
-    """Pages that fit into `gib` of memory, or on a CUDA device into what the network leaves of `share` of its memory.
+    """Return how many pages fit into `gib`, or on cuda into `share` of memory besides the network.
 
-    What the network needs there besides its weights is measured: the largest forwards that `config` allows are run, and as
-    much again is left to graphs where forwards are captured. No more pages are made than all requests that `config` lets run
-    at a time can hold. `config.num_pages` is not looked at. Raises ValueError with the numbers if not even one longest request
-    fits.
+    On cuda the memory of activations is measured by running the largest forward passes that
+    `config` allows; if forward passes are captured, as much again is reserved for graphs. The
+    result is at most what `config.max_num_reqs` requests can use. `config.num_pages` is ignored.
+    Raises ValueError with the numbers if not even one request of maximum length fits.
     """
     shapes = kv_shapes(checkpoint.network.config, checkpoint.ranks.size)
     page_bytes = config.page_size * kv_bytes_per_token(shapes, checkpoint.network.dtype)
@@ -29,7 +29,7 @@ def pages_for(
     elif checkpoint.network.device.type == "cuda":
         room, said = room_on_device(checkpoint, config, strategy, share, page_bytes, captures=captures)
     else:
-        raise ValueError("num_pages=-1 needs kv_cache_gib on a CPU: say how many GiB keys and values may take")
+        raise ValueError("num_pages=-1 needs kv_cache_gib on a CPU: set the size of the KV cache in GiB")
     if room < least * page_bytes:
         raise ValueError(
             f"keys and values of one request of max_model_len={config.max_model_len} take {in_gib(least * page_bytes)}, and "
@@ -41,7 +41,7 @@ def pages_for(
 def room_on_device(
     checkpoint: Checkpoint, config: Config, strategy: Strategy, share: float, page_bytes: int, *, captures: bool
 ) -> tuple[int, str]:
-    """Bytes for pages on a CUDA device, and how that came about."""
+    """Return the bytes for pages on a CUDA device, and an explanation for error messages."""
     device = checkpoint.network.device
     torch.cuda.empty_cache()
     weights = torch.cuda.memory_allocated(device)
@@ -53,14 +53,14 @@ def room_on_device(
             TorchDriver(checkpoint, replace(config, num_pages=pages), enforce_eager=True).run(plan)
     except torch.OutOfMemoryError as error:
         raise ValueError(
-            f"a forward of max_num_batched_tokens={config.max_num_batched_tokens} rows does not fit beside the weights: "
+            f"a forward pass of max_num_batched_tokens={config.max_num_batched_tokens} rows does not fit with the weights: "
             f"{in_gib(weights)} of {in_gib(total)} are weights, {in_gib(free)} were free; lower max_num_batched_tokens"
         ) from error
     activations = torch.cuda.max_memory_allocated(device) - weights - pages * page_bytes
-    if captures:  # graphs have memory of their own, at most what the largest forward takes
+    if captures:  # graphs have separate memory, at most as much as the largest forward
         activations *= 2
     torch.cuda.empty_cache()
-    free, _ = torch.cuda.mem_get_info(device)  # forwards keep memory that torch does not count: sums of ranks, NCCL
+    free, _ = torch.cuda.mem_get_info(device)  # torch does not count all memory, e.g. NCCL's
     said = (
         f"gpu_memory_utilization={share} of {in_gib(total)}, of which {in_gib(total - free)} were taken ({in_gib(weights)} by "
         f"weights) and {in_gib(activations)} are for a forward of {config.max_num_batched_tokens} rows,"

@@ -1,4 +1,4 @@
-"""Where the time of a decode goes: regions with names, in traces of torch's profiler."""
+"""Name the parts of a decode in traces of torch's profiler."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -9,13 +9,13 @@ from typing import Any, ParamSpec, TypeVar
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
-REGION = "dlstep "  # names begin with it
+REGION = "dlstep "  # prefix of all region names
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
 def region(name: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Calls of a function have this name in a profile, behind `REGION`; where none is taken, that costs a look."""
+    """Name the function's calls in profiles, after `REGION`. Nearly free when not profiling."""
 
     def named(function: Callable[P, R]) -> Callable[P, R]:
         @wraps(function)
@@ -31,16 +31,16 @@ def region(name: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
 
 
 def check_trace(path: str | Path | None) -> None:
-    """Raise ValueError if no trace can be written there: better before a long decode than behind it."""
+    """Raise ValueError if no trace can be written to `path`. Call it before a long decode."""
     if path is not None and not Path(path).resolve().parent.is_dir():
-        raise ValueError(f"--profile: there is no folder {Path(path).resolve().parent} to write {Path(path).name} into")
+        raise ValueError(f"--profile: the folder {Path(path).resolve().parent} for {Path(path).name} does not exist")
 
 
 @contextmanager
 def profiled(path: str | Path | None) -> Iterator[Any]:
-    """A profile of what is run meanwhile, of the host and of a CUDA device; written as a trace to `path` unless that is None.
+    """Profile the block on host and CUDA device, and write a trace to `path` unless it is None.
 
-    Traces are JSON that chrome://tracing and Perfetto show.
+    Traces are JSON for chrome://tracing and Perfetto.
     """
     check_trace(path)
     activities = [ProfilerActivity.CPU] if path is not None else []

@@ -1,4 +1,4 @@
-"""Which buckets a strategy needs: those of the plans that it makes of samples drawn at random."""
+"""Find the buckets that a strategy needs, from the plans that it makes for random samples."""
 
 from dataclasses import replace
 
@@ -17,7 +17,7 @@ GREEDY, DRAWN = SamplingParams(), SamplingParams(temperature=1.0)
 def buckets_for(
     config: Config, strategy: Strategy, network: PagedNetwork, target: Target
 ) -> list[tuple[Gathered, list[Bucket]]]:
-    """A forward of each kind that samples, which feeds nothing, with the buckets of its kind, the largest first."""
+    """Return, for each kind that samples, an empty forward pass and its buckets, largest first."""
     met: dict[Kind, Gathered] = {}
     for params in (GREEDY, DRAWN):
         tables, slots = page_tables(config), CarrySlots()
@@ -28,13 +28,13 @@ def buckets_for(
                 gathered = gather(network.forwards(plan)[-1], tables, target, slots.slots)
                 kind, empty = kind_of(gathered), {name: array[:0] for name, array in gathered.arrays.items()}
                 idle = replace(gathered, arrays=empty, placed=placed_of(gathered.placed.facts[:, :0], tables, target))
-                # Beside a prompt all are wide.
+                # In a plan with a long prompt, all spans use tiles of the maximum height.
                 met |= {kind: idle, replace(kind, widest=TILE_HEIGHT): idle}
     return [(idle, _sizes(kind, config, network.canvas_length)) for kind, idle in met.items()]
 
 
 def _sizes(kind: Kind, config: Config, canvas: int) -> list[Bucket]:
-    """The buckets of a kind."""
+    """Return the buckets of a kind, largest first."""
     most = max(config.max_num_batched_tokens, config.max_num_reqs * LEAST_ROWS[kind.widest])
     rows = row_sizes(min(most, MAX_PADDED_ROWS))
     shapes = [(0, spans) for spans in range(config.max_num_reqs, 0, -1)] if canvas else [(each, 1) for each in rows]

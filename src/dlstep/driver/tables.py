@@ -1,4 +1,4 @@
-"""The pages and the carry slot that each live request holds. Both follow plans and decide nothing."""
+"""Track the pages and the carry slot of each live request, as plans assign them."""
 
 import numpy as np
 from jaxtyping import Int64
@@ -7,7 +7,7 @@ from ..core import Config, DlstepError, Plan
 
 
 class PageTables:
-    """A row of page numbers for each request that holds pages; `apply` costs what changes hands, not what is held."""
+    """A row of page numbers for each request with pages. `apply` takes time per changed page."""
 
     def __init__(self, *, max_num_reqs: int, width: int) -> None:
         self.pages: Int64[np.ndarray, "reqs width"] = np.zeros((max_num_reqs, width), dtype=np.int64)
@@ -21,12 +21,12 @@ class PageTables:
         self._free = list(range(len(self.pages)))[::-1]
 
     def copy(self, other: "PageTables") -> None:
-        """Hold what `other` holds."""
+        """Copy the content of `other`."""
         self.pages, self.lengths, self.rows = other.pages.copy(), dict(other.lengths), dict(other.rows)
         self._free = list(other._free)
 
     def apply(self, plan: Plan) -> None:
-        """Ownership after `plan`. Raises DlstepError for an admission that finds no row or repeats one."""
+        """Apply the ownership changes of `plan`. Raises DlstepError if an admission gets no row."""
         for arrival in (*plan.releases, *plan.preemptions):
             row = self.rows.pop(arrival, None)
             if row is not None:  # a request may end without ever having held pages
@@ -55,7 +55,7 @@ class PageTables:
 
 
 def page_tables(config: Config) -> PageTables:
-    """Tables for the requests of this configuration."""
+    """Return empty tables for this configuration."""
     return PageTables(max_num_reqs=config.max_num_reqs, width=config.max_model_len // config.page_size + 2)
 
 
@@ -70,7 +70,7 @@ class CarrySlots:
         self.slots = {}
 
     def apply(self, plan: Plan) -> None:
-        """Ownership after `plan`."""
+        """Apply the ownership changes of `plan`."""
         for arrival in (*plan.releases, *plan.preemptions):
             self.slots.pop(arrival, None)
         for admission in plan.admissions:

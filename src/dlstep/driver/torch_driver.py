@@ -1,4 +1,4 @@
-"""Runs plans on a network: owns the memory of histories, follows changes of ownership, answers with samples."""
+"""Run plans on a network: own the memory of histories, and return samples."""
 
 from collections import deque
 from collections.abc import Callable
@@ -24,13 +24,14 @@ from .tables import CarrySlots, page_tables
 
 
 class TorchDriver:
-    """A device for the states of one `Config`, and for others that differ in `num_pages`; threads may share it.
+    """A thread-safe device for the states of one `Config` and of its variants in `num_pages`.
 
-    States of `config.num_pages` pages have one history, those of other numbers `max_histories` more, in memory that is taken
-    when they begin. The parts of `run` (`follow`, `gather`, `submit`, `unpack`, `stand`) are public so that their costs can be
-    measured. The checkpoint's network is used where it is; with `device` it is moved there; `network` stands in for it. On a
-    CUDA device forwards that sample are padded to buckets and, unless `enforce_eager`, captured as graphs. Raises ValueError if
-    the configuration does not fit the network, torch.OutOfMemoryError if pages do not fit the device.
+    States of `config.num_pages` pages share the main history; other numbers of pages get up to
+    `max_histories` more, allocated on demand. The steps of `run` (`follow`, `gather`, `submit`,
+    `unpack`, `stand`) are public so that they can be timed. `device` moves the checkpoint's
+    network; `network` replaces it. On cuda, forward passes that sample are padded to buckets and,
+    unless `enforce_eager`, captured as graphs. Raises ValueError if the configuration does not fit
+    the network, and torch.OutOfMemoryError if the pages do not fit the device.
     """
 
     def __init__(
@@ -58,33 +59,35 @@ class TorchDriver:
         views = tuple(dict.fromkeys(shape.view for shape in self.network.shapes))
         self._target = Target(config.page_size, spec.head_shift, views, model.device, model.dtype)
         self._captures = not enforce_eager and has_kernels(model.device)
-        make = partial(_new_history, self.network, config, self._target, captures=self._captures)  # not of self: no cycle of
-        self._histories = Histories(make(config.num_pages), make, max_histories)  # references may keep memory of a device
+        # A partial without `self`: a reference cycle would keep device memory alive.
+        make = partial(_new_history, self.network, config, self._target, captures=self._captures)
+        self._histories = Histories(make(config.num_pages), make, max_histories)
         self._now = self._histories.main
         self._lock = Lock()
         self._released: deque[int] = deque()
 
     @property
     def graph_count(self) -> int:
-        """How many graphs there are."""
+        """Return the number of captured graphs."""
         return sum(history.executor.graph_count for history in self._histories)
 
     def drop_graphs(self) -> None:
-        """Free all graphs, once the device has run them, while nothing else uses the driver."""
+        """Free all graphs after the device has finished. No other thread may use the driver."""
         for history in self._histories:
             history.executor.drop_graphs()
 
     @property
     def padding(self) -> int:
-        """Rows beside those of requests that padded forwards computed so far."""
+        """Return the total number of padding rows of all forward passes."""
         return sum(history.executor.padding for history in self._histories)
 
     def capture(self, strategy: Strategy, show: Callable[[int, int], None] = lambda done, total: None) -> None:
-        """Capture graphs of what `strategy` samples, greedily and at a temperature, in all sizes: none is captured later.
+        """Capture graphs for all sizes of `strategy`'s samples, greedy and with a temperature.
 
-        That holds for states of `config.num_pages` pages and for options as they are; what others need is captured when it is
-        met for the second time. `show` is told how many of how many graphs are there. Without kernels nothing is captured.
-        Raises torch.OutOfMemoryError if the graphs do not fit.
+        This covers states of `config.num_pages` pages and the strategy's current options; other
+        graphs are captured when their bucket occurs for the second time. `show` gets the number of
+        captured graphs and their total. Without kernels nothing is captured. Raises
+        torch.OutOfMemoryError if the graphs do not fit.
         """
         found = buckets_for(self.config, strategy, self.network, self._target) if self._captures else []
         todo = [(idle, bucket) for idle, buckets in found for bucket in buckets]
@@ -94,10 +97,10 @@ class TorchDriver:
 
     @region("run")
     def run(self, plan: Plan, meanwhile: Callable[[], None] | None = None) -> Samples:
-        """The samples of `plan`. `meanwhile` is called once: while the device works if it only replays, or else before it does.
+        """Return the samples of `plan`. Running the same plan again returns the same samples.
 
-        A plan may be run again, with the same answer. Raises LineMismatch for one that relies on a history that is not held
-        here, DlstepError for one that begins a history for which there is no room.
+        `meanwhile` is called once, while the device works if the forward passes only replay graphs,
+        else before. Raises LineMismatch if the history is not here, DlstepError if out of room.
         """
         with self._lock:
             self._forget_released()
@@ -113,18 +116,18 @@ class TorchDriver:
             return samples
 
     def holds(self, plan: Plan) -> bool:
-        """Whether the history is here that `plan` goes on from, or begins."""
+        """Return whether the history that `plan` continues is here, or `plan` begins one."""
         with self._lock:
             self._forget_released()
             return self._histories.holds(plan)
 
     def fork(self, line: int) -> bool:
-        """Copy the history on `line`, so that two states can go on from it; False if there is none or no room."""
+        """Copy the history on `line` for a second state; return False if that is impossible."""
         with self._lock:
             return self._histories.fork(line)
 
     def release(self, line: int) -> None:
-        """Forget the history on `line`, now or before the next forward: a finalizer may ask for it at any time."""
+        """Forget the history on `line`, now or before the next forward pass. Safe in finalizers."""
         self._released.append(line)
         if self._lock.acquire(blocking=False):
             try:
@@ -138,14 +141,14 @@ class TorchDriver:
 
     @region("follow")
     def follow(self, plan: Plan) -> None:
-        """Turn to the history that `plan` belongs to, and take over its changes of ownership, once."""
-        self._now = self._histories.main  # the one before may have to go
+        """Select the history of `plan`, and apply the plan's ownership changes to it once."""
+        self._now = self._histories.main  # drop the reference to a history that `place` may free
         self._now = self._histories.place(plan)
         self._now.follow(plan)
 
     @region("gather")
     def gather(self, plan: Plan) -> tuple[Gathered, ...]:
-        """The arrays of each forward that `plan` takes. Raises DlstepError for a span that the network has no forward for."""
+        """Return the arrays of each forward pass. Raises DlstepError for an unsupported span."""
         now = self._now
         forwards = self.network.forwards(plan) if plan.spans else ()
         moved = plan.releases or plan.preemptions or plan.admissions or plan.grants
@@ -155,7 +158,7 @@ class TorchDriver:
         return gathered
 
     def submit(self, forwards: tuple[Gathered, ...], meanwhile: Callable[[], None] | None = None) -> Pending:
-        """Start the forwards, and call `meanwhile` as `run` says; the answer is the last one's, which alone samples."""
+        """Start the forward passes, and call `meanwhile` as in `run`. Only the last one samples."""
         executor = self._now.executor
         later = meanwhile is not None and bool(forwards) and all(executor.replays(gathered) for gathered in forwards)
         if meanwhile is not None and not later:
@@ -169,16 +172,16 @@ class TorchDriver:
 
     @region("unpack")
     def unpack(self, plan: Plan, packed: Packed | None) -> Samples:
-        """The samples that `packed` holds, span by span."""
+        """Return the samples in `packed`, by span."""
         return unpack(plan, packed)
 
     def stand(self, samples: Samples) -> None:
-        """Let the plan behind `samples` go on from them."""
+        """Set the history's line to that of `samples`, so that the next plan can continue."""
         self._now.line = samples.line
 
 
 def _new_history(network: PagedNetwork, config: Config, target: Target, num_pages: int, *, captures: bool) -> History:
-    """A history without content. Raises torch.OutOfMemoryError with the numbers if there is no room for its pages."""
+    """Return an empty history. Raises torch.OutOfMemoryError with the numbers if too large."""
     memory = network.memory(num_pages, config.page_size, config.max_num_reqs)
     pads = has_kernels(target.device)
     executor = PaddedExecutor(network, memory, target, captures=captures) if pads else Executor(network, memory, target)

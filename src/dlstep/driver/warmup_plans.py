@@ -1,4 +1,4 @@
-"""Plans that a strategy makes, found without a device: of every kind, of drawn samples; and as large as they can be."""
+"""Plans made without a device: of every kind, to capture graphs, and the largest, for memory."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -24,11 +24,11 @@ from ..core import (
     schedule,
 )
 
-STEPS = 64  # enough to meet what a strategy does at the beginning, within and at the end of blocks
+STEPS = 64  # enough to reach the beginning, middle and end of blocks
 
 
 def rehearsed(config: Config, strategy: Strategy, params: SamplingParams) -> Iterator[Plan]:
-    """Plans for one request with these parameters and an answer of a few blocks; none if such a request is refused."""
+    """Yield the plans of one request with an answer of a few blocks; none if it is rejected."""
     random, short = Random(0), probe(config.spec, replace(params, max_tokens=1))
     length = max(1, min(4 * strategy.atom(short), config.max_model_len - 1))
     pages = least_pages(strategy, config.max_model_len, config.page_size)
@@ -43,7 +43,7 @@ def rehearsed(config: Config, strategy: Strategy, params: SamplingParams) -> Ite
 
 
 def drawn_samples(plan: Plan, token: int, random: Random) -> Samples:
-    """Samples of `plan` that are all `token`, with probabilities from 0 to 1: positions are decided early and late."""
+    """Return samples that are all `token`, with random probabilities to unmask early and late."""
     return Samples(plan, tuple([_rows(span, plan, token, random) if span.wanted else NO_ROWS for span in plan.spans]))
 
 
@@ -66,13 +66,13 @@ def _rows(span: Span, plan: Plan, token: int, random: Random) -> Rows:
 
 
 def largest_forwards(config: Config, strategy: Strategy) -> tuple[tuple[Plan, Plan], int]:
-    """Plans as large as `config` lets one be, the first of prompts, the second of wanted rows; and how many pages they need."""
+    """Return the largest plans, of prompts and of wanted rows, and the pages that they need."""
     spec, budget = config.spec, config.max_num_batched_tokens
     short = probe(spec)
     length = max(1, min(budget, config.max_model_len) - strategy.atom(short) - spec.head_shift)
     deep = max(1, min(config.max_num_reqs, -(-budget // length)))
     pages = deep * least_pages(strategy, config.max_model_len, config.page_size)
-    # Equal prompts stand for any: none waits for another one's pages.
+    # The prompts are equal, so prefix caching is off: no request waits for another's pages.
     state = init(replace(config, num_pages=pages, enable_prefix_caching=False), strategy)
     for number in range(deep):
         state = add(state, replace(short, id=number, prompt=short.prompt * length))
@@ -82,13 +82,13 @@ def largest_forwards(config: Config, strategy: Strategy) -> tuple[tuple[Plan, Pl
 
 
 def _all_wanted(config: Config, strategy: Strategy) -> tuple[Plan, int]:
-    """A plan of as many whole windows as `config` allows, no position of which is decided, and how many pages it needs."""
+    """Return a plan of as many undecided windows as possible, and the pages that it needs."""
     spec = config.spec
     request = probe(spec, SamplingParams(max_tokens=config.max_model_len - 1))
     roomy = replace(config, num_pages=least_pages(strategy, config.max_model_len, config.page_size))
     (sequence,) = add(init(roomy, strategy), request).waiting
     window = strategy.schedule(sequence, spec)
-    if window.mode == "encode":  # it may grow
+    if window.mode == "encode":  # may grow to a whole block: take that size
         start, rows = window.start, min(strategy.atom(request), config.max_model_len)
         wanted = tuple(range(start + spec.head_shift, start + rows))
         tokens = (window.tokens * rows)[:rows]

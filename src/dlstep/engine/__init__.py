@@ -1,1 +1,1 @@
-"""Everything between a configuration and a running decode: options, checks, loading, the loop and what shares it."""
+"""Engine configuration, option checks, model loading and the decode loop."""

@@ -1,4 +1,7 @@
-"""Buffer policies: options of requests by how busy the engine is, since rows of later blocks are free only while it is not."""
+"""Buffer policies: choose request options by the number of live requests.
+
+Positions of later blocks cost no extra time while the engine is idle, but they do under load.
+"""
 
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -16,24 +19,24 @@ FORM = f"a list like [{{'{MOST}': 2, 'buffer_size': 4}}, {{'buffer_size': 1}}]"
 
 @dataclass(frozen=True, slots=True)
 class BufferPolicy:
-    """Options for requests that bring none of their own, by how many requests are live when they are added.
+    """Default options for requests that set none, chosen by load when a request is added.
 
-    `rungs` are pairs of a number and options, by ascending number; the first whose number is not exceeded counts, and None is
-    any number. What was chosen becomes part of the request, and stays whatever the load is later: a trace is replayed without
-    the policy.
+    `rungs` are (limit, options) pairs in ascending order of limit. The first rung whose limit is at
+    least the number of live requests applies; a limit of None matches any number. The chosen
+    options are stored in the request, so later load has no effect and a trace needs no policy.
     """
 
     rungs: tuple[Rung, ...]
 
     def applied(self, params: SamplingParams, live: int) -> SamplingParams:
-        """`params` with the options for `live` requests, this one and those that come with it included."""
+        """Return `params` with the options for `live` requests, all new requests included."""
         if params.options:
             return params
         options = next((options for most, options in self.rungs if most is None or live <= most), ())
         return replace(params, strategy_options=options) if options else params
 
     def check(self, config: Config, strategy: Strategy) -> None:
-        """Raise ValueError for options that requests of this engine cannot bring."""
+        """Raise ValueError for options that this engine would reject in a request."""
         for number, (_, options) in enumerate(self.rungs):
             request = probe(config.spec, SamplingParams(max_tokens=1, strategy_options=options))
             if why := judged(config, strategy, request)[1]:
@@ -41,9 +44,9 @@ class BufferPolicy:
 
 
 def policy_of(given: object, owner: str = "buffer_policy") -> BufferPolicy | None:
-    """The policy that a list of mappings describes; one that is made, or None, is taken as it is.
+    """Build a policy from a list of mappings. A BufferPolicy or None is returned unchanged.
 
-    Raises ValueError naming `owner` and the entry that is wrong.
+    Raises ValueError naming `owner` and the invalid entry.
     """
     if given is None or type(given) is BufferPolicy:
         return given
@@ -54,7 +57,7 @@ def policy_of(given: object, owner: str = "buffer_policy") -> BufferPolicy | Non
     for number, (one, other) in enumerate(pairwise([most for most, _ in rungs]), start=1):
         if one is None or (other is not None and other <= one):
             before = f"an entry for any number, without {MOST}" if one is None else f"{MOST}={one}"
-            raise ValueError(f"{owner}[{number}] stands behind {before}: no request reaches it")
+            raise ValueError(f"{owner}[{number}] comes after {before}: no request reaches it")
     return BufferPolicy(rungs)
 
 

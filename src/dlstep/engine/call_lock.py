@@ -1,21 +1,22 @@
 """A lock that no interrupt can leave locked.
 
-An exception raised by a signal, such as KeyboardInterrupt, may come between any two bytecodes, also inside a `finally` block
-just before a lock is released. `CallLock` belongs to a function call and needs no release: it is free once the frame of that
-call does not execute any more, whatever ended the call.
+An exception raised by a signal, such as KeyboardInterrupt, can arrive between any two bytecodes,
+even in a `finally` block just before a lock is released. A `CallLock` is held by a function call
+instead: once the frame of that call no longer executes, the lock is free, however the call ended.
 """
 
 from threading import Lock, get_ident
 from types import FrameType
 
-POLL = 0.1  # seconds between two checks whether a call ended without a release
+POLL = 0.1  # seconds between two checks for a call that ended without releasing
 
 
 class Hold:
     """A claim of one call on a `CallLock`.
 
     Args:
-        frame: The frame of the function call, `sys._getframe()` there; not a generator's. None for a claim that is over.
+        frame: The frame of the call, from `sys._getframe()` in it; must not be a generator's frame.
+            None for a hold that is already over.
     """
 
     __slots__ = ("_frame", "_released", "_thread", "next")
@@ -23,7 +24,7 @@ class Hold:
     def __init__(self, frame: FrameType | None) -> None:
         self._frame, self._thread, self._released = frame, get_ident(), Lock()
         self._released.acquire()
-        self.next: list[Hold] = []  # the first one has the lock after this one
+        self.next: list[Hold] = []  # the first entry gets the lock after this hold
 
     def release(self) -> None:
         """Free the lock and wake the threads that wait for it."""
@@ -37,7 +38,7 @@ class Hold:
             return True
         try:
             frame.clear()
-        except RuntimeError:  # "cannot clear an executing frame": the only test of this that no other thread can invalidate
+        except RuntimeError:  # still executing; the only check that is free of races
             return False
         self._frame = None
         return True
@@ -47,24 +48,25 @@ class Hold:
         return self._thread == get_ident() and not self.over()
 
     def wait(self) -> None:
-        """Return once the hold is over."""
+        """Block until the hold is over."""
         while not self.over():
             if self._released.acquire(timeout=POLL):
                 self._released.release()  # wake the next waiting thread
 
 
 class CallLock:
-    """A lock of which each hold belongs to a function call.
+    """A lock that is held by a function call and freed when that call ends.
 
-    Appending to a list is atomic, so of several threads that want to follow the same hold, the first to append has the lock. No
-    other lock protects the choice, so there is none that an interrupt could leave locked.
+    Each hold has a list of its successors. Appending to a list is atomic, so of several threads
+    that compete to succeed the same hold, the first to append gets the lock. No inner lock is
+    needed, so an interrupt cannot leave one locked.
     """
 
     def __init__(self) -> None:
-        self._last = Hold(None)  # the latest hold, or an earlier one
+        self._last = Hold(None)  # the latest hold, or an earlier one that leads to it by `next`
 
     def acquire(self, mine: Hold) -> Hold | None:
-        """Take the lock without waiting; return None, or the hold of another call that has the lock."""
+        """Acquire the lock without blocking. Return None, or the hold of the call that has it."""
         last = self._last
         while last.over():
             last.next.append(mine)

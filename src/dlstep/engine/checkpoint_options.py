@@ -1,4 +1,4 @@
-"""Wishes of a checkpoint folder about decoding, checked before they are followed. Nothing is imported by a name in a folder."""
+"""Check the decoding options in a checkpoint's config.json. They never cause an import."""
 
 from collections.abc import Mapping
 from dataclasses import fields
@@ -7,13 +7,13 @@ from typing import Any
 from .. import rules, strategies
 from ..core.checks import short
 
-BLOCK = "bd_size"  # positions of a block that is divided further, an option of checkpoints alone
+BLOCK = "bd_size"  # size of a block that is divided into sub-blocks; for checkpoints only
 
 
 def check_name(model: str, declared: str, *, option: str = "decoding_strategy") -> None:
-    """Raise ValueError unless the strategy, or the rule, that a checkpoint names as its own is known by that name.
+    """Raise ValueError unless `declared` is the name of a known strategy (or rule).
 
-    A dotted path is not: it would import a module that the folder may bring. The caller may give one.
+    Only the caller may give a dotted path: it could import a module from the checkpoint folder.
     """
     shelf = strategies.SHELF if option == "decoding_strategy" else rules.SHELF
     if not shelf.is_known(declared):
@@ -24,7 +24,7 @@ def check_name(model: str, declared: str, *, option: str = "decoding_strategy") 
 
 
 def check_options(model: str, options: Mapping[str, Any]) -> None:
-    """Raise ValueError for options of a checkpoint that no strategy and no rule has; their values are checked with the rest."""
+    """Raise ValueError for options that no strategy or rule has. Values are checked later."""
     classes = [shelf.load(name) for shelf in (strategies.SHELF, rules.SHELF) for name in shelf.own()]
     known = {field.name for cls in classes for field in fields(cls)} | {BLOCK}
     for option, value in options.items():

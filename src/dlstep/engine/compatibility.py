@@ -1,7 +1,6 @@
-"""The compatibility matrix: every strategy against every family of models and every way of training a network, and what a
-strategy can and cannot do.
+"""The compatibility matrix: strategies by model families and training methods, and their features.
 
-Nothing here is a list of its own: rows are asked of the code that decodes and of the code that refuses.
+The rows are computed by calling the code that decodes and the code that rejects.
 """
 
 from dataclasses import dataclass
@@ -25,9 +24,10 @@ _SPECS = [Spec(mask, (1,), 9, head) for mask in (0, None) for head in (0, 1)]
 class Features:
     """Features of a strategy with default options.
 
-    `sampling_mode`: whether decided tokens may change. `blocks_in_flight`: unfinished blocks at a time. `exact`: preemption
-    changes no answer. `shares_prefixes`: equal prompts are stored once. `cuts_prompts`: a long prompt may be fed in pieces.
-    `temperature`: requests may set one. `carries`: the network carries something from forward to forward.
+    `sampling_mode`: "edit" if unmasked tokens may change, else "naive". `blocks_in_flight`: maximum
+    number of unfinished blocks. `exact`: preemption never changes an answer. `shares_prefixes`:
+    equal prompts share KV pages. `cuts_prompts`: long prompts may be prefilled in pieces.
+    `temperature`: requests may set one. `carries`: forward passes carry over state.
     """
 
     sampling_mode: str
@@ -41,8 +41,10 @@ class Features:
 
 @dataclass(frozen=True, slots=True)
 class MatrixRow:
-    """One strategy: `models` says for each way of training, and `families` for each family of models, why it cannot be
-    decoded so, or nothing if it can.
+    """One strategy of the matrix.
+
+    `models` (by training method) and `families` (by family name) hold the reason why the strategy
+    cannot decode such a model, or an empty string if it can.
     """
 
     strategy: str
@@ -52,7 +54,7 @@ class MatrixRow:
 
 
 def matrix() -> list[MatrixRow]:
-    """A row for each strategy that can be named; transformers is imported here."""
+    """Return a row for each available strategy. Imports transformers."""
     from ..models.families import FAMILIES
 
     return [
@@ -67,13 +69,13 @@ def matrix() -> list[MatrixRow]:
 
 
 def family_misfit(name: str, family: "Family") -> str:
-    """Why a checkpoint of `family` that says nothing else cannot be decoded with the strategy of this name; empty if it can."""
+    """Return why the strategy cannot decode a default checkpoint of `family`; empty if it can."""
     spec = Spec(0 if family.masked else None, (1,), 9, family.head_shift, family.accept_rule)
     return misfit(strategies.load(name)(), family.training, spec)
 
 
 def features(name: str) -> Features:
-    """Features of the strategy of this name."""
+    """Return the features of the strategy of this name."""
     strategy = strategies.load(name)()
     request = Request(0, PROMPT, SamplingParams(max_tokens=1))
     opened = _opened(strategy, request)
@@ -89,19 +91,19 @@ def features(name: str) -> Features:
 
 
 def _opened(strategy: Strategy, request: Request) -> int:
-    """Positions of the prompt that are final before the first forward."""
+    """Return the number of prompt positions that are final before the first forward pass."""
     spec = next(spec for spec in _SPECS if not strategy.unfit(spec))
     goal = open_sequence(request, len(PROMPT) + 1, (), strategy.grid(request), strategy)
     return strategy.init(goal, spec).final
 
 
 def unfit_strategies(model: Description) -> dict[str, str]:
-    """For each strategy that can be named why it cannot decode the model, or nothing if it can."""
+    """Return, for each available strategy, why it cannot decode the model; empty if it can."""
     return {name: _unfit(name, model) for name in strategies.available()}
 
 
 def declared_problem(model: Description) -> str:
-    """Why a checkpoint cannot be decoded as it asks for itself; empty where it can, or where it asks for nothing."""
+    """Return why the declared strategy cannot decode the model; empty if there is no problem."""
     return "" if model.decoding_strategy is None else _refusal(EngineConfig(), model)
 
 
@@ -111,7 +113,7 @@ def _unfit(name: str, model: Description) -> str:
 
 
 def _refusal(config: EngineConfig, model: Description) -> str:
-    """Why the options do not go with the model; empty if they do."""
+    """Return why `resolve` rejects the options for the model; empty if it accepts them."""
     try:
         resolve(config, model)
     except ValueError as error:

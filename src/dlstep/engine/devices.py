@@ -1,4 +1,4 @@
-"""Devices by name, and whether what was asked for fits into their memory. Wrong requests are told before weights are loaded."""
+"""Find devices, and check that the options fit into memory before weights are loaded."""
 
 import os
 import re
@@ -9,15 +9,15 @@ if TYPE_CHECKING:
     from .config import EngineConfig
 
 GIB = 1 << 30
-FIRST_DEVICE = "DLSTEP_FIRST_DEVICE"  # variable of a group of ranks: the number of the CUDA device of its rank 0
-TABLE_ROW_BYTES = 16  # of a request's page table, at least
+FIRST_DEVICE = "DLSTEP_FIRST_DEVICE"  # environment variable: CUDA device of rank 0 of a group
+TABLE_ROW_BYTES = 16  # minimum size of a request's page table
 NAME = re.compile(r"cpu|cuda(?::(\d+))?", re.ASCII)
 
 
 def find_device(name: str | None) -> str:
-    """The device of this name, cuda if it is None and there is one, else cpu; torch is imported here.
+    """Return the name of an available device; None selects cuda if there is one, else cpu.
 
-    Raises ValueError, before torch is imported where it can, for a device that is none or is not here.
+    Imports torch. Raises ValueError for an invalid name (before that import) or a missing device.
     """
     matched = None if name is None else NAME.fullmatch(name)
     if name is not None and matched is None:
@@ -29,27 +29,27 @@ def find_device(name: str | None) -> str:
         return "cuda" if found else "cpu"
     if name.startswith("cuda") and int(matched[1] or 0 if matched else 0) >= found:
         held = f"{found} CUDA devices" if found else "no CUDA device"
-        raise ValueError(f"device={name!r} is not here, torch finds {held}: give cpu, or leave device out")
+        raise ValueError(f"device={name!r} does not exist, torch finds {held}: give cpu, or leave device out")
     return name
 
 
 def memory_of(device: str) -> int | None:
-    """Bytes of memory of a device, or of this machine for the CPU; None where nobody says."""
+    """Return the bytes of memory of a device, or of this machine for the CPU; None if unknown."""
     import torch
 
     if device != "cpu":
         return torch.cuda.mem_get_info(device)[1]
     try:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):  # Windows has no sysconf, other systems not these names
+    except (AttributeError, ValueError, OSError):  # Windows: no sysconf; some systems: no such name
         return None
 
 
 def check_room(config: "EngineConfig", device: str, position_bytes: int = 1) -> None:
     """Raise ValueError if pages or page tables cannot fit into the memory of `device`.
 
-    `position_bytes` are those of one position's keys and values. Before a model is known it is 1 and options that are None
-    count as 1, so that only what can never fit is refused.
+    `position_bytes` is the size of one position's keys and values. Before the model is known it is
+    1, and options that are None count as 1, so that only impossible sizes are rejected.
     """
     room = memory_of(device)
     if room is None:
@@ -67,7 +67,7 @@ def check_room(config: "EngineConfig", device: str, position_bytes: int = 1) -> 
 
 
 def device_of(asked: str | None, number: int) -> str | None:
-    """The device of a worker: where several CUDA devices are meant, one for each in turn."""
+    """Return the device of a worker. Workers use several CUDA devices in turn."""
     if asked not in (None, "cuda"):
         return asked
     import torch
@@ -77,10 +77,10 @@ def device_of(asked: str | None, number: int) -> str | None:
 
 
 def first_device(environment: Mapping[str, str] = os.environ) -> int:
-    """The number of the CUDA device of rank 0 of this group; the others have the next ones."""
+    """Return the number of the CUDA device of rank 0. Other ranks use the next devices."""
     return int(environment.get(FIRST_DEVICE, 0))
 
 
 def device_of_rank(rank: int, environment: Mapping[str, str] = os.environ) -> str:
-    """The CUDA device of a rank: the one that torchrun names, or that of its number among those of its group."""
+    """Return a rank's CUDA device: LOCAL_RANK if set (torchrun), else counted from rank 0's."""
     return f"cuda:{int(environment.get('LOCAL_RANK', first_device(environment) + rank))}"

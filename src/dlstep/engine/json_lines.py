@@ -34,7 +34,7 @@ def sealed(line: Line) -> Line:
 
 
 def whole_lines(path: Path) -> list[Line]:
-    """Return the lines of a file, without a partial last line. Raises ValueError for a line that is not a JSON object."""
+    """Return the lines without a partial last one. Raises ValueError if one is not an object."""
     if not path.exists():
         return []
     found: list[Line] = []
@@ -72,8 +72,8 @@ def is_a(value: Any, kind: Any) -> bool:
 def sealed_lines(path: Path, kinds: Mapping[str, Any] | Callable[[Line], Mapping[str, Any]]) -> Iterator[Line]:
     """Yield the content of each line of a file of a run, without a partial last line.
 
-    `kinds` are the fields that a line must have and their kinds, or a function that returns those of a line. Raises ValueError
-    for a line that lacks a field or whose checksum is wrong.
+    `kinds` maps required fields to their kinds, or is a function that returns this mapping for a
+    line. Raises ValueError for a line that lacks a field or whose checksum is wrong.
     """
     for number, line in enumerate(whole_lines(path), 1):
         content = {name: value for name, value in line.items() if name != CHECKSUM}

@@ -1,6 +1,6 @@
 """Load an engine: the parts that an `LLM`, a `Session` and a server run on.
 
-`_load` lists the stages in order. What is wrong with an option is reported before the weights are read, which takes longest.
+`_load` lists the stages in order. Options are checked before the slow reading of weights.
 """
 
 from collections.abc import Callable
@@ -42,11 +42,11 @@ DEFAULT_MEMORY_SHARE = 0.9
 class Engine:
     """Parts of an `LLM`: the state before any request, the driver, and the tokenizer.
 
-    A session gets `session_pages` pages; 0 stands for as many as one longest request feeds. A text prompt that does not end
-    with `prompt_end` gets it. `chat_template` renders conversations if the tokenizer has none of its own. `turn` is held during
-    each step of an `LLM` or a session, so that none loses its pages to another thread halfway through a step. `folder` is the
-    checkpoint's; None for an engine that was put together by hand. `ranks` are those that share the network. `buffer_policy` is
-    for requests of an `LLM` and of a server; in a session each request is as it was added.
+    `session_pages`: KV cache pages of a session; 0: enough for one longest request. `prompt_end`
+    is appended to text prompts that do not end with it. `chat_template` renders conversations if
+    the tokenizer has no template. `turn` is held during each step of an `LLM` or a session, so no
+    other thread can take their pages in the middle of a step. `folder` is the checkpoint's, or None
+    for an engine built by hand. `ranks` share the network. Sessions ignore `buffer_policy`.
     """
 
     first: State
@@ -65,7 +65,7 @@ class Engine:
     def __post_init__(self) -> None:
         config = self.first.config
         longest = least_pages(self.first.strategy, config.max_model_len, config.page_size)
-        # Another number than the LLM's own: that is what drivers tell histories of sessions by.
+        # Must differ from the LLM's number: drivers recognise histories of sessions by it.
         pages = self.session_pages or longest + (longest == config.num_pages)
         if pages < longest:
             raise ValueError(f"session_pages={pages} cannot hold one longest request: give at least {longest}")
@@ -80,18 +80,18 @@ class Engine:
         record: Callable[[Event], None] = lambda event: None,
         prunes: bool = True,
     ) -> Decode:
-        """Return a `Decode` of `state`, by default the first one, that takes its turns with the others of this engine."""
+        """Return a `Decode` of `state` (default: the first) that shares this engine's `turn`."""
         first = self.first if state is None else state
         timeout = self.user_code_timeout
         return Decode(first, self.driver, record=record, prunes=prunes, turn=self.turn, user_code_timeout=timeout)
 
 
 def load_engine(config: EngineConfig) -> Engine:
-    """Return the engine that `config` describes; torch and transformers are imported here.
+    """Return the engine that `config` describes. Imports torch and transformers.
 
-    With several ranks this process is rank 0 and starts the others. A process that torchrun started as another rank follows
-    rank 0 until rank 0 ends, and then exits. Raises ValueError for a checkpoint that cannot be used or options that contradict
-    it, DlstepError if a rank cannot be started.
+    With several ranks, this process is rank 0 and starts the others. A process that torchrun
+    started as a non-zero rank follows rank 0 until it ends, and then exits. Raises ValueError for
+    an unusable checkpoint or contradicting options, DlstepError if a rank cannot be started.
     """
     place = None
     if config.tensor_parallel_size > 1:
@@ -120,9 +120,9 @@ def run_rank(place: "Place", config: EngineConfig) -> None:
 
 
 def load_with(config: EngineConfig, gather: Callable[[], "Crew"]) -> Engine:
-    """Return the engine of this process's rank in the group that `gather` meets; if that fails, end the group, free memory.
+    """Return the engine of this rank. If loading fails, end the group of ranks and free memory.
 
-    An error keeps this frame, which still runs while the memory is freed, so only the frame of `_load` refers to the network.
+    The error's traceback keeps this frame, so only `_load`'s frame may refer to the network.
     """
     with ExitStack() as undone:
         engine = _load(config, gather, undone)
@@ -131,7 +131,7 @@ def load_with(config: EngineConfig, gather: Callable[[], "Crew"]) -> Engine:
 
 
 def _load(config: EngineConfig, gather: Callable[[], "Crew"], undone: ExitStack) -> Engine:
-    """Load the engine in stages; what must be undone if a later stage fails is put on `undone`."""
+    """Load the engine in stages. Each stage pushes its cleanup in case of an error on `undone`."""
     model = _describe(config)
     options = resolve(config, model.description)
     crew = gather()
@@ -144,7 +144,7 @@ def _load(config: EngineConfig, gather: Callable[[], "Crew"], undone: ExitStack)
     core_config, strategy = build(options, spec)
     state = init(core_config, strategy)
     driver = _build_driver(config, checkpoint, core_config, strategy, crew)
-    # A question without its newline is no question to models that were trained on whole lines.
+    # The embedded models were trained on whole lines, so a prompt must end with a newline.
     embedded = model.folder.resolve() in [tiny.path(name).resolve() for name in tiny.names()]
     return Engine(
         state,
@@ -163,7 +163,7 @@ def _load(config: EngineConfig, gather: Callable[[], "Crew"], undone: ExitStack)
 
 @dataclass(frozen=True, slots=True)
 class _Model:
-    """A checkpoint before its weights are read, and where to put them; `adapter` is None unless one is applied."""
+    """A checkpoint before its weights are read, with device and dtype; adapter None if unused."""
 
     folder: Path
     device: str
@@ -210,11 +210,11 @@ def _folder(config: EngineConfig) -> Path:
 
 
 def _check_ranks(config: EngineConfig) -> None:
-    """Raise ValueError for options that several ranks cannot have."""
+    """Raise ValueError for options that do not support several ranks."""
     size = config.tensor_parallel_size
     if config.device is not None and config.device.startswith("cuda:"):
         raise ValueError(
-            f"device={config.device!r} is one device, and tensor_parallel_size={size} takes {size}: give cuda or cpu"
+            f"device={config.device!r} is one device, and tensor_parallel_size={size} needs {size}: give cuda or cpu"
         )
     if find_device(config.device) == "cuda":
         import torch
@@ -222,7 +222,7 @@ def _check_ranks(config: EngineConfig) -> None:
         there, needed = torch.cuda.device_count(), first_device() + size
         if there < needed:
             groups = f" for each of {needed // size} replicas" if needed > size else ""
-            raise ValueError(f"tensor_parallel_size={size} takes {size} CUDA devices{groups}, torch finds {there}: give fewer")
+            raise ValueError(f"tensor_parallel_size={size} needs {size} CUDA devices{groups}, torch finds {there}: give fewer")
     if config.lora_path is not None and config.use_lora is not False and config.pre_merge_lora is False:
         raise ValueError(
             f"pre_merge_lora=False does not go with tensor_parallel_size={size}: leave it out, so that the adapter is added to "
@@ -231,7 +231,7 @@ def _check_ranks(config: EngineConfig) -> None:
 
 
 def _gather_ranks(config: EngineConfig, place: "Place | None") -> "Crew":
-    """Return the group of this process; without a place the process is rank 0, and starts the others."""
+    """Return the group of this process. Without a place it is rank 0 and starts the others."""
     from ..distributed.crew import Crew, gather_crew
     from ..distributed.ranks import ALONE
 
@@ -243,7 +243,7 @@ def _gather_ranks(config: EngineConfig, place: "Place | None") -> "Crew":
 
 
 def _load_network(config: EngineConfig, model: _Model, ranks: "Ranks") -> "Checkpoint":
-    """Return the checkpoint with its weights, or this rank's share of them, on its device."""
+    """Return the checkpoint with its weights, or this rank's shard of them, on its device."""
     import torch
 
     from ..models import load_checkpoint
@@ -253,7 +253,7 @@ def _load_network(config: EngineConfig, model: _Model, ranks: "Ranks") -> "Check
     if ranks.several and device == "cuda":
         device = device_of_rank(ranks.rank)
         torch.cuda.set_device(device)
-    progress = partial(loading_bar, enabled=ranks.rank == 0)  # one rank shows bars
+    progress = partial(loading_bar, enabled=ranks.rank == 0)  # only one rank shows progress bars
     checkpoint = load_checkpoint(
         model.folder, device, model.dtype, description=model.description, progress=progress, ranks=ranks
     )
@@ -263,7 +263,7 @@ def _load_network(config: EngineConfig, model: _Model, ranks: "Ranks") -> "Check
 
 
 def _adapt(config: EngineConfig, checkpoint: "Checkpoint", adapter: "Adapter | None") -> Spec:
-    """Apply the adapter and compile the layers, in place; return the specification with the network's fingerprint."""
+    """Apply the adapter and compile the layers in place. Return the spec with fingerprint."""
     from dlstep_kernels.choice import has_kernels
 
     from ..models import adapt
@@ -281,7 +281,7 @@ def _adapt(config: EngineConfig, checkpoint: "Checkpoint", adapter: "Adapter | N
 
 
 def _size_pages(options: EngineConfig, checkpoint: "Checkpoint") -> EngineConfig:
-    """Return resolved options with a number of pages, measured if that is -1. Raises ValueError if the pages cannot fit."""
+    """Return options, with `num_pages` measured if -1. Raises ValueError if they do not fit."""
     from ..models.shapes import kv_bytes_per_token, kv_shapes
 
     if options.num_pages == -1:
@@ -314,7 +314,7 @@ def _build_driver(
     if config.capture_graphs == "start":
         try:
             with ExitStack() as undone, capturing_bar(enabled=crew.ranks.rank == 0) as show:
-                undone.callback(driver.drop_graphs)  # ranks leave their group before an error frees the driver
+                undone.callback(driver.drop_graphs)  # free graphs before ranks leave the group
                 driver.capture(strategy, show)
                 undone.pop_all()
         except torch.OutOfMemoryError as error:
@@ -326,7 +326,7 @@ def _build_driver(
 
 
 def _free_memory(kind: type[BaseException] | None, error: BaseException | None, frames: TracebackType | None) -> None:
-    """Free the weights and pages that a ValueError refers to: a notebook keeps the last error while another LLM is tried."""
+    """Free what a ValueError's frames refer to, since a notebook keeps the last error alive."""
     del kind, frames
     told = isinstance(error, ValueError)
     while told and error is not None:

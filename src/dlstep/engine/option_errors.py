@@ -1,4 +1,4 @@
-"""Sentences for options that do not exist: what was meant, where it belongs, and what other engines' names are here."""
+"""Messages for unknown options: near matches, the right place, other engines' names."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
@@ -11,7 +11,7 @@ from ..core.checks import short
 from ..core.options import unknown_option
 from .config import ENGINE_FIELDS
 
-# Names of other engines and of the model authors' own loops.
+# Names in other engines and in the model authors' decoding loops.
 ELSEWHERE = {
     "max_num_seqs": "max_num_reqs",
     "max_seqs": "max_num_reqs",
@@ -51,10 +51,10 @@ ELSEWHERE = {
 }
 NOT_NEEDED = {
     "trust_remote_code": "code of checkpoints is never run",
-    "pipeline_parallel_size": "layers of an LLM run one behind the other on each device: give tensor_parallel_size",
-    "enable_expert_parallel": "tensor_parallel_size cuts every expert by its inner width, so that each rank has as much to do",
+    "pipeline_parallel_size": "layers of an LLM run one after the other on each device: give tensor_parallel_size",
+    "enable_expert_parallel": "tensor_parallel_size shards every expert by its inner width, so that all ranks have equal work",
     "data_parallel_size": "an LLM is one engine: make one for each",
-    "swap_space": "a preempted request is computed anew, nothing is swapped",
+    "swap_space": "a preempted request is recomputed, nothing is swapped",
     "cpu_offload_gb": "weights stay on the device",
     "enable_chunked_prefill": "long prompts are always cut into pieces where the strategy allows it",
     "tokenizer": "the tokenizer is read from the model's folder",
@@ -70,7 +70,7 @@ NOT_NEEDED = {
 
 
 def unknown(owner: str, name: str, value: object, strategy: Strategy) -> str:
-    """A sentence for an option that neither the engine nor `strategy` has; `owner` is how messages call the strategy."""
+    """Return the message for an option that neither the engine nor the strategy `owner` has."""
     known = [*options_of(strategy), *ENGINE_FIELDS]
     elsewhere = _place(name, value, options_of(strategy))
     near = get_close_matches(name, known, 1)
@@ -78,21 +78,21 @@ def unknown(owner: str, name: str, value: object, strategy: Strategy) -> str:
 
 
 def meant(name: str, known: Iterable[str]) -> str:
-    """The options that an unknown flag may have been meant as; empty if nothing is like it."""
+    """Return a hint at what an unknown flag may have meant; empty if nothing is similar."""
     near = get_close_matches(name, list(known), 1)
     return _foreign(name) or (f"did you mean --{near[0]}?" if near else "")
 
 
 def _place(name: str, value: object, own: Mapping[str, Any]) -> str:
-    """Where an option of this name belongs; empty if nowhere."""
+    """Return a hint at where an option of this name belongs; empty if nowhere."""
     if name in (field.name for field in fields(SamplingParams)):
-        return f"it is said for each request, as SamplingParams({name}={short(value)})"
+        return f"it is set for each request, as SamplingParams({name}={short(value)})"
     if named := [rule for rule in rules.own() if name in _fields(rules.load(rule))]:
         if "rule" not in own:
             return f"{name} is an option of rules such as {named[0]}, which this strategy does not take"
         *others, last = named
         of = f"the rules {', '.join(others)} and {last}: give one of them" if others else f"rule {last}: give it"
-        return f"{name} is an option of {of} beside it, as rule={named[0]!r}"
+        return f"{name} is an option of {of} as well, as rule={named[0]!r}"
     if named := [strategy for strategy in strategies.own() if name in _fields(strategies.load(strategy))]:
         return f"{name} is an option of {', '.join(named)}"
     return _foreign(name)

@@ -1,4 +1,4 @@
-"""Options of strategies and rules as they are listed: names, ranges, defaults and help, all read off their classes."""
+"""Options of strategies and rules for listings: names, ranges, defaults and help texts."""
 
 import inspect
 import sys
@@ -17,7 +17,7 @@ from ..core.options import by_default
 
 @dataclass(frozen=True, slots=True)
 class OptionRow:
-    """An option of a strategy or a rule as it is listed; `limits` are pairs of words and number, none if any value does."""
+    """An option of a strategy or a rule in a listing; `limits` are pairs of words and number."""
 
     name: str
     hint: Any
@@ -27,17 +27,17 @@ class OptionRow:
 
     @property
     def allowed(self) -> str:
-        """Its range in words; empty if any value does."""
+        """Return the allowed range in words; empty if every value is allowed."""
         return ", ".join(f"{words} {limit}" for words, limit in self.limits)
 
     def line(self) -> str:
-        """Its help, range and default."""
+        """Return the help text with range and default."""
         facts = "; ".join(filter(None, (self.allowed, f"default {self.default}")))
         return f"{self.help} ({facts})".strip()
 
 
 def option_rows(value: Options) -> list[OptionRow]:
-    """The options of a strategy or a rule itself; a rule that it holds is said by its name."""
+    """Return the options of a strategy or a rule. A rule that it holds is listed by name."""
     cls = type(value)
     texts, hints, bounds = field_help(cls), get_type_hints(cls), get_type_hints(cls, include_extras=True)
     rows: list[OptionRow] = []
@@ -51,7 +51,7 @@ def option_rows(value: Options) -> list[OptionRow]:
 
 
 def field_help(owner: type) -> dict[str, str]:
-    """The docstring under each field of a dataclass, those that it inherits included; none where there is no source."""
+    """Return the docstring of each dataclass field, inherited ones included; "" without source."""
     texts: dict[str, str] = {}
     for cls in reversed(owner.__mro__):
         texts |= _own_help(cls)
@@ -60,7 +60,7 @@ def field_help(owner: type) -> dict[str, str]:
 
 @cache
 def _own_help(cls: type) -> dict[str, str]:
-    """The docstring under each field that a class states itself; none where there is no source."""
+    """Return the docstring of each field that the class itself defines; none without source."""
     try:
         inspect.getsource(cls)
     except (OSError, TypeError):
@@ -69,13 +69,13 @@ def _own_help(cls: type) -> dict[str, str]:
 
 
 def vars_of(value: Options) -> dict[str, object]:
-    """The fields of a value, by name."""
+    """Return the fields of a value, by name."""
     known = options_of(value)
     return {field.name: known[field.name] for field in fields(value)}
 
 
 def parts_of(value: Options) -> Iterator[Options]:
-    """A strategy, the rule that it holds, and the rule that this one wraps."""
+    """Yield a strategy or rule, then the rule that it holds, then the rule that this rule wraps."""
     yield value
     for part in vars_of(value).values():
         if isinstance(part, Options):
@@ -83,6 +83,6 @@ def parts_of(value: Options) -> Iterator[Options]:
 
 
 def paragraphs(value: Options) -> list[str]:
-    """The docstring of the module of a strategy or rule, or else of its class."""
+    """Return the paragraphs of the docstring of the value's module, or else of its class."""
     module = sys.modules[type(value).__module__]
     return (inspect.getdoc(module) or inspect.getdoc(type(value)) or type(value).__name__).split("\n\n")

@@ -1,4 +1,4 @@
-"""Other options for an answer under way: what a session's fork does to each request, and a server's to one."""
+"""Change options of a request while it is decoded, in a session's fork or on a server."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -10,9 +10,10 @@ from ..core.lifecycle import misfit
 
 
 def with_changes(sequence: Sequence, changes: Mapping[str, Any], config: Config, base: Strategy) -> Sequence:
-    """`sequence` with some options of its strategy changed, rules given as values; the others are decoded by `base`.
+    """Return `sequence` with some strategy options changed (rules given as instances).
 
-    Raises ValueError for a name that the strategy does not have, and where the blocks under way could not go on.
+    A changed strategy equal to `base`, the engine's, is stored as `base`. Raises ValueError for a
+    name that the strategy does not have, or if the current blocks could not continue.
     """
     request, said = sequence.request, short(dict(changes))
     try:
@@ -27,9 +28,9 @@ def with_changes(sequence: Sequence, changes: Mapping[str, Any], config: Config,
 
 
 def with_params(sequence: Sequence, *, seed: int | None = None, temperature: float | None = None) -> Sequence:
-    """`sequence` with another seed, by which all noise from here on is drawn, or another temperature; None leaves it.
+    """Return `sequence` with a new seed for further noise, or a new temperature; None keeps it.
 
-    Raises ValueError for what is no seed or no temperature.
+    Raises ValueError for an invalid seed or temperature.
     """
     given = {name: value for name, value in (("seed", seed), ("temperature", temperature)) if value is not None}
     request = sequence.request

@@ -1,6 +1,6 @@
-"""From options and a model's facts to a complete, consistent configuration; and from that to what the engine runs on.
+"""Combine options with a model's facts into a complete, consistent configuration.
 
-Everything here is a pure function. `resolve` makes every choice and refuses what cannot be; `build` only constructs.
+All functions are pure. `resolve` chooses and rejects contradictions; `build` only constructs.
 """
 
 import json
@@ -18,18 +18,18 @@ from .checkpoint_options import BLOCK, check_name, check_options
 from .config import EngineConfig
 from .option_errors import unknown
 
-# Pages for so many positions are made unless `num_pages` says otherwise: 128 answers of the embedded models.
+# Default positions of the KV cache if `num_pages` is None: 128 answers of the embedded models.
 DEFAULT_POSITIONS = 65_536
 EDIT = "multi_bd_edit"
-SUB_BLOCKS = (8, 4, 2, 1)  # positions that fast_dllm_v2 decides together: the first that divides a block into several
-# Decided tokens of `edit` strategies may change until their block is sealed.
+SUB_BLOCKS = (8, 4, 2, 1)  # sub-block sizes of fast_dllm_v2; the first proper divisor is used
+# Unmasked tokens of `edit` strategies may change until their block is sealed.
 SAMPLING_MODES = {EDIT: "edit", "dmax": "edit"}
 
 
 class Description(Protocol):
-    """The facts of a model that options refer to; a loaded checkpoint is one.
+    """The facts of a model that options depend on. A loaded checkpoint satisfies this protocol.
 
-    `options` are values of strategy options that the checkpoint was made for or asks for, `training` names how it was trained.
+    `options` are strategy options that the checkpoint states, `training` names how it was trained.
     """
 
     @property
@@ -50,7 +50,7 @@ Asked = str | type[Strategy]
 
 
 def name_of(asked: Asked | Strategy | None) -> str | None:
-    """The name of a strategy of this package, however it is given; of another one its class's name."""
+    """Return the name of a strategy in this package, or the class name of any other strategy."""
     if asked is None or isinstance(asked, str):
         return asked
     cls = asked if isinstance(asked, type) else type(asked)
@@ -58,10 +58,10 @@ def name_of(asked: Asked | Strategy | None) -> str | None:
 
 
 def trained_further(training: str | None, config: EngineConfig) -> str | None:
-    """How a network was trained, once an adapter is applied to it.
+    """Return the training method of a network once an adapter is applied to it.
 
-    One that saw everything has been taught to see its prompt in full and blocks behind it, unless `config` asks to decode it
-    as it was before.
+    An adapter for a bidirectional network is assumed to train block-wise attention with the prompt
+    seen in full, unless `config` requests the original network's strategy.
     """
     asked = config.decoding_strategy
     name = name_of(asked if isinstance(asked, Strategy) else chosen(config))
@@ -70,9 +70,10 @@ def trained_further(training: str | None, config: EngineConfig) -> str | None:
 
 
 def chosen(config: EngineConfig, default: str | None = None) -> Asked | None:
-    """The strategy that `config` asks for, `default` if it leaves that open; aliases and modes worked out.
+    """Return the strategy that `config` requests, or `default`, with aliases and modes resolved.
 
-    Raises ValueError for a sampling mode that the strategy does not have.
+    None if `config` holds an instance, or if there is no request and no default. Raises ValueError
+    for a sampling mode that the strategy does not support.
     """
     asked, mode = config.decoding_strategy, config.sampling_mode
     if isinstance(asked, Strategy):
@@ -93,10 +94,10 @@ def chosen(config: EngineConfig, default: str | None = None) -> Asked | None:
 
 
 def resolve(config: EngineConfig, model: Description) -> EngineConfig:
-    """`config` with every choice made: what is given wins, then what the checkpoint says, then the defaults.
+    """Return `config` with every option chosen: as given, else from the checkpoint, else default.
 
-    `num_pages` -1 stays: what there is memory for is measured where the network is. Raises ValueError for options that
-    contradict the model or one another, naming both sides.
+    `num_pages=-1` is kept, because free memory is only measured once the network is loaded. Raises
+    ValueError for options that contradict the model or each other, naming both sides.
     """
     strategy, config = _with_strategy(config, model)
     max_model_len = config.max_model_len or model.max_model_len
@@ -114,7 +115,7 @@ def resolve(config: EngineConfig, model: Description) -> EngineConfig:
 
 
 def _with_strategy(config: EngineConfig, model: Description) -> tuple[Strategy, EngineConfig]:
-    """The strategy, and `config` with it and all that is known of its options; a value is left as it is."""
+    """Return the strategy, and `config` with its known options. An instance is left unchanged."""
     if isinstance(config.decoding_strategy, Strategy):
         strategy = config.decoding_strategy
         _check_fit(strategy, model)
@@ -122,7 +123,7 @@ def _with_strategy(config: EngineConfig, model: Description) -> tuple[Strategy, 
     asked = chosen(config, model.decoding_strategy)
     if asked is None:
         raise ValueError(
-            f"{model.name} does not say how it wants to be decoded: "
+            f"{model.name} does not name its decoding strategy: "
             f"give decoding_strategy, one of {', '.join(strategies.available())}"
         )
     if config.decoding_strategy is None and isinstance(asked, str):
@@ -144,7 +145,7 @@ def _with_strategy(config: EngineConfig, model: Description) -> tuple[Strategy, 
     try:
         strategy = with_options(base, said | given)
     except ValueError as error:
-        with_options(base, given)  # raises what is wrong with these alone
+        with_options(base, given)  # raises first if the given options alone are wrong
         wrong = [f"{option}={short(value)}" for option, value in said.items() if option in str(error)]
         raise ValueError(f"{model.name} states {', '.join(wrong)}: {error}") from error
     _check_fit(strategy, model)
@@ -154,7 +155,7 @@ def _with_strategy(config: EngineConfig, model: Description) -> tuple[Strategy, 
 
 
 def base_of(asked: Asked, options: Mapping[str, Any]) -> Strategy:
-    """The strategy with its defaults, but for a rule among `options`, which decides what other options there are."""
+    """Return the strategy with defaults, except for a rule in `options`, which adds options."""
     strategy = strategies.SHELF.value(asked)
     holders = {name: options[name] for name in rules.HOLDERS if name in options}
     own = {field.name for field in fields(strategy)}
@@ -163,16 +164,16 @@ def base_of(asked: Asked, options: Mapping[str, Any]) -> Strategy:
             continue
         try:
             strategy = with_options(strategy, {name: rule})
-        except ValueError:  # the rule does not go with the strategy's defaults, but may go with what is given beside it
+        except ValueError:  # the rule contradicts a default, but may fit the given options
             beside = {option: value for option, value in options.items() if option in own}
             strategy = with_options(strategy, beside | {name: rule})
     return strategy
 
 
 def _block_sizes(name: str | None, base: Strategy, model: Description, given: dict[str, Any]) -> dict[str, Any]:
-    """The sizes of a strategy that follow from `bd_size`, the positions that see one another, unless those are stated.
+    """Return block sizes that follow from `bd_size`, the width of block attention, unless set.
 
-    fast_dllm_v2 divides them into sub-blocks, of eight positions unless something else is given; others take them as a block.
+    fast_dllm_v2 divides `bd_size` into sub-blocks (by default of 8); others use it as block size.
     """
     whole = model.options.get(BLOCK)
     if whole is None or "block_size" in model.options or {"block_size", "buffer_size"} <= set(given):
@@ -192,7 +193,7 @@ def _block_sizes(name: str | None, base: Strategy, model: Description, given: di
 
 
 def misfit(strategy: Strategy, training: str | None, spec: Spec) -> str:
-    """Why a strategy cannot decode a network that was trained so; empty if it can."""
+    """Return why a strategy cannot decode a network with this training method; empty if it can."""
     return unsupported(strategies.name_of(type(strategy)), training) or strategy.unfit(spec)
 
 
@@ -202,15 +203,15 @@ def _check_fit(strategy: Strategy, model: Description) -> None:
 
 
 def embedded_facts() -> dict[str, dict[str, Any]]:
-    """Names of the embedded models, each with what its config.json says to this engine."""
+    """Return the `dlstep` section of each embedded model's config.json, by the model's name."""
     texts = {name: (tiny.path(name) / "config.json").read_text(encoding="utf-8") for name in tiny.names()}
     return {name: json.loads(text)["dlstep"] for name, text in texts.items()}
 
 
 def embedded_models_for(config: EngineConfig) -> list[str]:
-    """Names of the embedded models for the strategy that `config` asks for: those made for it, then others it can decode.
+    """Return embedded models for the strategy in `config`, those made for it first.
 
-    All of them if it asks for none. Raises ValueError for an unknown strategy.
+    All of them if `config` names no strategy. Raises ValueError for an unknown strategy.
     """
     models, asked = embedded_facts(), config.decoding_strategy
     if not isinstance(asked, Strategy):
@@ -226,10 +227,7 @@ def embedded_models_for(config: EngineConfig) -> list[str]:
 
 
 def build(config: EngineConfig, spec: Spec) -> tuple[Config, Strategy]:
-    """The arguments of `core.init`, from a resolved configuration.
-
-    Raises ValueError for one that is not resolved.
-    """
+    """Return the arguments of `core.init`. Raises ValueError if `config` is not resolved."""
     if config.decoding_strategy is None or None in (config.max_model_len, config.page_size, config.num_pages):
         raise ValueError("the configuration is not complete: pass it through resolve(config, model) first")
     strategy = config.decoding_strategy

@@ -23,8 +23,8 @@ NO_LOCKS = (errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK)  # erro
 class RunLock:
     """An exclusive lock on the folder of a run, held until `close` or until the process ends.
 
-    The kernel holds the lock (`flock`), so `kill -9` also releases it, and a stopped process keeps it. The file itself is never
-    deleted, because two processes could then lock two different files with the same name.
+    The kernel holds the lock (`flock`), so `kill -9` also releases it, and a stopped process keeps
+    it. The file is never deleted, or two processes could lock two different files of that name.
 
     Args:
         folder: the folder of the run; created if it does not exist.
@@ -62,7 +62,7 @@ class RunLock:
         os.pwrite(self._file, json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode() + b"\n", 0)
 
     def check(self) -> None:
-        """Raise DlstepError if the folder was deleted or replaced: another process may then hold a lock on the new folder."""
+        """Raise DlstepError if the folder was deleted or replaced, so that the lock is void."""
         try:
             same = os.path.samestat(os.fstat(self._file), self._path.stat())
         except FileNotFoundError:
@@ -79,13 +79,13 @@ class RunLock:
 
 
 def check_free(folder: Path) -> None:
-    """Raise ValueError if another process holds the lock of this folder. Call this before slow work such as loading."""
+    """Raise ValueError if another process holds this folder's lock. Call before slow work."""
     if (folder / LOCK).exists():
         RunLock(folder).close()
 
 
 def _refusal(path: Path) -> str:
-    """Return the message for a lock that another process holds: the holder and the remedy."""
+    """Return the message for a lock that another process holds: who holds it and what to do."""
     holder = _holder(path)
     if holder is None:
         return f"{path.parent} is in use by another process: wait until it ends, or write to another output"

@@ -1,13 +1,13 @@
 """One `Decode` for many callers and threads: requests share forward passes, and each caller gets its own updates.
 
-KeyboardInterrupt may be raised between any two bytecodes of this module. Three rules keep it from losing a request, an update
-or the lock:
+KeyboardInterrupt may be raised between any two bytecodes of this module. Three rules ensure that it
+never loses a request, an update or the lock:
 
-- An item leaves its queue only after it was handled, and handling it twice has the same effect as once. The next call completes
-  what an interrupted call began.
+- An item leaves its queue after it was handled, and handling it twice equals handling it once,
+  so the next call completes what an interrupted call began.
 - The lock is free when the call that holds it ends (`engine/call_lock.py`).
-- A request lives as long as its feed. When the feed is collected, a weak reference puts the request into the queue of those to
-  abort; that runs no Python code, which could be interrupted.
+- A request lives as long as its feed. When that is collected, a weak reference queues the request
+  for abortion. That callback is C code (`deque.append`), so it cannot be interrupted.
 """
 
 import sys
@@ -24,12 +24,12 @@ from .decode import Decode
 
 
 class Feed:
-    """Updates of one request. Collecting the feed aborts the request.
+    """Updates of one request. When the feed is garbage-collected, the request is aborted.
 
     Args:
         request_id: The id of the request.
-        keeps: Whether `updates` holds all updates that its reader has not removed, or the latest only. Either way the latest
-            one stays.
+        keeps: Whether `updates` keeps all updates until the reader removes them, or the latest.
+            The reader must leave the latest update in place.
     """
 
     def __init__(self, request_id: int, *, keeps: bool) -> None:
@@ -39,18 +39,18 @@ class Feed:
 
     @property
     def latest(self) -> Update | None:
-        """The last update."""
+        """Return the last update, or None before the first."""
         return self.updates[-1] if self.updates else None
 
     @property
     def ended(self) -> bool:
-        """Whether the last update reported the end of the answer."""
+        """Return whether the last update reported the end of the answer."""
         return self.latest is not None and self.latest.ending is not None
 
     @property
     def sequence(self) -> Sequence:
-        """The sequence of the last update."""
-        assert self.latest is not None, "a request that ended was told of"
+        """Return the sequence of the last update."""
+        assert self.latest is not None, "an ended request has an update"
         return self.latest.sequence
 
     def push(self, update: Update) -> None:
@@ -66,11 +66,11 @@ class Entry(ref[Feed]):
 
 
 class SharedDecode:
-    """Lets threads add requests to a `Decode` and wait for their updates.
+    """A `Decode` that several threads share: they add requests and wait for their updates.
 
-    A thread that waits while no other thread runs a forward pass runs the next one, for all requests. What the driver
-    raises is raised in that thread; the other threads continue with the next forward pass. A `policy` gives options to
-    requests that bring none.
+    While no other thread runs a forward pass, a waiting thread runs the next one, for all requests.
+    An error of the driver is raised in that thread; other threads continue with the next forward
+    pass. A `policy` sets options of requests that have none.
     """
 
     def __init__(self, decode: Decode, policy: BufferPolicy | None = None) -> None:
@@ -83,7 +83,7 @@ class SharedDecode:
 
     @property
     def state(self) -> State:
-        """The state after the last forward pass, with all requests that were added or aborted since."""
+        """Return the state after the last forward pass and all requests added or aborted since."""
         self._try_settle()
         return self._decode.state
 
@@ -97,16 +97,16 @@ class SharedDecode:
         return feed
 
     def abandon(self, feed: Feed) -> None:
-        """End a request that no caller waits for any more: immediately, or before the next forward pass."""
+        """Abort a request whose caller stopped waiting, before the next forward pass."""
         if (entry := self._entries.get(feed.id)) is not None:
             self._leaving.append(entry)
             self._try_settle()
 
     def advance(self, feed: Feed, ready: Callable[[], bool]) -> None:
-        """Return once `ready`, or after one forward: one that this thread ran, or one that it waited for.
+        """Return once `ready`, or after one forward pass, run by this thread or by another.
 
-        Raises what prevented the request of `feed` from being added, and RuntimeError inside a forward pass of the same thread,
-        which would wait for itself.
+        Raises `feed.error` if the request could not be added, and RuntimeError if this thread is
+        already inside a forward pass, which would wait for itself.
         """
         if feed.error is not None:
             raise feed.error
@@ -135,7 +135,7 @@ class SharedDecode:
                 mine.release()
 
     def _settle(self) -> None:
-        """Add requests, deliver updates, abort what nobody waits for. An interrupted call is completed by the next one."""
+        """Add requests, deliver updates, abort. The next call completes an interrupted one."""
         live = len(self._decode.state.live) + len(self._entering)
         while self._entering:
             self._enter(self._entering[0], live)
@@ -151,14 +151,14 @@ class SharedDecode:
     def _enter(self, entry: Entry, live: int) -> None:
         request = entry.request
         if request is None or request.id not in self._entries:
-            return  # nobody waits for it any more
+            return  # abandoned before it was added
         if self._decode.state.find(request.id) is not None:
             return  # an interrupted call added it; ended requests are forgotten only after all new ones are added
         try:
             if self._policy is not None:
                 request = replace(request, params=self._policy.applied(request.params, live))
             self._decode.add(request)
-        except Exception as error:  # noqa: BLE001 - the boundary to the caller that waits for this request: `advance` raises it there
+        except Exception as error:  # noqa: BLE001 - `advance` raises it for the caller
             if (feed := entry()) is not None:
                 feed.error = error
             self._leaving.append(entry)

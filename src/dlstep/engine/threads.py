@@ -1,23 +1,24 @@
-"""How many threads torch computes with on a CPU.
+"""Choose the number of CPU threads that torch uses, for the whole process.
 
-The number belongs to the process: it holds for every model and every other use of torch in it.
-
-OpenMP's threads wait for one another by spinning. On a small network each operation is so short that waiting is most of the
-time; when another process takes a core, one thread spins until the other one is scheduled, and a decode becomes many times
-slower. So a small network gets one thread, and a large one torch's own number.
+OpenMP threads wait for each other by spinning. On a small network most of the time is such waiting;
+when another process occupies a core, one thread spins until the other is scheduled, and decoding
+slows down many times. So a small network gets one thread, and a large one torch's own number.
 """
 
 import os
 from collections.abc import Mapping
 
-SMALL = 10_000_000  # parameters; below, a second thread gains little on an idle machine and loses much on a busy one
-SPINS = "1000"  # turns of OpenMP's waiting loop before a thread sleeps, instead of millions
+SMALL = 10_000_000  # parameters; below, a second thread gains little and loses much under load
+SPINS = "1000"  # iterations of OpenMP's spin loop before a thread sleeps; the default is millions
 
-_changed: dict[str, int] = {}  # torch's number before it was changed here, and the one it was changed to
+_changed: dict[str, int] = {}  # `before`: torch's own number; `after`: the number set here
 
 
 def chosen_threads(parameters: int, asked: int | None, environment: Mapping[str, str], default: int) -> int | None:
-    """Threads for a network on a CPU: `asked`, else what the environment says (None: torch has read it), else by size."""
+    """Return the threads for a network on a CPU: `asked`, else by `environment`, else by size.
+
+    None means that torch has already read the number from the environment.
+    """
     if asked is not None:
         return asked
     if environment.get("OMP_NUM_THREADS") or environment.get("MKL_NUM_THREADS"):
@@ -26,9 +27,9 @@ def chosen_threads(parameters: int, asked: int | None, environment: Mapping[str,
 
 
 def set_threads(parameters: int, asked: int | None = None) -> None:
-    """Set torch's threads for a network of so many parameters on a CPU, in the whole process.
+    """Set torch's threads for a CPU network of this many parameters, in the whole process.
 
-    A number that the program itself gave to torch since the last call is taken as torch's own.
+    If the program changed torch's number since the last call, that number counts as torch's own.
     """
     import torch
 
@@ -41,9 +42,9 @@ def set_threads(parameters: int, asked: int | None = None) -> None:
 
 
 def spin_less(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Environment variables that let OpenMP's threads sleep soon while they wait; read once, when torch is loaded.
+    """Return environment variables for a new process whose OpenMP threads spin briefly.
 
-    Nothing where the environment has a say of its own.
+    OpenMP reads them once, when torch is loaded. Empty if the environment already sets a policy.
     """
     given = environment.get("GOMP_SPINCOUNT") or environment.get("OMP_WAIT_POLICY")
     return {} if given else {"GOMP_SPINCOUNT": SPINS}

@@ -1,11 +1,11 @@
 """A time limit for strategies and rules, which are user code and may never return.
 
-The core has no clock, so a watchdog thread checks the stepping threads a few times a second. It raises UserCodeTimeout in a
-thread that has been inside the same call of user code for too long; the core turns the exception into a fault of the request
-that made the call. The overhead of a step is a few dictionary updates.
+The core has no clock, so a watchdog thread checks the stepping threads a few times a second. It
+raises UserCodeTimeout in a thread that has been in the same call of user code for too long, and the
+core turns this into a fault of the request. The overhead of a step is a few dictionary updates.
 
-The watchdog can interrupt only Python code. A call that stays inside C, such as a regular expression that backtracks forever,
-ends only when the server kills its engine at `engine_timeout`.
+The watchdog can interrupt only Python code. A call that stays in C, such as a regular expression
+that backtracks forever, ends only when the server kills its engine at `engine_timeout`.
 """
 
 import ctypes
@@ -34,9 +34,9 @@ class Watchdog:
     """A daemon thread that checks every thread of this process that is inside a call of `limited`."""
 
     def __init__(self) -> None:
-        self._limits: dict[int, float] = {}  # seconds that a call may take, by thread
-        self._entered: dict[int, float] = {}  # when each thread last entered its limit
-        # For each thread, its call (time of entry, id of the frame) and the time of the check that first found it.
+        self._limits: dict[int, float] = {}  # by thread: seconds that a call may take
+        self._entered: dict[int, float] = {}  # by thread: when it last called `enter`
+        # By thread: its call (time of entry, id of the frame) and when a check first saw that call.
         self._calls: dict[int, tuple[tuple[float, int], float]] = {}
         self._wake = threading.Event()
         self._lock = threading.Lock()
@@ -45,7 +45,7 @@ class Watchdog:
     def enter(self, seconds: float) -> float | None:
         """Set the limit of this thread and return its previous one."""
         thread = threading.get_ident()
-        outer = self._limits.get(thread)  # limits nest: a step may collect a stream, which runs part of another
+        outer = self._limits.get(thread)  # nests: garbage collection may run another step
         self._limits[thread] = seconds
         self._entered[thread] = time.monotonic()
         if not self._wake.is_set():
@@ -71,7 +71,7 @@ class Watchdog:
             if not self._limits:
                 self._calls.clear()
                 self._wake.clear()
-                if not self._limits:  # a thread that entered a limit meanwhile may have seen the event still set
+                if not self._limits:  # `enter` may have run between the check and `clear`
                     self._wake.wait()
             time.sleep(POLL)
             self._look(time.monotonic())
@@ -79,9 +79,9 @@ class Watchdog:
     def _look(self, now: float) -> None:
         """Interrupt each thread whose current call of user code takes too long.
 
-        Inspecting a stack links its frames to their callers, so an exception that holds the frames also holds device memory.
-        The watchdog therefore inspects a thread only after its step has taken `seconds`, and a call that does not return ends
-        after about twice that time.
+        Inspecting a stack links its frames to their callers, so an exception that holds one frame
+        then holds all of them, and their device memory. The watchdog therefore inspects a thread
+        only after its step has taken `seconds`, so a hanging call ends after about twice that time.
         """
         due = [thread for thread, seconds in list(self._limits.items()) if now - self._entered.get(thread, now) >= seconds]
         frames = sys._current_frames() if due else {}
@@ -89,7 +89,7 @@ class Watchdog:
         for thread in due:
             frame, seconds = user_call(frames.get(thread)), self._limits.get(thread)
             if self._entered.get(thread, now) < now and not is_limited(frames.get(thread)):
-                self._limits.pop(thread, None)  # an interrupt kept the thread from leaving its limit, or the thread has ended
+                self._limits.pop(thread, None)  # the thread ended, or an interrupt skipped `leave`
             if frame is None or seconds is None:
                 continue
             call = self._entered.get(thread, now), id(frame)
@@ -103,10 +103,9 @@ WATCHDOG = Watchdog()
 
 
 def limited(seconds: float, call: Callable[[], Result]) -> Result:
-    """Return what `call` returns. Raise UserCodeTimeout in a call of user code in it that exceeds `seconds`.
+    """Return the result of `call`; raise UserCodeTimeout in user code that exceeds `seconds`.
 
-    This is not a context manager: the generator of one would keep the frames of an exception that passes through it,
-    and with them device memory.
+    This is not a context manager: its generator would keep an exception's frames and device memory.
     """
     outer = WATCHDOG.enter(seconds)
     try:
@@ -123,7 +122,7 @@ def is_limited(frame: FrameType | None) -> bool:
 
 
 def user_call(frame: FrameType | None) -> FrameType | None:
-    """Return the frame of the strategy's or rule's method that the core called on this stack; None if there is none."""
+    """Return the frame of the strategy or rule that the core called; None if there is none."""
     while frame is not None and frame.f_back is not None:
         if frame.f_back.f_code in CALLERS and frame.f_code not in CALLERS:
             return frame

@@ -1,4 +1,4 @@
-"""Networks: which families are known, how a checkpoint folder is read, and how attention reaches the pages."""
+"""Networks: model families, checkpoint folders, and attention over KV cache pages."""
 
 from .adapter import adapt as adapt
 from .adapter_files import Adapter as Adapter, read_adapter as read_adapter

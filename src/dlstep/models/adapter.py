@@ -1,7 +1,7 @@
-"""LoRA adapters: merged into the weights of a network when it is loaded, or kept beside them.
+"""Apply LoRA adapters: merge them into the network's weights, or keep them as separate modules.
 
-An adapter names modules as the checkpoint that it was trained on does. Which modules it is for, with which rank and scale,
-is worked out under those names; where they are in the network say the rules of the family.
+An adapter names modules as its checkpoint does. Targets, ranks and scales are resolved under those
+names; the family's rules map them to the network's parameters.
 """
 
 from collections.abc import Mapping
@@ -23,15 +23,15 @@ from .sharding import cuts_of
 from .shards import read_contents
 from .weights import Shares, empty_network, part_of, wanted_by
 
-PARTS = ("lora_A.weight", "lora_B.weight", "lora_magnitude_vector")  # of a product, the last with DoRA alone
-ADAPTER = "default"  # the name of the only adapter among peft's
+PARTS = ("lora_A.weight", "lora_B.weight", "lora_magnitude_vector")  # per module; last: DoRA only
+ADAPTER = "default"  # peft's name for the only adapter
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """The product that an adapter adds to one module of the checkpoint: `alpha` / rank (or its root) times B @ A.
+    """The low-rank update of one module: `alpha` / rank (or / its square root) times B @ A.
 
-    With a `magnitude`, the rows of the sum are then scaled to have these norms.
+    With a `magnitude` (DoRA), the rows of the updated weight are then scaled to these norms.
     """
 
     module: str
@@ -44,14 +44,14 @@ class Pair:
 
     @property
     def scale(self) -> float:
-        """The factor of the product."""
+        """Return the factor of the product B @ A."""
         rank = self.a.shape[0]
         return self.alpha / (sqrt(rank) if self.rooted else rank)
 
 
 @briefly
 def adapt(checkpoint: Checkpoint, adapter: Adapter, *, merge: bool) -> None:
-    """Apply an adapter to the network of a checkpoint, as `apply_adapter` says."""
+    """Apply an adapter to the network of a checkpoint, as in `apply_adapter`."""
     description = checkpoint.description
     stored = {name: tensor.shape for name, tensor in read_contents(description.path).tensors.items()}
     apply_adapter(checkpoint.network, adapter, description.family.weights, stored, merge=merge, ranks=checkpoint.ranks)
@@ -59,7 +59,7 @@ def adapt(checkpoint: Checkpoint, adapter: Adapter, *, merge: bool) -> None:
 
 @dataclass(frozen=True, slots=True)
 class AdapterPlan:
-    """Changes of an adapter to a network: products that are added, and tensors that replace those of `placed`."""
+    """Changes to a network: low-rank updates, and tensors that replace those in `placed`."""
 
     pairs: list[Pair]
     replaced: dict[str, Tensor]
@@ -69,9 +69,9 @@ class AdapterPlan:
 def plan_adapter(
     network: PreTrainedModel, adapter: Adapter, rules: tuple[Rule, ...], stored: Mapping[str, Shape], *, merge: bool
 ) -> AdapterPlan:
-    """The changes that `apply_adapter` would make; the network needs no memory.
+    """Return the changes that `apply_adapter` would make. The network may be on the meta device.
 
-    Raises ValueError naming every tensor that is missing, not used, of another shape or that cannot be adapted.
+    Raises ValueError naming every tensor that is missing, unused, misshaped or not supported.
     """
     wanted = wanted_by(network)
     placed: dict[str, tuple[Placement, ...]] = {}
@@ -102,13 +102,11 @@ def apply_adapter(
     merge: bool,
     ranks: Ranks = ALONE,
 ) -> None:
-    """Apply an adapter to `network`, whose checkpoint has tensors of the names and shapes `stored`; of several `ranks` each
-    changes its share.
+    """Apply an adapter to `network`; each of several `ranks` changes its shard.
 
-    Merged, products and sums are computed in float32 and rounded once; otherwise peft's modules take the place of those
-    that are adapted. Biases and whole modules that the adapter brings replace those of the network either way.
-
-    Raises what `plan_adapter` raises, before anything is changed.
+    `stored` are names and shapes of the checkpoint's tensors. With `merge`, updates are computed in
+    float32 and rounded once; otherwise peft modules replace the adapted modules. Biases and whole
+    modules always replace the network's. Raises the errors of `plan_adapter` before any change.
     """
     whole = empty_network(type(network), network.config, network.dtype) if ranks.several else network
     plan = plan_adapter(whole, adapter, rules, stored, merge=merge)
@@ -129,7 +127,7 @@ def apply_adapter(
 
 
 def _targeted(network: PreTrainedModel, adapter: Adapter, placed: Mapping[str, tuple[Placement, ...]]) -> set[str]:
-    """The modules of the checkpoint that the adapter says it is for."""
+    """Return the modules of the checkpoint that the adapter targets."""
     modules = {name.removesuffix(".weight"): places for name, places in placed.items() if name.endswith(".weight")}
     if not adapter.all_linear:
         return {name for name in modules if adapter.targets(name)}
@@ -139,7 +137,7 @@ def _targeted(network: PreTrainedModel, adapter: Adapter, placed: Mapping[str, t
         for name, places in modules.items()
         if all(_is_linear(network, place) and _module(network, place) is not head for place in places)
     }
-    # Some layers that were linear modules when the adapter was trained are parameters here.
+    # Some modules that were linear when the adapter was trained are bare parameters here.
     return linear | (set(modules) & set(adapter.pairs))
 
 
@@ -149,7 +147,7 @@ def _pairs(
     placed: Mapping[str, tuple[Placement, ...]],
     stored: Mapping[str, Shape],
 ) -> tuple[list[Pair], list[str]]:
-    """Products added to each module, and problems with those that do not fit."""
+    """Return the update of each module, and problems with updates that do not fit."""
     pairs: list[Pair] = []
     problems: list[str] = []
     needed = PARTS[: 3 if adapter.config.use_dora else 2]
@@ -174,7 +172,7 @@ def _pairs(
 
 
 def _misfits(adapter: Adapter, module: str, parts: Mapping[str, Tensor], sizes: Mapping[str, Shape]) -> list[str]:
-    """What is wrong with the tensors of an adapter for one module, which needs one of each of these `sizes`."""
+    """Return problems with an adapter's tensors for one module, which needs these `sizes`."""
     name = f"{adapter.prefix}{module}"
     return [
         *(f"missing: {name}.{part}" for part in sizes if part not in parts),
@@ -190,7 +188,7 @@ def _misfits(adapter: Adapter, module: str, parts: Mapping[str, Tensor], sizes: 
 def _replaced(
     adapter: Adapter, placed: Mapping[str, tuple[Placement, ...]], stored: Mapping[str, Shape]
 ) -> tuple[dict[str, Tensor], list[str]]:
-    """Tensors that take the place of those of the checkpoint, under its names, and what does not fit."""
+    """Return tensors that replace the checkpoint's, by name, and problems with others."""
     problems = [f"not used: {adapter.prefix}{name}" for name in adapter.others if not adapter.replaces(name)]
     found = {name: tensor for name, tensor in adapter.others.items() if adapter.replaces(name)}
     for name, tensor in found.items():
@@ -206,7 +204,7 @@ def _replaced(
 
 
 def _module(network: PreTrainedModel, place: Placement) -> nn.Module:
-    """The module that has the parameter of a place."""
+    """Return the module that owns the parameter of a placement."""
     return network.get_submodule(place.parameter.rpartition(".")[0])
 
 
@@ -215,17 +213,17 @@ def _is_linear(network: PreTrainedModel, place: Placement) -> bool:
 
 
 def _view(network: PreTrainedModel, place: Placement) -> Tensor:
-    """The part of a parameter that a place names."""
+    """Return a view of the part of a parameter that a placement names."""
     return part_of(network.get_parameter_or_buffer(place.parameter).detach(), place.part)
 
 
 def _rows(tensor: Tensor, place: Placement) -> Tensor:
-    """The rows of a tensor that go to a place."""
+    """Return the rows of a tensor that go to a placement."""
     return tensor if place.rows is None else tensor[slice(*place.rows)]
 
 
 def _merge(network: PreTrainedModel, pair: Pair, shares: Shares) -> None:
-    """Add the product of a pair to the weights, all in float32."""
+    """Add an update to the weights, computed in float32."""
     for place in pair.places:
         weight = _view(network, place)
         a, b = (part.to(weight.device, torch.float32) for part in (pair.a, _rows(pair.b, place)))
@@ -237,9 +235,9 @@ def _merge(network: PreTrainedModel, pair: Pair, shares: Shares) -> None:
 
 
 def _keep(network: PreTrainedModel, pairs: list[Pair]) -> None:
-    """Put peft's modules, holding the pairs, in the place of the linear modules that they adapt.
+    """Replace adapted linear modules by peft modules that hold the pairs.
 
-    They are made in a list of these modules alone: in a whole network peft would look for its own idea of the family.
+    peft gets only a list of these modules: given a whole network it would guess the family.
     """
     from peft import LoraConfig, inject_adapter_in_model
 

@@ -1,4 +1,4 @@
-"""Content of the folder of a LoRA adapter: its options, as peft understands them, and its tensors. A pickle is never opened."""
+"""Read the folder of a LoRA adapter: options as peft defines them, and tensors. Never a pickle."""
 
 import re
 from dataclasses import dataclass, field
@@ -17,29 +17,29 @@ from .shards import advice_on_pickles, read_header
 from .sizes import is_count
 
 CONFIG, TENSORS = "adapter_config.json", "adapter_model.safetensors"
-PREFIX = "base_model.model."  # what peft puts in front of the names of the network that it wraps
+PREFIX = "base_model.model."  # peft's prefix for names of the wrapped network
 PART = re.compile(r"(?P<module>.+)\.(?P<part>lora_[AB]\.weight|lora_magnitude_vector)(?:\.weight)?")
 
-# Options that say what is added where.
+# Options that define the updates.
 USED = (
     "alpha_pattern", "bias", "exclude_modules", "layers_pattern", "layers_to_transform", "lora_alpha", "modules_to_save", "r",
     "rank_pattern", "target_modules", "use_dora", "use_rslora",
 )  # fmt: skip
-# Options that say where an adapter comes from, how it was trained or how it began, or that only matter beside others.
+# Options about provenance, training or initialisation, or without effect on their own.
 PASSED_OVER = (
     "auto_mapping", "base_model_name_or_path", "corda_config", "eva_config", "inference_mode", "init_lora_weights",
     "lora_dropout", "lora_ga_config", "loftq_config", "megatron_core", "peft_type", "peft_version", "qalora_group_size",
     "revision", "runtime_config", "task_type",
 )  # fmt: skip
-# Beginnings of A and B that leave the weights of the network as they are.
+# Initialisations of A and B that leave the network's weights unchanged.
 PLAIN_STARTS = (None, True, False, "gaussian", "eva", "orthogonal")
 
 
 @dataclass(frozen=True, slots=True)
 class Adapter:
-    """An adapter as it was saved: `pairs` are the low-rank parts of each module, `others` the tensors beside them.
+    """An adapter as saved: `pairs` are the low-rank tensors by module, `others` the other tensors.
 
-    All names are without the `prefix` that they have in the file. `files` are its files as they were before they were read.
+    Names are without the file's `prefix`. `files` identify its files as they were before reading.
     """
 
     folder: Path
@@ -52,12 +52,12 @@ class Adapter:
 
     @property
     def all_linear(self) -> bool:
-        """Whether it is for every linear module but the head."""
+        """Return whether the adapter targets every linear module except the head."""
         targets = self.config.target_modules
         return isinstance(targets, str) and targets.lower() == "all-linear"
 
     def targets(self, module: str) -> bool:
-        """Whether it is for the module of this name, by peft's rules: a text is a pattern, a list holds ends of names."""
+        """Return whether a module is targeted: peft takes a text as regex, a list as suffixes."""
         excluded = self.config.exclude_modules
         if (excluded and self._named("exclude_modules", excluded, module)) or self.saves(f"{module}.weight"):
             return False
@@ -70,13 +70,13 @@ class Adapter:
         return self._layer(module) in ([layers] if isinstance(layers, int) else layers)
 
     def _named(self, option: str, names: Any, module: str) -> bool:
-        """Whether a pattern matches the name of a module, or a list holds an end of it."""
+        """Return whether a regex matches the module's name, or a list holds a suffix of it."""
         if isinstance(names, str):
             return self.patterns.fullmatch(option, names, module) is not None
         return module in names or any(module.endswith(f".{name}") for name in names)
 
     def _layer(self, module: str) -> int | None:
-        """The number of the layer that a module is in; None if its name does not say."""
+        """Return the number of the module's layer; None if its name has none."""
         stated = self.config.layers_pattern
         for pattern in [stated] if isinstance(stated, str) and stated else stated or [r"[^.]*"]:
             start = r".*?\." if not stated else r"(?:^|.*?\.)"
@@ -86,27 +86,27 @@ class Adapter:
         return None
 
     def rank(self, module: str) -> int:
-        """The rank of what it adds to a module."""
+        """Return the rank of the update of a module."""
         return self._of(module, "rank_pattern", self.config.r)
 
     def alpha(self, module: str) -> float:
-        """The numerator of the scale of what it adds to a module."""
+        """Return alpha, the numerator of the update's scale, for a module."""
         return float(self._of(module, "alpha_pattern", self.config.lora_alpha))
 
     def _of(self, module: str, option: str, default: Any) -> Any:
-        """The value of the first key of an option that is an end of the name, or the default."""
+        """Return the value of the first key that matches a suffix of the name, or the default."""
         found: dict[str, Any] = attrgetter(option)(self.config) or {}
         keys = (key for key in found if self.patterns.fullmatch(option, rf"(.*\.)?({key})", module))
         return found.get(next(keys, module), default)
 
     def saves(self, name: str) -> bool:
-        """Whether the tensor of this name belongs to a module that was saved as a whole."""
+        """Return whether the tensor of this name belongs to a module that was saved as a whole."""
         module = name.rpartition(".")[0]
         saved = self.config.modules_to_save or ()
         return any(self.patterns.fullmatch("modules_to_save", rf"(^|.*\.){each}($|\..*)", module) for each in saved)
 
     def replaces(self, name: str) -> bool:
-        """Whether the tensor of this name takes the place of the network's."""
+        """Return whether the tensor of this name replaces the network's."""
         module, _, kind = name.rpartition(".")
         trained = {"all": True, "lora_only": module in self.pairs}.get(self.config.bias, False)
         return self.saves(name) or (kind == "bias" and trained)
@@ -114,9 +114,9 @@ class Adapter:
 
 @briefly
 def read_adapter(folder: Path) -> Adapter:
-    """The adapter in `folder`.
+    """Return the adapter in `folder`.
 
-    Raises FileNotFoundError for a file that is missing, ValueError without peft and for options that are not supported.
+    Raises FileNotFoundError for a missing file, ValueError without peft or for unsupported options.
     """
     try:
         from peft import LoraConfig
@@ -147,13 +147,13 @@ def read_adapter(folder: Path) -> Adapter:
         if match := PART.fullmatch(name):
             pairs.setdefault(match["module"], {})[match["part"]] = tensor
         else:
-            # Where peft wrapped a module, the one that it wrapped has a name of its own.
+            # peft inserts a name component for the module that it wraps.
             others[re.sub(r"\.(base_layer|modules_to_save)(?=\.\w+$)", "", name)] = tensor
     return Adapter(folder, config, pairs, others, prefix, patterns, files)
 
 
 def _check(folder: Path, facts: dict[str, Any]) -> None:
-    """Raise ValueError for options that would be ignored."""
+    """Raise ValueError for options that would otherwise be ignored."""
     if facts.get("peft_type") != "LORA":
         raise ValueError(f"the adapter in {folder} has peft_type {facts.get('peft_type')!r}: only LORA is supported")
     known = (*USED, *PASSED_OVER)
@@ -171,7 +171,7 @@ def _check(folder: Path, facts: dict[str, Any]) -> None:
 
 
 def _check_values(patterns: Patterns, facts: dict[str, Any]) -> None:
-    """Raise ValueError for an option of another kind than peft writes, and for a pattern that is none."""
+    """Raise ValueError for an option value of the wrong type, and for an invalid regex."""
     ways = {
         "alpha_pattern": _is_table,
         "exclude_modules": _is_text_or_names,
@@ -188,7 +188,7 @@ def _check_values(patterns: Patterns, facts: dict[str, Any]) -> None:
     for name, fits in ways.items():
         value = facts.get(name)
         if value is not None and not fits(value):
-            raise ValueError(f"{patterns.owner} states {name}={value!r}, which is no value that peft writes: save it again")
+            raise ValueError(f"{patterns.owner} states {name}={value!r}, which peft never writes: save it again")
     for name in ("target_modules", "exclude_modules", "layers_pattern"):
         if isinstance(value := facts.get(name), str) and value:
             patterns.check(name, value)

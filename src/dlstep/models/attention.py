@@ -1,6 +1,6 @@
-"""Our attention inside the unmodified transformers classes.
+"""Paged attention inside the unmodified transformers classes.
 
-All that it needs beside queries, keys and values travels as the keyword argument `paged` of the forward call.
+The forward call passes everything besides queries, keys and values as the keyword argument `paged`.
 """
 
 from collections.abc import Mapping
@@ -13,19 +13,19 @@ from transformers import AttentionInterface
 
 from dlstep_kernels import AttentionLayout, Tiles, paged_attention, store_kv, tiled_attention
 
-ATTENTION = "dlstep_paged"  # the name under which transformers finds it
-# Either, given as mask, keeps transformers from making its own: nothing for each kind of layers, where a class takes that,
-# or a tensor of four dimensions, which all others pass on as it is. Nothing reads the latter, which has no memory.
+ATTENTION = "dlstep_paged"  # the name that is registered with transformers
+# Passed as mask, each keeps transformers from building one: NO_MASKS if a class has a mask per
+# kind of layer, NO_MASK (4-d) for all other classes. Neither is read, so NO_MASK has no memory.
 NO_MASKS = {"full_attention": None, "sliding_attention": None}
 NO_MASK = torch.empty((1, 1, 1, 1), device="meta")
 
 
 @dataclass(frozen=True, slots=True)
 class PagedContext:
-    """Where the forward's rows are stored and what they see: pages of each layer, a slot for each row (-1: not stored), and
-    a layout for each width of sliding window, None being full attention, with each number of query heads to a key head.
+    """Where a forward pass stores keys and values, and what its rows see.
 
-    Layouts are tiles where kernels read them.
+    Key and value pages are per layer; `slot_mapping` is per row (-1: not stored). `layouts` are by
+    (sliding window or None, query heads per key head): tiles if kernels read them.
     """
 
     key_pages: tuple[Float[Tensor, "slots _kv_heads _head_dim"], ...]
@@ -46,7 +46,7 @@ def attend(
     sliding_window: int | None = None,
     **others: object,
 ) -> tuple[Float[Tensor, "1 n heads head_dim"], None]:
-    """Store the rows' keys and values, then let every row read what it may see."""
+    """Store the rows' keys and values, then compute attention of each row over what it sees."""
     del attention_mask, others
     layer = int(module.layer_idx)  # pyright: ignore[reportArgumentType]
     key_pages, value_pages = paged.key_pages[layer], paged.value_pages[layer]
@@ -58,10 +58,10 @@ def attend(
     return paged_attention(queries, key_pages, value_pages, layout, scale=scaling)[None], None
 
 
-# It launches kernels of its own, of which there is nothing to compile.
+# It launches its own kernels, so there is nothing to compile.
 _UNCOMPILED = torch.compiler.disable(attend)
 
 
 def install() -> None:
-    """Make the attention known to transformers; once is enough, more does no harm."""
+    """Register the attention with transformers. Calling it again is harmless."""
     AttentionInterface.register(ATTENTION, _UNCOMPILED)

@@ -1,4 +1,4 @@
-"""The result of loading a checkpoint, predicted from its config, its tokenizer and the headers of its weights."""
+"""Predict the result of loading a checkpoint from its config, tokenizer and weight headers."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,10 +23,10 @@ MOST_LISTED = 200
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A checkpoint as it would be loaded, and everything that keeps it from that.
+    """What loading a checkpoint would yield, and every problem that prevents it.
 
-    Without a `description` the folder does not say what it is; then there are no `parameters` and no `kv_shapes`. Tied
-    parameters count once. `stored_bytes` are those of its tensors in files. `warnings` keep it from nothing.
+    `description` is None if the folder cannot be described; then `parameters` is 0 and `kv_shapes`
+    is empty. Tied parameters count once; `stored_bytes` are in files. `warnings` prevent nothing.
     """
 
     folder: Path
@@ -39,10 +39,10 @@ class Report:
 
 
 def check(path: str | Path, model_name: str | None = None, lora_path: str | Path | None = None) -> Report:
-    """Look at the checkpoint folder at `path`, and at the adapter for it at `lora_path`.
+    """Check the checkpoint folder at `path`, and the adapter for it at `lora_path`.
 
-    What is read and asked is what loading reads and asks, so both find the same faults. The checkpoint's weights are not read,
-    its code is not run. Raises FileNotFoundError if there is no such folder.
+    This runs the same code as loading, so both find the same problems, but it reads no weights and
+    runs no code of the checkpoint. Raises FileNotFoundError if there is no such folder.
     """
     folder = Path(path).expanduser()
     if not folder.is_dir():
@@ -61,7 +61,8 @@ def check(path: str | Path, model_name: str | None = None, lora_path: str | Path
     if network is not None:
         parameters = sum(parameter.numel() for parameter in network.parameters())
         shapes = kv_shapes(network.config)
-        if contents.tensors and not contents.problems:  # of damaged files half would be missing
+        # Otherwise all tensors of damaged files would be reported as missing.
+        if contents.tensors and not contents.problems:
             _plan(problems, network, family, contents, adapter)
     warnings = [
         f"config.json states {name}, which dlstep ignores: see in the published code whether it matters"
@@ -71,7 +72,7 @@ def check(path: str | Path, model_name: str | None = None, lora_path: str | Path
 
 
 def _plan(problems: list[str], network: PreTrainedModel, family: Family, contents: Contents, adapter: Adapter | None) -> None:
-    """Add what does not fit between the tensors of the checkpoint, those of the adapter, and the network."""
+    """Add mismatches between the network and the tensors of the checkpoint and of the adapter."""
     planned = _found(problems, lambda: plan_weights(network, contents, family.weights, family.ignored))
     problems += planned[1] if planned else ()
     stored = {name: tensor.shape for name, tensor in contents.tensors.items()}
@@ -80,13 +81,13 @@ def _plan(problems: list[str], network: PreTrainedModel, family: Family, content
 
 
 def _listed(lines: list[str]) -> tuple[str, ...]:
-    """The first lines, each of them brief, and the number of the others."""
+    """Return the first lines, shortened, and the number of the others."""
     more = len(lines) - MOST_LISTED
     return (*map(brief, lines[:MOST_LISTED]), *([f"and {more} more"] if more > 0 else []))
 
 
 def _found(problems: list[str], read: Callable[[], Found]) -> Found | None:
-    """The result of `read`; None where it refuses the folder, and its sentence is added to the problems."""
+    """Return the result of `read`, or None after adding the message of its error to `problems`."""
     try:
         return read()
     except (ValueError, OSError) as error:

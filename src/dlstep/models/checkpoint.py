@@ -1,6 +1,4 @@
-"""A checkpoint folder as a network and the facts that decoding needs. No remote code, no pickled weights, no network
-access.
-"""
+"""Load a checkpoint folder: no remote code, no pickled weights, no network access."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,9 +19,9 @@ from .weights import Progress, load_network, no_progress
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A network in evaluation mode with its description; of several `ranks` each holds its share.
+    """A network in evaluation mode, or this rank's shard of it, with its description.
 
-    `files` are those of its weights as they were before they were loaded; none of a network that was not loaded from files.
+    `files` identify the weight files as they were before loading; empty if none were loaded.
     """
 
     network: PreTrainedModel
@@ -38,7 +36,7 @@ class Checkpoint:
 
     @property
     def spec(self) -> Spec:
-        """The facts that the core needs."""
+        """The facts for the core."""
         return self.description.spec
 
     @property
@@ -48,7 +46,7 @@ class Checkpoint:
 
     @property
     def options(self) -> Mapping[str, Any]:
-        """Values of strategy options, as trained."""
+        """Strategy options that the checkpoint was trained with or states."""
         return self.description.options
 
     @property
@@ -79,12 +77,12 @@ def load_checkpoint(
     progress: Progress = no_progress,
     ranks: Ranks = ALONE,
 ) -> Checkpoint:
-    """The network at `path` on `device`, by default in float32 on a CPU and bfloat16 elsewhere.
+    """Return the network at `path` on `device`; `dtype` None is float32 on a CPU, else bfloat16.
 
-    `model_name` names its family where config.json leaves a doubt; a `description` that was read already stands for both.
-    Of several `ranks` each reads its share. `progress` is that of `load_network`. Raises what
-    `read_description` raises, FileNotFoundError when there are no safetensors weights, and ValueError naming every tensor that
-    is missing, not used, or of another shape, or that ranks cannot share the network.
+    `model_name` names the family if config.json is ambiguous; a `description` replaces both `path`
+    and `model_name`. Each of several `ranks` reads its shard. `progress` is as in `load_network`.
+    Raises the errors of `read_description`, FileNotFoundError if there are no safetensors weights,
+    and ValueError naming tensors that are missing, unused or misshaped, or if ranks do not fit.
     """
     description = description or read_description(path, model_name, mask_token_id=mask_token_id)
     family = description.family

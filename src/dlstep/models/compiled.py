@@ -1,4 +1,4 @@
-"""Layers compiled by torch: what lies between products of matrices and attention is fused into few kernels."""
+"""Compile layers by torch: fuse the operations between matrix products and attention."""
 
 import os
 from collections.abc import Callable
@@ -18,16 +18,17 @@ from transformers import PreTrainedModel
 from .merged import merge_products
 
 Backend = str | Callable[..., Any]
-MOST_VERSIONS = 64  # of one function: sizes of every network of a process count
+MOST_VERSIONS = 64  # compiled versions of one function, over all networks of a process
 _prepared: ContextVar[bool] = ContextVar("prepared", default=False)  # whether this thread has the settings of `_prepare`
 
 
 def compile_layers(network: PreTrainedModel, *, backend: Backend = "inductor") -> None:
-    """Let every layer of `network` be compiled when it first runs; layers of one kind share the result, for any number of
-    rows (a single one is compiled for itself). Products of the same rows are merged into one. `backend` is what
-    torch.compile takes. Results are kept between starts in a folder of the user's, unless TORCHINDUCTOR_CACHE_DIR is set.
+    """Compile every layer of `network` on its first run, and merge products of the same rows.
+
+    Layers of one class share the result, for any number of rows (a single row is compiled
+    separately). `backend` is torch.compile's. TORCHINDUCTOR_CACHE_DIR defaults to ~/.cache/dlstep.
     """
-    # By default results lie where machines keep what may be lost when they start again.
+    # torch's default is a temporary folder, which a reboot may delete.
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(Path.home() / ".cache" / "dlstep" / "compiled"))
     merge_products(network)
     for layer in network.modules():
@@ -35,31 +36,32 @@ def compile_layers(network: PreTrainedModel, *, backend: Backend = "inductor") -
             layer.__class__ = _compiled(type(layer), backend)
 
 
-@cache  # Layers share what one and the same backend has compiled.
+@cache  # Layers share compiled code only if the backend is the same object.
 def _merging(backend: Backend) -> Callable[..., Any]:
-    """This backend, for graphs in which slices of one product are computed from one."""
+    """Return the backend, extended to compute slices of one product from a single product."""
     compile_graph: Any = lookup_backend(backend)
 
     def compile_merged(graph: fx.GraphModule, inputs: list[Any]) -> Callable[..., Any]:
         with catch_warnings():
-            simplefilter("ignore", UserWarning)  # advice to whoever wrote the layers
+            simplefilter("ignore", UserWarning)  # advice to the author of the layers
             return compile_graph(equals_once(graph), inputs)
 
     return compile_merged
 
 
-@cache  # a class for all networks, or else each would be compiled for itself
+@cache  # one class for all networks, or each would be compiled separately
 def _compiled(kind: type[nn.Module], backend: Backend) -> type[nn.Module]:
-    """`kind` with its forward compiled for any number of rows at once: bits must not depend on which number was met first.
+    """Return a subclass of `kind` with compiled forward, for any number of rows.
 
-    Not a forward of the layer's own: it would hold the layer, and its weights, until garbage is collected.
+    The code must be dynamic from the start: bits must not depend on the first number of rows. It
+    compiles the class's forward, since a bound method would hold the layer's weights.
     """
     compiled: Callable[..., Any] = torch.compile(kind.forward, dynamic=True, backend=_merging(backend))
 
     def forward(layer: nn.Module, *given: Any, **named: Any) -> Any:
         if not _prepared.get():
             _prepare()
-        # Keys and values are in pages; a cache would be looked at by layer, and each layer compiled for itself.
+        # Keys and values are in pages. torch would specialise on a cache object for each layer.
         named["past_key_values"] = None
         return compiled(layer, *given, **named)
 
@@ -67,18 +69,18 @@ def _compiled(kind: type[nn.Module], backend: Backend) -> type[nn.Module]:
 
 
 def _prepare() -> None:
-    """Change the settings of torch that layers are compiled with; it keeps them for each thread apart."""
+    """Change torch's compile settings, which are per thread."""
     dynamo: Any = torch._dynamo.config
-    # Beyond the limit layers would run as they are, and round differently from one step to the next.
+    # Beyond the limit, layers would run uncompiled and round differently between steps.
     dynamo.recompile_limit = max(dynamo.recompile_limit, MOST_VERSIONS)
     shapes: Any = torch.fx.experimental._config
-    # That there are as many rows as something else is chance.
+    # Equal sizes are a coincidence: do not specialise on them.
     shapes.use_duck_shape = False
     _prepared.set(True)
 
 
 def equals_once(graph: fx.GraphModule) -> fx.GraphModule:
-    """`graph` without products that it holds already."""
+    """Remove products from `graph` that it already contains."""
     products: dict[Any, fx.Node] = {}
     for node in graph.graph.nodes:
         if node.target is nn.functional.linear:

@@ -1,7 +1,7 @@
-"""From the config.json of each family to the arguments of the transformers configuration of its network.
+"""Convert each family's config.json to arguments of its transformers configuration class.
 
-Pure functions of the file's content. What would change the network's function and the class cannot do is refused, by name
-and value; a size or a rotary base that is not stated is an error, never a default.
+The functions are pure. Features that the class does not support are rejected by name and value. A
+size or rotary base that is not stated is an error, never a default.
 """
 
 from collections.abc import Mapping
@@ -23,14 +23,14 @@ SIZES = (
     "rms_norm_eps",
 )
 ENDS = ("bos_token_id", "eos_token_id", "pad_token_id")
-# Angles of these depend on the position alone, those of others also on the length of the sequence.
+# For these, angles depend only on the position; for other types also on the length of the sequence.
 ROPE_TYPES = ("default", "linear", "yarn", "llama3")
 FULL = {"layer_types": ("full_attention",)}
 PLAIN = {"hidden_act": ("silu",), "use_sliding_window": (False,), "partial_rotary_factor": (1.0,)}
 
 
 def require(facts: Facts, name: str) -> Any:
-    """A fact that must be stated."""
+    """Return a required fact. Raises ValueError if it is missing."""
     value = facts.get(name)
     if value is None:
         raise ValueError(f"it does not state {name}")
@@ -38,7 +38,7 @@ def require(facts: Facts, name: str) -> Any:
 
 
 def accept(facts: Facts, harmless: Mapping[str, tuple[Any, ...]]) -> None:
-    """Refuse facts with other values than the ones given; a fact that is missing or null is none."""
+    """Raise ValueError for facts with other values than these; missing and null are accepted."""
     for name, values in harmless.items():
         value = facts.get(name)
         if value is not None and value not in values:
@@ -47,7 +47,7 @@ def accept(facts: Facts, harmless: Mapping[str, tuple[Any, ...]]) -> None:
 
 
 def part(facts: Facts, name: str) -> Facts:
-    """An object inside the facts, empty if there is none."""
+    """Return an object inside the facts, empty if there is none."""
     found: Any = facts.get(name) or {}
     if not isinstance(found, dict):
         raise ValueError(f"{name} must be an object, got {found!r}")
@@ -55,25 +55,25 @@ def part(facts: Facts, name: str) -> Facts:
 
 
 def stated_rope(facts: Facts) -> Facts:
-    """The object that states the rotary embedding; the same one may stand in the file under the old and the new name."""
+    """Return the object of the rotary embedding; it may appear under the old and the new name."""
     new, old = part(facts, "rope_parameters"), part(facts, "rope_scaling")
     if new and old and _without_base(new) != _without_base(old):
         raise ValueError(
-            f"rope_parameters={new!r} and rope_scaling={old!r} state two rotary embeddings: keep the one that is meant"
+            f"rope_parameters={new!r} and rope_scaling={old!r} state two rotary embeddings: keep only the right one"
         )
     return new or old
 
 
 def _without_base(stated: Facts) -> Arguments:
-    """The parameters without the base, under their new names."""
+    """Return the parameters without the base, under their new names."""
     kept = {name: value for name, value in stated.items() if name not in ("type", "rope_type", "rope_theta")}
     return {**kept, "rope_type": stated.get("rope_type", stated.get("type", "default"))}
 
 
 def rope(facts: Facts, *, partial: float | None = None) -> Arguments:
-    """The rotary embedding, stated as `rope_parameters` or as `rope_theta` and `rope_scaling`.
+    """Return the rotary embedding, from `rope_parameters` or `rope_theta` and `rope_scaling`.
 
-    `partial` is the share of each head that is rotated, for classes that know one.
+    `partial` is the rotated share of each head, for classes that support it.
     """
     stated = stated_rope(facts)
     check_rope(stated)
@@ -95,7 +95,7 @@ def rope(facts: Facts, *, partial: float | None = None) -> Arguments:
 
 
 def dense(facts: Facts, *, partial: float | None = None) -> Arguments:
-    """Options that all classes but DiffusionGemma's call by the same names."""
+    """Return options whose names all classes except DiffusionGemma's share."""
     accept(facts, {"quantization_config": ()})
     for kind in facts.get("layer_types") or ():
         accept({"layer_types": kind}, FULL)
@@ -115,29 +115,29 @@ def dense(facts: Facts, *, partial: float | None = None) -> Arguments:
 
 
 def qwen2(facts: Facts) -> Arguments:
-    """Biases on queries, keys and values in any case, and on nothing else."""
+    """Return options of a network with biases on queries, keys and values only."""
     accept(facts, PLAIN)
     return dense(facts)
 
 
 def llama(facts: Facts) -> Arguments:
-    """Biases as stated."""
+    """Return options of a network with biases as stated."""
     accept(facts, PLAIN)
     return dense(facts) | {name: facts.get(name) or False for name in ("attention_bias", "mlp_bias")}
 
 
-# I-DLM and UNO have SDAR's class and model_type, but their masks attend causally and row p-1 predicts position p.
+# I-DLM and UNO share SDAR's class and model_type, but masks attend causally and row p-1 predicts p.
 CAUSAL_MASKS = {"use_regular_causal": (False,), "use_relay": (False,)}
 
 
 def qwen3(facts: Facts) -> Arguments:
-    """Norms on queries and keys."""
+    """Return options of a network with norms on queries and keys."""
     accept(facts, PLAIN | CAUSAL_MASKS | {"mlp_bias": (False,)})
     return dense(facts) | {"attention_bias": facts.get("attention_bias") or False}
 
 
 def qwen3_moe(facts: Facts) -> Arguments:
-    """Experts in some layers; where the file is silent, SDAR's own code takes two of them and normalises their weights."""
+    """Return options of a network with experts in some layers, with the defaults of SDAR's code."""
     normalised, chosen = facts.get("norm_topk_prob"), facts.get("num_experts_per_tok")
     return qwen3(facts) | {
         "num_experts": require(facts, "num_experts"),
@@ -168,7 +168,7 @@ LLADA_HARMLESS = {
 
 
 def llada(facts: Facts) -> Arguments:
-    """LLaDA's own names for the parts of a Llama."""
+    """Return options of a Llama under LLaDA's names."""
     accept(facts, LLADA_HARMLESS)
     hidden, ratio, vocabulary = require(facts, "d_model"), facts.get("mlp_ratio"), require(facts, "vocab_size")
     width = facts.get("mlp_hidden_size")
@@ -189,7 +189,7 @@ def llada(facts: Facts) -> Arguments:
 
 
 LLADA2_HARMLESS = {
-    # LLaDA2.2 allows each block `expert_capacity` experts, and edits answers by two tokens that delete and split.
+    # LLaDA2.2 limits experts per block by `expert_capacity`, and edits by delete and split tokens.
     "delete_token_id": (),
     "expert_capacity": (0,),
     "split_token_id": (),
@@ -209,7 +209,7 @@ LLADA2_SAME = ("num_experts_per_tok", "moe_intermediate_size", "n_group", "topk_
 
 
 def llada2(facts: Facts) -> Arguments:
-    """Experts in groups, chosen by sigmoid scores with a bias; a part of each head is rotated."""
+    """Return options of LLaDA2: grouped experts, biased sigmoid scores, partial rotary heads."""
     accept(facts, LLADA2_HARMLESS)
     share = facts.get("partial_rotary_factor")
     if share is None:
@@ -233,7 +233,7 @@ def llada2(facts: Facts) -> Arguments:
     )
 
 
-# What decides how transformers loads and runs a network, and never what it computes: decided here, not by a file.
+# How transformers loads and runs a network, which dlstep decides, not a file.
 LOADING = (
     "attn_implementation",
     "auto_map",
@@ -242,7 +242,7 @@ LOADING = (
     "_attn_implementation_internal",
     "_experts_implementation",
     "_experts_implementation_internal",
-    # Names of classes that a network could tell texts into; a list of `num_labels` of them would be made.
+    # Labels of a classifier; transformers would build a list of `num_labels` names.
     "id2label",
     "label2id",
     "num_labels",
@@ -250,7 +250,7 @@ LOADING = (
 
 
 def _own_facts(facts: Facts) -> Arguments:
-    """A copy of a file that transformers wrote, without what decides how a network is loaded."""
+    """Return a copy of a file that transformers wrote, without fields about loading."""
     accept(facts, {"quantization_config": ()})
     kept = deepcopy({name: value for name, value in facts.items() if name not in LOADING})
     for inner in objects(kept):
@@ -260,24 +260,24 @@ def _own_facts(facts: Facts) -> Arguments:
 
 
 def native(facts: Facts) -> Arguments:
-    """A file that transformers wrote: its class knows every fact, only the rotary base must not be left to it."""
+    """Return options from a file that transformers wrote; only the rotary base must be stated."""
     accept(facts, {"partial_rotary_factor": (1.0,)})
     kept = {name: value for name, value in _own_facts(facts).items() if name not in ("rope_theta", "rope_scaling")}
     return kept | {"rope_parameters": rope(facts)}
 
 
 def native_moe(facts: Facts) -> Arguments:
-    """The same for a class that lets every layer slide or none, which is not supported."""
+    """Return options as `native` does, without sliding windows: they would apply to all layers."""
     accept(facts, {"use_sliding_window": (False,)})
     return native(facts)
 
 
 def diffusion_gemma(facts: Facts) -> Arguments:
-    """A file that transformers wrote; each kind of layers has a rotary embedding of its own."""
+    """Return options from a file that transformers wrote, with a rotary embedding per layer kind."""
     text, vision = part(facts, "text_config"), part(facts, "vision_config")
     stated = part(text, "rope_parameters")
     accept(facts, {"rope_parameters": (), "rope_scaling": ()})
-    # "all" lets prompts attend in both directions: they are encoded causally here. "vision" is about images.
+    # "all" attends prompts in both directions, but here they are causal. "vision" is for images.
     accept(text, {"rope_scaling": (), "use_bidirectional_attention": ("vision",)})
     accept(vision, {"model_type": ("gemma4_vision",)})
     for kind in ("full_attention", "sliding_attention"):

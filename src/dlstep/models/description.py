@@ -67,7 +67,7 @@ class _Sources:
 def read_description(path: str | Path, model_name: str | None = None, *, mask_token_id: int | None = None) -> Description:
     """Return the facts of the checkpoint folder at `path` without reading its weights.
 
-    `model_name` chooses the family, whatever config.json says; `mask_token_id` replaces the id that the folder names.
+    `model_name` chooses the family regardless of config.json; `mask_token_id` replaces the id that the folder names.
     Raises FileNotFoundError for a missing folder or file, and ValueError for a family that is not supported or a fact
     that is missing or impossible.
     """

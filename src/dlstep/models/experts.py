@@ -1,4 +1,4 @@
-"""Our mixture of experts inside the unmodified transformers classes, and when it is taken."""
+"""Mixture of experts inside the unmodified transformers classes."""
 
 from typing import Any
 
@@ -13,17 +13,17 @@ from dlstep_kernels.experts import Activation
 
 from .routing import install_routers
 
-EXPERTS = "dlstep_experts"  # the name under which transformers finds it
+EXPERTS = "dlstep_experts"  # the name that is registered with transformers
 GROUPED_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
-GROUPED_ALIGNMENT = 16  # bytes of which rows must be a multiple, so that experts are multiplied as one group
+GROUPED_ALIGNMENT = 16  # bytes; row sizes must be a multiple for grouped_mm
 _ACTIVATIONS: dict[type[nn.Module], Activation] = {nn.SiLU: "silu", SiLUActivation: "silu", GELUTanh: "gelu_tanh"}
 _PLAIN = {"has_gate": True, "is_concatenated": True, "has_bias": False, "is_transposed": False, "has_post_expert_norm": False}
 
 
 @torch.library.custom_op("dlstep::mix_experts", mutates_args=())
 def _mix_experts(hidden: Tensor, chosen: Tensor, weights: Tensor, gate_up: Tensor, down: Tensor, activation: str) -> Tensor:
-    """`mix_experts` as an operation that a compiler takes as it is."""
-    known: Any = activation  # a schema knows no literals
+    """Wrap `mix_experts` as a custom operation, which compilers do not trace into."""
+    known: Any = activation  # the schema of an operation has no Literal types
     return mix_experts(hidden, chosen, weights, gate_up, down, activation=known)
 
 
@@ -34,27 +34,26 @@ def _(hidden: Tensor, chosen: Tensor, weights: Tensor, gate_up: Tensor, down: Te
 
 
 def mix(module: nn.Module, hidden: Tensor, chosen: Tensor, weights: Tensor) -> Tensor:
-    """Output of the experts of `module`, which must be such as `fits` asks for, for some rows: `hidden` of n, with `chosen`
-    and `weights` of n by k. Plain tensors, because a compiler traces this and cannot trace a check of shapes.
+    """Return the output of the experts of `module` for n rows; `fits(module)` must hold.
+
+    Shapes: `hidden` [n, hidden], `chosen`, `weights` [n, k]; not annotated: compilers trace this.
     """
     experts: Any = module
     return _mix_experts(hidden, chosen, weights, experts.gate_up_proj, experts.down_proj, _ACTIVATIONS[type(experts.act_fn)])
 
 
 def fits(module: nn.Module) -> bool:
-    """Whether `mix` knows what these experts compute: gated in the usual way, a gate's rows in front of the others, no bias."""
+    """Return whether `mix` supports these experts: usual gating, gate rows first, no bias."""
     gated = getattr(type(module), "_apply_gate", None)
     return (
         all(getattr(module, name, wanted) is wanted for name, wanted in _PLAIN.items())
-        and getattr(gated, "__module__", None) == ExpertsInterface.__module__  # not one of the class's own
+        and getattr(gated, "__module__", None) == ExpertsInterface.__module__  # not overridden
         and type(getattr(module, "act_fn", None)) in _ACTIVATIONS
     )
 
 
 def install_experts(network: PreTrainedModel) -> None:
-    """Choose and multiply experts by our kernels where they run; else multiply them as one group where torch can, else one by
-    one.
-    """
+    """Select an implementation of experts: our kernels, else grouped_mm if possible, else eager."""
     stacked = [module for module in network.modules() if _stacks(module)]
     stacks = [stack for module in stacked for stack in _stacks(module)]
     if not stacks:
@@ -71,7 +70,7 @@ def install_experts(network: PreTrainedModel) -> None:
 
 
 def _stacks(module: nn.Module) -> list[nn.Parameter]:
-    """The parameters of a module itself that hold the weights of all its experts."""
+    """Return the module's own parameters that stack the weights of all its experts."""
     named = module.named_parameters(recurse=False)
     return [each for name, each in named if each.ndim == 3 and name in ("gate_up_proj", "down_proj")]
 

@@ -1,4 +1,4 @@
-"""Families of networks that can be decoded: one entry each."""
+"""The model families that can be decoded, one entry each."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -23,7 +23,7 @@ from .names import Rule
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A special token as authors publish it: `texts` it may have, and its id (None where only the text is certain)."""
+    """A published special token: possible `texts`, and its id (None if uncertain)."""
 
     texts: tuple[str, ...]
     id: int | None
@@ -31,11 +31,11 @@ class Token:
 
 @dataclass(frozen=True, slots=True)
 class Signs:
-    """Signs of a family in its checkpoint; empty means that only `model_name` chooses it.
+    """Signs of a family in its checkpoint; if all are empty, only `model_name` selects the family.
 
-    `classes` are patterns of class and module names under `architectures` and `auto_map`, `model_types` those of
-    `model_type`. Of families that share these, `tensor` (a pattern of whole names) asks for a tensor in the files, and
-    `published` for a part of the folder's name or of `_name_or_path`.
+    `classes` are regexes for class and module names in `architectures` and `auto_map`,
+    `model_types` values of `model_type`. Among families that share these, `tensor` (a regex for a
+    whole name) requires a tensor in the files, `published` a part of the folder or original name.
     """
 
     classes: tuple[str, ...] = ()
@@ -46,14 +46,14 @@ class Signs:
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """A kind of checkpoint: its class of transformers, its names, and what its authors decode it with.
+    """A kind of checkpoint: transformers class, tensor names, and its authors' decoding settings.
 
-    `config` makes the arguments of the class's configuration from config.json. `weights` are the rules for tensors whose
-    names differ, `ignored` whole names of those not needed. `mask` and `ends` are used where the checkpoint names none, and
-    in addition to those it names. `masked` False: it has no mask token, whatever its tokenizer says. `block_option` is the
-    field of config.json with the size of a block. `training` is one of `TRAININGS`; None: only the folder can say.
-    `options` are what the authors decode with: values in the checkpoint win over them. `qkv_biased` is the class for a
-    checkpoint that sets `include_qkv_bias`.
+    `config` converts config.json to arguments of the configuration class. `weights` are rules for
+    tensors with other names, `ignored` regexes for unneeded tensors. `mask` is used if the
+    checkpoint names none; `ends` are added to those it names. `masked` False: there is no mask
+    token, whatever the tokenizer says. `block_option` is the config.json field of the block size.
+    `training` is one of `TRAININGS`; None: only the folder can tell. `options` are the authors';
+    the checkpoint overrides them. `qkv_biased` is the class used with `include_qkv_bias`.
     """
 
     name: str
@@ -107,13 +107,13 @@ LLADA2_NAMES = (
     Rule(_LAYER + r"mlp\.gate\.expert_bias", (r"model.layers.\1.mlp.gate.e_score_correction_bias",)),
 )
 
-END_OF_TEXT = Token(("<|endoftext|>",), 151643)  # of the tokenizers that come from Qwen
+END_OF_TEXT = Token(("<|endoftext|>",), 151643)  # in tokenizers derived from Qwen's
 END_OF_TURN = Token(("<|im_end|>",), 151645)
 DREAM_CLASSES = ("DreamModel", "DreamForCausalLM")
 
 
 def _dream(name: str, signs: Signs) -> Family:
-    """A Qwen2 that sees everything, whose row p-1 predicts position p."""
+    """Return a Qwen2 family with bidirectional attention, whose row p-1 predicts position p."""
     return Family(
         name,
         Qwen2ForCausalLM,
@@ -129,7 +129,7 @@ def _dream(name: str, signs: Signs) -> Family:
 
 
 def _llada2(name: str, signs: Signs, decoding_strategy: str = "multi_bd", training: str = trainings.BLOCK_CAUSAL) -> Family:
-    """A mixture of experts that sees blocks of 32."""
+    """Return a mixture-of-experts family with blocks of 32."""
     return Family(
         name,
         Glm4MoeForCausalLM,
@@ -146,7 +146,7 @@ def _llada2(name: str, signs: Signs, decoding_strategy: str = "multi_bd", traini
 
 
 def _sdar(name: str, network: type[PreTrainedModel], signs: Signs, config: Callable[[Facts], Arguments]) -> Family:
-    """A Qwen3 that sees small blocks; its authors accept at a fixed probability."""
+    """Return a Qwen3 family with small blocks; its authors accept at a fixed probability."""
     return Family(
         name,
         network,
@@ -163,7 +163,7 @@ def _sdar(name: str, network: type[PreTrainedModel], signs: Signs, config: Calla
 
 
 def _native(name: str, network: type[PreTrainedModel], config: Callable[[Facts], Arguments] = configs.native) -> Family:
-    """Any network of this class whose folder says how it is decoded; it must name a mask token."""
+    """Return a family of any network of this class. Its folder must name a mask token."""
     experts = SINGLE_EXPERTS if network is Qwen3MoeForCausalLM else ()
     return Family(name, network, Signs((network.__name__,)), config, weights=experts)
 

@@ -1,4 +1,4 @@
-"""A fingerprint of what a network computes: equal for equal networks, wherever their files are."""
+"""A fingerprint of what a network computes: equal for equal networks, independent of file paths."""
 
 import json
 from hashlib import sha256
@@ -12,7 +12,7 @@ from .adapter_files import Adapter
 from .checkpoint import Checkpoint
 from .digests import FileIdentity, digests
 
-UNRELATED = ("_name_or_path", "transformers_version")  # fields of a configuration that say where it comes from
+UNRELATED = ("_name_or_path", "transformers_version")  # fields of a configuration about its origin
 
 
 def fingerprint(checkpoint: Checkpoint, adapter: Adapter | None = None, *, merged: bool = True) -> str:

@@ -1,16 +1,16 @@
-"""How the tensors of a checkpoint become the parameters of a network: rules about names, without any tensor."""
+"""Rules that map names of checkpoint tensors to parameters of a network."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Where a checkpoint tensor goes whose whole name matches the regular expression `pattern`.
+    """Where a checkpoint tensor goes if the regex `pattern` matches its whole name.
 
-    `targets` are templates of parameter names as `re.Match.expand` takes them. With several, the rows of the tensor are
-    split among them in order, each taking as many as its parameter has. A group named `expert` in the pattern is the index
-    into the first dimension of the target, which stacks all experts; `half` 0 or 1 is then the half of the rows of that
-    expert that the tensor fills (None: all of them).
+    `targets` are templates of parameter names, as for `re.Match.expand`. With several, the tensor's
+    rows are split among them in order, as many as each parameter has. A group named `expert` is the
+    index into the first dimension of the target, which stacks all experts; `half` 0 or 1 then
+    selects half of that expert's rows (None: all).
     """
 
     pattern: str

@@ -1,4 +1,4 @@
-"""Regular expressions that stand in a file: matched for a limited time, because some take longer than anyone waits."""
+"""Match regexes from files for a limited time, because matching can take exponential time."""
 
 import re
 from dataclasses import dataclass, field
@@ -10,20 +10,20 @@ import regex
 from .reading import Refused
 
 LONGEST_PATTERN = 20_000  # characters
-MOST_REPEATS = 10_000  # product of the counts in {}: they are written out when a pattern is compiled
-MATCH_SECONDS = 5.0  # for all matches of one file together
+MOST_REPEATS = 10_000  # product of the counts in {}, which compilation expands
+MATCH_SECONDS = 5.0  # for all matches of one file in total
 
 
 @dataclass(slots=True)
 class Patterns:
-    """The patterns of the file `owner`, and how long they have been matched so far."""
+    """The regexes of the file `owner`, and the total time spent on matching them."""
 
     owner: str
     spent: float = 0.0
     compiled: dict[str, "regex.Pattern[str]"] = field(default_factory=dict)
 
     def check(self, option: str, pattern: str) -> None:
-        """Raise ValueError for a pattern that Python's `re` does not take, or that is too large to be compiled."""
+        """Raise ValueError for a regex that `re` rejects, or that is too large to compile."""
         counts = [
             max(int(number) for number in found if number) for found in re.findall(r"\{(\d+)?,?(\d+)?\}", pattern) if any(found)
         ]
@@ -37,7 +37,7 @@ class Patterns:
             self.compiled[pattern] = regex.compile(pattern, regex.VERSION0)
 
     def fullmatch(self, option: str, pattern: str, name: str) -> "regex.Match[str] | None":
-        """The match of a whole name. Raises ValueError once the patterns of the file have taken too long."""
+        """Match a whole name. Raises ValueError once the file's regexes have taken too long."""
         if pattern not in self.compiled:
             self.check(option, pattern)
         begun = perf_counter()

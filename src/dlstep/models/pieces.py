@@ -1,4 +1,4 @@
-"""The bytes that each id of a tokenizer stands for."""
+"""The bytes that each id of a tokenizer decodes to."""
 
 import json
 from functools import cache
@@ -8,7 +8,7 @@ from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 @cache
 def _byte_of_character() -> dict[str, int]:
-    """The byte map of byte-level BPE: printable bytes stand for themselves, the others for characters from 256 on."""
+    """Return the byte map of byte-level BPE: printable bytes as they are, others from 256 on."""
     printable = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
     others = [byte for byte in range(256) if byte not in printable]
     named = {chr(byte): byte for byte in printable}
@@ -16,7 +16,7 @@ def _byte_of_character() -> dict[str, int]:
 
 
 def _parts(description: object) -> set[str]:
-    """The `type` of every part of a tokenizer's description, nested ones included."""
+    """Return the `type` of every part of a tokenizer's description, nested parts included."""
     found: set[str] = set()
     if isinstance(description, dict):
         if isinstance(kind := description.get("type"), str):
@@ -30,7 +30,7 @@ def _parts(description: object) -> set[str]:
 
 
 def _piece(token: str, kinds: set[str]) -> bytes:
-    """The bytes of one token of a tokenizer whose decoder has these parts."""
+    """Return the bytes of one token, for a decoder with these parts."""
     if "ByteLevel" in kinds:
         byte_of = _byte_of_character()
         if all(character in byte_of for character in token):
@@ -44,9 +44,7 @@ def _piece(token: str, kinds: set[str]) -> bytes:
 
 
 def pieces(tokenizer: PreTrainedTokenizerBase) -> tuple[bytes, ...]:
-    """The bytes of every id below `len(tokenizer)`, in order; nothing for special tokens and for ids without a
-    token.
-    """
+    """Return the bytes of each id below `len(tokenizer)`; b"" for special tokens and unused ids."""
     kinds: set[str] = set()
     if isinstance(tokenizer, PreTrainedTokenizerFast):
         backend = json.loads(tokenizer.backend_tokenizer.to_str())

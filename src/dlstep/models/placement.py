@@ -1,4 +1,4 @@
-"""Which tensor of a checkpoint fills which parameter of a network: names and shapes only, so it needs no weights."""
+"""Map tensors of a checkpoint to parameters of a network, by names and shapes, without weights."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -7,30 +7,30 @@ from dataclasses import dataclass
 from .names import Rule
 
 Shape = tuple[int, ...]
-Part = tuple[int | None, int | None]  # expert and half, None: all
-READABLE_LINES = 20  # of a list of problems
+Part = tuple[int | None, int | None]  # expert and half; None: all
+READABLE_LINES = 20  # shown of a list of problems
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Tensors that a network needs: the shape of each parameter and saved buffer, and the names that each goes by.
+    """Tensors that a network needs: shapes of parameters and saved buffers, and all names of each.
 
-    Tied parameters are one, under the first of their names.
+    Tied parameters appear once, under the first of their names.
     """
 
     shapes: Mapping[str, Shape]
     names: Mapping[str, tuple[str, ...]]
 
     def first_names(self) -> dict[str, str]:
-        """Every name, and the one under which `shapes` has it."""
+        """Return, for every name, the name under which `shapes` has it."""
         return {name: first for first, names in self.names.items() for name in names}
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Rows of a checkpoint tensor (None: all) that fill `parameter`, or the `part` of it.
+    """Rows of a checkpoint tensor (None: all) that fill `parameter`, or a `part` of it.
 
-    Of a tied parameter that is filled under several of its names, all but the first placement say which one they `repeat`.
+    If tensors under several names fill a tied parameter, later placements `repeat` the first name.
     """
 
     tensor: str
@@ -42,7 +42,7 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class LoadPlan:
-    """Where tensors go, and what does not fit: names of tensors as checkpoints have them, with a word about each."""
+    """Where tensors go, and what does not fit: names of checkpoint tensors, with an explanation."""
 
     placements: tuple[Placement, ...]
     missing: tuple[str, ...]
@@ -51,20 +51,20 @@ class LoadPlan:
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """Everything that does not fit, one line each."""
+        """Return everything that does not fit, one line each."""
         kinds = (("missing", self.missing), ("not used", self.unused), ("other shape", self.misshaped))
         return tuple(f"{what}: {name}" for what, names in kinds for name in names)
 
 
 def shortened(problems: Iterable[str]) -> str:
-    """Problems as one text, the first of them and the number of the others."""
+    """Join problems to one text: the first ones, and the number of the others."""
     listed = list(problems)
     more = len(listed) - READABLE_LINES
     return "; ".join(listed[:READABLE_LINES]) + (f"; and {more} more" if more > 0 else "")
 
 
 def part_shape(shape: Shape, part: Part) -> Shape:
-    """The shape of one part of a parameter of this shape."""
+    """Return the shape of one part of a parameter of this shape."""
     expert, half = part
     if expert is not None:
         shape = shape[1:]
@@ -72,16 +72,16 @@ def part_shape(shape: Shape, part: Part) -> Shape:
 
 
 def make_plan(wanted: Wanted, stored: Mapping[str, Shape], rules: tuple[Rule, ...], ignored: tuple[str, ...]) -> LoadPlan:
-    """The plan for a checkpoint that holds tensors of the names and shapes `stored`.
+    """Return the plan for a checkpoint with tensors of the names and shapes `stored`.
 
-    The first of `rules` that matches a name says where its tensor goes; without one it goes to the parameter of its own
-    name. Names that match one of the expressions `ignored` are passed over.
+    The first of `rules` that matches a tensor's name determines its target; without a match, the
+    target is the parameter of the same name. Names that match a regex in `ignored` are skipped.
     """
     first_names = wanted.first_names()
     placements: list[Placement] = []
     unused: list[str] = []
     misshaped: list[str] = []
-    filled: dict[str, dict[Part, str]] = {}  # of each parameter, the parts and the name under which each was filled
+    filled: dict[str, dict[Part, str]] = {}  # by part: the name under which it was filled
     for tensor in sorted(stored):
         if any(re.fullmatch(pattern, tensor) for pattern in ignored):
             continue
@@ -104,7 +104,7 @@ def make_plan(wanted: Wanted, stored: Mapping[str, Shape], rules: tuple[Rule, ..
 def _placed(
     tensor: str, targets: list[tuple[str, str, Part]], shapes: list[Shape], filled: dict[str, dict[Part, str]]
 ) -> Iterator[Placement]:
-    """Place the rows of a tensor in its targets, one after the other, and note in `filled` that these are filled."""
+    """Yield placements of a tensor's rows in its targets, in order, and record them in `filled`."""
     row = 0
     for (name, first, part), shape in zip(targets, shapes, strict=True):
         rows = (row, row := row + shape[0]) if len(targets) > 1 else None
@@ -114,7 +114,7 @@ def _placed(
 
 
 def _targets(tensor: str, rules: tuple[Rule, ...]) -> list[tuple[str, Part]]:
-    """The parameters that a tensor of this name fills, and which part of each."""
+    """Return the parameters, and the part of each, that a tensor of this name fills."""
     for rule in rules:
         if match := re.fullmatch(rule.pattern, tensor):
             expert = match.groupdict().get("expert")
@@ -124,23 +124,23 @@ def _targets(tensor: str, rules: tuple[Rule, ...]) -> list[tuple[str, Part]]:
 
 
 def _exists(shape: Shape | None, part: Part) -> bool:
-    """Whether a parameter of this shape has such a part."""
+    """Return whether a parameter of this shape has such a part."""
     return shape is not None and (part[0] is None or (len(shape) > 1 and part[0] < shape[0]))
 
 
 def _taken(filled: Mapping[Part, str], name: str, part: Part) -> bool:
-    """Whether a part is filled already, otherwise than as the same part of a tied parameter under another name."""
+    """Return whether a part is already filled, except as a tied parameter under another name."""
     overlap = [its for its in filled if all(a is None or b is None or a == b for a, b in zip(its, part, strict=True))]
     return any(its != part or filled[its] == name for its in overlap)
 
 
 def _joined(shapes: list[Shape]) -> Shape:
-    """The shape of tensors of these shapes stacked by rows."""
+    """Return the shape of tensors of these shapes stacked by rows."""
     return shapes[0] if len(shapes) == 1 else (sum(shape[0] for shape in shapes), *shapes[0][1:])
 
 
 def _unfilled(shapes: Mapping[str, Shape], filled: Mapping[str, Mapping[Part, str]]) -> Iterator[tuple[str, Part]]:
-    """Parts that are not filled: whole parameters, or the experts and halves that the others of a parameter leave out."""
+    """Yield unfilled parts: whole parameters, or the missing experts and halves of a parameter."""
     for first, shape in shapes.items():
         parts = filled.get(first, {})
         if (None, None) in parts:
@@ -154,7 +154,7 @@ def _unfilled(shapes: Mapping[str, Shape], filled: Mapping[str, Mapping[Part, st
 
 
 def _described(names: tuple[str, ...], part: Part, used: tuple[Rule, ...], rules: tuple[Rule, ...]) -> str:
-    """The tensors that would fill a part of what goes by `names`, if possible called as the checkpoint calls others."""
+    """Return names of tensors that would fill a part, if possible in the checkpoint's scheme."""
     expert, half = part
     if found := [tensor for name in names for tensor in tensor_names(name, part, used)]:
         return " or ".join(dict.fromkeys(found))
@@ -164,9 +164,9 @@ def _described(names: tuple[str, ...], part: Part, used: tuple[Rule, ...], rules
 
 
 def tensor_names(parameter: str, part: Part, rules: Iterable[Rule]) -> Iterator[str]:
-    """Names of tensors that the rules, read backwards, put into this part of a parameter.
+    """Yield names of tensors that the rules, applied in reverse, put into this part of a parameter.
 
-    Only simple patterns can be read so: literal text, groups, and groups without a number that may be left out.
+    Supports only simple regexes: literals, groups, and optional groups without a number.
     """
     expert, half = part
     for rule in rules:
@@ -183,7 +183,7 @@ def tensor_names(parameter: str, part: Part, rules: Iterable[Rule]) -> Iterator[
 
 
 def _groups(target: str, parameter: str) -> dict[str, str] | None:
-    """The groups of a pattern if `target` expanded to `parameter`; None if it cannot have."""
+    """Return the groups with which `target` expands to `parameter`; None if impossible."""
     pieces = re.split(r"\\(\d+)|\\g<(\w+)>", target)
     pattern, seen = "", set[str]()
     for literal, number, name in zip(pieces[::3], [*pieces[1::3], None], [*pieces[2::3], None], strict=True):
@@ -196,7 +196,7 @@ def _groups(target: str, parameter: str) -> dict[str, str] | None:
 
 
 def _spelt(pattern: str, groups: Mapping[str, str]) -> str:
-    """A name that a simple pattern matches with these groups, by number or by name."""
+    """Return a name that a simple regex matches with these groups, by number or name."""
     text = re.sub(r"\(\?:[^()]*\)\?", "", pattern)
     numbers = iter(range(1, text.count("(") + 1))
 

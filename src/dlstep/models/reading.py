@@ -27,7 +27,7 @@ BROKEN = (
 class Refused:
     """A context in which an error of a library becomes a ValueError that begins with `what`.
 
-    Libraries written in Rust raise `Exception` itself, and a panic raises a class of its own; both count as errors. Running
+    Libraries written in Rust raise `Exception` itself, and a panic raises a separate class; both count as errors. Running
     out of memory, interrupts and missing files pass through.
     """
 

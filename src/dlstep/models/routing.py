@@ -1,4 +1,4 @@
-"""Our choice of experts inside the unmodified transformers classes."""
+"""Choice of experts inside the unmodified transformers classes."""
 
 import torch
 from torch import Tensor, nn
@@ -8,7 +8,7 @@ from dlstep_kernels import choose_experts
 
 
 def install_routers(network: nn.Module) -> None:
-    """Let every router of `network` that is of a known class answer by `choose_experts`; once is enough, more does no harm."""
+    """Make routers of known classes use `choose_experts`. Calling it again is harmless."""
     for module in network.modules():
         if isinstance(module, Glm4MoeTopkRouter):
             module.__class__ = Router
@@ -18,7 +18,7 @@ def install_routers(network: nn.Module) -> None:
 def _choose_experts(
     hidden: Tensor, weight: Tensor, bias: Tensor, groups: int, kept_groups: int, count: int, normalised: bool, scale: float
 ) -> tuple[Tensor, Tensor]:
-    """`choose_experts` as an operation that a compiler takes as it is."""
+    """Wrap `choose_experts` as a custom operation, which compilers do not trace into."""
     return choose_experts(
         hidden, weight, bias, groups=groups, kept_groups=kept_groups, count=count, normalised=normalised, scale=scale
     )
@@ -34,12 +34,12 @@ def _(
 
 
 class Router(Glm4MoeTopkRouter):
-    """A router that answers by `choose_experts`."""
+    """A router that uses `choose_experts`."""
 
     def forward(self, hidden_states: Tensor) -> tuple[None, Tensor, Tensor]:
-        """The result of the class, with nothing for the logits: only losses of training read them.
+        """Return (None, weights, chosen experts); only training would read logits.
 
-        Plain tensors, because a compiler traces this and cannot trace a check of shapes.
+        Annotated as plain tensors, because compilers cannot trace shape checks.
         """
         chosen, weights = _choose_experts(
             hidden_states.reshape(-1, self.hidden_dim),

@@ -1,4 +1,4 @@
-"""Shapes of a network that a driver needs: those of its keys and values, and where it embeds and reads out."""
+"""Shapes of a network that a driver needs: keys and values, embedding and head."""
 
 from dataclasses import dataclass
 
@@ -10,15 +10,15 @@ GIB = 1 << 30
 
 
 def in_gib(count: int) -> str:
-    """Bytes, as messages tell them."""
+    """Format a number of bytes in GiB for messages."""
     return f"{count / GIB:.3g} GiB"
 
 
 @dataclass(frozen=True, slots=True)
 class KVShape:
-    """Keys and values of a position for one layer, and how they are read.
+    """Keys and values of a position in one layer, on one rank.
 
-    `window` None is full attention; `group` query heads share a key head.
+    `window` is the sliding window (None: full attention), `group` the query heads per key head.
     """
 
     kv_heads: int
@@ -28,19 +28,19 @@ class KVShape:
 
     @property
     def view(self) -> tuple[int | None, int]:
-        """The facts that the layout of its attention depends on."""
+        """Return the facts that the attention layout depends on."""
         return self.window, self.group
 
 
 def kv_shapes(config: PretrainedConfig, size: int = 1) -> tuple[KVShape, ...]:
-    """The shapes of keys and values of a network with this configuration, layer by layer, on each of `size` ranks.
+    """Return the shapes of keys and values by layer, on each of `size` ranks.
 
-    Where there are fewer key heads than ranks, several ranks hold the same one.
+    If there are fewer key heads than ranks, several ranks hold the same head.
     """
     text = config.get_text_config()
     facts = text.to_dict()
     kinds = facts.get("layer_types") or ["full_attention"] * facts["num_hidden_layers"]
-    # Layers are named by numbers, which may have leading zeros.
+    # Keys are layer numbers as strings, possibly with leading zeros.
     of_layer = {int(name): own for name, own in (facts.get("per_layer_config") or {}).items()}
     shapes: list[KVShape] = []
     for number, kind in enumerate(kinds):
@@ -55,19 +55,19 @@ def kv_shapes(config: PretrainedConfig, size: int = 1) -> tuple[KVShape, ...]:
 
 
 def kv_bytes_per_token(shapes: tuple[KVShape, ...], dtype: torch.dtype) -> int:
-    """Bytes of keys and values that one position takes in all layers; those with a sliding window keep every position, too."""
+    """Return the KV bytes of one position in all layers; sliding windows save no memory."""
     return sum(2 * shape.kv_heads * shape.head_dim for shape in shapes) * dtype.itemsize
 
 
 def embedding_of(network: PreTrainedModel) -> nn.Embedding:
-    """The layer that turns ids into vectors; it knows at least the ids of the tokenizer."""
+    """Return the embedding layer, which covers at least the ids of the tokenizer."""
     embedding = network.get_input_embeddings()
     assert isinstance(embedding, nn.Embedding), f"{type(network).__name__} embeds with a {type(embedding).__name__}"
     return embedding
 
 
 def head_of(network: PreTrainedModel) -> nn.Module:
-    """The layer that turns hidden states into logits."""
+    """Return the layer that computes logits from hidden states."""
     head = network.get_output_embeddings()
     assert head is not None, f"{type(network).__name__} has no head"
     return head

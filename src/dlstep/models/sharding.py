@@ -1,7 +1,7 @@
-"""The share of a network that each rank of a tensor-parallel group holds, and where ranks add up what they computed.
+"""Shard a network for a tensor-parallel group, and sum results across ranks.
 
-transformers' `tp_plan` is the table: attention is cut by heads, products between by their inner width, experts like them.
-Head and embedding, of which it cuts the head only, are both cut by vocabulary, so that they may be tied.
+Sharding follows transformers' `tp_plan`: attention by heads, products by their inner width, experts
+too. Embedding and head are both sharded by vocabulary, so that they can be tied.
 """
 
 import re
@@ -20,7 +20,7 @@ from .shapes import embedding_of, head_of, kv_shapes
 
 HEADS = ("q_proj", "o_proj")
 KV_HEADS = ("k_proj", "v_proj")
-# Of these the first four are followed; embeddings and heads are cut by vocabulary whatever the table says of them.
+# The first four are followed. Embeddings and heads are sharded by vocabulary in any case.
 KINDS = (
     "colwise",
     "rowwise",
@@ -34,9 +34,10 @@ KINDS = (
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """The share of a parameter: `start` to `stop` of dimension `dim`, counted from the last, -1.
+    """The shard of a parameter: `start` to `stop` of dimension `dim`, which is negative (-1: last).
 
-    Of `halves` the share is taken of each. A parameter with dim None is whole on rank 0 and zero elsewhere: it is added once.
+    With `halves`, the range is taken of each half. With `dim` None, the parameter is whole on rank
+    0 and zero on other ranks, so that a sum over ranks adds it once.
     """
 
     dim: int | None
@@ -45,7 +46,7 @@ class Cut:
     halves: bool = False
 
     def shape(self, whole: tuple[int, ...]) -> tuple[int, ...]:
-        """The shape of the share of a parameter of shape `whole`."""
+        """Return the shape of the shard of a parameter of shape `whole`."""
         if self.dim is None:
             return whole
         sizes = list(whole)
@@ -54,9 +55,9 @@ class Cut:
 
 
 def plan_of(network: PreTrainedModel) -> dict[str, str]:
-    """transformers' table for a network: patterns of names of modules and parameters, and how each is cut.
+    """Return transformers' `tp_plan`: patterns of module and parameter names, and kinds of cuts.
 
-    Raises ValueError for a network that has none, or one of a kind that is not known here.
+    Raises ValueError if there is none, or if it has a kind that is not supported here.
     """
     own: Any = type(network)._tp_plan
     text: Any = network.config.get_text_config()
@@ -77,7 +78,7 @@ def plan_of(network: PreTrainedModel) -> dict[str, str]:
 
 
 def kind_of(name: str, plan: Mapping[str, str]) -> str | None:
-    """How the table cuts the module or parameter of this name; None: not at all. Towers for pictures are whole on each rank."""
+    """Return how the plan shards a module or parameter; None: not at all, as for vision towers."""
     if "vision" in name:
         return None
     for pattern, kind in plan.items():
@@ -87,9 +88,9 @@ def kind_of(name: str, plan: Mapping[str, str]) -> str | None:
 
 
 def cuts_of(network: PreTrainedModel, ranks: Ranks) -> dict[str, Cut]:
-    """The share that a rank holds of each parameter which is not whole everywhere; the network needs no memory.
+    """Return this rank's shard of each sharded parameter. The network may be on the meta device.
 
-    Raises ValueError for a network that cannot be cut into so many ranks.
+    Raises ValueError if the network cannot be sharded among this number of ranks.
     """
     if not ranks.several:
         return {}
@@ -113,7 +114,7 @@ def cuts_of(network: PreTrainedModel, ranks: Ranks) -> dict[str, Cut]:
 
 
 def _cuts_of_layer(name: str, module: nn.Linear, kind: str, owner: nn.Module, ranks: Ranks) -> dict[str, Cut]:
-    """The cuts of a linear layer: by outputs, bias included, or by inputs."""
+    """Return the cuts of a linear layer: by outputs, including the bias, or by inputs."""
     start, stop = _range(name, module, kind, owner, ranks)
     cuts = {f"{name}.weight": Cut(-2 if kind == "colwise" else -1, start, stop)}
     if module.bias is not None:
@@ -122,7 +123,7 @@ def _cuts_of_layer(name: str, module: nn.Linear, kind: str, owner: nn.Module, ra
 
 
 def _cuts_of_experts(name: str, module: nn.Module, plan: Mapping[str, str], ranks: Ranks) -> dict[str, Cut]:
-    """The cuts of the parameters that hold all experts of a layer, each cut by its inner width."""
+    """Return the cuts of the parameters of all experts of a layer, by their inner width."""
     cuts: dict[str, Cut] = {}
     for own, parameter in module.named_parameters(recurse=False):
         packed = kind_of(f"{name}.{own}", plan) == "packed_colwise"
@@ -136,7 +137,7 @@ def _embeds(name: str) -> bool:
 
 
 def _range(name: str, module: nn.Linear, kind: str, owner: nn.Module, ranks: Ranks) -> tuple[int, int]:
-    """Which outputs of a layer a rank computes, or which inputs of it it holds."""
+    """Return the range of a layer's outputs (colwise) or inputs (rowwise) on this rank."""
     width = module.out_features if kind == "colwise" else module.in_features
     last = name.rpartition(".")[2]
     if last not in (*HEADS, *KV_HEADS):
@@ -158,7 +159,7 @@ def _even(name: str, width: int, ranks: Ranks) -> tuple[int, int]:
 
 
 def check_heads(config: PretrainedConfig, size: int) -> None:
-    """Raise ValueError if the heads of a layer cannot be given to so many ranks."""
+    """Raise ValueError if a layer's heads cannot be divided among `size` ranks."""
     for shape in kv_shapes(config):
         heads = shape.kv_heads * shape.group
         if heads % size or (shape.kv_heads % size and size % shape.kv_heads):
@@ -169,7 +170,7 @@ def check_heads(config: PretrainedConfig, size: int) -> None:
 
 
 class VocabRows(nn.Embedding):
-    """An embedding of which this rank holds the rows of its ids; ranks add up what they find. Sums with zeros are exact."""
+    """An embedding with only this rank's rows. Ranks sum their results; adding zeros is exact."""
 
     def __init__(self, part: nn.Embedding, ranks: Ranks) -> None:
         super().__init__(part.num_embeddings, part.embedding_dim, device="meta")
@@ -179,12 +180,12 @@ class VocabRows(nn.Embedding):
         self.embed_scale = nn.Buffer(scale, persistent=False) if isinstance(scale, Tensor) else None
 
     def forward(self, input: Int64[Tensor, "..."]) -> Float[Tensor, "... width"]:
-        """Embeddings of ids, as the whole embeds them."""
+        """Return embeddings of ids, equal to those of the whole embedding."""
         rows = self.rows(input)
         return rows if self.embed_scale is None else rows * self.embed_scale.to(rows.dtype)
 
     def rows(self, ids: Int64[Tensor, "..."]) -> Float[Tensor, "... width"]:
-        """Rows of the whole table, unscaled."""
+        """Return rows of the whole table, unscaled."""
         own = ids - self.cut.first
         elsewhere = (own < 0) | (own >= self.cut.count)
         if not self.cut.count:
@@ -194,7 +195,7 @@ class VocabRows(nn.Embedding):
 
 
 def install_ranks(network: PreTrainedModel, ranks: Ranks) -> None:
-    """Let a network, which holds a rank's share of the weights, compute together with the other ranks. Call it once."""
+    """Install hooks that combine the results of ranks in a sharded network. Call it once."""
     if not ranks.several:
         return
     plan = plan_of(network)
@@ -207,7 +208,7 @@ def install_ranks(network: PreTrainedModel, ranks: Ranks) -> None:
         if isinstance(module, nn.Embedding) and _embeds(name):
             owner, _, attribute = name.rpartition(".")
             setattr(network.get_submodule(owner), attribute, VocabRows(module, ranks))
-    if isinstance(network, DiffusionGemmaForBlockDiffusion):  # its logits are bent, and needed whole, behind its head
+    if isinstance(network, DiffusionGemmaForBlockDiffusion):  # soft-capping needs all logits
         ids = ids_of(network, ranks)
 
         def gather(module: nn.Module, given: tuple[Any, ...], answer: Tensor) -> Tensor:
@@ -218,14 +219,14 @@ def install_ranks(network: PreTrainedModel, ranks: Ranks) -> None:
 
 
 def ids_of(network: PreTrainedModel, ranks: Ranks) -> IdCut:
-    """The ids whose logits a rank computes."""
+    """Return the ids whose logits this rank computes."""
     return cut_of(embedding_of(network).num_embeddings, ranks.rank, ranks.size)
 
 
 def regions(cut: Cut, shape: tuple[int, ...], *, half: int | None, rows: tuple[int, int] | None) -> Iterator[tuple[slice, ...]]:
-    """Where in a checkpoint tensor the share of a part of shape `shape` stands, whose rows are `rows` (None: all) there.
+    """Yield slices of a checkpoint tensor with a rank's shard of a part of shape `shape`.
 
-    Shares of both halves, where the part has both, are one behind the other.
+    `rows` are the part's rows in that tensor (None: all). Shards of both halves come in order.
     """
     assert cut.dim is not None, "what is whole is read whole"
     dim = len(shape) + cut.dim

@@ -140,7 +140,7 @@ def _check_places(path: Path, tensors: list[Stored], size: int) -> None:
     before, end = "the header", 0
     for stored in tensors:
         if stored.offset != end:
-            what = "overlaps" if stored.offset < end else "leaves a gap behind"
+            what = "overlaps" if stored.offset < end else "leaves a gap after"
             raise ValueError(f"{path} is damaged: {stored.name} {what} {before}, download it again")
         before, end = stored.name, stored.offset + stored.size
     if size != end:

@@ -1,4 +1,4 @@
-"""Whether the facts of a configuration are possible: sizes, activations and numbers of the rotary embedding."""
+"""Check that facts of a configuration are possible: sizes, activations, rotary embedding."""
 
 from collections.abc import Iterator, Mapping
 from math import isfinite
@@ -13,7 +13,7 @@ from .shapes import kv_shapes
 MAX_POSITIONS = 2**31 - 1  # positions are 32-bit integers on a device
 MAX_LAYERS = 1000
 MAX_EXPERTS = 10_000
-# Upper bounds of numbers that work grows with, wherever they stand.
+# Upper bounds of fields that the amount of work depends on, at any nesting level.
 BOUNDS = {
     "num_hidden_layers": MAX_LAYERS,
     "n_layers": MAX_LAYERS,
@@ -28,7 +28,7 @@ POSITIVE = ("factor", "rope_theta", "original_max_position_embeddings")
 
 
 def objects(facts: Mapping[str, Any]) -> Iterator[Any]:
-    """The facts, and every object inside them."""
+    """Yield the facts, and every object inside them."""
     waiting: list[Any] = [facts]
     while waiting:
         found = waiting.pop()
@@ -40,7 +40,7 @@ def objects(facts: Mapping[str, Any]) -> Iterator[Any]:
 
 
 def check_facts(facts: Mapping[str, Any]) -> None:
-    """Raise ValueError for a number that nothing can be built with, before anything is."""
+    """Raise ValueError for impossible numbers, before anything is built."""
     ends = facts.get("eos_token_id")
     for end in ends if isinstance(ends, list) else [ends]:
         if end is not None and (not isinstance(end, int) or isinstance(end, bool)):
@@ -57,7 +57,7 @@ def check_facts(facts: Mapping[str, Any]) -> None:
 
 
 def check_rope(stated: Mapping[str, Any]) -> None:
-    """Raise ValueError for parameters of a rotary embedding that are no finite numbers, or not above 0 where they must be."""
+    """Raise ValueError for rotary parameters that are not finite, or not above 0 where required."""
     for name, value in stated.items():
         if name in ("type", "rope_type") or value is None or isinstance(value, bool):
             continue
@@ -67,12 +67,12 @@ def check_rope(stated: Mapping[str, Any]) -> None:
 
 
 def is_count(value: object) -> bool:
-    """Whether a value is an integer above 0."""
+    """Return whether a value is an integer above 0."""
     return isinstance(value, int) and not isinstance(value, bool) and value > 0
 
 
 def check_config(config: PretrainedConfig) -> None:
-    """Raise ValueError for sizes that no network can have."""
+    """Raise ValueError for impossible sizes."""
     text: Any = config.get_text_config()
     facts: dict[str, Any] = text.to_dict()
     for name in COUNTS:
@@ -96,7 +96,7 @@ def check_config(config: PretrainedConfig) -> None:
 
 
 def check_eos(folder: Path, ids: list[Any], embedded: int) -> tuple[int, ...]:
-    """The ids without repetitions. Raises ValueError unless all are ids that the network embeds."""
+    """Return ids without repetitions. Raises ValueError unless the network embeds all of them."""
     for index in ids:
         if not isinstance(index, int) or isinstance(index, bool) or not 0 <= index < embedded:
             raise ValueError(

@@ -1,12 +1,12 @@
-"""The special tokens that decoding needs, looked up in the vocabulary of a checkpoint's tokenizer."""
+"""Look up special tokens in the vocabulary of a checkpoint's tokenizer."""
 
 from .families import Token
 
 
 def find_token(token: Token, vocabulary: dict[str, int], embedded: int) -> int | None:
-    """The id that the tokenizer's vocabulary gives one of the texts; the published one where it does not contradict; else None.
+    """Return the vocabulary's id of one of the token's texts, else the published id, else None.
 
-    `embedded` ids are known to the network. A token of another text in the place of the published id is a contradiction.
+    The published id must be below `embedded` and not the id of another token of the vocabulary.
     """
     for text in token.texts:
         if text in vocabulary:

@@ -1,4 +1,4 @@
-"""Chat templates of families whose tokenizers may come without one, in the language of transformers (Jinja)."""
+"""Jinja chat templates for families whose tokenizers may lack one."""
 
 CHATML = (
     "{% for message in messages %}"

@@ -1,4 +1,4 @@
-"""Loading of safetensors files directly into a network: each parameter is made once, in its final dtype and place.
+"""Load safetensors files into a network: each parameter is allocated once, in its final dtype.
 
 The network is built without memory. Its parameters are then filled tensor by tensor from memory-mapped files, of which
 only a part is mapped at a time. Buffers that the files do not hold are computed as transformers computes them.

@@ -23,9 +23,9 @@ _words: list[Connection] = []  # the pipe for the last words of this worker; emp
 
 
 def run(connection: Connection, words: Connection, packed: bytes) -> None:
-    """Run a pickled target in the worker process and send an uncaught exception to the parent as the reason of death.
+    """Run a pickled target in the worker process, and report an uncaught exception to the parent.
 
-    Unpickling imports the modules of the target, so an exception of an import is reported in the same way.
+    Unpickling imports the target's modules, so import errors are reported too.
     """
     _words.append(words)
     for number in PARENTS_SIGNALS:
@@ -42,7 +42,7 @@ def run(connection: Connection, words: Connection, packed: bytes) -> None:
 
 
 def last_words(reason: str) -> None:
-    """Send the parent the reason why this worker is about to end. Only the first call counts; outside a worker, do nothing."""
+    """Report to the parent why this worker is about to end. Only the first call has an effect."""
     with suppress(IndexError, OSError):  # not a worker, a reason was already sent, or the parent is gone
         _words.pop().send(" ".join(reason.split())[:LONGEST])
 
@@ -55,10 +55,10 @@ def _told(error: BaseException) -> str:
 
 
 def _end_with_parent() -> None:
-    """Make this process end when its parent ends, even in the middle of a forward pass or while it is stopped.
+    """Make this process end with its parent, even in the middle of a forward pass or while stopped.
 
-    A thread waits for the parent, but it does not run while the process is stopped, so on Linux the kernel also kills the
-    process. A forkserver is the kernel's parent of its children, so those rely on the thread alone.
+    A thread waits for the parent. It does not run while the process is stopped, so on Linux the
+    kernel also kills the process, unless its parent for the kernel is a forkserver.
     """
     parent = parent_process()
     assert parent is not None, "a worker is started by another process"

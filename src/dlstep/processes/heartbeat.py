@@ -1,4 +1,4 @@
-"""Heartbeats: a thread of each worker process sends them between messages, so the parent notices a stopped worker."""
+"""Heartbeats, sent by a thread of each worker, so that the parent notices a stopped worker."""
 
 import threading
 from collections.abc import Iterator
@@ -10,21 +10,21 @@ from typing import Any
 
 from .worker import Worker
 
-HEARTBEAT_SECONDS = 1.0  # between two heartbeats
+HEARTBEAT_SECONDS = 1.0  # between heartbeats
 IMPORT_SECONDS = 60.0  # minimum time allowed for the imports before the first heartbeat
 
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """A heartbeat message; `progress` differs from that of the last one if the process made progress in between."""
+    """A heartbeat message; `progress` changes whenever the process has made progress."""
 
     progress: int
 
 
 class Heart:
-    """The worker's end of its connection. A thread sends heartbeats on it, and any thread may send messages.
+    """The worker's end of its connection. A thread sends heartbeats; any thread may send messages.
 
-    The worker increments `progress` for each unit of work that it finishes.
+    The worker increments `progress` for each finished unit of work.
     """
 
     def __init__(self, connection: Connection) -> None:
@@ -51,9 +51,9 @@ class Heart:
 
 
 class Silence:
-    """The parent's record of how long a worker that has a `Heart` has sent nothing, and has made no progress.
+    """The parent's record of how long a worker with a `Heart` has been silent or without progress.
 
-    The parent itself adds the time that passed, by `wait`, so that time in which the parent was paused does not count.
+    The parent adds the time with `wait`, so time in which the parent was paused does not count.
 
     Attributes:
         seconds: Seconds since the last message of any kind.
@@ -70,7 +70,7 @@ class Silence:
         self.standstill += passed
 
     def hear(self, message: Any) -> bool:
-        """Record that a message arrived. Return whether it is a heartbeat, which needs no further handling."""
+        """Record a message. Return whether it is a heartbeat, which needs no further handling."""
         self.seconds = 0.0
         if not isinstance(message, Heartbeat):
             return False
@@ -79,7 +79,7 @@ class Silence:
         return True
 
     def longer(self, seconds: float) -> bool:
-        """Return whether no message came for `seconds`; before the first heartbeat, for at least `IMPORT_SECONDS`."""
+        """Return whether no message came for `seconds`, or a minimum before the first heartbeat."""
         return self.seconds > (max(seconds, IMPORT_SECONDS) if self._progress < 0 else seconds)
 
     def stuck(self, seconds: float) -> bool:
@@ -109,7 +109,7 @@ class Clock:
         self._before = monotonic()
 
     def wait(self, workers: list[Worker]) -> float:
-        """Wait until a worker sends or ends, up to `HEARTBEAT_SECONDS`. Return capped seconds since the last call."""
+        """Wait up to `HEARTBEAT_SECONDS` for a worker to send or end. Return `passed()`."""
         wait([end for worker in workers for end in (worker.connection, worker.sentinel)], HEARTBEAT_SECONDS)
         return self.passed()
 

@@ -1,8 +1,8 @@
 """The thread that starts all worker processes.
 
-Linux ties a worker to the *thread* that started it (PR_SET_PDEATHSIG): if a short-lived thread starts a worker, the kernel
-kills the worker when that thread ends. So a single thread, which lives as long as this process, starts all workers. The thread
-blocks the signals that only the parent handles; workers inherit the block, so Ctrl-C does not end a worker during its imports.
+Linux ties a worker to the *thread* that started it (PR_SET_PDEATHSIG) and kills the worker when
+that thread ends. So a single thread, which lives as long as this process, starts all workers. It
+blocks the signals that only the parent handles, also for its workers while they import.
 """
 
 import os

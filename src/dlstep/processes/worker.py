@@ -1,7 +1,7 @@
 """The parent's handle of one worker process.
 
-The parent owns every deadline. It cannot tell why a worker is silent (stopped, stuck in a kernel, waiting for a device), so it
-kills a worker that misses a deadline. It uses SIGKILL because SIGTERM does not end a stopped process.
+The parent enforces all deadlines. It cannot know why a worker is silent (stopped, stuck in a
+kernel, waiting), so it kills a worker that misses a deadline. SIGTERM would not end a stopped one.
 """
 
 import atexit
@@ -33,13 +33,13 @@ class WorkerDied(Exception):
 class Worker:
     """A process that runs `target(connection, *arguments)`; messages are pickled in both directions.
 
-    The process is a fresh interpreter, because a fork would share sockets, locks and threads. It ignores SIGINT, SIGTERM and
-    SIGHUP, which its parent handles, and never outlives its parent. Several threads may use a worker, but only one may send
-    and one may receive at a time.
+    The process is a fresh interpreter, because a fork would share sockets, locks and threads. It
+    ignores SIGINT, SIGTERM and SIGHUP, which its parent handles, and never outlives its parent.
+    Several threads may use a worker, but only one may send and one may receive at a time.
 
     Args:
-        target: A function of a module, called in the process with the other end of `connection`.
-        arguments: The other arguments of `target`; they must be picklable.
+        target: A module-level function, called with the other end of `connection`.
+        arguments: Further arguments of `target`; they must be picklable.
         name: The name of the process; every reason begins with it.
     """
 
@@ -83,7 +83,7 @@ class Worker:
             return self._process.is_alive()
 
     def send(self, message: Any, seconds: float | None = None) -> None:
-        """Send a message. Raises WorkerDied once the process is gone, or if it reads nothing for `seconds` (None: no limit)."""
+        """Send a message. Raises WorkerDied if the process ended or read nothing for `seconds`."""
         with self.deadline(seconds, "read a message"):
             try:
                 self.connection.send(message)
@@ -91,7 +91,7 @@ class Worker:
                 raise WorkerDied(self.reason) from error
 
     def receive(self, seconds: float | None = None) -> Any:
-        """Return the next message. Raises WorkerDied once the process is gone, or after `seconds` without a whole message."""
+        """Return the next message. Raises WorkerDied if the process is gone, or after `seconds`."""
         with self.deadline(seconds, "answer"):
             try:
                 return self.connection.recv()
@@ -100,9 +100,9 @@ class Worker:
 
     @contextmanager
     def deadline(self, seconds: float | None, task: str) -> Iterator[None]:
-        """Kill the process if the block takes longer than `seconds`, which also unblocks every thread that waits for it.
+        """Kill the process if the block exceeds `seconds`, which unblocks threads waiting for it.
 
-        The reason then says that the process did not do its `task`, such as "answer", in time.
+        The reason then states that the process did not do its `task`, such as "answer", in time.
         """
         if seconds is None:
             yield
@@ -134,7 +134,7 @@ class Worker:
 
     @property
     def ending(self) -> str:
-        """How the process ended, without its last words, which may quote secrets. Safe to show to clients."""
+        """How the process ended, without last words, which may quote secrets: safe for clients."""
         reason = self.reason
         with self._lock:
             code = self._process.exitcode
@@ -142,7 +142,7 @@ class Worker:
 
     @property
     def reason(self) -> str:
-        """Why the process ended: the reason for a kill, its last words, or its exit code or signal. Waits for its end."""
+        """Why the process ended: a kill, last words, exit code or signal. Blocks until it ends."""
         self._join(PATIENCE)
         with self._lock:
             code = self._process.exitcode
@@ -151,7 +151,7 @@ class Worker:
             return self._explain("" if code is None else _ending(code))
 
     def _explain(self, reason: str) -> str:
-        """Return the recorded reason of death; if there is none, record the last words, or else `reason`."""
+        """Return the recorded reason; if there is none, record the last words, or else `reason`."""
         if self._reason is None:
             with suppress(EOFError, OSError):
                 if self._last_words.poll():
@@ -160,7 +160,7 @@ class Worker:
         return self._reason
 
     def _join(self, seconds: float) -> None:
-        """Wait for the end of the process, without the lock, so that other threads can query the process meanwhile."""
+        """Wait for the end of the process, without the lock, so that other threads can query it."""
         if wait([self._process.sentinel], seconds):
             with self._lock:
                 self._process.join()  # the kernel closes its files shortly before the exit code is available
@@ -175,9 +175,9 @@ def _ending(code: int) -> str:
 
 
 def disconnect(connection: Connection) -> None:
-    """Shut down a connection on both sides and wake the threads that wait on it; received data stays readable.
+    """Shut down a connection on both sides: waiting threads wake, received data stays readable.
 
-    Closing the connection would not wake those threads, and the kernel could reuse their file descriptor for another file.
+    Closing it would not wake the threads, and the kernel could reuse the descriptor.
     """
     with suppress(OSError), socket.socket(fileno=os.dup(connection.fileno())) as end:  # already closed, or a pipe on Windows
         end.shutdown(socket.SHUT_RDWR)
@@ -188,6 +188,6 @@ _living: WeakSet[Worker] = WeakSet()
 
 @atexit.register
 def _kill_all() -> None:
-    """Kill the workers that still run when this process exits; multiprocessing would wait for them."""
+    """Kill workers that still run when this process exits: multiprocessing would wait for them."""
     for worker in list(_living):
         worker.kill()

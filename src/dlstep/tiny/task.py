@@ -1,12 +1,12 @@
 """The story task: short word problems whose answer and chain of thought can be scored exactly.
 
-This file owns the wording, the split into training and held-out stories, and the scores. It uses the standard library
-only and draws no randomness beyond the seeds it is given.
+This module defines the wording, the split into training and held-out stories, and the scores. It
+uses only the standard library, and no randomness besides the given seeds.
 
-A story gives a person a number of things and changes it one to three times (gain, lose, double). Its answer writes one
-equation for each change and a closing sentence. The answer is many-valued on purpose: the operands of `+` come in
-either order and there are three closing sentences, so tokens that are decided at the same time can contradict each
-other, as they can in a large diffusion language model.
+A story gives a person a number of things and changes it one to three times (gain, lose, double).
+The answer has one equation per change and a closing sentence. Several answers are right on purpose:
+the operands of `+` come in either order and there are three closing sentences, so tokens that are
+unmasked together can contradict each other, as in a large diffusion language model.
 """
 
 import random
@@ -21,13 +21,13 @@ THINGS = ("apples", "books", "coins", "cards", "shells", "stamps", "pens", "eggs
 GAIN_VERBS = ("buys", "finds", "wins", "gets", "picks")
 LOSE_VERBS = ("loses", "sells", "eats", "drops", "gives away")
 LEADS = ("Then", "Later", "Now")
-SMALLEST, LARGEST = 2, 60  # of the numbers that a story states
+SMALLEST, LARGEST = 2, 60  # bounds of the numbers in a story
 MOST_EVENTS = 3
-GAIN_SHARE, LOSE_SHARE = 0.5, 0.4  # of the events; the others double
+GAIN_SHARE, LOSE_SHARE = 0.5, 0.4  # shares of events; the others double
 LARGEST_DOUBLED = 99
-HELD_OUT_SHARE = 16  # one story in so many is held out
+HELD_OUT_SHARE = 16  # one in this many stories is held out
 
-# The template's multi-character units, a symbol each in the tokenizer's vocabulary.
+# Multi-character units of the template; each is one symbol of the tokenizer's vocabulary.
 TEMPLATE_WORDS = (
     *NAMES,
     *(f" {thing}" for thing in THINGS),
@@ -50,32 +50,32 @@ _NUMBER = re.compile(r"\d+", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """The person gets `amount` more."""
+    """An event: the person gets `amount` more."""
 
     amount: int
 
     def apply(self, total: int) -> int:
-        """The number of things after the event."""
+        """Return the number of things after the event."""
         return total + self.amount
 
 
 @dataclass(frozen=True, slots=True)
 class Lose:
-    """The person gives up `amount`, which is at most what the person has."""
+    """An event: the person loses `amount`, at most what the person has."""
 
     amount: int
 
     def apply(self, total: int) -> int:
-        """The number of things after the event."""
+        """Return the number of things after the event."""
         return total - self.amount
 
 
 @dataclass(frozen=True, slots=True)
 class Double:
-    """The person's number of things doubles."""
+    """An event: the person's number of things doubles."""
 
     def apply(self, total: int) -> int:
-        """The number of things after the event."""
+        """Return the number of things after the event."""
         return 2 * total
 
 
@@ -84,7 +84,7 @@ Event = Gain | Lose | Double
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One story with what it takes to score an answer to it."""
+    """One story, with everything needed to score an answer."""
 
     prompt: str
     answer: int
@@ -96,22 +96,22 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """Whether the last number is right, and whether every equation and the closing sentence are right as well."""
+    """Whether the last number is right, and whether all equations and the closing sentence are."""
 
     answer: bool
     chain: bool
 
 
 def held_out(prompt: str) -> bool:
-    """Whether a story belongs to the held-out part, which no training run may see; the same on every machine."""
+    """Return whether a story is held out from training; the same on every machine."""
     digest = blake2b(prompt.encode("utf-8"), digest_size=8).digest()
     return int.from_bytes(digest) % HELD_OUT_SHARE == 0
 
 
 def problems(n: int, seed: int = 0) -> tuple[Problem, ...]:
-    """`n` held-out problems with distinct prompts; the same `seed` gives the same problems, a larger `n` adds to them.
+    """Return `n` held-out problems with distinct prompts. Raises ValueError for a negative `n`.
 
-    Raises ValueError for a negative `n`.
+    The same `seed` gives the same problems; a larger `n` appends to them.
     """
     if n < 0:
         raise ValueError(f"the number of problems must not be negative, got {n}")
@@ -125,7 +125,7 @@ def problems(n: int, seed: int = 0) -> tuple[Problem, ...]:
 
 
 def training_stories(seed: int) -> Iterator[tuple[str, str]]:
-    """Endless stream of (prompt, response) without held-out stories; the same `seed` gives the same stream."""
+    """Yield (prompt, response) pairs forever, without held-out stories, determined by `seed`."""
     source = random.Random(f"training/{seed}")
     while True:
         problem = draw_problem(source)
@@ -134,7 +134,7 @@ def training_stories(seed: int) -> Iterator[tuple[str, str]]:
 
 
 def draw_problem(source: random.Random) -> Problem:
-    """One story out of all, held out or not."""
+    """Draw a story, held out or not."""
     name, thing = source.choice(NAMES), source.choice(THINGS)
     start = source.randint(SMALLEST, LARGEST)
     total = start
@@ -150,7 +150,7 @@ def draw_problem(source: random.Random) -> Problem:
 
 
 def draw_response(problem: Problem, source: random.Random) -> str:
-    """One of the right answers: operand orders of `+` and the closing sentence are drawn."""
+    """Draw a right answer: the order of operands of `+`, and the closing sentence."""
     total = problem.start
     parts: list[str] = []
     for event in problem.events:
@@ -161,7 +161,7 @@ def draw_response(problem: Problem, source: random.Random) -> str:
 
 
 def closing_sentences(problem: Problem) -> tuple[str, ...]:
-    """The sentences that may close a right answer."""
+    """Return the sentences that may close a right answer."""
     return (
         f"{problem.name} has {problem.answer} {problem.thing}.",
         f"So {problem.answer} {problem.thing} left.",
@@ -170,10 +170,10 @@ def closing_sentences(problem: Problem) -> tuple[str, ...]:
 
 
 def score(problem: Problem, text: str) -> Score:
-    """Score an answer's text, given without the prompt and without the end symbol.
+    """Score an answer, given without the prompt and the end symbol.
 
-    `answer` asks that the last number of the text is right; `chain` asks for one true equation per event, each
-    continuing from the one before with the story's own amount, and for one of the closing sentences.
+    `answer` requires that the last number is right. `chain` requires one true equation per event,
+    each continuing from the previous result with the story's amount, and a closing sentence.
     """
     numbers = _NUMBER.findall(text)
     answer = bool(numbers) and numbers[-1] == str(problem.answer)
@@ -190,7 +190,7 @@ def score(problem: Problem, text: str) -> Score:
 
 
 def _draw_event(source: random.Random, total: int) -> Event:
-    """Gains and losses are frequent, doubling is rare and keeps numbers at three digits."""
+    """Draw an event: often a gain or loss, rarely a double, which keeps numbers at three digits."""
     share = source.random()
     if share < GAIN_SHARE or total < SMALLEST:
         return Gain(source.randint(SMALLEST, LARGEST))
@@ -212,7 +212,7 @@ def _predicate(event: Event, source: random.Random) -> str:
 
 
 def _equations(event: Event, total: int) -> tuple[str, ...]:
-    """The left sides that may describe the event when `total` things are there before it."""
+    """Return the left sides that describe the event with `total` things before it."""
     match event:
         case Gain(amount):
             return f"{total}+{amount}", f"{amount}+{total}"
@@ -225,7 +225,7 @@ def _equations(event: Event, total: int) -> tuple[str, ...]:
 
 
 def _states(written: str, left_sides: tuple[str, ...], after: int, thing: str) -> bool:
-    """Whether the written equation is one of the expected ones, with the right result and the right thing."""
+    """Return whether the equation is an expected one, with the right result and the right thing."""
     found = _EQUATION.fullmatch(written)
     if found is None:
         return False

@@ -1,8 +1,8 @@
 """The tiny models' vocabulary as a Hugging Face fast tokenizer.
 
-This file owns the order of the symbols, and with it the meaning of every id in the shipped checkpoints: three special
-symbols, the printable ASCII characters with the newline, then the story template's words. Encoding takes the longest
-symbol at each place, so digits stay single and any printable-ASCII text comes back unchanged.
+This module defines the order of the symbols, and so every id in the shipped checkpoints: three
+special symbols, newline and printable ASCII, then the story template's words. Encoding takes the
+longest symbol at each place, so digits stay single and printable ASCII text round-trips unchanged.
 """
 
 import re
@@ -17,14 +17,14 @@ PAD_ID, MASK_ID, EOS_ID = 0, 1, 2
 SPECIAL = (PAD, MASK, EOS)
 CHARACTERS = ("\n", *map(chr, range(32, 127)))
 VOCABULARY = (*SPECIAL, *CHARACTERS, *sorted(TEMPLATE_WORDS))
-EMBEDDING_ROWS = 192  # rows of the embedding; ids past the vocabulary are never produced
+EMBEDDING_ROWS = 192  # embedding rows; ids past the vocabulary never occur
 
 
 def build_tokenizer() -> PreTrainedTokenizerFast:
-    """The tokenizer that every checkpoint folder carries; a character outside printable ASCII is read as `?`."""
+    """Return the tokenizer of every checkpoint. Characters outside printable ASCII become `?`."""
     vocabulary = {symbol: index for index, symbol in enumerate(VOCABULARY)}
     backend = Tokenizer(models.WordLevel(vocabulary, unk_token="?"))
-    # An alternation takes its first branch that fits, hence the longest symbols first.
+    # An alternation takes its first matching branch, so the longest symbols come first.
     longest_first = sorted((*CHARACTERS, *TEMPLATE_WORDS), key=lambda symbol: (-len(symbol), symbol))
     pattern = Regex("|".join(map(re.escape, longest_first)))
     backend.pre_tokenizer = pre_tokenizers.Split(pattern, behavior="isolated")

@@ -1,1 +1,1 @@
-"""The same functions as Triton kernels, each in the module named as its twin's; to import one is to import triton."""
+"""Triton kernels with the names and modules of their twins. Importing one imports triton."""

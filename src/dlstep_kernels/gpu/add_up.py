@@ -1,22 +1,23 @@
-"""Sums over the ranks of a group, each on a device of its own, through memory that all of them reach.
+"""Sum over the ranks of a group, one device each, through memory that all devices can access.
 
-A rank puts its numbers into the others' memory, which costs less than to fetch theirs, tells that they are there, waits
-until it is told so by all, and adds up in the order of ranks, in fp32, rounding once. Small tensors go whole: every rank adds
-up everything. Of large ones each rank adds up one part, and sends the sum round: more ranks than two then send less.
+A rank stores its numbers in the others' memory (faster than loading theirs), signals that they are
+there, waits for the signals of all, and sums in rank order, in fp32, rounding once. Small tensors
+are sent whole, and every rank sums everything. Of large tensors each rank sums one part and sends
+the sums to all, which transfers less with more than two ranks.
 
-A program has the same blocks on all ranks, and waits for nobody but the programs of its own number; no more are launched than
-run at a time. Two things are sure:
+A program has the same blocks on all ranks and waits only for the programs of its number on other
+ranks; no more programs are launched than run concurrently. Two invariants prevent overwriting:
 
-- When a rank has come to sum n, every rank has begun sum n - 1, and ended n - 2. Sums of one rank follow one another on the
-  device (launched without overlap), so its sum n - 1 is over; each of its programs then was told something by every rank,
-  which a rank does within its own sum n - 1, after its sum n - 2. So whole tensors, which lie in two halves of the memory in
-  turns, never meet what a rank still reads.
-- Parts need one place only. What was sent before the first signal of sum n - 1 is read before the second one, and all have
-  the second one of all when sum n begins; sums of parts are sent in sum n after the first signal of it, before which every
-  rank has ended sum n - 1. Parts, sums of parts and whole tensors have places apart.
+- When a rank starts sum n, all ranks have started sum n - 1 and ended n - 2. Sums of one rank run
+  in order without overlap, so its sum n - 1 is over; each of its programs then has a signal from
+  every rank, which that rank sends in its sum n - 1, after its sum n - 2. So whole tensors, which
+  alternate between two halves of the memory, never overwrite what a rank still reads.
+- Parts need one place. What is sent before the first signal of sum n - 1 is read before the second
+  one, which all ranks have received when sum n starts. Sums of parts are sent in sum n after its
+  first signal, when every rank has finished sum n - 1. Parts, sums and whole tensors are separate.
 
-A program that is told to give up while it waits leaves, and tells the others nothing, now or later. Their programs of its
-number wait for it until they are told as well: nobody takes its numbers for a sum.
+A program that gives up while it waits returns, and never signals again. The programs of its number
+on other ranks wait until they give up too, so a stale number is never mistaken for a result.
 """
 
 from typing import no_type_check
@@ -29,16 +30,17 @@ from torch import Tensor
 from ..commons import MOST, Commons, parts_bytes, whole_bytes
 from .launch import architecture, compiled_with, divided_up, parameters
 
-PATIENCE = tl.constexpr(256)  # looks at a signal before a look at the word to give up, of which one in TURNS goes to the host
+# Polls of a signal before one poll of the word to give up, of which one in TURNS reads host memory.
+PATIENCE = tl.constexpr(256)
 TURNS = tl.constexpr(64)
-OVER = tl.constexpr(1 << 40)  # what the count of looks cannot come to
+OVER = tl.constexpr(1 << 40)  # larger than any number of polls
 
 
 @triton.jit
 @no_type_check
 def _tell(pads, line, count, RANK: tl.constexpr, SIZE: tl.constexpr):
-    """Signal to all that what this program wrote before is there."""
-    tl.debug_barrier()  # one thread signals, for the stores of all
+    """Signal to all other ranks that what this program stored before is visible."""
+    tl.debug_barrier()  # wait for the stores of all threads, since one thread signals
     for other in tl.static_range(SIZE):
         if other != RANK:
             tl.atomic_xchg(pads[other] + line * SIZE + RANK, count, sem="release", scope="sys")
@@ -47,11 +49,11 @@ def _tell(pads, line, count, RANK: tl.constexpr, SIZE: tl.constexpr):
 @triton.jit
 @no_type_check
 def _await(pads, line, count, looked, gone, RANK: tl.constexpr, SIZE: tl.constexpr, BLOCK: tl.constexpr):
-    """Wait for the signals of all; whether this was given up.
+    """Wait for the signals of all other ranks; return whether the wait was given up.
 
-    Every look is an atomic operation, which one thread makes and tells the others: of two plain loads one could see another
-    value, and the threads would part. The host's word is fetched by one thread of one program at a time: fetches of it queue
-    up, a microsecond each, and whoever is late keeps the other ranks waiting, who then fetch it as well.
+    Each poll is an atomic operation by one thread, broadcast to the others: with plain loads,
+    threads could see different values and diverge. Only one thread of one program at a time reads
+    the host's word: such reads queue up for a microsecond each, and a late rank delays all others.
     """
     alone = False
     for other in tl.static_range(SIZE):
@@ -76,7 +78,7 @@ def _await(pads, line, count, looked, gone, RANK: tl.constexpr, SIZE: tl.constex
 @triton.jit
 @no_type_check
 def _send(rooms, offset, part, at, numbers, RANK: tl.constexpr, SIZE: tl.constexpr):
-    """Store numbers in the rooms of all others, who have those of all their others one behind the other there."""
+    """Store numbers in the rooms of all other ranks, in this rank's place there."""
     for other in tl.static_range(SIZE):
         if other != RANK:
             room = rooms[other].to(tl.pointer_type(numbers.dtype)) + offset
@@ -86,14 +88,14 @@ def _send(rooms, offset, part, at, numbers, RANK: tl.constexpr, SIZE: tl.constex
 @triton.jit
 @no_type_check
 def _sum(source, room, part, at, RANK: tl.constexpr, SIZE: tl.constexpr):
-    """The sum of what is there and of what the others sent, which the nearest cache may know as it was before."""
+    """Return the sum of local and received numbers, bypassing L1, which may hold stale values."""
     total = tl.zeros(at.shape, tl.float32)
     for other in tl.static_range(SIZE):
         if other == RANK:
             numbers = tl.load(source + at, mask=at < part)
         else:
             numbers = tl.load(room + (other - (other > RANK)) * part + at, mask=at < part, cache_modifier=".cg")
-        if other == 0:  # a sum of -0 and -0 is not 0
+        if other == 0:  # start from the number, not from 0: -0 + -0 is -0
             total = numbers.to(tl.float32)
         else:
             total += numbers.to(tl.float32)
@@ -103,7 +105,7 @@ def _sum(source, room, part, at, RANK: tl.constexpr, SIZE: tl.constexpr):
 @triton.jit
 @no_type_check
 def _end(counts, count, alone, MOST: tl.constexpr):
-    """Count a sum for all programs that are of no sum of so few, so that all counts are the same; one that gave up has none."""
+    """Store the new count, also for programs that this sum did not need; -1 after giving up."""
     every = tl.arange(0, MOST)
     mine = every % tl.num_programs(0) == tl.program_id(0)
     tl.store(counts + every, tl.where(alone, -1, count), mask=mine)
@@ -115,7 +117,7 @@ def _add_whole(
     source, target, rooms, pads, counts, gone, part, offset, half,
     RANK: tl.constexpr, SIZE: tl.constexpr, BLOCK: tl.constexpr, MOST: tl.constexpr,
 ):  # fmt: skip
-    """Every rank sends all that it has, and adds up all; `part` is the whole."""
+    """Sum small tensors: every rank sends its whole tensor and sums all; `part` is the size."""
     program, step = tl.program_id(0), tl.num_programs(0) * BLOCK
     count = tl.load(counts + program) + 1
     if count <= 0:
@@ -140,7 +142,7 @@ def _add_parts(
     source, target, rooms, pads, counts, gone, part,
     RANK: tl.constexpr, SIZE: tl.constexpr, BLOCK: tl.constexpr, MOST: tl.constexpr,
 ):  # fmt: skip
-    """Every rank sends each other the part that is its to add up, and then sums of its own part to all."""
+    """Sum large tensors: send each rank its part, sum the own part, and send that sum to all."""
     program, step = tl.program_id(0), tl.num_programs(0) * BLOCK
     count = tl.load(counts + program) + 1
     if count <= 0:
@@ -175,9 +177,9 @@ def _add_parts(
 
 
 def add_up(source: Tensor, commons: Commons) -> Tensor:
-    """The sum over all ranks, the same bits on each, of what `suits` allows and is contiguous.
+    """Return the sum over all ranks of a contiguous tensor that `suits` accepts, bitwise equal.
 
-    All ranks call this with such tensors in one order, each rank on one stream. The answer means nothing if this was given up.
+    All ranks call this in the same order, each on one stream. Undefined after giving up.
     """
     size, bytes_each = commons.size, source.itemsize
     target = torch.empty_like(source)

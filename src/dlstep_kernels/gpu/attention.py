@@ -1,7 +1,7 @@
 """Attention of packed query rows to paged keys and values, tile by tile.
 
-One program reads a range of positions for the rows of one tile and all query heads of one key head. If there are fewer tiles
-than the device runs at once, the positions are divided among several programs, and a second kernel joins what they found.
+One program reads a range of positions for one tile's rows and all query heads of one key head. If
+tiles are too few to fill the device, programs split the positions, and `_join` merges the parts.
 """
 
 from functools import cache
@@ -17,11 +17,11 @@ from ..tiles import Tiles
 from .launch import Parameters, architecture, compiled_with, divided_up, parameters, power_of_two
 
 LOG2_E = 1.4426950408889634
-MIN_PART = 256  # positions that are worth a program of their own
+MIN_PART = 256  # minimum positions per program
 MAX_PARTS = 32
-FEW = 3  # parts for which the device has room where there are few tiles
-AT_ONCE = 4  # parts that are read together when they are joined
-# These lie one behind the other in memory: how they are aligned differs from forward to forward.
+FEW = 3  # tiles are few if the device has room for this many parts of each
+AT_ONCE = 4  # parts that `_join` reads at once
+# Slices of one array, whose alignment differs between forward passes.
 NUMBERS = ["first_rows", "counts", "spans", "begins", "ends", "clear", "tables", "until", "since"]
 
 
@@ -32,7 +32,7 @@ def _read(
     HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, PAGE_SIZE: tl.constexpr, WIDE: tl.constexpr, SAME: tl.constexpr,
     PRECISION: tl.constexpr, MASKED: tl.constexpr,
 ):  # fmt: skip
-    """Take in the positions `position`, which lie on the pages `page`; unless MASKED, every row sees all of them."""
+    """Process the positions `position` on the pages `page`; all rows see them unless MASKED."""
     slot = page * PAGE_SIZE + position % PAGE_SIZE
     if WIDE:
         slot = slot.to(tl.int64)
@@ -40,7 +40,7 @@ def _read(
     value_place = key_place if SAME else slot[:, None] * value_slot + dim[None, :]
     held = dim[None, :] < HEAD_DIM
     if MASKED:
-        # What lies past the end may be anything, and no weight of 0 makes NaN vanish.
+        # Memory past the end may hold NaN, which a weight of 0 does not remove.
         held = held & (position < end)[:, None]
     if MASKED or HEAD_DIM < BLOCK_D:
         key = tl.load(key_base + key_place, mask=held, other=0.0)
@@ -53,7 +53,7 @@ def _read(
         seen = (position[None, :] >= start[:, None]) & (position[None, :] < last[:, None])
         score = tl.where(seen, score, float("-inf"))
     larger = tl.maximum(best, tl.max(score, 1) * scale)
-    # A row that has seen nothing yet has no best; any number does instead.
+    # A row that has seen nothing yet has best = -inf; use any finite pivot to avoid NaN.
     pivot = tl.where(larger == float("-inf"), 0.0, larger) if MASKED else larger
     weight = tl.exp2(score * scale - pivot[:, None])
     fade = tl.exp2(best - pivot)
@@ -68,11 +68,11 @@ def _keep(
     outputs, means, levels, best, total, mean, row, head, dim, active, sees, output_row, output_head, mean_part, mean_row,
     mean_head, level_part, level_row, parts, HEAD_DIM: tl.constexpr,
 ):  # fmt: skip
-    """Store what was read, or a part of it with log2 of each row's sum of weights as `levels`.
+    """Store the result, or one part of it, with log2 of each row's sum of weights as `levels`.
 
-    Both ends are compiled at once: apart, the loop before them came out slower for several parts than for one.
+    One function for both cases: with separate ones, the loop before compiled to slower code.
     """
-    # A row that sees nothing was not masked where all others see everything.
+    # In an unmasked loop, a row that sees nothing got weights, too.
     some = sees & (total != 0.0)
     mean = tl.where(some[:, None], mean / tl.where(some, total, 1.0)[:, None], 0.0)
     row = row.to(tl.int64)
@@ -85,7 +85,7 @@ def _keep(
         level = tl.where(some, best + tl.log2(tl.where(some, total, 1.0)), float("-inf"))
         tl.store(levels + part * level_part + row * level_row + head, level, mask=active)
         mean_place = means + part * mean_part + row[:, None] * mean_row + head[:, None] * mean_head + dim[None, :]
-        # What has no weight is not read.
+        # A part without weight is not read.
         tl.store(mean_place, mean, mask=(active & some)[:, None] & shown)
 
 
@@ -99,12 +99,12 @@ def _attend(
     BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, SLICES: tl.constexpr, PRECISION: tl.constexpr, WIDE: tl.constexpr,
     SAME: tl.constexpr, TAIL: tl.constexpr,
 ):  # fmt: skip
-    """One slice of a tile, one key head, one part of the positions."""
-    # Neighbours read the same positions: the heads of a position lie side by side, and slices share what they read.
+    """Attend from one slice of a tile, for one key head, to one part of the positions."""
+    # Neighbouring programs read the same positions: heads are adjacent, and slices share reads.
     kv_head, piece = tl.program_id(0) % KV_HEADS, tl.program_id(0) // KV_HEADS
     tile, first_place = piece // SLICES, piece % SLICES * BLOCK_M
     count = tl.load(counts + tile)
-    if first_place // GROUP >= count:  # a slice past the rows of its tile, or a tile that a graph has room for
+    if first_place // GROUP >= count:  # a slice past its tile's rows, or a padding tile
         return
     begin, end = tl.load(begins + tile), tl.load(ends + tile)
     table = tables + tl.load(spans + tile).to(tl.int64) * pages
@@ -126,7 +126,7 @@ def _attend(
     total = tl.zeros([BLOCK_M], tl.float32)
     mean = tl.zeros([BLOCK_M, BLOCK_D], tl.float32)
     middle = begin
-    # Pages are looked up one turn ahead: where to read is known when the reading begins.
+    # Pages are looked up one iteration ahead, so that addresses are known when loads are issued.
     if since is None:
         middle += tl.maximum(tl.minimum(tl.load(clear + tile), end) - begin, 0) // BLOCK_N * BLOCK_N
         for first in tl.range(begin, middle, BLOCK_N):
@@ -157,9 +157,9 @@ def _join(
     means, levels, outputs, pairs, parts,
     HEAD_DIM: tl.constexpr, BLOCK: tl.constexpr, BLOCK_D: tl.constexpr, MOST: tl.constexpr, TURN: tl.constexpr,
 ):  # fmt: skip
-    """Pairs of a row and a head, numbered through: the mean of the parts' means, weighted by 2 to their levels.
+    """Merge parts per (row, head) pair: the mean of their means, weighted by 2**level.
 
-    There are up to MOST parts; TURN of them are read at once.
+    There are at most MOST parts; TURN of them are read at once.
     """
     pair = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     dim, part = tl.arange(0, BLOCK_D), tl.arange(0, MOST)
@@ -175,7 +175,7 @@ def _join(
         for later in tl.static_range(TURN):
             one = first + later
             level = tl.load(levels + one * pairs + pair, mask=active & (one < parts), other=float("-inf"))
-            # What has no weight was not stored, and may be anything; to know the weight before reading would take longer.
+            # Parts without weight were not stored; masking the load itself would be slower.
             found = tl.load(means + one * pairs.to(tl.int64) * HEAD_DIM + place, mask=shown & (one < parts), other=0.0)
             weight = tl.exp2(level - pivot)
             total += weight
@@ -186,14 +186,14 @@ def _join(
 
 @cache
 def _processors(device: torch.device) -> int:
-    """How many multiprocessors a device has; 1 if it is no CUDA device."""
+    """Return the number of multiprocessors of a device; 1 if it is not a CUDA device."""
     return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 1
 
 
 def parts_of(tiles: Tiles, programs: int, chosen: Parameters, device: torch.device) -> int:
-    """Among how many programs each tile's positions are divided, so that a device is filled once.
+    """Return the number of programs per tile that fills the device once.
 
-    It depends on the shape of the tiles alone: answers are the same bits however the rows are filled.
+    It depends only on the tiles' shape, so results are bitwise equal however the rows are filled.
     """
     room = chosen["occupancy"] * _processors(device) // programs
     return max(1, min(room, tiles.shape.longest // MIN_PART, MAX_PARTS))
@@ -202,7 +202,7 @@ def parts_of(tiles: Tiles, programs: int, chosen: Parameters, device: torch.devi
 def launch_parameters(
     queries: Float[Tensor, "n heads head_dim"], height: int, group: int, *, windowed: bool = False, few: bool = False
 ) -> Parameters:
-    """The entry of the table for tiles of `height` pairs of a row and a head; `few` fill less than a third of the device."""
+    """Return launch parameters for tiles of `height` (row, head) pairs; `few`: under 1/3 full."""
     shape = f"{str(queries.dtype).removeprefix('torch.')}/{max(16, power_of_two(queries.shape[2]))}"
     generation = architecture(queries.device)
     own = [f"{generation}/{shape}/{height}/{group}", f"{generation}/{shape}/{height}", f"{generation}/{shape}"]
@@ -214,7 +214,7 @@ def launch_parameters(
 
 
 def _precision(queries: Float[Tensor, "n heads head_dim"]) -> str:
-    """How products of fp32 are made: from three of tensor cores, or exactly where those would need too many registers."""
+    """Return the precision of fp32 products: 3xTF32, or IEEE if that needs too many registers."""
     return "tf32x3" if queries.dtype == torch.float32 and queries.shape[2] <= 128 else "ieee"
 
 
@@ -228,16 +228,15 @@ def tiled_attention(
     chosen: Parameters | None = None,
     parts: int | None = None,
 ) -> Float[Tensor, "n heads head_dim"]:
-    """The twin's answer, where `scale` is positive and every row is in a tile; other rows are undefined.
+    """Return the twin's result; `scale` must be positive. Rows that are in no tile are undefined.
 
-    The numbers of a head lie side by side in the pages. `chosen` launch parameters and number of `parts` stand in for those
-    that are known to be fast.
+    The numbers of a head must be contiguous in the pages. `chosen`, `parts` override defaults.
     """
     n, heads, head_dim = queries.shape
     kv_heads = key_pages.shape[1]
     group = heads // kv_heads
     assert scale > 0.0, f"the scale must be positive, got {scale}"
-    assert key_pages.stride(2) == value_pages.stride(2) == 1, "the numbers of a head must lie side by side in the pages"
+    assert key_pages.stride(2) == value_pages.stride(2) == 1, "the numbers of a head must be contiguous in the pages"
     shape = tiles.shape
     height = max(16, power_of_two(shape.tile_rows * group))
     if chosen is None:
@@ -248,7 +247,7 @@ def tiled_attention(
     if parts is None:
         parts = parts_of(tiles, max(1, shape.busy * slices * kv_heads), chosen, queries.device)
     answer = torch.empty((n, heads, head_dim), dtype=queries.dtype, device=queries.device)
-    assert parts <= MAX_PARTS, f"there can be {MAX_PARTS} parts, got {parts}"
+    assert parts <= MAX_PARTS, f"at most {MAX_PARTS} parts are supported, got {parts}"
     held = (parts, n) if parts > 1 else (1, 0)
     means = torch.empty((*held, heads, head_dim), dtype=torch.float32, device=queries.device)
     levels = torch.empty((*held, heads), dtype=torch.float32, device=queries.device)
@@ -269,7 +268,7 @@ def tiled_attention(
         PRECISION=_precision(queries),
         WIDE=max(key_pages.shape[0] * key_pages.stride(0), value_pages.shape[0] * value_pages.stride(0)) >= 2**31,
         SAME=key_pages.stride(0) == value_pages.stride(0),
-        # Few positions are not seen by all rows, unless there is a window: stages would cost more than they give.
+        # Without a window few positions need masks: pipeline stages would cost more than they save.
         TAIL=1 if tiles.since is None else None,
         **compiled_with(chosen),
     )
@@ -283,7 +282,7 @@ def _joined(
     levels: Float[Tensor, "parts n heads"],
     answer: Float[Tensor, "n heads head_dim"],
 ) -> None:
-    """Join the parts of each row into `answer`."""
+    """Merge the parts of each row into `answer`."""
     parts, n, heads, head_dim = means.shape
     chosen = parameters("join", architecture(answer.device))
     block, block_d = chosen["block"], power_of_two(head_dim)

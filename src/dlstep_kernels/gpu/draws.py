@@ -1,6 +1,6 @@
-"""The counter-based generator inside kernels: bit for bit the numbers of `draws`, whose functions these mirror.
+"""The counter-based generator inside kernels, bitwise equal to `draws`; and order keys.
 
-Also how a logit and its id become one integer, by which both are ordered at once.
+An order key packs a logit and its id into one integer that orders by both.
 """
 
 from typing import no_type_check
@@ -14,7 +14,7 @@ NO_KEY = tl.constexpr(-(1 << 63))  # below every key of a finite logit
 @triton.jit
 @no_type_check
 def mix(value):
-    """The splitmix64 step of unsigned 64-bit integers."""
+    """Return the splitmix64 step of unsigned 64-bit integers."""
     value = value + 0x9E3779B97F4A7C15
     value = (value ^ (value >> 30)) * 0xBF58476D1CE4E5B9
     value = (value ^ (value >> 27)) * 0x94D049BB133111EB
@@ -24,7 +24,7 @@ def mix(value):
 @triton.jit
 @no_type_check
 def draw_key(seed, position, draw, PURPOSE: tl.constexpr):
-    """The key of a stream from its counters, signed 64-bit integers."""
+    """Return the key of a stream from its counters, signed 64-bit integers."""
     value = mix(seed.to(tl.uint64, bitcast=True))
     value = mix(value ^ position.to(tl.uint64, bitcast=True))
     value = mix(value ^ draw.to(tl.uint64, bitcast=True))
@@ -34,7 +34,7 @@ def draw_key(seed, position, draw, PURPOSE: tl.constexpr):
 @triton.jit
 @no_type_check
 def complement(key, index):
-    """One minus the uniform number `index` of the stream of `key`: exact, as both are odd multiples of 2**-24."""
+    """Return 1 minus uniform number `index` of a stream: exact, as both are odd * 2**-24."""
     bits = (mix(key ^ mix(index.to(tl.uint64))) >> 41).to(tl.int32)
     one_to_two = ((bits ^ 0x7FFFFF) | 0x3F800000).to(tl.float32, bitcast=True)
     return (one_to_two - 1.0) + 5.9604644775390625e-08
@@ -43,14 +43,14 @@ def complement(key, index):
 @triton.jit
 @no_type_check
 def gumbel(remainder):
-    """Gumbel noise from one minus a uniform number."""
+    """Return Gumbel noise from 1 minus a uniform number."""
     return -tl.log(-tl.log(1.0 - remainder))
 
 
 @triton.jit
 @no_type_check
 def random_id(key, bound):
-    """Number 0 of the stream of `key` as an integer in [0, bound)."""
+    """Return number 0 of the stream of `key` as an integer in [0, bound)."""
     bits = mix(key ^ mix(tl.zeros([], tl.uint64))) >> 33
     return ((bits * tl.full([], bound, tl.uint64)) >> 31).to(tl.int64)
 
@@ -58,7 +58,7 @@ def random_id(key, bound):
 @triton.jit
 @no_type_check
 def order_key(value, index, HIGHEST: tl.constexpr):
-    """An integer that orders finite values, equal ones by index: the one that counts as larger is larger."""
+    """Return an integer key that orders finite values, ties by index; NO_KEY for other values."""
     bits = tl.where(value == 0.0, 0.0, value).to(tl.int32, bitcast=True)
     ordered = bits ^ ((bits >> 31) & 0x7FFFFFFF)
     low = index.to(tl.int32)
@@ -71,7 +71,7 @@ def order_key(value, index, HIGHEST: tl.constexpr):
 @triton.jit
 @no_type_check
 def value_of(key):
-    """The value that a key orders; -inf of a place that holds none."""
+    """Return the value of an order key; -inf for an empty one."""
     ordered = (key >> 32).to(tl.int32)
     value = (ordered ^ ((ordered >> 31) & 0x7FFFFFFF)).to(tl.float32, bitcast=True)
     return tl.where(ordered < -2139095040, float("-inf"), value)
@@ -80,7 +80,7 @@ def value_of(key):
 @triton.jit
 @no_type_check
 def index_of(key, HIGHEST: tl.constexpr):
-    """The index in a key."""
+    """Return the index in an order key."""
     low = (key & 0x7FFFFFFF).to(tl.int32)
     if not HIGHEST:
         low = 0x7FFFFFFF - low
@@ -90,14 +90,14 @@ def index_of(key, HIGHEST: tl.constexpr):
 @triton.jit
 @no_type_check
 def no_keys(COUNT: tl.constexpr):
-    """Places for keys that hold none; distinct, so that one is filled at a time."""
+    """Return empty keys; they are distinct, so that `keep_largest` replaces one at a time."""
     return tl.arange(0, COUNT).to(tl.int64) + (NO_KEY + 1)
 
 
 @triton.jit
 @no_type_check
 def keep_largest(kept, keys):
-    """The largest of both; keys are distinct. Costs a look at `keys`, and one more for each that goes in."""
+    """Return the largest of distinct keys. Costs one check, plus one per inserted key."""
     top = tl.max(keys, 0)
     least = tl.min(kept, 0)
     while top > least:

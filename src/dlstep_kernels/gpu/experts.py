@@ -1,8 +1,8 @@
-"""Mixtures of experts: pairs of a row and a choice are laid in tiles of one expert each, whose weights each tile reads once.
+"""Mixture of experts: (row, choice) pairs are sorted into tiles of one expert, read once per tile.
 
-Rounded where the twin rounds, and once more: what a pair adds is stored in the dtype of the hidden states. With many rows,
-that alone takes a tenth of the time to move; it would be twice as much in fp32. Nothing depends on the order in which
-programs run.
+Rounds where the twin does, and once more: what a pair adds is stored in the dtype of the hidden
+states, because with many rows this traffic is a tenth of the time, and fp32 would double it.
+Results do not depend on the order in which programs run.
 """
 
 from dataclasses import dataclass
@@ -18,19 +18,19 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from ..experts import Activation
 from .launch import Parameters, architecture, compiled_with, divided_up, parameters, power_of_two
 
-ALIGNMENT = 16  # bytes of which the rows that a descriptor reads start at multiples
-MAX_PAIRS = 128  # for each expert, beyond which launch parameters are the same
-# Tiles of this height are worked on as half as high where that holds all their pairs. A product of less than half as many rows
-# would be another instruction, whose sums may differ in the last bit.
+ALIGNMENT = 16  # bytes; rows that a descriptor reads must start at multiples
+MAX_PAIRS = 128  # pairs per expert; launch parameters do not change beyond this
+# Tiles of this height are halved if that holds all their pairs. Smaller products would use another
+# instruction, whose sums may differ in the last bit.
 HALVED = tl.constexpr(128)
 
 
 @triton.jit(do_not_specialize=("pairs",))
 @no_type_check
 def _rank_pairs(chosen, counts, ranks, pairs, experts, BLOCK: tl.constexpr):
-    """How many pairs each expert has, and a number of each pair among those of its expert.
+    """Count the pairs of each expert, and number the pairs within their expert.
 
-    Programs number them in the order in which they come: where in a tile a pair stands changes nothing of its product.
+    The numbering depends on timing, but the place of a pair in a tile does not affect its product.
     """
     pair = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     expert = tl.load(chosen + pair, mask=pair < pairs, other=-1)
@@ -45,9 +45,9 @@ def _place_pairs(
     chosen, counts, ranks, order, tiles, pairs, experts, limit,
     ROWS: tl.constexpr, BLOCK: tl.constexpr, TILES: tl.constexpr, EXPERTS: tl.constexpr,
 ):  # fmt: skip
-    """Pairs in the order of their experts, and of each tile its expert (-1: none), its first place and the one past its last.
+    """Sort pairs by expert; store each tile's expert (-1: none), first place and end.
 
-    Every program sums all counts up for itself: they are few.
+    Every program sums all counts, since they are few.
     """
     one = tl.arange(0, EXPERTS)
     count = tl.load(counts + one, mask=one < experts, other=0)
@@ -74,7 +74,7 @@ def _place_pairs(
 @triton.jit
 @no_type_check
 def _gathered(matrix, row, inside, first, stride, depth, DEPTH: tl.constexpr, EVEN: tl.constexpr):
-    """Some numbers of these rows."""
+    """Load a range of the columns of these rows."""
     place = first + tl.arange(0, DEPTH)
     at = matrix + row.to(tl.int64)[:, None] * stride + place[None, :]
     if EVEN:
@@ -86,12 +86,12 @@ def _gathered(matrix, row, inside, first, stride, depth, DEPTH: tl.constexpr, EV
 @no_type_check
 def _turned(matrix, start, first, height, depth,
             COLUMNS: tl.constexpr, DEPTH: tl.constexpr, EVEN: tl.constexpr, BULK: tl.constexpr):  # fmt: skip
-    """Some numbers of the rows from `start` on, transposed; what lies past the end of a row counts as zero."""
+    """Load columns of the rows from `start` on, transposed; zeros past the end of a row."""
     if BULK:
         numbers = matrix.load([start, first])
     else:
         place = first + tl.arange(0, DEPTH)
-        # Rows past the last repeat it: nobody stores their products.
+        # Rows past the end repeat the last one: their products are never stored.
         row = tl.minimum(start + tl.arange(0, COLUMNS), height - 1)
         at = matrix + row.to(tl.int64)[:, None] * depth + place[None, :]
         numbers = tl.load(at) if EVEN else tl.load(at, mask=(place < depth)[None, :], other=0.0)
@@ -105,7 +105,7 @@ def _gate_tile(
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, EVEN: tl.constexpr, BULK: tl.constexpr,
     TANH: tl.constexpr,
 ):  # fmt: skip
-    """activation(gate) * up of the pairs from `begin` on, with the weights from row `top` on."""
+    """Store activation(gate) * up of the pairs from `begin` on; weights start at row `top`."""
     place = begin + tl.arange(0, ROWS)
     inside = place < stop
     pair = tl.load(order + place, mask=inside, other=0)
@@ -119,7 +119,7 @@ def _gate_tile(
         up = tl.dot(some, right, up, input_precision="ieee")
     bend = gate
     if TANH:
-        # 1 + tanh(x) is twice the logistic function of 2x.
+        # Uses 1 + tanh(x) = 2 * sigmoid(2x).
         bend = 1.5957691216057308 * (gate + 0.044715 * gate * gate * gate)
     values = gate / (1.0 + tl.exp(-bend)) * up
     column = start + tl.arange(0, COLUMNS)
@@ -134,7 +134,7 @@ def _multiply_gated(
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, EVEN: tl.constexpr, BULK: tl.constexpr,
     TANH: tl.constexpr,
 ):  # fmt: skip
-    # Programs that read the same weights, those of an expert's tiles, are near each other.
+    # Neighbouring programs belong to tiles of one expert and read the same weights.
     across = tl.cdiv(width, COLUMNS)
     tile, start = tl.program_id(0) // across, tl.program_id(0) % across * COLUMNS
     expert = tl.load(tiles + tile)
@@ -160,7 +160,7 @@ def _lower_tile(
     inner, weight, shares, parts, order, begin, stop, top, start, height, depth, width,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, EVEN: tl.constexpr, BULK: tl.constexpr,
 ):  # fmt: skip
-    """Store, in `parts`, the share of each pair from `begin` on in its row, with the weights from row `top` on."""
+    """Store in `parts` the contribution of each pair from `begin` on; weights start at `top`."""
     place = begin + tl.arange(0, ROWS)
     inside = place < stop
     pair = tl.load(order + place, mask=inside, other=0)
@@ -203,7 +203,7 @@ def _multiply_down(
 @triton.jit
 @no_type_check
 def _add_choices(parts, chosen, answer, experts, width, COUNT: tl.constexpr, BLOCK: tl.constexpr):
-    """The sum of a row's parts in the order of its choices; parts of what is no expert were never written."""
+    """Sum a row's parts in the order of its choices, skipping invalid choices."""
     row = tl.program_id(0).to(tl.int64)
     column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     total = tl.zeros([BLOCK], tl.float32)
@@ -217,7 +217,7 @@ def _add_choices(parts, chosen, answer, experts, width, COUNT: tl.constexpr, BLO
 
 @dataclass(frozen=True, slots=True)
 class _Laid:
-    """Pairs in the order of their experts, and tiles of `height` rows over them: expert, first place, the one past the last."""
+    """Pairs sorted by expert, and tiles of `height` rows: expert, first place, end."""
 
     order: Int32[Tensor, " pairs"]
     tiles: Int32[Tensor, "3 tiles"]
@@ -225,9 +225,9 @@ class _Laid:
 
 
 def _names(down: Float[Tensor, "experts hidden inner"], pairs: int) -> tuple[str, ...]:
-    """Keys of launch parameters: by pairs for each expert, rounded down to a power of two, and without.
+    """Return keys of launch parameters: with pairs per expert (a power of 2), then without.
 
-    Those for numbers of two bytes count on rows of weights that start at multiples of 16 bytes.
+    Parameters for 2-byte numbers assume that rows of weights start at multiples of 16 bytes.
     """
     here, (experts, *sizes), size = architecture(down.device), down.shape, f"{down.itemsize}b"
     if any(each * down.itemsize % ALIGNMENT for each in sizes):
@@ -237,7 +237,7 @@ def _names(down: Float[Tensor, "experts hidden inner"], pairs: int) -> tuple[str
 
 
 def _lay(chosen: Int64[Tensor, "n k"], experts: int, names: tuple[str, ...]) -> _Laid:
-    """Tiles over all pairs. How many there may be is known without reading what is chosen."""
+    """Lay tiles over all pairs. Their maximum number is known without reading the choices."""
     pairs, ranked, placed = chosen.numel(), parameters("rank_pairs", *names), parameters("place_pairs", *names)
     height = placed["rows"]
     limit = (pairs + min(pairs, experts) * (height - 1)) // height
@@ -257,7 +257,7 @@ def _lay(chosen: Int64[Tensor, "n k"], experts: int, names: tuple[str, ...]) -> 
 def _read_as(
     weight: Float[Tensor, "experts height depth"], taken: Parameters
 ) -> tuple[Tensor | TensorDescriptor, dict[str, int | bool]]:
-    """The weights of all experts as one matrix, through a descriptor where they can be, and how a kernel reads it."""
+    """Return all experts' weights as a matrix or descriptor, and kernel options to read it."""
     matrix, depth = weight.flatten(0, 1), weight.shape[2]
     bulk = bool(taken["bulk"]) and matrix.data_ptr() % ALIGNMENT == depth * matrix.itemsize % ALIGNMENT == 0
     how = {"COLUMNS": taken["columns"], "DEPTH": taken["depth"], "EVEN": depth % taken["depth"] == 0, "BULK": bulk}
@@ -268,7 +268,7 @@ def _gate(
     hidden: Float[Tensor, "n hidden"], gate_up: Float[Tensor, "experts twice_inner hidden"], laid: _Laid, count: int,
     names: tuple[str, ...], activation: Activation,
 ) -> Float[Tensor, "pairs inner"]:  # fmt: skip
-    """activation(gate) * up of each pair; nothing is written for those of no expert."""
+    """Return activation(gate) * up of each pair; rows of invalid choices are undefined."""
     taken = parameters("multiply_gated", *names)
     matrix, how = _read_as(gate_up, taken)
     (experts, height, depth), limit = gate_up.shape, laid.tiles.shape[1]
@@ -284,7 +284,7 @@ def _lower(
     inner: Float[Tensor, "pairs inner"], down: Float[Tensor, "experts hidden inner"], shares: Float[Tensor, "n k"], laid: _Laid,
     names: tuple[str, ...],
 ) -> Float[Tensor, "pairs hidden"]:  # fmt: skip
-    """The part that each pair adds to its row; nothing is written for those of no expert."""
+    """Return what each pair adds to its row; rows of invalid choices are undefined."""
     taken = parameters("multiply_down", *names)
     matrix, how = _read_as(down, taken)
     (experts, width, depth), limit = down.shape, laid.tiles.shape[1]
@@ -299,7 +299,7 @@ def _lower(
 def _add(
     parts: Float[Tensor, "pairs hidden"], chosen: Int64[Tensor, "n k"], experts: int, names: tuple[str, ...]
 ) -> Float[Tensor, "n hidden"]:
-    """The sum of the parts of each row's pairs."""
+    """Return the sum of the parts of each row's pairs."""
     taken = parameters("add_choices", *names)
     (rows, count), width = chosen.shape, parts.shape[1]
     answer = parts.new_empty((rows, width))
@@ -318,10 +318,10 @@ def mix_experts(
     *,
     activation: Activation,
 ) -> Float[Tensor, "n hidden"]:
-    """The twin's answer, up to the rounding said above; hidden states and the experts' weights are of one dtype."""
+    """Return the twin's result up to rounding; `hidden` and weights must have the same dtype."""
     if not chosen.numel():
         return torch.zeros_like(hidden)
-    assert gate_up.is_contiguous() and down.is_contiguous(), "the weights of all experts must lie one behind the other"
+    assert gate_up.is_contiguous() and down.is_contiguous(), "the weights of all experts must be contiguous"
     hidden = hidden if hidden.stride(1) == 1 else hidden.contiguous()
     chosen, experts = chosen.contiguous(), len(down)
     names = _names(down, chosen.numel())

@@ -1,7 +1,7 @@
-"""Sampling from hidden states: each program multiplies some rows with one tile of the head's weight and leaves one part of
-each row. The logits of a tile live in registers only.
+"""Sample from hidden states: each program multiplies rows with a tile of the head's weight and stores
+one part per row. The logits of a tile exist only in registers.
 
-They are summed in fp32 like the twin's, in another order: ids are the twin's where logits differ by more than that.
+Logits are summed in fp32 in another order than the twin's: ids may differ for nearly equal ones.
 """
 
 from typing import no_type_check
@@ -39,7 +39,7 @@ from .parts import (
 @triton.jit
 @no_type_check
 def _capped(logits, softcap):
-    """softcap * tanh(logits / softcap); small quotients by the series, where the quotient of exponentials cancels."""
+    """Return softcap * tanh(logits / softcap); a series for small quotients avoids cancellation."""
     x = logits / softcap
     rest = tl.exp(-2.0 * tl.abs(x))
     far = (1.0 - rest) / (1.0 + rest)
@@ -52,9 +52,9 @@ def _capped(logits, softcap):
 @no_type_check
 def _multiply(hidden, weight, row, column, rows, width, depth, hidden_stride, weight_stride,
               ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, EVEN: tl.constexpr):  # fmt: skip
-    """Logits of a tile, without bias."""
+    """Return the logits of a tile, without bias."""
     place = tl.arange(0, DEPTH)
-    # Rows and columns past the end repeat the last one.
+    # Rows and columns past the end repeat the last one, which is always readable.
     left = hidden + tl.minimum(row, rows - 1).to(tl.int64)[:, None] * hidden_stride + place[None, :]
     right = weight + tl.minimum(column, width - 1).to(tl.int64)[None, :] * weight_stride + place[:, None]
     sums = tl.zeros([ROWS, COLUMNS], tl.float32)
@@ -74,7 +74,7 @@ def _multiply(hidden, weight, row, column, rows, width, depth, hidden_stride, we
 @triton.jit
 @no_type_check
 def _multiply_bulk(hidden, weight, row, column, depth, ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr):
-    """The same through descriptors of both matrices; what lies past their ends counts as zero."""
+    """Return the same as `_multiply`, through descriptors, which read zeros past the ends."""
     sums = tl.zeros([ROWS, COLUMNS], tl.float32)
     for first in range(0, depth, DEPTH):
         sums = tl.dot(hidden.load([row, first]), weight.load([column, first]).T, sums, input_precision="ieee")
@@ -84,7 +84,7 @@ def _multiply_bulk(hidden, weight, row, column, depth, ROWS: tl.constexpr, COLUM
 @triton.jit
 @no_type_check
 def _first_of(best, values, column, HIGHEST: tl.constexpr):
-    """The column of each row's `best` among its values."""
+    """Return the column of each row's `best` among its values."""
     if HIGHEST:
         return tl.max(tl.where(values == best[:, None], column[None, :], -1), 1)
     return tl.min(tl.where(values == best[:, None], column[None, :], 0x7FFFFFFF), 1)
@@ -93,14 +93,14 @@ def _first_of(best, values, column, HIGHEST: tl.constexpr):
 @triton.jit
 @no_type_check
 def _halves(x, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
-    """The left and the right half of the columns."""
+    """Return the left and the right half of the columns."""
     return tl.split(tl.permute(tl.reshape(x, (ROWS, 2, COLUMNS // 2)), (0, 2, 1)))
 
 
 @triton.jit
 @no_type_check
 def _sums(x, base, inverse, ENTROPY: tl.constexpr, PLAIN: tl.constexpr):
-    """Sums of exponentials relative to `base`: at the temperature, times the score, at temperature 1."""
+    """Return sums of exp(x - base): at the temperature, times the score, at temperature 1."""
     shifted = x - base[:, None]
     weights = tl.exp2(shifted * (inverse * LOG2E)[:, None])
     total = tl.sum(weights, 1)
@@ -116,7 +116,7 @@ def _sums(x, base, inverse, ENTROPY: tl.constexpr, PLAIN: tl.constexpr):
 @no_type_check
 def _store_sums(x, peak, inverse, numbers, part, plane, inside, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
                 ENTROPY: tl.constexpr, PLAIN: tl.constexpr):  # fmt: skip
-    """Store the sums of a tile, made of its halves: what is in between takes registers."""
+    """Store the sums of a tile, computed by halves to save registers."""
     base = tl.where(peak > float("-inf"), peak, 0.0)
     left, right = _halves(x, ROWS, COLUMNS)
     total, moment, plain = _sums(left, base, inverse, ENTROPY, PLAIN)
@@ -133,7 +133,7 @@ def _store_sums(x, peak, inverse, numbers, part, plane, inside, ROWS: tl.constex
 @triton.jit
 @no_type_check
 def _race_half(x, base, scale, key, column, HIGHEST: tl.constexpr):
-    """The smallest -log(u) / weight of each row, which has the largest score + noise; its column and logit."""
+    """Return each row's smallest -log(u) / weight (largest score + noise), its column and logit."""
     times = -tl.log(1.0 - complement(key[:, None], column[None, :])) * tl.exp2((base[:, None] - x) * scale[:, None])
     least = tl.min(times, 1)
     winner = _first_of(least, times, column, HIGHEST)
@@ -143,7 +143,7 @@ def _race_half(x, base, scale, key, column, HIGHEST: tl.constexpr):
 @triton.jit
 @no_type_check
 def _race(x, peak, inverse, key, start, ROWS: tl.constexpr, COLUMNS: tl.constexpr, HIGHEST: tl.constexpr):
-    """Column and logit of each row's best perturbed score; -1 where nothing is allowed. By halves: noise takes registers."""
+    """Return column (-1: none) and logit of each row's best perturbed score, by halves."""
     base, scale = tl.where(peak > float("-inf"), peak, 0.0), inverse * LOG2E
     left, right = _halves(x, ROWS, COLUMNS)
     column = start + tl.arange(0, COLUMNS // 2)
@@ -167,7 +167,7 @@ def _read_head(
 ):  # fmt: skip
     if filled is not None:
         rows = tl.load(filled).to(tl.int32)
-    # Programs that read the same part of the weight are neighbours.
+    # Neighbouring programs read the same part of the weight.
     blocks = tl.cdiv(rows, ROWS)
     tile = tl.program_id(0) // tl.maximum(blocks, 1)
     if (tile >= splits) | (blocks == 0):
@@ -188,7 +188,7 @@ def _read_head(
         x = _capped(x, softcap)
     masked = (mask_id >= start_id) & (mask_id < start_id + COLUMNS)
     if (start + COLUMNS > width) | (start_id + COLUMNS > vocab_size) | masked:
-        # What is forbidden does not count, but spoils the sums if it is NaN or +inf.
+        # Forbidden logits do not count, but NaN or +inf among them must make the row broken.
         allowed = (column < width) & (ids < vocab_size) & (ids != mask_id)
         x = tl.where(allowed[None, :] | ((column < width)[None, :] & ~(x < float("inf"))), x, float("-inf"))
         x = tl.where((~allowed)[None, :] & (x > float("-inf")), float("nan"), x)
@@ -222,7 +222,7 @@ def _read_named(
     hidden, weight, bias, softcap, hidden_stride, weight_stride, filled, width, depth, named, logits,
     DEPTH: tl.constexpr, CAPPED: tl.constexpr,
 ):  # fmt: skip
-    """The logit of one named id of a row; of an id that is not there, any."""
+    """Compute the logit of one named id of a row; undefined for an id that is not there."""
     row = tl.program_id(0).to(tl.int64)
     if filled is not None:  # noqa: SIM102
         if row >= tl.load(filled):
@@ -251,7 +251,7 @@ def _named_logits(
     softcap: float | None,
     filled: Tensor | None,
 ) -> Float32[Tensor, "n k"]:
-    """Logits of named ids, before penalties."""
+    """Return the logits of named ids, before penalties."""
     logits = torch.empty(named.shape, dtype=torch.float32, device=hidden.device)
     chosen = parameters("read_named", architecture(hidden.device))
     if named.numel():
@@ -264,13 +264,13 @@ def _named_logits(
 
 
 def _of_owners(logits: Float32[Tensor, "n k"], named: Int64[Tensor, "n k"], share: Share) -> Float32[Tensor, "n k"]:
-    """Of the logits that the ranks computed for each named id, that of the rank whose share has the id."""
+    """Return, for each named id, the logit from the rank whose share contains the id."""
     owners = (named // share.cut.most).clamp(0, (share.cut.total - 1) // share.cut.most)
     return torch.stack(share.exchange(logits)).gather(0, owners[None])[0]
 
 
 def _optional(settings: Settings) -> tuple[Tensor | None, Tensor | None, Tensor | None, Tensor | None, Tensor | None]:
-    """Seeds, positions and draws of the noise, ids and amounts of penalties; None for those of no row."""
+    """Return seeds, positions, draws, penalty ids and amounts; None if no row needs them."""
     noise, penalty = settings.noise, settings.penalty
     seeds, positions, draws = (None, None, None) if noise is None else (noise.seeds, noise.positions, noise.draws)
     ids, amounts = (None, None) if penalty is None else (penalty.ids, penalty.amounts)
@@ -278,7 +278,7 @@ def _optional(settings: Settings) -> tuple[Tensor | None, Tensor | None, Tensor 
 
 
 def _chosen(hidden: Tensor, raced: bool, kept: int) -> Parameters:
-    """Launch parameters by architecture, size of a number, what else takes registers (a list, noise), and rows."""
+    """Return launch parameters by architecture, dtype size, register use (list, noise) and rows."""
     name = f"{architecture(hidden.device)}/{hidden.dtype.itemsize}b"
     rows = f"n{min(max(16, power_of_two(hidden.shape[0])), 256)}"
     kind = f"{name}/listed" if kept > 1 else f"{name}/raced" if raced else name
@@ -286,12 +286,12 @@ def _chosen(hidden: Tensor, raced: bool, kept: int) -> Parameters:
 
 
 def _aligned(matrix: Tensor) -> bool:
-    """Whether rows start at multiples of 16 bytes, as a descriptor asks."""
+    """Return whether rows start at multiples of 16 bytes, as a descriptor requires."""
     return matrix.data_ptr() % 16 == matrix.stride(0) * matrix.itemsize % 16 == 0
 
 
 def _described(matrix: Tensor, rows: int, columns: int) -> TensorDescriptor:
-    """A matrix to be read in tiles."""
+    """Return a descriptor to read a matrix in tiles."""
     return TensorDescriptor.from_tensor(matrix, [rows, columns])
 
 
@@ -308,16 +308,16 @@ def head_and_sample(
     filled: Int64[Tensor, "1"] | None = None,
     share: Share | None = None,
 ) -> Drawn:
-    """The twin's answer, for settings without filters; `hidden` and `weight` are of one dtype.
+    """Return the twin's result, for settings without filters and inputs of equal dtypes.
 
-    Rows from `filled` on cost nothing, and their answers may be anything; None: there are none. Ranks that have a `share` of
-    the weight each read their own, and exchange parts.
+    Rows from `filled` on cost nothing and are undefined. Each rank with a `share` of the weight
+    reads only its own, and the ranks exchange parts.
     """
     hidden = hidden if hidden.stride(1) == 1 else hidden.contiguous()
-    assert weight.stride(1) == 1, "the numbers of a row of the weight must lie side by side"
+    assert weight.stride(1) == 1, "the numbers of a row of the weight must be contiguous"
     rows, depth = hidden.shape
     cut = cut_of(len(weight), 0, 1) if share is None else share.cut
-    if not cut.count:  # a rank without ids has one that nothing allows, with a logit of 0 whatever the hidden states are
+    if not cut.count:  # a rank without ids gets a forbidden one with logit 0
         hidden, weight, bias = torch.zeros_like(hidden), hidden.new_zeros(1, depth), None
     raced = settings.temperatures is not None
     plain = raced and not sampler.tempered

@@ -1,4 +1,4 @@
-"""Launch parameters of the kernels: sizes of tiles, warps and stages, looked up in a table and never searched for here."""
+"""Launch parameters of the kernels (tile sizes, warps, stages), looked up in launch.json."""
 
 import json
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ def _table() -> dict[str, dict[str, dict[str, int]]]:
 
 @cache
 def architecture(device: torch.device) -> str:
-    """Which generation a device is of, `sm_90` for Hopper; `none` if it is no CUDA device."""
+    """Return a device's generation, such as `sm_90` for Hopper; `none` without CUDA."""
     if device.type != "cuda":
         return "none"
     major, minor = torch.cuda.get_device_capability(device)
@@ -25,22 +25,22 @@ def architecture(device: torch.device) -> str:
 
 
 def parameters(kernel: str, *keys: str) -> Parameters:
-    """The entry of the table for `kernel`, under the first of `keys` that it has, or under `default`."""
+    """Return the table's entry for `kernel` under the first known key, or under `default`."""
     entries = _table()[kernel]
     return entries[next((key for key in keys if key in entries), "default")]
 
 
 def compiled_with(chosen: Parameters) -> dict[str, int | bool]:
-    """The launch parameters that triton itself takes; fused multiplication and addition is not left to its default."""
+    """Return the parameters for triton itself, with fused multiply-add enabled explicitly."""
     own = ("num_warps", "num_stages", "launch_pdl")
     return {name: chosen[name] for name in own if name in chosen} | {"enable_fp_fusion": True}
 
 
 def divided_up(count: int, size: int) -> int:
-    """How many parts of `size` hold `count`."""
+    """Return the number of parts of `size` that hold `count`."""
     return -(-count // size)
 
 
 def power_of_two(count: int) -> int:
-    """The least power of two that is not less than `count`, which is at least 1."""
+    """Return the smallest power of two that is at least `count`, which must be positive."""
     return 1 << (count - 1).bit_length()

@@ -1,8 +1,7 @@
-"""Mean embeddings without the probabilities in memory: they are made tile by tile where the product needs them.
+"""Mean embeddings without probabilities in memory: they are recomputed per tile for the product.
 
-Rounded where the twin rounds: quotients, probabilities and the answer to the table's dtype. What a row's exponentials are
-divided by is summed in another order, so that a probability at the edge between two numbers of that dtype may round the
-other way; beside that only the order of the product's sums in fp32 differs.
+Rounds where the twin does: quotients, probabilities and the result to the table's dtype. The
+softmax denominator and the product are summed in another order, which may change rounding.
 """
 
 from typing import no_type_check
@@ -20,7 +19,7 @@ from .parts import LOG2E
 @triton.jit
 @no_type_check
 def _divided(x, divisor, inverse):
-    """x / divisor to the last bit but for rare cases: a product, and a correction by what is left of x."""
+    """Return x / divisor, exact except in rare cases: a product, corrected by the remainder."""
     quotient = x * inverse
     return tl.fma(tl.fma(-quotient, divisor, x), inverse, quotient)
 
@@ -28,7 +27,7 @@ def _divided(x, divisor, inverse):
 @triton.jit
 @no_type_check
 def _scaled(logits, at, temperature, inverse, inside, table):
-    """Quotients as the twin rounds them."""
+    """Return quotients, rounded as in the twin."""
     x = tl.load(logits + at, mask=inside, other=float("-inf")).to(tl.float32)
     quotient = tl.where(tl.abs(x) < float("inf"), _divided(x, temperature, inverse), x)
     return quotient.to(table.dtype.element_ty).to(tl.float32)
@@ -37,7 +36,7 @@ def _scaled(logits, at, temperature, inverse, inside, table):
 @triton.jit
 @no_type_check
 def _normalise(logits, temperatures, table, peaks, totals, stride, vocab, splits, tiles, BLOCK: tl.constexpr):
-    """Largest quotient of one range of a row, and the sum of exponentials relative to it."""
+    """Store the largest quotient of one range of a row, and the sum of exp relative to it."""
     row = tl.program_id(0).to(tl.int64)
     first = tl.program_id(1) * tiles * BLOCK
     place = first + tl.arange(0, BLOCK)
@@ -60,8 +59,8 @@ def _blend_tiles(
     logits, temperatures, table, peaks, totals, sums, stride, table_stride, rows, vocab, width, each,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr,
 ):  # fmt: skip
-    """The part of some rows' means, in some columns, that one range of the vocabulary makes."""
-    # Programs of one range are neighbours: they read the same logits and embeddings.
+    """Store the contribution of one range of the vocabulary to some rows' means in some columns."""
+    # Neighbouring programs read the same range of logits and embeddings.
     across = tl.cdiv(width, COLUMNS)
     tile = tl.program_id(0) % across
     row = tl.program_id(0) // across * ROWS + tl.arange(0, ROWS)
@@ -89,7 +88,7 @@ def _blend_tiles(
 def _denominators(
     logits: Float[Tensor, "n vocab"], temperatures: Float32[Tensor, " n"], table: Tensor, name: str
 ) -> tuple[Float32[Tensor, " n"], Float32[Tensor, " n"]]:
-    """Largest quotient of each row, and the sum of exponentials relative to it."""
+    """Return the largest quotient of each row, and the sum of exponentials relative to it."""
     rows, vocab = logits.shape
     chosen = parameters("normalise", name)
     tiles = divided_up(vocab, chosen["block"])
@@ -107,12 +106,12 @@ def _denominators(
 def mean_embeddings(
     logits: Float[Tensor, "n vocab"], temperatures: Float32[Tensor, " n"], table: Float[Tensor, "vocab width"]
 ) -> Float[Tensor, "n width"]:
-    """The twin's answer, up to the rounding said above."""
+    """Return the twin's result up to rounding."""
     (rows, vocab), width = logits.shape, table.shape[1]
     if not rows:
         return table.new_empty((0, width))
     logits = logits if logits.stride(1) == 1 else logits.contiguous()
-    assert table.stride(1) == 1, "the numbers of an embedding must lie side by side"
+    assert table.stride(1) == 1, "the numbers of an embedding must be contiguous"
     name = f"{architecture(logits.device)}/{table.dtype.itemsize}b"
     peaks, totals = _denominators(logits, temperatures, table, name)
     chosen = parameters("blend_tiles", name)

@@ -1,4 +1,4 @@
-"""Soft inputs, one program a soft row: its parts are read once and stay in registers."""
+"""Soft inputs, one program per soft row: its parts are read once and stay in registers."""
 
 from typing import no_type_check
 
@@ -47,12 +47,12 @@ def _blend_rows(
 def merge_embeddings(
     embedded: Float[Tensor, "n width"], table: Float[Tensor, "vocab width"], mask_id: int, soft: SoftRows
 ) -> Float[Tensor, "n width"]:
-    """The twin's answer, up to the order of sums in fp32; rows are distinct, and the others bit for bit the same."""
+    """Return the twin's result up to the order of fp32 sums; rows must be distinct."""
     merged = embedded.clone(memory_format=torch.contiguous_format)
     count = soft.ids.shape[1]
     if not soft.rows.numel():
         return merged
-    assert table.stride(1) == 1, "the numbers of an embedding must lie side by side"
+    assert table.stride(1) == 1, "the numbers of an embedding must be contiguous"
     width = embedded.shape[1]
     chosen = parameters("blend_rows", architecture(embedded.device))
     _blend_rows[(soft.rows.numel(),)](

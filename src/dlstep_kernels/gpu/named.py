@@ -1,7 +1,6 @@
-"""Probabilities of named ids: each program measures one id of a row by the sums that the parts of the row hold.
+"""Probabilities of named ids: each program computes one id of a row from the row's parts.
 
-Its logit is read from the row, or was computed for it alone. In the second case it may differ by rounding from what the
-sums were made of; the id that was drawn has the very probability of the draw.
+Its logit is read or recomputed (with other rounding). The sampled id keeps its probability.
 """
 
 from dataclasses import replace
@@ -59,7 +58,7 @@ def _measure_named(
         x = tl.load(logits + at)
     if penalty_ids is not None:
         x = tl.where(token == tl.load(penalty_ids + row), x - tl.load(penalties + row), x)
-    # A logit that was computed anew may be above the largest by its rounding.
+    # A recomputed logit may exceed the maximum by rounding.
     probability = tl.exp(tl.maximum(tl.minimum(x - base, 0.0) * scale, LEAST)) / measured
     probability = tl.where(token == tl.load(tokens + row), tl.load(drawn + row), probability)
     tl.store(probabilities + at, tl.where(there & ~broken, probability, 0.0))
@@ -77,9 +76,9 @@ def with_named(
     whole: bool,
     filled: Int64[Tensor, "1"] | None = None,
 ) -> Drawn:
-    """`drawn` with the probabilities of the ids that the settings name.
+    """Return `drawn` with the probabilities of the ids that the settings name.
 
-    `logits` are those of the named ids, or if `whole` those of all ids; `plain` and `filled` are what the answer was made with.
+    `logits` are those of all ids if `whole`, else of the named ids. Others as in `answer`.
     """
     named, penalty = settings.named, settings.penalty
     assert named is not None, "ids must be named"

@@ -1,4 +1,4 @@
-"""Storing keys and values into pages, one program a row."""
+"""Store keys and values into pages, one program per row."""
 
 from typing import no_type_check
 
@@ -51,14 +51,14 @@ def store_kv(
     value_pages: Float[Tensor, "slots kv_heads head_dim"],
     slots: Int64[Tensor, " n"] | Int32[Tensor, " n"],
 ) -> None:
-    """Write row i to slot `slots[i]` of the pages, in place; a row of slot -1 is not stored, nor is any other slot touched.
+    """Write row i to slot `slots[i]` in place; -1 is not stored, other slots are untouched.
 
-    The numbers of a head lie side by side in the pages; the rows may have any strides. Slots other than -1 are distinct.
+    The numbers of a head must be contiguous in the pages. Slots other than -1 must be distinct.
     """
     count, kv_heads, head_dim = keys.shape
     if count == 0:
         return
-    assert key_pages.stride(2) == value_pages.stride(2) == 1, "the numbers of a head must lie side by side in the pages"
+    assert key_pages.stride(2) == value_pages.stride(2) == 1, "the numbers of a head must be contiguous in the pages"
     chosen = parameters("store_kv", architecture(keys.device))
     _store_rows[(count,)](
         keys,

@@ -1,7 +1,7 @@
-"""From partial answers over ranges of the vocabulary to one answer a row: the second half of sampling.
+"""Merge partial results over ranges of the vocabulary to one per row: the second half of sampling.
 
-A part knows of its ids the largest logit, sums relative to it, the keys of its largest logits, and the logit and id that
-won its race of perturbed scores. Whoever wrote the parts, perturbed scores of winners are compared as the twin has them.
+A part has the largest logit of its ids, sums relative to it, the order keys of its largest logits,
+and id and logit of its best perturbed score (its race). Winners are compared as in the twin.
 """
 
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ TINY = tl.constexpr(1.1754943508222875e-38)
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """Room for `splits` parts of each of `n` rows: planes of numbers, ids that won races, keys of the largest logits."""
+    """`splits` parts of each of `n` rows: planes of numbers, race winners, largest order keys."""
 
     numbers: Float32[Tensor, "planes n splits"]
     winners: Int32[Tensor, "n splits"]
@@ -37,12 +37,12 @@ class Parts:
 
 
 def kept_keys(sampler: SamplerConfig) -> int:
-    """How many largest logits a part must keep."""
+    """Return the number of largest logits that a part must keep."""
     return power_of_two(max(sampler.best, 2 if "margin" in sampler.statistics else 1))
 
 
 def room(rows: int, splits: int, sampler: SamplerConfig, device: torch.device) -> Parts:
-    """Parts yet to be written."""
+    """Return uninitialised parts."""
     return Parts(
         torch.empty((PLANES, rows, splits), dtype=torch.float32, device=device),
         torch.empty((rows, splits), dtype=torch.int32, device=device),
@@ -51,7 +51,7 @@ def room(rows: int, splits: int, sampler: SamplerConfig, device: torch.device) -
 
 
 def side_by_side(parts: Parts, exchange: Exchange) -> Parts:
-    """The parts of all ranks, which have as many each; their ids are those of the whole."""
+    """Return the concatenated parts of all ranks, with equally many each and ids of the whole."""
     return Parts(
         torch.cat(exchange(parts.numbers), 2), torch.cat(exchange(parts.winners), 1), torch.cat(exchange(parts.keys), 1)
     )
@@ -60,7 +60,7 @@ def side_by_side(parts: Parts, exchange: Exchange) -> Parts:
 @triton.jit
 @no_type_check
 def temperature_of(temperatures, rows, inside):
-    """Temperature (1 for greedy rows), its inverse, and whether the row is sampled from."""
+    """Return the temperature (1 for greedy rows), its inverse, and whether the row is sampled."""
     given = tl.load(temperatures + rows, mask=inside, other=0.0)
     hot = given > 0.0
     temperature = tl.maximum(tl.where(hot, given, 1.0), TINY)
@@ -70,7 +70,7 @@ def temperature_of(temperatures, rows, inside):
 @triton.jit
 @no_type_check
 def stream_of(seeds, positions, draws, rows, inside, OF: tl.constexpr):
-    """The key of each row's stream."""
+    """Return the key of each row's stream."""
     seed = tl.load(seeds + rows, mask=inside, other=0)
     position = tl.load(positions + rows, mask=inside, other=0)
     return draw_key(seed, position, tl.load(draws + rows, mask=inside, other=0), OF)
@@ -80,7 +80,7 @@ def stream_of(seeds, positions, draws, rows, inside, OF: tl.constexpr):
 @no_type_check
 def _add_up(numbers, keys, row, base, inverse, plane, splits, CHUNK: tl.constexpr, KEPT: tl.constexpr,
             ENTROPY: tl.constexpr, PLAIN: tl.constexpr):  # fmt: skip
-    """Sums over all parts relative to `base`, and the largest keys."""
+    """Return the sums over all parts relative to `base`, and the largest keys."""
     total, moment, plain, kept = 0.0, 0.0, 0.0, no_keys(KEPT)
     for first in range(0, splits, CHUNK):
         part = first + tl.arange(0, CHUNK)
@@ -105,7 +105,7 @@ def _add_up(numbers, keys, row, base, inverse, plane, splits, CHUNK: tl.constexp
 @triton.jit
 @no_type_check
 def _winner(numbers, winners, row, base, temperature, key, plane, splits, CHUNK: tl.constexpr, HIGHEST: tl.constexpr):
-    """Id and logit of the best perturbed score."""
+    """Return id and logit of the best perturbed score."""
     best, token, logit = float("-inf"), -1, float("-inf")
     for first in range(0, splits, CHUNK):
         part = first + tl.arange(0, CHUNK)
@@ -130,7 +130,7 @@ def _winner(numbers, winners, row, base, temperature, key, plane, splits, CHUNK:
 @triton.jit
 @no_type_check
 def _list_best(kept, base, inverse, total, broken, ids, probabilities, row, BEST: tl.constexpr, HIGHEST: tl.constexpr):
-    """Store the most probable ids in order; where none is left, id 0 and probability 0."""
+    """Store the most probable ids in order, then id 0 with probability 0 if there are too few."""
     for place in tl.static_range(BEST):
         key = tl.max(kept, 0)
         value = value_of(key)
@@ -202,9 +202,9 @@ def answer(
     plain: bool,
     filled: Int64[Tensor, "1"] | None = None,
 ) -> Drawn:
-    """One answer for each row from its parts; `plain` says that they hold sums at temperature 1 as well.
+    """Return one result per row from its parts; `plain`: parts have sums at temperature 1, too.
 
-    Rows from `filled` on are left out, None: none.
+    Rows from `filled` on are skipped (None: none).
     """
     _, rows, splits = parts.numbers.shape
     device, best = parts.numbers.device, sampler.best

@@ -1,7 +1,6 @@
-"""Choosing experts: a product whose parts fill the device, and one look at each row's logits, which stay in registers.
+"""Choose experts: a product split to fill the device, then one pass over each row's logits.
 
-Products of 16-bit numbers are summed in fp32 like the twin's, in another order: choices are the twin's where ratings differ
-by more than that.
+16-bit products are summed in another order than the twin's: nearly equal ratings may swap.
 """
 
 from typing import no_type_check
@@ -18,8 +17,8 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from .launch import architecture, compiled_with, divided_up, parameters, power_of_two
 
 MAX_ROWS = 4096
-LEAST = tl.constexpr(-2139095041)  # what orders -inf
-NOTHING = tl.constexpr(-(1 << 31))  # below all that orders a value
+LEAST = tl.constexpr(-2139095041)  # order key of -inf
+NOTHING = tl.constexpr(-(1 << 31))  # below all order keys
 
 
 @triton.jit
@@ -29,14 +28,14 @@ def _multiply_part(
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, EVEN: tl.constexpr, BULK: tl.constexpr,
     EARLY: tl.constexpr,
 ):  # fmt: skip
-    """Logits of some rows and experts, so far as one range of the width makes them."""
+    """Store partial logits of some rows and experts, over one range of the width."""
     if EARLY:
         gdc_launch_dependents()
     across = tl.cdiv(experts, COLUMNS)
     first_row, start = tl.program_id(0) // across * ROWS, tl.program_id(0) % across * COLUMNS
     begin = tl.program_id(1) * each
     row, column, place = first_row + tl.arange(0, ROWS), start + tl.arange(0, COLUMNS), tl.arange(0, DEPTH)
-    # Rows and experts past the end repeat the last one.
+    # Rows and experts past the end repeat the last one, which is always readable.
     left = tl.minimum(row, rows - 1).to(tl.int64)[:, None] * hidden_stride + place[None, :]
     right = tl.minimum(column, experts - 1).to(tl.int64)[None, :] * weight_stride + place[:, None]
     sums = tl.zeros([ROWS, COLUMNS], tl.float32)
@@ -57,7 +56,7 @@ def _multiply_part(
 @triton.jit
 @no_type_check
 def _ordered(value):
-    """An integer that orders values, NaN above all, as a reduction of integers is the faster one."""
+    """Return an integer that orders values, NaN above all; integer reductions are faster."""
     bits = value.to(tl.int32, bitcast=True)
     return tl.where(value != value, 0x7FFFFFFF, bits ^ ((bits >> 31) & 0x7FFFFFFF))
 
@@ -65,7 +64,7 @@ def _ordered(value):
 @triton.jit
 @no_type_check
 def _best_two(first, second, other_first, other_second):
-    """The two largest of two times two numbers, of each the larger one first."""
+    """Return the two largest of two descending pairs."""
     smaller = tl.minimum(first, other_first)
     return tl.maximum(first, other_first), tl.maximum(smaller, tl.maximum(second, other_second))
 
@@ -73,9 +72,9 @@ def _best_two(first, second, other_first, other_second):
 @triton.jit
 @no_type_check
 def _in_kept_groups(order, GROUPS: tl.constexpr, MOST_GROUPS: tl.constexpr, KEPT: tl.constexpr):
-    """The same, but for experts of groups that are not kept what orders -inf."""
+    """Replace the order keys of experts outside the kept groups by that of -inf."""
     first, second = tl.reduce((order, tl.full(order.shape, NOTHING, tl.int32)), 1, _best_two)
-    # Not negative unless a bias made them so: then the bits are turned back.
+    # Keys to bits: they differ only for negative ratings, which a bias can cause.
     first ^= (first >> 31) & 0x7FFFFFFF
     second ^= (second >> 31) & 0x7FFFFFFF
     group = tl.arange(0, MOST_GROUPS)
@@ -89,7 +88,7 @@ def _in_kept_groups(order, GROUPS: tl.constexpr, MOST_GROUPS: tl.constexpr, KEPT
 @triton.jit
 @no_type_check
 def _scores(parts, row, rows, expert, there, EXPERTS: tl.constexpr, SPLITS: tl.constexpr):
-    """Scores of some experts of a row."""
+    """Return the scores of some experts of a row."""
     logits = tl.zeros(expert.shape, tl.float32)
     for part in tl.static_range(SPLITS):
         start = parts + (part * rows + row).to(tl.int64) * EXPERTS
@@ -104,9 +103,9 @@ def _choose_best(
     SPLITS: tl.constexpr, GROUPS: tl.constexpr, SIZE: tl.constexpr, MOST_GROUPS: tl.constexpr, MOST: tl.constexpr,
     KEPT: tl.constexpr, COUNT: tl.constexpr, PLACES: tl.constexpr, NORMALISED: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
-    """The choices of a row. There is room for MOST_GROUPS groups of MOST experts, both powers of two."""
+    """Store the choices of a row, padded to MOST_GROUPS groups of MOST experts (powers of two)."""
     if EARLY:
-        gdc_wait()  # this was launched while the product runs
+        gdc_wait()  # launched early: wait for the product
     row = tl.program_id(0)
     group, one = tl.arange(0, MOST_GROUPS)[:, None], tl.arange(0, MOST)[None, :]
     expert, there = group * SIZE + one, (group < GROUPS) & (one < SIZE)
@@ -122,7 +121,7 @@ def _choose_best(
         best = tl.min(tl.where(order == tl.max(order, 0), expert, 0x7FFFFFFF), 0)
         ids = tl.where(place == number, best, ids)
         order = tl.where(expert == best, NOTHING, order)
-    # Read again, for few: cheaper than to look for each among all.
+    # Recomputing the few chosen scores is cheaper than selecting them from all.
     shares = tl.where(place < COUNT, _scores(parts, row, rows, ids, place < COUNT, GROUPS * SIZE, SPLITS), 0.0)
     if NORMALISED:
         shares = shares / (tl.sum(shares, 0) + 1e-20)
@@ -132,19 +131,19 @@ def _choose_best(
 
 
 def _aligned(matrix: Tensor) -> bool:
-    """Whether rows start at multiples of 16 bytes, as a descriptor asks."""
+    """Return whether rows start at multiples of 16 bytes, as a descriptor requires."""
     return matrix.data_ptr() % 16 == matrix.stride(0) * matrix.itemsize % 16 == 0
 
 
 def _logits(hidden: Tensor, weight: Tensor, early: bool) -> Float32[Tensor, "splits n experts"]:
-    """Parts of the product hidden @ weight.T, whose sum it is; their number is a power of two.
+    """Return addends of hidden @ weight.T; their number is a power of two.
 
     `early`: the next kernel may be launched before this one ends, and waits for it by itself.
     """
     if hidden.dtype == torch.float32:  # not for tensor cores
         return linear(hidden, weight)[None]
     (rows, depth), experts, name = hidden.shape, weight.shape[0], architecture(hidden.device)
-    # From some number of rows on, launch parameters are the same.
+    # Launch parameters do not change beyond MAX_ROWS.
     chosen = parameters("multiply_part", f"{name}/n{min(power_of_two(rows), MAX_ROWS)}", name)
     blocks = divided_up(rows, chosen["rows"]) * divided_up(experts, chosen["columns"])
     tiles = divided_up(depth, chosen["depth"])
@@ -174,13 +173,13 @@ def choose_experts(
     normalised: bool,
     scale: float,
 ) -> tuple[Int64[Tensor, "n count"], Float32[Tensor, "n count"]]:
-    """The twin's answer, but for the order of sums; `hidden` and `weight` are of one dtype."""
+    """Return the twin's result up to the order of sums; dtypes of inputs must be equal."""
     hidden = hidden if hidden.stride(1) == 1 else hidden.contiguous()
-    assert weight.stride(1) == 1, "the numbers of a row of the weight must lie side by side"
+    assert weight.stride(1) == 1, "the numbers of a row of the weight must be contiguous"
     rows, experts = hidden.shape[0], weight.shape[0]
     size = experts // groups
-    assert size * groups == experts >= count, "groups are of one size, and no expert is chosen twice"
-    assert kept_groups >= groups or size > 1, "groups are rated by two experts each"
+    assert size * groups == experts >= count, "groups must have equal sizes, and at least `count` experts"
+    assert kept_groups >= groups or size > 1, "groups need two experts for their rating"
     chosen = torch.empty((rows, count), dtype=torch.int64, device=hidden.device)
     weights = torch.empty((rows, count), dtype=torch.float32, device=hidden.device)
     if rows:

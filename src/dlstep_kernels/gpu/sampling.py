@@ -1,7 +1,7 @@
-"""Sampling from logits: each program reads one range of a row's vocabulary once, tile by tile, and leaves one part.
+"""Sample from logits: each program reads one range of a row's vocabulary once and stores one part.
 
-Scores are compared as the twin compares them, up to the rounding of what it subtracts first: where the two best perturbed
-scores of a row differ by less than that, the ids may differ.
+Scores are compared as in the twin, up to the rounding of the subtracted maximum: ids may differ if
+the two best perturbed scores of a row are that close.
 """
 
 from typing import no_type_check
@@ -32,15 +32,15 @@ from .parts import (
     temperature_of,
 )
 
-# How far the largest logit may be from the one that sums are relative to: exponentials of twice the first neither overflow
-# nor vanish, by the second an entropy loses its last digits.
+# Allowed distance of the largest logit from the base of sums: exp(2 * FAR) neither overflows
+# nor vanishes; beyond FAR_FOR_ENTROPY an entropy loses its last digits.
 FAR, FAR_FOR_ENTROPY = tl.constexpr(60.0), tl.constexpr(8.0)
 
 
 @triton.jit
 @no_type_check
 def _allowed(x, columns, vocab_size, mask_id, penalised, penalty):
-    """Logits after the penalty, -inf where forbidden: but NaN, which spoils the sums, where those are NaN or +inf."""
+    """Return logits after the penalty; forbidden ones become -inf (NaN if NaN or +inf)."""
     x = tl.where(columns == penalised, x - penalty, x)
     forbidden = tl.where(x < float("inf"), float("-inf"), float("nan"))
     return tl.where((columns < vocab_size) & (columns != mask_id), x, forbidden)
@@ -49,11 +49,11 @@ def _allowed(x, columns, vocab_size, mask_id, penalised, penalty):
 @triton.jit
 @no_type_check
 def _sum_up(x, peak, top, inverse, total, moment, plain, ENTROPY: tl.constexpr, PLAIN: tl.constexpr):
-    """The running sums with a tile's logits, relative to the largest so far; that, and the weights of the tile."""
+    """Add a tile to the running sums, relative to the new maximum; return its weights, too."""
     before, peak = peak, tl.maximum(peak, top)
     base = tl.where(peak > float("-inf"), peak, 0.0)
     weights = tl.exp2((x - base) * (inverse * LOG2E))
-    sunk = before - base  # not bounded: a high temperature divides it
+    sunk = before - base  # unbounded, since a high temperature shrinks it
     moved = tl.maximum(sunk * inverse, LEAST)
     shrink = tl.exp(moved)
     if ENTROPY:
@@ -67,10 +67,10 @@ def _sum_up(x, peak, top, inverse, total, moment, plain, ENTROPY: tl.constexpr, 
 @triton.jit
 @no_type_check
 def _race(x, base, weights, columns, key, temperature, limit, racer, noise, winner, HIGHEST: tl.constexpr):
-    """The best perturbed score so far as its logit, noise and id, and the limit that a better one must stay below.
+    """Update the best perturbed score (logit, noise, id), and the limit for a better one.
 
-    The largest score + noise is the smallest -log(u) / weight, and -log(u) > 1 - u: most tiles are seen to hold no
-    better one without a logarithm.
+    The largest score + noise is the smallest -log(u) / weight, and -log(u) > 1 - u, so most tiles
+    can be rejected without computing a logarithm.
     """
     remainder = complement(key, columns)
     if tl.max((remainder <= limit * weights).to(tl.int32), 0) > 0:
@@ -118,7 +118,7 @@ def _read_tiles(
     coming = tl.load(logits + columns, mask=columns < width, other=float("-inf"))
     for _ in range(tiles):
         x = coming.to(tl.float32)
-        # The next tile is on its way while this one is worked on.
+        # Prefetch the next tile while this one is processed.
         later = columns + BLOCK
         coming = tl.load(logits + later, mask=(later < width) & (later < stop), other=float("-inf"))
         named = ((mask_id >= start) & (mask_id < start + BLOCK)) | ((penalised >= start) & (penalised < start + BLOCK))
@@ -131,7 +131,7 @@ def _read_tiles(
             floor = value_of(tl.min(kept, 0))
         if RACED:
             limit = limit / shrink
-            # Noise is at most that of the number next to 1.
+            # Skip the tile if even the largest possible noise (u next to 1) cannot win.
             if hot & (limit * tl.exp(tl.maximum((top - base) * inverse, LEAST)) >= 5.9e-08):
                 limit, racer, noise, winner = _race(
                     x, base, weights, columns, key, temperature, limit, racer, noise, winner, HIGHEST
@@ -157,15 +157,16 @@ def _scan(
     logits, first, stop, width, vocab_size, mask_id, penalised, penalty, base, places,
     BLOCK: tl.constexpr, GROUP: tl.constexpr, HIGHEST: tl.constexpr, ENTROPY: tl.constexpr,
 ):  # fmt: skip
-    """One reading of a range, without a word between threads until its end: the largest logit, where the group of numbers
-    begins that holds it, and sums relative to `base`.
+    """Read a range once, without communication between threads until its end.
+
+    Returns the largest logit, the start of its group of numbers, and sums relative to `base`.
     """
     tops, starts = tl.full([BLOCK // GROUP], float("-inf"), tl.float32), tl.zeros([BLOCK // GROUP], tl.int32)
     total, moment = tl.zeros([BLOCK // GROUP], tl.float32), tl.zeros([BLOCK // GROUP], tl.float32)
     coming = tl.load(logits + first + places, mask=first + places < width, other=float("-inf"))
     for start in range(first, stop, BLOCK):
         x = coming.to(tl.float32)
-        # The next tile is on its way while this one is worked on.
+        # Prefetch the next tile while this one is processed.
         later = start + BLOCK
         inside = (later + places < width) & (later < stop)
         coming = tl.load(logits + later + places, mask=inside, other=float("-inf"))
@@ -177,7 +178,7 @@ def _scan(
         if HIGHEST:
             better = top >= tops
         tops, starts = tl.where(better, top, tops), tl.where(better, start, starts)
-        # Subtracted first: a product with the logit itself would be rounded by more, the larger the logit.
+        # Subtract first: the rounding of a product with the logit itself grows with the logit.
         weights = tl.exp2((x - base) * LOG2E)
         total += tl.sum(weights, 1)
         if ENTROPY:
@@ -204,7 +205,7 @@ def _scan_tiles(
     if PENALISED:
         penalised, penalty = tl.load(penalty_ids + row).to(tl.int32), tl.load(penalties + row)
     places = (tl.arange(0, BLOCK // GROUP) * GROUP)[:, None] + tl.arange(0, GROUP)[None, :]
-    # Sums are relative to the largest of the first logits; should that be far off, they are made again.
+    # Sums are relative to the largest of the first logits; if that is far off, they are redone.
     kept = (first + places < vocab_size) & (first + places != mask_id)
     x = tl.load(logits + first + places, mask=kept, other=float("-inf"))
     base = tl.max(tl.max(x.to(tl.float32), 1), 0)
@@ -218,7 +219,7 @@ def _scan_tiles(
         again = (tl.abs(peak - base) > (FAR_FOR_ENTROPY if ENTROPY else FAR)) & (peak > float("-inf"))
         base = tl.where(again, peak, base)
     moved = tl.where(peak > float("-inf"), base - peak, 0.0)
-    shrink = tl.exp2(moved * LOG2E)  # the reciprocal of the largest weight, whose product was rounded alike
+    shrink = tl.exp2(moved * LOG2E)  # the reciprocal of the largest weight, with the same rounding
     part = row * splits + tl.program_id(1)
     tl.store(numbers + MAXIMA * plane + part, peak)
     tl.store(numbers + TOTALS * plane + part, total * shrink)
@@ -231,7 +232,7 @@ def _scan_tiles(
 
 
 def _ranges(rows: int, width: int, chosen: Parameters) -> tuple[int, int]:
-    """How many ranges a row is cut into, and how many tiles each holds."""
+    """Return the number of ranges of a row, and the tiles per range."""
     tiles = -(-width // chosen["block"])
     each = -(-tiles // min(tiles, max(1, chosen["programs"] // rows)))
     return -(-tiles // each), each
@@ -245,7 +246,7 @@ def sample(
     mask_id: int | None,
     sampler: SamplerConfig = SIMPLE,
 ) -> Drawn:
-    """The twin's answer, for settings without filters; statistics are summed in fp32 in another order."""
+    """Return the twin's result for settings without filters; fp32 sums are in another order."""
     logits = logits if logits.stride(1) == 1 else logits.contiguous()
     width = logits.shape[1]
     raced, plain = settings.temperatures is not None, settings.temperatures is not None and not sampler.tempered
@@ -259,7 +260,7 @@ def sample(
 
 
 def _race_and_list(logits: Tensor, settings: Settings, vocab_size: int, mask_id: int, sampler: SamplerConfig) -> Parts:
-    """Parts with whatever was asked for."""
+    """Return parts with everything that may be requested."""
     rows, width = logits.shape
     raced, noise, penalty = settings.temperatures is not None, settings.noise, settings.penalty
     chosen = parameters("read_tiles", *_keys(logits, raced))
@@ -279,7 +280,7 @@ def _race_and_list(logits: Tensor, settings: Settings, vocab_size: int, mask_id:
 
 
 def _list_first(logits: Tensor, settings: Settings, vocab_size: int, mask_id: int, sampler: SamplerConfig) -> Parts:
-    """Parts that know their largest logit only: what greedy rows need."""
+    """Return parts with only their largest logit, which is enough for greedy rows."""
     rows, width = logits.shape
     penalty = settings.penalty
     chosen = parameters("scan_tiles", *_keys(logits, False))
@@ -296,6 +297,6 @@ def _list_first(logits: Tensor, settings: Settings, vocab_size: int, mask_id: in
 
 
 def _keys(logits: Tensor, raced: bool) -> tuple[str, ...]:
-    """Under which names the launch table may know this: architecture, size of a number, whether noise is drawn, rows."""
+    """Return launch table keys by architecture, dtype size, noise and rows."""
     name = f"{architecture(logits.device)}/{logits.dtype.itemsize}b" + ("/raced" if raced else "")
     return f"{name}/n{power_of_two(max(1, logits.shape[0]))}", name, architecture(logits.device)

@@ -18,7 +18,7 @@ from dlstep.engine.option_help import field_help
 from ..core.test_plugins import RULE, STRATEGY
 
 NEEDS_QUOTA = (
-    "steps_per_block is an option of the rules quota, remdm and running_confidence: give one of them beside it, as rule='quota'"
+    "steps_per_block is an option of the rules quota, remdm and running_confidence: give one of them as well, as rule='quota'"
 )
 
 Captured = pytest.CaptureFixture[str]

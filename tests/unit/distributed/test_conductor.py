@@ -208,7 +208,7 @@ def test_a_forward_that_is_interrupted_twice_ends_the_group():
     conductor._driver = Interrupted(conductor._driver, 2)
     with pytest.raises(KeyboardInterrupt):
         llm.generate(QUESTION, progress=False)
-    with pytest.raises(DlstepError, match="interrupted twice: make the LLM anew"):
+    with pytest.raises(DlstepError, match="interrupted twice: create the LLM again"):
         llm.generate(QUESTION, progress=False)
 
 

@@ -31,7 +31,7 @@ from dlstep.strategies.d2f import D2F
         ({"use_lora": True}, "EngineConfig.use_lora=True needs lora_path"),
         ({"pre_merge_lora": True}, "EngineConfig.pre_merge_lora=True is given without an adapter: give lora_path"),
         ({"pre_merge_lora": False, "use_lora": False}, "EngineConfig.pre_merge_lora=False is given without an adapter"),
-        ({"decoding_strategy": D2F(), "block_size": 8}, "block_size cannot be given beside it"),
+        ({"decoding_strategy": D2F(), "block_size": 8}, "block_size cannot be given as well"),
     ],
 )
 def test_a_wrong_option_is_an_error(options: dict[str, object], message: str) -> None:

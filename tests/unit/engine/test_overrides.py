@@ -135,7 +135,7 @@ def test_a_fork_takes_a_rule_by_name_class_and_value() -> None:
         branch.close()
     with pytest.raises(
         ValueError,
-        match=r"steps_per_block is an option of the rules quota, .*: give one of them beside it, as rule='quota'",
+        match=r"steps_per_block is an option of the rules quota, .*: give one of them as well, as rule='quota'",
     ):
         session.fork(steps_per_block=1)
     session.close()

@@ -22,7 +22,7 @@ from dlstep.strategies.multi_bd import MultiBD
 from ...helpers.shadow_llm import spec
 
 NEEDS_QUOTA = (
-    "steps_per_block is an option of the rules quota, remdm and running_confidence: give one of them beside it, as rule='quota'"
+    "steps_per_block is an option of the rules quota, remdm and running_confidence: give one of them as well, as rule='quota'"
 )
 # The strategy that a checkpoint names as its own, and how it was trained then.
 TRAINED = {training.strategies[0]: training.name for training in TRAININGS.values()}
@@ -108,7 +108,7 @@ def test_default_pages_are_capped_but_hold_the_longest_request(facts: Facts) -> 
             {"edit_threshold": 0.5},
             "'multi_bd' has no option 'edit_threshold', .*: edit_threshold is an option of multi_bd_edit",
         ),
-        ({"temperature": 0.5}, r": it is said for each request, as SamplingParams\(temperature=0.5\)"),
+        ({"temperature": 0.5}, r": it is set for each request, as SamplingParams\(temperature=0.5\)"),
         ({"rule": "quoat"}, "rule 'quoat' is unknown: choose from ada_block, credit"),
         ({"rule": 5}, "^MultiBD.rule must be a Rule, got 5"),
         ({"rule": None}, "^MultiBD.rule must be a Rule, got None"),
@@ -119,8 +119,8 @@ def test_default_pages_are_capped_but_hold_the_longest_request(facts: Facts) -> 
         ({"steps": 4}, ": here it is rule='quota' with steps_per_block"),
         ({"block_length": 4}, ": here it is block_size"),
         ({"trust_remote_code": True}, ": leave it out, code of checkpoints is never run"),
-        ({"pipeline_parallel_size": 2}, ": leave it out, layers of an LLM run one behind the other on each device"),
-        ({"swap_space": 4}, ": leave it out, a preempted request is computed anew"),
+        ({"pipeline_parallel_size": 2}, ": leave it out, layers of an LLM run one after the other on each device"),
+        ({"swap_space": 4}, ": leave it out, a preempted request is recomputed"),
     ],
 )
 def test_an_option_that_contradicts_the_model_is_an_error(facts: Facts, options: dict[str, object], message: str) -> None:

@@ -186,11 +186,11 @@ BAD: dict[str, tuple[Damage, str]] = {
             rope_parameters={"rope_type": "default", "rope_theta": 1e4},
             rope_scaling={"type": "linear", "factor": 4.0},
         ),
-        "state two rotary embeddings: keep the one that is meant",
+        "state two rotary embeddings: keep only the right one",
     ),
     "two rotary embeddings of a native class": (
         native(rope_parameters={"rope_type": "default", "rope_theta": 1e4}, rope_scaling={"type": "yarn", "factor": 4.0}),
-        "state two rotary embeddings: keep the one that is meant",
+        "state two rotary embeddings: keep only the right one",
     ),
     "a base of 0": (config(rope_theta=0), "rope_theta of the rotary embedding must be a number above 0, got 0"),
     "a base that is infinite": (config(rope_theta=float("inf")), "must be a number above 0, got inf"),
@@ -319,16 +319,19 @@ BAD_ADAPTERS: dict[str, tuple[Damage, str]] = {
         lambda folder: edit(folder, ADAPTER, target_modules="(((a{1000}){1000}){1000})"),
         "is too large a pattern",
     ),
-    "a rank of 0": (lambda folder: edit(folder, ADAPTER, r=0), "states r=0, which is no value that peft writes"),
-    "a rank as text": (lambda folder: edit(folder, ADAPTER, r="8"), "states r='8', which is no value that peft writes"),
-    "an alpha as text": (lambda folder: edit(folder, ADAPTER, lora_alpha="x"), "states lora_alpha='x', which is no value"),
+    "a rank of 0": (lambda folder: edit(folder, ADAPTER, r=0), "states r=0, which peft never writes"),
+    "a rank as text": (lambda folder: edit(folder, ADAPTER, r="8"), "states r='8', which peft never writes"),
+    "an alpha as text": (
+        lambda folder: edit(folder, ADAPTER, lora_alpha="x"),
+        "states lora_alpha='x', which peft never writes",
+    ),
     "targets that are numbers": (
         lambda folder: edit(folder, ADAPTER, target_modules=[1]),
-        "states target_modules=[1], which is no value",
+        "states target_modules=[1], which peft never writes",
     ),
     "patterns that are a list": (
         lambda folder: edit(folder, ADAPTER, rank_pattern=[1]),
-        "states rank_pattern=[1], which is no value",
+        "states rank_pattern=[1], which peft never writes",
     ),
     "layers without targets": (
         lambda folder: edit(folder, ADAPTER, target_modules=".*q", layers_to_transform=[1]),

@@ -72,5 +72,5 @@ def test_an_autoregressive_network_is_refused(tmp_path: Path, class_name: str) -
         described(tmp_path, QWEN3_8B | {"architectures": [class_name]})
     folder = folder_of(tmp_path / "named", QWEN3_8B | {"architectures": [class_name]})
     assert read_description(folder, mask_token_id=7).spec.mask_id == 7
-    with pytest.raises(ValueError, match="does not say how it wants to be decoded"):
+    with pytest.raises(ValueError, match="does not name its decoding strategy"):
         strategy_of(read_description(folder, mask_token_id=7))

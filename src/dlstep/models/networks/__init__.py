@@ -1,4 +1,4 @@
-"""Networks over pages: what a driver asks of one, whatever kinds of forward it has."""
+"""Networks over KV cache pages: the interface that drivers use."""
 
 from transformers import DiffusionGemmaForBlockDiffusion, PreTrainedModel
 
@@ -11,6 +11,6 @@ from .plain import PlainNetwork as PlainNetwork
 
 
 def paged(model: PreTrainedModel, spec: Spec, ranks: Ranks = ALONE) -> PagedNetwork:
-    """`model` over pages; of several `ranks` it holds a share."""
+    """Return `model`, or a rank's shard of it, with its keys and values in pages."""
     kind = CanvasNetwork if isinstance(model, DiffusionGemmaForBlockDiffusion) else PlainNetwork
     return kind(model, spec, ranks)

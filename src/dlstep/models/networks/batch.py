@@ -1,4 +1,4 @@
-"""The input of a forward: packed rows, what they see, and the memory that they read and write."""
+"""The input of a forward pass: packed rows, what they see, and the memory that they use."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,16 +11,15 @@ from dlstep_kernels.tiles import Tiles
 
 from ...core.soft import Merge
 
-View = tuple[int | None, int]  # sliding window of a layer, and how many query heads share one of its key heads
+View = tuple[int | None, int]  # sliding window (None: full), query heads per key head
 
 
 @dataclass(frozen=True, slots=True)
 class Carry:
-    """Where each canvas of a denoising batch finds and leaves what it carries.
+    """Indices of the carried state that each canvas of a denoising batch reads and writes.
 
-    Every carry slot has two places, for even and for odd draws: what a draw leaves lies where the next one finds it and
-    where it does not look itself, so that a plan can be run again. A `fresh` canvas finds nothing. What is padding finds and
-    leaves at place 0, which no slot has.
+    A carry slot has two places, for even and odd draws. A draw reads one and writes the other, so
+    that a plan can be run again. A `fresh` canvas reads zeros. Place 0 is for padding.
     """
 
     found: Int64[Tensor, " s"]
@@ -30,12 +29,11 @@ class Carry:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """One forward as tensors: `n` packed rows of which `w` positions are wanted.
+    """One forward pass as tensors: `n` packed rows, `w` wanted positions.
 
-    `slot_mapping` says where each row's keys and values go (-1: nowhere), `layouts` what it sees under each sliding window
-    (None: full attention) with each number of query heads to a key head, `wanted` which rows predict the wanted positions, in
-    the order of the plan; those from `filled` on are padding (None: there is none). `soft` are the rows whose embedding is a
-    blend, None if there is none; `carry` is what canvases carry, None if there are none.
+    `slot_mapping` is where each row's keys and values go (-1: nowhere), `layouts` what rows see, by
+    view. `wanted` are the rows that predict the wanted positions, in plan order; entries from
+    `filled` on are padding. `soft` are rows with blended embeddings, `carry` is canvas state.
     """
 
     tokens: Int64[Tensor, "1 n"]
@@ -53,7 +51,7 @@ class Batch:
 def batch_of(
     tensors: Mapping[str, Tensor], layouts: Mapping[View, AttentionLayout | Tiles], sampler: SamplerConfig, merge: Merge | None
 ) -> Batch:
-    """Return the batch of these tensors by name; `merge` says how soft rows are blended, None if there are none."""
+    """Return the batch of these named tensors; `merge` is the rule for soft rows, if any."""
     soft = None
     if merge is not None:
         rows = tensors["soft_rows"]  # a row of -1 is padding
@@ -76,14 +74,14 @@ def batch_of(
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Pages of keys and values for each layer, and places for what canvases carry to their next forward."""
+    """KV cache pages of each layer, and state that canvases carry to their next forward pass."""
 
     key_pages: tuple[Float[Tensor, "slots _kv_heads _head_dim"], ...]
     value_pages: tuple[Float[Tensor, "slots _kv_heads _head_dim"], ...]
     carried: Float[Tensor, "places canvas hidden"]
 
     def copy(self, other: "Memory") -> None:
-        """Hold what `other` holds, which is as large."""
+        """Copy the content of `other`, which must have the same sizes."""
         mine, theirs = [(*each.key_pages, *each.value_pages, each.carried) for each in (self, other)]
         for own, its in zip(mine, theirs, strict=True):
             own.copy_(its)

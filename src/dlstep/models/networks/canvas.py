@@ -1,8 +1,8 @@
-"""DiffusionGemma over pages: its encoder for final tokens, its decoder for canvases, and what a canvas carries on.
+"""DiffusionGemma over pages: an encoder for final tokens, a decoder for canvases, carried state.
 
-Both are the unmodified classes of transformers. They expect a cache, so they are given one that holds nothing: keys and
-values go through the pages, as everywhere. The decoder recomputes its self-conditioning signal from the logits of the
-forward before; here the signal itself is kept, which is smaller by the ratio of vocabulary to hidden size.
+Both are unmodified transformers classes. They expect a cache, so they get an empty one: keys and
+values go through the pages. The decoder recomputes its self-conditioning signal from the previous
+logits; here the signal is stored, which is smaller by the ratio of vocabulary to hidden size.
 """
 
 from collections.abc import Iterator
@@ -28,14 +28,14 @@ from .network import PagedNetwork
 
 @dataclass(frozen=True, slots=True)
 class _NoLayer:
-    """A layer of a cache without positions."""
+    """A layer of a cache without content."""
 
     keys: Float[Tensor, "1 kv_heads 0 head_dim"]
     values: Float[Tensor, "1 kv_heads 0 head_dim"]
 
 
 class _NoCache:
-    """Stands where transformers expects its cache: a forward sees its own keys and values, the attention adds the pages'."""
+    """An empty cache for transformers: attention itself reads earlier keys from the pages."""
 
     is_compileable = False
 
@@ -44,13 +44,13 @@ class _NoCache:
         self.layers = [_NoLayer(nothing, nothing) for nothing in empty]
 
     def update(self, keys: Tensor, values: Tensor, layer_idx: int) -> tuple[Tensor, Tensor]:
-        """Store keys and values; the encoder calls this."""
+        """Return keys and values unchanged; the encoder calls this to store them."""
         del layer_idx
         return keys, values
 
 
 class CanvasNetwork(PagedNetwork):
-    """Two kinds of forward: final tokens are encoded, and predict nothing; canvases are denoised, all rows of them."""
+    """A network that encodes final tokens, predicting nothing, and denoises whole canvases."""
 
     def __init__(self, model: PreTrainedModel, spec: Spec, ranks: Ranks = ALONE) -> None:
         super().__init__(model, spec, ranks)
@@ -64,11 +64,11 @@ class CanvasNetwork(PagedNetwork):
         self._hidden_size: int = text.hidden_size
 
     def carried_size(self, slots: int) -> tuple[int, int, int]:
-        """The places that `Carry` names, two for each carry slot."""
+        """Return the sizes of `Memory.carried`: place 0 and two places for each carry slot."""
         return 1 + 2 * slots, self.canvas_length, self._hidden_size
 
     def forwards(self, plan: Plan) -> tuple[Plan, ...]:
-        """The spans that are encoded, then those that are denoised."""
+        """Split the plan into its encoded spans and its denoised spans, in this order."""
         for span in plan.spans:
             self._check(plan, span)
         modes = [tuple([span for span in plan.spans if span.mode == mode]) for mode in ("encode", "denoise")]
@@ -77,7 +77,7 @@ class CanvasNetwork(PagedNetwork):
     def _check(self, plan: Plan, span: Span) -> None:
         if span.mode == "encode":
             if span.wanted or span.soft is not None:
-                raise DlstepError(f"step {plan.step}, request {span.id}: the network encodes final tokens and predicts none")
+                raise DlstepError(f"step {plan.step}, request {span.id}: an encoded span cannot have wanted or soft rows")
         elif not len(span.tokens) == len(span.wanted) == self.canvas_length or span.carry == "none" or span.soft is not None:
             raise DlstepError(
                 f"step {plan.step}, request {span.id}: the network denoises whole canvases of {self.canvas_length} positions, "
@@ -85,7 +85,7 @@ class CanvasNetwork(PagedNetwork):
             )
 
     def forward(self, batch: Batch, memory: Memory) -> Float32[Tensor, "w vocab"] | None:
-        """Nothing of what is encoded; logits of canvases, and in `memory` what they carry to their next forward."""
+        """Encode and return None, or return logits of canvases and store their carried state."""
         paged, carry = self._context(batch, memory), batch.carry
         if carry is None:
             self._network.model.encoder.language_model(
@@ -111,21 +111,21 @@ class CanvasNetwork(PagedNetwork):
         return logits
 
     def _signal(self, logits: Float32[Tensor, "n vocab"], temperatures: Float32[Tensor, " n"]) -> Float[Tensor, "n hidden"]:
-        """Self-conditioning signal for the next forward: the mean embedding, rounded as transformers does."""
+        """Return the next self-conditioning signal: mean embeddings, rounded as by transformers."""
         embedding = self._decoder.embed_tokens
         scale = embedding.embed_scale.to(embedding.weight.dtype)
-        if isinstance(embedding, VocabRows):  # whole distributions, of which each rank weighs its own rows
+        if isinstance(embedding, VocabRows):  # each rank weighs its rows of whole distributions
             cut = embedding.cut
             scaled = (logits / temperatures[:, None]).to(embedding.weight.dtype)
             shares = scaled.softmax(-1, dtype=torch.float32)[:, cut.first : cut.first + cut.count]
             return self.ranks.add_up(shares.to(embedding.weight.dtype) @ embedding.weight) * scale
-        # The twin on every device: its kernel is not faster, and may round the other way.
+        # The PyTorch twin on every device: the kernel is not faster, and may round differently.
         return mean_embeddings.twin(logits, temperatures, embedding.weight) * scale
 
 
 @contextmanager
 def _signalling(module: nn.Module, signal: Float[Tensor, "1 n hidden"]) -> Iterator[None]:
-    """`module`, called with embeddings and a signal, gets this signal instead, as long as the context is open."""
+    """Replace the signal in calls of `module(embeddings, signal)` while the context is open."""
     handle = module.register_forward_pre_hook(lambda _, given: (given[0], signal))
     try:
         yield

@@ -20,10 +20,10 @@ Answer = Float[Tensor, "w vocab"] | Drawn
 
 
 class PagedNetwork(ABC):
-    """A transformers model whose keys and values go through pages. It owns weights; what forwards leave is in `Memory`."""
+    """A transformers model over KV cache pages. It owns the weights, and `Memory` the pages."""
 
-    canvas_length = 0  # how many rows each span of a forward that samples has; 0: any number
-    draws_itself = False  # whether wanted rows are answered with samples, which costs nothing for padding; or else with logits
+    canvas_length = 0  # rows of each span of a sampling forward pass; 0: any number
+    draws_itself = False  # whether `forward` returns samples (padding is free) instead of logits
 
     def __init__(self, model: PreTrainedModel, spec: Spec, ranks: Ranks = ALONE) -> None:
         self.model, self.spec, self.ranks = model, spec, ranks
@@ -31,17 +31,17 @@ class PagedNetwork(ABC):
 
     @abstractmethod
     def forwards(self, plan: Plan) -> tuple[Plan, ...]:
-        """The forwards that `plan`, which has spans, takes one after the other; only the last one samples.
+        """Split `plan`, which has spans, into forward passes in order; only the last one samples.
 
-        Raises DlstepError for a span that the network has no forward for.
+        Raises DlstepError for a span that the network does not support.
         """
 
     @abstractmethod
     def forward(self, batch: Batch, memory: Memory) -> Answer | None:
-        """Logits of the wanted rows, or samples of them, and the rows' keys and values in the pages; None if none is wanted."""
+        """Store keys and values; return logits or samples of wanted rows, None without any."""
 
     def sample(self, batch: Batch, answer: Answer) -> Drawn:
-        """Tokens, probabilities and the statistics asked for."""
+        """Return tokens, probabilities and the requested statistics."""
         return answer if isinstance(answer, Drawn) else sample(answer, batch.settings, **self.allowed(batch))
 
     def allowed(self, batch: Batch) -> dict[str, Any]:
@@ -52,21 +52,21 @@ class PagedNetwork(ABC):
         return {"vocab_size": size, "mask_id": mask_id, "sampler": batch.sampler}
 
     def carried_size(self, slots: int) -> tuple[int, int, int]:
-        """Sizes of `Memory.carried` for so many carry slots."""
+        """Return the sizes of `Memory.carried` for this number of carry slots."""
         del slots
         return 0, 0, 0
 
     def memory(self, num_pages: int, page_size: int, slots: int) -> Memory:
-        """Empty memory of so many pages and carry slots. Raises torch.OutOfMemoryError with the numbers if there is no room."""
+        """Return zeroed memory. Raises torch.OutOfMemoryError with the numbers if too large."""
         device, dtype = self.model.device, self.model.dtype
-        positions = num_pages * page_size + 1  # rows that are not stored end in the last one
+        positions = num_pages * page_size + 1  # rows that are not stored write to the last position
 
         pages = [(positions, shape.kv_heads, shape.head_dim) for shape in self.shapes]
         sizes = [*pages, *pages, self.carried_size(slots)]  # keys, values
         try:
             *tensors, carried = [torch.zeros(size, dtype=dtype, device=device) for size in sizes]
             return Memory(tuple(tensors[: len(pages)]), tuple(tensors[len(pages) :]), carried)
-        except RuntimeError as error:  # on a CPU an OutOfMemoryError has no class of its own
+        except RuntimeError as error:  # on a CPU, running out of memory is a plain RuntimeError
             needed = in_gib(positions * kv_bytes_per_token(self.shapes, dtype))
             raise torch.OutOfMemoryError(
                 f"num_pages={num_pages} of page_size={page_size} take {needed}, more than {device} has left: lower num_pages, "

@@ -1,4 +1,4 @@
-"""Networks that read masks and final tokens alike: one kind of forward, whatever it feeds."""
+"""Networks that process masks and final tokens alike, in one kind of forward pass."""
 
 from dataclasses import replace
 
@@ -19,7 +19,7 @@ from .network import Answer, PagedNetwork
 
 
 class PlainNetwork(PagedNetwork):
-    """A body and a head. Where a kernel can, in 16 bits, ids are sampled from hidden states; logits are never written."""
+    """A body and a head. In 16 bits, a kernel samples from hidden states without logits."""
 
     def __init__(self, model: PreTrainedModel, spec: Spec, ranks: Ranks = ALONE) -> None:
         super().__init__(model, spec, ranks)
@@ -30,14 +30,14 @@ class PlainNetwork(PagedNetwork):
         self._share = Share(ids_of(model, ranks), ranks.exchange) if ranks.several else None
 
     def forwards(self, plan: Plan) -> tuple[Plan, ...]:
-        """The plan itself."""
+        """Return the plan itself. Raises DlstepError for spans of a canvas."""
         for span in plan.spans:
             if span.mode == "denoise" or span.carry != "none":
                 raise DlstepError(f"step {plan.step}, request {span.id}: the network cannot denoise a canvas")
         return (plan,)
 
     def forward(self, batch: Batch, memory: Memory) -> Answer | None:
-        """Logits or samples of the wanted rows."""
+        """Store keys and values; return logits or samples of wanted rows, None without any."""
         hidden = self._body(
             **self._inputs(batch),
             position_ids=batch.positions,
@@ -61,20 +61,20 @@ class PlainNetwork(PagedNetwork):
         )
 
     def sample(self, batch: Batch, answer: Answer) -> Drawn:
-        """Tokens, probabilities and the statistics asked for; ranks have logits of their own ids only."""
+        """Return tokens, probabilities and statistics. A rank has the logits of its own ids."""
         if self._share is None or isinstance(answer, Drawn):
             return super().sample(batch, answer)
         return sample_cut(answer, batch.settings, self._share.cut, self._share.exchange, **self.allowed(batch))
 
     def _inputs(self, batch: Batch) -> dict[str, Tensor]:
-        """The rows as ids, or as embeddings if some are blends."""
+        """Return the rows as ids, or as embeddings if some rows are blends."""
         if batch.soft is None:
             return {"input_ids": batch.tokens}
         mask_id = self.spec.mask_id
         assert mask_id is not None, "soft rows blend with the mask"
         embedding, soft = embedding_of(self.model), batch.soft
         table = embedding.weight
-        if isinstance(embedding, VocabRows):  # the rows of the table that are blended, wherever they are
+        if isinstance(embedding, VocabRows):  # gather the blended rows from all ranks
             count = soft.ids.numel()
             last = torch.full((1,), mask_id, dtype=torch.int64, device=table.device)
             table = embedding.rows(torch.cat((soft.ids.flatten(), last)))

@@ -39,7 +39,7 @@ def test_equals_the_twin(problem: Problem, parts: int, block_m: int, block_n: in
 
 def test_too_many_parts_are_refused() -> None:
     inputs = inputs_of(STAIRS, "cpu")
-    with pytest.raises(AssertionError, match="there can be 32 parts, got 33"):
+    with pytest.raises(AssertionError, match="at most 32 parts are supported, got 33"):
         tiled_attention(inputs.queries, inputs.key_pages, inputs.value_pages, inputs.tiles, scale=0.3, chosen=SMALL, parts=33)
 
 
