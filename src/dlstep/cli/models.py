@@ -42,7 +42,8 @@ pickled weights are never opened.
   unmasks a position in every forward pass, A if only blocks after a nearly complete block must do
   so.
 - **block size**: the field of `config.json`, and its default. `bd_size` is divided into sub-blocks
-  of eight by `fast_dllm_v2`, and is one block elsewhere. {thresholds}
+  of eight by `fast_dllm_v2`, and is one block elsewhere.
+  {thresholds}
 - **strategies**: the first is the default. Explicit options override the checkpoint, which
   overrides the family.
 - Families named after a `transformers` class are for networks whose decoding is configured in a
