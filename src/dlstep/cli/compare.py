@@ -1,4 +1,4 @@
-"""`dlstep compare`: accuracy against speed of strategies and decoding rules on tasks, as tables, pictures, files and a page."""
+"""`dlstep compare`: accuracy against speed of strategies and rules on tasks."""
 
 import json
 import shlex
@@ -40,13 +40,21 @@ MARKS = (
     "* on the frontier: nothing is as good in both and better in one",
     "= as right as the best, as far as these problems can tell",
 )
-OWN_OF_EVAL = ("tasks", "out", "dataset_limit", "problem_seed", "workers", "worker_timeout", "grid")  # fixed, or set otherwise
+OWN_OF_EVAL = (
+    "tasks",
+    "out",
+    "dataset_limit",
+    "problem_seed",
+    "workers",
+    "worker_timeout",
+    "grid",
+)  # fixed, or set by other options
 OWN_OF_ENGINE = ("decoding_strategy", "sampling_mode", "seed")
 FILES = ("rows.json", "rows.csv", "frontier.png", "report.html")
 
 
 def parser() -> ArgumentParser:
-    """The options of `dlstep compare`."""
+    """Return the parser of `dlstep compare`."""
     from ..evaluate.options import EvalOptions
 
     options = new_parser(
@@ -82,7 +90,7 @@ def parser() -> ArgumentParser:
 
 
 def run(options: Namespace) -> int:
-    """Measure, then print, draw and write; 1 if a request was rejected or failed."""
+    """Measure, then print, plot and write. Return 1 if a request was rejected or failed, else 0."""
     from ..engine.run_lock import check_free
     from ..evaluate.comparing import compared
     from ..evaluate.entries import entries
@@ -100,7 +108,7 @@ def run(options: Namespace) -> int:
         check_free(out)
     if options.plot is not None:
         check_plot("--plot", Path(options.plot))
-    grid_of(options.grid)  # what is wrong is told before a model is loaded
+    grid_of(options.grid)  # raises before a model is loaded
     problems = sum(map(len, read_documents(chosen).values()))
     engine = {field.name: options[field.name] for field in ENGINE_FIELDS if field.name not in OWN_OF_ENGINE}
     found, left_out = entries(
@@ -123,7 +131,7 @@ def run(options: Namespace) -> int:
 
 
 def evaluation_of(options: Namespace) -> "EvalOptions":
-    """The options of the evaluation. Raises ValueError for values out of range."""
+    """Return the options of the evaluation. Raises ValueError for values out of range."""
     from ..evaluate.options import EvalOptions, options_from
 
     if options.problems < 1:
@@ -134,12 +142,12 @@ def evaluation_of(options: Namespace) -> "EvalOptions":
 
 
 def named(given: str | list[str]) -> list[str] | None:
-    """The rules that are meant; None stands for all."""
+    """Return the chosen rules, or None for all."""
     return None if given == "all" else [given] if isinstance(given, str) else given
 
 
 def carriers(given: str | list[str] | None) -> list[str] | None:
-    """The strategies that are meant; None leaves the choice to the model."""
+    """Return the chosen strategies, or None if the model determines them."""
     from .. import strategies
 
     if given == "all":
@@ -148,7 +156,7 @@ def carriers(given: str | list[str] | None) -> list[str] | None:
 
 
 def command_of(options: Namespace) -> str:
-    """The command line that says what differs from the defaults."""
+    """Return the command line with all options that differ from their defaults."""
     usual, words = parser().get_defaults(), ["dlstep", "compare"]
     for name, value in vars(options).items():
         if value != usual.get(name):
@@ -157,7 +165,7 @@ def command_of(options: Namespace) -> str:
 
 
 def write(folder: Path, rows: "Items[Row]", command: str, left_out: Items[str], notes: Items[str]) -> None:
-    """The files of a comparison."""
+    """Write the files of a comparison."""
     from ..evaluate.comparing import Row
     from ..evaluate.comparison_html import comparison_html
     from ..evaluate.pictures import save, tasks_figure
@@ -171,7 +179,7 @@ def write(folder: Path, rows: "Items[Row]", command: str, left_out: Items[str], 
 
 
 def told_of(rows: "Items[Row]", chosen: "EvalOptions") -> int:
-    """Tell of answers that failed, and of programs that were not run; 1 if an answer failed."""
+    """Report failed answers and programs that were not run. Return 1 if an answer failed, else 0."""
     from ..evaluate.options import CODE_TASKS
 
     for task in [] if chosen.run_code else [task for task in chosen.tasks if task in CODE_TASKS]:
@@ -184,7 +192,7 @@ def told_of(rows: "Items[Row]", chosen: "EvalOptions") -> int:
 
 
 def print_rows(rows: "Items[Row]", console: Console, notes: Items[str]) -> None:
-    """Every set of options of each task, then the curves, the highest AUP first; lines of at most 80 columns."""
+    """Print every set of options of each task, then the curves by falling AUP, in 80 columns."""
     from ..evaluate.comparing import curves_of
 
     tasks = curves_of(rows)
@@ -202,7 +210,8 @@ def print_rows(rows: "Items[Row]", console: Console, notes: Items[str]) -> None:
 
 
 def row_lines(task: str, curves: "Items[Curve]") -> Iterator[str]:
-    """The lines of a task: a heading for each entry, and below it a line for each of its sets of options."""
+    """Yield the lines of a task: a heading for each entry, then a line for each of its sets of
+    options."""
     from ..evaluate.comparing import value_of
 
     yield f"{task}, {counted(curves[0].rows[0].problems, 'problem')}"
@@ -221,7 +230,7 @@ def row_lines(task: str, curves: "Items[Curve]") -> Iterator[str]:
 
 
 def curves_table(curves: "Items[Curve]") -> Table:
-    """A line for each entry: its AUP, and its fastest set of options that is as right as the best."""
+    """Return a table with a line per entry: its AUP, and its fastest set as accurate as the best."""
     from ..evaluate.comparing import value_of
 
     rows: list[list[str]] = []

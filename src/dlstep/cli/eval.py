@@ -28,14 +28,14 @@ ENGINE_FIELDS = tuple(field for field in fields(EngineConfig) if field.name not 
 
 
 def own_names() -> tuple[str, ...]:
-    """The options of the section `eval:`."""
+    """Return the options of the section `eval:`."""
     from ..evaluate.options import EvalOptions
 
     return tuple(field.name for field in fields(EvalOptions))
 
 
 def parser() -> ArgumentParser:
-    """The options of `dlstep eval`, still without those of the strategy."""
+    """Return the parser of `dlstep eval`, without the options of the strategy."""
     from ..evaluate.options import EvalOptions
 
     options = new_parser(
@@ -54,7 +54,7 @@ def parser() -> ArgumentParser:
 
 
 def run(options: Namespace) -> int:
-    """Answer, score, and print the table; 1 if a request was rejected or failed."""
+    """Answer, score, and print the table. Return 1 if a request was rejected or failed, else 0."""
     from ..engine.run_lock import check_free
     from ..evaluate.checkpoint import read
     from ..evaluate.crews import Answering, Crew, Processes
@@ -77,14 +77,17 @@ def run(options: Namespace) -> int:
 
 
 def loaded(config: EngineConfig) -> Any:
-    """The engine of a configuration."""
+    """Return the engine of a configuration."""
     from ..engine.loader import load_engine
 
     return load_engine(config)
 
 
 def split(options: Namespace) -> tuple[Any, dict[str, Any]]:
-    """The options of the evaluation, and those of engine and strategy. Raises ValueError for values out of range."""
+    """Return the options of the evaluation, and those of engine and strategy.
+
+    Raises ValueError for values out of range.
+    """
     from ..evaluate.options import options_from
 
     chosen = options_from({name: options[name] for name in own_names()})
@@ -101,7 +104,7 @@ def told_of(result: Any, against: Any, *, as_json: bool) -> int:
 
     try:
         lines = lines_of(result, against)
-    except ValueError:  # the run is complete, so its table comes before the reason why it cannot be compared
+    except ValueError:  # the run is complete, so print its table before the reason why it cannot be compared
         told_of(result, None, as_json=as_json)
         raise
     rows = json_text([asdict(line) for line in lines])

@@ -1,4 +1,4 @@
-"""`dlstep models`: the families of networks that can be decoded, and what can be asked about a checkpoint."""
+"""`dlstep models`: list the supported families of networks, or check a checkpoint."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -70,14 +70,14 @@ The rotary embedding is read in the old and the new syntax; a missing base is an
 value. `dlstep models check` warns about unknown fields.
 """
 
-# What can be asked beside the list: name, what it does, the parser of its options, exit code from options.
+# Actions besides the list: name, summary, parser factory, function from options to exit code.
 KINDS: dict[str, tuple[str, Callable[[], ArgumentParser], Callable[[Namespace], int]]] = {
     "check": ("Say what a checkpoint is and what is wrong with it.", check.parser, check.run),
 }
 
 
 def parser() -> ArgumentParser:
-    """The options of `dlstep models`, without an action."""
+    """Return the parser of `dlstep models`, without an action."""
     options = new_parser(
         "dlstep models [options] [ACTION ...]", "List the families of networks, or look at a checkpoint.", EXAMPLES
     )
@@ -99,14 +99,14 @@ def run(options: Namespace) -> int:
 
 
 def family_rows() -> list[dict[str, Any]]:
-    """All families, ready for JSON."""
+    """Return all families as JSON data."""
     from ..models import FAMILIES
 
     return [family_row(family) for family in FAMILIES.values()]
 
 
 def family_row(family: "Family") -> dict[str, Any]:
-    """Facts of a family, and the strategies for it, its own first."""
+    """Return the facts of a family and the strategies that fit it, its default first."""
     from .. import strategies
     from ..engine.compatibility import family_misfit
 
@@ -130,7 +130,7 @@ def family_row(family: "Family") -> dict[str, Any]:
 
 
 def cells(row: dict[str, Any]) -> tuple[str, ...]:
-    """A row for reading."""
+    """Return a row as table cells."""
     signs = [*row["classes"], *(f"model_type {name}" for name in row["model_types"])]
     more = [f"with {row['tensor']}"] if row["tensor"] else []
     more += [f"named {row['published']}"] if row["published"] else []
@@ -150,7 +150,7 @@ def cells(row: dict[str, Any]) -> tuple[str, ...]:
 
 
 def print_rows(rows: list[dict[str, Any]]) -> None:
-    """The table for a terminal, which is narrow."""
+    """Print the table, narrow enough for a terminal."""
     shown = Table(
         *(Column(name, overflow="fold") for name in ("family", "recognised by", "facts", "strategies")), show_lines=True
     )
@@ -161,7 +161,7 @@ def print_rows(rows: list[dict[str, Any]]) -> None:
 
 
 def page(rows: list[dict[str, Any]]) -> str:
-    """The page about models in the documentation."""
+    """Return the documentation page about models."""
     listed = [COLUMNS, ("---",) * len(COLUMNS), *map(cells, rows)]
     lines = "\n".join(f"| {' | '.join(line)} |" for line in listed)
     accepts = [(row["name"], row["options"].get("accept_threshold")) for row in rows]
