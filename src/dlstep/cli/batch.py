@@ -15,7 +15,7 @@ from .serve import ENGINE_FIELDS
 
 EXAMPLES = """
     dlstep batch in.jsonl out.jsonl               an embedded model, in this process
-    dlstep batch in.jsonl out.jsonl               again, after it was killed: it goes on
+    dlstep batch in.jsonl out.jsonl               again, after it was killed: it resumes
     dlstep batch in.jsonl big.jsonl --model /path/to/checkpoint --device cuda --max_num_reqs 64
     dlstep batch in.jsonl two.jsonl --ray local --actors 2
     dlstep batch in.jsonl all.jsonl --ray auto    engines on all GPUs of the cluster that this machine is in
@@ -32,7 +32,7 @@ def parser() -> ArgumentParser:
 
     options = new_parser(
         "dlstep batch IN.jsonl OUT.jsonl [options]",
-        "Answer a file of requests in OpenAI's batch format. Run again, it goes on; docs/scaling.md says more.",
+        "Answer a file of requests in OpenAI's batch format. Run it again to resume. See docs/scaling.md.",
         EXAMPLES,
     )
     options.add_argument("input", type=str, metavar="IN.jsonl", help="File of requests, one a line.")

@@ -63,7 +63,7 @@ def parser() -> ArgumentParser:
     every = "all, or names, dotted paths and .py files of rules, as [threshold,./my_rule.py]."
     options.add_argument("--rules", type=list[str] | str, default="all", help=every)
     carriers = (
-        "all, or strategies by name, path or file; one that holds no rule is compared as it is. null: multi_bd and dual_cache, "
+        "all, or strategies by name, path or file; one without a rule is compared unchanged. null: multi_bd and dual_cache, "
         "or the one that --model is decoded with."
     )
     options.add_argument("--strategies", type=list[str] | str | None, default=None, help=carriers)
@@ -78,7 +78,7 @@ def parser() -> ArgumentParser:
     options.add_argument("--seed", type=int, default=0, help="Seed of the stories, and of samples.")
     plot = "Draw the curves into this file, a frame for each rule."
     options.add_argument("--plot", type=str | None, default=None, metavar="FILE", help=plot)
-    out = f"Write {', '.join(FILES)} into this folder, and the answers, from which a comparison that was broken off goes on."
+    out = f"Write {', '.join(FILES)} into this folder, and the answers, from which an interrupted comparison resumes."
     options.add_argument("--out", type=str | None, default=None, metavar="DIR", help=out)
     options.add_argument("--json", action="store_true", help="Print a JSON list of rows, and nothing else, on stdout.")
     options.add_argument("--progress", type=bool, default=True, help="Draw a progress bar where stderr is a terminal.")

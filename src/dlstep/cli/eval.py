@@ -20,7 +20,7 @@ EXAMPLES = """
     dlstep eval --tasks humaneval --run_code true --data /data --model /models/Dream-7B --out dream --workers 2
     dlstep eval --grid '{"accept_threshold": [0.5, 0.7, 0.9]}' --dataset_limit 100 --out grid
     dlstep eval --decoding_strategy d2f --out d2f --against dlstep-eval
-    dlstep report dlstep-eval                         what happened where
+    dlstep report dlstep-eval                         wrong answers and costs
 """
 TABLE = ("table.json", "table.csv")
 OWN = ("config", "json", "progress", "against")
@@ -39,7 +39,7 @@ def parser() -> ArgumentParser:
     from ..evaluate.options import EvalOptions
 
     options = new_parser(
-        "dlstep eval [options]", "Accuracy and speed on tasks. Run again, it goes on; docs/evaluation.md says more.", EXAMPLES
+        "dlstep eval [options]", "Accuracy and speed on tasks. Run it again to resume. See docs/evaluation.md.", EXAMPLES
     )
     add_config_option(options, {"eval": own_names()})
     chosen = tuple(field for field in fields(EvalOptions) if field.name != "grid")

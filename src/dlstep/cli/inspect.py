@@ -30,7 +30,7 @@ def strategies_parser() -> ArgumentParser:
     """Return the parser of `dlstep strategies`."""
     options = new_parser(
         "dlstep strategies [NAME] [options]",
-        "List decoding strategies and their options, one of them in detail, or what goes with what.",
+        "List decoding strategies and their options, one strategy in detail, or the compatibility matrix.",
         "dlstep strategies dual_cache\ndlstep strategies dual_cache --rule quota\ndlstep strategies --matrix",
     )
     options.add_argument("name", nargs="?", type=str, metavar="NAME", help="A strategy, whose options are explained.")
@@ -158,7 +158,7 @@ def rules_parser() -> ArgumentParser:
     """Return the parser of `dlstep rules`."""
     options = new_parser(
         "dlstep rules [NAME] [options]",
-        "List decoding rules: which positions a forward decides, where that comes from, and the strategies that take them.",
+        "List decoding rules: which positions to unmask in a forward pass, the source, and compatible strategies.",
         "dlstep rules\ndlstep rules quota\ndlstep rules --json\ndlstep rules --markdown",
     )
     options.add_argument("name", nargs="?", type=str, metavar="NAME", help="A rule, whose options are explained.")
@@ -256,7 +256,7 @@ def replay_parser() -> ArgumentParser:
     """Return the parser of `dlstep replay`."""
     options = new_parser(
         "dlstep replay FILE [options]",
-        "Plan every step of a saved trace anew, compare with what was recorded, and commit the recorded samples.",
+        "Plan every step of a saved trace again, compare with the recorded plans, and commit the recorded samples.",
         "dlstep replay decode.jsonl",
     )
     options.add_argument("file", type=str, metavar="FILE", help="What Trace.save wrote.")

@@ -26,10 +26,10 @@ EXAMPLES = """
     dlstep serve                                  the same over HTTP, for OpenAI clients
     dlstep batch IN.jsonl OUT.jsonl               a file of requests in OpenAI's batch format
     dlstep simulate                               what 1 to 1,000 replicas would do, in virtual time
-    dlstep view RECORDING                         what its page saved, or a trace, as a page of its own
-    dlstep strategies                             what can decode, and with which options
-    dlstep rules                                  which positions a forward decides, and with which options
-    dlstep models                                 what can be decoded
+    dlstep view RECORDING                         a saved recording or trace as one HTML page
+    dlstep strategies                             decoding strategies and their options
+    dlstep rules                                  decoding rules and their options
+    dlstep models                                 supported model families
 """
 
 CLOSED_PIPE = 128 + 13  # exit code that a shell reports for a process ended by SIGPIPE
@@ -47,9 +47,9 @@ COMMANDS = {
     "rules": ("List decoding rules and their options.", "inspect:rules"),
     "compare": ("Compare decoding rules: accuracy against speed.", "compare"),
     "eval": ("Evaluate accuracy and speed on tasks.", "eval"),
-    "report": ("Say what happened where in a run of eval.", "report"),
+    "report": ("Report wrong answers and costs of an eval run.", "report"),
     "tune": ("Find options that are accurate and fast.", "tune"),
-    "laws": ("Hold your own strategy or rule to the laws of the engine.", "laws"),
+    "laws": ("Check your own strategy or rule against the engine's laws.", "laws"),
     "models": ("List families of models, or check a checkpoint.", "models"),
     "replay": ("Re-execute a saved trace without a model.", "inspect:replay"),
     "view": ("Write a recording or a trace as a page that opens without a server.", "view"),

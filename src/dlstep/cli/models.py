@@ -72,14 +72,14 @@ value. `dlstep models check` warns about unknown fields.
 
 # Actions besides the list: name, summary, parser factory, function from options to exit code.
 KINDS: dict[str, tuple[str, Callable[[], ArgumentParser], Callable[[Namespace], int]]] = {
-    "check": ("Say what a checkpoint is and what is wrong with it.", check.parser, check.run),
+    "check": ("Describe a checkpoint and report its problems.", check.parser, check.run),
 }
 
 
 def parser() -> ArgumentParser:
     """Return the parser of `dlstep models`, without an action."""
     options = new_parser(
-        "dlstep models [options] [ACTION ...]", "List the families of networks, or look at a checkpoint.", EXAMPLES
+        "dlstep models [options] [ACTION ...]", "List the families of networks, or check a checkpoint.", EXAMPLES
     )
     options.add_argument("--json", action="store_true", help="Print a JSON list, and nothing else, on stdout.")
     options.add_argument("--markdown", action="store_true", help="Print the page about models of the documentation.")

@@ -75,7 +75,7 @@ def add_sampling_options(parser: ArgumentParser) -> None:
         type=Any,  # JSON has no integer keys
         default=None,
         metavar="JSON",
-        help=f"Tokens that stand fast: offsets in the answer with an id or a text each, like '{PINS}'.",
+        help=f"Pinned tokens: offsets in the answer, each with an id or a text, like '{PINS}'.",
     )
 
 

@@ -22,7 +22,7 @@ EXAMPLES = """
 
 def parser() -> ArgumentParser:
     """Return the parser of `dlstep report`."""
-    options = new_parser("dlstep report DIR [options]", "What happened where in a run of `dlstep eval`.", EXAMPLES)
+    options = new_parser("dlstep report DIR [options]", "Report wrong answers and costs in a run of `dlstep eval`.", EXAMPLES)
     options.add_argument("folder", type=str, metavar="DIR", help="The folder that --out named.")
     options.add_argument("--html", type=str | None, default=None, metavar="FILE", help="Write a page into this file instead.")
     options.add_argument("--show", type=str | None, default=None, metavar="NAME", help="Step through this answer instead.")

@@ -24,7 +24,7 @@ EXAMPLES = """
         -H 'Content-Type: application/json' -d '{"prompt": "2+2=", "stream": true,
         "dlstep": {"stream": "drafts", "accept_threshold": 0.9}}'
 """
-POLICY_HELP = """YAML list of options for requests that bring none, by how many are live when one is added:
+POLICY_HELP = """YAML list of options for requests without options, by the number of live requests:
     [{max_requests: 2, buffer_size: 4}, {buffer_size: 1}]."""
 NEEDED = ("fastapi", "openai", "prometheus_client", "uvicorn")
 # Unlike for `generate`, the engine's seed is an option here: requests have their own seeds.
@@ -42,7 +42,7 @@ def parser() -> ArgumentParser:
 
     options = new_parser(
         "dlstep serve [MODEL] [options]",
-        "Serve a model to OpenAI clients over HTTP, answers as they form included. docs/serving.md says more.",
+        "Serve a model to OpenAI clients over HTTP, with streaming. See docs/serving.md.",
         EXAMPLES,
     )
     add_config_option(options)

@@ -52,7 +52,7 @@ def parser() -> ArgumentParser:
 
     options = new_parser(
         "dlstep tune [options]",
-        "Find options of a strategy that are accurate and fast; docs/evaluation.md says how.",
+        "Find options of a strategy that are accurate and fast; see docs/evaluation.md.",
         EXAMPLES,
     )
     add_config_option(options, owners())
@@ -73,7 +73,7 @@ def parser() -> ArgumentParser:
     loads.add_argument(
         "--throughput",
         action="store_true",
-        help="Instead: tokens a second with each set of options, and with --write a table for --buffer_policy.",
+        help="Instead: tokens per second with each set of options, and with --write a table for --buffer_policy.",
     )
     loads.add_argument(
         "--batch_sizes", type=list[int] | int, default=[1, 8, 32], help="--throughput: numbers of live requests, as [1,8,32]."
