@@ -1,4 +1,5 @@
-"""`dlstep models check`: describe a checkpoint folder and its problems, without loading its weights."""
+"""`dlstep models check`: describe a checkpoint folder and its problems, without loading its
+weights."""
 
 from collections import Counter
 from typing import TYPE_CHECKING, Any

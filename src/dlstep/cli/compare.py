@@ -67,9 +67,8 @@ def parser() -> ArgumentParser:
         "or the one that --model is decoded with."
     )
     options.add_argument("--strategies", type=list[str] | str | None, default=None, help=carriers)
-    grid = (
-        """Options to vary, as '{"accept_threshold": [0.5, 0.9]}', every combination; null: what each rule or strategy names."""
-    )
+    grid = """Options to vary, as '{"accept_threshold": [0.5, 0.9]}', every combination; null: what
+        each rule or strategy names."""
     options.add_argument("--grid", type=Any, default=None, metavar="JSON", help=grid)
     texts = field_help(EvalOptions)
     tasks = f"{texts['tasks']} null: shells, or questions where a file of them is given."

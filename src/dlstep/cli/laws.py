@@ -76,7 +76,8 @@ def run(options: Namespace) -> int:
 
 
 def _try(name: str, laws: list[str], limits: "Limits", report: "Report") -> None:
-    """Try the laws in a worker process, because user code may stop or crash its process; report each message."""
+    """Try the laws in a worker process, because user code may stop or crash its process; report
+    each message."""
     from ..testing.failures import dumped_frames
     from ..testing.trial import Finished, Refused, serve
 

@@ -80,7 +80,8 @@ def add_sampling_options(parser: ArgumentParser) -> None:
 
 
 def engine_options(options: Namespace, others: tuple[str, ...]) -> dict[str, Any]:
-    """Return the options of the engine and the strategy: all except those of a request and `others`."""
+    """Return the options of the engine and the strategy: all except those of a request and
+    `others`."""
     left_out = {*others, *(field.name for field in SAMPLING_FIELDS)}
     return {name: value for name, value in vars(options).items() if name not in left_out}
 

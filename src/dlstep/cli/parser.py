@@ -1,4 +1,5 @@
-"""The command-line parser: argparse, with typed values written as YAML, and options from YAML files."""
+"""The command-line parser: argparse, with typed values written as YAML, and options from YAML
+files."""
 
 import argparse
 import functools

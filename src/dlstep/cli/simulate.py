@@ -150,7 +150,8 @@ def _or(value: Any, default: Any) -> Any:
 
 
 def _traffic(options: Namespace, answers: "tuple[Answered, ...]") -> "Traffic":
-    """Return the load of a simulation. Raises ValueError if a request would be truncated or refused."""
+    """Return the load of a simulation. Raises ValueError if a request would be truncated or
+    refused."""
     from ..simulate.figures import Traffic
     from ..simulate.work import Beginnings
 
@@ -177,7 +178,8 @@ def _print_curve(rows: "list[Figures]", traffic: "Traffic", verdict: "Verdict | 
 
 
 class Verdict(NamedTuple):
-    """The fewest replicas that meet the targets, or None if no number does, and a sentence about it."""
+    """The fewest replicas that meet the targets, or None if no number does, and a sentence about
+    it."""
 
     replicas: int | None
     text: str
