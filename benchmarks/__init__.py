@@ -1,1 +1,2 @@
-"""Measurements for developers of dlstep, run from a checkout: `python -m benchmarks.queues`. Not part of the wheel."""
+"""Measurements for developers, run from a checkout (`python -m benchmarks.queues`). Not in the
+wheel."""

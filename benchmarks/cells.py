@@ -1,7 +1,8 @@
-"""Twelve cells: two sizes of network, three batches, two contexts, decoded by the network's own samples, run by run.
+"""Decode two networks at three batch sizes and two contexts, from the network's own samples.
 
-Weights are random, and heads so sharp that some positions are sure: then a threshold can be chosen at which about
-`TOKENS_PER_FORWARD` positions are decided in a forward, as trained models do.
+Weights are random, with heads scaled so that some predictions are confident. A threshold can then
+be chosen at which about `TOKENS_PER_FORWARD` positions are unmasked per forward pass, as in trained
+models.
 """
 
 import json
@@ -35,23 +36,23 @@ NAMES = ("sdar-8b", "sdar-1.7b")
 BATCHES, CONTEXTS = (1, 8, 32), (512, 4096)
 ANSWER = 256  # tokens
 TOKENS_PER_FORWARD = 3.0
-HEAD_SCALE = 8.0  # of the head's weights
-THRESHOLDS = tuple([1.0 - 0.5 ** (number / 3) for number in range(1, 32)])  # most of them near 1
+HEAD_SCALE = 8.0  # factor on the head's weights
+THRESHOLDS = tuple([1.0 - 0.5 ** (number / 3) for number in range(1, 32)])  # denser near 1
 PAGE_SIZE, ROWS = 32, 8192
-PROFILED = 8  # steps, behind as many others: before any request ends
+PROFILED = 8  # steps, after as many others and before any request ends
 RUNS = 3
 PEER = Path(__file__).with_name("peer.json")
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One row of the table; times but `start_s` are those of the last of `RUNS` runs.
+    """A row of the table; all times except `start_s` are from the last of `RUNS` runs.
 
-    `start_s` is from random weights to graphs, compiling included. `prefill_s` is until every request has sampled, `step_ms`
-    the mean of the steps behind that in which all requests are live, `replay_ms` of those among them that capture nothing.
-    `limit_ms` is the least time for their bytes and operations at the measured ceilings. `first` is the first run's time as a
-    multiple of the last one's, `idle` the share of a step in which the device waits. `tokens_per_s` is of the steps behind the
-    prefill, `stock` and `tuned` the peer's.
+    `start_s` is from random weights to graphs, including compilation. `prefill_s` is until every
+    request has sampled, `step_ms` the mean of later steps with all requests live, `replay_ms` of
+    those that capture nothing. `limit_ms` is the minimum time at the measured ceilings. `first` is
+    the first run's time divided by the last one's, `idle` the share of a step in which the device
+    waits. `tokens_per_s` excludes the prefill; `stock` and `tuned` are the peer's.
     """
 
     shape: str
@@ -75,9 +76,10 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """The costs of one run; `steps` are seconds, plan and captured graphs of each step of all requests behind the prefill.
+    """The costs of one run. `steps` has seconds, plan and captured graphs of each step after the
+    prefill with all requests.
 
-    `tokens` and `forwards`, one for each request that is fed, are those behind the prefill.
+    `tokens` and `forwards` (one per request and pass) are counted after the prefill.
     """
 
     seconds: float
@@ -90,7 +92,7 @@ class Run:
 
 
 class Cells:
-    """One network with its driver; every run begins with a state of its own."""
+    """A network with its driver; every run starts from a fresh state."""
 
     def __init__(self, name: str, device: torch.device, dtype: torch.dtype) -> None:
         begin = perf_counter()
@@ -112,11 +114,11 @@ class Cells:
         self.peer = peer_of(name)
 
     def strategy(self, accept_threshold: float) -> Strategy:
-        """Four blocks of 32 in flight."""
+        """Return a strategy with four blocks of 32 in flight."""
         return MultiBD(32, 4, rule=Threshold(accept_threshold), add_block_threshold=0.1, semi_complete_threshold=0.9)
 
     def accept_threshold(self, context: int) -> float:
-        """The threshold at which a forward decides about `TOKENS_PER_FORWARD` tokens of a request; one batch tries them all."""
+        """Return the threshold closest to `TOKENS_PER_FORWARD`; one batch tries all thresholds."""
         params = [SamplingParams(64, strategy_options=(("accept_threshold", threshold),)) for threshold in THRESHOLDS]
         state = self.filled(len(params), context, THRESHOLDS[0], params)
         while not state.done:
@@ -125,7 +127,7 @@ class Cells:
         return min(zip(THRESHOLDS, speeds, strict=True), key=lambda pair: abs(pair[1] - TOKENS_PER_FORWARD))[0]
 
     def filled(self, batch: int, context: int, accept_threshold: float, params: Sequence[SamplingParams]) -> State:
-        """A state in which prompts of random ids wait."""
+        """Return a state with waiting prompts of random ids."""
         state, random, ids = init(self.config, self.strategy(accept_threshold)), Random(0), self.config.spec.vocab_size - 2
         for number in range(batch):
             prompt = tuple(random.choices(range(ids), k=context))
@@ -162,7 +164,7 @@ class Cells:
         return Run(done - begin, prefilled - begin, done - prefilled, tokens, forwards, live, busy_us)
 
     def rows(self, ceilings: Ceilings) -> Iterator[Cell]:
-        """A row for each batch and context."""
+        """Yield a row for each batch and context."""
         for context in CONTEXTS:
             threshold = self.accept_threshold(context)
             for batch in BATCHES:
@@ -201,19 +203,19 @@ class Cells:
 
 
 def peer_of(name: str) -> dict[tuple[int, int], tuple[int, int]]:
-    """Return the peer's tokens a second with a network, by batch and context: as it ships, and tuned."""
+    """Return the peer's tokens per second by batch and context: unmodified, and tuned."""
     cells = json.loads(PEER.read_text(encoding="utf-8"))["cells"]
     return {(row["batch"], row["context"]): (row["stock"], row["tuned"]) for row in cells if row["shape"] == name}
 
 
 def repeat(step: Callable[[], None], count: int) -> None:
-    """Call `step` so many times."""
+    """Call `step` `count` times."""
     for _ in range(count):
         step()
 
 
 def measure_cells(names: Sequence[str] = NAMES, ceilings: Ceilings | None = None) -> Iterator[Cell]:
-    """Yield all rows; a network is freed before the next one is made. Raises ValueError where there is no CUDA device."""
+    """Yield all rows. Raises ValueError without a CUDA device."""
     device = kernel_device()
     ceilings = ceilings or measure_ceilings(device, torch.bfloat16)
     for name in names:

@@ -1,4 +1,4 @@
-"""The command line that all benchmarks share: options, progress on stderr, rows as a table or as JSON."""
+"""The command line of all benchmarks: options, progress on stderr, rows as a table or as JSON."""
 
 import sys
 from argparse import ArgumentDefaultsHelpFormatter, ArgumentParser
@@ -13,10 +13,10 @@ from dlstep.core import DlstepError
 def run(
     summary: str | None, measure: Callable[..., Iterable[Any]], columns: tuple[str, ...] = (), **options: tuple[Any, str]
 ) -> NoReturn:
-    """Print the rows that `measure` yields, called with the options of the command line, and exit.
+    """Call `measure` with the command-line options, print the rows that it yields, and exit.
 
-    `options` maps the name of each option to its default and its help. A tuple as default takes one or more values.
-    `columns` are those of the table; JSON has all.
+    `options` maps option names to default and help text. A tuple as default allows one or more
+    values. `columns` are those of the table; JSON has all.
     """
     prog = f"python -m benchmarks.{Path(sys.argv[0]).stem}"
     parser = ArgumentParser(prog=prog, description=summary, formatter_class=ArgumentDefaultsHelpFormatter)

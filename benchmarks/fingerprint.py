@@ -16,9 +16,9 @@ FILES = 4
 
 @dataclass(frozen=True, slots=True)
 class FingerprintCost:
-    """Milliseconds to hash `gib` GiB, which the operating system holds in memory, and what that is in 10^9 bytes a second.
+    """Milliseconds to hash `gib` GiB from the page cache, and the rate in 10^9 bytes per second.
 
-    Digests that are `remembered` come from the cache folder: no bytes are hashed.
+    `remembered` digests come from the cache folder: no bytes are hashed.
     """
 
     remembered: bool
@@ -29,9 +29,9 @@ class FingerprintCost:
 
 
 def measure_fingerprint(gib: float) -> Iterator[FingerprintCost]:
-    """Yield the cost with one thread, with one for each core, and with remembered digests.
+    """Yield the cost with one thread, with one per core, and with cached digests.
 
-    Raises ValueError for files too small to be remembered.
+    Raises ValueError for files too small to be cached.
     """
     size = int(gib * (1 << 30) / FILES)
     if size < LEAST_REMEMBERED:
@@ -44,7 +44,7 @@ def measure_fingerprint(gib: float) -> Iterator[FingerprintCost]:
             with file.open("wb") as opened:
                 for _ in range(size >> 20):
                     opened.write(block)
-        sleep(1.5 * SETTLED_NS / 1e9)  # digests of files that changed just now are not remembered
+        sleep(1.5 * SETTLED_NS / 1e9)  # digests of files that changed just now are not cached
         identities = [identify(file) for file in files]
         for threads, cache in ((1, "first"), (cores, "second"), (cores, "second")):
             remembered = Path(folder, cache).exists()

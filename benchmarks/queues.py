@@ -1,7 +1,7 @@
-"""Measure the host cost of a request while many others wait, or after many others have ended; no model is needed.
+"""Measure the host cost of a request while many others wait or have ended; no model is needed.
 
-A decode is served in a steady state: for each request that ends another one is added, so that as many wait at the end as at
-the beginning. Counted is the processor time of everything but the scripted driver: adding, scheduling, committing, telling.
+Each request that ends is replaced by another, so the number of waiting requests stays constant. The
+processor time excludes the scripted driver: it covers adding, scheduling, committing and updates.
 """
 
 from collections.abc import Callable, Iterator
@@ -22,7 +22,7 @@ from . import entry
 WAITING = (100, 1_000, 5_000, 20_000)
 ENDED = (0, 10_000, 100_000)
 BATCH = 32
-SERVED = 8 * BATCH  # requests of one measurement
+SERVED = 8 * BATCH  # requests per measurement
 REPETITIONS = 5
 
 Others = Literal["waiting", "ended"]
@@ -30,9 +30,9 @@ Others = Literal["waiting", "ended"]
 
 @dataclass(frozen=True, slots=True)
 class QueueCost:
-    """Microseconds of host time per request beside `count` others that wait, or that ended and were not pruned.
+    """Microseconds of host time per request with `count` others waiting, or ended and not pruned.
 
-    `ratio` is the cost in units of the row with the fewest.
+    `ratio` is relative to the row with the smallest count.
     """
 
     others: Others
@@ -42,14 +42,14 @@ class QueueCost:
 
 
 class ClockedDriver:
-    """A scripted driver that says how long it took."""
+    """A scripted driver that measures its own time."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self.clock, self.spent = clock, 0.0
         self._driver = ScriptedDriver(SCRIPTS["multi_bd"].whole(Random(0)))
 
     def run(self, plan: Plan) -> Samples:
-        """The samples of `plan`."""
+        """Return the samples of `plan`."""
         begin = self.clock()
         samples = self._driver.run(plan)
         self.spent += self.clock() - begin
@@ -57,13 +57,13 @@ class ClockedDriver:
 
 
 def request(number: int) -> Request:
-    """A request with a prompt of its own and an answer of four blocks."""
+    """Return a request with a distinct prompt and an answer of four blocks."""
     prompt = (number % EOS, number // EOS, *range(number % BLOCK))
     return Request(number, prompt, SamplingParams(max_tokens=4 * BLOCK))
 
 
 def begin(others: Others, size: int) -> State:
-    """A state in which `size` requests wait, or have ended."""
+    """Return a state in which `size` requests wait, or have ended."""
     pages = 8 * BATCH
     config = Config(SCRIPTS["multi_bd"].spec, BLOCK, pages, 8 * BLOCK, BATCH * 8 * BLOCK, BATCH)
     state = init(config, load("multi_bd")(**SCRIPTS["multi_bd"].options))
@@ -75,7 +75,7 @@ def begin(others: Others, size: int) -> State:
 
 
 def serve(state: State, requests: int, *, prunes: bool, clock: Callable[[], float] = thread_time) -> float:
-    """Seconds per request of serving `requests` of them from `state` on, adding one for each that ends."""
+    """Return seconds per request for serving `requests` from `state`, replacing each that ends."""
     driver = ClockedDriver(clock)
     decode = Decode(state, driver, prunes=prunes)
     fresh = count(state.arrivals)
@@ -97,7 +97,7 @@ def measure_queue(
     served: int = SERVED,
     repetitions: int = REPETITIONS,
 ) -> Iterator[QueueCost]:
-    """A row for each number of others. Each counts with the least of several interleaved repetitions."""
+    """Yield a row for each number of others, with the minimum over interleaved repetitions."""
     kinds: tuple[tuple[Others, tuple[int, ...]], ...] = (("waiting", waiting), ("ended", ended))
     for others, sizes in kinds:
         states = [begin(others, size) for size in sizes]

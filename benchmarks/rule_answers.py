@@ -1,4 +1,5 @@
-"""Scripted answers of a network for measuring the host cost of rules, with the statistics that each rule reads."""
+"""Scripted network outputs to measure the host cost of rules, with the statistics that each rule
+reads."""
 
 from collections.abc import Callable
 from random import Random
@@ -10,32 +11,33 @@ from dlstep.core import Rows, Rule, Span, Wants
 from dlstep.rules.quota import Quota
 from dlstep.rules.threshold import Threshold
 
-ANSWER = 1 << 20  # a block size that no answer reaches: the canvas is one block
-_SURE, _ENTROPY, _DOUBT = 0.9, 0.01, 1.5  # from what probability on a position is certain; entropies of certain ones, of others
+ANSWER = 1 << 20  # block size larger than any answer, so the canvas is one block
+_SURE, _ENTROPY, _DOUBT = 0.9, 0.01, 1.5  # minimum probability of a certain position; entropies of certain and other positions
 
 _BLOCKS = {"block_size": BLOCK, "buffer_size": BUFFER}
 _GRID = _BLOCKS | {"semi_complete_threshold": 1.0}
-_TWO_BLOCKS = _BLOCKS | {"add_block_threshold": 0.5}  # for rules that take something in every block
+_TWO_BLOCKS = _BLOCKS | {"add_block_threshold": 0.5}  # for rules that unmask a position in every block
 _ONE_BLOCK = {"block_size": BLOCK, "buffer_size": 1}
 _CANVAS = {"block_size": BLOCK, "cache": "none"}
-_PARTS = Quota(steps_per_block=BLOCK // 2)  # of `early_commit`
+_PARTS = Quota(steps_per_block=BLOCK // 2)  # for `early_commit`
 _WHOLE = {"block_size": ANSWER, "cache": "none"}
 
 CARRIERS = {
     "multi_bd": Script("multi_bd", _GRID, whole_blocks, two_tokens),
-    # One position of each of two blocks, as `one_a_block` answers: 0.6 where the others have 0.5.
+    # `one_a_block` gives one position of each of two blocks 0.6, the others 0.5.
     "multi_bd, two blocks": Script("multi_bd", _TWO_BLOCKS | {"rule": Threshold(0.55)}, whole_blocks, one_a_block),
     "multi_bd, one block": Script("multi_bd", _ONE_BLOCK, whole_blocks, two_tokens),
     "dual_cache": Script("dual_cache", _CANVAS, whole_blocks, two_tokens),
-    # Whole blocks would be whole answers.
+    # `whole_blocks` would fill the whole answer at once.
     "dual_cache, one block": Script("dual_cache", _WHOLE, two_tokens, two_tokens),
 }
 
 
 def with_statistics(wants: Wants, answers: Callable[[Random], RowsOf]) -> Callable[[Random], RowsOf]:
-    """The same answers with entropies, margins and most probable ids, as far as `wants` asks for them.
+    """Return the same answers with the entropies, margins and most probable ids that `wants`
+    requests.
 
-    The most probable id of an undecided position is mostly the same from forward to forward, a second one else.
+    The most probable id of a masked position stays the same between most forward passes.
     """
 
     def made(random: Random) -> RowsOf:
@@ -72,7 +74,7 @@ def with_statistics(wants: Wants, answers: Callable[[Random], RowsOf]) -> Callab
 
 
 def _script(carrier: str, blocks: dict[str, Any], name: str, **options: Any) -> tuple[str, Script]:
-    """The carrier that a rule is compared with, and the rule with its options."""
+    """Return the name of the baseline, and the script of the rule with its options."""
     rule: Rule = rules.load(name)(**options)
     plain = CARRIERS[carrier]
     whole, steady = (with_statistics(rule.wants, answers) for answers in (plain.whole, plain.steady))
@@ -80,7 +82,7 @@ def _script(carrier: str, blocks: dict[str, Any], name: str, **options: Any) -> 
 
 
 def rule_scripts() -> dict[str, tuple[str, Script]]:
-    """Each rule by name, some in several forms, with the carrier whose threshold its cost is compared with."""
+    """Return each rule, some in several forms, with the baseline that its cost is compared with."""
     grid, two, one, canvas, whole = CARRIERS
     return {
         "threshold": _script(grid, _GRID, "threshold"),

@@ -1,11 +1,13 @@
-"""Measure the host cost of rules per request and step, beside that of their carrier with a threshold in the same process.
+"""Compare the host cost of rules per request and step with a threshold in the same strategy.
 
-Measured as in `host`, behind a prompt: grids have blocks of 32 and canvases no cache. A rule that looks at the whole answer is
-compared with a threshold over the whole answer. Rules take two tokens a step, `dilated` five in its only block.
+Measured like `host`, after a prompt: grids have blocks of 32, canvases no cache. A rule that reads
+the whole answer is compared with a threshold over the whole answer. Rules unmask two tokens per
+step, `dilated` five in its only block.
 
-Walks of `remdm` take positions by chance and run no forward that takes none. They take two tokens a step in a single block, so
-they are compared with a threshold in a single block. `early_commit` reads the five positions at which an answer begins, as
-published, or every position of the answer (`all`), which samples a third more positions than the threshold.
+`remdm` unmasks at random and skips passes that unmask nothing: two tokens per step in a single
+block, so its baseline also has one block. `early_commit` reads the first five positions of an
+answer, as published, or all of them (`all`), which samples a third more positions than the
+threshold.
 """
 
 from collections.abc import Iterator
@@ -27,9 +29,9 @@ from .rule_answers import CARRIERS, rule_scripts
 
 @dataclass(frozen=True, slots=True)
 class RuleCost:
-    """Microseconds per request and step, and `ratio` of their sum to that of the carrier with a threshold.
+    """Microseconds per request and step; `ratio` divides their sum by that of the baseline.
 
-    `wanted` and `tokens` are the positions that a step samples of a request, and those that it has more decided after it.
+    `wanted` and `tokens` are the positions that a step samples and unmasks per request.
     """
 
     rule: str
@@ -45,7 +47,7 @@ class RuleCost:
 
 
 def known_forms(rule: str) -> tuple[str, ...]:
-    """The forms of a rule that are measured, or those of `all` rules. Raises ValueError for another name."""
+    """Return the measured forms of a rule, or of `all` rules. Raises ValueError for unknown names."""
     labels = tuple(rule_scripts())
     found = labels if rule == "all" else tuple(label for label in labels if label.partition(" ")[0] == rule)
     if not found:
@@ -65,7 +67,7 @@ def measure_rules(rule: str, batches: tuple[int, ...], lengths: tuple[int, ...])
 
 
 def measure_rule(form: str, length: int, batch: int) -> RuleCost:
-    """The row of one form of a rule; the carrier and the rule are measured in turns."""
+    """Return the row of one form of a rule; baseline and rule are measured in turns."""
     carrier, script = rule_scripts()[form]
     states = [(build_script(script, "prompt", length, batch), script) for script in (CARRIERS[carrier], script)]
     plain, own = (mean_us(steps, batch) for steps in least_times(states, TorchLowering))
@@ -75,7 +77,7 @@ def measure_rule(form: str, length: int, batch: int) -> RuleCost:
 
 
 def rates(state: State, script: Script) -> tuple[float, float]:
-    """How many positions a step samples of a request, and how many it has more decided after it."""
+    """Return how many positions a step samples per request, and how many it unmasks."""
     driver, wanted, batch = ScriptedDriver(script.steady(Random(0))), 0, len(state.running)
     before = sum(map(taken, state.running))
     for _ in range(STEPS):

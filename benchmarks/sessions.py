@@ -1,4 +1,4 @@
-"""Cost of sessions that take turns, against the same sessions one after the other."""
+"""Compare sessions that step in turns with the same sessions run one after the other."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -17,7 +17,8 @@ REPETITIONS = 5
 
 @dataclass(frozen=True, slots=True)
 class SessionsCost:
-    """Seconds of so many sessions of one request each; `ratio` is turns to one after the other."""
+    """Seconds of sessions with one request each; `ratio` divides taking turns by running in
+    sequence."""
 
     sessions: int
     steps: int
@@ -27,14 +28,14 @@ class SessionsCost:
 
 
 def measure_sessions(model: str, device: str, sessions: int) -> Iterator[SessionsCost]:
-    """Yield the least times over interleaved repetitions. Raises ValueError for fewer than one session.
+    """Yield the minimum times over interleaved repetitions. Raises ValueError for no session.
 
-    On a CPU, which others may use too, the times are those of this process.
+    On a CPU, which may be shared, the times are processor times of this process.
     """
     if sessions < 1:
         raise ValueError(f"--sessions must be at least 1, got {sessions}")
     clock = process_time if device == "cpu" else perf_counter
-    llm = LLM(model, device=device, max_sessions=sessions)  # a place on the device for each
+    llm = LLM(model, device=device, max_sessions=sessions)  # a place on the device for each session
     prompts = [problem.prompt for problem in problems(sessions, seed=3)]
     turns, one_by_one = float("inf"), float("inf")
     steps = 0
@@ -47,7 +48,7 @@ def measure_sessions(model: str, device: str, sessions: int) -> Iterator[Session
 
 
 def timed(llm: LLM, prompts: list[str], run: Callable[[list[Session]], None], clock: Callable[[], float]) -> tuple[float, int]:
-    """Seconds that fresh sessions take, one for each prompt, and their steps in all."""
+    """Return the seconds that new sessions take, one per prompt, and their total steps."""
     begin = clock()
     sessions = [llm.session() for _ in prompts]
     for session, prompt in zip(sessions, prompts, strict=True):
@@ -61,14 +62,14 @@ def timed(llm: LLM, prompts: list[str], run: Callable[[list[Session]], None], cl
 
 
 def in_turns(sessions: list[Session]) -> None:
-    """A step of each session that is not done, again and again."""
+    """Step each unfinished session in turn until all are done."""
     while live := [session for session in sessions if not session.state.done]:
         for session in live:
             session.step()
 
 
 def after_another(sessions: list[Session]) -> None:
-    """Each session to its end."""
+    """Run each session to its end."""
     for session in sessions:
         session.run()
 

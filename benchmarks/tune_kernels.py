@@ -1,4 +1,4 @@
-"""Launch parameters by measurement: a small grid for each kernel and case, the fastest written to the kernels' table."""
+"""Search launch parameters: try a small grid per kernel and case, and store the fastest."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -27,8 +27,8 @@ MODULES = (
     "pages",
     "parts",
     "sampling",
-)  # whose parameters are searched
-GAIN = 0.97  # of the time before: what is hardly faster is not worth an entry
+)  # modules with tunable parameters
+GAIN = 0.97  # required time relative to the time before: smaller gains are not stored
 GRIDS: dict[str, Mapping[str, tuple[int, ...]]] = {
     "attention": {"block_n": (32, 64, 128), "num_warps": (4, 8), "num_stages": (2, 3, 4), "occupancy": (1, 2)},
     "store_kv": {"num_warps": (1, 2, 4, 8)},
@@ -44,7 +44,8 @@ GRIDS: dict[str, Mapping[str, tuple[int, ...]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Tuned:
-    """One row: the entry `key` of `kernel` and its time, before and after; `parameters` are None where none are faster."""
+    """A row: entry `key` of `kernel`, its time before and after; `parameters` is None without a
+    gain."""
 
     kernel: str
     key: str
@@ -55,7 +56,7 @@ class Tuned:
 
 
 def table_path() -> Path:
-    """Where the kernels read their table."""
+    """Return the path of the table that the kernels read."""
     import dlstep_kernels.gpu
 
     return Path(dlstep_kernels.gpu.__path__[0], "launch.json")
@@ -63,7 +64,8 @@ def table_path() -> Path:
 
 @contextmanager
 def overridden(kernel: str, candidate: Mapping[str, int]) -> Iterator[dict[str, tuple[tuple[str, ...], Parameters]]]:
-    """`kernel` launches with `candidate` over what the table says; gives, by kernel, the keys asked for and what was taken."""
+    """Override the table's parameters of `kernel`; yield the requested keys and parameters by
+    kernel."""
     asked: dict[str, tuple[tuple[str, ...], Parameters]] = {}
     modules: list[Any] = [import_module(f"dlstep_kernels.gpu.{name}") for name in MODULES]
     launching = [module for module in modules if hasattr(module, "parameters")]
@@ -84,7 +86,7 @@ def overridden(kernel: str, candidate: Mapping[str, int]) -> Iterator[dict[str, 
 
 
 def tune(sizes: Sizes = USUAL) -> Iterator[Tuned]:
-    """One row for each kernel of each case that has a grid."""
+    """Yield a row for each kernel of each case that has a grid."""
     device = kernel_device()
     torch.manual_seed(0)
     for case in cases(device, torch.bfloat16, sizes):
@@ -96,7 +98,7 @@ def tune(sizes: Sizes = USUAL) -> Iterator[Tuned]:
 
 
 def tuned(case: Case, kernel: str, key: str, before: Parameters, device: torch.device) -> Tuned:
-    """The fastest point of the grid that gives the twin's answer."""
+    """Return the fastest point of the grid whose result matches the plain torch version."""
     grid = GRIDS[kernel]
     first = timed_us(case.calls, device)
     best, found = GAIN * first, None
@@ -109,7 +111,7 @@ def tuned(case: Case, kernel: str, key: str, before: Parameters, device: torch.d
 
 
 def _tried(case: Case, kernel: str, candidate: Parameters, device: torch.device) -> float:
-    """Microseconds with `candidate`; infinite if the device has no room for it, or the answer is another."""
+    """Return microseconds with `candidate`; infinite if it does not fit or its result is wrong."""
     from triton.compiler.errors import CompilationError
     from triton.runtime.errors import OutOfResources
 
@@ -121,7 +123,8 @@ def _tried(case: Case, kernel: str, candidate: Parameters, device: torch.device)
 
 
 def write(rows: list[Tuned], path: Path, target: Path | None = None) -> None:
-    """Put what is faster into the table at `path`, or into a copy of it at `target`; one entry a line."""
+    """Write faster entries into the table at `path`, or into a copy at `target`; one entry per
+    line."""
     table: dict[str, dict[str, Parameters]] = json.loads(path.read_text(encoding="utf-8"))
     for row in rows:
         if row.parameters is not None:
@@ -130,7 +133,7 @@ def write(rows: list[Tuned], path: Path, target: Path | None = None) -> None:
 
 
 def written(table: Mapping[str, Mapping[str, Parameters]]) -> str:
-    """The table as text."""
+    """Return the table as text."""
     kernels: list[str] = []
     for kernel, entries in table.items():
         lines = ",\n".join(f"    {json.dumps(key)}: {json.dumps(entry)}" for key, entry in entries.items())
@@ -139,7 +142,7 @@ def written(table: Mapping[str, Mapping[str, Parameters]]) -> str:
 
 
 def measured(out: str) -> list[Tuned]:
-    """Return the rows, after the table is written."""
+    """Write the table and return the rows."""
     rows = list(tune())
     write(rows, table_path(), Path(out) if out else None)
     return rows

@@ -38,12 +38,12 @@ PARTS = {
     "20 values": ("40 values", ("accept_threshold", slice(None, None, 2))),
     "5 x 4": ("5 x 4 x 3", ("buffer_size", slice(2, 3))),
 }
-SPEED, ACCURACY = 1.0, 0.5  # the reference point of the area: one token per forward pass, half of the answers right
-MARGIN = 0.01  # of the area: smaller differences count as equal
-PATIENCE = 6  # proposals for each set of options, repeated ones included
+SPEED, ACCURACY = 1.0, 0.5  # reference point of the hypervolume: one token per forward pass, half of the answers right
+MARGIN = 0.01  # differences in hypervolume below this count as equal
+PATIENCE = 6  # proposals per set of options, repeated ones included
 OWN, GRID = "dlstep tune", "all problems"
-Table = Mapping[StrategyOptions, Items[Answers]]  # the sums of each answer, problem by problem
-Chosen = tuple[list[StrategyOptions], int]  # sets of options, and the problems that each answers
+Table = Mapping[StrategyOptions, Items[Answers]]  # the sums of each problem's answer
+Chosen = tuple[list[StrategyOptions], int]  # sets of options, and the number of problems that each answers
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +158,7 @@ def mean(values: Items[float]) -> float:
 
 
 def measure_tuner(out: str, **asked: Any) -> Iterator[Row]:
-    """Yield the rows of every space. Answers are kept in the folder `out`, if given, and those in it are not decoded again.
+    """Yield the rows of every space, reusing answers in the folder `out`, if given.
 
     Raises ValueError for an option out of range.
     """

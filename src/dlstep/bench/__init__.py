@@ -1,1 +1,1 @@
-"""Measurements. Each module measures one thing and returns rows; the command line prints them."""
+"""Benchmarks. Each module measures one thing and returns rows; the command line prints them."""

@@ -1,4 +1,4 @@
-"""How often answers to held-out problems are right, and how many forwards they took."""
+"""Accuracy on held-out problems, and the forward passes that the answers took."""
 
 from collections.abc import Sequence as Items
 from dataclasses import dataclass
@@ -15,8 +15,8 @@ from ..text.output import Output
 class Accuracy:
     """Figures over a set of problems.
 
-    `answer` and `chain` are shares of the problems whose last number, and whose every equation, is right. `forwards` is the
-    mean `nfe` of an answer; the ratios are ratios of sums; `tokens_per_second` counts emitted tokens over wall time.
+    `answer` and `chain` are the shares of problems whose last number, and whose every equation, is
+    right. `forwards` is the mean `nfe` per answer; ratios are ratios of sums.
     """
 
     problems: int
@@ -30,7 +30,7 @@ class Accuracy:
 
     @property
     def tokens_per_second(self) -> float:
-        """Emitted tokens / wall time."""
+        """Return emitted tokens / wall time."""
         return self.tokens / self.seconds
 
 
@@ -44,7 +44,7 @@ def evaluate(llm: LLM, problems: Items[tiny.Problem], params: SamplingParams, *,
 
 
 def tally(problems: Items[tiny.Problem], outputs: Items[Output], seconds: float) -> Accuracy:
-    """The figures of finished outputs."""
+    """Return the figures of finished outputs."""
     scores = [tiny.score(problem, output.text) for problem, output in zip(problems, outputs, strict=True)]
     sums = Answers.total(
         Answers.counted(score=float(score.answer), tokens=len(output.token_ids), forwards=output.nfe, steps=output.steps)

@@ -1,4 +1,4 @@
-"""Scripted answers of a network for measuring host cost: what each strategy is given to decide, step by step."""
+"""Scripted network outputs for host-cost benchmarks, for each strategy."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -19,7 +19,8 @@ RowsOf = Callable[[Span], Rows]
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """How a strategy is measured: its options, the model's facts, and answers that fill it fast (`whole`) and as it decodes."""
+    """How a strategy is measured: options, spec, and rows that fill the answer fast (`whole`) and
+    steadily (`steady`)."""
 
     strategy: str
     options: dict[str, Any]
@@ -33,19 +34,20 @@ def _token(random: Random) -> int:
 
 
 def whole_blocks(random: Random) -> RowsOf:
-    """Every masked position gets a random token with certainty; what holds a token is confirmed."""
+    """Give every masked position a random token with certainty, and confirm all other tokens."""
 
     def rows(span: Span) -> Rows:
         fed = [span.tokens[position - span.start] if position < span.stop else MASK for position in span.wanted]
         tokens = tuple([_token(random) if token == MASK else token for token in fed])
-        # A probability of its own for each token, as a network would give.
+        # Distinct probabilities, as a network would give.
         return Rows(tokens, tuple([1.0 - token * 1e-9 for token in tokens]))
 
     return rows
 
 
 def two_tokens(random: Random) -> RowsOf:
-    """Two masked positions are confident: the first one's block has one of them. What holds a token is confirmed."""
+    """Make two masked positions confident, one of them in the first block; confirm all other
+    tokens."""
 
     def rows(span: Span) -> Rows:
         start = span.start
@@ -63,7 +65,7 @@ def two_tokens(random: Random) -> RowsOf:
 
 
 def with_best(answers: Callable[[Random], RowsOf]) -> Callable[[Random], RowsOf]:
-    """The same answers, each token being the most probable one of its position too."""
+    """Return the same answers, with each token also as the most probable id of its position."""
 
     def made(random: Random) -> RowsOf:
         plain = answers(random)
@@ -78,7 +80,8 @@ def with_best(answers: Callable[[Random], RowsOf]) -> Callable[[Random], RowsOf]
 
 
 def one_a_block(random: Random) -> RowsOf:
-    """No masked position is confident, one of each block is surer than the others. What holds a token is confirmed."""
+    """Make no masked position confident, but one of each block surer than the rest; confirm all
+    other tokens."""
 
     def rows(span: Span) -> Rows:
         fed = [span.tokens[position - span.start] for position in span.wanted]
@@ -95,7 +98,7 @@ def one_a_block(random: Random) -> RowsOf:
 
 
 def sure_canvas(random: Random) -> RowsOf:
-    """A canvas whose best tokens never change and are certain: it ends as soon as it may."""
+    """Return a canvas with constant, certain predictions, which ends as early as possible."""
 
     def rows(span: Span) -> Rows:
         count = len(span.wanted)
@@ -108,7 +111,7 @@ def sure_canvas(random: Random) -> RowsOf:
 
 
 def restless_canvas(random: Random) -> RowsOf:
-    """A canvas of which a part is certain, and whose best tokens go on changing."""
+    """Return a canvas with partly certain predictions that keep changing."""
 
     def rows(span: Span) -> Rows:
         count = len(span.wanted)
@@ -121,8 +124,8 @@ def restless_canvas(random: Random) -> RowsOf:
 
 _BLOCKS = {"block_size": BLOCK, "buffer_size": BUFFER}
 _CONFIDENT = _BLOCKS | {"semi_complete_threshold": 1.0}
-# Strategies that fill a mask in every block in every forward take two tokens a step where two blocks have masks; under
-# default options four blocks have some, which `_full` measures.
+# Strategies that fill a mask in every block per forward pass unmask two tokens per step if two
+# blocks have masks. With default options, four blocks have some, which `_full` measures.
 _TWO_BLOCKS = _BLOCKS | {"add_block_threshold": 0.5}
 _DMAX = {"accept_threshold": 0.9}
 SCRIPTS = {

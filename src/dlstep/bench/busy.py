@@ -1,4 +1,4 @@
-"""How long a CUDA device works while something runs, and on what, whatever the host does meanwhile."""
+"""How long a CUDA device works during a call, and on what kinds of kernels."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ..driver.profile import REGION, profiled
 
-# Parts of kernels' names, by what the kernels do; a name counts where it is found first.
+# Parts of kernel names by kind; the first kind with a match counts.
 KINDS = {
     "experts": ("_multiply_gated", "_multiply_down", "_add_choices", "_pairs", "_choose_best", "_multiply_part"),
     "attention": ("_attend", "_join", "_store_rows"),
@@ -17,7 +17,7 @@ KINDS = {
 
 @dataclass(frozen=True, slots=True)
 class Busy:
-    """Microseconds in which some kernel or copy runs, those that kernels of each kind take, and how many are launched."""
+    """Microseconds in which any kernel or copy runs, those of each kind of kernel, and launches."""
 
     us: float
     kinds: dict[str, float]
@@ -25,10 +25,11 @@ class Busy:
 
 
 def busy(run: Callable[[], None], trace: Path | None = None) -> Busy | None:
-    """Work of a device during `run`; None if the profiler sees nothing. The profile is written to `trace`."""
+    """Return the device's work during `run`, or None if the profiler sees none; write `trace` if
+    given."""
     with profiled(trace) as profiler:
         run()
-    # Regions with names are shown on the device, too.
+    # Named regions also appear on the device.
     events = [e for e in profiler.events() or () if e.device_type.name == "CUDA" and not e.name.startswith(REGION)]
     if not events:
         return None
@@ -40,12 +41,12 @@ def busy(run: Callable[[], None], trace: Path | None = None) -> Busy | None:
 
 
 def kind_of(name: str) -> str:
-    """The kind of a kernel of this name, as far as `KINDS` knows."""
+    """Return the kind of a kernel by its name."""
     return next((kind for kind, parts in KINDS.items() if any(part in name for part in parts)), "others")
 
 
 def covered(ranges: Iterable[tuple[float, float]]) -> float:
-    """The length of the union of ranges."""
+    """Return the length of the union of ranges."""
     total, reached = 0.0, float("-inf")
     for start, end in sorted(ranges):
         total += max(0.0, end - max(start, reached))

@@ -1,4 +1,4 @@
-"""Limits of a device, measured in plain torch: bytes copied and products of matrices in a second."""
+"""Limits of a device, measured in plain torch: bytes copied and matrix operations per second."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,23 +12,24 @@ MIB = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Ceilings:
-    """Bytes read plus bytes written in a second by a large copy; operations in a second of a large product of matrices."""
+    """Bytes read plus written per second by a large copy; operations per second of a large matrix
+    product."""
 
     bytes_per_s: float
     flops_per_s: float
 
     def least_us(self, moved: float, flops: float) -> float:
-        """Microseconds that so many bytes and operations take at least."""
+        """Return the minimum microseconds for `moved` bytes and `flops` operations."""
         return 1e6 * max(moved / self.bytes_per_s, flops / self.flops_per_s)
 
 
 def measure_ceilings(device: torch.device, dtype: torch.dtype) -> Ceilings:
-    """The ceilings of `device` for numbers of `dtype`; on a CPU from small sizes."""
+    """Return the ceilings of `device` for `dtype`; on a CPU from small sizes."""
     there = device.type == "cuda"
     size, side = (1024 * MIB, 8192) if there else (64 * MIB, 1024)
     source = torch.empty(size // dtype.itemsize, dtype=dtype, device=device).normal_()
     target = torch.empty_like(source)
-    # The one is left to a copy engine, which may be slower than a kernel that copies.
+    # `copy_` may use a copy engine, which can be slower than a copying kernel.
     copied = min(timed_us([lambda: target.copy_(source)], device), timed_us([lambda: torch.neg(source, out=target)], device))
     left, right = (torch.empty((side, side), dtype=dtype, device=device).normal_() for _ in range(2))
     multiplied = timed_us([lambda: left @ right], device)
@@ -36,10 +37,10 @@ def measure_ceilings(device: torch.device, dtype: torch.dtype) -> Ceilings:
 
 
 def timed_us(calls: list[Callable[[], object]], device: torch.device, *, repetitions: int = 20, budget_s: float = 0.5) -> float:
-    """Microseconds of a call, the median over repetitions.
+    """Return the microseconds of a call, the median over repetitions.
 
-    The calls do the same with other inputs, which take turns, so that a cache holds none of them. On a CUDA device their
-    launches are captured in a graph: what is timed is the device's work alone.
+    The calls do the same with different inputs in turn, so that no cache holds them. On a CUDA
+    device, launches are captured in a graph, so only the device's work is timed.
     """
     for call in calls:
         call()
@@ -57,7 +58,7 @@ def timed_us(calls: list[Callable[[], object]], device: torch.device, *, repetit
 
 
 def _clocked_s(call: Callable[[], object], budget_s: float) -> float:
-    """Seconds of a call by the clock, the least of a few."""
+    """Return the minimum wall-clock seconds of a few calls."""
     least, spent, runs = float("inf"), 0.0, 0
     while runs < 3 or (spent < budget_s and runs < 10):
         start = perf_counter()
@@ -68,7 +69,7 @@ def _clocked_s(call: Callable[[], object], budget_s: float) -> float:
 
 
 def _captured(calls: list[Callable[[], object]]) -> torch.cuda.CUDAGraph:
-    """All calls as one graph."""
+    """Return a graph of all calls."""
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):

@@ -1,8 +1,9 @@
-"""Cost of a decode step beside the network's forward, and beside a plain dense forward of the same size.
+"""Compare a decode step with its forward pass, and with a plain dense forward pass of the same
+size.
 
-States are taken from real decodes and each is timed again and again: the same plan may be run any number of times. All
-parts are timed in turn within a repetition, and each figure is the least over the repetitions, averaged over the
-states.
+States come from real decodes, and each is timed repeatedly, since a plan can be run any number of
+times. All parts are timed in turn within a repetition; each figure is the minimum over repetitions,
+averaged over states.
 """
 
 from collections.abc import Callable, Sequence
@@ -30,7 +31,8 @@ Row = dict[str, float]
 
 @dataclass(frozen=True, slots=True)
 class _Times:
-    """Seconds of one step, of what in it is not forward, of its forward, and of a plain one."""
+    """Seconds of a step, of the step without its forward pass, of the forward pass, and of a plain
+    one."""
 
     step: float
     outside: float
@@ -39,7 +41,7 @@ class _Times:
 
 
 class _ClockedNetwork(PagedNetwork):
-    """A network that says how long its last forward took, where it stands in the step."""
+    """A network that times its last forward pass within the step."""
 
     forward_s = 0.0
 
@@ -49,15 +51,15 @@ class _ClockedNetwork(PagedNetwork):
         self.canvas_length, self.draws_itself = network.canvas_length, network.draws_itself
 
     def forwards(self, plan: Plan) -> tuple[Plan, ...]:
-        """Those of the network."""
+        """Return the network's forward passes."""
         return self._network.forwards(plan)
 
     def carried_size(self, slots: int) -> tuple[int, int, int]:
-        """That of the network."""
+        """Return the network's size."""
         return self._network.carried_size(slots)
 
     def forward(self, batch: Batch, memory: Memory) -> Answer | None:
-        """The forward, finished when this returns."""
+        """Run the forward pass, and wait for its end."""
         start = self._clock()
         answer = self._network.forward(batch, memory)
         if self.model.device.type == "cuda":
@@ -75,12 +77,13 @@ def measure_decode(
     repetitions: int = 30,
     clock: Callable[[], float] = perf_counter,
 ) -> list[Row]:
-    """One row for each batch size: `batch`, `rows` fed by a step, `step_us` (schedule, lower, forward, sample, unpack,
-    commit), `forward_us` (body and head with their attention), `outside_share` (what is not forward, of the step),
-    `plain_us` (a dense transformers forward of as many rows over as much context) and `ratio` (step to plain).
+    """Return one row for each batch size, with these columns:
 
-    The strategy is by default the checkpoint's own, with its own sizes. On a busy machine, with one torch thread,
-    `time.thread_time` is the better clock.
+    `batch`, `rows` fed per step, `step_us` (schedule, lower, forward, sample, unpack, commit),
+    `forward_us` (body and head with attention), `outside_share` (share of the step outside the
+    forward pass), `plain_us` (a dense transformers forward pass of as many rows and as much
+    context) and `ratio` (step / plain). The default strategy is the checkpoint's. On a busy machine
+    with one torch thread, prefer `time.thread_time` as the clock.
     """
     strategy = _own_strategy(checkpoint) if strategy is None else strategy
     plain = deepcopy(checkpoint.network)
@@ -92,7 +95,7 @@ def measure_decode(
         times: list[_Times] = []
         rows = 0
         for begin, reached in taken:
-            # A fresh walk leaves the device where this state needs it.
+            # Replay the decode from its start, so that the device holds what this state needs.
             state = _walk(driver, begin, reached)
             plan = schedule(state)
             rows += sum(len(span.tokens) for span in plan.spans)
@@ -114,7 +117,7 @@ def measure_decode(
 
 
 def _own_strategy(checkpoint: Checkpoint) -> Strategy:
-    """The strategy that the checkpoint names, with its own sizes."""
+    """Return the strategy that the checkpoint names, with the checkpoint's options."""
     strategy = strategies.SHELF.value(checkpoint.decoding_strategy or "multi_bd")
     known = options_of(strategy)
     return with_options(strategy, {name: value for name, value in checkpoint.options.items() if name in known})
@@ -123,7 +126,8 @@ def _own_strategy(checkpoint: Checkpoint) -> Strategy:
 def _decoding(
     checkpoint: Checkpoint, network: PagedNetwork, strategy: Strategy, batch_size: int, states: int
 ) -> tuple[TorchDriver, list[tuple[State, int]]]:
-    """A driver, and evenly spread moments of a decode in which all requests sample: first state and number of steps."""
+    """Return a driver, and `states` evenly spread steps at which all requests sample, each with the
+    first state."""
     length = min(checkpoint.max_model_len, 384)
     pages = batch_size * (-(-length // PAGE_SIZE) + 1)
     config = Config(checkpoint.spec, PAGE_SIZE, pages, length, 64 * length, batch_size)
@@ -132,7 +136,7 @@ def _decoding(
     for number, problem in enumerate(problems(batch_size)):
         prompt = checkpoint.tokenizer.encode(problem.prompt, add_special_tokens=False)
         begin = add(begin, Request(number, tuple(prompt), params))
-    # What is captured has no parts whose times could be taken.
+    # The parts of captured graphs cannot be timed.
     driver = TorchDriver(checkpoint, config, enforce_eager=True, network=network)
     state, good, step = begin, [], 0
     while not state.done:
@@ -160,7 +164,7 @@ def _time(
     repetitions: int,
     clock: Callable[[], float],
 ) -> _Times:
-    """The least times over interleaved repetitions."""
+    """Return the minimum times over interleaved repetitions."""
     whole: list[float] = []
     outside: list[float] = []
     forwards: list[float] = []
@@ -179,10 +183,11 @@ def _time(
 
 
 def _plain_forward(network: PreTrainedModel, plan: Plan) -> Callable[[], Callable[[], object]]:
-    """Makes dense forwards: as many rows and as much context as `plan` has, evenly over its requests.
+    """Return a factory of dense forward passes with as many rows and as much context as `plan`,
+    evenly over requests.
 
-    The context is given as past keys and values, visibility as a dense mask. Each call gives a new forward to run,
-    because running one lengthens its past.
+    The context is given as past keys and values, visibility as a dense mask. Each call returns a
+    new forward pass, because running one lengthens its past.
     """
     spans = plan.spans
     batch = len(spans)

@@ -1,8 +1,8 @@
-"""Steady decoding of a network in the shape of a published checkpoint: step time, and how far from the device's limits it is.
+"""Steady decoding in the shape of a published checkpoint: step time against the device's limits.
 
-Prompts of random tokens are prefilled for real. Then every step is the engine's own, but for two things whose making is not
-counted: random ids are fed in place of masks, and the network's answer, once it is computed, copied and unpacked, is replaced
-by a scripted one (`script`).
+Prompts of random tokens are prefilled for real. Every later step is the engine's own, with two
+untimed changes: random ids are fed instead of masks, and the network's unpacked samples are
+replaced by scripted ones (`script`).
 """
 
 import gc
@@ -35,14 +35,15 @@ BATCHES = (1, 8, 32)
 CONTEXT = 4096
 TOKENS_PER_FORWARD = 2.5
 PAGE_SIZE = 32
-STEPS = 32  # measured ones, or a whole canvas; so many after them are profiled
-WARM = 3  # times as many before them warm up: what is met often is captured then
-ROWS = 8192  # of a forward that prefills
+STEPS = 32  # measured steps, or a whole canvas; as many after them are profiled
+WARM = 3  # times as many steps before them warm up, so that graphs are captured
+ROWS = 8192  # rows of a prefill pass
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """The decode to measure: `batch` requests with `context` tokens each, `tokens_per_forward` taken of each in a step."""
+    """The decode to measure: `batch` requests of `context` tokens, `tokens_per_forward` unmasked
+    per request and step."""
 
     batch: int
     context: int = CONTEXT
@@ -52,14 +53,13 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """One row of the table; times are microseconds of a step, on average.
+    """A row of the table; times are mean microseconds per step.
 
-    `rows` are fed by a step, `captures` are graphs captured in the steps that count; `kinds` are what the device works on, and
-    `launches` how often. `host_us` is schedule, gathering, unpacking and commit.
-    `device_us` is when the device works, and `host_share` the rest of the step, in which it waits; `queued_us` is a forward
-    with others queued behind it, so that the device waits between kernels only. All are None without a CUDA device.
-    `roofline_us` is the least time for the bytes and operations of the same steps at the measured ceilings, `ratio` the step
-    to it.
+    `rows` are fed per step, `captures` are graphs captured in the measured steps, `kinds` and
+    `launches` describe the device's kernels. `host_us` is schedule, gathering, unpacking and
+    commit. `device_us` is the time in which the device works, `host_share` the share in which it
+    waits; `queued_us` is a forward pass with others queued after it. These are None without a CUDA
+    device. `roofline_us` is the minimum time at the measured ceilings, `ratio` = step / roofline.
     """
 
     shape: str
@@ -84,7 +84,7 @@ class Decoded:
 
 
 class PacedDriver:
-    """Runs plans on a driver, part by part, with scripted answers if `scripted`; says what its parts on the host cost."""
+    """A driver that times the host parts of each plan, and returns scripted samples if `scripted`."""
 
     def __init__(self, driver: TorchDriver, pace: Pace, *, scripted: bool) -> None:
         self.driver, self.pace, self._scripted = driver, pace, scripted
@@ -94,7 +94,7 @@ class PacedDriver:
         self._wire = connect(ranks) if ranks.several else None
 
     def run(self, plan: Plan) -> Samples:
-        """The network's samples, or scripted ones in their place."""
+        """Return the network's samples, or scripted ones instead."""
         check = self._together(plan)
         start = perf_counter()
         self.driver.follow(plan)
@@ -112,7 +112,8 @@ class PacedDriver:
         return samples
 
     def _together(self, plan: Plan) -> Callable[[], None] | None:
-        """Tell the other ranks of a forward, as a conductor does; the comparison of lines that belongs to it."""
+        """Announce a forward pass to the other ranks, like a conductor, and return its check of
+        lines."""
         if self._wire is None:
             return None
         if self._wire.ranks.rank:
@@ -123,7 +124,7 @@ class PacedDriver:
 
 
 class DecodeRow:
-    """A decode under way: `state` and the driver that goes with it."""
+    """A running decode: `state` and its driver."""
 
     def __init__(
         self, checkpoint: Checkpoint, strategy: Strategy, load: Load, *, enforce_eager: bool, captures: bool = True
@@ -137,7 +138,8 @@ class DecodeRow:
         self.driver = PacedDriver(driver, pace, scripted=checkpoint.decoding_strategy not in PACED_BY_OPTIONS)
 
     def step(self) -> tuple[Plan, float, float]:
-        """One step: its plan, its seconds without the script's, and those of schedule and commit among them."""
+        """Run a step. Return its plan, its seconds without the script, and those of schedule and
+        commit."""
         before = self.driver.script_s
         start = perf_counter()
         plan = schedule(self.state)
@@ -152,12 +154,12 @@ class DecodeRow:
         return plan, own + ran - begin - (self.driver.script_s - before), own
 
     def queued_us(self, count: int) -> float:
-        """Microseconds of the next forward, run `count` times without waiting in between. No step can follow."""
+        """Return microseconds of the next forward pass, queued `count` times. No step may follow."""
         driver = self.driver.driver
         plan = self.driver.pace.fed(schedule(self.state), self.state.config.spec.mask_id)
         driver.follow(plan)
         forwards = driver.gather(plan)
-        for _ in range(2):  # one that was not met before is captured when it is met again
+        for _ in range(2):  # a new size is captured when it occurs for the second time
             driver.submit(forwards).wait()
         pending = driver.submit(forwards)
         pending.wait()
@@ -173,7 +175,7 @@ class DecodeRow:
             self.step()
 
     def taken(self) -> int:
-        """Tokens that all requests have so far."""
+        """Return the number of tokens that all requests have so far."""
         return sum(map(taken, self.state.running))
 
 
@@ -190,9 +192,12 @@ def measure_shape(
     ceilings: Ceilings | None = None,
     ranks: Ranks = ALONE,
 ) -> Iterator[Decoded]:
-    """One row for each load, by a network of `layers` layers (None: all), which are `compiled` (None: where there are
-    kernels); `ceilings` None are measured first. Steps behind those measured are profiled, those of the last load into `trace`.
-    Each of several `ranks` calls this, with its own device and the same of everything else; rows tell of its own share.
+    """Yield one row for each load.
+
+    `layers` limits the number of layers (None: all). They are `compiled` (None: if there are
+    kernels). `ceilings` are measured if None. Steps after the measured ones are profiled, those of
+    the last load into `trace`. With several `ranks`, each calls this with its own device; rows
+    describe its share.
     """
     ceilings = ceilings or measure_ceilings(device, dtype)
     shape = shortened(shape, layers)
@@ -212,12 +217,12 @@ def measure_loads(
     captures: bool = True,
     trace: Path | None = None,
 ) -> Iterator[Decoded]:
-    """The rows of a network that is there. Unless it `captures` all sizes first, graphs are captured as they are met."""
+    """Yield the rows of a loaded network. With `captures`, all graphs are captured first."""
     network = network_of(checkpoint.network, checkpoint.ranks.size)
     for number, load in enumerate(loads, start=1):
         strategy = shape.strategy(load.tokens_per_forward)
         cycle = getattr(strategy, "max_denoising_steps", 0)
-        load = replace(load, steps=cycle + 1) if cycle else load  # one more that encodes it
+        load = replace(load, steps=cycle + 1) if cycle else load  # one more to encode the canvas
         decode = DecodeRow(checkpoint, strategy, load, enforce_eager=enforce_eager, captures=captures)
         yield _measured(decode, network, load, ceilings, trace if number == len(loads) else None)
         del decode
@@ -226,7 +231,7 @@ def measure_loads(
 
 
 def _filled(checkpoint: Checkpoint, strategy: Strategy, load: Load) -> State:
-    """A state in which all requests wait with their prompts, and answers that last as long as is measured."""
+    """Return a state with all prompts waiting and answers long enough for the measurement."""
     spec = checkpoint.spec
     window = strategy.atom(probe(spec))
     prefills = load.batch * (load.context // ROWS + 1)
@@ -279,7 +284,7 @@ def _measured(decode: DecodeRow, network: Network, load: Load, ceilings: Ceiling
 
 
 def _timed_steps(decode: DecodeRow, count: int) -> list[tuple[Plan, float, float]]:
-    """Run steps while no garbage is collected; return the plan of each, its seconds, and those of its host side."""
+    """Run steps without garbage collection. Return each step's plan, seconds, and host seconds."""
     gc.collect()
     gc.disable()
     try:
@@ -298,7 +303,7 @@ def _device_figures(spent: Busy | None, step_us: float) -> dict[str, Any]:
 
 
 def _busy(decode: DecodeRow, steps: int, trace: Path | None) -> Busy | None:
-    """Work of the device in a step, on average."""
+    """Return the mean work of the device per step."""
 
     def run() -> None:
         for _ in range(steps):

@@ -1,4 +1,4 @@
-"""Accuracy against speed: what each strategy pays for deciding more at once."""
+"""Accuracy against speed: what each strategy loses by unmasking more tokens at once."""
 
 from collections.abc import Sequence as Items
 from dataclasses import asdict, dataclass, field
@@ -15,7 +15,7 @@ MAX_TOKENS = 64
 
 @dataclass(frozen=True, slots=True)
 class Decoder:
-    """One line of the comparison: a strategy with some options, and the option that trades accuracy for speed."""
+    """A strategy with options, and the option that trades accuracy for speed."""
 
     strategy: str
     options: dict[str, Any] = field(default_factory=dict)
@@ -24,11 +24,11 @@ class Decoder:
 
     @property
     def label(self) -> str:
-        """Strategy and options in few words."""
+        """Return a short text of strategy and options."""
         return label(self.strategy, self.options)
 
     def model(self, value: float, device: str | None = None) -> LLM:
-        """The embedded model, decoded so."""
+        """Return the embedded model with these options."""
         options: dict[str, Any] = {"decoding_strategy": self.strategy, "device": device, **self.options, self.knob: value}
         return LLM(**options)
 
@@ -48,7 +48,7 @@ DECODERS = (
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A line of the table: `option` was set to `value`, all else but `options` is the strategy's default or the model's."""
+    """A row: `option` was set to `value`; except for `options`, all others have their defaults."""
 
     strategy: str
     options: dict[str, Any]
@@ -59,12 +59,12 @@ class Row:
 
     @property
     def blocks(self) -> int:
-        """Blocks that may be unfinished at a time."""
+        """Return the maximum number of unfinished blocks."""
         return self.options.get("buffer_size", features(self.strategy).blocks_in_flight)
 
 
 def label(strategy: str, options: dict[str, Any]) -> str:
-    """Strategy and options in few words."""
+    """Return a short text of strategy and options."""
     words = (f"{name.removesuffix('_size').replace('_', ' ')} {value}" for name, value in options.items())
     return " ".join((strategy, *words))
 
@@ -72,14 +72,14 @@ def label(strategy: str, options: dict[str, Any]) -> str:
 def measure(
     decoder: Decoder, value: float, problems: Items[tiny.Problem], device: str | None = None, *, progress: bool = True
 ) -> Row:
-    """The figures of one decoder; the more is accepted at once, the faster and the less accurate it gets."""
+    """Return the figures of one decoder at a value of its option."""
     llm = decoder.model(value, device)
     figures = evaluate(llm, problems, SamplingParams(max_tokens=MAX_TOKENS), progress=progress)
     return Row(decoder.strategy, decoder.options, llm.engine.name, decoder.knob, value, figures)
 
 
 def as_json(row: Row) -> dict[str, object]:
-    """A row as flat data."""
+    """Return a row as flat JSON data."""
     how: dict[str, object] = {
         "strategy": row.strategy,
         "decoder": label(row.strategy, row.options),

@@ -1,8 +1,9 @@
-"""Host cost per request and step: schedule, lower, unpack, commit, with a scripted driver in place of the network.
+"""Host cost per request and step: schedule, lower, unpack, commit, with a scripted driver.
 
-Blocks of 32, four in flight at most, pages of 32, two tokens accepted a step (a strategy's name with `_full`: nearly four, one
-in each of four blocks); canvases of 256 that never settle. Long answers are built by accepting whole blocks first. The making
-of samples is not timed. Each step counts with the least processor time it took in several interleaved repetitions.
+At most four blocks of 32 in flight, pages of 32, two tokens accepted per step (with `_full`: nearly
+four, one in each block); canvases of 256 that never settle. Long answers are built by accepting
+whole blocks first. Generating samples is not timed. Each step counts with its minimum processor
+time over several interleaved repetitions.
 """
 
 import gc
@@ -36,15 +37,16 @@ from .answers import BATCHES, BLOCK, EOS, LENGTHS, SCRIPTS, Script
 Regime = Literal["prompt", "generated"]
 REGIMES: tuple[Regime, ...] = ("prompt", "generated")
 PAGE = 32
-SAMPLED_HEAD = 256  # positions that stay to be decoded while measuring
+SAMPLED_HEAD = 256  # positions left to decode during the measurement
 REPETITIONS = 5
-STEPS = 32  # of one measurement: two blocks, so that their opening, sealing and storing is in it
+STEPS = 32  # per measurement: two blocks, so that opening, sealing and storing them is included
 
 
 class Lowering(Protocol):
-    """The host side of a driver: `lower` turns a plan into arrays, `unpack` a packed answer into samples.
+    """The host side of a driver: `lower` turns a plan into arrays, `unpack` a packed answer into
+    samples.
 
-    `prepare` follows the changes of ownership and makes the packed answer; it is not timed.
+    `prepare`, which is not timed, applies changes of ownership and creates the packed answer.
     """
 
     def prepare(self, plan: Plan, samples: Samples) -> object: ...
@@ -56,7 +58,7 @@ class Lowering(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class HostCost:
-    """Microseconds per request and step; `lower_us` and `unpack_us` are None where no driver was given."""
+    """Microseconds per request and step; `lower_us` and `unpack_us` are None without a driver."""
 
     strategy: str
     regime: Regime
@@ -69,14 +71,14 @@ class HostCost:
 
 
 def build(strategy: str, regime: Regime, length: int, batch: int, random: Random | None = None) -> State:
-    """A state of `batch` running requests, each about `length` tokens long and in the middle of its answer."""
+    """Return a state of `batch` running requests of about `length` tokens, each in mid-answer."""
     return build_script(SCRIPTS[strategy], regime, length, batch, random)
 
 
 def build_script(script: Script, regime: Regime, length: int, batch: int, random: Random | None = None) -> State:
-    """The same for a script of one's own."""
+    """Return the same for any script."""
     limit = length + SAMPLED_HEAD + 64
-    chosen: Any = strategies.load(script.strategy)  # its fields are its own
+    chosen: Any = strategies.load(script.strategy)  # untyped: each strategy has different fields
     value = chosen(**script.options)
     reach = farthest(value, limit)
     pages = -(-reach // PAGE) * batch
@@ -85,7 +87,7 @@ def build_script(script: Script, regime: Regime, length: int, batch: int, random
     random = random or Random(0)
     prompt_length = length if regime == "prompt" else BLOCK
     shared = tuple(random.randrange(EOS) for _ in range(prompt_length - 1))
-    for number in range(batch):  # another first token: no two requests share a page
+    for number in range(batch):  # different first tokens, so that no two requests share a page
         state = add(state, Request(number, (number, *shared), SamplingParams(max_tokens=limit - prompt_length)))
     driver = ScriptedDriver(script.whole(random))
     while min((sequence.settled for sequence in state.running), default=0) < length - BLOCK:
@@ -98,7 +100,7 @@ def build_script(script: Script, regime: Regime, length: int, batch: int, random
 
 
 def measure_core(state: State, driver: ScriptedDriver) -> list[tuple[float, ...]]:
-    """Seconds of schedule and of commit, in each of `STEPS` steps from `state` on."""
+    """Return the seconds of schedule and of commit in each of `STEPS` steps from `state` on."""
     spent: list[tuple[float, ...]] = []
     for _ in range(STEPS):
         begin = process_time()
@@ -106,13 +108,13 @@ def measure_core(state: State, driver: ScriptedDriver) -> list[tuple[float, ...]
         planned = process_time() - begin
         rows = driver.run(plan).rows
         begin = process_time()
-        state = commit(state, Samples(plan, rows))  # the line is folded where samples are made
+        state = commit(state, Samples(plan, rows))  # the line is computed when samples are created
         spent.append((planned, process_time() - begin))
     return spent
 
 
 def measure_lowering(state: State, driver: ScriptedDriver, lowering: Lowering) -> list[tuple[float, ...]]:
-    """Seconds of lower and of unpack, in each of `STEPS` steps from `state` on."""
+    """Return the seconds of lower and of unpack in each of `STEPS` steps from `state` on."""
     spent: list[tuple[float, ...]] = []
     for _ in range(STEPS):
         plan = schedule(state)
@@ -134,9 +136,9 @@ def measure(
     regimes: tuple[Regime, ...] = REGIMES,
     lowering: Callable[[State], Lowering] | None = None,
 ) -> Iterator[HostCost]:
-    """One row for each regime, length and batch; `lowering` makes the host side of a driver for a state.
+    """Yield a row for each regime, length and batch; `lowering` creates the host side of a driver.
 
-    Each regime and length has a process of its own, whose memory no other one has left in pieces.
+    Each regime and length runs in a fresh process, whose memory is not fragmented.
     """
     fresh = ProcessPoolExecutor(max_workers=1, max_tasks_per_child=1, mp_context=get_context("spawn"))
     with fresh as processes:
@@ -152,7 +154,7 @@ def measure_group(
     batches: tuple[int, ...],
     lowering: Callable[[State], Lowering] | None = None,
 ) -> list[HostCost]:
-    """The rows of one regime and length, one for each batch."""
+    """Return the rows of one regime and length, one per batch."""
     script = SCRIPTS[strategy]
     runs = [(build(strategy, regime, length, batch), script) for batch in batches]
     rows: list[HostCost] = []
@@ -166,11 +168,12 @@ def measure_group(
 def least_times(
     runs: list[tuple[State, Script]], lowering: Callable[[State], Lowering] | None = None
 ) -> list[list[tuple[float, ...]]]:
-    """Of each run and each of its steps, the seconds of schedule and commit, and with `lowering` of lower and unpack.
+    """Return, for each run and step, the seconds of schedule and commit, and with `lowering` of
+    lower and unpack.
 
-    Every repetition runs the same steps; each step counts with the least time it took in any of `REPETITIONS` interleaved
-    ones, so that what else the machine does is left out. The core and the lowering are timed in turns, not in the same steps:
-    each would push the other out of the processor's caches. Collection of garbage is put off while a clock runs.
+    Each step counts with its minimum over `REPETITIONS` interleaved repetitions, which excludes
+    other load. Core and lowering are timed in turns rather than in the same steps, because each
+    would evict the other from the processor's caches. Garbage collection is disabled.
     """
     least = [[(float("inf"),) * 4] * STEPS for _ in runs]
     gc.collect()
@@ -189,18 +192,18 @@ def least_times(
 
 
 def mean_us(steps: list[tuple[float, ...]], batch: int) -> list[float]:
-    """Microseconds of each part of a step, per request."""
+    """Return microseconds per request of each part of a step."""
     return [round(1e6 * sum(part) / (len(steps) * batch), 2) for part in zip(*steps, strict=True)]
 
 
 def memory_per_token(tokens: int = 1 << 20, length: int = 1 << 15) -> float:
-    """Bytes by which this process grows, for each token of a state of `tokens` committed ones in answers of `length`.
+    """Return the bytes per token by which a state of `tokens` committed tokens grows this process.
 
-    Ids are drawn from the whole vocabulary, pages hold 32 positions, every full page has a prefix key. Run it in a fresh
-    process: memory that was freed before is used again and not seen.
+    Ids are drawn from the whole vocabulary, pages hold 32 positions, every full page has a prefix
+    key. Run this in a fresh process: reused memory would not be counted.
     """
     random = Random(0)
-    build("multi_bd", "generated", 128, 1)  # what is imported and cached by a first use is not of the state
+    build("multi_bd", "generated", 128, 1)  # excludes imports and caches of a first use
     gc.collect()
     before = resident_bytes()
     state = build("multi_bd", "generated", length, tokens // length, random)
@@ -210,6 +213,6 @@ def memory_per_token(tokens: int = 1 << 20, length: int = 1 << 15) -> float:
 
 
 def resident_bytes() -> int:
-    """Resident memory of this process."""
+    """Return the resident memory of this process in bytes."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * sysconf("SC_PAGE_SIZE")

@@ -1,4 +1,4 @@
-"""Pictures of measurements; needs matplotlib."""
+"""Plots of measurements; need matplotlib."""
 
 from collections.abc import Mapping, Sequence
 from operator import attrgetter
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def plot_decode(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
-    """Step time over batch beside the least time, and the tokens in a second; a line for each context."""
+    """Plot step time and roofline over batch, and tokens per second; one line for each context."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(8, 3.5), layout="constrained")
@@ -36,7 +36,8 @@ def plot_decode(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
 
 
 def frontier_figure(tuned: "Tuned") -> "Figure":
-    """Every set of options that was tried, the frontier on the problems of the search, and the same sets on held-out ones."""
+    """Return a plot of all tried sets, the frontier of the search, and the same sets on held-out
+    problems."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(6.4, 4.2), layout="constrained")
@@ -66,5 +67,5 @@ def frontier_figure(tuned: "Tuned") -> "Figure":
 
 
 def plot_frontier(tuned: "Tuned", path: Path) -> None:
-    """Store the picture of `frontier_figure`."""
+    """Save the plot of `frontier_figure`."""
     frontier_figure(tuned).savefig(path, dpi=120)

@@ -1,4 +1,5 @@
-"""The bytes and operations that a forward cannot do without, counted from a network's parameters and a plan's spans."""
+"""The minimum bytes and operations of a forward pass, from a network's parameters and a plan's
+spans."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -11,12 +12,12 @@ from ..models.shapes import KVShape, embedding_of, head_of, kv_shapes
 from .ceilings import Ceilings
 from .shapes import expert_stacks
 
-UNREAD = ("vision", "multi_modal")  # parts of names of what no forward over text reads
+UNREAD = ("vision", "multi_modal")  # parts of parameter names that text-only passes never read
 
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """Bytes that are moved and operations that are done."""
+    """Bytes moved and operations computed."""
 
     moved: float = 0.0
     flops: float = 0.0
@@ -27,10 +28,10 @@ class Need:
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """Sizes that decide the cost of a forward: numbers of parameters by kind, and the layers' keys and values.
+    """Sizes that determine the cost of a forward pass.
 
-    `dense` parameters are read and multiplied with every row, those of `experts` by the share of experts that is chosen,
-    those of the `head` with wanted rows only; `mean` says whether wanted rows are also turned back into embeddings.
+    `dense` parameters are used for every row, `experts` in proportion to the chosen ones, the
+    `head` for wanted rows only. With `mean`, wanted rows are also converted back to embeddings.
     """
 
     dense: int
@@ -45,7 +46,7 @@ class Network:
 
 
 def network_of(network: PreTrainedModel, ranks: int = 1) -> Network:
-    """The facts of `network`; of one that several ranks share, those of one share."""
+    """Return the sizes of `network`; if several ranks share it, those of one rank."""
     head: Any = head_of(network).weight
     apart = {id(head), id(embedding_of(network).weight)}
     stacks = expert_stacks(network)
@@ -67,12 +68,13 @@ def network_of(network: PreTrainedModel, ranks: int = 1) -> Network:
 
 
 def touched(network: Network, rows: int) -> float:
-    """The share of experts that at least one of `rows` rows chooses, if they choose evenly and by themselves."""
+    """Return the expected share of experts that `rows` rows use, if they choose evenly and
+    independently."""
     return 1.0 - (1.0 - network.chosen / network.expert_count) ** rows if network.expert_count else 0.0
 
 
 def need_of(network: Network, plan: Plan) -> Need:
-    """Bytes and operations that the forwards of `plan` need; spans of one mode make one forward."""
+    """Return bytes and operations of the forward passes of `plan`; spans of one mode share a pass."""
     modes = {span.mode for span in plan.spans}
     return sum((_forward(network, [span for span in plan.spans if span.mode == mode]) for mode in modes), start=Need())
 
@@ -91,7 +93,7 @@ def _forward(network: Network, spans: list[Span]) -> Need:
 
 
 def _attention(network: Network, spans: Iterable[Span]) -> Need:
-    """Keys and values of what is seen, once for each span; every row's product with all of them."""
+    """Count visible keys and values once per span, and each row's products with all of them."""
     moved = flops = 0.0
     spans = list(spans)
     for layer in network.layers:
@@ -104,6 +106,6 @@ def _attention(network: Network, spans: Iterable[Span]) -> Need:
 
 
 def least_us(network: Network, plan: Plan, ceilings: Ceilings) -> float:
-    """Microseconds that the forwards of `plan` take at least."""
+    """Return the minimum microseconds of the forward passes of `plan`."""
     need = need_of(network, plan)
     return ceilings.least_us(need.moved, need.flops)

@@ -1,4 +1,5 @@
-"""Acceptance by script: how many tokens a forward takes is given, so that another engine can be given the same work."""
+"""Scripted acceptance of a fixed number of tokens per forward pass, so that engines can be compared
+on equal work."""
 
 from dataclasses import replace
 from itertools import repeat
@@ -6,16 +7,16 @@ from random import Random
 
 from ..core import NO_ROWS, Plan, Rows, Samples, Sequence, Span
 
-# Strategies that are given the network's own answers: what they take in a forward follows from their options.
+# Strategies that use the network's own samples: their options determine the pace.
 PACED_BY_OPTIONS = ("diffusion_gemma",)
 SURE, UNSURE = 1.0, 0.25
 
 
 class Pace:
-    """Rows in place of a network's: `tokens_per_forward` positions of each request are sure in a forward, on average.
+    """Scripted rows with `tokens_per_forward` confident positions per request and pass, on average.
 
-    What is not a whole number is saved up, as is what did not fit. The first position that is wanted is always sure, the
-    others are any of those wanted; tokens are random.
+    Fractions, and positions that did not fit, carry over to the next pass. The first wanted
+    position is always confident, the others are random; tokens are random.
     """
 
     def __init__(self, tokens_per_forward: float, vocabulary: int, seed: int = 0) -> None:
@@ -27,7 +28,8 @@ class Pace:
         self._saved: dict[int, float] = {}
 
     def fed(self, plan: Plan, mask_id: int | None) -> Plan:
-        """`plan` with random ids fed in place of masks, which would all compute nearly the same and choose the same experts."""
+        """Return `plan` with random ids instead of masks, which would all be routed to the same
+        experts."""
         if mask_id is None:
             return plan
         spans = [replace(span, tokens=tuple(map(self._other, span.tokens, repeat(mask_id)))) for span in plan.spans]
@@ -37,7 +39,7 @@ class Pace:
         return self._random.randrange(self._vocabulary - 2) if token == mask_id else token
 
     def samples(self, plan: Plan) -> Samples:
-        """The scripted answer to `plan`."""
+        """Return the scripted samples for `plan`."""
         return Samples(plan, tuple([self._rows(span) if span.wanted else NO_ROWS for span in plan.spans]))
 
     def _rows(self, span: Span) -> Rows:
@@ -55,6 +57,6 @@ class Pace:
 
 
 def taken(sequence: Sequence) -> int:
-    """Positions in front of the window's end that hold a token."""
+    """Return the number of unmasked positions up to the window's end."""
     end = sequence.window[-1].end if sequence.window else sequence.final
     return end - sum(len(block.undecided) for block in sequence.window)

@@ -1,7 +1,7 @@
-"""Load on a server, open loop: requests come when a Poisson process says so, whatever became of the earlier ones.
+"""Open-loop load on a server: requests arrive by a Poisson process, regardless of earlier ones.
 
-The client is as light as can be, so that on a small machine it leaves the cores to the server: HTTP/1.0 over plain sockets,
-one connection a request.
+The client is minimal, to leave the cores of a small machine to the server: HTTP/1.0 over plain
+sockets, one connection per request.
 """
 
 import asyncio
@@ -17,13 +17,13 @@ from typing import Any
 from urllib.parse import urlsplit
 
 METRIC = re.compile(r'^([\w:]+)(?:\{kind="(\w+)"\})? (\S+)$', re.MULTILINE)
-REQUESTS, AT_ONCE = 256, 32  # of the row with rate 0
-SECONDS = 600.0  # that an answer may take
+REQUESTS, AT_ONCE = 256, 32  # for the row with rate 0
+SECONDS = 600.0  # timeout of an answer
 
 
 @dataclass(slots=True)
 class Answer:
-    """The fate of one request: its status, its times, and what the server told of it."""
+    """The result of one request: status, times, and the counts that the server reported."""
 
     status: int = 0
     began: float = 0.0
@@ -36,15 +36,15 @@ class Answer:
 
     @property
     def ms(self) -> float:
-        """Milliseconds from the request to the end of its answer."""
+        """Return milliseconds from the request to the end of its answer."""
         return 1e3 * (self.ended - self.began)
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """The requests of a row: seconds for which they came, how many prompts there are, and what is sent beside them.
+    """The requests of a row: seconds of arrivals, number of prompts, and options.
 
-    `warm` says that each prompt was answered once before.
+    With `warm`, each prompt was answered once before.
     """
 
     seconds: float = 0.0
@@ -56,10 +56,10 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class ServeRow:
-    """Figures of one rate. Latencies are in milliseconds, `_p50` the median and `_p95` what 95 % are below.
+    """Figures of one rate. Latencies are in milliseconds; `_p50` and `_p95` are percentiles.
 
-    `busy_ms_per_forward` is the time that passed while the engine had something to do, over its forwards. `answers` are tokens
-    of the prompt, tokens and forwards of each answer, in order of arrival.
+    `busy_ms_per_forward` is the time with pending work, divided by forward passes. `answers` has
+    prompt tokens, tokens and forward passes of each answer, in order of arrival.
     """
 
     rate: float
@@ -106,7 +106,7 @@ async def ask(url: str, body: dict[str, Any], key: str | None = None) -> Answer:
 
 
 def _read(answer: Answer, event: dict[str, Any]) -> None:
-    """Note what an event of a stream tells."""
+    """Store the data of a stream event."""
     for choice in event.get("choices", ()):
         if choice["text"] and answer.first is None:
             answer.first = time.perf_counter()
@@ -129,7 +129,7 @@ async def _get(url: str, path: str) -> str:
 
 
 async def counters(url: str) -> dict[str, float]:
-    """The metrics of a server, those with a kind under `name/kind`."""
+    """Return the metrics of a server, those with a kind under `name/kind`."""
     found = METRIC.findall(await _get(url, "/metrics"))
     return {f"{name}/{kind}" if kind else name: float(value) for name, kind, value in found}
 
@@ -137,7 +137,7 @@ async def counters(url: str) -> dict[str, float]:
 async def at_rate(
     url: str, bodies: Iterable[dict[str, Any]], rate: float, seconds: float, seed: int, key: str | None = None
 ) -> list[Answer]:
-    """The answers to requests that come `rate` times a second, on average, for so long."""
+    """Return the answers to requests that arrive `rate` times per second on average, for `seconds`."""
     draws, tasks, bodies = random.Random(seed), list[asyncio.Task[Answer]](), iter(bodies)
     end, due = time.perf_counter() + seconds, time.perf_counter()
     while (due := due + draws.expovariate(rate)) < end:
@@ -147,7 +147,7 @@ async def at_rate(
 
 
 async def at_once(url: str, bodies: Items[dict[str, Any]], concurrency: int, key: str | None = None) -> list[Answer]:
-    """The answers to all of `bodies`, so many of them at a time."""
+    """Return the answers to all `bodies`, sent `concurrency` at a time."""
     seats = asyncio.Semaphore(concurrency)
 
     async def one(body: dict[str, Any]) -> Answer:
@@ -160,7 +160,7 @@ async def at_once(url: str, bodies: Items[dict[str, Any]], concurrency: int, key
 def row_of(
     answers: list[Answer], before: dict[str, float], after: dict[str, float], rate: float, load: Load = Load()
 ) -> ServeRow:
-    """Return the figures of one rate, and what it cost the server by its metrics."""
+    """Return the figures of one rate, and its cost by the server's metrics."""
     good = [answer for answer in answers if answer.status == 200]
     refused = sum(answer.status == 429 for answer in answers)
     took = max((answer.ended for answer in answers), default=0.0) - min((answer.began for answer in answers), default=0.0)
@@ -193,12 +193,12 @@ def row_of(
 
 
 def _ratio(total: float, count: float) -> float:
-    """Return the quotient, or the total where there is nothing to divide it by."""
+    """Return the quotient, or the total if the count is 0."""
     return total / (count or 1.0)
 
 
 def _middle_and_slow(values: list[float]) -> tuple[float, float]:
-    """The median, and what 95 % are below."""
+    """Return the median and the 95th percentile."""
     if len(values) < 2:
         return (values[0], values[0]) if values else (0.0, 0.0)
     cuts = quantiles(values, n=20, method="inclusive")
@@ -206,7 +206,7 @@ def _middle_and_slow(values: list[float]) -> tuple[float, float]:
 
 
 def bodies_of(prompts: Items[str], max_tokens: int, options: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Bodies of requests, the prompts over and over."""
+    """Return an endless iterator of request bodies that cycles through the prompts."""
     more = {"dlstep": options} if options else {}
     return ({"prompt": prompt, "max_tokens": max_tokens, **more} for prompt in cycle(prompts))
 
@@ -223,9 +223,10 @@ def measure(
     key: str | None,
     warm: bool = False,
 ) -> Iterator[ServeRow]:
-    """A row for each rate, one after the other; 0 stands for `REQUESTS`, `AT_ONCE` at a time.
+    """Yield a row for each rate in turn; 0 means `REQUESTS` requests, `AT_ONCE` at a time.
 
-    If `warm`, each prompt is answered once before, so that what is in pages does not depend on what was measured earlier.
+    If `warm`, each prompt is answered once before, so that cached pages do not depend on earlier
+    rows.
     """
     load = Load(seconds, seed, len(prompts), max_tokens, warm)
 

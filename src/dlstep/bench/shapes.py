@@ -1,7 +1,7 @@
-"""Networks of random weights in the shapes of published checkpoints, built where they run.
+"""Networks with random weights in the shapes of published checkpoints, created on the device.
 
-The facts are those of the checkpoints' config.json as far as they decide sizes. Ids of special tokens are the last ones of the
-vocabulary: which ids they are costs nothing.
+Facts are those of the checkpoints' config.json that determine sizes. Special tokens are the last
+ids of the vocabulary, since their ids do not affect the cost.
 """
 
 from collections.abc import Mapping
@@ -27,14 +27,14 @@ from ..models.families import FAMILIES, Family
 from ..models.sharding import cuts_of, install_ranks, regions
 from .script import PACED_BY_OPTIONS
 
-SHARPNESS = 8.0  # of random attention: queries and keys of ordinary length would make all positions see nearly the same mean
+SHARPNESS = 8.0  # with ordinary query and key norms, random attention would average over nearly all positions
 
 _BLOCKS = {"block_size": 32, "buffer_size": 4}
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A published checkpoint: its `family`, the facts of its config.json, and options of the strategy it is decoded with."""
+    """A published checkpoint: its `family`, facts of its config.json, and options of its strategy."""
 
     name: str
     family: str
@@ -43,19 +43,19 @@ class Shape:
 
     @property
     def made_by(self) -> Family:
-        """The entry of its family."""
+        """Return the entry of its family."""
         return FAMILIES[self.family]
 
     @property
     def decoding_strategy(self) -> str:
-        """The name of its family's own strategy."""
+        """Return the name of its family's default strategy."""
         return self.made_by.decoding_strategy or "multi_bd"
 
     def strategy(self, tokens_per_forward: float) -> Strategy:
-        """Its family's own strategy, so set up that a script can take so many tokens in each forward.
+        """Return its strategy, configured so that a script can set the tokens per forward pass.
 
-        A block is never forced to take a token because the block before it is nearly done. A canvas is committed after its
-        last forward, of which there are as many as make the average right.
+        A block is never forced to unmask a token because the previous block is nearly complete. A
+        canvas is committed after as many passes as give the requested average.
         """
         options = dict(self.options)
         if self.decoding_strategy in PACED_BY_OPTIONS:
@@ -64,7 +64,8 @@ class Shape:
 
 
 def _facts(hidden: int, layers: int, heads: tuple[int, int], width: int, vocabulary: int, **others: Any) -> dict[str, Any]:
-    """Facts under the names that most families use; `heads` are those of queries and of keys."""
+    """Return facts under the names that most families use; `heads` are those of queries and of
+    keys."""
     return {
         "hidden_size": hidden,
         "num_hidden_layers": layers,
@@ -108,7 +109,7 @@ _DIFFUSION_GEMMA = {
             "sliding_attention": {"rope_theta": 1e4, "rope_type": "default"},
         },
     },
-    # No pictures are read: a tower of the least size.
+    # A minimal vision tower: no images are read.
     "vision_config": {
         "model_type": "gemma4_vision",
         "hidden_size": 16,
@@ -139,14 +140,14 @@ SHAPES: dict[str, Shape] = {shape.name: shape for shape in _ENTRIES}
 
 
 def shape_of(name: str) -> Shape:
-    """The shape of this name. Raises ValueError, listing the names, if there is none."""
+    """Return the shape with this name. Raises ValueError, listing the names, if there is none."""
     if name not in SHAPES:
         raise ValueError(f"--shape must be one of {', '.join(SHAPES)}, got {name!r}")
     return SHAPES[name]
 
 
 def shortened(shape: Shape, layers: int | None) -> Shape:
-    """`shape` with its first `layers` layers only; None: with all of them."""
+    """Return `shape` with only its first `layers` layers; None keeps all."""
     if layers is None:
         return shape
     facts = deepcopy(dict(shape.facts))
@@ -158,9 +159,9 @@ def shortened(shape: Shape, layers: int | None) -> Shape:
 
 
 def random_checkpoint(shape: Shape, device: torch.device, dtype: torch.dtype, ranks: Ranks = ALONE) -> Checkpoint:
-    """A checkpoint of this shape without a folder: its parameters are made on `device`, in `dtype`, and random.
+    """Return a checkpoint without a folder, with random parameters created on `device` in `dtype`.
 
-    Of several `ranks` each keeps its share; they agree on the rest if torch's seeds are equal.
+    Each of several `ranks` keeps its share; all other values agree if torch's seeds are equal.
     """
     family, made_config = shape.made_by, _config(shape)
     install()
@@ -189,7 +190,7 @@ def random_checkpoint(shape: Shape, device: torch.device, dtype: torch.dtype, ra
 
 
 def expert_stacks(network: PreTrainedModel) -> list[Tensor]:
-    """The parameters that hold the weights of all experts of a layer."""
+    """Return the parameters that stack the weights of a layer's experts."""
     named = network.named_parameters()
     return [each for name, each in named if each.ndim == 3 and name.endswith((".gate_up_proj", ".down_proj"))]
 

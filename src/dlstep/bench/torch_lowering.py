@@ -1,4 +1,5 @@
-"""The host side of the torch driver, for `bench.host`: everything but the network and its attention."""
+"""The host side of the torch driver, for `bench.host`: everything but the network and its
+attention."""
 
 from collections.abc import Iterable
 from itertools import chain
@@ -12,10 +13,9 @@ from ..driver.tables import page_tables
 
 
 class TorchLowering:
-    """Lowers plans that go on from `state` and unpacks answers to them.
+    """Lowers plans that continue from `state`, and unpacks their answers.
 
-    What the attention in plain torch lays out for a forward (a mask over the whole context) is left out: it belongs to the
-    attention, and a kernel needs none.
+    Excludes the dense mask of plain torch attention, which kernels do not need.
     """
 
     def __init__(self, state: State) -> None:
@@ -26,7 +26,8 @@ class TorchLowering:
         self._target = Target(config.page_size, config.spec.head_shift, (), torch.device("cpu"), torch.float32)
 
     def prepare(self, plan: Plan, samples: Samples) -> Tensor | None:
-        """Follow the changes of ownership; the answer as a device gives it, None if nothing was wanted."""
+        """Apply ownership changes. Return the packed answer of a device, or None if nothing was
+        sampled."""
         self._tables.apply(plan)
         best, named = plan.wants.best, plan.wants.named
         parts: list[list[Iterable[float]]] = []
@@ -41,10 +42,10 @@ class TorchLowering:
         return torch.tensor(kept, dtype=torch.float32) if kept else None
 
     def lower(self, plan: Plan) -> object:
-        """The tensors of the plan."""
+        """Return the tensors of the plan."""
         return lower(gather(plan, self._tables, self._target), self._target)
 
     def unpack(self, plan: Plan, packed: object) -> Samples:
-        """The samples in `packed`, which `prepare` made."""
+        """Return the samples in `packed`, created by `prepare`."""
         assert packed is None or isinstance(packed, Tensor)
         return unpack(plan, packed)

@@ -1,4 +1,4 @@
-"""`dlstep attach`: the terminal view of a running server's request."""
+"""`dlstep attach`: watch a running server's request in the terminal."""
 
 import json
 import os
@@ -28,12 +28,12 @@ SAID = (
     '"dlstep": {"stream": "steps"}. An API key is read from DLSTEP_API_KEY.'
 )
 KEY = "DLSTEP_API_KEY"
-PATIENCE = 10.0  # seconds that a server may take to answer
+PATIENCE = 10.0  # seconds to wait for a response of the server
 MOST_BYTES = 1 << 28
 
 
 def parser() -> ArgumentParser:
-    """The options of `dlstep attach`."""
+    """Return the parser of `dlstep attach`."""
     options = new_parser("dlstep attach URL [options]", SAID, EXAMPLES)
     options.add_argument("url", type=str, metavar="URL", help="Where the server listens, like http://127.0.0.1:8000.")
     options.add_argument("--request", type=str | None, default=None, metavar="ID", help="The request; null: list them.")
@@ -43,7 +43,7 @@ def parser() -> ArgumentParser:
 
 
 def run(options: Namespace) -> int:
-    """List requests, or follow one to its end; 1 if one of its answers failed."""
+    """List requests, or follow one to its end. Return 1 if one of its answers failed, else 0."""
     if urlsplit(options.url).scheme not in ("http", "https") or not urlsplit(options.url).netloc:
         raise ValueError(f"URL must be like http://127.0.0.1:8000, got {options.url!r}")
     if not 0 < options.interval <= 3600:
@@ -58,13 +58,13 @@ def run(options: Namespace) -> int:
 
 
 def fetched(url: str, path: str) -> dict[str, Any]:
-    """The JSON object at a path. Raises ValueError in words for whatever goes wrong."""
+    """Return the JSON object at a path. Raises ValueError with a message for every failure."""
     headers = {"Authorization": f"Bearer {key}"} if (key := os.environ.get(KEY)) else {}
     try:
         with urlopen(Request(url + path, headers=headers), timeout=PATIENCE) as response:
             found = json.loads(response.read(MOST_BYTES))
     except HTTPError as error:
-        with error:  # it holds the connection
+        with error:  # closes the connection
             said = refusal(url, error)
         raise ValueError(said) from error
     except (URLError, OSError, ValueError, RecursionError) as error:
@@ -76,7 +76,7 @@ def fetched(url: str, path: str) -> dict[str, Any]:
 
 
 def refusal(url: str, error: HTTPError) -> str:
-    """The server's error in a sentence, with what to do."""
+    """Return the server's error as a sentence that says what to do."""
     try:
         said = str(json.loads(error.read(1 << 16))["error"]["message"])
     except (ValueError, KeyError, TypeError, OSError):
@@ -89,7 +89,7 @@ def refusal(url: str, error: HTTPError) -> str:
 
 
 def show_list(rows: list[dict[str, Any]], *, as_json: bool) -> int:
-    """Print one's requests, the newest first."""
+    """Print the requests of this API key, newest first."""
     if as_json:
         for row in rows:
             print(json.dumps(row))
@@ -104,7 +104,7 @@ def show_list(rows: list[dict[str, Any]], *, as_json: bool) -> int:
 
 
 class Followed:
-    """The answers of a request as far as they were heard of."""
+    """The received part of a request's answers."""
 
     def __init__(self) -> None:
         self.heads: list[dict[str, Any]] = []
@@ -113,7 +113,7 @@ class Followed:
         self.ended = False
 
     def take(self, recording: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        """Take in what is new of a recording, and give its frames."""
+        """Store the new frames of a recording, and yield them."""
         runs = recording["runs"]
         self.heads, self.texts = [run["head"] for run in runs], [str(run["text"]) for run in runs]
         self.frames = self.frames or [[] for _ in runs]
@@ -126,21 +126,21 @@ class Followed:
 
     @property
     def last(self) -> int:
-        """The frame up to which all answers are known."""
+        """Return the number of the last frame that all answers have."""
         return min(known[-1]["seq"] if known else -1 for known in self.frames)
 
     @property
     def failed(self) -> bool:
-        """Whether an answer ended by an error."""
+        """Return whether an answer ended with an error."""
         return any(known[-1].get("finish_reason") in ("error", "rejected") for known in self.frames)
 
     def view(self) -> RenderableType:
-        """All answers."""
+        """Return a view of all answers."""
         return Group(*(frames_view(head, known) for head, known in zip(self.heads, self.frames, strict=True)))
 
 
 def follow(url: str, request_id: str, interval: float, *, as_json: bool) -> int:
-    """Show an answer until it has ended: on a terminal as it forms, else its text."""
+    """Show an answer until it ends: on a terminal as it forms, otherwise only its text."""
     path, known, console = f"/v1/requests/{quote(request_id, safe='')}/steps", Followed(), Console()
 
     def look() -> None:

@@ -1,4 +1,4 @@
-"""`dlstep batch`: a file of requests in OpenAI's batch format, answered into another one."""
+"""`dlstep batch`: process an OpenAI batch file into an output file."""
 
 import sys
 from contextlib import closing
@@ -15,7 +15,7 @@ from .serve import ENGINE_FIELDS
 
 EXAMPLES = """
     dlstep batch in.jsonl out.jsonl               an embedded model, in this process
-    dlstep batch in.jsonl out.jsonl               again, after it was killed: it goes on
+    dlstep batch in.jsonl out.jsonl               again, after it was killed: it resumes
     dlstep batch in.jsonl big.jsonl --model /path/to/checkpoint --device cuda --max_num_reqs 64
     dlstep batch in.jsonl two.jsonl --ray local --actors 2
     dlstep batch in.jsonl all.jsonl --ray auto    engines on all GPUs of the cluster that this machine is in
@@ -27,12 +27,12 @@ OWN = ("input", "output", "config", "progress")
 
 
 def parser() -> ArgumentParser:
-    """The options of `dlstep batch`, still without those of the strategy."""
+    """Return the parser of `dlstep batch`, without the options of the strategy."""
     from ..batch.options import BatchOptions
 
     options = new_parser(
         "dlstep batch IN.jsonl OUT.jsonl [options]",
-        "Answer a file of requests in OpenAI's batch format. Run again, it goes on; docs/scaling.md says more.",
+        "Answer a file of requests in OpenAI's batch format. Run it again to resume. See docs/scaling.md.",
         EXAMPLES,
     )
     options.add_argument("input", type=str, metavar="IN.jsonl", help="File of requests, one a line.")
@@ -45,7 +45,7 @@ def parser() -> ArgumentParser:
 
 
 def run(options: Namespace) -> int:
-    """Answer all requests; 1 if an answer is an error."""
+    """Answer all requests. Return 1 if an answer is an error, else 0."""
     missing = [name for name in NEEDED if find_spec(name) is None]
     if missing:
         raise ValueError(f"dlstep batch needs {', '.join(missing)}: pip install 'dlstep[serve]'")
@@ -72,7 +72,7 @@ def run(options: Namespace) -> int:
 
 
 def crew_of(config: EngineConfig, chosen: Any) -> Any:
-    """Who answers. Raises ValueError where Ray is asked for and not installed."""
+    """Return the workers that answer. Raises ValueError if Ray is requested and not installed."""
     if chosen.ray is None:
         from ..batch.crews import Alone
         from ..batch.desk import Desk

@@ -20,11 +20,11 @@ DECODE_EXAMPLE = """dlstep bench decode
 dlstep bench decode --shape sdar-8b --contexts [512,4096] --plot steps.png"""
 KERNELS_EXAMPLE = "dlstep bench kernels --json"
 EXAMPLES = "\n".join((HOST_EXAMPLE, DECODE_EXAMPLE, KERNELS_EXAMPLE, bench_serve.EXAMPLE))
-# What a table shows of a row; JSON has all.
+# Columns of the tables; JSON has all.
 SHAPE_COLUMNS = ("context", "batch", "rows", "step_us", "roofline_us", "ratio", "host_share", "host_us", "tokens_per_s")
 KERNEL_COLUMNS = ("kernel", "case", "equal", "us", "least_us", "share")
 SHAPES = "sdar-1.7b, sdar-8b, llada2-mini, dream-7b, fast-dllm-v2-1.5b, diffusion-gemma-26b"
-# Measurements for developers of dlstep by their old kind or option, and the module of `benchmarks` that makes them now.
+# Developer measurements by their former kind or option, and their module in `benchmarks`.
 MOVED = {
     "tune": "tuner",
     "tune-kernels": "tune_kernels",
@@ -36,7 +36,7 @@ MOVED = {
 
 
 def parser() -> ArgumentParser:
-    """The options of `dlstep bench` without a kind."""
+    """Return the parser of `dlstep bench` without a kind."""
     return new_parser(
         "dlstep bench KIND ...",
         "Measure host cost (no model needed), decode steps, kernels (on CUDA), or a server.",
@@ -45,7 +45,7 @@ def parser() -> ArgumentParser:
 
 
 def refuse_moved(arguments: Items[str]) -> None:
-    """Raise ValueError, naming the new command, for arguments of `dlstep bench` that ask for a measurement in `benchmarks`."""
+    """Raise ValueError with the new command if the arguments ask for a measurement in `benchmarks`."""
     kind, *options = *arguments, ""
     for asked in (kind, *(f"{kind} {option.partition('=')[0]}" for option in options)):
         if module := MOVED.get(asked):
@@ -55,7 +55,7 @@ def refuse_moved(arguments: Items[str]) -> None:
 
 
 def host_parser() -> ArgumentParser:
-    """The options of `dlstep bench host`."""
+    """Return the parser of `dlstep bench host`."""
     per_step = "Microseconds of schedule, lowering, unpacking and commit per request and step."
     host = new_parser("dlstep bench host [options]", per_step, HOST_EXAMPLE)
     strategy = "A strategy, all, multi_bd_edit_full or dmax_full (nearly four tokens a step, not two)."
@@ -69,7 +69,8 @@ def host_parser() -> ArgumentParser:
 
 
 def run_host(options: Namespace) -> int:
-    """Print the host cost per request and step, the torch driver's lowering included; or the memory of a token."""
+    """Print the host cost per request and step, including the torch driver's lowering, or the
+    memory per token."""
     from ..bench import host
     from ..bench.torch_lowering import TorchLowering
 
@@ -89,13 +90,14 @@ def run_host(options: Namespace) -> int:
 
 
 def kernels_parser() -> ArgumentParser:
-    """The options of `dlstep bench kernels`."""
+    """Return the parser of `dlstep bench kernels`."""
     checked = "Each kernel against its twin, then its time against the limits of the CUDA device, in bfloat16."
     return _with_json(new_parser("dlstep bench kernels [options]", checked, KERNELS_EXAMPLE))
 
 
 def run_kernels(options: Namespace) -> int:
-    """Print a row for each kernel; 1 if an answer is not its twin's."""
+    """Print a row for each kernel. Return 1 if a result differs from its plain torch version, else
+    0."""
     from ..bench.kernel.measure import measure_kernels
 
     return report(measure_kernels(), KERNEL_COLUMNS, as_json=options.json)
@@ -107,7 +109,7 @@ def _with_json(options: ArgumentParser) -> ArgumentParser:
 
 
 def decode_parser() -> ArgumentParser:
-    """The options of `dlstep bench decode`."""
+    """Return the parser of `dlstep bench decode`."""
     share = (
         "Time of a decode step. Of a model: the share outside the network's forward. With --shape, of random weights in the "
         "shape of a published checkpoint: step time against the least time that the device allows, and the share of the host. "
@@ -131,7 +133,7 @@ def decode_parser() -> ArgumentParser:
 
 
 def run_decode(options: Namespace) -> int:
-    """Print the steps of a model, or those of random weights in a shape."""
+    """Print the decode steps of a model, or of random weights in a published shape."""
     from .. import tiny
     from ..bench.decode import measure_decode
     from ..engine.devices import find_device
@@ -154,7 +156,7 @@ def _refuse_options_of_shapes(chosen: Namespace) -> None:
 
 
 def shape_rows(chosen: Namespace) -> list[dict[str, Any]]:
-    """Rows of `bench.decode_shape`, and their picture."""
+    """Measure a shape, plot its rows if requested, and return them."""
     import torch
 
     from ..bench.decode_shape import Load, measure_shape
@@ -184,7 +186,7 @@ def shape_rows(chosen: Namespace) -> list[dict[str, Any]]:
     return rows
 
 
-# Name, what it does, the parser of its options, exit code from options.
+# Name, summary, parser factory, and function from options to exit code.
 KINDS: dict[str, tuple[str, Callable[[], ArgumentParser], Callable[[Namespace], int]]] = {
     "host": ("Host cost per request and step.", host_parser, run_host),
     "decode": ("Decode steps of a model, or of random weights in the shape of one.", decode_parser, run_decode),

@@ -25,7 +25,7 @@ SAID = (
 
 
 def parser() -> ArgumentParser:
-    """The options of `dlstep bench serve`."""
+    """Return the parser of `dlstep bench serve`."""
     options = new_parser("dlstep bench serve URL [options]", SAID, EXAMPLE)
     options.add_argument("url", type=str, metavar="URL", help="Where the server listens, like http://127.0.0.1:8000.")
     rates = "Requests a second, one row each; 0: 256 requests, 32 at a time."
@@ -65,7 +65,7 @@ def run(options: Namespace) -> int:
 
 
 def _prompts(path: str | None) -> list[str]:
-    """The lines of a file, or stories."""
+    """Return the prompts: the lines of a file, or stories."""
     if path is None:
         return [problem.prompt for problem in tiny.problems(256)]
     lines = [line for line in Path(path).read_text(encoding="utf-8").splitlines() if line.strip()]

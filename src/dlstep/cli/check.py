@@ -1,4 +1,5 @@
-"""`dlstep models check`: what a checkpoint folder is and what is wrong with it, without loading its weights."""
+"""`dlstep models check`: describe a checkpoint folder and its problems, without loading its
+weights."""
 
 from collections import Counter
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,7 @@ EXAMPLES = """
 
 
 def parser() -> ArgumentParser:
-    """The options of `dlstep models check`."""
+    """Return the parser of `dlstep models check`."""
     options = new_parser(
         "dlstep models check PATH [options]",
         "Say what a checkpoint folder is, what its keys and values take, which strategies fit, and which tensors would be "
@@ -33,7 +34,7 @@ def parser() -> ArgumentParser:
 
 
 def run(options: Namespace) -> int:
-    """Print the report; 1 if the checkpoint could not be loaded."""
+    """Print the report. Return 1 if the checkpoint cannot be loaded, else 0."""
     from ..models.check import check
 
     facts = facts_of(check(options.path, options.model_name, options.lora_path))
@@ -42,7 +43,7 @@ def run(options: Namespace) -> int:
 
 
 def facts_of(report: "Report") -> dict[str, Any]:
-    """The report ready for JSON."""
+    """Return the report as JSON data."""
     from torch import bfloat16, float32
 
     from ..engine.compatibility import declared_problem, unfit_strategies
@@ -84,7 +85,7 @@ def facts_of(report: "Report") -> dict[str, Any]:
 
 
 def lines(facts: dict[str, Any]) -> list[str]:
-    """The same for reading."""
+    """Return the report as lines of text."""
     text = [f"{facts['folder']}: {facts['stored_bytes']:,} bytes of tensors"]
     if "family" in facts:
         per_token = ", ".join(f"{size:,} bytes in {dtype}" for dtype, size in facts["kv_bytes_per_token"].items())
@@ -106,6 +107,7 @@ def lines(facts: dict[str, Any]) -> list[str]:
 
 
 def layer_line(layer: dict[str, Any]) -> str:
-    """How many layers have keys and values of one shape, and how far they see."""
+    """Return a line about layers whose keys and values have the same shape: their number and
+    attention."""
     sight = "full attention" if layer["window"] is None else f"a window of {layer['window']}"
     return f"{layer['layers']} layers: {layer['kv_heads']} heads of {layer['head_dim']}, {sight}"

@@ -1,4 +1,4 @@
-"""`dlstep compare`: accuracy against speed of strategies and decoding rules on tasks, as tables, pictures, files and a page."""
+"""`dlstep compare`: accuracy against speed of strategies and rules on tasks."""
 
 import json
 import shlex
@@ -40,13 +40,21 @@ MARKS = (
     "* on the frontier: nothing is as good in both and better in one",
     "= as right as the best, as far as these problems can tell",
 )
-OWN_OF_EVAL = ("tasks", "out", "dataset_limit", "problem_seed", "workers", "worker_timeout", "grid")  # fixed, or set otherwise
+OWN_OF_EVAL = (
+    "tasks",
+    "out",
+    "dataset_limit",
+    "problem_seed",
+    "workers",
+    "worker_timeout",
+    "grid",
+)  # fixed, or set by other options
 OWN_OF_ENGINE = ("decoding_strategy", "sampling_mode", "seed")
 FILES = ("rows.json", "rows.csv", "frontier.png", "report.html")
 
 
 def parser() -> ArgumentParser:
-    """The options of `dlstep compare`."""
+    """Return the parser of `dlstep compare`."""
     from ..evaluate.options import EvalOptions
 
     options = new_parser(
@@ -55,13 +63,12 @@ def parser() -> ArgumentParser:
     every = "all, or names, dotted paths and .py files of rules, as [threshold,./my_rule.py]."
     options.add_argument("--rules", type=list[str] | str, default="all", help=every)
     carriers = (
-        "all, or strategies by name, path or file; one that holds no rule is compared as it is. null: multi_bd and dual_cache, "
+        "all, or strategies by name, path or file; one without a rule is compared unchanged. null: multi_bd and dual_cache, "
         "or the one that --model is decoded with."
     )
     options.add_argument("--strategies", type=list[str] | str | None, default=None, help=carriers)
-    grid = (
-        """Options to vary, as '{"accept_threshold": [0.5, 0.9]}', every combination; null: what each rule or strategy names."""
-    )
+    grid = """Options to vary, as '{"accept_threshold": [0.5, 0.9]}', every combination; null: what
+        each rule or strategy names."""
     options.add_argument("--grid", type=Any, default=None, metavar="JSON", help=grid)
     texts = field_help(EvalOptions)
     tasks = f"{texts['tasks']} null: shells, or questions where a file of them is given."
@@ -70,7 +77,7 @@ def parser() -> ArgumentParser:
     options.add_argument("--seed", type=int, default=0, help="Seed of the stories, and of samples.")
     plot = "Draw the curves into this file, a frame for each rule."
     options.add_argument("--plot", type=str | None, default=None, metavar="FILE", help=plot)
-    out = f"Write {', '.join(FILES)} into this folder, and the answers, from which a comparison that was broken off goes on."
+    out = f"Write {', '.join(FILES)} into this folder, and the answers, from which an interrupted comparison resumes."
     options.add_argument("--out", type=str | None, default=None, metavar="DIR", help=out)
     options.add_argument("--json", action="store_true", help="Print a JSON list of rows, and nothing else, on stdout.")
     options.add_argument("--progress", type=bool, default=True, help="Draw a progress bar where stderr is a terminal.")
@@ -82,7 +89,7 @@ def parser() -> ArgumentParser:
 
 
 def run(options: Namespace) -> int:
-    """Measure, then print, draw and write; 1 if a request was rejected or failed."""
+    """Measure, then print, plot and write. Return 1 if a request was rejected or failed, else 0."""
     from ..engine.run_lock import check_free
     from ..evaluate.comparing import compared
     from ..evaluate.entries import entries
@@ -100,7 +107,7 @@ def run(options: Namespace) -> int:
         check_free(out)
     if options.plot is not None:
         check_plot("--plot", Path(options.plot))
-    grid_of(options.grid)  # what is wrong is told before a model is loaded
+    grid_of(options.grid)  # raises before a model is loaded
     problems = sum(map(len, read_documents(chosen).values()))
     engine = {field.name: options[field.name] for field in ENGINE_FIELDS if field.name not in OWN_OF_ENGINE}
     found, left_out = entries(
@@ -123,7 +130,7 @@ def run(options: Namespace) -> int:
 
 
 def evaluation_of(options: Namespace) -> "EvalOptions":
-    """The options of the evaluation. Raises ValueError for values out of range."""
+    """Return the options of the evaluation. Raises ValueError for values out of range."""
     from ..evaluate.options import EvalOptions, options_from
 
     if options.problems < 1:
@@ -134,12 +141,12 @@ def evaluation_of(options: Namespace) -> "EvalOptions":
 
 
 def named(given: str | list[str]) -> list[str] | None:
-    """The rules that are meant; None stands for all."""
+    """Return the chosen rules, or None for all."""
     return None if given == "all" else [given] if isinstance(given, str) else given
 
 
 def carriers(given: str | list[str] | None) -> list[str] | None:
-    """The strategies that are meant; None leaves the choice to the model."""
+    """Return the chosen strategies, or None if the model determines them."""
     from .. import strategies
 
     if given == "all":
@@ -148,7 +155,7 @@ def carriers(given: str | list[str] | None) -> list[str] | None:
 
 
 def command_of(options: Namespace) -> str:
-    """The command line that says what differs from the defaults."""
+    """Return the command line with all options that differ from their defaults."""
     usual, words = parser().get_defaults(), ["dlstep", "compare"]
     for name, value in vars(options).items():
         if value != usual.get(name):
@@ -157,7 +164,7 @@ def command_of(options: Namespace) -> str:
 
 
 def write(folder: Path, rows: "Items[Row]", command: str, left_out: Items[str], notes: Items[str]) -> None:
-    """The files of a comparison."""
+    """Write the files of a comparison."""
     from ..evaluate.comparing import Row
     from ..evaluate.comparison_html import comparison_html
     from ..evaluate.pictures import save, tasks_figure
@@ -171,7 +178,7 @@ def write(folder: Path, rows: "Items[Row]", command: str, left_out: Items[str], 
 
 
 def told_of(rows: "Items[Row]", chosen: "EvalOptions") -> int:
-    """Tell of answers that failed, and of programs that were not run; 1 if an answer failed."""
+    """Report failed answers and programs that were not run. Return 1 if an answer failed, else 0."""
     from ..evaluate.options import CODE_TASKS
 
     for task in [] if chosen.run_code else [task for task in chosen.tasks if task in CODE_TASKS]:
@@ -184,7 +191,7 @@ def told_of(rows: "Items[Row]", chosen: "EvalOptions") -> int:
 
 
 def print_rows(rows: "Items[Row]", console: Console, notes: Items[str]) -> None:
-    """Every set of options of each task, then the curves, the highest AUP first; lines of at most 80 columns."""
+    """Print every set of options of each task, then the curves by falling AUP, in 80 columns."""
     from ..evaluate.comparing import curves_of
 
     tasks = curves_of(rows)
@@ -202,7 +209,8 @@ def print_rows(rows: "Items[Row]", console: Console, notes: Items[str]) -> None:
 
 
 def row_lines(task: str, curves: "Items[Curve]") -> Iterator[str]:
-    """The lines of a task: a heading for each entry, and below it a line for each of its sets of options."""
+    """Yield the lines of a task: a heading for each entry, then a line for each of its sets of
+    options."""
     from ..evaluate.comparing import value_of
 
     yield f"{task}, {counted(curves[0].rows[0].problems, 'problem')}"
@@ -221,7 +229,7 @@ def row_lines(task: str, curves: "Items[Curve]") -> Iterator[str]:
 
 
 def curves_table(curves: "Items[Curve]") -> Table:
-    """A line for each entry: its AUP, and its fastest set of options that is as right as the best."""
+    """Return a table with a line per entry: its AUP, and its fastest set as accurate as the best."""
     from ..evaluate.comparing import value_of
 
     rows: list[list[str]] = []

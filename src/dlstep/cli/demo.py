@@ -1,4 +1,4 @@
-"""`dlstep demo`: blocks filling before your eyes, then what faster decoding costs in accuracy."""
+"""`dlstep demo`: watch blocks fill, then compare the accuracy of faster decoding."""
 
 import sys
 import time
@@ -30,12 +30,12 @@ EXAMPLES = """
 """
 
 
-SHOWN = DECODERS[1:]  # of these, blocks are shown
-SECONDS_PER_STEP = 0.2  # on a terminal, so that the eye can follow
+SHOWN = DECODERS[1:]  # the decoders whose blocks are shown
+SECONDS_PER_STEP = 0.2  # slow enough to watch on a terminal
 
 
 def parser() -> ArgumentParser:
-    """The options of `dlstep demo`."""
+    """Return the parser of `dlstep demo`."""
     options = new_parser(
         "dlstep demo [options]", "Watch embedded models decode word problems, then compare accuracy and speed.", EXAMPLES
     )
@@ -64,7 +64,8 @@ def run(options: Namespace) -> int:
 
 
 def show_all(problems: Items[tiny.Problem], device: str | None, console: Console) -> None:
-    """Decode `problems` in several ways: on a terminal as pictures with a legend, else as text."""
+    """Decode `problems` with several decoders: on a terminal as pictures with a legend, otherwise
+    as text."""
     if console.is_terminal:
         console.print("Tiny models answer word problems, several positions in each forward.")
         console.print(legend(("prompt", "masked", "draft", "open", "held", "final")))
@@ -72,7 +73,8 @@ def show_all(problems: Items[tiny.Problem], device: str | None, console: Console
         console.print(f"problem {number}: {problem.prompt.strip()} ({problem.answer})", soft_wrap=True, highlight=False)
     said: set[str] = set()
     for decoder in SHOWN:
-        # The first model takes seconds, because torch and transformers are imported; the others are there at once.
+        # The first model takes seconds because torch and transformers are imported; the others load
+        # at once.
         with Console(stderr=True).status("loading torch, transformers and a model of a few megabytes"):
             llm = decoder.model(decoder.values[0], device)
         summary = getdoc(sys.modules[type(llm.state.strategy).__module__]) or ""
@@ -82,7 +84,7 @@ def show_all(problems: Items[tiny.Problem], device: str | None, console: Console
 
 
 def show(llm: LLM, problems: Items[tiny.Problem], console: Console, title: str) -> None:
-    """Decode `problems`; on a terminal as a picture of the blocks that changes with every forward, else as text."""
+    """Decode `problems`: on a terminal as a live picture of the blocks, otherwise as text."""
     session = llm.session()
     for problem in problems:
         session.submit(problem.prompt, SamplingParams(max_tokens=MAX_TOKENS))
@@ -103,26 +105,26 @@ def show(llm: LLM, problems: Items[tiny.Problem], console: Console, title: str) 
 
 
 def picture(session: Session, title: str) -> Group:
-    """The requests of a session, in order of arrival."""
+    """Return a picture of a session's requests, in order of arrival."""
     state = session.state
     found = (state.find(number) for number in range(state.arrivals))
     return Group(Text(title, style="bold"), *(sequence_view(sequence, state) for sequence in found if sequence is not None))
 
 
 def measured(problems: Items[tiny.Problem], device: str | None) -> list[Row]:
-    """A row for each decoder and value."""
+    """Measure each decoder at each value of its option."""
     points = [(decoder, value) for decoder in DECODERS for value in decoder.values]
     rows = (measure(decoder, value, problems, device, progress=False) for decoder, value in points)
     return followed(rows, len(points), lambda row: f"{label(row.strategy, row.options)}, {words(row.option)} {row.value}")
 
 
 def words(knob: str) -> str:
-    """An option in one word: `accept`, `entropy`."""
+    """Return an option's short name: `accept`, `entropy`."""
     return knob.removesuffix("_threshold").removesuffix("_bound")
 
 
 def print_table(rows: list[Row], console: Console) -> None:
-    """A line for each decoder, with the figures for each value of its option; it fits a terminal of 80 columns."""
+    """Print a line per decoder, with figures for each value of its option, in 80 columns."""
     lines: list[tuple[str, ...]] = []
     for decoder in DECODERS:
         own = [row for row in rows if (row.strategy, row.options) == (decoder.strategy, decoder.options)]

@@ -1,4 +1,5 @@
-"""`dlstep eval`: accuracy and speed of a model, a strategy and its options on tasks, from one YAML file."""
+"""`dlstep eval`: accuracy and speed of a model, a strategy and its options on tasks, from one YAML
+file."""
 
 import sys
 from contextlib import closing
@@ -20,7 +21,7 @@ EXAMPLES = """
     dlstep eval --tasks humaneval --run_code true --data /data --model /models/Dream-7B --out dream --workers 2
     dlstep eval --grid '{"accept_threshold": [0.5, 0.7, 0.9]}' --dataset_limit 100 --out grid
     dlstep eval --decoding_strategy d2f --out d2f --against dlstep-eval
-    dlstep report dlstep-eval                         what happened where
+    dlstep report dlstep-eval                         wrong answers and costs
 """
 TABLE = ("table.json", "table.csv")
 OWN = ("config", "json", "progress", "against")
@@ -28,18 +29,18 @@ ENGINE_FIELDS = tuple(field for field in fields(EngineConfig) if field.name not 
 
 
 def own_names() -> tuple[str, ...]:
-    """The options of the section `eval:`."""
+    """Return the options of the section `eval:`."""
     from ..evaluate.options import EvalOptions
 
     return tuple(field.name for field in fields(EvalOptions))
 
 
 def parser() -> ArgumentParser:
-    """The options of `dlstep eval`, still without those of the strategy."""
+    """Return the parser of `dlstep eval`, without the options of the strategy."""
     from ..evaluate.options import EvalOptions
 
     options = new_parser(
-        "dlstep eval [options]", "Accuracy and speed on tasks. Run again, it goes on; docs/evaluation.md says more.", EXAMPLES
+        "dlstep eval [options]", "Accuracy and speed on tasks. Run it again to resume. See docs/evaluation.md.", EXAMPLES
     )
     add_config_option(options, {"eval": own_names()})
     chosen = tuple(field for field in fields(EvalOptions) if field.name != "grid")
@@ -54,7 +55,7 @@ def parser() -> ArgumentParser:
 
 
 def run(options: Namespace) -> int:
-    """Answer, score, and print the table; 1 if a request was rejected or failed."""
+    """Answer, score, and print the table. Return 1 if a request was rejected or failed, else 0."""
     from ..engine.run_lock import check_free
     from ..evaluate.checkpoint import read
     from ..evaluate.crews import Answering, Crew, Processes
@@ -77,14 +78,17 @@ def run(options: Namespace) -> int:
 
 
 def loaded(config: EngineConfig) -> Any:
-    """The engine of a configuration."""
+    """Return the engine of a configuration."""
     from ..engine.loader import load_engine
 
     return load_engine(config)
 
 
 def split(options: Namespace) -> tuple[Any, dict[str, Any]]:
-    """The options of the evaluation, and those of engine and strategy. Raises ValueError for values out of range."""
+    """Return the options of the evaluation, and those of engine and strategy.
+
+    Raises ValueError for values out of range.
+    """
     from ..evaluate.options import options_from
 
     chosen = options_from({name: options[name] for name in own_names()})
@@ -101,7 +105,7 @@ def told_of(result: Any, against: Any, *, as_json: bool) -> int:
 
     try:
         lines = lines_of(result, against)
-    except ValueError:  # the run is complete, so its table comes before the reason why it cannot be compared
+    except ValueError:  # the run is complete, so print its table before the reason why it cannot be compared
         told_of(result, None, as_json=as_json)
         raise
     rows = json_text([asdict(line) for line in lines])

@@ -1,4 +1,4 @@
-"""`dlstep generate`: prompts in, answers out."""
+"""`dlstep generate`: answer prompts."""
 
 import sys
 from contextlib import AbstractContextManager, nullcontext
@@ -35,11 +35,11 @@ EXAMPLES = """
     dlstep generate 'a prompt' --stop+ ';' --stop+ 'END'
     dlstep generate 'a prompt' --pinned '{"5": 42, "9": " shells"}' --max_tokens 16
 """
-OWN = ("prompts", "pinned", "chat", "system", "config", "json", "progress", "profile")  # options of this command alone
+OWN = ("prompts", "pinned", "chat", "system", "config", "json", "progress", "profile")  # options of this command only
 
 
 def parser() -> ArgumentParser:
-    """The options of `dlstep generate`, still without those of the strategy."""
+    """Return the parser of `dlstep generate`, without the options of the strategy."""
     options = new_parser(
         "dlstep generate PROMPT [PROMPT ...] [options]", "Answer prompts, all of them decoded together.", EXAMPLES
     )
@@ -64,7 +64,7 @@ def parser() -> ArgumentParser:
 
 
 def run(options: Namespace) -> int:
-    """Print the answers; 1 if one of the requests was rejected or failed."""
+    """Print the answers. Return 1 if a request was rejected or failed, else 0."""
     params = sampling_params(options)
     if options.system is not None and not options.chat:
         raise ValueError("--system is a message of a conversation: give --chat, too")
@@ -88,12 +88,13 @@ def run(options: Namespace) -> int:
 
 
 def shown(text: str) -> str:
-    """An answer as it is printed: whole into files and pipes, harmless on terminals."""
+    """Return an answer for printing: unchanged for files and pipes, without control characters on
+    terminals."""
     return harmless(text) if sys.stdout.isatty() else text
 
 
 def _profiled(path: str) -> AbstractContextManager[object]:
-    """A profile of what is run meanwhile, written to `path`, for which there must be a folder."""
+    """Return a context that profiles its body into `path`, whose folder must exist."""
     from ..driver.profile import check_trace, profiled
 
     check_trace(path)
@@ -101,19 +102,19 @@ def _profiled(path: str) -> AbstractContextManager[object]:
 
 
 def conversations(options: Namespace) -> list[Conversation]:
-    """A conversation for each prompt."""
+    """Return a conversation for each prompt."""
     first = [] if options.system is None else [{"role": "system", "content": options.system}]
     return [[*first, {"role": "user", "content": prompt}] for prompt in options.prompts]
 
 
 def as_row(output: Output) -> dict[str, object]:
-    """The output with its ratios, ready for JSON."""
+    """Return the output with its ratios as JSON data."""
     ratios = {"tokens_per_forward": output.tokens_per_forward, "tokens_per_step": output.tokens_per_step}
     return {**asdict(output), **ratios}
 
 
 def statistics(output: Output) -> str:
-    """One line about an output."""
+    """Return one line about an output."""
     if output.error:
         return f"dlstep: {output.finish_reason}: {printable(output.error)}"
     line = (

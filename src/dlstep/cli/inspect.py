@@ -1,4 +1,4 @@
-"""`dlstep strategies`, `dlstep rules` and `dlstep replay`: what needs no model."""
+"""`dlstep strategies`, `dlstep rules` and `dlstep replay`: commands that need no model."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -27,10 +27,10 @@ from .strategy_options import title_of
 
 
 def strategies_parser() -> ArgumentParser:
-    """The options of `dlstep strategies`."""
+    """Return the parser of `dlstep strategies`."""
     options = new_parser(
         "dlstep strategies [NAME] [options]",
-        "List decoding strategies and their options, one of them in detail, or what goes with what.",
+        "List decoding strategies and their options, one strategy in detail, or the compatibility matrix.",
         "dlstep strategies dual_cache\ndlstep strategies dual_cache --rule quota\ndlstep strategies --matrix",
     )
     options.add_argument("name", nargs="?", type=str, metavar="NAME", help="A strategy, whose options are explained.")
@@ -40,12 +40,12 @@ def strategies_parser() -> ArgumentParser:
     return options
 
 
-SHORT = ("mode", "blocks", "exact", "shares", "cuts", "temp.", "carries")  # headings of the fields of `Features`
+SHORT = ("mode", "blocks", "exact", "shares", "cuts", "temp.", "carries")  # headings for the fields of `Features`
 
 
 @dataclass(frozen=True, slots=True)
 class StrategyRow:
-    """A strategy as it is listed; `model` is the embedded model that it decodes, `options` are those of its rule, too."""
+    """A listed strategy; `model` is its embedded model, `options` include those of its rule."""
 
     name: str
     summary: str
@@ -53,13 +53,13 @@ class StrategyRow:
     options: dict[str, object]
 
 
-# "Title" (other words), 2025, arXiv 2505.22618, or a word in the place of the title
+# "Title" (other words), 2025, arXiv 2505.22618; or one word instead of the title.
 _PAPER = re.compile(r'(?:"([^"]+)"(?: \([^)]*\))?|([\w.-]+)), (20\d\d), arXiv (\d{4}\.\d{5})')
 
 
 @dataclass(frozen=True, slots=True)
 class Paper:
-    """Where a rule comes from."""
+    """The source of a rule."""
 
     title: str
     year: int
@@ -68,7 +68,7 @@ class Paper:
 
 @dataclass(frozen=True, slots=True)
 class RuleRow:
-    """A rule as it is listed; `carriers` are the strategies of this package that it goes with."""
+    """A listed rule; `carriers` are the built-in strategies that accept it."""
 
     name: str
     summary: str
@@ -79,7 +79,7 @@ class RuleRow:
 
 
 def strategy_rows() -> list[StrategyRow]:
-    """All strategies that can be named, with the embedded model made for each."""
+    """Return all available strategies, each with the embedded model trained for it."""
     rows: list[StrategyRow] = []
     for name in strategies.available():
         model = next(iter(embedded_models_for(EngineConfig(decoding_strategy=name))), None)
@@ -89,7 +89,7 @@ def strategy_rows() -> list[StrategyRow]:
 
 
 def rule_rows() -> list[RuleRow]:
-    """All rules that can be named."""
+    """Return all available rules."""
     rows: list[RuleRow] = []
     for name in rules.available():
         value = rules.SHELF.value(name)
@@ -101,12 +101,12 @@ def rule_rows() -> list[RuleRow]:
 
 
 def papers(source: str) -> tuple[Paper, ...]:
-    """The papers that a text names with their years and numbers."""
+    """Return the papers that a text cites with year and arXiv number."""
     return tuple(Paper(title or word, int(year), number) for title, word, year, number in _PAPER.findall(source))
 
 
 def carriers(rule: Rule) -> tuple[str, ...]:
-    """The strategies of this package that a rule goes with; a grid of blocks is no place for one that looks beyond them."""
+    """Return the built-in strategies that accept a rule; a rule without `grids` needs a canvas."""
     able: list[str] = []
     for name in strategies.own():
         value = strategies.SHELF.value(name)
@@ -116,7 +116,7 @@ def carriers(rule: Rule) -> tuple[str, ...]:
 
 
 def rules_markdown(rows: Iterable[RuleRow]) -> str:
-    """The table of rules as it stands in the README, with links that are right there."""
+    """Return the README's table of rules; links are relative to the README."""
     lines = ["| rule | idea | from | goes with |", "|---|---|---|---|"]
     for row in rows:
         linked = (f"{each.title}, {each.year}, [arXiv {each.arxiv}](https://arxiv.org/abs/{each.arxiv})" for each in row.papers)
@@ -128,7 +128,7 @@ def rules_markdown(rows: Iterable[RuleRow]) -> str:
 
 
 def flat(value: Options) -> dict[str, object]:
-    """Every option with its default, those of its rule included."""
+    """Return the default of every option, including those of the rule."""
     return {row.name: row.default for part in reversed(list(parts_of(value))) for row in option_rows(part)}
 
 
@@ -155,10 +155,10 @@ def run_strategies(options: Namespace) -> int:
 
 
 def rules_parser() -> ArgumentParser:
-    """The options of `dlstep rules`."""
+    """Return the parser of `dlstep rules`."""
     options = new_parser(
         "dlstep rules [NAME] [options]",
-        "List decoding rules: which positions a forward decides, where that comes from, and the strategies that take them.",
+        "List decoding rules: which positions to unmask in a forward pass, the source, and compatible strategies.",
         "dlstep rules\ndlstep rules quota\ndlstep rules --json\ndlstep rules --markdown",
     )
     options.add_argument("name", nargs="?", type=str, metavar="NAME", help="A rule, whose options are explained.")
@@ -188,7 +188,7 @@ def run_rules(options: Namespace) -> int:
 
 
 def print_list(rows: Iterable[tuple[str, str, list[str], dict[str, object]]]) -> None:
-    """A heading with a remark, texts and options of each row, in at most 100 columns."""
+    """Print heading, remark, texts and options of each row, in at most 100 columns."""
     console = Console()
     for name, remark, texts, options in rows:
         console.print(Text.assemble((name, "bold"), f", {remark}" if remark else ""))
@@ -196,14 +196,15 @@ def print_list(rows: Iterable[tuple[str, str, list[str], dict[str, object]]]) ->
 
 
 def print_wrapped(console: Console, texts: Iterable[str], indent: str = "  ") -> None:
-    """Paragraphs that are indented."""
+    """Print indented paragraphs."""
     for text in filter(None, texts):
         lines = wrap(text, min(console.width, 100), initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False)
         console.print(Text("\n".join(lines)))
 
 
 def print_options(parts: list[Options], *, as_json: bool) -> int:
-    """Every option of a strategy or rule and of what it holds: range, default, help."""
+    """Print every option of a strategy or rule and of the values that it contains: range, default,
+    help."""
     if as_json:
         print(json_text([as_data(row) for part in parts for row in option_rows(part)]))
         return 0
@@ -218,12 +219,12 @@ def print_options(parts: list[Options], *, as_json: bool) -> int:
 
 
 def as_data(row: OptionRow) -> dict[str, object]:
-    """An option ready for JSON."""
+    """Return an option as JSON data."""
     return {"name": row.name, "default": row.default, "allowed": row.allowed, "help": row.help}
 
 
 def print_matrix(*, as_json: bool) -> int:
-    """Strategy against model, and strategy against feature."""
+    """Print which strategies fit which models, and the features of each strategy."""
     rows = matrix()
     if as_json:
         print(json_text([asdict(row) for row in rows]))
@@ -242,7 +243,8 @@ def print_matrix(*, as_json: bool) -> int:
 
 
 def _fitting(title: str, heading: str, faults: Mapping[str, Mapping[str, str]]) -> Table:
-    """A table of the strategies that fit, from what is against each of them; an empty text is nothing."""
+    """Return a table of fitting strategies. `faults` gives the reason against each; empty if it
+    fits."""
     table = Table(heading, "decodes with", "and not with", title=title)
     for name in next(iter(faults.values())):
         able = [strategy for strategy, against in faults.items() if not against[name]]
@@ -251,10 +253,10 @@ def _fitting(title: str, heading: str, faults: Mapping[str, Mapping[str, str]]) 
 
 
 def replay_parser() -> ArgumentParser:
-    """The options of `dlstep replay`."""
+    """Return the parser of `dlstep replay`."""
     options = new_parser(
         "dlstep replay FILE [options]",
-        "Plan every step of a saved trace anew, compare with what was recorded, and commit the recorded samples.",
+        "Plan every step of a saved trace again, compare with the recorded plans, and commit the recorded samples.",
         "dlstep replay decode.jsonl",
     )
     options.add_argument("file", type=str, metavar="FILE", help="What Trace.save wrote.")
@@ -263,7 +265,7 @@ def replay_parser() -> ArgumentParser:
 
 
 def run_replay(options: Namespace) -> int:
-    """Print what was replayed, or the first divergence; 1 for the latter."""
+    """Print what was replayed, or the first divergence. Return 1 for a divergence, else 0."""
     trace = Trace.load(options.file)
     kinds = {"add": Add, "adopt": Adopt, "abort": Abort, "fail": Fail, "rebuild": Rebuild, "prune": Prune}
     counts = {name: sum(isinstance(event, kind) for event in trace.events) for name, kind in kinds.items()}

@@ -1,4 +1,4 @@
-"""JSON that every parser takes."""
+"""Strictly valid JSON."""
 
 import json
 import math
@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 
 def json_text(value: object) -> str:
-    """`value` as JSON, a number that is not finite as null: the standard has no word for it."""
+    """Return `value` as JSON, with null for numbers that are not finite, which JSON cannot
+    represent."""
     return json.dumps(_finite(value), allow_nan=False)
 
 

@@ -23,13 +23,13 @@ EXAMPLES = """
     dlstep laws my_rule.py --examples 1000 --law_timeout 600
     dlstep laws factor --only [progress,transparency]
 """
-PLAIN_SECONDS = 15.0  # between two lines about the same law, where stderr is no terminal
-START_SECONDS = 60.0  # that the imports of the worker may take
-SILENT_SECONDS = 20.0  # beyond the time limits, after which a worker counts as stopped
+PLAIN_SECONDS = 15.0  # seconds between two lines about the same law if stderr is no terminal
+START_SECONDS = 60.0  # seconds allowed for the worker's imports
+SILENT_SECONDS = 20.0  # seconds beyond the time limits after which a worker counts as stopped
 
 
 def parser() -> ArgumentParser:
-    """Return the options of `dlstep laws`."""
+    """Return the parser of `dlstep laws`."""
     options = new_parser(
         "dlstep laws NAME [options]",
         "Try the laws of the engine on a strategy or a rule, with random requests, budgets and aborts. Needs no model.",
@@ -49,7 +49,10 @@ def parser() -> ArgumentParser:
 
 
 def run(options: Namespace) -> int:
-    """Try every law; return 0 if all hold, otherwise 1. Raises ValueError for wrong options and for files without a rule."""
+    """Try every law. Return 0 if all hold, otherwise 1.
+
+    Raises ValueError for invalid options and for files without a rule or strategy.
+    """
     if find_spec("hypothesis") is None:
         raise ValueError("dlstep laws needs hypothesis: pip install hypothesis")
     if options.examples < 1:
@@ -73,7 +76,8 @@ def run(options: Namespace) -> int:
 
 
 def _try(name: str, laws: list[str], limits: "Limits", report: "Report") -> None:
-    """Try the laws in a worker process, because user code may stop or crash its process; report each message."""
+    """Try the laws in a worker process, because user code may stop or crash its process; report
+    each message."""
     from ..testing.failures import dumped_frames
     from ..testing.trial import Finished, Refused, serve
 
@@ -98,13 +102,14 @@ def _try(name: str, laws: list[str], limits: "Limits", report: "Report") -> None
 
 
 class Report:
-    """The lines of a trial: one for each law that has ended, and one that is updated in place for the law that is tried.
+    """The output of a trial: a line per finished law, and one updated in place for the current law.
 
-    Where stderr is not a terminal, a line is printed when a law has run for `PLAIN_SECONDS`, and again after as long.
+    If stderr is not a terminal, a line is printed each time a law has run for another
+    `PLAIN_SECONDS`.
 
     Args:
         limits: The limits of the trial.
-        json: Whether stdout is for the rows alone; everything else then goes to stderr.
+        json: Whether stdout is only for the rows; everything else then goes to stderr.
     """
 
     def __init__(self, limits: "Limits", *, json: bool) -> None:
@@ -156,7 +161,7 @@ class Report:
         self._judge(Verdict(0, failure, last=True))
 
     def refusal(self, reason: str) -> ValueError:
-        """Print the frames that follow the first line of a reason, and return the error to raise."""
+        """Print the frames after the first line of a reason, and return the error to raise."""
         sentence, _, frames = reason.partition("\n")
         if frames:
             self._print(frames, self._live)

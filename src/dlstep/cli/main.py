@@ -1,4 +1,4 @@
-"""Parsing, dispatch, and how errors are told: one line on stderr and exit code 2."""
+"""Parsing and dispatch of the command line. Errors are one line on stderr with exit code 2."""
 
 import argparse
 import os
@@ -26,16 +26,17 @@ EXAMPLES = """
     dlstep serve                                  the same over HTTP, for OpenAI clients
     dlstep batch IN.jsonl OUT.jsonl               a file of requests in OpenAI's batch format
     dlstep simulate                               what 1 to 1,000 replicas would do, in virtual time
-    dlstep view RECORDING                         what its page saved, or a trace, as a page of its own
-    dlstep strategies                             what can decode, and with which options
-    dlstep rules                                  which positions a forward decides, and with which options
-    dlstep models                                 what can be decoded
+    dlstep view RECORDING                         a saved recording or trace as one HTML page
+    dlstep strategies                             decoding strategies and their options
+    dlstep rules                                  decoding rules and their options
+    dlstep models                                 supported model families
 """
 
-CLOSED_PIPE = 128 + 13  # what a shell says of a process that SIGPIPE ended
+CLOSED_PIPE = 128 + 13  # exit code that a shell reports for a process ended by SIGPIPE
 LONGEST_MESSAGE = 2000  # characters
-UNDECODED = re.compile("[\udc80-\udcff]")  # bytes that are not UTF-8, as Python keeps them
-# Name, what it does, and its module with `parser` and `run`; after a colon, what their names begin or end with.
+UNDECODED = re.compile("[\udc80-\udcff]")  # bytes that are not UTF-8, as Python represents them
+# Name, summary, and module with `parser` and `run`. After a colon: the prefix or suffix of the
+# names of these two functions.
 COMMANDS = {
     "demo": ("Watch embedded models decode, then compare accuracy and speed.", "demo"),
     "generate": ("Answer prompts.", "generate"),
@@ -46,9 +47,9 @@ COMMANDS = {
     "rules": ("List decoding rules and their options.", "inspect:rules"),
     "compare": ("Compare decoding rules: accuracy against speed.", "compare"),
     "eval": ("Evaluate accuracy and speed on tasks.", "eval"),
-    "report": ("Say what happened where in a run of eval.", "report"),
+    "report": ("Report wrong answers and costs of an eval run.", "report"),
     "tune": ("Find options that are accurate and fast.", "tune"),
-    "laws": ("Hold your own strategy or rule to the laws of the engine.", "laws"),
+    "laws": ("Check your own strategy or rule against the engine's laws.", "laws"),
     "models": ("List families of models, or check a checkpoint.", "models"),
     "replay": ("Re-execute a saved trace without a model.", "inspect:replay"),
     "view": ("Write a recording or a trace as a page that opens without a server.", "view"),
@@ -61,7 +62,7 @@ Kinds = Mapping[str, tuple[str, Callable[[], ArgumentParser], Run]]
 
 
 def listing(parser: ArgumentParser, word: str, summaries: Mapping[str, str]) -> ArgumentParser:
-    """The parser, whose help lists what can follow."""
+    """Return the parser, with a list of subcommands added to its help."""
     names = parser.add_subparsers(
         title="subcommands", dest=word, metavar=word.upper(), parser_class=argparse.ArgumentParser,
         description="For more details of each subcommand, add it as an argument followed by --help.",
@@ -72,14 +73,15 @@ def listing(parser: ArgumentParser, word: str, summaries: Mapping[str, str]) -> 
 
 
 def top_parser() -> ArgumentParser:
-    """The parser of what stands in place of a command."""
+    """Return the parser for arguments without a command."""
     parser = new_parser("dlstep COMMAND ...", SUMMARY, EXAMPLES)
     parser.add_argument("--version", action="version", version=f"dlstep {__version__}", help="Print the version and stop.")
     return listing(parser, "command", {name: summary for name, (summary, _) in COMMANDS.items()})
 
 
 def command_of(arguments: Items[str]) -> tuple[Namespace, Run]:
-    """The options that the arguments say, and what to call with them. Raises ValueError for wrong ones."""
+    """Return the parsed options and the function to call with them. Raises ValueError for invalid
+    ones."""
     command, rest = (arguments[0], arguments[1:]) if arguments else ("", arguments)
     if command not in COMMANDS:
         top_parser().parse_args(arguments[:1])
@@ -99,7 +101,7 @@ def command_of(arguments: Items[str]) -> tuple[Namespace, Run]:
 
 
 def kind_of(found: Any, kinds: Kinds, command: str, arguments: Items[str]) -> tuple[Namespace, Run]:
-    """The same for a command of several kinds, in the module `found`."""
+    """Return the same for a command with several kinds, in the module `found`."""
     if command == "bench":
         found.refuse_moved(arguments)
     if kind := next((each for each in arguments if each in kinds), None):
@@ -114,7 +116,7 @@ def kind_of(found: Any, kinds: Kinds, command: str, arguments: Items[str]) -> tu
 
 
 def underscored(arguments: Items[str]) -> list[str]:
-    """The arguments with the words of every option's name joined by underscores: both `--max-tokens` and `--max_tokens` do."""
+    """Return the arguments with underscores in option names: `--max-tokens` becomes `--max_tokens`."""
     names = [argument.partition("=") if argument.startswith("--") else ("", "", argument) for argument in arguments]
     return [f"{name[:2]}{name[2:].replace('-', '_')}{equals}{value}" for name, equals, value in names]
 
@@ -122,10 +124,11 @@ def underscored(arguments: Items[str]) -> list[str]:
 def main(arguments: Items[str] | None = None) -> int:
     """Run the command line.
 
-    The exit code is 0, 1 when an answer or a check failed, 2 for a wrong request, 130 for Ctrl-C, and 141 when whoever reads
-    the output stopped reading.
+    The exit code is 0, 1 if an answer or a check failed, 2 for an invalid request, 130 for Ctrl-C,
+    and 141 if the reader of the output closed the pipe.
     """
-    # stderr is for progress of decodes and for errors; loading an embedded model is over before its bar is drawn.
+    # stderr is for progress of decodes and for errors. Without this, loading an embedded model
+    # would draw a bar after it has finished.
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     os.environ.update(spin_less())  # before torch is loaded
     try:
@@ -136,13 +139,13 @@ def main(arguments: Items[str] | None = None) -> int:
     except BrokenPipeError:
         return _closed_pipe()
     except SystemExit as stop:
-        if isinstance(stop.__context__, BrokenPipeError):  # rich's way
+        if isinstance(stop.__context__, BrokenPipeError):  # rich exits this way
             return _closed_pipe()
         raise
 
 
 def _run(arguments: Items[str]) -> int:
-    """The exit code of a command; errors are told in a line on stderr."""
+    """Return the exit code of a command, and print errors as one line on stderr."""
     try:
         options, run = parsed(arguments)
         return run(options)
@@ -160,7 +163,8 @@ def _run(arguments: Items[str]) -> int:
 
 
 def raised_elsewhere(error: BaseException) -> bool:
-    """Whether a strategy or rule of the user's own raised the error, whose traceback then says where."""
+    """Return whether a user's strategy or rule raised the error, so that its traceback must be
+    shown."""
     installed = {*sys.stdlib_module_names, *packages_distributions()}
     for frame, _ in reversed(list(walk_tb(error.__traceback__))):
         package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
@@ -172,7 +176,8 @@ def raised_elsewhere(error: BaseException) -> bool:
 
 
 def parsed(arguments: Items[str]) -> tuple[Namespace, Run]:
-    """The options that the arguments say, and what to call with them. Raises ValueError for wrong ones."""
+    """Return the parsed options and the function to call with them. Raises ValueError for invalid
+    ones."""
     for number, argument in enumerate(arguments, 1):
         if UNDECODED.search(argument):
             raise ValueError(f"argument {number} is not UTF-8: {os.fsencode(argument)!r}")
@@ -180,13 +185,14 @@ def parsed(arguments: Items[str]) -> tuple[Namespace, Run]:
 
 
 def shortened(message: str) -> str:
-    """The message with its middle left out where it is long, because it repeats what was given."""
+    """Return the message without its middle if it is long, because it repeats the input."""
     kept = LONGEST_MESSAGE // 2
     return message if len(message) <= LONGEST_MESSAGE else f"{message[:kept]} ... {message[-kept:]}"
 
 
 def _closed_pipe() -> int:
-    """The exit code of a command whose output nobody reads; nothing more is written, by Python at its end either."""
+    """Return the exit code for a closed pipe, and redirect all output to null: Python flushes at
+    exit."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in (sys.stdout, sys.stderr):
         os.dup2(nowhere, stream.fileno())

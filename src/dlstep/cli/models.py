@@ -1,4 +1,4 @@
-"""`dlstep models`: the families of networks that can be decoded, and what can be asked about a checkpoint."""
+"""`dlstep models`: list the supported families of networks, or check a checkpoint."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -19,56 +19,67 @@ COLUMNS = ("family", "class in transformers", "recognised by", "mask id", "shift
 PAGE = """\
 # Models
 
-A checkpoint folder from Hugging Face is loaded as it is: its family is read from `config.json`, its weights from its
-safetensors, its tokenizer from `tokenizer.json`. The network is the class of `transformers` that computes the same. Python
-files in the folder are never run, and pickled weights are never opened.
+dlstep loads Hugging Face checkpoint folders unmodified: it reads the model family from
+`config.json`, the weights from safetensors files and the tokenizer from `tokenizer.json`. The
+network is the equivalent `transformers` class. Python files in the folder are never run, and
+pickled weights are never opened.
 
-This page is what `dlstep models --markdown` prints.
+`dlstep models --markdown` prints this page.
 
 {table}
 
-- **recognised by**: a class named by `architectures` or `auto_map`, or the `model_type`. Families that share these are told
-  apart by a tensor that must be there, or by the published name in `_name_or_path` or the folder's name; of several that fit,
-  the most particular one is taken. `model_name` overrides all of this.
-- **mask id**: `mask_token_id` as an option, then in `config.json` (its `dlstep` section first) and `generation_config.json`,
-  then the tokenizer's mask token, then a token with a text that the family is known for. The id in the table is used last,
-  if the network has it and the tokenizer has no other token there. Without any of these the checkpoint is refused.
-- **ends**: an answer ends at every `eos_token_id` of `config.json` and `generation_config.json`, and at the tokens that end a
-  turn in the family.
-- **shift**: 1 if row p-1 of the network predicts position p. **rule**: B if every open block takes a position in every
-  forward, A if only those behind a block that is nearly decided.
-- **block size**: the field of `config.json`, and what is taken without it. `bd_size` is divided into sub-blocks of eight by
-  `fast_dllm_v2`, and is one block elsewhere. {thresholds}
-- **strategies**: the first is the default. An option that is given wins over the checkpoint, and that over the family.
-- Families named like a class of `transformers` are for networks whose folder says itself how they are decoded, in a `dlstep`
-  section of `config.json` or by options; an autoregressive network, which names no mask token, is refused.
-- A family says how its networks were trained, and so does `training` in the `dlstep` section, which wins: one of the ways that
-  `dlstep strategies --matrix` lists. Strategies for networks that were trained in another way are refused.
-- LLaDA2.2 (`expert_capacity`, `delete_token_id`, `split_token_id`) and checkpoints of I-DLM and UNO (`use_regular_causal`,
-  `use_relay`) have the classes of LLaDA2 and SDAR but decode differently. dlstep refuses them by these fields. An I-DLM folder
-  that states none of the fields cannot be told apart from SDAR: do not load one.
+- **recognised by**: a class in `architectures` or `auto_map`, or the `model_type`. Families that
+  share these are distinguished by a required tensor, or by the published name in `_name_or_path` or
+  the folder's name; if several match, the most specific one is used. `model_name` overrides all of
+  this.
+- **mask id**: taken from the option `mask_token_id`, then from `config.json` (its `dlstep` section
+  first) and `generation_config.json`, then the tokenizer's mask token, then a token whose text is
+  known for the family. The id in the table is the last choice, used only if the network has it and
+  the tokenizer has no other token there. A checkpoint without any of these is refused.
+- **ends**: an answer ends at every `eos_token_id` of `config.json` and `generation_config.json`,
+  and at the family's end-of-turn tokens.
+- **shift**: 1 if row p-1 of the network predicts position p. **rule**: B if every open block
+  unmasks a position in every forward pass, A if only blocks after a nearly complete block must do
+  so.
+- **block size**: the field of `config.json`, and its default. `bd_size` is divided into sub-blocks
+  of eight by `fast_dllm_v2`, and is one block elsewhere.
+  {thresholds}
+- **strategies**: the first is the default. Explicit options override the checkpoint, which
+  overrides the family.
+- Families named after a `transformers` class are for networks whose decoding is configured in a
+  `dlstep` section of `config.json` or by options. An autoregressive network, which has no mask
+  token, is refused.
+- A family records how its networks were trained: one of the ways that `dlstep strategies --matrix`
+  lists. `training` in the `dlstep` section overrides it. Strategies for networks that were trained
+  in another way are refused.
+- LLaDA2.2 (`expert_capacity`, `delete_token_id`, `split_token_id`) and checkpoints of I-DLM and UNO
+  (`use_regular_causal`, `use_relay`) have the classes of LLaDA2 and SDAR but decode differently.
+  dlstep refuses them by these fields. An I-DLM folder without these fields cannot be distinguished
+  from SDAR: do not load one.
 
-Folders are read within limits, so that one of unknown origin cannot take all memory. A `tokenizer.json` may hold a BPE or
-WordLevel model and the components that published tokenizers of these families have. Normalizers may make a text at most 64
-times as long, a template may add at most 16 special tokens, and regular expressions that can take exponential time are refused.
-JSON files may have 64 MiB and 4 million values (8 MiB for special tokens and chat templates), an index may name 10,000 files.
-The time that an accepted regular expression takes on a long prompt is not bounded.
+Limits apply when a folder is read, so that an untrusted one cannot exhaust memory. A
+`tokenizer.json` may contain a BPE or WordLevel model and the components that published tokenizers
+of these families use. Normalizers may make a text at most 64 times as long, a template may add at
+most 16 special tokens, and regular expressions that can take exponential time are refused. JSON
+files may have 64 MiB and 4 million values (8 MiB for special tokens and chat templates); an index
+may name 10,000 files. The time that an accepted regular expression takes on a long prompt is not
+bounded.
 
-The rotary embedding is read in the old and the new syntax; a base that is not stated is an error. A field of `config.json`
-that would change what the network computes, and is not supported, is refused by name and value. `dlstep models check` warns of
-fields that it does not know.
+The rotary embedding is read in the old and the new syntax; a missing base is an error. A field of
+`config.json` that would change the computation and is not supported is refused, with its name and
+value. `dlstep models check` warns about unknown fields.
 """
 
-# What can be asked beside the list: name, what it does, the parser of its options, exit code from options.
+# Actions besides the list: name, summary, parser factory, function from options to exit code.
 KINDS: dict[str, tuple[str, Callable[[], ArgumentParser], Callable[[Namespace], int]]] = {
-    "check": ("Say what a checkpoint is and what is wrong with it.", check.parser, check.run),
+    "check": ("Describe a checkpoint and report its problems.", check.parser, check.run),
 }
 
 
 def parser() -> ArgumentParser:
-    """The options of `dlstep models`, without an action."""
+    """Return the parser of `dlstep models`, without an action."""
     options = new_parser(
-        "dlstep models [options] [ACTION ...]", "List the families of networks, or look at a checkpoint.", EXAMPLES
+        "dlstep models [options] [ACTION ...]", "List the families of networks, or check a checkpoint.", EXAMPLES
     )
     options.add_argument("--json", action="store_true", help="Print a JSON list, and nothing else, on stdout.")
     options.add_argument("--markdown", action="store_true", help="Print the page about models of the documentation.")
@@ -88,14 +99,14 @@ def run(options: Namespace) -> int:
 
 
 def family_rows() -> list[dict[str, Any]]:
-    """All families, ready for JSON."""
+    """Return all families as JSON data."""
     from ..models import FAMILIES
 
     return [family_row(family) for family in FAMILIES.values()]
 
 
 def family_row(family: "Family") -> dict[str, Any]:
-    """Facts of a family, and the strategies for it, its own first."""
+    """Return the facts of a family and the strategies that fit it, its default first."""
     from .. import strategies
     from ..engine.compatibility import family_misfit
 
@@ -119,7 +130,7 @@ def family_row(family: "Family") -> dict[str, Any]:
 
 
 def cells(row: dict[str, Any]) -> tuple[str, ...]:
-    """A row for reading."""
+    """Return a row as table cells."""
     signs = [*row["classes"], *(f"model_type {name}" for name in row["model_types"])]
     more = [f"with {row['tensor']}"] if row["tensor"] else []
     more += [f"named {row['published']}"] if row["published"] else []
@@ -139,7 +150,7 @@ def cells(row: dict[str, Any]) -> tuple[str, ...]:
 
 
 def print_rows(rows: list[dict[str, Any]]) -> None:
-    """The table for a terminal, which is narrow."""
+    """Print the table, narrow enough for a terminal."""
     shown = Table(
         *(Column(name, overflow="fold") for name in ("family", "recognised by", "facts", "strategies")), show_lines=True
     )
@@ -150,9 +161,9 @@ def print_rows(rows: list[dict[str, Any]]) -> None:
 
 
 def page(rows: list[dict[str, Any]]) -> str:
-    """The page about models in the documentation."""
+    """Return the documentation page about models."""
     listed = [COLUMNS, ("---",) * len(COLUMNS), *map(cells, rows)]
     lines = "\n".join(f"| {' | '.join(line)} |" for line in listed)
     accepts = [(row["name"], row["options"].get("accept_threshold")) for row in rows]
     named = ", ".join(f"`{name}` {value}" for name, value in accepts if value is not None)
-    return PAGE.format(table=lines, thresholds=f"Families with an `accept_threshold` of their own: {named}.")
+    return PAGE.format(table=lines, thresholds=f"Families with a different default `accept_threshold`: {named}.")

@@ -1,4 +1,4 @@
-"""Dataclasses as command-line options: one flat name per field, the same in a YAML file."""
+"""Dataclasses as command-line options: one flat name per field, the same as in a YAML file."""
 
 import re
 from argparse import SUPPRESS
@@ -13,8 +13,9 @@ from ..engine.option_help import field_help
 from .parser import ArgumentParser, Namespace
 from .yaml_file import Owners
 
-# `seed` is the request's here: with one caller the engine's own says nothing more. Options of the strategy have flags of their
-# own, and say what those of a request would. What is pinned may be text here, so it is an option of its own.
+# `seed` is the request's option: with a single caller, the engine's seed has no additional effect.
+# Strategy options have separate flags that replace these fields. Pinned tokens may be texts, so
+# `--pinned` is separate.
 OF_STRATEGY = ("thresholds", "strategy_options", "buffer_policy")
 ENGINE_FIELDS = tuple(field for field in fields(EngineConfig) if field.name not in ("seed", *OF_STRATEGY))
 PINS = '{"5": 42, "9": " shells"}'
@@ -22,23 +23,23 @@ SAMPLING_FIELDS = tuple(field for field in fields(SamplingParams) if field.name 
 
 
 def new_parser(usage: str, summary: str, examples: str) -> ArgumentParser:
-    """A parser that raises instead of exiting; its help shows `usage`, a sentence and examples before the options."""
+    """Return a parser that raises instead of exiting, with cleaned-up examples."""
     return ArgumentParser(usage, summary, cleandoc(examples))
 
 
-SHORT = {"tensor_parallel_size": ("--tp",)}  # names that other servers have
+SHORT = {"tensor_parallel_size": ("--tp",)}  # names that other servers use
 
 
 def add_options(parser: ArgumentParser, title: str, owner: type, chosen: tuple[Field[Any], ...], texts: dict[str, str]) -> None:
-    """An option for each of the `chosen` fields of a dataclass."""
+    """Add an option for each of the `chosen` fields of a dataclass."""
     group = parser.add_argument_group(title)
-    hints = get_type_hints(owner)  # without the ranges: the dataclass checks them, in its own words
+    hints = get_type_hints(owner)  # without the ranges: the dataclass checks them, with better messages
     for field in chosen:
         hint = hints[field.name]
         default = field.default
         if get_origin(hint) is tuple:
             item = get_args(hint)[0]
-            hint = list[item] | item  # one without brackets, too
+            hint = list[item] | item  # also one item without brackets
             default = [] if default is MISSING else list(default)
         if field.name == "decoding_strategy":
             hint = str | None
@@ -47,7 +48,8 @@ def add_options(parser: ArgumentParser, title: str, owner: type, chosen: tuple[F
 
 
 def add_config_option(parser: ArgumentParser, owners: Owners | None = None) -> None:
-    """`--config FILE.yaml`, whose names are those of the options; with `owners`, all of them in sections."""
+    """Add `--config FILE.yaml` and `--print_config`; with `owners`, the file's options are in
+    sections."""
     parser.owners = owners or {}
     parser.add_argument(
         "--config",
@@ -61,32 +63,33 @@ def add_config_option(parser: ArgumentParser, owners: Owners | None = None) -> N
 
 
 def add_engine_options(parser: ArgumentParser) -> None:
-    """The options of the engine."""
+    """Add the options of the engine."""
     add_options(parser, "engine", EngineConfig, ENGINE_FIELDS, field_help(EngineConfig))
 
 
 def add_sampling_options(parser: ArgumentParser) -> None:
-    """The options of a request."""
+    """Add the options of a request."""
     add_options(parser, "sampling", SamplingParams, SAMPLING_FIELDS, field_help(SamplingParams))
     parser.add_argument(
         "--pinned",
-        type=Any,  # JSON has no numbers as keys
+        type=Any,  # JSON has no integer keys
         default=None,
         metavar="JSON",
-        help=f"Tokens that stand fast: offsets in the answer with an id or a text each, like '{PINS}'.",
+        help=f"Pinned tokens: offsets in the answer, each with an id or a text, like '{PINS}'.",
     )
 
 
 def engine_options(options: Namespace, others: tuple[str, ...]) -> dict[str, Any]:
-    """Parsed options without those of a request and `others` of the command: the engine's and the strategy's."""
+    """Return the options of the engine and the strategy: all except those of a request and
+    `others`."""
     left_out = {*others, *(field.name for field in SAMPLING_FIELDS)}
     return {name: value for name, value in vars(options).items() if name not in left_out}
 
 
 def pins_of(options: Namespace) -> dict[int, Any]:
-    """The tokens that `--pinned` names, by offset; keys of JSON, which are texts, are numbers.
+    """Return the tokens of `--pinned` by offset, with JSON's text keys converted to int.
 
-    Raises ValueError for what is no mapping of offsets.
+    Raises ValueError if it is not a mapping of offsets.
     """
     given = options.pinned
     if not isinstance(given, dict) or not all(re.fullmatch("-?[0-9]{1,18}", str(offset)) for offset in given):
@@ -95,7 +98,7 @@ def pins_of(options: Namespace) -> dict[int, Any]:
 
 
 def sampling_params(options: Namespace) -> SamplingParams:
-    """The request options. Raises ValueError for values out of range."""
+    """Return the request options. Raises ValueError for values out of range."""
     values: dict[str, Any] = {field.name: options[field.name] for field in SAMPLING_FIELDS}
     for name in ("stop", "stop_token_ids", "canvas"):
         values[name] = tuple(values[name]) if isinstance(values[name], list) else (values[name],)

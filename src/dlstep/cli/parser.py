@@ -1,4 +1,5 @@
-"""The parser of the command line: argparse, with values of annotated types written as YAML and options from YAML files."""
+"""The command-line parser: argparse, with typed values written as YAML, and options from YAML
+files."""
 
 import argparse
 import functools
@@ -15,13 +16,13 @@ from ..engine.option_errors import meant
 from ..text.words import WIDTH
 from . import yaml_file
 
-# How messages name types, in the order in which they name those of a union.
+# Names of types in messages, in the order in which they appear for a union.
 WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text", dict: "a mapping like {name: value}"}
-SHORT = {str: "[one,two]"}  # examples of lists, by the type of their items
+SHORT = {str: "[one,two]"}  # example lists by item type
 
 
 class Namespace(argparse.Namespace):
-    """Parsed options, which can also be read by name: `options["seed"]`."""
+    """Parsed options, also accessible by name: `options["seed"]`."""
 
     def __getitem__(self, name: str) -> Any:
         return getattr(self, name)
@@ -33,13 +34,13 @@ def kinds(hint: Any) -> tuple[Any, ...]:
 
 
 def shown(hint: Any) -> str:
-    """Return a type as help shows it."""
+    """Return a type as the help shows it."""
     names = {NoneType: "null", **{kind: kind.__name__ for kind in WORDS}}
     return " | ".join(names.get(kind, str(kind).replace("typing.", "")) for kind in kinds(hint))
 
 
 def in_words(hint: Any) -> str:
-    """Return what an option of a type takes."""
+    """Return a description of the values that a type allows."""
     members = kinds(hint)
     said = [words for kind, words in WORDS.items() if kind in members or any(get_origin(each) is kind for each in members)]
     said += [f"one of {', '.join(map(repr, get_args(each)))}" for each in members if get_origin(each) is Literal]
@@ -48,7 +49,8 @@ def in_words(hint: Any) -> str:
 
 
 def fitted(value: Any, hint: Any) -> Any:
-    """Return a value as one of a type. Raises TypeError if it is of another type; a whole number is also a number."""
+    """Return a value converted to a type; an int also fits float. Raises TypeError if it does not
+    fit."""
     kind, arguments = get_origin(hint) or hint, get_args(hint)
     if kind in (Union, UnionType):
         for each in arguments:
@@ -64,7 +66,7 @@ def fitted(value: Any, hint: Any) -> Any:
 
 
 class Store(argparse.Action):
-    """Store a value of the type `type`. Lists also have an option `--name+`, which appends to what is there."""
+    """An action that stores a typed value. Lists also have an option `--name+`, which appends."""
 
     def __init__(self, option_strings: Items[str], dest: str, *, type: Any = str, **options: Any) -> None:
         members = kinds(type)
@@ -76,15 +78,16 @@ class Store(argparse.Action):
         appending = [f"{name}+" for name in option_strings if any(get_origin(each) is list for each in members)]
         super().__init__([*option_strings, *appending], dest, **options)
         self.hint = type
-        # argparse would name missing arguments in its own words: `ArgumentParser.parse_args` looks for them.
+        # argparse's own message for missing arguments is less clear, so `ArgumentParser.parse_args`
+        # checks them.
         self.needed, self.required = self.required, False
 
     def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
-        if values is not None:  # of a positional argument that may be left out
+        if values is not None:  # None: an optional positional argument was omitted
             self.take(namespace, True if self.nargs == 0 else values, option_string or "")
 
     def take(self, namespace: Any, given: Any, flag: str, *, loaded: bool = False) -> None:
-        """Set the option to what is given, or append to it where the flag ends with +."""
+        """Set the option to a value, or append to it if the flag ends with +."""
         several = self.nargs == "+" and (given if isinstance(given, list) else [given])
         value = [self.read(each, loaded) for each in several] if several else self.read(given, loaded)
         if flag.endswith("+"):
@@ -93,9 +96,9 @@ class Store(argparse.Action):
         setattr(namespace, self.dest, value)
 
     def read(self, given: Any, loaded: bool) -> Any:
-        """Return what a text of the command line, or a value that is `loaded` from a file, stands for.
+        """Return the value of a command-line text, or of a value `loaded` from a file.
 
-        Raises ValueError for what is not of the option's type.
+        Raises ValueError if it does not have the option's type.
         """
         values = [given]
         if isinstance(given, str) and given:
@@ -109,7 +112,7 @@ class Store(argparse.Action):
 
 
 class ConfigFile(argparse.Action):
-    """Set the options that a YAML file holds; options after it override them."""
+    """An action that sets the options of a YAML file; later options override them."""
 
     def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
         for name, value in yaml_file.options_in(values, parser.owners).items():
@@ -121,14 +124,14 @@ class ConfigFile(argparse.Action):
 
 
 class PrintConfig(argparse.Action):
-    """Have the parser print the options instead of giving them."""
+    """An action that makes the parser print the options as YAML and exit."""
 
     def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
         parser.prints = True
 
 
 class HelpFormatter(argparse.RawDescriptionHelpFormatter):
-    """A formatter that keeps the line breaks of the examples and shows type and default of each option."""
+    """A formatter that keeps the line breaks of examples and shows each option's type and default."""
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
         if not isinstance(action, Store):
@@ -141,11 +144,11 @@ class HelpFormatter(argparse.RawDescriptionHelpFormatter):
 
 
 class ArgumentParser(argparse.ArgumentParser):
-    """A parser that raises ValueError, a sentence about what is wrong, instead of exiting.
+    """A parser that raises ValueError with a message instead of exiting.
 
-    Its help shows `usage`, a sentence and examples before the options. With `partial`, it has only some options of a command
-    and no help: what else a file of options holds is passed over. `owners` are the names that each section of such a file may
-    hold, besides `engine:`.
+    Its help shows `usage`, a sentence and examples before the options. With `partial`, it has only
+    some options of a command, no help, and ignores other names in an option file. `owners` maps
+    each section of such a file besides `engine:` to its allowed names.
     """
 
     def __init__(self, usage: str, summary: str = "", examples: str = "", *, partial: bool = False) -> None:
@@ -161,18 +164,18 @@ class ArgumentParser(argparse.ArgumentParser):
             self.add_argument("-h", "--help", action="help", help="Show this help message and exit.")
 
     def add_argument(self, *flags: str, **options: Any) -> Any:
-        """Add an option, as argparse does it, but with any type."""
+        """Add an option, like argparse, but with any type."""
         return super().add_argument(*flags, **options)
 
     def add_argument_group(self, *arguments: Any, **options: Any) -> Any:
-        """Add a group of options, as argparse does it, but with any types."""
+        """Add a group of options, like argparse, but with any types."""
         return super().add_argument_group(*arguments, **options)
 
     def error(self, message: str) -> NoReturn:
         raise ValueError(message)
 
     def action_of(self, name: object) -> Store | None:
-        """Return the action of an option or a positional argument by its name, None if there is none."""
+        """Return the action of an option or a positional argument, or None if it does not exist."""
         positionals = {action.dest: action for action in self._get_positional_actions()}
         found = self._option_string_actions.get(f"--{name}", positionals.get(str(name)))
         return found if isinstance(found, Store) else None
@@ -186,7 +189,7 @@ class ArgumentParser(argparse.ArgumentParser):
         return {action.dest: action.default for action in self._actions if isinstance(action, Store)}
 
     def parse_args(self, args: Items[str], namespace: Any = None) -> Any:  # type: ignore[override]
-        """Return the options that arguments say. Raises ValueError for wrong, unknown and missing ones."""
+        """Return the parsed options. Raises ValueError for invalid, unknown and missing ones."""
         options, unknown = self.parse_known_args(args, namespace or Namespace())
         missing = next((each for each in self._actions if getattr(each, "needed", False) and options[each.dest] is None), None)
         if missing is not None:

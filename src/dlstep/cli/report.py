@@ -1,4 +1,4 @@
-"""`dlstep report`: what happened where in a run of `dlstep eval`."""
+"""`dlstep report`: wrong answers and costs in a run of `dlstep eval`."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -21,8 +21,8 @@ EXAMPLES = """
 
 
 def parser() -> ArgumentParser:
-    """The options of `dlstep report`."""
-    options = new_parser("dlstep report DIR [options]", "What happened where in a run of `dlstep eval`.", EXAMPLES)
+    """Return the parser of `dlstep report`."""
+    options = new_parser("dlstep report DIR [options]", "Report wrong answers and costs in a run of `dlstep eval`.", EXAMPLES)
     options.add_argument("folder", type=str, metavar="DIR", help="The folder that --out named.")
     options.add_argument("--html", type=str | None, default=None, metavar="FILE", help="Write a page into this file instead.")
     options.add_argument("--show", type=str | None, default=None, metavar="NAME", help="Step through this answer instead.")
@@ -68,7 +68,7 @@ def run(options: Namespace) -> int:
 
 
 def check(options: Namespace) -> None:
-    """Raise ValueError for a number out of range, and for an option that has no effect together with another."""
+    """Raise ValueError for a number out of range and for options that have no effect together."""
     for name in ("most", "steps"):
         if (options[name] or 0) < 0:
             raise ValueError(f"--{name} must not be negative, got {options[name]}")
@@ -82,7 +82,7 @@ def check(options: Namespace) -> None:
 
 
 def show(options: Namespace, console: Console) -> int:
-    """Print an answer as it forms, a paragraph for each forward that sampled."""
+    """Print an answer as it forms, one paragraph for each forward pass that sampled."""
     from ..evaluate.checkpoint import read
     from ..evaluate.report import row_named, shown, trace_path
     from ..views import answer_text, legend

@@ -1,4 +1,4 @@
-"""Rows of measurements: progress while they are measured, then a table or JSON."""
+"""Rows of measurements: progress during the measurement, then a table or JSON."""
 
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence as Items
@@ -11,19 +11,20 @@ from rich.table import Table
 
 from .json_text import json_text
 
-CHECKS = ("equal", "good")  # fields that say whether what was measured is right
+CHECKS = ("equal", "good")  # fields that record whether the measured result is right
 
 Row = Mapping[str, Any]
 R = TypeVar("R")
 
 
 def followed(measured: Iterable[R], total: int | None = None, named: Callable[[R], str] | None = None) -> list[R]:
-    """Return the rows. A bar on stderr, or a line for each row, shows how far the measurement is.
+    """Return the rows, with progress on stderr: a bar on a terminal, otherwise a line per row.
 
-    `named` says what a row is about, by default with its texts and whole numbers.
+    `named` describes a row, by default with its texts and integers.
     """
     console, rows = Console(stderr=True), list[R]()
-    # Rows come a few at a time, half a minute apart: a spinner and a clock show that the measurement goes on meanwhile.
+    # Rows arrive in bursts, half a minute apart: a spinner and a clock show that the program is
+    # running.
     columns = (SpinnerColumn(), TextColumn("measuring"), BarColumn(20), MofNCompleteColumn(), TimeElapsedColumn())
     last = TextColumn("{task.description}")
     with Progress(*columns, last, console=console, transient=True, disable=not console.is_terminal) as bar:
@@ -38,12 +39,13 @@ def followed(measured: Iterable[R], total: int | None = None, named: Callable[[R
 
 
 def facts(row: Any) -> str:
-    """The texts and whole numbers of a row."""
+    """Return the texts and integers of a row."""
     return ", ".join(f"{name} {value}" for name, value in asdict(row).items() if isinstance(value, str | int))
 
 
 def report(rows: Iterable[Any], columns: Items[str] = (), *, as_json: bool) -> int:
-    """Print rows as JSON, or as a table of some columns. Return 1 if a check of a row failed, else 0."""
+    """Print rows as JSON, or as a table of some columns. Return 1 if a check of a row failed, else
+    0."""
     found: list[Row] = [row if isinstance(row, dict) else asdict(row) for row in rows]
     if as_json:
         print(json_text(found))
@@ -53,7 +55,7 @@ def report(rows: Iterable[Any], columns: Items[str] = (), *, as_json: bool) -> i
 
 
 def print_rows(rows: Items[Row], columns: Items[str] = ()) -> None:
-    """Print a table that fits a terminal of 80 columns: narrow, and its headings may wrap between words.
+    """Print a narrow table for 80 columns, whose headings may wrap between words.
 
     Without `columns`, all are shown.
     """

@@ -24,25 +24,25 @@ EXAMPLES = """
         -H 'Content-Type: application/json' -d '{"prompt": "2+2=", "stream": true,
         "dlstep": {"stream": "drafts", "accept_threshold": 0.9}}'
 """
-POLICY_HELP = """YAML list of options for requests that bring none, by how many are live when one is added:
+POLICY_HELP = """YAML list of options for requests without options, by the number of live requests:
     [{max_requests: 2, buffer_size: 4}, {buffer_size: 1}]."""
 NEEDED = ("fastapi", "openai", "prometheus_client", "uvicorn")
-# Unlike for `generate`, the engine's seed is an option here: requests bring seeds of their own.
+# Unlike for `generate`, the engine's seed is an option here: requests have their own seeds.
 ENGINE_FIELDS = tuple(field for field in fields(EngineConfig) if field.name not in OF_STRATEGY)
 
 
 def with_model_named(arguments: Items[str]) -> Items[str]:
-    """The arguments of `serve` with a model that stands in front, as its option."""
+    """Return the arguments of `serve` with a leading model converted to `--model`."""
     return ["--model", *arguments] if arguments and not arguments[0].startswith("-") else arguments
 
 
 def parser() -> ArgumentParser:
-    """The options of `dlstep serve`, still without those of the strategy."""
+    """Return the parser of `dlstep serve`, without the options of the strategy."""
     from ..serve.settings import ServeOptions
 
     options = new_parser(
         "dlstep serve [MODEL] [options]",
-        "Serve a model to OpenAI clients over HTTP, answers as they form included. docs/serving.md says more.",
+        "Serve a model to OpenAI clients over HTTP, with streaming. See docs/serving.md.",
         EXAMPLES,
     )
     add_config_option(options)
@@ -54,7 +54,8 @@ def parser() -> ArgumentParser:
 
 
 def _policy(source: str | None) -> object:
-    """The value in the file at `source`. Raises ValueError if it cannot be read, or is no YAML."""
+    """Return the value in the YAML file at `source`. Raises ValueError if it is unreadable or
+    invalid."""
     if source is None:
         return None
     try:
@@ -64,7 +65,7 @@ def _policy(source: str | None) -> object:
 
 
 def run(options: Namespace) -> int:
-    """Serve until a signal comes."""
+    """Serve until a signal arrives."""
     from ..serve.settings import ServeOptions
 
     missing = [name.replace("_", "-") for name in NEEDED if find_spec(name) is None]

@@ -43,7 +43,8 @@ CURVE = ("replicas", "requests", "tokens_per_s", "latency_p50", "latency_p95", "
 COSTS = {"forward_ms": 5.0, "row_us": 20.0, "request_us": 0.0, "context_ns": 0.0, "delay_ms": 0.0}
 UNITS = {"forward_ms": 1e-3, "row_us": 1e-6, "request_us": 1e-6, "context_ns": 1e-9, "delay_ms": 1e-3}
 STEPS = ("gpus", "rows")  # options of --shape
-# Options that do nothing without another one, with advice, and those that do nothing beside another one, with the reason.
+# Options that need another option, with advice; then options that another one overrides, with the
+# reason.
 NEEDS = {
     **dict.fromkeys(STEPS, ("shape", "give one such as sdar-8b")),
     "target": ("total_rate", "give both, or none"),
@@ -59,7 +60,7 @@ SECONDS, MOST = 20.0, 1000  # defaults of --seconds and --most_replicas
 
 
 def parser() -> ArgumentParser:
-    """The options of `dlstep simulate`."""
+    """Return the parser of `dlstep simulate`."""
     made = new_parser("dlstep simulate [options]", SUMMARY, EXAMPLES)
     add = made.add_argument
     add("--fit", type=str, nargs="+", default=None, metavar="FILE", help="Fit to rows of `dlstep bench serve --json`.")
@@ -149,7 +150,8 @@ def _or(value: Any, default: Any) -> Any:
 
 
 def _traffic(options: Namespace, answers: "tuple[Answered, ...]") -> "Traffic":
-    """The requests of a simulation. Raises ValueError if one of them would be cut or refused."""
+    """Return the load of a simulation. Raises ValueError if a request would be truncated or
+    refused."""
     from ..simulate.figures import Traffic
     from ..simulate.work import Beginnings
 
@@ -166,7 +168,7 @@ def _traffic(options: Namespace, answers: "tuple[Answered, ...]") -> "Traffic":
 
 
 def _print_curve(rows: "list[Figures]", traffic: "Traffic", verdict: "Verdict | None") -> None:
-    """Print a row for each number of replicas, and what was found."""
+    """Print a row for each number of replicas, and the result of the search."""
     if rows:
         whose = "for each replica" if traffic.seconds is None else "in all"
         print(f"{traffic.rate:g} requests a second {whose}, times in milliseconds:")
@@ -176,14 +178,16 @@ def _print_curve(rows: "list[Figures]", traffic: "Traffic", verdict: "Verdict | 
 
 
 class Verdict(NamedTuple):
-    """The fewest replicas that meet the targets, or None if no number does, and a sentence about it."""
+    """The fewest replicas that meet the targets, or None if no number does, and a sentence about
+    it."""
 
     replicas: int | None
     text: str
 
 
 def _searched(fleet: "Fleet", traffic: "Traffic", targets: "Items[Target]", most: int) -> "tuple[list[Figures], Verdict]":
-    """Search for the fewest replicas. Return the figures of every number tried, in rising order, and the verdict."""
+    """Search for the fewest replicas. Return the figures of every number tried, ascending, and the
+    verdict."""
     from ..simulate.sizing import alone, meets, sized
 
     jobs, wished = traffic.jobs(1), " and ".join(map(str, targets))
@@ -225,7 +229,8 @@ def _check(options: Namespace) -> None:
 
 
 def _fleet(options: Namespace) -> "tuple[Fleet, tuple[Answered, ...], list[Comparison]]":
-    """The fleet, answers for its requests, and its predictions."""
+    """Return the fleet, the answers that its requests are drawn from, and comparisons with measured
+    rows."""
     from ..simulate import served
     from ..simulate.costs import StepCost
     from ..simulate.figures import Fleet
@@ -261,7 +266,7 @@ def _answers(options: Namespace) -> "tuple[Answered, ...] | None":
 
 
 def _engine(options: Namespace) -> tuple[Config, Strategy]:
-    """The scheduler's budgets and its strategy."""
+    """Return the scheduler's budgets and its strategy."""
     from ..simulate.work import scripted_spec, scripted_strategy
 
     strategy = scripted_strategy(load(options.decoding_strategy), options.options)
@@ -269,7 +274,7 @@ def _engine(options: Namespace) -> tuple[Config, Strategy]:
 
 
 def _say(fleet: "Fleet", comparisons: "list[Comparison]") -> None:
-    """Print the costs, and what was predicted beside what was measured."""
+    """Print the costs, and predicted next to measured figures."""
     cost = fleet.cost
     parts = [f"{1e3 * cost.forward:.3g} ms", f"{1e6 * cost.row:.3g} us a row"]
     parts += [f"{1e6 * cost.request:.3g} us a request"] if cost.request else []
@@ -284,7 +289,7 @@ def _say(fleet: "Fleet", comparisons: "list[Comparison]") -> None:
 
 
 def _followed(rows: "Iterable[Figures]") -> "Iterable[Figures]":
-    """The rows, each told of on stderr when it is there."""
+    """Yield the rows, and report each on stderr."""
     for row in rows:
         print(f"simulated {row.requests} requests on {row.replicas} replicas", file=sys.stderr)
         yield row
@@ -295,7 +300,7 @@ def _listed(given: int | list[int]) -> tuple[int, ...]:
 
 
 def _run_steps(options: Namespace) -> int:
-    """Print what steps of a shape read, send and wait for."""
+    """Print the bytes read and sent and the all-reduce times of a shape's steps."""
     from ..bench.shapes import shape_of
     from ..simulate.collectives import tensor_parallel
 

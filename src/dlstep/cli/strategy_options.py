@@ -1,4 +1,4 @@
-"""Options of the strategy and the rule that a command line or its YAML file names, as flags of their own."""
+"""Flags for the options of the strategy and rule named on the command line or in its YAML file."""
 
 import json
 from argparse import SUPPRESS
@@ -19,19 +19,19 @@ NAMES = ("decoding_strategy", "sampling_mode", "rule", "inner", "model")
 
 
 def title_of(value: Options) -> str:
-    """The heading of the options of a strategy or a rule."""
+    """Return the heading for the options of a strategy or a rule."""
     kind, shelf = ("rule", rules.SHELF) if isinstance(value, Rule) else ("strategy", strategies.SHELF)
     return f"{kind} {shelf.name_of(type(value)) or type(value).__name__}"
 
 
 def everything() -> Iterator[Options]:
-    """Every strategy and every rule of this package, with default options."""
+    """Yield every built-in strategy and rule, with default options."""
     yield from (strategies.SHELF.value(name) for name in strategies.own())
     yield from (rules.SHELF.value(name) for name in rules.own())
 
 
 def said(arguments: Items[str], owners: Owners) -> Namespace:
-    """The values given for the options that decide which others there are."""
+    """Return the values of the options that determine which other options exist."""
     parser = ArgumentParser("", partial=True)
     for name in NAMES:
         parser.add_argument(f"--{name}", type=str | None)
@@ -40,22 +40,23 @@ def said(arguments: Items[str], owners: Owners) -> Namespace:
 
 
 def own_strategy(model: str | None) -> str | None:
-    """The strategy that a model names as its own; None where only reading the checkpoint tells."""
+    """Return the strategy that a model declares, or None if only loading the checkpoint can tell."""
     embedded = embedded_facts()
     if model is None or model in embedded:
         return embedded[model or tiny.names()[0]]["decoding_strategy"]
     try:
         facts = json.loads((Path(model) / "config.json").read_text(encoding="utf-8"))
         name = facts["dlstep"]["decoding_strategy"]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):  # loading the checkpoint will say what is wrong
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):  # loading the checkpoint reports the problem
         return None
     return name if isinstance(name, str) and strategies.is_known(name) else None
 
 
 def strategy_of(arguments: Items[str], owners: Owners) -> Strategy | None:
-    """The strategy that the arguments ask for, with the rule that they ask for; None where only the checkpoint can tell.
+    """Return the requested strategy with the requested rule, or None if it depends on the
+    checkpoint.
 
-    Python looks for modules of one's own in the current folder, too.
+    Modules are also searched in the current folder.
     """
     told = said(arguments, owners)
     config = EngineConfig(decoding_strategy=told.decoding_strategy, sampling_mode=told.sampling_mode)
@@ -66,10 +67,10 @@ def strategy_of(arguments: Items[str], owners: Owners) -> Strategy | None:
 
 
 def add_strategy_options(parser: ArgumentParser, arguments: Items[str]) -> None:
-    """Flags for the options of the strategy and rule that the arguments ask for, and hidden ones for those of all others.
+    """Add flags for the options of the requested strategy and rule, and hidden ones for all others.
 
-    The hidden ones are there so that an option of another strategy is told as that. Raises ValueError for a strategy that
-    does not exist.
+    The hidden flags allow a clear error for an option of another strategy. Raises ValueError for an
+    unknown strategy.
     """
     strategy = strategy_of(arguments, parser.owners)
     taken = {field.name for field in (*ENGINE_FIELDS, *SAMPLING_FIELDS)}

@@ -1,4 +1,5 @@
-"""`dlstep tune`: options of a strategy by accuracy and speed, found with a part of a grid's forwards."""
+"""`dlstep tune`: search accurate and fast options of a strategy with a part of a grid's forward
+passes."""
 
 import sys
 from collections.abc import Mapping, Sequence as Items
@@ -31,12 +32,12 @@ EXAMPLES = """
 OUT = "dlstep-tune"
 NOT_ASKED = ("grid",)
 OWN = ("write", "plot", "study", "json", "progress", "config", "throughput", "batch_sizes", "repeats")
-TUNED = ("write", "plot", "study", "throughput", "batch_sizes", "repeats")  # of these, what stands in the section `tune:`
+TUNED = ("write", "plot", "study", "throughput", "batch_sizes", "repeats")  # of these, the options of the section `tune:`
 ENGINE_FIELDS = tuple(field for field in fields(EngineConfig) if field.name not in OF_STRATEGY)
 
 
 def owners() -> Mapping[str, Items[str]]:
-    """The names of each section of a file, beside the engine's."""
+    """Return the names of each section of a file besides `engine:`."""
     from ..evaluate.options import EvalOptions
     from ..evaluate.space import TuneOptions
 
@@ -45,13 +46,13 @@ def owners() -> Mapping[str, Items[str]]:
 
 
 def parser() -> ArgumentParser:
-    """The options of `dlstep tune`, still without those of the strategy."""
+    """Return the parser of `dlstep tune`, without the options of the strategy."""
     from ..evaluate.options import EvalOptions
     from ..evaluate.space import OVER, TuneOptions
 
     options = new_parser(
         "dlstep tune [options]",
-        "Find options of a strategy that are accurate and fast; docs/evaluation.md says how.",
+        "Find options of a strategy that are accurate and fast; see docs/evaluation.md.",
         EXAMPLES,
     )
     add_config_option(options, owners())
@@ -72,7 +73,7 @@ def parser() -> ArgumentParser:
     loads.add_argument(
         "--throughput",
         action="store_true",
-        help="Instead: tokens a second with each set of options, and with --write a table for --buffer_policy.",
+        help="Instead: tokens per second with each set of options, and with --write a table for --buffer_policy.",
     )
     loads.add_argument(
         "--batch_sizes", type=list[int] | int, default=[1, 8, 32], help="--throughput: numbers of live requests, as [1,8,32]."
@@ -86,7 +87,7 @@ def parser() -> ArgumentParser:
 
 
 def run(options: Namespace) -> int:
-    """Search, then print, draw and write what was found."""
+    """Search, then print, plot and write the result."""
     from ..engine.run_lock import check_free
     from ..evaluate.crews import Answering, Crew, Processes
     from ..evaluate.items import read_documents
@@ -132,14 +133,14 @@ def run(options: Namespace) -> int:
 
 
 def loaded(config: EngineConfig) -> Any:
-    """The engine of a configuration."""
+    """Return the engine of a configuration."""
     from ..engine.loader import load_engine
 
     return load_engine(config)
 
 
 def check_files(options: Namespace) -> None:
-    """Raise ValueError for a file that could not be written, or an option that would do nothing: better before than after."""
+    """Raise ValueError, before the search, for an unwritable file or an option without effect."""
     if options.throughput:
         if options.repeats < 2:
             raise ValueError(f"--repeats must be at least 2, to tell the noise, got {options.repeats}")
@@ -161,7 +162,10 @@ def check_files(options: Namespace) -> None:
 
 
 def split(options: Namespace) -> tuple["EvalOptions", "TuneOptions", dict[str, Any]]:
-    """The options of the problems, of the search, and of engine and strategy. Raises ValueError for values out of range."""
+    """Return the options of the problems, of the search, and of engine and strategy.
+
+    Raises ValueError for values out of range.
+    """
     from ..evaluate.options import options_from
     from ..evaluate.space import TuneOptions
 
@@ -176,14 +180,14 @@ def split(options: Namespace) -> tuple["EvalOptions", "TuneOptions", dict[str, A
 
 
 def chosen_by(tuning: "TuneOptions") -> str:
-    """The rule that the set of options was chosen by, in words."""
+    """Return the criterion by which the set of options was chosen, in words."""
     if tuning.at_least is None:
         return "the knee"
     return f"the fastest with {100 * tuning.at_least:g} % of the best accuracy"
 
 
 def write_best(path: Path, options: Namespace, engine: Mapping[str, Any], tuned: "Tuned", asked: "EvalOptions") -> None:
-    """Write the engine's options that were given, and those that were chosen, as a file for `--config`."""
+    """Write the given engine options and the chosen ones as a file for `--config`."""
     from ..views.figures import interval
 
     usual = {field.name: field.default for field in fields(EngineConfig)}
@@ -203,7 +207,7 @@ def write_best(path: Path, options: Namespace, engine: Mapping[str, Any], tuned:
 
 
 def is_path(name: str, value: object) -> bool:
-    """Whether the option would have a module imported."""
+    """Return whether the option would import a module."""
     from .yaml_file import IMPORTED
 
     return name in IMPORTED and isinstance(value, str) and any(mark in value for mark in "./\\:")

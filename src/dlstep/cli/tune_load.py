@@ -30,13 +30,13 @@ from .json_text import json_text
 from .parser import Namespace
 
 MOST_SETS = 64
-AT_LEAST = 0.98  # of the best accuracy, where nothing is said
+AT_LEAST = 0.98  # default share of the best accuracy
 
 
 def run_load(
     options: Namespace, asked: EvalOptions, tuning: TuneOptions, documents: Mapping[str, list[Document]], config: EngineConfig
 ) -> int:
-    """Answer problems with every set of options, measure all of them at each load, and write the table."""
+    """Answer problems with every set of options, measure each at every load, and write the table."""
     check_folder(Path(asked.out), tuning)
     engine = load_engine(config)
     loads = loads_of(options.batch_sizes, engine.first.config.max_num_reqs)
@@ -75,7 +75,7 @@ def run_load(
 
 
 def loads_of(given: int | list[int], most: int) -> list[int]:
-    """The numbers of live requests, ascending. Raises ValueError for one that the engine does not take."""
+    """Return the numbers of live requests, ascending. Raises ValueError for numbers out of range."""
     loads = sorted({given} if isinstance(given, int) else {*given})
     if not loads or loads[0] < 1:
         raise ValueError(f"--batch_sizes must be whole numbers above 0, got {given}")
@@ -85,7 +85,7 @@ def loads_of(given: int | list[int], most: int) -> list[int]:
 
 
 def sets_of(tuning: TuneOptions, engine: Engine) -> tuple[StrategyOptions, ...]:
-    """The sets of options to measure: every combination; where nothing is said, of the sizes of the buffer."""
+    """Return every combination of options to measure; without --over, every `buffer_size`."""
     config, strategy = engine.first.config, engine.first.strategy
     over = tuning.over
     if over == OVER:
@@ -100,7 +100,7 @@ def sets_of(tuning: TuneOptions, engine: Engine) -> tuple[StrategyOptions, ...]:
 
 
 def device_name(config: EngineConfig) -> str:
-    """The device that the figures belong to."""
+    """Return the name of the device on which the figures were measured."""
     import torch
 
     from ..engine.devices import find_device
@@ -110,12 +110,12 @@ def device_name(config: EngineConfig) -> str:
 
 
 def table_text(rows: Items[Mapping[str, Any]]) -> str:
-    """The table as YAML, a line for each entry."""
+    """Return the table as YAML, one line per entry."""
     return "".join(f"- {yaml.safe_dump(dict(row), default_flow_style=True, sort_keys=False, width=1000)}" for row in rows)
 
 
 def as_row(rate: Rate, answers: Mapping[StrategyOptions, Answers], chosen: Mapping[int, Rate]) -> dict[str, Any]:
-    """A rate as plain values."""
+    """Return a rate as JSON data."""
     return {
         "options": dict(rate.options),
         "requests": rate.live,
@@ -129,7 +129,7 @@ def as_row(rate: Rate, answers: Mapping[StrategyOptions, Answers], chosen: Mappi
 def print_rates(
     found: Items[Rate], answers: Mapping[StrategyOptions, Answers], chosen: Mapping[int, Rate], console: Console, repeats: int
 ) -> None:
-    """A line for each set of options, with its rate at each load; the fastest that is accurate enough is marked."""
+    """Print a line per set of options with its rate at each load; mark the fastest accurate enough."""
     sets = list(dict.fromkeys(rate.options for rate in found))
     for number, options in enumerate(sets, 1):
         console.print(printable(f"# {number}: {text_of(options)}"), markup=False, highlight=False, soft_wrap=True)

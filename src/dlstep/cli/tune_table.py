@@ -9,7 +9,7 @@ from ..views.figures import interval, text_table, with_error
 
 
 def print_tuned(tuned: Tuned, console: Console, rule: str) -> None:
-    """Print the frontier, the figures of the whole curve, and what was chosen."""
+    """Print the frontier, the figures of the whole curve, and the chosen set."""
 
     def say(text: str) -> None:
         console.print(printable(text), markup=False, highlight=False, soft_wrap=True)
@@ -40,7 +40,7 @@ def print_tuned(tuned: Tuned, console: Console, rule: str) -> None:
 
 
 def cells_of(sums: Answers) -> tuple[str, str]:
-    """Accuracy and speed as they stand in a table."""
+    """Return accuracy and speed as table cells."""
     return (
         interval(sums.accuracy, *sums.accuracy_interval, 100, 1),
         with_error(sums.tokens_per_forward, sums.tokens_per_forward_error, 2),

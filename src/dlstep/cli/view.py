@@ -1,4 +1,4 @@
-"""`dlstep view`: a recording or a trace as one HTML file, which opens without a server."""
+"""`dlstep view`: write a recording or a trace as one HTML file that opens without a server."""
 
 import json
 import webbrowser
@@ -19,7 +19,7 @@ TRACE = "dlstep_trace"
 
 
 def parser() -> ArgumentParser:
-    """The options of `dlstep view`."""
+    """Return the parser of `dlstep view`."""
     options = new_parser(
         "dlstep view FILE [options]",
         "Write the live page with a recording in it, as one HTML file to open, to mail or to put on a site.",
@@ -32,7 +32,7 @@ def parser() -> ArgumentParser:
 
 
 def run(options: Namespace) -> int:
-    """Write the page and say where."""
+    """Write the page and print its path."""
     source = Path(options.file)
     target = source.with_suffix(".html") if options.out is None else Path(options.out)
     if target.resolve() == source.resolve():
@@ -46,7 +46,8 @@ def run(options: Namespace) -> int:
 
 
 def recording_in(path: Path) -> dict[str, Any]:
-    """The recording in a file, or that of the trace in it. Raises ValueError for what is neither, naming the file."""
+    """Return the recording in a file, or that of its trace. Raises ValueError, naming the file,
+    otherwise."""
     try:
         text = path.read_text("utf-8")
     except UnicodeDecodeError as error:
@@ -66,7 +67,7 @@ def recording_in(path: Path) -> dict[str, Any]:
 
 
 def is_trace(text: str) -> bool:
-    """Whether the first line is that of a trace."""
+    """Return whether the first line is that of a trace."""
     try:
         first = json.loads(text.partition("\n")[0])
     except (ValueError, RecursionError):
@@ -79,7 +80,7 @@ def _refused(name: str) -> None:
 
 
 def check(data: Any, path: str) -> None:
-    """Raise ValueError, naming the file, the run and the frame, for what the page could not show."""
+    """Raise ValueError, naming file, run and frame, for data that the page cannot show."""
     given = _mapping(data)
     runs = given.get("runs")
     if given.get(KIND) is None or not isinstance(runs, list):
@@ -100,7 +101,7 @@ def _mapping(data: Any) -> dict[str, Any]:
 
 
 def _fault(frame: dict[str, Any]) -> str:
-    """In words, why a frame cannot be shown; empty if it can."""
+    """Return why a frame cannot be shown; empty if it can."""
     for name in ("seq", "nfe", "settled"):
         if type(frame.get(name)) is not int or frame[name] < 0:
             return f"{name} must be a whole number, got {short(frame.get(name))}"
@@ -120,7 +121,7 @@ def _is_cell(cell: Any) -> bool:
 
 
 def _write(target: Path, html: str) -> None:
-    """Write a whole file or none."""
+    """Write a file completely or not at all."""
     whole = target.resolve()
     part = whole.with_name(f".{whole.name[:100]}.{token_hex(4)}")
     try:

@@ -1,6 +1,7 @@
-"""YAML as options may be written in it: plain values, no references, no tags, and no import by a name in a file.
+"""Restricted YAML for options: plain values without references or tags; no name may import code.
 
-A file may have its options in sections: `engine:` for every command that has an engine, the others for one command each.
+A file may group its options in sections: `engine:` for every command with an engine, the others for
+one command each.
 """
 
 import re
@@ -16,18 +17,18 @@ from ..engine.option_errors import meant
 
 LONGEST = 1 << 20  # characters
 IMPORTED = ("decoding_strategy", "rule", "inner")  # options whose value may be a path to a module
-DEEPEST = 20  # lists and mappings inside one another
+DEEPEST = 20  # nesting depth of lists and mappings
 ENGINE = "engine"
 SECTIONS = (ENGINE, "eval", "tune")
-Owners = Mapping[str, Items[str]]  # the names of each section beside `engine:` that a command reads
+Owners = Mapping[str, Items[str]]  # section besides `engine:` -> names that a command reads
 
 
 class ImportRefused(yaml.YAMLError):
-    """A text that is YAML, but would have a module imported."""
+    """A valid YAML text that would import a module."""
 
 
 class Loader(yaml.SafeLoader):
-    """The plain values of YAML 1.1, but that `1e-1` is a number and a date is a text."""
+    """A loader of plain YAML 1.1 values, except that `1e-1` is a number and a date is a text."""
 
 
 Loader.add_implicit_resolver(
@@ -37,10 +38,10 @@ Loader.add_constructor("tag:yaml.org,2002:timestamp", Loader.construct_yaml_str)
 
 
 def load(text: str) -> Any:
-    """The value that a YAML text holds. Raises YAMLError for a text that is none, or that is refused.
+    """Return the value of a YAML text. Raises YAMLError if it is invalid or refused.
 
-    The words of a name may be joined by hyphens. References (`&name`, `*name`) are refused because a few lines of them can
-    stand for more than fits into memory.
+    Hyphens in names become underscores. References (`&name`, `*name`) are refused because a few
+    lines of them can expand to more than fits into memory.
     """
     if len(text) > LONGEST:
         raise yaml.YAMLError(f"it has {len(text)} characters, and at most {LONGEST} are read")
@@ -59,7 +60,8 @@ def load(text: str) -> Any:
 
 
 def named(value: Mapping[Any, Any]) -> dict[Any, Any]:
-    """A mapping with underscores in its names. Raises YAMLError for a name that is there twice, or that imports a module."""
+    """Return a mapping with underscores in its names. Raises YAMLError for duplicate names and
+    imports."""
     found = {name.replace("-", "_") if isinstance(name, str) else name: given for name, given in value.items()}
     if len(found) < len(value):
         raise yaml.YAMLError("it says an option twice, with a hyphen and with an underscore")
@@ -73,10 +75,10 @@ def named(value: Mapping[Any, Any]) -> dict[Any, Any]:
 
 
 def options_in(source: str, owners: Owners) -> dict[Any, Any]:
-    """The options that the file at `source`, or `source` itself, sets.
+    """Return the options in the file at `source`, or in `source` itself as YAML.
 
-    Without owners, a file may have its options outside of sections, and other commands' sections are not read. Raises
-    ValueError unless it is bounded YAML of names and values, each in its section.
+    Without owners, options may be outside of sections, and sections of other commands are ignored.
+    Raises ValueError for invalid YAML and for options in the wrong section.
     """
     path = Path(source)
     where, text = (f"the file {source!r}", path.read_text(encoding="utf-8")) if path.is_file() else ("the text", source)
@@ -96,7 +98,7 @@ def options_in(source: str, owners: Owners) -> dict[Any, Any]:
 
 
 def in_sections(sections: Mapping[Any, Any], source: str, owners: Owners) -> Iterator[tuple[str, Any]]:
-    """Yield the options of all sections. Raises ValueError for one in the wrong section."""
+    """Yield the options of all sections. Raises ValueError for an option in the wrong section."""
     for section, options in sections.items():
         if section not in (ENGINE, *owners):
             right = owner_of(section, owners)
@@ -116,5 +118,5 @@ def in_sections(sections: Mapping[Any, Any], source: str, owners: Owners) -> Ite
 
 
 def owner_of(name: object, owners: Owners) -> str:
-    """The section that an option belongs to."""
+    """Return the section that an option belongs to."""
     return next((owner for owner, names in owners.items() if name in names), ENGINE)

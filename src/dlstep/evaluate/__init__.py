@@ -1,4 +1,5 @@
-"""Evaluation: tasks, scorers, a runner that can be killed, figures and reports. `docs/evaluation.md` defines all of them."""
+"""Evaluation: tasks, scorers, a resumable runner, figures and reports, defined in
+`docs/evaluation.md`."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING

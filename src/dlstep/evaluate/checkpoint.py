@@ -89,7 +89,7 @@ def read_run(folder: Path) -> dict[str, Any]:
 
 
 def parting(said: Any, asked: Any, name: str = "") -> str:
-    """Return the first difference of two nested mappings, in words."""
+    """Return the first difference of two nested mappings as a phrase."""
     if isinstance(said, dict) and isinstance(asked, dict):
         for each in sorted({*said, *asked}):
             if json.dumps(said.get(each), sort_keys=True) != json.dumps(asked.get(each), sort_keys=True):
@@ -240,10 +240,12 @@ def read(folder: Path) -> Run:
 
 
 def matched(run: Run, other: Run) -> Iterator[tuple[Group, str, Comparison]]:
-    """Yield each group, the options of its group in the other run, and their comparison on the problems that both answered.
+    """Yield each group, the options of its match in the other run, and their comparison on common
+    problems.
 
-    Groups are matched by their options; if the other run has a single set of options, every group is compared with it. Problems
-    are matched by their content, at any place in their files. Raises ValueError for runs of different problems.
+    Groups are matched by their options; if the other run has a single set of options, every group
+    is compared with it. Problems are matched by content, regardless of their place in the files.
+    Raises ValueError for runs of different problems.
     """
     theirs = other.groups
     for group, pairs in run.groups.items():

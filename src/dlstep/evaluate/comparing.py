@@ -1,4 +1,5 @@
-"""A comparison: every entry answers every problem, in runs like those of `dlstep eval`; each set of options gives a row."""
+"""Comparisons: every entry answers every problem, as in `dlstep eval`; each set of options gives a
+row."""
 
 import json
 import re

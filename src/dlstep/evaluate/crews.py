@@ -1,4 +1,5 @@
-"""Crews, which decode: the engine of this process, or several worker processes. The answer to an item is the same in each."""
+"""Crews that decode: the engine of this process, or several worker processes. All give the same
+answers."""
 
 import sys
 from collections.abc import Mapping
@@ -22,7 +23,7 @@ from .items import Item
 from .metrics import Work
 from .versions import About, about
 
-ROUND = 6  # decimals of what is measured
+ROUND = 6  # decimals of measured values
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,7 @@ class Answered:
 
 
 class Live:
-    """A live request, and the step at which each token of the window was decided."""
+    """A live request, with the step at which each token of the window was unmasked."""
 
     def __init__(self, place: int, item: Item) -> None:
         self.place, self.item, self.begin = place, item, perf_counter()
@@ -51,7 +52,7 @@ class Live:
                 decided[offset] = token, update.steps
 
     def answered(self, update: Update, engine: Engine, usage: RequestUsage) -> Answered:
-        """Return the answer, from the update that reports its end and what the request took."""
+        """Return the answer, from the update that ended it and the request's usage."""
         sequence, item = update.sequence, self.item
         tokens = sequence.answer
         key = {"task": item.task, "document": item.document.number, "options": dict(item.options)}
@@ -84,7 +85,7 @@ class Answering:
         self._decode = engine.decode(record=self._count)
         self._live: dict[int, Live] = {}
         self._usage = Usage()
-        self._work = Work()  # of the current step
+        self._work = Work()  # work of the current step
 
     @property
     def live(self) -> int:
@@ -99,7 +100,7 @@ class Answering:
             self._usage.open(arrival, 0)
 
     def step(self) -> tuple[list[Answered], Work]:
-        """Run one forward pass, and return the answers that ended in it and its work."""
+        """Run one forward pass, and return its work and the answers that it completed."""
         begin, padding, self._work = perf_counter(), self._padding, Work()
         ended: list[Answered] = []
         for update in self._decode.step():

@@ -16,16 +16,16 @@ from .options import grid_of, refused
 CARRIERS = ("multi_bd", "dual_cache")  # one on a grid of blocks, one on a canvas
 KNOB = "accept_threshold"  # the option to vary if a class has it and no `SWEEP`
 SHARES = (0.5, 0.7, 0.8, 0.9, 0.95)  # values of an option in (0, 1] whose class has no `SWEEP`
-FACTORS = (0.25, 0.5, 1, 2, 4)  # times the default of any other option
+FACTORS = (0.25, 0.5, 1, 2, 4)  # multiples of the default, for any other option
 SENTENCE_ENDS = (". ", ".")  # in the stories of the embedded models
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A strategy and its rule, by name, and an `engine` that decodes with them; `rule` is empty for a strategy without rules.
+    """A strategy and its rule by name (empty for none), and an `engine` that decodes with them.
 
-    Every combination of the values in `varied` answers every problem. `told` are the options of the engine as a command line
-    gives them, empty if some were given as Python values.
+    Every combination of the values in `varied` answers every problem. `told` are the engine's
+    options as given on a command line, empty if some were Python values.
     """
 
     strategy: str
@@ -78,11 +78,13 @@ def entries(
     grid: Mapping[str, Any] | None = None,
     **engine: Any,
 ) -> tuple[list[Entry], list[str]]:
-    """Return every compatible pair of a rule and a strategy, with strategies without rules; and why other pairs are left out.
+    """Return every compatible pair of a rule and a strategy, strategies without rules, and why
+    other pairs are left out.
 
-    `named` are rules by name or value, None: all. `grid` lists values of options, None: the `sweep_of` of each entry. `engine`
-    are options of an `LLM`; without a model, the embedded models decode, and defaults that only suit large models are changed
-    for them (`fitted`). Raises ValueError for a duplicate, and for a rule that no strategy can use.
+    `named` are rules by name or value, None: all. `grid` lists values of options, None: the
+    `sweep_of` of each entry. `engine` are options of an `LLM`; without a model, the embedded models
+    decode, and `fitted` changes defaults that only suit large models. Raises ValueError for a
+    duplicate, and for a rule that no strategy accepts.
     """
     given: dict[str, str | Rule | None] = {name_of(rule): rule for rule in (rules.available() if named is None else named)}
     if named is not None and len(given) < len(named):

@@ -15,7 +15,7 @@ import numpy as np
 from .metrics import LEVEL, Pair, Z
 
 RESAMPLES = 1999  # one less than a round number: the observed value counts as one more resample
-HALF = 0.5 - 1e-9  # problems: the continuity correction for sums that are whole numbers, minus a margin for rounding
+HALF = 0.5 - 1e-9  # problems: the continuity correction for integer sums, minus a margin for rounding
 NORMAL = NormalDist()
 Array = np.ndarray[Any, Any]
 
@@ -140,11 +140,11 @@ def against_best(scores: Array, *, resamples: int = RESAMPLES) -> list[Standing]
     right = np.diag(both)
     error = np.sqrt(right[:, None] + right[None, :] - 2 * both + 1)
     flipped = signs(count, resamples) @ scores
-    limits = np.zeros(rows)  # of each row against all others
+    limits = np.zeros(rows)  # for each row against all others
     for row in range(rows) if rows > 1 else ():
         largest = np.delete((flipped - flipped[:, [row]]) / error[row], row, axis=1).max(axis=1)
         limits[row] = max(np.sort(largest)[-int(LEVEL * (resamples + 1))], NORMAL.inv_cdf(1 - LEVEL))
-    ahead = total[:, None] - total[None, :]  # of each row, before each other
+    ahead = total[:, None] - total[None, :]  # lead of each row over each other row
     highs = np.min(ahead + limits[:, None] * error + HALF, axis=1)
     candidates = highs >= 0
     found: list[Standing] = []

@@ -1,8 +1,9 @@
-"""Jails, in which programs that a model wrote can harm nothing: Linux namespaces made with bubblewrap, with limits.
+"""Jails for programs that a model wrote: Linux namespaces made with bubblewrap, with limits.
 
-A program in a jail has no network and sees no process outside. It can read the folders of the system and of Python, and write
-to a small file system in memory that is deleted with the jail. It can only make the system calls of `system_calls`. This
-process watches the program and writes its verdict from outside the jail. If no jail can be made, no program is run.
+A program in a jail has no network and sees no process outside. It can read the folders of the
+system and of Python, and write to a small in-memory file system that is deleted with the jail. It
+can only make the system calls of `system_calls`. This process watches the program and writes its
+verdict from outside the jail. If no jail can be made, no program is run.
 """
 
 import base64
@@ -86,7 +87,8 @@ def arguments(limits: Limits) -> list[str]:
     """Return the arguments of bubblewrap for this user (root or another), which precede a program's command."""
     # The program's process mounts its folder for files; if it runs as root, it then switches to a user id of this jail alone.
     user = ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"] if os.geteuid() == 0 else ["--unshare-user"]
-    # The parent folders of Python and of devices, which only their owner could read otherwise.
+    # Parent folders of Python and of the devices; with default modes, only their owner could read
+    # them.
     ways = [*reversed(Path(python()[1]).parents), Path("/dev")][1:]
     passed = [part for folder in ways for part in ("--perms", "0755", "--dir", str(folder))]
     shown = [part for folder in (*SYSTEM, python()[1]) for part in ("--ro-bind-try", folder, folder)]

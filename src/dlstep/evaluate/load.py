@@ -1,4 +1,5 @@
-"""Tokens per second of each set of options at given numbers of live requests, and the buffer policy that follows from them."""
+"""Tokens per second of each set of options at several loads, and the buffer policy derived from
+them."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence as Items
 from dataclasses import dataclass
@@ -17,8 +18,8 @@ from .metrics import Answers
 
 ROUNDS = 2  # answers of a measurement, per live request
 LEAST = 8  # minimum number of answers of a measurement
-NOISE = 1.4826  # the standard deviation of normal values, in units of their median absolute deviation
-MEDIAN = 1.2533  # the standard error of a median, in units of that of a mean
+NOISE = 1.4826  # standard deviation / median absolute deviation of normal values
+MEDIAN = 1.2533  # standard error of a median / standard error of a mean
 Clock = Callable[[], float]
 
 

@@ -13,7 +13,7 @@ from typing import Any, Self
 
 from ..core.options import StrategyOptions
 
-LEVEL = 0.05  # of all intervals and tests
+LEVEL = 0.05  # level of all intervals and tests
 FAILURES = ("rejected", "error", "abort")  # reasons why an answer ended that make it a failure
 Z = NormalDist().inv_cdf(1 - LEVEL / 2)
 Pair = tuple[Mapping[str, Any], Mapping[str, Any]]  # an answer's lines in `answers.jsonl` and in `beside.jsonl`

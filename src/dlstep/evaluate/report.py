@@ -22,8 +22,8 @@ from .options import options_from
 from .runner import key_of_run
 from .versions import about
 
-PARTS = 10  # of an answer
-MOST_TOKENS = 8  # decided in one step; larger numbers are counted together
+PARTS = 10  # parts of an answer
+MOST_TOKENS = 8  # unmasked in one step; larger numbers are counted together
 BAR = 30  # characters
 TAIL = 60  # characters of a wrong answer
 
@@ -122,7 +122,8 @@ def trace_path(folder: Path, name: str) -> Path:
 
 
 def report_lines(run: Run, most: int) -> Iterator[str]:
-    """Yield the report without its table, in lines of at most 80 characters; `most` limits wrong and slow answers per group."""
+    """Yield the report without its table, in lines of at most 80 characters; `most` limits the
+    answers listed per group."""
     names = names_of(run)
     for group, pairs in run.groups.items():
         task, options = group
@@ -154,7 +155,7 @@ def report_lines(run: Run, most: int) -> Iterator[str]:
 
 
 def reason(row: Mapping[str, object]) -> str:
-    """Return in a few words why an answer is wrong."""
+    """Return a short reason why an answer is wrong."""
     if row["error"] or row["note"]:
         return printable(str(row["error"] or row["note"]))
     return printable(f"{row['found']} instead of {row['gold']}")

@@ -1,4 +1,4 @@
-"""The loop of an evaluation: a crew answers the items, threads score the answers, and these are written in order."""
+"""The evaluation loop: a crew answers the items, threads score them, and the loop writes them."""
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence as Items

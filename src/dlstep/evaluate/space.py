@@ -14,7 +14,7 @@ from ..core.checks import check_ranges, short
 from ..core.options import Options, StrategyOptions, sorted_options, unknown_option
 from .options import refused
 
-STEPS = 16  # of a range without COUNT
+STEPS = 16  # steps of a range without COUNT
 MOST_VALUES = 1000
 PRIMES = (2, 3, 5, 7, 11, 13, 17, 19)
 OVER = ("accept_threshold=0.3:0.99",)
@@ -181,7 +181,7 @@ def between(name: str, text: str, ends: Items[Any], *, whole: bool) -> Iterator[
         raise ValueError(f"--over {name}={short(text)}: COUNT must be a whole number from 2 to {MOST_VALUES}")
     low, high = ends[:2]
     width = (high - low) / (count - 1)
-    decimals = 1 - floor(log10(width))  # of a step, two digits
+    decimals = 1 - floor(log10(width))  # two significant digits of a step
     for step in range(count):
         value = low + step * width
         yield round(value) if whole else round(value, decimals) if 0 < step < count - 1 else ends[step > 0]

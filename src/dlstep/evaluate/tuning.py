@@ -1,6 +1,8 @@
-"""The run of a tuner: evenly spread sets of options answer problems, and their frontier is measured on held-out problems.
+"""The tuner: evenly spread sets of options answer problems; their frontier is measured on held-out
+ones.
 
-`answers.jsonl` has a line for each answer, in the order of their ends, and is all that a search needs to resume.
+`answers.jsonl` has a line for each answer, in order of completion, and is all that a search needs
+to resume.
 """
 
 import json
@@ -28,7 +30,7 @@ from .space import Space, TuneOptions, space_of
 
 MOST_PROBLEMS = 200  # default limit of the problems of a search, and of held-out problems
 STUDY = "dlstep tune"  # the name of a search as an Optuna study
-ENOUGH = 100  # problems for each set of options; a larger share of answers is first spent on more sets
+ENOUGH = 100  # problems for each set of options; more answers go to more sets before more problems
 COUNTS = ("tokens", "steps", "forwards")
 FIELDS = KEY_FIELDS | {"score": float, "finish": str} | dict.fromkeys(COUNTS, int)
 
@@ -140,7 +142,7 @@ class Tuning:
 
     def __init__(self, crew: Crew, scorers: Scorers, store: Store, options: EvalOptions, show: Show) -> None:
         self._store, self._options, self._show = store, options, show
-        self._items: list[Item] = []  # all that are decoded
+        self._items: list[Item] = []  # all items to decode
         self._running = Running(crew, scorers, store, self._items, show.answered)
 
     def points(self, part: str, problems: Items[Problem], sets: Items[StrategyOptions]) -> list[Point]:

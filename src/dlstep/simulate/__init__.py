@@ -1,1 +1,1 @@
-"""Fleets that are larger than these machines: real schedulers on scripted samples, in virtual time."""
+"""Simulated fleets: real schedulers on scripted samples, in virtual time."""

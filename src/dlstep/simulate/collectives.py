@@ -1,4 +1,4 @@
-"""Bytes that a step moves when the layers of a network are split over GPUs, computed from its shape."""
+"""Bytes that a tensor-parallel step moves, computed from the shape of a network."""
 
 from bisect import bisect_left
 from dataclasses import dataclass
@@ -6,20 +6,20 @@ from typing import Any
 
 from ..bench.shapes import Shape
 
-BYTES = 2  # of a number, in bfloat16
+BYTES = 2  # bytes of a bfloat16 number
 # Measured: all-reduce in a captured CUDA graph by NCCL, two H200 of one host; bytes of the message and microseconds.
 MEASURED = ((130 * 4096 * BYTES, 17.8), (1040 * 4096 * BYTES, 48.6), (4174 * 4096 * BYTES, 143.0))
 MEASURED_GPUS = 2
-REDUCES_A_LAYER = 2  # behind the attention, and behind the MLP
+REDUCES_A_LAYER = 2  # after the attention, and after the MLP
 
 
 @dataclass(frozen=True, slots=True)
 class TensorParallelStep:
-    """A step of `rows` rows on `gpus` GPUs: bytes that each reads and sends, and how long all-reduces take.
+    """A step of `rows` rows on `gpus` GPUs: bytes that each reads and sends, and all-reduce times.
 
-    `weights_gib` is read in every step, `kv_kib_per_token` for each position looked back on. `message_mib` is what one
-    all-reduce sums, `sent_mib` what a GPU sends for all of a step in a ring. `all_reduce_us` is None where nothing near was
-    measured.
+    `weights_gib` is read in every step, `kv_kib_per_token` for each position of context.
+    `message_mib` is the size of one all-reduce, `sent_mib` what a GPU sends per step in a ring.
+    `all_reduce_us` is None outside of the measured range.
     """
 
     shape: str
@@ -35,7 +35,7 @@ class TensorParallelStep:
 
 
 def tensor_parallel(shape: Shape, gpus: int, rows: int) -> TensorParallelStep:
-    """The step of a shape that has no experts. Raises ValueError for others, and where heads cannot be split so."""
+    """Return the step of a dense shape. Raises ValueError for experts and for indivisible heads."""
     facts: Any = shape.facts
     if "num_experts" in facts or "text_config" in facts:
         raise ValueError(f"{shape.name} has experts, which are not split this way: give a dense shape such as sdar-8b")
@@ -48,7 +48,7 @@ def tensor_parallel(shape: Shape, gpus: int, rows: int) -> TensorParallelStep:
         )
     head = facts.get("head_dim", hidden // heads)
     layer = hidden * head * (2 * heads + 2 * kv_heads) + 3 * hidden * width
-    weights = BYTES * (layers * layer + vocabulary * hidden) / gpus  # of embeddings only the rows that are fed are read
+    weights = BYTES * (layers * layer + vocabulary * hidden) / gpus  # only the fed rows of embeddings are read
     reduces = REDUCES_A_LAYER * layers if gpus > 1 else 0
     message = rows * hidden * BYTES
     sent = reduces * message * 2 * (gpus - 1) / gpus
@@ -60,7 +60,7 @@ def tensor_parallel(shape: Shape, gpus: int, rows: int) -> TensorParallelStep:
 
 
 def measured_us(message: int) -> float | None:
-    """Microseconds of an all-reduce of so many bytes on the GPUs that were measured, between measured sizes; else None."""
+    """Return microseconds of an all-reduce, interpolated; None outside of the measured sizes."""
     sizes = [size for size, _ in MEASURED]
     place = bisect_left(sizes, message)
     if place < len(sizes) and sizes[place] == message:

@@ -1,4 +1,4 @@
-"""Seconds that a forward takes, as a linear function of what its plan holds, fitted to measured ones."""
+"""Seconds of a forward pass as a linear function of its plan, fitted to measurements."""
 
 from collections.abc import Sequence as Items
 from dataclasses import astuple, dataclass
@@ -9,12 +9,13 @@ import numpy as np
 from ..core import Plan
 
 NAMES = ("forward", "row", "request", "context")
-TINY = 1e-12  # a coefficient below it, in its column's unit, is noise of the solver
+TINY = 1e-12  # smaller coefficients, in the unit of their column, are solver noise
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """The amounts that a forward costs by: 1 for itself, rows fed, requests in it, and positions that these look back on."""
+    """The quantities that cost time: 1 for the pass itself, rows, requests, and positions of
+    context."""
 
     forward: float = 1.0
     rows: float = 0.0
@@ -24,7 +25,8 @@ class Size:
 
 @dataclass(frozen=True, slots=True)
 class StepCost:
-    """Seconds of a forward: `forward` for itself, and so many for each row, request and position looked back on."""
+    """Seconds of a forward pass: `forward` for itself, plus per row, request and position of
+    context."""
 
     forward: float
     row: float = 0.0
@@ -37,21 +39,22 @@ class StepCost:
                 raise ValueError(f"StepCost.{name} must be a number of seconds that is not below 0, got {seconds}")
 
     def seconds(self, size: Size) -> float:
-        """The time of a forward of this size."""
+        """Return the seconds of a forward pass of this size."""
         return self.forward * size.forward + self.row * size.rows + self.request * size.requests + self.context * size.context
 
 
 def size_of(plan: Plan) -> Size:
-    """The size of a planned forward."""
+    """Return the size of a planned forward pass."""
     spans = plan.spans
     return Size(1.0, sum([len(span.tokens) for span in spans]), len(spans), sum([span.end for span in spans]))
 
 
 def fitted(sizes: Items[Size], seconds: Items[float], names: Items[str] = NAMES) -> StepCost:
-    """The costs nearest to the measured `seconds`, by least squares of their logarithms' first order; none is below 0.
+    """Return the non-negative costs that fit the measured `seconds` by least squares of relative
+    errors.
 
-    Only the costs in `names` are fitted, the others are 0. Residuals count in parts of the measured time, so that short
-    forwards count as much as long ones. Raises ValueError where there are fewer measurements than costs.
+    Only the costs in `names` are fitted, the others are 0. Relative errors give short forward
+    passes the same weight as long ones. Raises ValueError for fewer measurements than costs.
     """
     if unknown := [name for name in names if name not in NAMES]:
         raise ValueError(f"costs are {', '.join(NAMES)}, got {unknown[0]!r}")
@@ -62,7 +65,7 @@ def fitted(sizes: Items[Size], seconds: Items[float], names: Items[str] = NAMES)
     table = np.array([astuple(size) for size in sizes], dtype=float) / np.array(seconds, dtype=float)[:, None]
     columns = [NAMES.index(name) for name in names]
     best, found = float("inf"), np.zeros(len(NAMES))
-    # The least squares that are not below 0 are those of one of the subsets of the columns, without any bound.
+    # The non-negative solution equals the unconstrained one of some subset of the columns.
     for count in range(1, len(columns) + 1):
         for chosen in combinations(columns, count):
             part = table[:, chosen]

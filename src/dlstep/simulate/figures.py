@@ -1,4 +1,4 @@
-"""Figures of a simulated fleet, and their curve over numbers of replicas."""
+"""Figures of a simulated fleet, and their curve over the number of replicas."""
 
 from collections.abc import Iterator, Sequence as Items
 from dataclasses import dataclass
@@ -16,10 +16,11 @@ REPLICAS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """A course in numbers. Latencies are in milliseconds from arrival to the whole answer, `queue_` those to the first forward.
+    """Figures of a simulation. Latencies are milliseconds from arrival to the whole answer,
+    `queue_` to the first pass.
 
-    `hit_rate` is the share of prompt tokens that were found in pages, `busy` the share of the time in which replicas ran
-    forwards. Times go from the first arrival to the end of the last answer.
+    `hit_rate` is the share of prompt tokens found in pages, `busy` the share of time in which
+    replicas ran forward passes. Times span from the first arrival to the end of the last answer.
     """
 
     replicas: int
@@ -40,7 +41,8 @@ class Figures:
 
 
 def figures(jobs: Items[Job], course: Course, tail: float = 1.0) -> Figures:
-    """The figures of a course, of at least one request. Latencies lie `tail` times as far above their median."""
+    """Return the figures of a course with at least one request; `tail` scales distances to the
+    median."""
     fates = course.fates
     took = (max(fate.ended for fate in fates) - min(fate.came for fate in fates)) or 1.0
     whole = np.array([1e3 * (fate.ended - fate.came) for fate in fates])
@@ -70,10 +72,10 @@ def figures(jobs: Items[Job], course: Course, tail: float = 1.0) -> Figures:
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """Equal replicas: scheduler, step costs, seconds that a request takes outside of them, and how far slow requests lie off.
+    """Equal replicas: scheduler, step costs, and a `delay` in seconds added to each request.
 
-    Forwards of one size do not always take one time. `tail` makes up for that: it is the distance from the median to the
-    slowest, in parts of that with equal times.
+    Real forward passes of one size vary in time. `tail` corrects for that: it scales the distance
+    of slow requests from the median latency.
     """
 
     config: Config
@@ -83,7 +85,8 @@ class Fleet:
     tail: float = 1.0
 
     def figures(self, jobs: Items[Job], replicas: int = 1, before: Items[Job] = ()) -> Figures:
-        """Figures of replicas that answered those `before` and then answer `jobs`. Raises ValueError if there are none."""
+        """Return figures for `jobs`, answered after those `before`. Raises ValueError if there are
+        none."""
         if not jobs:
             raise ValueError("there is no request to simulate: raise the rate or the seconds")
         made = Simulation(self.config, self.strategy, self.cost, replicas, self.delay)

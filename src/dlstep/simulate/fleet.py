@@ -1,4 +1,4 @@
-"""Replicas in virtual time: each is a real scheduler with scripted samples, and requests go where a server sends them."""
+"""Replicas in virtual time: real schedulers with scripted samples, and the server's placement."""
 
 from collections import defaultdict, deque
 from collections.abc import Sequence as Items
@@ -10,12 +10,13 @@ from ..serve.router.placement import Pages, Standing, bound, choose, page_keys
 from .costs import Size, StepCost, size_of
 from .work import Job, Script
 
-AHEAD = 8  # requests that a replica is given beyond those that it decodes at a time, as by `dlstep serve`
+AHEAD = 8  # requests that a replica holds beyond those that it decodes, as in `dlstep serve`
 
 
 @dataclass(frozen=True, slots=True)
 class Fate:
-    """The course of a request: when it came, began and ended, on which replica; tokens emitted, and tokens found in pages."""
+    """The course of a request: replica, times in seconds, tokens emitted, and prompt tokens found
+    in pages."""
 
     number: int
     replica: int
@@ -29,7 +30,8 @@ class Fate:
 
 @dataclass(slots=True)
 class Course:
-    """All that happened: fates in order of endings, seconds that each replica worked, and the sizes of all forwards added."""
+    """The outcome of a run: fates in order of completion, busy seconds per replica, and the summed
+    sizes."""
 
     fates: list[Fate] = field(default_factory=list)
     busy: list[float] = field(default_factory=list)
@@ -37,10 +39,10 @@ class Course:
 
 
 class Chooser:
-    """`serve.placement.choose` over all replicas that have room, without a look at each of them.
+    """`serve.placement.choose` over all replicas with room, without scanning all of them.
 
-    Of the replicas that know no page of a prompt only the one with the fewest requests, then the first, can be chosen. Those
-    that may know one are listed by the key of the first page.
+    Of the replicas without any page of a prompt, only the first with the fewest requests can be
+    chosen. Replicas that may have a page are indexed by the key of the first page.
     """
 
     def __init__(self, replicas: int, room: int, pages: int) -> None:
@@ -50,10 +52,10 @@ class Chooser:
         self._heap = [(0, number) for number in range(replicas)]
         heapify(self._heap)
         self._knowing: dict[bytes, set[int]] = defaultdict(set)
-        self._able, self._requests = replicas, 0  # replicas that have room, and their requests
+        self._able, self._requests = replicas, 0  # replicas with room, and their requests
 
     def taker(self, keys: tuple[bytes, ...]) -> int | None:
-        """The replica for a prompt with these pages; None if none has room."""
+        """Return the replica for a prompt with these pages, or None if none has room."""
         heap, sent = self._heap, self._sent
         while sent[heap[0][1]] != heap[0][0]:
             heappop(heap)
@@ -73,14 +75,14 @@ class Chooser:
         return choose(standings, bound(self._requests, self._able))
 
     def give(self, number: int, keys: tuple[bytes, ...]) -> None:
-        """A replica gets a request."""
+        """Record that a replica gets a request."""
         self._pages[number].learn(keys)
         if keys:
             self._knowing[keys[0]].add(number)
         self._change(number, 1)
 
     def take_back(self, number: int) -> None:
-        """A request of a replica has ended."""
+        """Record that a request of a replica has ended."""
         self._change(number, -1)
 
     def _change(self, number: int, by: int) -> None:
@@ -94,7 +96,7 @@ class Chooser:
 
 
 class _Replica:
-    """A scheduler, what it was sent while a forward ran, and the answer to that forward."""
+    """A scheduler, its inbox during a forward pass, and the samples of that pass."""
 
     __slots__ = ("began", "found", "inbox", "samples", "scripts", "state")
 
@@ -107,7 +109,7 @@ class _Replica:
         self.found: dict[int, int] = {}
 
     def plan(self, now: float) -> Plan:
-        """The next forward, with all that came meanwhile; nothing to feed if there is nothing to do."""
+        """Add new requests and return the next plan, which has no spans if there is nothing to do."""
         for number, job in self.inbox:
             self.state = add(self.state, job.request(number))
             self.scripts[number] = Script(job, number)
@@ -127,7 +129,7 @@ class _Replica:
 
 
 class Simulation:
-    """A fleet of equal replicas and one queue in front of them. `delay` seconds are added to what every request takes."""
+    """A fleet of equal replicas behind one queue. `delay` seconds are added to every request."""
 
     def __init__(self, config: Config, strategy: Strategy, cost: StepCost, replicas: int, delay: float = 0.0) -> None:
         if replicas < 1:
@@ -137,7 +139,7 @@ class Simulation:
         self._replicas = [_Replica(first) for _ in range(replicas)]
         self._chooser = Chooser(replicas, config.max_num_reqs + AHEAD, config.num_pages)
         self._queue: deque[tuple[int, Job, tuple[bytes, ...]]] = deque()
-        self._ends: list[tuple[float, int, int]] = []  # of forwards under way: when, which one of all, whose
+        self._ends: list[tuple[float, int, int]] = []  # of running passes: end time, global number, replica
         self._forwards = 0
         self._came: dict[int, float] = {}
         self._prompts: dict[int, int] = {}
@@ -145,7 +147,8 @@ class Simulation:
         self.course = Course(busy=[0.0] * replicas)
 
     def run(self, jobs: Items[Job]) -> Course:
-        """Answer all requests. What earlier ones left in pages is found; the course is that of these alone."""
+        """Answer all requests, reusing pages of earlier runs. The returned course covers only this
+        run."""
         self.course, self._sums = Course(busy=[0.0] * len(self._replicas)), [0.0, 0.0, 0.0, 0.0]
         for number, job in sorted(enumerate(jobs), key=lambda each: each[1].at):
             while self._ends and self._ends[0][0] <= job.at:
@@ -159,7 +162,7 @@ class Simulation:
         return self.course
 
     def _drain(self, now: float) -> None:
-        """Send what waits in front to replicas that have room, in order."""
+        """Send queued requests to replicas with room, in order."""
         while self._queue:
             number, job, keys = self._queue[0]
             taker = self._chooser.taker(keys)
@@ -173,7 +176,7 @@ class Simulation:
                 self._begin(taker, now)
 
     def _begin(self, number: int, now: float) -> None:
-        """Let a replica run its next forward, if there is one."""
+        """Start a replica's next forward pass, if there is one."""
         plan = self._replicas[number].plan(now)
         if not plan.spans:
             return
@@ -186,7 +189,7 @@ class Simulation:
         heappush(self._ends, (now + seconds, self._forwards, number))
 
     def _end(self) -> None:
-        """Commit the forward that ends next, and go on."""
+        """Commit the forward pass that ends next, and continue."""
         now, _, number = heappop(self._ends)
         replica = self._replicas[number]
         assert replica.samples is not None, "a forward that ends has samples"

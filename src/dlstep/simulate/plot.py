@@ -1,4 +1,4 @@
-"""The curve as a picture; needs matplotlib."""
+"""A plot of the curve; needs matplotlib."""
 
 from collections.abc import Sequence as Items
 from pathlib import Path
@@ -7,7 +7,7 @@ from .figures import Figures
 
 
 def plot_curve(rows: Items[Figures], path: Path) -> None:
-    """Throughput, latency and shares over the number of replicas."""
+    """Plot throughput, latency and shares over the number of replicas."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(10, 3.4), layout="constrained")

@@ -1,4 +1,5 @@
-"""Rows of `dlstep bench serve`: a fleet fitted to some of them, and its prediction beside others."""
+"""Rows of `dlstep bench serve`: fit a fleet to some of them, and compare its predictions with
+others."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence as Items
@@ -31,7 +32,7 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """The part of a row that a fleet is fitted to or compared with."""
+    """The fields of a row that a fleet is fitted to or compared with."""
 
     rate: float
     requests_per_s: float
@@ -47,7 +48,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """A figure as measured and as predicted, and the difference of the two in parts of the first: medians of all rows."""
+    """A measured and a predicted figure, and their relative difference: medians over all rows."""
 
     figure: str
     measured: float
@@ -56,7 +57,8 @@ class Comparison:
 
 
 def read_rows(path: Path) -> list[Measured]:
-    """The rows of a file that `dlstep bench serve --json` printed. Raises ValueError for anything else."""
+    """Return the rows of a file from `dlstep bench serve --json`. Raises ValueError for anything
+    else."""
     try:
         rows = json.loads(path.read_text(encoding="utf-8"))
         found = [_measured(row) for row in rows]
@@ -84,7 +86,8 @@ def _measured(row: Mapping[str, Any]) -> Measured:
 
 
 def read_answers(path: Path) -> tuple[Answered, ...]:
-    """Lengths and forwards of answers, from rows of `dlstep bench serve --json` or from a trace that `Trace.save` wrote."""
+    """Return lengths and forward passes of answers, from rows of `dlstep bench serve` or a saved
+    trace."""
     with path.open("rb") as file:
         begins = file.read(64).lstrip()[:1]
     if begins == b"[":
@@ -118,12 +121,13 @@ def embedded_answers(model: str, decoding_strategy: str, options: Mapping[str, A
 
 
 def most_answers(rows: Iterable[Measured]) -> tuple[Answered, ...]:
-    """The answers of the row that has most of them: the others sent a part of its prompts."""
+    """Return the answers of the row with the most: the others sent a part of its prompts."""
     return max((row.answers for row in rows), key=len)
 
 
 def turns(rows: Items[Measured]) -> list[list[Measured]]:
-    """The rows by turns, in each of which every rate was measured once; all together if rates have unequal numbers of rows."""
+    """Group the rows into turns with one row per rate; a single group if the counts per rate
+    differ."""
     by_rate: dict[float, list[Measured]] = {}
     for row in rows:
         by_rate.setdefault(row.rate, []).append(row)
@@ -133,10 +137,10 @@ def turns(rows: Items[Measured]) -> list[list[Measured]]:
 
 
 def fits(rows: Items[Measured], config: Config, strategy: Strategy) -> list[Fleet]:
-    """A fleet fitted to each turn. Raises ValueError unless there are two rates.
+    """Return a fleet fitted to each turn. Raises ValueError for fewer than two rates.
 
-    A machine that does something else meanwhile is slower in one turn than in another. Fitted together, that would look as if
-    it were due to the load.
+    A machine with other load is slower in some turns. Fitting all turns together would attribute
+    that to the rate.
     """
     if len({row.rate for row in rows}) < 2:
         raise ValueError("--fit needs rows of two rates at least: one says nothing of how time grows with load")
@@ -145,18 +149,18 @@ def fits(rows: Items[Measured], config: Config, strategy: Strategy) -> list[Flee
 
 
 def middle(fleets: Items[Fleet]) -> Fleet:
-    """A fleet whose costs are each the median of theirs."""
+    """Return a fleet whose costs are the medians over `fleets`."""
     costs = zip(*[astuple(fleet.cost) for fleet in fleets], strict=True)
     delay, tail = (median(map(attrgetter(name), fleets)) for name in ("delay", "tail"))
     return replace(fleets[0], cost=StepCost(*map(median, costs)), delay=delay, tail=tail)
 
 
 def _fit(rows: Items[Measured], answers: tuple[Answered, ...], config: Config, strategy: Strategy) -> Fleet:
-    """A fleet whose forwards take what those of the rows took, and its requests as much longer as theirs did.
+    """Return a fleet fitted to the rows.
 
-    Costs of a forward and of its rows are fitted to the means of each row; the time outside of the engine is the difference
-    between measured and simulated medians of latency. `tail` is the distance of the 95 % from the median, measured over
-    simulated.
+    Costs of a forward pass and its rows are fitted to the means of each row; the delay is the
+    difference between measured and simulated median latency. `tail` is the distance from the median
+    to the 95th percentile, measured / simulated.
     """
     sizes = [Size(1.0, row.rows_per_forward) for row in rows]
     cost = fitted(sizes, [row.busy_ms_per_forward / 1e3 for row in rows], ("forward", "row"))
@@ -168,16 +172,17 @@ def _fit(rows: Items[Measured], answers: tuple[Answered, ...], config: Config, s
 
 
 def predicted(fleet: Fleet, row: Measured, answers: tuple[Answered, ...]) -> Figures:
-    """Figures of one replica under the load of a row: equal arrivals, `answers` for its prompts."""
+    """Return figures of one replica under the load of a row: equal arrivals, `answers` for its
+    prompts."""
     load = row.load
     jobs = repeated_jobs(answers, row.rate, load.seconds, prompts=load.prompts, limit=load.max_tokens, seed=load.seed)
     return fleet.figures(jobs, before=each_once(answers, load.prompts, load.max_tokens) if load.warm else ())
 
 
 def compared(fleets: Items[Fleet], rows: Items[Measured], answers: tuple[Answered, ...]) -> list[Comparison]:
-    """Measured figures beside those that the fleet of the same turn predicts, or where turns are not as many, the middle one.
+    """Compare measured figures with predictions of the same turn's fleet, or of the median fleet.
 
-    Nothing of `rows` but their load is used to predict.
+    Only the load of `rows` is used for the prediction.
     """
     those = fleets if len(fleets) == len(rows) else [middle(fleets)] * len(rows)
     foreseen = [predicted(fleet, row, answers) for fleet, row in zip(those, rows, strict=True)]

@@ -1,4 +1,4 @@
-"""Requests of a simulation: when they come, what their prompts share, how long their answers are and how fast they come."""
+"""Requests of a simulation: arrivals, shared prompt prefixes, lengths and pace of answers."""
 
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence as Items
@@ -9,16 +9,17 @@ from typing import Any
 
 from ..core import NO_ROWS, Request, Rows, SamplingParams, Span, Spec, Strategy
 
-MASK, EOS, WORD = 0, 1, 2  # ids: the mask, the end of an answer, and every token of it; prompts begin behind them
+MASK, EOS, WORD = 0, 1, 2  # ids of the mask, the end of an answer, and all its tokens; prompts use later ids
 VOCABULARY = (1 << 31) - 1
-SHARED_IDS = 1 << 30  # first id of beginnings that prompts share
+SHARED_IDS = 1 << 30  # first id of shared prompt prefixes
 SURE, UNSURE = 1.0, 0.25
 REACH = 1.5  # fitted to the rows per forward pass of the embedded models: tests/unit/simulate/test_work.py
 
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """An answer as it was measured: tokens of its prompt, its own, and the forwards that sampled or stored for it."""
+    """A measured answer: tokens of its prompt, its own, and the forward passes that sampled or
+    stored it."""
 
     prompt: int
     tokens: int
@@ -32,12 +33,12 @@ class Answered:
             )
 
 
-USUAL = tuple([Answered(64, 32 + 4 * place, 14 + place % 5) for place in range(8)])  # where nothing measured is given
+USUAL = tuple([Answered(64, 32 + 4 * place, 14 + place % 5) for place in range(8)])  # default without measured answers
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One request: when it comes, its prompt, and how its answer goes. `limit` is the `max_tokens` it is sent with."""
+    """A request: arrival, prompt, and the course of its answer. `limit` is its `max_tokens`."""
 
     at: float
     prompt: tuple[int, ...]
@@ -46,13 +47,14 @@ class Job:
     limit: int
 
     def request(self, number: int) -> Request:
-        """The request that a scheduler gets. Its seed says nothing here, because samples are scripted."""
+        """Return the request for a scheduler. The seed has no effect because samples are scripted."""
         return Request(number, self.prompt, SamplingParams(max_tokens=self.limit, seed=0))
 
 
 @dataclass(frozen=True, slots=True)
 class Beginnings:
-    """Prompts begin with one of `count` texts of `tokens` tokens, the k-th of which is 1/k**`exponent` times as frequent."""
+    """Prompt prefixes: `count` texts of `tokens` tokens, the k-th with a frequency of
+    1/k**`exponent`."""
 
     count: int = 0
     tokens: int = 0
@@ -64,7 +66,8 @@ class Beginnings:
 
 
 def poisson(rate: float, random: Random) -> Iterator[float]:
-    """Times of arrivals, `rate` a second on average; those that `dlstep bench serve` draws from the same seed."""
+    """Yield arrival times, `rate` per second on average, the same as `dlstep bench serve` for this
+    seed."""
     now = 0.0
     while True:
         now += random.expovariate(rate)
@@ -74,7 +77,8 @@ def poisson(rate: float, random: Random) -> Iterator[float]:
 def drawn_jobs(
     answers: Items[Answered], count: int, rate: float, *, limit: int, seed: int, beginnings: Beginnings = Beginnings()
 ) -> list[Job]:
-    """`count` requests whose answers are drawn from measured ones, and whose prompts share nothing but `beginnings`."""
+    """Return `count` requests with answers drawn from measured ones; prompts share only
+    `beginnings`."""
     random, times = Random(f"{seed} answers"), poisson(rate, Random(seed))
     weights = list(accumulate(1 / k**beginnings.exponent for k in range(1, beginnings.count + 1)))
     found: list[Job] = []
@@ -88,29 +92,30 @@ def drawn_jobs(
 
 
 def repeated_jobs(answers: Items[Answered], rate: float, seconds: float, *, prompts: int, limit: int, seed: int) -> list[Job]:
-    """The requests that `dlstep bench serve` sends in `seconds`: `prompts` different ones over and over."""
+    """Return the requests that `dlstep bench serve` sends in `seconds`, cycling through `prompts`
+    prompts."""
     times = takewhile(lambda at: at < seconds, poisson(rate, Random(seed)))
     return [_of_prompt(number % prompts, at, answers, limit) for number, at in enumerate(times)]
 
 
 def each_once(answers: Items[Answered], prompts: int, limit: int) -> list[Job]:
-    """The prompts of `repeated_jobs`, each once and all at a time."""
+    """Return the prompts of `repeated_jobs`, each once and all at the same time."""
     return [_of_prompt(which, 0.0, answers, limit) for which in range(prompts)]
 
 
 def _of_prompt(which: int, at: float, answers: Items[Answered], limit: int) -> Job:
-    """A request with the prompt of this number and the measured answer of the same number; one of them, where it has none."""
+    """Return a request with prompt number `which`, and a measured answer chosen by the same number."""
     answer = answers[which % len(answers)]
     return Job(at, (WORD + 1 + which,) * answer.prompt, answer.tokens, answer.forwards, max(limit, answer.tokens, 1))
 
 
 def scripted_spec() -> Spec:
-    """A model whose ids are many enough for prompts of all kinds."""
+    """Return a spec with enough ids for all kinds of prompts."""
     return Spec(MASK, (EOS,), VOCABULARY)
 
 
 def scripted_strategy(made: type[Strategy], options: Mapping[str, Any]) -> Strategy:
-    """A strategy that takes what a script is sure of, and is never forced to take more.
+    """Return a strategy that unmasks only the positions that a script is sure of.
 
     Raises ValueError for options that it does not have.
     """
@@ -138,7 +143,7 @@ class Script:
     def __init__(self, job: Job, seed: int) -> None:
         self._job, self._random = job, Random(seed)
         self._end = len(job.prompt) + job.tokens
-        self._due = job.tokens + (job.tokens < job.limit)  # positions to decide, with that of the end of the answer
+        self._due = job.tokens + (job.tokens < job.limit)  # positions to decide, including the end of the answer
         self._forwards = self._widest = 0
 
     def rows(self, span: Span) -> Rows:

@@ -1,1 +1,1 @@
-"""Kernels against their twins and the limits of the device, and the search for their launch parameters."""
+"""Kernels compared with their plain torch versions and the limits of the device."""

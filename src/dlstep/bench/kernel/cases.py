@@ -1,4 +1,4 @@
-"""Inputs of every kernel as models give them, its twin's answer to the same, and what it must move and compute."""
+"""Benchmark cases: realistic kernel inputs, the error against plain torch, and the minimum work."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -21,13 +21,14 @@ from dlstep_kernels.tiles import Tiles, lay_tiles, tiled_attention
 from ..roofline import Need
 
 PAGE_SIZE = 32
-SETS = 4  # of inputs, which take turns
-NEAR = {torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 1e-2}  # of the norm of the difference to that of the truth
+SETS = 4  # sets of inputs, used in turn
+NEAR = {torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 1e-2}  # limit of the relative error, by norm
 
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """How large the cases are: requests, their context and the rows of each; wanted rows; vocabulary and hidden size."""
+    """Sizes of the cases: requests, their context and rows; wanted rows; vocabulary and hidden
+    size."""
 
     batch: int = 8
     context: int = 4096
@@ -42,9 +43,9 @@ USUAL = Sizes()
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """`calls` run the kernel on inputs that take turns, and need `need` each.
+    """A kernel with inputs that `calls` use in turn; each call needs `need`.
 
-    `error` says how far the kernel's answer is from its twin's, `limit` how far rounding may bring it.
+    `error` returns the distance between kernel and plain torch, `limit` is what rounding explains.
     """
 
     kernel: str
@@ -56,18 +57,18 @@ class Case:
 
 
 def apart(found: Tensor, truth: Tensor) -> float:
-    """The norm of the difference over that of the truth."""
+    """Return the norm of the difference divided by the norm of the truth."""
     return float((found.float() - truth.float()).norm() / truth.float().norm().clamp(min=1e-30))
 
 
 def drawn_apart(found: Drawn, truth: Drawn) -> float:
-    """The share of other tokens, or the distance of the probabilities if that is more."""
+    """Return the share of different tokens, or the distance of the probabilities if it is larger."""
     others = float((found.tokens != truth.tokens).float().mean())
     return max(others, apart(found.probabilities, truth.probabilities))
 
 
 def cases(device: torch.device, dtype: torch.dtype, sizes: Sizes = USUAL) -> Iterator[Case]:
-    """All cases, one at a time: their inputs take much memory."""
+    """Yield all cases, one at a time because their inputs take much memory."""
     small = sizes.context < 1024
     for label, heads, kv_heads, head_dim in (
         ("heads 32/8 of 128", 32, 8, 128),
@@ -95,7 +96,7 @@ def _random(device: torch.device, dtype: torch.dtype, *size: int) -> Tensor:
 
 
 def attention(device: torch.device, dtype: torch.dtype, sizes: Sizes, label: str, heads: tuple[int, int, int]) -> Case:
-    """A decode step's attention: every row sees the whole context of its request."""
+    """Return a decode step's attention, in which every row attends to the whole context."""
 
     (of_queries, of_keys, head_dim), batch, rows, context = heads, sizes.batch, sizes.rows, sizes.context
     width, total = -(-context // PAGE_SIZE), batch * rows
@@ -126,7 +127,7 @@ def attention(device: torch.device, dtype: torch.dtype, sizes: Sizes, label: str
 
 
 def store(device: torch.device, dtype: torch.dtype, sizes: Sizes) -> Case:
-    """Keys and values of a step's rows into pages, heads in front of rows as a model gives them."""
+    """Return the case of storing keys and values, with heads before rows, as models produce them."""
     rows, heads, head_dim = 4 * sizes.batch * sizes.rows, 8, 128
     keys, values = (_random(device, dtype, heads, rows, head_dim).transpose(0, 1) for _ in range(2))
     pages = torch.zeros((2, SETS * rows + 1, heads, head_dim), dtype=dtype, device=device)
@@ -155,7 +156,7 @@ def _settings(name: str, rows: int, device: torch.device) -> tuple[Settings, Sam
 
 
 def sampled(device: torch.device, dtype: torch.dtype, sizes: Sizes, name: str) -> Case:
-    """Tokens and probabilities from logits; the answer is both, side by side."""
+    """Return the case of sampling tokens and probabilities from logits."""
     rows, vocabulary = sizes.wanted, sizes.vocabulary
     sets = [_random(device, dtype, rows, vocabulary) * 3 for _ in range(SETS)]
     settings, sampler = _settings(name, rows, device)
@@ -169,7 +170,7 @@ def sampled(device: torch.device, dtype: torch.dtype, sizes: Sizes, name: str) -
 
 
 def headed(device: torch.device, dtype: torch.dtype, sizes: Sizes, wanted: int) -> Case:
-    """The same from hidden states and the head's weight, greedily."""
+    """Return the case of greedy sampling from hidden states and the head's weight."""
     weight = _random(device, dtype, sizes.vocabulary, sizes.hidden) * 0.05
     sets = [_random(device, dtype, wanted, sizes.hidden) for _ in range(SETS)]
     options = {"vocab_size": sizes.vocabulary - 1, "mask_id": sizes.vocabulary - 2}
@@ -189,7 +190,7 @@ def headed(device: torch.device, dtype: torch.dtype, sizes: Sizes, wanted: int) 
 
 
 def merged(device: torch.device, dtype: torch.dtype, sizes: Sizes) -> Case:
-    """Half of a step's rows are blends of a token with the mask."""
+    """Return a case in which half of the rows are blends of a token with the mask."""
     rows, width = sizes.batch * sizes.rows, sizes.hidden // 2
     table, embedded = _random(device, dtype, sizes.vocabulary, width), _random(device, dtype, rows, width)
     soft = torch.arange(0, rows, 2, device=device)
@@ -209,7 +210,7 @@ def merged(device: torch.device, dtype: torch.dtype, sizes: Sizes) -> Case:
 
 
 def averaged(device: torch.device, dtype: torch.dtype, sizes: Sizes) -> Case:
-    """A canvas's mean embeddings."""
+    """Return the case of a canvas's mean embeddings."""
     rows, vocabulary, width = sizes.wanted, sizes.vocabulary, max(16, sizes.hidden * 11 // 16)
     table = _random(device, dtype, vocabulary, width)
     sets = [_random(device, torch.float32, rows, vocabulary) for _ in range(SETS)]
@@ -226,7 +227,7 @@ def averaged(device: torch.device, dtype: torch.dtype, sizes: Sizes) -> Case:
 
 
 def mixed(device: torch.device, dtype: torch.dtype, rows: int, experts: int, hidden: int, inner: int, count: int) -> Case:
-    """A layer's experts, of which each row takes `count`, all of them as often."""
+    """Return the case of a layer's experts; each row uses `count` of them, evenly distributed."""
     gate_up = _random(device, dtype, experts, 2 * inner, hidden) * hidden**-0.5
     down = _random(device, dtype, experts, hidden, inner) * inner**-0.5
     chosen = torch.rand((SETS, rows, experts), device=device).topk(count).indices
@@ -248,7 +249,8 @@ def mixed(device: torch.device, dtype: torch.dtype, rows: int, experts: int, hid
 
 
 def routed(device: torch.device, dtype: torch.dtype, rows: int, experts: int, hidden: int) -> Case:
-    """The choice of a layer's experts; the answer is the scores of the chosen, best first, and their weights."""
+    """Return the case of expert routing, compared by the scores of the chosen experts and their
+    weights."""
     weight, bias = _random(device, dtype, experts, hidden) * hidden**-0.5, torch.zeros(experts, device=device)
     sets = [_random(device, dtype, rows, hidden) for _ in range(SETS)]
     groups, kept, count = (4, 2, 4) if experts < 64 else (8, 4, 8)

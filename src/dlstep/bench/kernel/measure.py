@@ -1,4 +1,4 @@
-"""Every kernel against its twin first, then against the limits of the device: those of a large copy and a large product."""
+"""Check every kernel against plain torch, then time it against the limits of the device."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,9 +13,11 @@ from .cases import USUAL, Case, Sizes, cases
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One row of the table. `error` is the distance to the twin's answer, `limit` the largest that rounding explains.
+    """A row of the table. `error` is the distance to plain torch, `limit` the largest due to
+    rounding.
 
-    `least_us` is the time for `moved_mb` and `gflop` at the measured ceilings, `share` that of the ceiling which is reached.
+    `least_us` is the time for `moved_mb` and `gflop` at the measured ceilings, `share` = least /
+    us.
     """
 
     kernel: str
@@ -32,7 +34,7 @@ class Measured:
 
 
 def kernel_device() -> torch.device:
-    """The CUDA device. Raises ValueError if there is none that runs kernels."""
+    """Return the CUDA device. Raises ValueError if there is none that runs kernels."""
     if not torch.cuda.is_available():
         raise ValueError("kernels are measured on a CUDA device, and there is none here: torch.cuda.is_available() is false")
     device = torch.device("cuda", torch.cuda.current_device())
@@ -42,7 +44,7 @@ def kernel_device() -> torch.device:
 
 
 def measure_kernels(sizes: Sizes = USUAL, ceilings: Ceilings | None = None) -> Iterator[Measured]:
-    """One row for each case, in bfloat16. What differs from its twin is timed as well, and says so."""
+    """Yield a row for each case, in bfloat16. Wrong results are timed too and have `equal` false."""
     device, dtype = kernel_device(), torch.bfloat16
     torch.manual_seed(0)
     ceilings = ceilings or measure_ceilings(device, dtype)
@@ -51,7 +53,7 @@ def measure_kernels(sizes: Sizes = USUAL, ceilings: Ceilings | None = None) -> I
 
 
 def measured(case: Case, device: torch.device, ceilings: Ceilings) -> Measured:
-    """The figures of one case."""
+    """Return the figures of one case."""
     error = case.error()
     us = timed_us(case.calls, device)
     least = ceilings.least_us(case.need.moved, case.need.flops)
