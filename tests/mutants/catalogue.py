@@ -367,8 +367,7 @@ MUTANTS = (
     change(
         "SystemExit of a hook that judges a request ends everything",
         LIFECYCLE,
-        "    except BaseException as error:  # noqa: BLE001 - a hook of user code\n"
-        "        reraise_interrupt(error)\n",
+        "    except BaseException as error:  # noqa: BLE001 - a hook of user code\n        reraise_interrupt(error)\n",
         "    except Exception as error:  # noqa: BLE001 - a hook of user code\n",
     ),
     change(
