@@ -19,7 +19,7 @@ BEGIN, END = "<!-- levels -->\n", "<!-- end of levels -->\n"
 ROWS, PROBLEMS, ACCURACIES = (2, 5, 12, 40), (40, 150, 500), (0.5, 0.9, 0.99)
 SHAPES = ("independent", "alike", "two groups", "neighbours")
 RESAMPLES = 999
-AGAIN = 5  # least favourable cases that are simulated anew, `MORE` times as often
+AGAIN = 5  # least favourable cases that are simulated again, `MORE` times as often
 MORE = 10
 FALL = 0.1  # of the accuracy of all rows but one, for the power
 

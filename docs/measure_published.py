@@ -1,7 +1,7 @@
 """Measure where a rule decides otherwise than its authors' released code, and write the table of `docs/published_code.md`.
 
 Each pair answers the same held-out stories on the same embedded model, once as here and once as the released code decides. The
-classes below are that code's decisions, written anew; `tests/reference/test_published_rules.py` compares them with restated
+classes below are that code's decisions, reimplemented; `tests/reference/test_published_rules.py` compares them with restated
 loops.
 """
 

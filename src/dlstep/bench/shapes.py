@@ -227,7 +227,7 @@ def _spec(family: Family, vocabulary: int) -> Spec:
 
 @torch.no_grad()
 def _sharpen(network: PreTrainedModel) -> None:
-    """Let every position see keys of its own choice: otherwise deep layers would choose the same experts for all of them."""
+    """Let every position see different keys: otherwise deep layers would choose the same experts for all of them."""
     for name, parameter in network.named_parameters():
         if name.endswith("q_norm.weight"):
             parameter.fill_(SHARPNESS)

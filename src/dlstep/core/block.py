@@ -129,16 +129,16 @@ class Block:
         """Return the block with `extra` replaced."""
         return Block(self.start, self.tokens, self.undecided, self.probabilities, self.given, self.opened, extra)
 
-    def part(self, start: int, end: int, opened: int, *, anew: bool = False) -> "Block":
+    def part(self, start: int, end: int, opened: int, *, restart: bool = False) -> "Block":
         """Return the positions `[start, end)` as a block opened after `opened` sampling passes.
 
-        With `anew`, its decided positions count as given.
+        With `restart`, its decided positions count as given.
         """
         begin, stop = start - self.start, end - self.start
         undecided = self.undecided[bisect_left(self.undecided, start) : bisect_left(self.undecided, end)]
         given = self.given >> begin & ((1 << (stop - begin)) - 1)
         part = Block(start, self.tokens[begin:stop], undecided, self.probabilities[begin:stop], given, opened, self.extra)
-        return replace(part, given=part.decided) if anew else part
+        return replace(part, given=part.decided) if restart else part
 
     def with_part(self, part: "Block") -> "Block":
         """Return the block with tokens, undecided positions and `extra` of its `part`."""

@@ -113,7 +113,7 @@ class SharedDecode:
         mine = Hold(sys._getframe())
         if (other := self._lock.acquire(mine)) is not None:
             if other.is_own():
-                raise RuntimeError("an LLM was asked for an answer inside one of its own forward passes: use another LLM there")
+                raise RuntimeError("generate was called during a forward pass of the same LLM: use another LLM there")
             other.wait()
             return
         try:

@@ -156,7 +156,7 @@ def now_of(name: str, text: str, strategy: Strategy) -> object:
             hint = f"give it for all requests, as --{name}"
         raise ValueError("--over: " + unknown_option(type(strategy).__name__, name, text, known, hint))
     if isinstance(known[name], Options):
-        raise ValueError(f"--over {name}: a rule has options of its own, so tune once for each rule, with --{name}")
+        raise ValueError(f"--over {name}: each rule has different options, so tune once per rule, with --{name}")
     return known[name]
 
 

@@ -86,7 +86,7 @@ class Sliding(Rule):
         return end if self.max_window is None else min(end, block.undecided[0] + self.max_window)
 
     def _window(self, block: Block) -> Block:
-        return block.part(block.undecided[0], self._end(block), block.opened, anew=True)
+        return block.part(block.undecided[0], self._end(block), block.opened, restart=True)
 
 
 def check_inner(owner: Rule, inner: Rule) -> None:

@@ -80,7 +80,7 @@ class FastDLLMV2(Strategy):
         start, end, undecided = block.start, block.end, block.undecided
         first = undecided[0]
         if first == start:
-            # No row of its own block predicts it: the core feeds the row before it.
+            # No row of this block predicts it: the core feeds the row before it.
             tokens, wanted, end = (), (first,), start
         else:
             sub = first - (first - start) % self.block_size

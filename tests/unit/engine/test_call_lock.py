@@ -125,7 +125,7 @@ def test_answer_asked_for_inside_a_forward_is_refused() -> None:
     run = driver.run
 
     def nested(plan: Any) -> Any:
-        with pytest.raises(RuntimeError, match="inside one of its own forward passes"):
+        with pytest.raises(RuntimeError, match="during a forward pass of the same LLM"):
             llm.generate(PROMPTS[1], PARAMS[0], progress=False)
         return run(plan)
 

@@ -65,7 +65,7 @@ def test_a_range_ascends_from_end_to_end(low: float, high: float, steps: int) ->
         (["block_size=8,16"], "--over block_size=16: its options would give it other blocks .*: set them for the engine"),
         (["page_size=8,16"], "it is the engine's, not a request's: tune once for each, with --page_size"),
         (["temperature=0,1"], "give it for all requests, as --temperature"),
-        (["rule=threshold,quota"], "--over rule: a rule has options of its own, so tune once for each rule, with --rule"),
+        (["rule=threshold,quota"], "--over rule: each rule has different options, so tune once per rule, with --rule"),
         (["buffer_size=1,\x1b[2J"], "--over buffer_size"),
     ],
 )

@@ -61,7 +61,7 @@ class PlainNetwork(PagedNetwork):
         )
 
     def sample(self, batch: Batch, answer: Answer) -> Drawn:
-        """Return tokens, probabilities and statistics. A rank has the logits of its own ids."""
+        """Return tokens, probabilities and statistics. A rank has the logits of its shard of the ids."""
         if self._share is None or isinstance(answer, Drawn):
             return super().sample(batch, answer)
         return sample_cut(answer, batch.settings, self._share.cut, self._share.exchange, **self.allowed(batch))
