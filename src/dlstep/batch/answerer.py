@@ -38,10 +38,7 @@ class Answerer:
         return 0.0 if self._began is None else monotonic() - self._began
 
     async def answer(self, place: int, key: str, content: Json) -> Answered | Failed:
-        """Answer a request, batched with all other waiting requests.
-
-        A request may be sent twice; both calls return the same answer.
-        """
+        """Answer a request, batched with all waiting ones. Repeated calls return the same answer."""
         desk = await asyncio.wrap_future(self._loading)
         if isinstance(desk, Failed):
             return desk

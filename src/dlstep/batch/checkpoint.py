@@ -83,10 +83,7 @@ class Checkpoint:
         self._count(answer)
 
     def finish(self) -> None:
-        """Write the output atomically. All requests must have an answer.
-
-        Raises DlstepError if the folder was deleted or replaced in the meantime.
-        """
+        """Write the output atomically. Raises DlstepError if the folder was deleted or replaced."""
         self._lock.check()
         new = self._out.with_name(f"{self._out.name}.new")
         with new.open("wb") as file:

@@ -21,10 +21,7 @@ from .messages import Failed
 
 
 class Death(NamedTuple):
-    """Why an engine ended: `reason` is for the log, `told` for clients.
-
-    `told` contains no exception messages, because they may contain secrets.
-    """
+    """Why an engine ended: `reason` for the log, `told` for clients (no exceptions: secrets)."""
 
     reason: str
     told: str

@@ -56,10 +56,7 @@ STDERR = LineWriter(2)  # messages to the operator; unlike `print`, never blocks
 
 
 class SeldomFilter(logging.Filter):
-    """A filter that passes one record per source line every `seconds`, and counts the others.
-
-    Clients can cause thousands of records per second.
-    """
+    """A filter that passes one record per source line every `seconds`, and counts the others."""
 
     def __init__(self, seconds: float = 10.0) -> None:
         super().__init__()

@@ -35,14 +35,10 @@ class Tokenizer(Protocol):
 
 
 def encode(tokenizer: Tokenizer, text: str, *, add_special_tokens: bool = True) -> tuple[int, ...]:
-    """Return the ids of a text.
-
-    Raises ValueError if the tokenizer fails. Its library raises plain `Exception`, or a Rust panic,
-    which is not a subclass of `Exception`.
-    """
+    """Return the ids of a text. Raises ValueError if the tokenizer fails."""
     try:
         return tuple(tokenizer.encode(text, add_special_tokens=add_special_tokens))
-    except BaseException as error:
+    except BaseException as error:  # tokenizers raises plain Exception, or a Rust panic
         if type(error) is Exception or type(error).__name__ == "PanicException":
             raise ValueError(f"the model's tokenizer cannot encode this text: {str(error)[:200]}") from error
         raise

@@ -13,10 +13,7 @@ from .output import Prompt
 
 
 class Texts(Protocol):
-    """A converter of text to token ids: an engine, or the facts of one without its weights.
-
-    `prompt_end` is appended to a text prompt that does not end with it.
-    """
+    """A converter of text to ids. It appends `prompt_end` to text prompts that lack this ending."""
 
     @property
     def tokenizer(self) -> Tokenizer | None: ...

@@ -128,7 +128,7 @@ class TraceDiff:
 
     `old` and `new` describe the first different event; empty if that trace has ended. `there` is the
     difference of the states after that event, `end` of the last states. If the first states differ,
-    `same` is 0, `old` and `new` are empty, and `there` is the difference of the first states.
+    `same` is 0, `old` and `new` are empty, and `there` compares those. `equal`: nothing differs.
     """
 
     same: int

@@ -27,7 +27,7 @@ class Feeding(NamedTuple):
     """The part of a request in a forward pass. Positions count from the prompt's first token.
 
     `cached` prompt tokens were found in pages at its first admission. Positions `[0, stored)` are
-    stored permanently; it held `pages` pages. `lost`: it was preempted since its last forward pass.
+    stored permanently; it held `pages` pages. `lost`: its KV cache was lost since the last one.
     `best_ids` lists the candidates of each wanted position in turn, most probable first.
     """
 

@@ -38,10 +38,7 @@ class Piece:
 
 
 class Choice:
-    """A reader of one ticket.
-
-    A slow reader gets more text at once and only the newest draft, but every step separately.
-    """
+    """A reader of one ticket. A slow reader gets only the newest draft, but every recorded step."""
 
     def __init__(self, index: int, ticket: Ticket, head: Head, texts: Texts, spec: Spec) -> None:
         self.index, self.ticket = index, ticket

@@ -116,16 +116,12 @@ def _option(first: State, value: Strategy, row: OptionRow, now: Any) -> OptionCa
 
 
 def _changeable(first: State, value: Strategy, card: OptionCard) -> bool:
-    """Return whether a request may change an option: whether the core accepts another value.
-
-    Other options may exclude a tried value, so an option is refused only if the core refused a value
-    and accepted none.
-    """
+    """Return whether a request may change an option: whether the core accepts another value."""
     refused = False
     for other in _others(card):
         try:
             changed = with_options(value, {card["name"]: other})
-        except ValueError:  # excluded by the other options
+        except ValueError:  # excluded by the other options: inconclusive
             continue
         if not _misfit(first, changed):
             return True

@@ -120,8 +120,5 @@ def of_api(request: Request, error: Exception) -> Response:
 
 
 def mentions(said: str, name: str) -> bool:
-    """Return whether a message contains `name`, if it is short.
-
-    `re` caches patterns, so long names from clients would fill gigabytes.
-    """
+    """Return whether a message contains `name`. Long names would fill the pattern cache of `re`."""
     return 0 < len(name) <= LONGEST_NAME and re.search(rf"\b{re.escape(name)}\b", said) is not None

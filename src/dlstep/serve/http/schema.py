@@ -212,10 +212,7 @@ class ForkOptions(BaseModel):
 
 
 class ForkRequest(Strict):
-    """The body of `/v1/requests/{id}/fork`: answer `index` continues after its step `seq`.
-
-    Omitted fields keep their values.
-    """
+    """The body of `/v1/requests/{id}/fork`, which continues answer `index` after step `seq`."""
 
     index: Annotated[int, Field(ge=0)] = 0
     seq: Annotated[int, Field(ge=0)]

@@ -126,10 +126,7 @@ class Fleet:
         return True
 
     async def _renew(self) -> None:
-        """Restart each engine once it has finished its requests and the previous one is ready again.
-
-        If an engine cannot be created, stop there: the remaining engines keep running.
-        """
+        """Restart the engines one by one, each once idle. Stop if an engine cannot be created."""
         for replica in self:
             await replica.until(lambda replica=replica: replica.phase in ("ready", "failed"))
             if replica.phase == "failed":
