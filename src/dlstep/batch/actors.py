@@ -95,7 +95,7 @@ class Actors:
 
     def __init__(self, config: EngineConfig, options: BatchOptions) -> None:
         self._options = options
-        # A sum of capped intervals, so a pause of this process (a suspended job) makes no actor late.
+        # A sum of capped intervals, so a pause of this process makes no actor late.
         self._now, self._clock = 0.0, Clock()
         self._calls: dict[Any, _Call] = {}
         self._waiting: deque[_Job] = deque()
@@ -141,7 +141,7 @@ class Actors:
         self._send()
 
     def step(self) -> list[Answered]:
-        """Wait up to `BEAT` seconds for answers. Raises DlstepError if all actors died too often."""
+        """Wait up to `BEAT` seconds for answers. Raises DlstepError if all actors are lost."""
         calls = list(self._calls)
         if ray.wait(calls, num_returns=1, timeout=BEAT)[0]:
             done, _ = ray.wait(calls, num_returns=len(calls), timeout=0)
@@ -177,7 +177,7 @@ class Actors:
         self._calls[slot.actor.about.remote()] = _Call(slot, "about")
 
     def _send(self) -> None:
-        """Send queued requests to ready actors, at most twice as many as each decodes concurrently."""
+        """Send queued requests to ready actors, up to twice the number that each decodes."""
         while self._waiting:
             able = [slot for slot in self._slots if slot.about is not None and slot.live < 2 * slot.about.seats]
             if not able:
@@ -297,14 +297,14 @@ class Actors:
 
 
 def _reason(error: RayError) -> str:
-    """Return the message of a Ray error on one line, without the lines of ids (starting with a tab)."""
+    """Return the message of a Ray error on one line, without lines of ids (with tabs)."""
     lines = [line for line in str(error).splitlines() if not line.startswith("\t")]
     said = repr(error.cause) if isinstance(error, RayTaskError) else " ".join(" ".join(lines).split())
     return said[:LONGEST]
 
 
 def _kill(actor: Any, where: tuple[int, str] | None) -> None:
-    """Kill an actor's process. A task on its node sends SIGKILL: `ray.kill` cannot end a stopped one."""
+    """Kill an actor by a task that sends SIGKILL: `ray.kill` cannot end stopped processes."""
     if actor is None:
         return
     if where is not None:

@@ -38,7 +38,7 @@ class Answerer:
         return 0.0 if self._began is None else monotonic() - self._began
 
     async def answer(self, place: int, key: str, content: Json) -> Answered | Failed:
-        """Answer a request, batched with all waiting ones. Repeated calls return the same answer."""
+        """Answer a request, batched with all waiting ones. Repeated calls are idempotent."""
         desk = await asyncio.wrap_future(self._loading)
         if isinstance(desk, Failed):
             return desk

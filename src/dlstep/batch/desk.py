@@ -45,7 +45,7 @@ class About(NamedTuple):
 
 
 class Answered(NamedTuple):
-    """The answer to the request at `place`. `beside` has the values that depend on other requests."""
+    """The answer to the request at `place`. `beside`: values that depend on other requests."""
 
     place: int
     status: int
@@ -99,7 +99,7 @@ class Desk:
         self._loop.take([ticket.submit for ticket in job.tickets])
 
     def step(self) -> list[Answered]:
-        """Run one forward pass. Return completed answers. Raises DlstepError if it fails repeatedly."""
+        """Run one forward pass. Return ended answers. Raises DlstepError on repeated failure."""
         ended, self._refused = self._refused, []
         if not self._jobs:
             return ended

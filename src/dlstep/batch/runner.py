@@ -1,4 +1,4 @@
-"""The loop of a batch: send requests to a crew while it has room, and store answers as they arrive."""
+"""The loop of a batch: send requests to a crew, and store answers as they arrive."""
 
 from collections import deque
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The engine's loop: it executes commands and reports each step, in a process, thread or Ray actor."""
+"""The engine's loop, which executes commands and reports each step."""
 
 from collections.abc import Iterable
 from operator import add
@@ -51,7 +51,7 @@ class EngineLoop:
                     self._steps.drop(command.id)
 
     def _enter(self, submit: Submit, live: int) -> None:
-        """Queue a request or a fork. `live` counts live requests, including those just submitted."""
+        """Queue a request or a fork. `live` counts live requests, including new ones."""
         if submit.origin is None:
             params = submit.params if self._policy is None else self._policy.applied(submit.params, live)
             self._decode.add(Request(submit.id, submit.prompt, params, index=submit.index, salt=submit.salt))
@@ -88,7 +88,7 @@ class EngineLoop:
         if self._failures > MOST_FAILURES:
             raise error
         if self._failures == MOST_FAILURES:
-            for span in schedule(self._decode.state).spans:  # the failed plan: the state is unchanged, so it is scheduled again
+            for span in schedule(self._decode.state).spans:  # the same plan again
                 self._decode.fail(span.id, "the model failed in a forward pass that included this request")
 
     def _load(self) -> Load:

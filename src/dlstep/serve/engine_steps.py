@@ -1,4 +1,4 @@
-"""Recorded steps in the engine: frames for requests with `stream: steps`, and sequences for forks."""
+"""Recorded steps: frames for requests with `stream: steps`, and sequences for forks."""
 
 from ..core import Event, Sequence, State
 from ..engine.overrides import with_changes, with_params
@@ -7,7 +7,7 @@ from .messages import Origin
 
 
 class Steps:
-    """Frames that have not been sent yet, and each kept request's sequence after every forward pass.
+    """Unsent frames, and each kept request's sequence after every forward pass.
 
     Consecutive sequences share their unchanged parts. They are kept until `drop` is called.
     """
@@ -21,7 +21,7 @@ class Steps:
         return len(self._kept)
 
     def open(self, request_id: int, sequence: Sequence, *, keeps: bool) -> None:
-        """Record a new request. Its first frame is not sent: the HTTP process computes it itself."""
+        """Record a new request. Its first frame is not sent: the HTTP process computes it."""
         first, *rest = self._watch.open(sequence)
         self._frames[request_id] = rest
         if keeps:

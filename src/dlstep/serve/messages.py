@@ -39,7 +39,7 @@ class Failed(NamedTuple):
 
 
 class Origin(NamedTuple):
-    """Where a fork starts: after frame `seq` of kept request `id`. None leaves a value unchanged."""
+    """Where a fork starts: after frame `seq` of kept request `id`. None: unchanged."""
 
     id: int
     seq: int
@@ -73,7 +73,7 @@ class Submit(NamedTuple):
 
 
 class Cancel(NamedTuple):
-    """Command to end a request, with a readable `reason`. Has no effect on a request that has ended."""
+    """Command to end a request, with a readable `reason`. No effect if it has ended."""
 
     id: int
     reason: str = ""

@@ -16,7 +16,7 @@ Seconds = Annotated[float, Interval(gt=0.0, le=1e9)]
 
 @dataclass(frozen=True, slots=True)
 class ServeOptions:
-    """Options of the server, in addition to those of the engine. Raises ValueError if out of range."""
+    """Options of the server, in addition to the engine's. Raises ValueError if out of range."""
 
     host: str = "127.0.0.1"
     """Address to listen on. The default accepts local connections only; 0.0.0.0 accepts connections from any machine."""
@@ -81,7 +81,7 @@ class ServeOptions:
         check_ranges(self)
 
     def api_keys(self, environment: Mapping[str, str] = os.environ) -> tuple[str, ...]:
-        """Return the keys of the file or the environment. Raises ValueError for a file without keys."""
+        """Return the keys of file or environment. Raises ValueError for a file without keys."""
         if self.api_key_file is None:
             return tuple(filter(None, [environment.get(KEYS_VARIABLE, "").strip()]))
         lines = Path(self.api_key_file).read_text(encoding="utf-8").splitlines()

@@ -1,4 +1,4 @@
-"""The shapes of responses: the dictionaries that routes return, also used in the OpenAPI document."""
+"""The shapes of responses: dictionaries, also used in the OpenAPI document."""
 
 from typing import (
     Any,
@@ -107,7 +107,7 @@ class RequestList(TypedDict):
 
 @exact
 class RunOfRecording(TypedDict):
-    """An answer: its head (known before the first forward pass), its frames, and its text so far."""
+    """An answer: its head (facts before the first forward pass), frames, and text so far."""
 
     index: int
     head: dict[str, Any]
@@ -155,7 +155,7 @@ class StrategyCard(TypedDict):
 
 @exact
 class RuleCard(StrategyCard):
-    """A rule and its options; `why` says why a request may not choose it, and is empty if it may."""
+    """A rule and its options; `why`: the reason if requests may not choose it, else empty."""
 
     per_request: bool
     why: str

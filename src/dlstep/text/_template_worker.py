@@ -1,4 +1,4 @@
-"""The script of the process that renders chat templates. It starts fast: no imports of this package.
+"""The process that renders chat templates. For a fast start, it does not import this package.
 
 Templates are programs from untrusted checkpoints. Here they run in Jinja's sandbox, in a process that
 ends if a rendering exceeds its limits of time or memory. The language is that of transformers 5.17:

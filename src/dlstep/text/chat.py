@@ -13,7 +13,7 @@ Conversation = Items[Message]
 def chat_prompt(
     tokenizer: Tokenizer | None, template: str | None, messages: Conversation, *, continues: bool = False
 ) -> tuple[int, ...]:
-    """Return the prompt for the assistant's next turn, or with `continues` for the rest of the last.
+    """Return the prompt for the next assistant turn, or with `continues` the rest of the last.
 
     `template` is used if the tokenizer has no chat template. Encoding adds no special tokens, because
     the template writes them. Raises ValueError if neither exists, or cannot render the messages.

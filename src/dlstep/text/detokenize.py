@@ -123,7 +123,7 @@ class TextStream:
         return BYTE.fullmatch(self._tokenizer.convert_ids_to_tokens(token)) is not None
 
     def _shorten(self, text: str, end: int) -> None:
-        """Drop the oldest tokens of the window, unless that changes the text of the others (`text`)."""
+        """Drop the oldest tokens of the window, unless that changes the others' `text`."""
         begin = end - KEPT
         if begin < KEPT:
             return

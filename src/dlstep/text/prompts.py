@@ -77,7 +77,7 @@ def _ids_of(texts: Texts, offset: int, text: str) -> list[int]:
 
 
 def as_list(prompts: Prompt | Items[Prompt]) -> list[Prompt]:
-    """Return one prompt or many as a list. A text, and a list or 1-D array of numbers, is one prompt.
+    """Return one prompt or many as a list. A text, list of ids or 1-D array is one prompt.
 
     Raises ValueError for anything else, and for a list that mixes numbers and prompts.
     """
@@ -106,7 +106,7 @@ def params_of(given: object) -> SamplingParams:
 
 
 def numbered(prompts: list[tuple[int, ...]], params: Items[SamplingParams]) -> list[Request]:
-    """Return one request per prompt. Equal requests get different indices, and so different seeds."""
+    """Return one request per prompt. Equal requests get different indices (seeds)."""
     asked: Counter[tuple[tuple[int, ...], SamplingParams]] = Counter()
     requests: list[Request] = []
     for prompt, wanted in zip(prompts, params, strict=True):

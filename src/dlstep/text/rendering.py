@@ -1,4 +1,4 @@
-"""Rendering of chat templates in a separate process that limits time and memory: they are untrusted.
+"""Rendering of untrusted chat templates in a separate process with limits of time and memory.
 
 It is not a `processes.Worker`, because those import the main module and so need a `__main__` guard.
 """
@@ -44,7 +44,7 @@ class Renderer:
                         raise ValueError(f"the process that renders templates did not start: {sys.executable} {WORKER}")
                 begun = monotonic()
                 answer = _asked(self._process, job)
-            except BaseException:  # incl. KeyboardInterrupt: the next call must not read this answer
+            except BaseException:  # even KeyboardInterrupt: the next call must not read this answer
                 self._end()
                 raise
             if answer is None:
@@ -113,7 +113,7 @@ def plain(value: Any) -> Any:
 
 
 def as_message(message: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a message for templates: without None values, and with its reasoning under all names."""
+    """Return a message for templates: without None values, with its reasoning under all names."""
     said = {key: plain(value) for key, value in message.items() if value is not None}
     reasoning = next((said[name] for name in REASONING if name in said), None)
     return said if reasoning is None else {"thinking": reasoning, **said, "reasoning_content": reasoning}
@@ -142,7 +142,7 @@ def render(
 
 
 def text_before_end(text: str, last: str) -> str:
-    """Return a rendered text up to the end of its last message, `last`. Raises ValueError without it."""
+    """Return a rendered text up to the end of its message `last`. Raises ValueError without it."""
     end = text.rfind(END_OF_LAST.strip())
     if end < 0 or last.strip() not in text:
         raise ValueError("the last message, which the answer continues, is not in the text")

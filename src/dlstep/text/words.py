@@ -33,7 +33,7 @@ def harmless(text: str) -> str:
 
 
 class Pieces:
-    """A converter of ids to texts. A character split over several ids belongs to the last of them."""
+    """A converter of ids to texts. A character of several ids belongs to the last."""
 
     def __init__(self, pieces: tuple[bytes, ...]) -> None:
         self._pieces = pieces

@@ -14,7 +14,7 @@ from ..core.spec import Spec
 from ..core.state import State
 from ..core.trace import Abort, Add, Adopt, Event, Fail, Trace, applied
 
-# final: can no longer change; held: final, but still in the window; open: decided, in an open block;
+# final: can no longer change; held: final, still in the window; open: decided, in an open block;
 # draft: undecided, fed as a token; masked: undecided, fed as a mask; void: after the answer's end.
 Phase = Literal["prompt", "final", "held", "open", "draft", "masked", "void"]
 PHASES: tuple[Phase, ...] = ("prompt", "final", "held", "open", "draft", "masked", "void")
@@ -25,7 +25,7 @@ USES: tuple[Use, ...] = ("owned", "shared", "cached", "free")
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One position. `token` is None for a mask; `probability` is that at unmasking (0 if undecided)."""
+    """One position. `token` is None for a mask; `probability`: at unmasking (0 if undecided)."""
 
     position: int
     token: int | None
@@ -43,7 +43,7 @@ class PageCell:
 
 
 class EventRow(NamedTuple):
-    """The effect of one trace event: rows fed and sampled by its forward pass, and counts after it."""
+    """The effect of one trace event: rows fed and sampled, and counts after it."""
 
     number: int
     kind: str

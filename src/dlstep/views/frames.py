@@ -77,7 +77,7 @@ class Frame(NamedTuple):
 
 @dataclass(slots=True)
 class _Answer:
-    """The `seq`, reported positions and stored positions of the last frame, and the answer's usage."""
+    """The last frame's `seq`, reported and stored positions, and the answer's usage."""
 
     seq: int
     told: int
@@ -96,7 +96,7 @@ class Watch:
         return len(self._answers)
 
     def open(self, sequence: Sequence) -> tuple[Frame, ...]:
-        """Watch a sequence. Return a frame with its settled tokens, and a second if it has ended."""
+        """Watch a sequence. Return a frame of its settled tokens, and a second if ended."""
         request, seq = sequence.goal.request, sequence.ledger.nfe
         first = _frame(sequence, seq, len(request.prompt), None)
         told = first.settled + len(request.prompt)
@@ -108,7 +108,7 @@ class Watch:
         return (first,)
 
     def take(self, event: Event, state: State) -> list[tuple[Sequence, Frame]]:
-        """Return the frames of an event, each with its sequence. `state` is that after the event."""
+        """Return the frames of an event, each with its sequence. `state`: after the event."""
         if not self._answers:
             return []
         match event:
@@ -193,7 +193,7 @@ def _window(sequence: Sequence, stop: int) -> tuple[bytes, bytes]:
 
 
 class Teller:
-    """A converter of an answer's frames, in order, to JSON. Positions become offsets in the answer."""
+    """A converter of an answer's frames, in order, to JSON with offsets in the answer."""
 
     def __init__(self, index: int, prompt_length: int, pieces: tuple[bytes, ...]) -> None:
         self._index, self._prompt, self._pieces = index, prompt_length, pieces
@@ -310,7 +310,7 @@ def head_of(
 
 
 def folded(frames: Iterable[Frame]) -> tuple[tuple[int, ...], tuple[float, ...], Frame]:
-    """Return the joined tokens and probabilities, and the last frame. Raises ValueError for none."""
+    """Return joined tokens and probabilities, and the last frame. Raises ValueError for none."""
     tokens: list[int] = []
     chances: list[float] = []
     last = None
@@ -329,13 +329,13 @@ def joined(frames: Iterable[Frame]) -> Frame:
 
 
 def recorded(runs: list[Json]) -> Json:
-    """Return a recording, as saved and opened by pages. Each run has `head`, `frames` and `text`."""
+    """Return a recording, as saved by pages. Each run has `head`, `frames` and `text`."""
     return {KIND: VERSION, "runs": runs}
 
 
 @dataclass(slots=True)
 class _Run:
-    """An answer of a trace: its first sequence, its origin, its frames, and the sequence of each."""
+    """An answer of a trace: its first sequence, origin, frames, and the sequence of each."""
 
     sequence: Sequence
     forked_from: Json | None

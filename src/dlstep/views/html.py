@@ -1,4 +1,4 @@
-"""States, plans and traces as self-contained HTML for notebooks, without scripts and fully escaped."""
+"""States, plans and traces as self-contained, escaped HTML for notebooks, without scripts."""
 
 from collections.abc import Iterable
 from html import escape

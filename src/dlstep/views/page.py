@@ -29,7 +29,7 @@ POLICY = "default-src 'none'; script-src {script}; style-src {style}; img-src da
 
 
 def page_of(recording: dict[str, Any]) -> str:
-    """Return the HTML of the live page with a recording. Raises ValueError if it is not valid JSON."""
+    """Return the HTML of the live page with a recording. Raises ValueError for invalid JSON."""
     return data_text(recording).join(page_around())
 
 
@@ -113,7 +113,7 @@ def _hash(text: str) -> str:
 
 
 def bundle(entry: str = ENTRY) -> str:
-    """Return an entry module and its imports as one script of functions that return their exports."""
+    """Return a module and its imports as one script of functions that return their exports."""
     return "".join(_wrapped(name) for name in _in_order(entry, []))
 
 

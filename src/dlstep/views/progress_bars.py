@@ -20,7 +20,7 @@ from ..core import State
 
 @contextmanager
 def progress_bar(total: int, *, enabled: bool) -> Iterator[Callable[[State], None]]:
-    """Show how many of `total` requests have ended, if stderr is a terminal. Yield the update function.
+    """Show how many of `total` requests have ended, on a terminal. Yield the update function.
 
     Live requests of other callers count as not ended.
     """
@@ -43,7 +43,7 @@ def progress_bar(total: int, *, enabled: bool) -> Iterator[Callable[[State], Non
 
 @contextmanager
 def loading_bar(total: int, *, enabled: bool) -> Iterator[Callable[[int], None]]:
-    """Show how many of `total` bytes of weights are loaded. Yields a function of the added bytes."""
+    """Show how many of `total` bytes of weights are loaded. Yield a function of the added bytes."""
     console = Console(stderr=True)
     columns = (TextColumn("weights"), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True, disable=not (enabled and console.is_terminal)) as bar:
@@ -53,7 +53,7 @@ def loading_bar(total: int, *, enabled: bool) -> Iterator[Callable[[int], None]]
 
 @contextmanager
 def capturing_bar(*, enabled: bool) -> Iterator[Callable[[int, int], None]]:
-    """Show how many graphs are captured. Yields a function of the captured and total numbers."""
+    """Show how many graphs are captured. Yield a function of the captured and total numbers."""
     console = Console(stderr=True)
     columns = (TextColumn("graphs"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True, disable=not (enabled and console.is_terminal)) as bar:
@@ -63,7 +63,7 @@ def capturing_bar(*, enabled: bool) -> Iterator[Callable[[int, int], None]]:
 
 @contextmanager
 def counting_bar(total: int, *, enabled: bool) -> Iterator[Callable[[int, str], None]]:
-    """Show how many of `total` answers exist. Yields a function of their number and a status text."""
+    """Show how many of `total` answers exist. Yield a function of their number and a status."""
     console = Console(stderr=True)
     columns = (
         TextColumn("answers"),
@@ -99,7 +99,7 @@ class TuningBar:
         self._bar.reset(self._task, total=total, description=what)
 
     def answered(self, done: int, score: float) -> None:
-        """Set the number of scored answers of the whole search. `score`, their sum, is not shown."""
+        """Set the number of scored answers of the whole search. `score` is not shown."""
         self._done = done
         took = self._bar.tasks[0].elapsed or 0.0
         new = done - self._before
@@ -124,6 +124,6 @@ def tuning_bar(*, enabled: bool) -> Iterator[TuningBar]:
 
 @contextmanager
 def scoring_bar(total: int, *, enabled: bool) -> Iterator[Callable[[int, float], None]]:
-    """Show how many of `total` answers are scored. Yields a function of this number and the score."""
+    """Show how many of `total` answers are scored. Yield a function of number and score."""
     with counting_bar(total, enabled=enabled) as show:
         yield lambda done, score: show(done, f"{100 * score / done:.1f} % right")

@@ -43,7 +43,7 @@ def filling_svg(pictures: Iterable[tuple[str, Trace]]) -> str:
 
 
 def _panel(title: str, trace: Trace, top: float) -> tuple[list[str], float, float, bool]:
-    """Return a panel's SVG lines from `top`, its width, its height, and whether anything was remasked."""
+    """Return a panel's SVG lines, width and height, and whether anything was remasked."""
     sequence = next(found for state in reversed(list(trace.states())) if (found := state.find(0)) is not None)
     found, spec = stays(trace), trace.first.config.spec
     count, forwards = 1 + max(stay.offset for stay in found), sequence.steps

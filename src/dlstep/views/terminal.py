@@ -37,7 +37,7 @@ def answer_text(sequence: Sequence, state: State, *, prompt: bool = True) -> Tex
 
 
 def phase_text(shown: Iterable[tuple[str | None, Phase, float]]) -> Text:
-    """Return positions (text or None for a mask, phase, probability) as coloured, printable text."""
+    """Return positions (text or None: mask, phase, probability) as coloured, printable text."""
     text = Text()
     for piece_, phase, probability in shown:
         unsure = phase not in ("draft", "masked") and probability < SURE

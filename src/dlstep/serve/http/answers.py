@@ -20,7 +20,7 @@ from .schema import StreamOptions
 from .translate import Asked
 
 GONE = "the client went away"
-LONG = 2048  # tokens; longer answers are serialized in a thread (10 µs or more per token with logprobs)
+LONG = 2048  # tokens; longer answers are serialized in a thread (10 µs per token)
 TURN = 0.005  # seconds after which a stream with many chunks yields to the event loop
 
 
@@ -67,7 +67,7 @@ class Job:
         self._front.cancel(self.tickets, reason)
 
     async def whole(self, request: Request) -> Response:
-        """Return the response once all answers have ended. If the client disconnects, cancel them."""
+        """Return the response once all answers have ended. A disconnect cancels them."""
         done = asyncio.create_task(self._until_ended())
         gone = asyncio.create_task(_gone(request.receive))
         try:

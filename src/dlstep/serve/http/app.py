@@ -69,7 +69,7 @@ class Api:
         return await self._answer(request, body, asked, head)
 
     async def steps(self, request: Request, request_id: str, after: Annotated[int, Query(ge=-1, le=1 << 53)] = -1) -> Response:
-        """Return the steps of a request so far, as a recording. The request must have asked for steps."""
+        """Return the steps of a request so far, as a recording. Raises ApiError if not kept."""
         kept = recordings.kept_of(self.front, request_id, request.scope["owner"])
         return await self._steps.run(lambda: json_response(recordings.recording(self.front.facts, kept, after)))
 
@@ -132,7 +132,7 @@ class Api:
         return json_response(shapes.Health(status="ok"))
 
     async def ready(self) -> Response:
-        """Return 200 if requests can be answered, 503 while loading, restarting or shutting down."""
+        """Return 200 if requests can be answered, else 503 and the reason."""
         why, front = self.front.why_not_ready(), self.front
         replicas = [
             shapes.ReplicaState(

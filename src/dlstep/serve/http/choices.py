@@ -29,7 +29,7 @@ class TokenLog:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """The new part of a choice: text, token probabilities, the `dlstep` object, whether it ended."""
+    """The new part of a choice: text, token probabilities, `dlstep` object, whether it ended."""
 
     text: str
     logs: tuple[TokenLog, ...]

@@ -1,4 +1,4 @@
-"""The options, rules and example prompts of `/v1/options`, derived from the engine's dataclasses."""
+"""The options, rules and example prompts of `/v1/options`, derived from dataclasses."""
 
 from types import NoneType
 from typing import Any, Literal, get_args, get_origin

@@ -98,7 +98,7 @@ class Connection(H11Protocol):
         return self.cycle is not None and not self.cycle.response_complete
 
     def check(self) -> None:
-        """Close the connection if it sent no complete request header, or read nothing, for too long."""
+        """Close the connection if it sent no header, or read nothing, for too long."""
         now, unread = self.loop.time(), self.transport.get_write_buffer_size()
         if unread != self._unread or (self.busy and not unread):
             self._since = now

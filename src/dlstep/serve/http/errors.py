@@ -70,7 +70,7 @@ def fault_of(ticket: Ticket) -> ApiError | None:
 
 
 def json_response(body: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """Return a JSON response in ASCII: clients' texts may contain lone surrogates, invalid in UTF-8."""
+    """Return a JSON response in ASCII, because texts may contain lone surrogates."""
     return Response(json.dumps(body, allow_nan=False), status, headers, media_type="application/json")
 
 

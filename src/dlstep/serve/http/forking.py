@@ -57,7 +57,7 @@ def _check_step(kept: KeptRequest, ticket: Ticket, seq: int) -> None:
 
 
 def _changed(facts: Facts, ticket: Ticket, body: ForkRequest, given: dict[str, object]) -> Sequence:
-    """Return the answer's first sequence, changed. Its changes are valid for all later steps, too."""
+    """Return the answer's first sequence, changed. The changes fit all later steps, too."""
     assert ticket.opening is not None, "kept requests have one"
     first, opening = facts.first, ticket.opening
 

@@ -1,4 +1,4 @@
-"""Guards for every request: checks of the Host, the API key, and the body's size and arrival time."""
+"""Guards for every request: checks of the Host, API key, body size and arrival time."""
 
 import asyncio
 from hmac import compare_digest
@@ -41,7 +41,7 @@ class HostGuard:
         await self._app(scope, receive, send)
 
     def _allows(self, name: str) -> bool:
-        """Return whether a Host is allowed. It is empty only in HTTP/1.0, which no browser sends."""
+        """Return whether a Host is allowed. Only HTTP/1.0, which no browser sends, lacks it."""
         if not name or _is_address(name):
             return True
         return any(name == each or (each.startswith("*.") and name.endswith(each[1:])) for each in self._names)
@@ -70,7 +70,7 @@ def hosts_of(options: ServeOptions) -> tuple[str, ...]:
 
 
 class KeyGuard:
-    """Middleware that requires an API key. It stores the key's number, never the key, as `owner`."""
+    """Middleware that requires an API key. It stores the key's number as `owner`, never the key."""
 
     def __init__(self, app: ASGIApp, keys: tuple[str, ...]) -> None:
         self._app, self._keys = app, tuple(key.encode() for key in keys)
@@ -91,7 +91,7 @@ class KeyGuard:
     def _owner(self, header: str) -> str | None:
         """Return the owner of a key. Compares with every key in constant time (timing attacks)."""
         scheme, _, given = header.partition(" ")
-        sent = given.strip().encode("latin-1")  # the raw bytes: Starlette decodes headers as Latin-1
+        sent = given.strip().encode("latin-1")  # raw bytes: Starlette decodes headers as Latin-1
         equal = [compare_digest(key, sent) for key in self._keys]
         return f"key-{equal.index(True)}" if any(equal) and scheme.lower() == "bearer" else None
 
@@ -127,7 +127,7 @@ class BodyGuard:
         await self._app(scope, again, send)
 
     async def _body(self, scope: Scope, receive: Receive) -> bytes | None:
-        """Return the body, or None if the client disconnects. Raises ApiError if it is too large."""
+        """Return the body; None if the client disconnects. Raises ApiError if it is too large."""
         too_large = ApiError(413, f"the body is larger than {self._most} bytes", code="body_too_large")
         length = Headers(scope=scope).get("content-length", "0")
         if not length.isascii() or not length.isdigit() or int(length[:20]) > self._most:

@@ -40,7 +40,7 @@ async def index() -> Response:
 
 
 async def file(name: str) -> Response:
-    """Return a file of the page. Raises ApiError for any other name, so no path can escape FOLDER."""
+    """Return a file of the page. Raises ApiError for any other name, such as a path."""
     found = files().get(name)
     if found is None:
         raise ApiError(404, "the page has no such file")

@@ -35,7 +35,7 @@ def recording(facts: Facts, kept: KeptRequest, after: int = -1) -> Recording:
 def _run(facts: Facts, head: Head, index: int, ticket: Ticket, after: int) -> RunOfRecording:
     spec = facts.card.config.spec
     teller = Teller(index, len(ticket.submit.prompt), spec.pieces)
-    # The event loop appends concurrently, to `times` last, so the first `count` frames are complete.
+    # The event loop appends concurrently, to `times` last: the first `count` frames are complete.
     count = len(ticket.times)
     last, begin = ticket.frames[count - 1], min(count, max(0, after + 1 - ticket.frames[0].seq))
     if begin:

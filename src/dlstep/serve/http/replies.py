@@ -1,4 +1,4 @@
-"""Responses in OpenAI's format: whole ones as types of the openai package, chunks as dictionaries."""
+"""Responses in OpenAI's format: whole ones as openai types, chunks as dictionaries."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence as Items
@@ -96,7 +96,7 @@ def event(body: Mapping[str, object]) -> bytes:
 
 
 def first_chunk(head: Head, index: int, echo: str) -> bytes | None:
-    """Return the chunk before any answer text: the role in a chat, the echoed prompt if requested."""
+    """Return the chunk before any answer text: the role in a chat, or the echoed prompt."""
     if head.kind == "chat":
         delta = {"role": "assistant", "content": ""}
         return chunk(head, [{"index": index, "delta": delta, "logprobs": None, "finish_reason": None}])
@@ -104,7 +104,7 @@ def first_chunk(head: Head, index: int, echo: str) -> bytes | None:
 
 
 def piece_chunk(head: Head, choice: Choice, piece: Piece, **more: Any) -> bytes:
-    """Return a piece of an answer as a chunk. Without new text, `choices` is empty (as for usage)."""
+    """Return a piece of an answer as a chunk. Without new text, `choices` is empty."""
     if piece.dlstep:
         more["dlstep"] = piece.dlstep
     if not piece.text and not piece.ended and not piece.logs:

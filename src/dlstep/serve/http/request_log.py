@@ -1,4 +1,4 @@
-"""One JSON line per request on stdout: its cost and finish reasons. Prompts only with `log_prompts`."""
+"""One JSON line per request on stdout: its cost and finish reasons."""
 
 import asyncio
 import json
@@ -29,7 +29,7 @@ class RequestLog:
 
 
 def _row(job: Job, now: float) -> dict[str, object]:
-    """Return the log line of a request as a dictionary. Tickets that have not ended count as ended `now`."""
+    """Return the log line of a request as a dictionary. Running tickets count as ended `now`."""
     tickets = job.tickets
     errors = sorted({ticket.error for ticket in tickets if ticket.error})
     return {
@@ -49,6 +49,6 @@ def _row(job: Job, now: float) -> dict[str, object]:
 
 
 def _longest(tickets: list[Ticket], time_of: Callable[[Ticket], float | None]) -> float | None:
-    """Return the longest time in seconds from a ticket's arrival to `time_of`; None if all are None."""
+    """Return the longest time in seconds from a ticket's arrival to `time_of`, or None."""
     seconds = [end - ticket.arrived for ticket in tickets if (end := time_of(ticket)) is not None]
     return round(max(seconds), 4) if seconds else None

@@ -96,7 +96,7 @@ class StreamOptions(Strict):
 
 
 class DlstepOptions(BaseModel):
-    """Fields specific to dlstep. Any other field is an option of the strategy or rule for this request."""
+    """Fields specific to dlstep. Any other field is an option of the strategy or rule."""
 
     model_config = ConfigDict(strict=True, extra="allow", allow_inf_nan=False)
 
@@ -108,7 +108,7 @@ class DlstepOptions(BaseModel):
 
 
 class Sampling(Strict):
-    """The fields shared by completions and chat completions, with the defaults of `SamplingParams`."""
+    """The fields of completions and chat completions, with the defaults of `SamplingParams`."""
 
     model: str | None = None
     n: Annotated[int, Field(ge=1, le=128)] | None = None

@@ -99,7 +99,7 @@ class Server(uvicorn.Server):
         self._told.write(f"dlstep: {words}")
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Drain at the first signal, exit immediately at the second. Engines end with this process."""
+        """Drain at the first signal, exit at the second. Engines end with this process."""
         del frame
         self._signals += 1
         if self._signals > 1:
@@ -107,7 +107,7 @@ class Server(uvicorn.Server):
         self.ask_to_end()
 
     def ask_to_end(self) -> None:
-        """Reject new requests, finish running ones for up to `drain_seconds`, then end. Thread-safe."""
+        """Reject new requests, drain for up to `drain_seconds`, then end. Thread-safe."""
         assert self._loop is not None, "it serves"
         self._loop.call_soon_threadsafe(self._drain)
 

@@ -126,7 +126,7 @@ def _pins(facts: Facts, own: DlstepOptions) -> dict[int, int]:
 
 
 def strategy_options(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the strategy options of a request. Rules must be known names: clients cannot load files."""
+    """Return the strategy options of a request. Rules must be known names, not files."""
     options = {name: value for name, value in given.items() if value is not None}
     for name in rules.HOLDERS:
         rule = options.get(name)
@@ -176,7 +176,7 @@ def _asked(
     echoes: list[str],
     probabilities: bool,
 ) -> Asked:
-    """Return one submission per answer, checked like in the engine. The `n` answers differ in seed."""
+    """Return one submission per answer, checked like in the engine. Their seeds differ."""
     requests = _requests(facts, body, prompts, params)
     stream = body.dlstep.stream
     drafts, steps = bool(body.stream) and stream == "drafts", stream == "steps"

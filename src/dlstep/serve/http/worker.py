@@ -28,7 +28,7 @@ class WorkerThread:
         self._tasks = 0
 
     async def run(self, function: Callable[Given, Found], *args: Given.args, **kwargs: Given.kwargs) -> Found:
-        """Run a function in the thread and return its result. Raises ApiError if the queue is full."""
+        """Run a function in the thread, return its result. Raises ApiError if the queue is full."""
         if self._tasks >= self._most:
             self._refused.inc()
             said = f"{self._tasks} requests are waiting to be read or encoded: try again later"

@@ -1,1 +1,1 @@
-"""The router: the queue of waiting requests, the replicas, and the placement of requests on them."""
+"""The router: the queue of waiting requests, the replicas, and the placement on them."""

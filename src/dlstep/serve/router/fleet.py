@@ -112,14 +112,14 @@ class Fleet:
                 task.result()
 
     def taker(self, keys: tuple[bytes, ...]) -> Replica | None:
-        """Return the replica for a request whose prompt pages have these keys; None if all are full."""
+        """Return the replica for a request whose prompt pages have these keys, or None."""
         standings = [replica.standing(keys) for replica in self if replica.takes]
         if not standings:
             return None
         return self[choose(standings, bound(sum(standing.requests for standing in standings), len(standings)))]
 
     def renew(self) -> bool:
-        """Begin a rolling restart of all engines. Return False if one is running or the fleet ended."""
+        """Begin a rolling restart. Return False if one is running or the fleet has ended."""
         if self._closed or self.phase == "failed" or (self._renewal is not None and not self._renewal.done()):
             return False
         self._renewal = asyncio.create_task(self._renew())

@@ -206,7 +206,7 @@ class Front:
             self._finish(ticket, Ending("abort", settled, ticket.cancelled))
 
     async def drain(self) -> None:
-        """Reject new requests and wait for live ones. Cancel those that take over `drain_seconds`."""
+        """Reject new requests and wait for live ones, which are cancelled after `drain_seconds`."""
         self._draining = not self._over
         self._tell()
         try:
@@ -231,7 +231,7 @@ class Front:
         self._observe_load()
 
     def _replica_for(self, ticket: Ticket) -> Replica | None:
-        """Return the replica that can take a ticket now, or None. A fork must go to its parent's."""
+        """Return the replica that has room for a ticket, or None. Forks go to their parent's."""
         if ticket.parent is not None:
             assert ticket.parent.keeper is not None, "the engine that has the steps of the parent lives"
             keeper = self.replicas[ticket.parent.keeper]
@@ -249,7 +249,7 @@ class Front:
         self._tell()
 
     async def _meet(self, replica: Replica, card: Card) -> None:
-        """Prepare for a model that has just been loaded. Loading its tokenizer takes seconds (thread)."""
+        """Prepare for a loaded model. Its tokenizer takes seconds, so a thread loads it."""
         if self._tokenizer is None and card.folder is not None:
             self._tokenizer = await asyncio.to_thread(_tokenizer_in, card.folder)
         options = self.options
@@ -356,7 +356,7 @@ class Front:
         self.metrics.load(self.load, waiting)
 
     def _tell(self) -> None:
-        """Wake the tasks in `until`. A new event makes sure that each of them wakes exactly once."""
+        """Wake the tasks in `until`. With a new event, each of them wakes exactly once."""
         self._changed.set()
         self._changed = asyncio.Event()
 

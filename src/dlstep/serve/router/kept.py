@@ -23,7 +23,7 @@ class KeptRequest:
 
 
 class Kept:
-    """The newest requests that asked for steps, up to `most` answers and `positions` frame positions.
+    """The newest requests with steps, up to `most` answers and `positions` frame positions.
 
     Above these bounds, the API key that holds most loses its oldest request, so no key can evict the
     requests of a key that holds less. `drop` makes the engine discard the steps of an answer. It is

@@ -22,7 +22,7 @@ PATIENCE = 5.0  # seconds that an engine has to exit after it was asked to
 LINGER = 1.0  # seconds that an engine may take to exit after it closed its pipe
 TICK = 0.25  # seconds between two checks of the deadlines
 LOADING = 60.0  # seconds; minimum heartbeat timeout of a loading engine
-SILENCE = 2.5  # seconds without a heartbeat (due every second) before an engine gets no new requests
+SILENCE = 2.5  # seconds without a heartbeat (one per second) until an engine gets no new requests
 Deadline = Literal["start", "heartbeat", "step"]
 
 
@@ -43,7 +43,7 @@ class Owner(Protocol):
         ...
 
     def bury(self, death: Death, deadline: Deadline | None) -> None:
-        """Record a death before the restart. `deadline` is the one that the engine missed, if any."""
+        """Record a death before the restart. `deadline` is the missed one, if any."""
         ...
 
 
@@ -82,7 +82,7 @@ class Link:
         self._commands.put_nowait(None)
 
     async def run(self) -> None:
-        """Run the engine, restarting it when it dies, until it ends, dies too often or cannot start."""
+        """Run the engine, restarting it until it is closed, dies too often or cannot start."""
         loop, deaths, pause = asyncio.get_running_loop(), 0, FIRST_PAUSE
         self.failure = ""
         while not self._closing.is_set():

@@ -1,4 +1,4 @@
-"""Prometheus metrics: vLLM's names if the meaning is the same (for its dashboards), else dlstep_*."""
+"""Prometheus metrics: vLLM's names where the meaning is the same, else dlstep_*."""
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 

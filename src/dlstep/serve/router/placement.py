@@ -43,7 +43,7 @@ def bound(requests: int, replicas: int) -> int:
 
 
 def page_keys(first: State, request: Request) -> tuple[bytes, ...]:
-    """Return the core's prefix-cache keys of a prompt's first pages; empty without prefix caching."""
+    """Return the prefix-cache keys of a prompt's first pages; empty without prefix caching."""
     config = first.config
     if not config.enable_prefix_caching:
         return ()

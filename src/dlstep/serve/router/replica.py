@@ -136,5 +136,5 @@ class Replica:
         return self.phase in ("ready", "resting") and self.has_room
 
     def standing(self, keys: tuple[bytes, ...]) -> Standing:
-        """Return its number of requests and of leading prompt pages (`keys`) that it should have."""
+        """Return its numbers of requests and of leading prompt pages (`keys`) it should have."""
         return Standing(self.number, len(self.sent), self._pages.known(keys))
